@@ -1,0 +1,1 @@
+//! The order-preserving block layer: requests, elevators, epoch scheduling, dispatch.

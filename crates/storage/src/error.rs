@@ -1,0 +1,113 @@
+//! What can go wrong, in two places: a command is *rejected* at submission, or its ticket *fails*.
+
+use thiserror::Error;
+
+use crate::address::{Extent, Lba};
+use crate::command::CommandKind;
+
+/// Why a submission was not accepted. Nothing was done; the caller still owns the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Rejected {
+    /// The queue is full: wait for [`Storage::slots`](crate::Storage::slots) and submit again.
+    #[error("the device's queue is full; wait for a free slot and submit again")]
+    Busy,
+    /// The device cannot do this: ask its capabilities first.
+    #[error("the device cannot do this: {0}")]
+    Unsupported(Feature),
+    /// The command breaks the contract: a mistake of the caller.
+    #[error("invalid command: {0}")]
+    Invalid(Invalid),
+    /// The device accepts nothing of this kind any more, for the reason given.
+    #[error(transparent)]
+    Failed(#[from] StorageError),
+}
+
+/// What a device may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Feature {
+    /// Barriers, as a flag or a command.
+    #[error("barriers (capability `ordering`)")]
+    Barrier,
+    /// Ordered priority.
+    #[error("ordered service (capability `ordered_service`)")]
+    OrderedService,
+    /// Forced unit access.
+    #[error("FUA writes (capability `fua`)")]
+    Fua,
+    /// Pre-flush.
+    #[error("pre-flush writes (capability `preflush`)")]
+    Preflush,
+    /// Reliable writes.
+    #[error("reliable writes (capability `reliable`)")]
+    Reliable,
+    /// Discard.
+    #[error("discard (capability `discard`)")]
+    Discard,
+    /// Share.
+    #[error("share (capability `share`)")]
+    Share,
+    /// Packed writes.
+    #[error("packed writes (capability `packed`)")]
+    Packed,
+    /// The second phase of a ticket.
+    #[error("durability notification (capability `durable_tickets`)")]
+    DurableTickets,
+}
+
+/// How a command breaks the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Invalid {
+    /// The range ends behind the last block.
+    #[error("{0} end behind the last block of the storage")]
+    OutOfRange(Extent),
+    /// No blocks, or data that is not whole blocks.
+    #[error("the data at {0} is not a whole number of 4 KiB blocks, or none")]
+    NotWholeBlocks(Lba),
+    /// More blocks than the device takes in one command.
+    #[error("{blocks} blocks in one command; the device takes at most {limit}")]
+    TooLarge {
+        /// Blocks asked for.
+        blocks: u64,
+        /// The device's limit, in blocks.
+        limit: u32,
+    },
+    /// Only reads and flushes may be head-of-queue (S1).
+    #[error("only reads and flushes may go to the head of the queue")]
+    HeadOfQueueWrite,
+    /// Two parts, or a share's source and target, overlap.
+    #[error("{0} appear twice in one command")]
+    Overlap(Extent),
+}
+
+/// Why a ticket failed. Copied freely: every waiter gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum StorageError {
+    /// The device reported an error for this command.
+    #[error("the device failed a {command:?} at {at}: {cause}; check the disk")]
+    Device {
+        /// What failed.
+        command: CommandKind,
+        /// Where; block 0 for commands without an address.
+        at: Lba,
+        /// What the device, or the kernel in its name, said.
+        cause: std::io::ErrorKind,
+    },
+    /// What came back is not what was written: a checksum does not match.
+    #[error("the content of {0} is damaged: its checksum does not match; restore it from a copy")]
+    Damaged(Lba),
+    /// No room for more data; nothing that was stored is affected.
+    #[error("the storage is full; discard blocks or enlarge it")]
+    NoSpace,
+    /// An earlier write or flush failed, so nothing more is acknowledged as durable.
+    #[error("an earlier write or flush failed; nothing more is acknowledged; reopen the storage")]
+    Poisoned,
+    /// An earlier order-preserving write of the stream failed, and this one may not pass it (S5).
+    #[error("an earlier order-preserving write failed, so this one was not carried out")]
+    Aborted,
+    /// The device went away before it answered.
+    #[error("the device went away before it answered")]
+    Gone,
+    /// The device cannot tell when a single write becomes durable; flush instead.
+    #[error("the device cannot tell when a single write becomes durable; flush instead")]
+    DurabilityUnknown,
+}

@@ -1,0 +1,1 @@
+//! A log-structured volume that turns any storage into a barrier-compliant one.

@@ -1,0 +1,1 @@
+//! Workloads: ordered writes, and their measurement.
