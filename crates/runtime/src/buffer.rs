@@ -1,0 +1,118 @@
+//! Page-aligned memory for direct I/O.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Alignment of every buffer, in bytes: what O_DIRECT asks of any disk with sectors up to 4 KiB.
+const ALIGNMENT: usize = 4096;
+
+/// Page-aligned (4,096 bytes), zeroed memory of a fixed length.
+///
+/// A buffer may be registered with a [`Ring`](crate::Ring), which then reads and writes it without mapping
+/// its pages anew each time.
+pub struct Buffer {
+    /// Longer than asked by up to one alignment; never grows, so it never moves.
+    memory: Vec<u8>,
+    start: usize,
+    bytes: usize,
+    pub(crate) registration: Option<Registration>,
+}
+
+impl Buffer {
+    /// A zeroed buffer of `bytes` bytes.
+    pub fn new(bytes: usize) -> Self {
+        let memory = vec![0; bytes + ALIGNMENT];
+        let start = memory.as_ptr().align_offset(ALIGNMENT);
+        Buffer { memory, start, bytes, registration: None }
+    }
+
+    /// Whether a ring holds this buffer registered.
+    pub fn is_registered(&self) -> bool {
+        self.registration.is_some()
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.bytes]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.bytes]
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let registered = self.registration.as_ref().map(|registration| registration.index);
+        formatter
+            .debug_struct("Buffer")
+            .field("bytes", &self.bytes)
+            .field("registered", &registered)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A buffer's place in a ring's table of registered buffers; free again when the buffer is dropped.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    pub(crate) table: Arc<Table>,
+    pub(crate) index: u16,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.table.free().push(self.index);
+    }
+}
+
+/// The free places of one ring's table. Shared with the buffers, so that a place says which ring it is of:
+/// on another ring the same index would mean other memory.
+#[derive(Debug)]
+pub(crate) struct Table(Mutex<Vec<u16>>);
+
+impl Table {
+    pub(crate) fn new(places: u16) -> Arc<Self> {
+        Arc::new(Table(Mutex::new((0..places).rev().collect())))
+    }
+
+    pub(crate) fn take(self: &Arc<Self>) -> Option<Registration> {
+        let index = self.free().pop()?;
+        Some(Registration { table: self.clone(), index })
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<u16>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_zeroed() {
+        for bytes in [0, 1, 512, 4096, 4097, 1 << 20] {
+            let mut buffer = Buffer::new(bytes);
+            assert_eq!(buffer.len(), bytes);
+            assert_eq!(buffer.as_ptr().align_offset(ALIGNMENT), 0);
+            assert!(buffer.iter().all(|&byte| byte == 0));
+            buffer.fill(7);
+            assert!(buffer.iter().all(|&byte| byte == 7));
+        }
+    }
+
+    #[test]
+    fn a_dropped_buffer_frees_its_place() {
+        let table = Table::new(1);
+        let first = table.take();
+        assert!(first.is_some() && table.take().is_none());
+        drop(first);
+        assert!(table.take().is_some());
+    }
+}

@@ -1,0 +1,222 @@
+//! Simulated cores: what host threads cost.
+//!
+//! A *simulated thread* is a task made by [`Handle::spawn_thread`]; it stands for a thread of the host (an
+//! application thread, the commit task, the flush task). Tasks made by `spawn`, and the main future, stand for
+//! the device or the harness; they need no core and pay nothing. The model:
+//!
+//! - A thread runs only while it holds one of `count` cores. Threads that want one queue, first come, first
+//!   served.
+//! - A thread that awaits anything but [`Handle::work`] *sleeps*: it gives its core to the first in the queue.
+//! - When a sleeping thread is woken it waits for a core, holds it for `context_switch` without running, is
+//!   counted as one context switch, and runs. Its first start waits for a core too, but is neither charged nor
+//!   counted, since nothing was switched back in.
+//! - `work(d)` holds the core for `d` and is never interrupted: there is no preemption and no time slice.
+//! - Time passes only through `work` and context switches; code between awaits takes none.
+//!
+//! In wall time, and without [`Cores`], none of this applies: the machine's own cores do the work.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::task::TaskId;
+use crate::{Handle, Instant, Sleep};
+
+/// The host's processor in a simulation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cores {
+    /// Number of cores, at least 1 (0 counts as 1).
+    pub count: usize,
+    /// Time to bring a sleeping thread back onto a core.
+    pub context_switch: Duration,
+}
+
+/// Context switches counted so far.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ThreadCounts {
+    /// Of all simulated threads.
+    pub total: u64,
+    /// By thread name; threads of one name are counted together.
+    pub by_thread: BTreeMap<String, u64>,
+}
+
+/// `New -> Queued | Running`, then `Running -> Asleep -> Queued -> Switching -> Running`, where `Queued` is
+/// skipped when a core is free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    New,
+    Asleep,
+    Queued { new: bool },
+    Switching { until: Instant },
+    Running { working: bool },
+}
+
+#[derive(Debug)]
+struct Thread {
+    name: String,
+    state: State,
+}
+
+/// What to do with a thread that got a core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// Poll it now.
+    Run,
+    /// Wake it at this instant, when its context switch is over.
+    SwitchUntil(Instant),
+}
+
+/// Who holds which core.
+#[derive(Debug)]
+pub(crate) struct CoreScheduler(RefCell<Schedule>);
+
+#[derive(Debug)]
+struct Schedule {
+    context_switch: Duration,
+    free: usize,
+    queue: VecDeque<TaskId>,
+    threads: BTreeMap<TaskId, Thread>,
+    counts: ThreadCounts,
+}
+
+impl CoreScheduler {
+    pub(crate) fn new(cores: Cores) -> Self {
+        CoreScheduler(RefCell::new(Schedule {
+            context_switch: cores.context_switch,
+            free: cores.count.max(1),
+            queue: VecDeque::new(),
+            threads: BTreeMap::new(),
+            counts: ThreadCounts::default(),
+        }))
+    }
+
+    pub(crate) fn add(&self, task: TaskId, name: &str) {
+        let thread = Thread { name: name.to_owned(), state: State::New };
+        self.0.borrow_mut().threads.insert(task, thread);
+    }
+
+    /// A thread was woken. None: it has no core yet and is polled later.
+    pub(crate) fn woken(&self, task: TaskId, now: Instant) -> Option<Turn> {
+        let schedule = &mut *self.0.borrow_mut();
+        let thread = schedule.threads.get_mut(&task)?;
+        let new = match thread.state {
+            State::Running { .. } => {
+                thread.state = State::Running { working: false };
+                return Some(Turn::Run);
+            }
+            State::Switching { until } if now >= until => {
+                thread.state = State::Running { working: false };
+                return Some(Turn::Run);
+            }
+            State::Switching { .. } | State::Queued { .. } => return None,
+            State::New => true,
+            State::Asleep => false,
+        };
+        if schedule.free == 0 {
+            thread.state = State::Queued { new };
+            schedule.queue.push_back(task);
+            return None;
+        }
+        schedule.free -= 1;
+        schedule.place(task, new, now)
+    }
+
+    /// A thread was polled and is not done. If it sleeps now, the next in the queue gets its core.
+    pub(crate) fn paused(&self, task: TaskId, now: Instant) -> Option<(TaskId, Turn)> {
+        let schedule = &mut *self.0.borrow_mut();
+        let thread = schedule.threads.get_mut(&task)?;
+        if thread.state == (State::Running { working: true }) {
+            return None;
+        }
+        thread.state = State::Asleep;
+        schedule.hand_over(now)
+    }
+
+    /// A thread has ended. If it held a core, the next in the queue gets it.
+    pub(crate) fn ended(&self, task: TaskId, now: Instant) -> Option<(TaskId, Turn)> {
+        let schedule = &mut *self.0.borrow_mut();
+        match schedule.threads.remove(&task)?.state {
+            State::New | State::Asleep => None,
+            State::Queued { .. } => {
+                schedule.queue.retain(|&queued| queued != task);
+                None
+            }
+            State::Switching { .. } | State::Running { .. } => schedule.hand_over(now),
+        }
+    }
+
+    pub(crate) fn is_thread(&self, task: TaskId) -> bool {
+        self.0.borrow().threads.contains_key(&task)
+    }
+
+    /// The thread that is being polled works: it keeps its core when the poll ends.
+    fn keep_core(&self, task: TaskId) {
+        if let Some(thread) = self.0.borrow_mut().threads.get_mut(&task) {
+            thread.state = State::Running { working: true };
+        }
+    }
+
+    pub(crate) fn counts(&self) -> ThreadCounts {
+        self.0.borrow().counts.clone()
+    }
+}
+
+impl Schedule {
+    fn hand_over(&mut self, now: Instant) -> Option<(TaskId, Turn)> {
+        let Some(next) = self.queue.pop_front() else {
+            self.free += 1;
+            return None;
+        };
+        let new = self.threads.get(&next)?.state == State::Queued { new: true };
+        Some((next, self.place(next, new, now)?))
+    }
+
+    /// Puts a thread on a core that was set aside for it.
+    fn place(&mut self, task: TaskId, new: bool, now: Instant) -> Option<Turn> {
+        let thread = self.threads.get_mut(&task)?;
+        if !new {
+            self.counts.total += 1;
+            *self.counts.by_thread.entry(thread.name.clone()).or_default() += 1;
+        }
+        if new || self.context_switch.is_zero() {
+            thread.state = State::Running { working: false };
+            return Some(Turn::Run);
+        }
+        let until = now + self.context_switch;
+        thread.state = State::Switching { until };
+        Some(Turn::SwitchUntil(until))
+    }
+}
+
+/// Processor time of a simulated thread; see [`Handle::work`].
+#[derive(Debug)]
+#[must_use = "no time is spent unless awaited"]
+pub struct Work {
+    handle: Handle,
+    duration: Duration,
+    sleep: Option<Sleep>,
+}
+
+impl Work {
+    pub(crate) fn new(handle: Handle, duration: Duration) -> Self {
+        Work { handle, duration, sleep: None }
+    }
+}
+
+impl Future for Work {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let work = &mut *self;
+        let Some((scheduler, task)) = work.handle.current_thread() else { return Poll::Ready(()) };
+        let sleep = work.sleep.get_or_insert_with(|| work.handle.sleep(work.duration));
+        if Pin::new(sleep).poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        scheduler.keep_core(task);
+        Poll::Pending
+    }
+}

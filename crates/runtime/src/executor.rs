@@ -1,0 +1,145 @@
+//! The executor's state and the step both loops share: poll one ready task.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::Ring;
+use crate::clock::Clock;
+use crate::cores::{CoreScheduler, Turn};
+use crate::random::Streams;
+use crate::ready::ReadyQueue;
+use crate::task::{After, TaskId, Tasks};
+use crate::timer::Timers;
+use crate::trace::TraceHash;
+
+/// Everything a runtime and its handles share. Each part guards itself, and no part calls foreign code while
+/// it is borrowed, so tasks may use any of it at any time.
+pub(crate) struct Executor {
+    pub(crate) clock: Clock,
+    pub(crate) ready: Arc<ReadyQueue>,
+    pub(crate) tasks: Tasks,
+    pub(crate) timers: Timers,
+    pub(crate) streams: Streams,
+    pub(crate) trace: TraceHash,
+    pub(crate) cores: Option<CoreScheduler>,
+    pub(crate) ring: Option<Ring>,
+    /// The task being polled.
+    pub(crate) current: Cell<TaskId>,
+    closed: Cell<bool>,
+}
+
+impl Executor {
+    pub(crate) fn new(
+        clock: Clock,
+        ready: Arc<ReadyQueue>,
+        seed: u64,
+        cores: Option<CoreScheduler>,
+        ring: Option<Ring>,
+    ) -> Self {
+        Executor {
+            clock,
+            ready,
+            tasks: Tasks::default(),
+            timers: Timers::default(),
+            streams: Streams::new(seed),
+            trace: TraceHash::default(),
+            cores,
+            ring,
+            current: Cell::new(TaskId::MAIN),
+            closed: Cell::new(false),
+        }
+    }
+
+    /// Adds a task and makes it ready. None if the runtime is gone: the future is dropped.
+    pub(crate) fn insert(
+        &self,
+        thread: Option<&str>,
+        future: Pin<Box<dyn Future<Output = ()>>>,
+    ) -> Option<TaskId> {
+        if self.closed.get() {
+            return None;
+        }
+        let thread = self.cores.as_ref().zip(thread);
+        let id = self.tasks.insert(future, thread.is_some(), &self.ready);
+        if let Some((cores, name)) = thread {
+            cores.add(id, name);
+        }
+        self.wake(id);
+        Some(id)
+    }
+
+    pub(crate) fn cancel(&self, id: TaskId) {
+        if self.tasks.cancel(id) == After::Gone {
+            self.end_thread(id);
+        }
+    }
+
+    /// Polls a task that was woken, if it may run now.
+    pub(crate) fn step(&self, id: TaskId) {
+        let Some(thread) = self.tasks.begin(id) else { return };
+        let cores = self.cores.as_ref().filter(|_| thread);
+        if let Some(cores) = cores {
+            match cores.woken(id, self.clock.now()) {
+                Some(Turn::Run) => {}
+                Some(turn) => return self.grant(id, turn),
+                None => return,
+            }
+        }
+        let Some(mut body) = self.tasks.take(id) else { return };
+        self.note_poll(id);
+        let outer = self.current.replace(id);
+        let poll = body.poll();
+        self.current.set(outer);
+        match self.tasks.put_back(id, body, poll) {
+            After::Gone => self.end_thread(id),
+            After::Waits => {
+                if let Some((next, turn)) = cores.and_then(|cores| cores.paused(id, self.clock.now())) {
+                    self.grant(next, turn);
+                }
+            }
+        }
+    }
+
+    /// In virtual time a poll is an event of the run.
+    pub(crate) fn note_poll(&self, id: TaskId) {
+        if self.clock.is_virtual() {
+            self.trace.fold(&[self.clock.now().as_nanos(), id.as_u64()]);
+        }
+    }
+
+    fn end_thread(&self, id: TaskId) {
+        let next = self.cores.as_ref().and_then(|cores| cores.ended(id, self.clock.now()));
+        if let Some((next, turn)) = next {
+            self.grant(next, turn);
+        }
+    }
+
+    fn grant(&self, id: TaskId, turn: Turn) {
+        match turn {
+            Turn::Run => self.wake(id),
+            Turn::SwitchUntil(until) => {
+                if let Some(waker) = self.tasks.waker(id) {
+                    self.timers.insert(until, waker);
+                }
+            }
+        }
+    }
+
+    fn wake(&self, id: TaskId) {
+        if let Some(waker) = self.tasks.waker(id) {
+            waker.wake();
+        }
+    }
+
+    /// Drops every task and unread message, then closes the ring. Destructors run here may cancel and spawn.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+        drop(self.ready.close());
+        self.tasks.ids().into_iter().for_each(|id| self.cancel(id));
+        if let Some(ring) = &self.ring {
+            ring.close();
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What tasks see of their runtime.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::clock::cpu_time;
+use crate::cores::CoreScheduler;
+use crate::executor::Executor;
+use crate::task::TaskId;
+use crate::timer::Timers;
+use crate::{Cancelled, CpuTime, Instant, Random, Remote, Ring, Sleep, Task, ThreadCounts, Work};
+
+/// A reference to a runtime, cheap to clone, for use on the runtime's own thread.
+///
+/// A handle may outlive its runtime: then spawned tasks are [`Cancelled`] at once and the ring is full.
+#[derive(Clone)]
+pub struct Handle(pub(crate) Rc<Executor>);
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Handle")
+            .field("now", &self.now())
+            .field("virtual", &self.is_virtual())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Time.
+impl Handle {
+    /// Nanoseconds since the runtime started, on its own clock.
+    pub fn now(&self) -> Instant {
+        self.0.clock.now()
+    }
+
+    /// Finishes when `duration` has passed.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        self.sleep_until(self.now() + duration)
+    }
+
+    /// Finishes at `deadline`, at once if it has passed.
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Sleep::new(self.clone(), deadline)
+    }
+
+    /// Lets every task that is ready now run once.
+    pub fn yield_now(&self) -> YieldNow {
+        YieldNow(false)
+    }
+
+    /// Whether time is virtual: it then passes only by timers, and the run is deterministic.
+    pub fn is_virtual(&self) -> bool {
+        self.0.clock.is_virtual()
+    }
+
+    /// Unix time in milliseconds, for file headers. In virtual time it starts at a date derived from the seed
+    /// and passes with the virtual clock.
+    pub fn wall_clock_millis(&self) -> u64 {
+        self.0.clock.unix_millis(self.seed())
+    }
+
+    /// Processor time this process has used. It is real in either clock, so never let a simulated result
+    /// depend on it.
+    pub fn cpu_time(&self) -> CpuTime {
+        cpu_time()
+    }
+}
+
+/// Tasks.
+impl Handle {
+    /// Starts a task.
+    pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Task<T> {
+        Task::spawn(self, None, future)
+    }
+
+    /// Starts a task that stands for a host thread: on simulated cores it needs a core to run and pays for
+    /// context switches (see [`Cores`](crate::Cores)). Otherwise the same as [`spawn`](Self::spawn).
+    pub fn spawn_thread<T: 'static>(&self, name: &str, future: impl Future<Output = T> + 'static) -> Task<T> {
+        Task::spawn(self, Some(name), future)
+    }
+
+    /// Spends `duration` of processor time: the current simulated thread keeps its core that long. Does
+    /// nothing elsewhere: in wall time, without simulated cores, in plain tasks.
+    pub fn work(&self, duration: Duration) -> Work {
+        Work::new(self.clone(), duration)
+    }
+
+    /// Context switches of simulated threads so far.
+    pub fn switches(&self) -> ThreadCounts {
+        self.0.cores.as_ref().map(CoreScheduler::counts).unwrap_or_default()
+    }
+
+    /// Runs `job` on an operating-system thread of its own and gives its result, or [`Cancelled`] if the job
+    /// panicked or the system has no thread left. In virtual time the job runs here and now, so that the run
+    /// stays deterministic.
+    ///
+    /// Every call is a thread: callers bound how many they start.
+    pub fn blocking<T: Send + 'static, J: FnOnce() -> T + Send + 'static>(
+        &self,
+        job: J,
+    ) -> impl Future<Output = Result<T, Cancelled>> + use<T, J> {
+        let (sender, receiver) = async_channel::bounded(1);
+        // A failed send means that nobody waits for the result any more.
+        let work = move || drop(sender.try_send(job()));
+        if self.is_virtual() {
+            work();
+        } else {
+            // If no thread can be started, the closure and its sender are dropped, and the receiver sees it.
+            drop(std::thread::Builder::new().name("weir-blocking".to_owned()).spawn(work));
+        }
+        async move { receiver.recv().await.map_err(|_| Cancelled) }
+    }
+
+    /// The runtime as other threads see it.
+    pub fn remote(&self) -> Remote {
+        Remote::new(self.0.ready.clone())
+    }
+
+    /// The io_uring; none in virtual time.
+    pub fn ring(&self) -> Option<Ring> {
+        self.0.ring.clone()
+    }
+}
+
+/// Determinism.
+impl Handle {
+    /// The seed of this run.
+    pub fn seed(&self) -> u64 {
+        self.0.streams.seed
+    }
+
+    /// An independent random stream. It depends on the seed, the label, and how many streams of this label
+    /// were taken before.
+    pub fn random(&self, label: &str) -> Random {
+        self.0.streams.take(label)
+    }
+
+    /// Folds `words` into the trace hash. Does nothing in wall time, where no two runs are alike.
+    pub fn trace(&self, words: &[u64]) {
+        if self.is_virtual() {
+            self.0.trace.fold(words);
+        }
+    }
+
+    /// A hash of everything that happened so far: every poll with its time and task, and all that was traced.
+    pub fn trace_hash(&self) -> u64 {
+        self.0.trace.value()
+    }
+}
+
+/// What this crate's other modules need.
+impl Handle {
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.0.timers
+    }
+
+    pub(crate) fn current_thread(&self) -> Option<(&CoreScheduler, TaskId)> {
+        let task = self.0.current.get();
+        let cores = self.0.cores.as_ref().filter(|cores| cores.is_thread(task))?;
+        Some((cores, task))
+    }
+
+    pub(crate) fn insert_task(
+        &self,
+        thread: Option<&str>,
+        future: Pin<Box<dyn Future<Output = ()>>>,
+    ) -> Option<TaskId> {
+        self.0.insert(thread, future)
+    }
+
+    pub(crate) fn cancel_task(&self, task: TaskId) {
+        self.0.cancel(task);
+    }
+}
+
+/// See [`Handle::yield_now`].
+#[derive(Debug)]
+#[must_use = "nothing is yielded unless awaited"]
+pub struct YieldNow(bool);
+
+impl Future for YieldNow {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

@@ -1,0 +1,70 @@
+//! A single-threaded async executor with two clocks.
+//!
+//! The same code runs in two worlds:
+//!
+//! - **virtual time** ([`Runtime::simulated`]): the clock stands still while tasks run and jumps to the next
+//!   timer when none is ready. A run is a function of its seed: same seed, same order of polls, same
+//!   [`trace_hash`](Handle::trace_hash), in any process on any machine. When nothing is ready and no timer is
+//!   pending the run has [`Stalled`], which is a lost wake-up or a deadlock, and says so.
+//! - **wall time** ([`Runtime::wall`]): the clock is the machine's, and the executor parks on an io_uring
+//!   ([`Ring`]) until a completion, the next timer, or a wake-up from another thread.
+//!
+//! Nothing outside this crate reads a clock, starts a thread or draws randomness: all of it comes from a
+//! [`Handle`].
+//!
+//! | noun | what it is |
+//! |---|---|
+//! | [`Task`] | a spawned future; await it for its result, drop it to let it run |
+//! | [`Sleep`] | a timer; dropping it cancels it |
+//! | [`Event`], [`channel`], [`Semaphore`] | how tasks wait for each other; all behave in virtual time |
+//! | [`Cores`] | simulated processor cores: what host threads and their context switches cost |
+//! | [`Random`] | a seeded stream a label |
+//! | [`Ring`], [`Buffer`] | asynchronous file input and output on page-aligned memory, in wall time |
+//! | [`Remote`] | the runtime as other threads see it |
+//!
+//! ```
+//! use std::time::Duration;
+//! use weir_runtime::{Runtime, Simulation};
+//!
+//! let runtime = Runtime::simulated(Simulation { seed: 1, ..Simulation::default() });
+//! let handle = runtime.handle();
+//! let elapsed = runtime.block_on(async {
+//!     let start = handle.now();
+//!     handle.sleep(Duration::from_secs(3600)).await;
+//!     handle.now().since(start)
+//! });
+//! assert_eq!(elapsed, Ok(Duration::from_secs(3600)));
+//! ```
+
+mod buffer;
+mod clock;
+mod cores;
+mod error;
+mod executor;
+mod handle;
+mod instant;
+mod random;
+mod ready;
+mod runtime;
+mod semaphore;
+mod task;
+mod timer;
+mod trace;
+mod uring;
+
+pub use async_channel::{Receiver, Sender, bounded as channel};
+pub use event_listener::{Event, EventListener};
+
+pub use buffer::Buffer;
+pub use clock::CpuTime;
+pub use cores::{Cores, ThreadCounts, Work};
+pub use error::{Cancelled, RemoteError, RingFull, RuntimeError, Stalled};
+pub use handle::{Handle, YieldNow};
+pub use instant::Instant;
+pub use random::Random;
+pub use ready::Remote;
+pub use runtime::{Runtime, Simulation, Wall};
+pub use semaphore::{Acquire, Permit, Semaphore};
+pub use task::Task;
+pub use timer::Sleep;
+pub use uring::{Outcome, Ring};

@@ -1,0 +1,189 @@
+//! The ready queue: which tasks are to be polled, and the one door through which other threads reach the
+//! executor.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Wake;
+
+use crate::task::TaskId;
+use crate::{Handle, RemoteError};
+
+/// Messages from other threads that may wait unread.
+const INBOX_LIMIT: usize = 1024;
+
+/// What another thread wants run on the executor's own.
+pub(crate) type Message = Box<dyn FnOnce(&Handle) + Send>;
+
+/// Tasks to poll, first come, first served. A task is in it at most once (see [`TaskWaker`]), so the number of
+/// tasks bounds it.
+#[derive(Debug)]
+pub(crate) struct ReadyQueue {
+    state: Mutex<State>,
+    /// The eventfd that ends a park; none in virtual time, which never parks.
+    unpark: Option<Arc<File>>,
+}
+
+#[derive(Default)]
+struct State {
+    tasks: VecDeque<TaskId>,
+    inbox: VecDeque<Message>,
+    /// The executor sleeps in the kernel, or is about to. Whoever wakes it clears this, so a burst of
+    /// wake-ups costs one system call.
+    parked: bool,
+    /// Someone asked for one more pass of the loop.
+    notified: bool,
+    closed: bool,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("State")
+            .field("tasks", &self.tasks.len())
+            .field("inbox", &self.inbox.len())
+            .field("parked", &self.parked)
+            .field("closed", &self.closed)
+            .finish()
+    }
+}
+
+impl ReadyQueue {
+    pub(crate) fn new(unpark: Option<Arc<File>>) -> Arc<Self> {
+        Arc::new(ReadyQueue { state: Mutex::default(), unpark })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code of others runs under this lock, so a poisoned state is still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, task: TaskId) {
+        let mut state = self.lock();
+        state.tasks.push_back(task);
+        self.unpark(state);
+    }
+
+    fn unpark(&self, mut state: MutexGuard<'_, State>) {
+        let parked = std::mem::take(&mut state.parked);
+        drop(state);
+        if let (true, Some(mut event)) = (parked, self.unpark.as_deref()) {
+            // It can only fail by interruption or overflow, and an overflowing counter is awake already.
+            while event.write(&1u64.to_ne_bytes()).is_err_and(|e| e.kind() == std::io::ErrorKind::Interrupted)
+            {
+            }
+        }
+    }
+
+    /// Moves all ready tasks to the end of `local`.
+    pub(crate) fn drain_into(&self, local: &mut VecDeque<TaskId>) {
+        let mut state = self.lock();
+        if local.is_empty() {
+            std::mem::swap(&mut state.tasks, local);
+        } else {
+            local.append(&mut state.tasks);
+        }
+    }
+
+    /// Takes the messages of other threads.
+    pub(crate) fn take_inbox(&self) -> VecDeque<Message> {
+        let mut state = self.lock();
+        state.notified = false;
+        std::mem::take(&mut state.inbox)
+    }
+
+    /// Declares the executor parked, unless there is something to do.
+    pub(crate) fn begin_park(&self) -> bool {
+        let mut state = self.lock();
+        state.parked = state.tasks.is_empty() && state.inbox.is_empty() && !state.notified;
+        state.parked
+    }
+
+    pub(crate) fn end_park(&self) {
+        self.lock().parked = false;
+    }
+
+    /// Refuses messages from now on, and gives back those that were not read.
+    pub(crate) fn close(&self) -> VecDeque<Message> {
+        let mut state = self.lock();
+        state.closed = true;
+        std::mem::take(&mut state.inbox)
+    }
+}
+
+/// Wakes one task, from any thread. Allocated once a task.
+#[derive(Debug)]
+pub(crate) struct TaskWaker {
+    task: TaskId,
+    /// The task is in the ready queue and was not polled since.
+    queued: AtomicBool,
+    ready: Arc<ReadyQueue>,
+}
+
+impl TaskWaker {
+    pub(crate) fn new(task: TaskId, ready: Arc<ReadyQueue>) -> Arc<Self> {
+        Arc::new(TaskWaker { task, queued: AtomicBool::new(false), ready })
+    }
+
+    /// The task is about to be polled: wake-ups from now on count anew.
+    pub(crate) fn clear(&self) {
+        self.queued.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.queued.swap(true, Ordering::SeqCst) {
+            self.ready.push(self.task);
+        }
+    }
+}
+
+/// A runtime as other threads see it.
+#[derive(Clone, Debug)]
+pub struct Remote(Arc<ReadyQueue>);
+
+impl Remote {
+    pub(crate) fn new(ready: Arc<ReadyQueue>) -> Self {
+        Remote(ready)
+    }
+
+    /// Makes the runtime's loop go round once more, waking it if it is parked.
+    pub fn wake(&self) {
+        let mut state = self.0.lock();
+        state.notified = true;
+        self.0.unpark(state);
+    }
+
+    /// Has the runtime's thread call `start` and spawn the future it returns.
+    ///
+    /// # Errors
+    ///
+    /// [`RemoteError::Full`] when 1,024 such calls wait unread, [`RemoteError::Closed`] when the runtime is
+    /// gone.
+    pub fn spawn<F>(&self, start: impl FnOnce(&Handle) -> F + Send + 'static) -> Result<(), RemoteError>
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let mut state = self.0.lock();
+        if state.closed {
+            return Err(RemoteError::Closed);
+        }
+        if state.inbox.len() >= INBOX_LIMIT {
+            return Err(RemoteError::Full);
+        }
+        state.inbox.push_back(Box::new(move |handle| {
+            let future = start(handle);
+            handle.spawn(future);
+        }));
+        self.0.unpark(state);
+        Ok(())
+    }
+}
