@@ -1,0 +1,192 @@
+//! A *file disk*: a regular file or a block device of yours as a [`Storage`], through io_uring.
+//!
+//! What it is: a legacy disk (S4) with flush and, with direct I/O, FUA. What it promises and why:
+//!
+//! - A write is *transferred* when the kernel reports it complete: it is in the drive's cache (with direct
+//!   I/O) or in the page cache (without). It is durable after a flush, which is one `fdatasync`.
+//! - FUA is one operation, a write with `RWF_DSYNC`. Only with direct I/O: see *errors* below.
+//! - Borrowed bytes are copied at submission (S6); frozen, block-aligned buffers are shared with the kernel.
+//! - Errors: the kernel reports a failed writeback to *one* `fdatasync` of an open file and then forgets it,
+//!   and may have dropped the pages. So only one runs at a time, and whoever asks meanwhile shares the next:
+//!   no success can overtake the failure that it hides. And the first flush or FUA write that fails poisons
+//!   the disk: nothing more is accepted but reads, since nothing more could be acknowledged honestly.
+//! - Bounds: `queue_depth` commands in flight, each of at most [`MAX_TRANSFER_BLOCKS`] blocks. Where the
+//!   ring is too small for their operations these wait in a backlog.
+
+mod error;
+mod open;
+mod pool;
+mod transfer;
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use event_listener::Event;
+use weir_runtime::{Buffer, Handle};
+
+use crate::address::BLOCK_BYTES;
+use crate::capability::{Capabilities, Discard};
+use crate::command::Command;
+use crate::contract::Storage;
+use crate::error::{Rejected, StorageError};
+use crate::ticket::Ticket;
+
+pub use error::FileDiskError;
+use open::Opened;
+use transfer::Engine;
+
+/// Blocks in one command at most: 4 MiB, far beyond where larger transfers stop paying.
+const MAX_TRANSFER_BLOCKS: u32 = 1024;
+
+/// How to open a [`FileDisk`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileDiskOptions {
+    /// Refuse writes and discards; readers share a disk, a writer has it alone. Default: false.
+    pub read_only: bool,
+    /// Commands in flight at most, 1 to 1,024. Default: 64.
+    pub queue_depth: u32,
+    /// Bytes that the drive never tears (S4): 512 or 4,096. No kernel call tells; the default is 512,
+    /// which every drive keeps.
+    pub tear_unit_bytes: u32,
+    /// Go through the page cache even where direct I/O works. Default: false.
+    pub buffered: bool,
+}
+
+impl Default for FileDiskOptions {
+    fn default() -> FileDiskOptions {
+        FileDiskOptions { read_only: false, queue_depth: 64, tear_unit_bytes: 512, buffered: false }
+    }
+}
+
+/// A regular file or block device as a [`Storage`]. Dropping it lets commands in flight finish; the lock
+/// goes with the last of them.
+pub struct FileDisk {
+    engine: Rc<Engine>,
+    path: PathBuf,
+    capabilities: Capabilities,
+    blocks: u64,
+    unused_bytes: u64,
+    direct: bool,
+    read_only: bool,
+}
+
+impl FileDisk {
+    /// Opens an existing file or block device and locks it against other writers.
+    ///
+    /// # Errors
+    /// [`FileDiskError`] names the path, the cause and what to do.
+    pub fn open(
+        handle: &Handle,
+        path: &Path,
+        options: FileDiskOptions,
+    ) -> Result<Rc<FileDisk>, FileDiskError> {
+        check(&options)?;
+        let ring = handle.ring().ok_or(FileDiskError::NoRing)?;
+        let Opened { path, file, bytes, direct, punch } = open::open(path, &options)?;
+        let legacy = Capabilities::legacy(options.queue_depth, MAX_TRANSFER_BLOCKS, options.tear_unit_bytes);
+        let discard = if punch { Discard::ReadsZero } else { Discard::Unsupported };
+        Ok(Rc::new(FileDisk {
+            engine: Engine::new(handle, ring, file, options.queue_depth),
+            path,
+            capabilities: Capabilities { fua: direct, discard, ..legacy },
+            blocks: bytes / BLOCK_BYTES as u64,
+            unused_bytes: bytes % BLOCK_BYTES as u64,
+            direct,
+            read_only: options.read_only,
+        }))
+    }
+
+    /// Creates a regular file of `bytes` bytes that reads zero, with its space reserved, and opens it.
+    /// An existing file is never overwritten.
+    ///
+    /// # Errors
+    /// [`FileDiskError`] names the path, the cause and what to do.
+    pub fn create(
+        handle: &Handle,
+        path: &Path,
+        bytes: u64,
+        options: FileDiskOptions,
+    ) -> Result<Rc<FileDisk>, FileDiskError> {
+        check(&options)?;
+        handle.ring().ok_or(FileDiskError::NoRing)?;
+        open::create(path, bytes)?;
+        FileDisk::open(handle, path, options)
+    }
+
+    /// Whether I/O goes past the page cache. False where the filesystem refuses direct I/O (tmpfs), and
+    /// where the options asked for that: then the page cache stands for the drive's write cache, and there
+    /// is no FUA.
+    #[must_use]
+    pub fn direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Bytes behind the last whole block, which the disk never touches.
+    #[must_use]
+    pub fn unused_bytes(&self) -> u64 {
+        self.unused_bytes
+    }
+
+    /// The path it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Refuses what may change nothing (a read-only disk) or could not be acknowledged (a poisoned one).
+    fn accepts(&self, command: &Command<'_>) -> Result<(), StorageError> {
+        if matches!(command, Command::Read { .. }) {
+            return Ok(());
+        }
+        if self.engine.poisoned() {
+            return Err(StorageError::Poisoned);
+        }
+        if self.read_only && !matches!(command, Command::Flush) {
+            let cause = ErrorKind::ReadOnlyFilesystem;
+            return Err(StorageError::Device {
+                command: command.kind(),
+                at: transfer::address(command),
+                cause,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Storage for FileDisk {
+    fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        self.capabilities.check(&command, self.blocks)?;
+        self.accepts(&command)?;
+        self.engine.submit(command)
+    }
+
+    fn slots(&self) -> &Event {
+        self.engine.slots()
+    }
+
+    fn allocate(&self, bytes: usize) -> Buffer {
+        self.engine.allocate(bytes)
+    }
+}
+
+fn check(options: &FileDiskOptions) -> Result<(), FileDiskError> {
+    let &FileDiskOptions { queue_depth, tear_unit_bytes, .. } = options;
+    if !(1..=1024).contains(&queue_depth) {
+        let value = u64::from(queue_depth);
+        return Err(FileDiskError::Option { option: "queue_depth", value, range: "1 to 1024" });
+    }
+    if ![512, 4096].contains(&tear_unit_bytes) {
+        let value = u64::from(tear_unit_bytes);
+        return Err(FileDiskError::Option { option: "tear_unit_bytes", value, range: "512 or 4096" });
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Why a path could not be opened or created as a disk.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why [`FileDisk`](crate::FileDisk) could not be opened or created. Nothing was changed on disk.
+#[derive(Debug, Error)]
+pub enum FileDiskError {
+    /// There is nothing at the path.
+    #[error("{path} does not exist; create it first")]
+    Missing {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// Creation found something at the path.
+    #[error("{path} exists already and is never overwritten; choose another name or remove it yourself")]
+    Exists {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The path is a directory.
+    #[error("{path} is a directory; name a file or a block device")]
+    Directory {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The path is a socket, a pipe or a character device.
+    #[error("{path} is neither a regular file nor a block device")]
+    NotADisk {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// Not even one block fits.
+    #[error("{path} has {bytes} bytes; a disk has at least one block of 4096")]
+    TooSmall {
+        /// The path asked for.
+        path: PathBuf,
+        /// Its size in bytes.
+        bytes: u64,
+    },
+    /// Somebody else has it open as a disk.
+    #[error(
+        "{path} is in use as a disk by another process, or by another part of this one; close it there first"
+    )]
+    Locked {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The block device is mounted or part of another device.
+    #[error("{path} is mounted or held by another device; unmount it first")]
+    Busy {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// An option lies outside its range.
+    #[error("option `{option}` is {value}; it must be {range}")]
+    Option {
+        /// The option's name.
+        option: &'static str,
+        /// Its value.
+        value: u64,
+        /// What it may be.
+        range: &'static str,
+    },
+    /// The runtime has no io_uring: it runs in virtual time.
+    #[error("a real disk needs a wall-clock runtime with an io_uring; virtual time has none")]
+    NoRing,
+    /// The kernel refused, for the reason given.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// The path asked for.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,148 @@
+//! Opening a path as a disk: what kind of thing it is, how large, whether it takes direct I/O, and the
+//! lock that keeps two writers off one image.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, OFlags};
+use weir_runtime::Buffer;
+
+use super::FileDiskOptions;
+use super::error::FileDiskError;
+use crate::address::BLOCK_BYTES;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// `f_type` of tmpfs and ramfs, from statfs(2). They take O_DIRECT since Linux 6.6 and still copy through
+/// the page cache, since the page cache is all they are.
+const MEMORY_FILESYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// An open, locked disk and what was found out about it.
+pub(super) struct Opened {
+    pub(super) path: PathBuf,
+    pub(super) file: File,
+    pub(super) bytes: u64,
+    /// I/O goes past the page cache.
+    pub(super) direct: bool,
+    /// A hole can be punched, and reads zero.
+    pub(super) punch: bool,
+}
+
+/// Creates a regular file of `bytes` bytes, with its space reserved where the filesystem can, and makes
+/// file and name durable; the name of a half-made file is removed again.
+pub(super) fn create(path: &Path, bytes: u64) -> Result<(), FileDiskError> {
+    if bytes < BLOCK {
+        return Err(FileDiskError::TooSmall { path: path.into(), bytes });
+    }
+    let file = match OpenOptions::new().read(true).write(true).create_new(true).open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            return Err(FileDiskError::Exists { path: path.into() });
+        }
+        Err(source) => return Err(refused("create", path, source)),
+    };
+    allocate(&file, bytes).and_then(|()| sync_with_parent(&file, path)).map_err(|source| {
+        // The first error is the one to report; a name that stays behind shows itself at the next attempt.
+        let _ = fs::remove_file(path);
+        refused("allocate", path, source)
+    })
+}
+
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn sync_with_parent(file: &File, path: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Opens and locks what is at `path`.
+pub(super) fn open(path: &Path, options: &FileDiskOptions) -> Result<Opened, FileDiskError> {
+    let kind = fs::metadata(path).map_err(|source| refused("look at", path, source))?.file_type();
+    if kind.is_dir() {
+        return Err(FileDiskError::Directory { path: path.into() });
+    }
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(FileDiskError::NotADisk { path: path.into() });
+    }
+    // Without O_CREAT, O_EXCL means something for block devices only: refused while mounted.
+    let exclusive = if kind.is_block_device() { OFlags::EXCL } else { OFlags::empty() };
+    let (mut file, asked_direct) = open_file(path, options, exclusive)?;
+    lock(&file, path, options.read_only)?;
+    let bytes = file.seek(SeekFrom::End(0)).map_err(|source| refused("measure", path, source))?;
+    if bytes < BLOCK {
+        return Err(FileDiskError::TooSmall { path: path.into(), bytes });
+    }
+    let direct = asked_direct && takes_direct(&file).map_err(|source| refused("read", path, source))?;
+    if asked_direct && !direct {
+        rustix::fs::fcntl_getfl(&file)
+            .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::DIRECT))
+            .map_err(|e| refused("leave direct I/O on", path, e.into()))?;
+    }
+    let punch = kind.is_file() && !options.read_only && takes_punch(&file, bytes);
+    Ok(Opened { path: path.into(), file, bytes, direct, punch })
+}
+
+/// Opens with O_DIRECT, or without it where the filesystem refuses or the options say so.
+fn open_file(path: &Path, options: &FileDiskOptions, flags: OFlags) -> Result<(File, bool), FileDiskError> {
+    let attempt = |flags: OFlags| {
+        OpenOptions::new()
+            .read(true)
+            .write(!options.read_only)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)
+    };
+    if !options.buffered {
+        match attempt(flags | OFlags::DIRECT) {
+            Err(e) if e.kind() == ErrorKind::InvalidInput => {}
+            answer => return answer.map(|file| (file, true)).map_err(|source| refused("open", path, source)),
+        }
+    }
+    attempt(flags).map(|file| (file, false)).map_err(|source| refused("open", path, source))
+}
+
+/// Readers share a disk, a writer has it alone. The lock goes with the file, whatever ends the process.
+fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), FileDiskError> {
+    let locked = if read_only { file.try_lock_shared() } else { file.try_lock() };
+    locked.map_err(|e| match e {
+        TryLockError::WouldBlock => FileDiskError::Locked { path: path.into() },
+        TryLockError::Error(source) => refused("lock", path, source),
+    })
+}
+
+/// Whether direct I/O really works here at block alignment: some filesystems accept the flag and then
+/// refuse, or quietly ignore, every direct transfer.
+fn takes_direct(file: &File) -> io::Result<bool> {
+    let filesystem = rustix::fs::fstatfs(file)?.f_type.cast_unsigned();
+    if MEMORY_FILESYSTEMS.contains(&(filesystem & 0xffff_ffff)) {
+        return Ok(false);
+    }
+    match file.read_exact_at(&mut Buffer::new(BLOCK_BYTES), 0) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::InvalidInput => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether holes can be punched: tried behind the end of the file, where nothing is.
+fn takes_punch(file: &File, bytes: u64) -> bool {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(file, flags, bytes.next_multiple_of(BLOCK), BLOCK).is_ok()
+}
+
+fn refused(action: &'static str, path: &Path, source: io::Error) -> FileDiskError {
+    let path = path.into();
+    match source.kind() {
+        ErrorKind::NotFound => FileDiskError::Missing { path },
+        ErrorKind::ResourceBusy => FileDiskError::Busy { path },
+        _ => FileDiskError::Io { action, path, source },
+    }
+}
