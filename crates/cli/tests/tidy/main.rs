@@ -1,0 +1,67 @@
+//! Tidy: the rules of the house that a compiler does not check, checked on the source text.
+//!
+//! Each file holds one kind of rule. A rule is a function over text, so each file also holds its
+//! negative control: a made-up text that breaks the rule and must be found out. This file runs all
+//! rules over the repository.
+
+mod absence;
+mod code;
+mod dependencies;
+mod layers;
+mod links;
+mod mutants;
+mod rules;
+mod tree;
+mod words;
+
+use tree::{Finding, Tree};
+
+/// Fails with every finding on its own line.
+fn expect_none(findings: &[Finding]) {
+    let list: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert!(list.is_empty(), "{} finding(s):\n{}", list.len(), list.join("\n"));
+}
+
+#[test]
+fn tree_is_not_empty() {
+    let tree = Tree::load();
+    for path in ["README.md", "ARCHITECTURE.md", "Cargo.toml", "crates/runtime/src/lib.rs", ".ci/run"] {
+        assert!(tree.file(path).is_some(), "{path} was not read: the other checks would look at nothing");
+    }
+}
+
+#[test]
+fn crates_use_only_lower_floors() {
+    expect_none(&layers::check(&Tree::load()));
+}
+
+#[test]
+fn dependencies_are_explained_and_used() {
+    expect_none(&dependencies::check(&Tree::load()));
+}
+
+#[test]
+fn files_are_short_and_words_are_clean() {
+    let tree = Tree::load();
+    expect_none(&tree.files().flat_map(words::check).collect::<Vec<_>>());
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    expect_none(&links::check(&Tree::load()));
+}
+
+#[test]
+fn only_runtime_has_clocks_threads_and_chance() {
+    expect_none(&absence::check(&Tree::load()));
+}
+
+#[test]
+fn every_mutant_is_named_in_a_test() {
+    expect_none(&mutants::check(&Tree::load()));
+}
+
+#[test]
+fn every_rule_names_its_mutant_and_the_test_that_kills_it() {
+    expect_none(&rules::check(&Tree::load()));
+}

@@ -1,0 +1,75 @@
+//! Mutants: a variant of an enum whose name ends in `Mutant` drops one rule. Each must be named in a
+//! test or an example, or nothing shows that the rule is checked.
+
+use crate::code::{code_only, line_of, whole_words};
+use crate::tree::{Finding, Tree};
+
+/// One variant, as `BlockMutant::FlagLost`.
+pub struct Mutant {
+    pub path: String,
+    pub line: usize,
+    pub name: String,
+}
+
+/// All mutants of the product's code.
+pub fn mutants(tree: &Tree) -> Vec<Mutant> {
+    let sources = tree.rust().filter(|file| file.path.contains("/src/"));
+    sources
+        .flat_map(|file| {
+            let code = code_only(file.text);
+            variants(&code)
+                .into_iter()
+                .map(|(line, name)| Mutant { path: file.path.to_owned(), line, name })
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// Variants without fields, of each `enum ...Mutant { ... }`.
+fn variants(code: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for at in whole_words(code, "enum") {
+        let tail = &code[at..];
+        let (Some(open), Some(close)) = (tail.find('{'), tail.find('}')) else { continue };
+        let name = tail["enum".len()..open].trim();
+        if !name.ends_with("Mutant") {
+            continue;
+        }
+        let mut offset = at + open + 1;
+        for variant in code[offset..at + close].split(',') {
+            let word = variant.split_whitespace().next_back().unwrap_or("");
+            if !word.is_empty() {
+                let line = line_of(code, offset + variant.trim_end().len());
+                found.push((line, format!("{name}::{word}")));
+            }
+            offset += variant.len() + 1;
+        }
+    }
+    found
+}
+
+/// The code of all tests and examples.
+pub fn test_code(tree: &Tree) -> String {
+    let tests = tree.rust().filter(|file| file.path.contains("/tests/") || file.path.contains("/examples/"));
+    tests.map(|file| code_only(file.text)).collect::<Vec<_>>().join("\n")
+}
+
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let tests = test_code(tree);
+    let unnamed =
+        mutants(tree).into_iter().filter(|mutant| whole_words(&tests, &mutant.name).next().is_none());
+    unnamed
+        .map(|mutant| Finding::new(&mutant.path, mutant.line, format!("no test names `{}`", mutant.name)))
+        .collect()
+}
+
+#[test]
+fn a_mutant_that_no_test_names_is_found() {
+    let source = "/// Rules.\n#[derive(Clone, Copy)]\npub enum DemoMutant {\n    /// E1, dropped.\n    Crosses,\n    #[allow(x)]\n    Starves,\n}\nenum Other { A }";
+    let tree = Tree::of(&[
+        ("crates/demo/src/mutants.rs", source),
+        ("crates/demo/tests/a.rs", "kills(DemoMutant::Crosses); // DemoMutant::Starves"),
+    ]);
+    let found: Vec<String> = check(&tree).iter().map(ToString::to_string).collect();
+    assert_eq!(found, ["crates/demo/src/mutants.rs:7: no test names `DemoMutant::Starves`"]);
+}

@@ -1,0 +1,65 @@
+//! File length, and words that have no place in tracked text: notes to self, unfinished code, and
+//! paths of the machine that somebody happened to work on.
+
+use crate::code::{line_of, whole_words};
+use crate::tree::{File, Finding};
+
+const LINES_MAX: usize = 1_000;
+
+/// Split in two, so that this file passes its own check.
+const NOTES: [&str; 5] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("X", "XX"),
+    concat!("to", "do!("),
+    concat!("unimple", "mented!("),
+];
+
+const MACHINE_PATHS: [&str; 3] = [concat!("/", "work"), concat!("/", "root"), concat!("/", "home")];
+
+pub fn check(file: File<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let lines = file.text.lines().count();
+    if file.is_rust() && lines > LINES_MAX {
+        findings.push(Finding::new(file.path, 0, format!("{lines} lines; at most {LINES_MAX}")));
+    }
+    for word in NOTES {
+        for at in whole_words(file.text, word) {
+            findings.push(Finding::new(
+                file.path,
+                line_of(file.text, at),
+                format!("`{word}`: finish it or leave it out"),
+            ));
+        }
+    }
+    for path in MACHINE_PATHS {
+        for at in whole_words(file.text, path).filter(|at| starts_a_path(&file.text[..*at])) {
+            findings.push(Finding::new(
+                file.path,
+                line_of(file.text, at),
+                format!("`{path}` is a path of one machine"),
+            ));
+        }
+    }
+    findings
+}
+
+/// A slash after a word, a dot or another slash is inside a longer path or an address.
+fn starts_a_path(before: &str) -> bool {
+    !before.ends_with(|c: char| c.is_alphanumeric() || "._-/~*})>$".contains(c))
+}
+
+#[test]
+fn a_long_file_a_note_and_a_machine_path_are_found() {
+    let text = format!(
+        "// {}: later\nlet a = \"{}/main/x\";\nlet b = \"crates{}load\"; // a{}\n{}",
+        NOTES[0],
+        MACHINE_PATHS[0],
+        MACHINE_PATHS[0],
+        MACHINE_PATHS[1],
+        "\n".repeat(LINES_MAX)
+    );
+    let found = check(File { path: "a.rs", text: &text });
+    let places: Vec<usize> = found.iter().map(|finding| finding.line).collect();
+    assert_eq!(places, [0, 1, 2], "{found:?}");
+}
