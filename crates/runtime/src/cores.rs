@@ -152,10 +152,12 @@ impl CoreScheduler {
         self.0.borrow().threads.contains_key(&task)
     }
 
-    /// The thread that is being polled works: it keeps its core when the poll ends.
-    fn keep_core(&self, task: TaskId) {
-        if let Some(thread) = self.0.borrow_mut().threads.get_mut(&task) {
-            thread.state = State::Running { working: true };
+    /// Says whether the running thread works: then it keeps its core when the poll ends.
+    fn set_working(&self, task: TaskId, working: bool) {
+        if let Some(thread) = self.0.borrow_mut().threads.get_mut(&task)
+            && let State::Running { .. } = thread.state
+        {
+            thread.state = State::Running { working };
         }
     }
 
@@ -197,12 +199,13 @@ impl Schedule {
 pub struct Work {
     handle: Handle,
     duration: Duration,
-    sleep: Option<Sleep>,
+    /// The thread that works, and until when.
+    running: Option<(TaskId, Sleep)>,
 }
 
 impl Work {
     pub(crate) fn new(handle: Handle, duration: Duration) -> Self {
-        Work { handle, duration, sleep: None }
+        Work { handle, duration, running: None }
     }
 }
 
@@ -212,11 +215,18 @@ impl Future for Work {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let work = &mut *self;
         let Some((scheduler, task)) = work.handle.current_thread() else { return Poll::Ready(()) };
-        let sleep = work.sleep.get_or_insert_with(|| work.handle.sleep(work.duration));
-        if Pin::new(sleep).poll(context).is_ready() {
-            return Poll::Ready(());
+        let (_, sleep) = work.running.get_or_insert_with(|| (task, work.handle.sleep(work.duration)));
+        let poll = Pin::new(sleep).poll(context);
+        scheduler.set_working(task, poll.is_pending());
+        poll
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // Work given up half-way (the loser of a select) must not keep the core for whatever is awaited next.
+        if let (Some((task, _)), Some(scheduler)) = (&self.running, self.handle.cores()) {
+            scheduler.set_working(*task, false);
         }
-        scheduler.keep_core(task);
-        Poll::Pending
     }
 }

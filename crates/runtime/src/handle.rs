@@ -158,9 +158,14 @@ impl Handle {
         &self.0.timers
     }
 
+    pub(crate) fn cores(&self) -> Option<&CoreScheduler> {
+        self.0.cores.as_ref()
+    }
+
+    /// The simulated thread that is being polled.
     pub(crate) fn current_thread(&self) -> Option<(&CoreScheduler, TaskId)> {
         let task = self.0.current.get();
-        let cores = self.0.cores.as_ref().filter(|cores| cores.is_thread(task))?;
+        let cores = self.cores().filter(|cores| cores.is_thread(task))?;
         Some((cores, task))
     }
 

@@ -107,7 +107,6 @@ impl Ring {
     /// A ring for `entries` operations in flight, woken through `event`.
     pub(crate) fn new(entries: u32, event: Arc<File>) -> io::Result<Self> {
         let uring = set_up(entries)?;
-        // One entry is the wake-up read's, so that a ring of one entry still works.
         let limit = entries as usize;
         Ok(Ring(Rc::new(RefCell::new(State {
             uring,
@@ -282,7 +281,9 @@ impl Ring {
     pub(crate) fn park(&self, timeout: Option<Duration>) {
         let mut state = self.0.borrow_mut();
         state.arm_wake();
-        state.enter(1, timeout);
+        // Without the wake-up read another thread could not end the sleep.
+        let wanted = usize::from(state.wake.place.is_some());
+        state.enter(wanted, timeout);
     }
 
     /// Refuses operations from now on and waits for those in flight; their callbacks are dropped uncalled.
@@ -478,8 +479,8 @@ fn length(bytes: usize) -> u32 {
 /// One issuer and deferred task work where the kernel has them (6.1), since the runtime is one thread and
 /// reaps when it wants to; else a plain ring.
 fn set_up(entries: u32) -> io::Result<IoUring> {
-    // Room for the wake-up read too; the completion queue is twice as long.
-    let entries = entries.saturating_add(1);
+    // The completion queue is twice as long, so it has room for the wake-up read too.
+    let entries = entries.max(1);
     IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
