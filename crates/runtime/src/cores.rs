@@ -181,7 +181,10 @@ impl Schedule {
         let thread = self.threads.get_mut(&task)?;
         if !new {
             self.counts.total += 1;
-            *self.counts.by_thread.entry(thread.name.clone()).or_default() += 1;
+            match self.counts.by_thread.get_mut(&thread.name) {
+                Some(count) => *count += 1,
+                None => drop(self.counts.by_thread.insert(thread.name.clone(), 1)),
+            }
         }
         if new || self.context_switch.is_zero() {
             thread.state = State::Running { working: false };

@@ -187,3 +187,47 @@ impl Remote {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The wake-up that comes between the last look at the queue and the park is not lost.
+    #[test]
+    fn there_is_no_parking_with_something_to_do() {
+        let ready = ReadyQueue::new(None);
+        assert!(ready.begin_park());
+        ready.end_park();
+
+        let waker = TaskWaker::new(TaskId::MAIN, ready.clone());
+        waker.wake_by_ref();
+        assert!(!ready.begin_park());
+        let mut batch = VecDeque::new();
+        ready.drain_into(&mut batch);
+        assert!(ready.begin_park());
+        ready.end_park();
+
+        Remote::new(ready.clone()).wake();
+        assert!(!ready.begin_park());
+        assert!(ready.take_inbox().is_empty());
+
+        assert_eq!(Remote::new(ready.clone()).spawn(|_| async {}), Ok(()));
+        assert!(!ready.begin_park());
+        assert_eq!(ready.take_inbox().len(), 1);
+        assert!(ready.begin_park());
+    }
+
+    #[test]
+    fn a_task_is_queued_once_however_often_it_is_woken() {
+        let ready = ReadyQueue::new(None);
+        let waker = TaskWaker::new(TaskId::MAIN, ready.clone());
+        let mut batch = VecDeque::new();
+        for _ in 0..2 {
+            waker.wake_by_ref();
+            waker.wake_by_ref();
+            ready.drain_into(&mut batch);
+            waker.clear();
+        }
+        assert_eq!(batch, [TaskId::MAIN, TaskId::MAIN]);
+    }
+}

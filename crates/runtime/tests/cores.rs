@@ -4,9 +4,10 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use weir_runtime::{Cores, Event, Handle, Runtime, Simulation};
+use weir_runtime::{Cores, Handle, Instant, Runtime, Simulation};
 
 type Log = Rc<RefCell<Vec<(&'static str, u64)>>>;
 
@@ -87,21 +88,41 @@ fn a_woken_thread_waits_for_a_core_first_come_first_served() {
 }
 
 #[test]
+fn many_threads_take_turns_in_the_order_they_became_ready() {
+    let runtime = runtime(1, 0);
+    let handle = runtime.handle();
+    let log: Log = Rc::default();
+    for name in ["a", "b", "c", "d"] {
+        let (inside, log) = (handle.clone(), log.clone());
+        handle.spawn_thread(name, async move {
+            inside.work(micros(10)).await;
+            log.borrow_mut().push((name, now_us(&inside)));
+        });
+    }
+    runtime.block_on(handle.sleep(micros(100))).unwrap();
+    assert_eq!(*log.borrow(), [("a", 10), ("b", 20), ("c", 30), ("d", 40)]);
+}
+
+/// A thread woken at 1 us, and again while it is switched in, runs at 4 us.
+#[test]
 fn wake_ups_on_the_way_to_a_core_are_not_counted_twice() {
     let runtime = runtime(1, 3);
     let handle = runtime.handle();
-    let event = Rc::new(Event::new());
-    let listener = event.listen();
-    let inside = handle.clone();
+    let waker: Rc<RefCell<Option<Waker>>> = Rc::default();
+    let (inside, own) = (handle.clone(), waker.clone());
     let thread = handle.spawn_thread("t", async move {
-        listener.await;
+        std::future::poll_fn(|context| {
+            *own.borrow_mut() = Some(context.waker().clone());
+            if inside.now() == Instant::ZERO { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
         now_us(&inside)
     });
-    let (poker, pokes) = (handle.clone(), event.clone());
+    let poker = handle.clone();
     handle.spawn(async move {
         for _ in 0..3 {
             poker.sleep(micros(1)).await;
-            pokes.notify_additional(1);
+            waker.borrow().as_ref().unwrap().wake_by_ref();
         }
     });
     assert_eq!(runtime.block_on(thread).unwrap(), Ok(1 + 3));

@@ -357,3 +357,23 @@ fn places_of_dropped_buffers_are_used_again() {
     let plain = too_many.pop().unwrap();
     assert!(runtime.block_on(read(&ring, &file, plain, 0)).unwrap().1.iter().all(|&byte| byte == 6));
 }
+
+/// Looks at the ring when it is dropped, as a guard that passes room on to somebody may.
+struct LooksAtRing(Ring, Rc<RefCell<usize>>);
+
+impl Drop for LooksAtRing {
+    fn drop(&mut self) {
+        *self.1.borrow_mut() = self.0.room() + 1;
+    }
+}
+
+#[test]
+fn a_refused_callback_may_use_the_ring_while_it_is_dropped() {
+    let (_runtime, ring) = wall(1);
+    let (reader, _writer) = pipe();
+    ring.fdatasync(&reader, |_| ()).unwrap();
+    let seen = Rc::new(RefCell::new(0));
+    let guard = LooksAtRing(ring.clone(), seen.clone());
+    ring.fdatasync(&reader, move |_| drop(guard)).unwrap_err();
+    assert_eq!(*seen.borrow(), 1);
+}
