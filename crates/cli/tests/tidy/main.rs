@@ -9,6 +9,7 @@ mod code;
 mod dependencies;
 mod layers;
 mod links;
+mod map;
 mod mutants;
 mod rules;
 mod tree;
@@ -49,6 +50,11 @@ fn files_are_short_and_words_are_clean() {
 #[test]
 fn links_in_documents_lead_somewhere() {
     expect_none(&links::check(&Tree::load()));
+}
+
+#[test]
+fn the_code_map_is_whole() {
+    expect_none(&map::check(&Tree::load()));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The rule tables of ARCHITECTURE.md: every numbered rule has a row, and the row names at least one
-//! mutant that exists and at least one test that exists. A rule without a killing mutant is not
+//! mutant that exists and at least one test that exists, and every mutant has a row. A rule without a killing mutant is not
 //! implemented.
 
 use crate::code::whole_words;
@@ -46,6 +46,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         .map(|rule| Finding::new(DOCUMENT, 0, format!("rule {rule} has no row")))
         .collect();
     let known: Vec<String> = mutants(tree).into_iter().map(|mutant| mutant.name).collect();
+    let unlisted = known.iter().filter(|name| !rows.iter().any(|row| row.mutants.contains(name)));
+    findings.extend(unlisted.map(|name| Finding::new(DOCUMENT, 0, format!("mutant `{name}` has no row"))));
     let tests = test_code(tree);
     for row in &rows {
         let mut report =
@@ -72,7 +74,7 @@ fn rows_without_a_mutant_or_a_test_are_found() {
                     | **S3** | epochs | [a](a) | | `kills_real` |\n";
     let tree = Tree::of(&[
         (DOCUMENT, document),
-        ("crates/demo/src/mutants.rs", "enum DemoMutant { Real }"),
+        ("crates/demo/src/mutants.rs", "enum DemoMutant { Real, Unlisted }"),
         ("crates/demo/tests/a.rs", "fn kills_real() {}"),
     ]);
     let found: Vec<String> = check(&tree).iter().map(ToString::to_string).collect();
@@ -81,6 +83,7 @@ fn rows_without_a_mutant_or_a_test_are_found() {
     assert_eq!(
         found[missing..],
         [
+            "ARCHITECTURE.md:0: mutant `DemoMutant::Unlisted` has no row",
             "ARCHITECTURE.md:2: S2: there is no mutant `DemoMutant::Gone`",
             "ARCHITECTURE.md:2: S2: there is no test `kills_gone`",
             "ARCHITECTURE.md:3: S3: a rule without a killing mutant is not implemented",

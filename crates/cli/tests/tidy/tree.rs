@@ -84,10 +84,10 @@ fn is_source_folder(name: &str) -> bool {
 fn collect(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     for entry in entries {
-        let entry = entry.unwrap();
+        let entry = entry.expect("the folder can be listed");
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = format!("{prefix}{name}");
-        let kind = entry.file_type().unwrap();
+        let kind = entry.file_type().expect("the entry has a kind");
         if kind.is_dir() && is_source_folder(&name) {
             collect(&entry.path(), &format!("{path}/"), files);
         } else if kind.is_file()
