@@ -81,7 +81,10 @@ pub(super) fn open(path: &Path, options: &FileDiskOptions) -> Result<Opened, Fil
     if bytes < BLOCK {
         return Err(FileDiskError::TooSmall { path: path.into(), bytes });
     }
-    let direct = asked_direct && takes_direct(&file).map_err(|source| refused("read", path, source))?;
+    let in_memory =
+        kind.is_file() && lives_in_memory(&file).map_err(|source| refused("look at", path, source))?;
+    let direct =
+        asked_direct && !in_memory && takes_direct(&file).map_err(|source| refused("read", path, source))?;
     if asked_direct && !direct {
         rustix::fs::fcntl_getfl(&file)
             .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::DIRECT))
@@ -118,13 +121,15 @@ fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), FileDiskError> 
     })
 }
 
-/// Whether direct I/O really works here at block alignment: some filesystems accept the flag and then
-/// refuse, or quietly ignore, every direct transfer.
-fn takes_direct(file: &File) -> io::Result<bool> {
+/// Whether a regular file has no disk under it. (Asked of a block device the answer would be about `/dev`.)
+fn lives_in_memory(file: &File) -> io::Result<bool> {
     let filesystem = rustix::fs::fstatfs(file)?.f_type.cast_unsigned();
-    if MEMORY_FILESYSTEMS.contains(&(filesystem & 0xffff_ffff)) {
-        return Ok(false);
-    }
+    Ok(MEMORY_FILESYSTEMS.contains(&(filesystem & 0xffff_ffff)))
+}
+
+/// Whether direct I/O really works here at block alignment: some filesystems accept the flag and then
+/// refuse every direct transfer.
+fn takes_direct(file: &File) -> io::Result<bool> {
     match file.read_exact_at(&mut Buffer::new(BLOCK_BYTES), 0) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == ErrorKind::InvalidInput => Ok(false),

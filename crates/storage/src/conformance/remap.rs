@@ -1,0 +1,82 @@
+//! Commands that change what a block reads without writing it, and several writes in one (S7).
+
+use super::content::{Subject, content};
+use super::{Checked, Verdict};
+use crate::address::{BLOCK_BYTES, Extent, Lba};
+use crate::capability::Discard;
+use crate::command::{Command, Part, SharePair, Write};
+use crate::error::{Invalid, Rejected};
+
+pub(super) async fn discard(subject: &Subject) -> Checked {
+    if subject.able().discard == Discard::Unsupported {
+        return Ok(Verdict::Skipped("the device has no discard"));
+    }
+    let all = Extent::new(Lba(8), 8);
+    for block in all.iter() {
+        subject.write(Extent::new(block, 1), 1).await?;
+    }
+    let holes = [Extent::new(Lba(13), 1), Extent::new(Lba(9), 2)];
+    subject.carry_out(Command::Discard(&holes)).await?;
+    for block in all.iter().map(|block| Extent::new(block, 1)) {
+        let discarded = holes.iter().any(|hole| hole.overlaps(block));
+        let version = if discarded { 0 } else { 1 };
+        let seen = subject.expect(block, version).await;
+        if discarded && subject.able().discard == Discard::Undefined {
+            let fits = seen.is_ok() || subject.expect(block, 1).await.is_ok();
+            if !fits && subject.fresh_reads_zero {
+                return Err(format!("{block} were discarded and hold what was never there"));
+            }
+            continue;
+        }
+        seen?;
+    }
+    subject.write(Extent::new(Lba(9), 1), 2).await?;
+    subject.expect(Extent::new(Lba(9), 1), 2).await?;
+    Ok(Verdict::Holds)
+}
+
+pub(super) async fn share(subject: &Subject) -> Checked {
+    if !subject.able().share {
+        return Ok(Verdict::Skipped("the device has no share"));
+    }
+    let from = Extent::new(Lba(0), 2);
+    subject.write(from, 1).await?;
+    let data = content(from, 1);
+    let near = SharePair { from: Extent::new(Lba(0), 1), to: Lba(20) };
+    let far = SharePair { from: Extent::new(Lba(1), 1), to: Lba(subject.blocks() - 1) };
+    let pairs = [near, far];
+    subject.carry_out(Command::Share(&pairs)).await?;
+    // The source changes, the copies keep what they got.
+    subject.write(from, 2).await?;
+    subject.carry_out(Command::Flush).await?;
+    for pair in &pairs {
+        let at = pair.from.start.0 as usize * BLOCK_BYTES;
+        if subject.read(Extent::new(pair.to, 1)).await? != data[at..at + BLOCK_BYTES] {
+            return Err(format!("{} does not read what was shared to it", pair.to));
+        }
+    }
+    subject.expect(from, 2).await?;
+    Ok(Verdict::Holds)
+}
+
+pub(super) async fn packed(subject: &Subject) -> Checked {
+    if !subject.able().packed {
+        return Ok(Verdict::Skipped("the device has no packed writes"));
+    }
+    let blocks = (0..4).map(|i| Lba(3 * i));
+    let extents = blocks.map(|block| Extent::new(block, 1)).collect::<Vec<_>>();
+    let data = extents.iter().map(|&extent| content(extent, 1)).collect::<Vec<_>>();
+    let parts = extents.iter().zip(&data).map(|(extent, data)| [Part::bytes(extent.start, data)]);
+    let parts = parts.collect::<Vec<_>>();
+    let writes = parts.iter().map(|parts| Write::new(parts)).collect::<Vec<_>>();
+    subject.carry_out(Command::Packed(&writes)).await?;
+    for &extent in &extents {
+        subject.expect(extent, 1).await?;
+    }
+    let outside = [Part::bytes(Lba(subject.blocks()), &data[0])];
+    match subject.storage.submit(Command::Packed(&[writes[0], Write::new(&outside)])) {
+        Err(Rejected::Invalid(Invalid::OutOfRange(_) | Invalid::TooLarge { .. })) => Ok(Verdict::Holds),
+        Err(other) => Err(format!("a packed write out of range was refused for another reason: {other}")),
+        Ok(_) => Err("a packed write out of range was accepted".to_owned()),
+    }
+}

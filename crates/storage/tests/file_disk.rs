@@ -1,0 +1,284 @@
+//! What a file disk is beside a storage: how it opens, locks, creates, keeps its data, and fails.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+mod host;
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use host::{LoopDevice, SmallTmpfs};
+use weir_runtime::{Runtime, Simulation, Wall};
+use weir_storage::{
+    BLOCK_BYTES, Command, CommandKind, Extent, FileDisk, FileDiskError, FileDiskOptions, Lba, Part, Rejected,
+    Storage, StorageError, Ticket, Write, WriteFlags, flush, read, write,
+};
+
+const BYTES: u64 = 64 * 4096;
+
+struct Place {
+    runtime: Runtime,
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Place { runtime: Runtime::wall(Wall::default()).unwrap(), directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn create(&self, name: &str) -> Rc<FileDisk> {
+        let options = FileDiskOptions::default();
+        FileDisk::create(&self.runtime.handle(), &self.path(name), BYTES, options).unwrap()
+    }
+
+    fn open(&self, path: &Path, options: FileDiskOptions) -> Result<Rc<FileDisk>, FileDiskError> {
+        FileDisk::open(&self.runtime.handle(), path, options)
+    }
+
+    fn open_error(&self, path: &Path) -> FileDiskError {
+        self.open(path, FileDiskOptions::default()).err().unwrap()
+    }
+
+    fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future).unwrap()
+    }
+}
+
+fn block(fill: u8) -> Vec<u8> {
+    vec![fill; BLOCK_BYTES]
+}
+
+fn submit_write(disk: &FileDisk, at: u64, fill: u8, flags: WriteFlags) -> Result<Ticket, Rejected> {
+    let data = block(fill);
+    let parts = [Part::bytes(Lba(at), &data)];
+    disk.submit(Command::Write(Write { flags, ..Write::new(&parts) }))
+}
+
+#[test]
+fn opening_names_what_is_wrong() {
+    let place = Place::new();
+    let missing = place.path("missing");
+    assert!(matches!(place.open_error(&missing), FileDiskError::Missing { path } if path == missing));
+    assert!(matches!(place.open_error(place.directory.path()), FileDiskError::Directory { .. }));
+    assert!(matches!(place.open_error(Path::new("/dev/null")), FileDiskError::NotADisk { .. }));
+    let small = place.path("small");
+    fs::write(&small, [0; 4095]).unwrap();
+    assert!(matches!(place.open_error(&small), FileDiskError::TooSmall { bytes: 4095, .. }));
+    fs::write(&small, [0; 4096]).unwrap();
+    assert_eq!(place.open(&small, FileDiskOptions::default()).unwrap().blocks(), 1);
+    for (queue_depth, tear_unit_bytes) in [(0, 512), (1025, 512), (64, 0), (64, 1024)] {
+        let options = FileDiskOptions { queue_depth, tear_unit_bytes, ..FileDiskOptions::default() };
+        assert!(matches!(place.open(&small, options), Err(FileDiskError::Option { .. })));
+    }
+    let simulation = Runtime::simulated(Simulation::default());
+    let refused = FileDisk::open(&simulation.handle(), &small, FileDiskOptions::default());
+    assert!(matches!(refused, Err(FileDiskError::NoRing)));
+}
+
+#[test]
+fn creation_overwrites_nothing() {
+    let place = Place::new();
+    let path = place.path("precious");
+    fs::write(&path, "precious").unwrap();
+    let handle = place.runtime.handle();
+    let refused = FileDisk::create(&handle, &path, BYTES, FileDiskOptions::default());
+    assert!(matches!(refused, Err(FileDiskError::Exists { .. })));
+    assert_eq!(fs::read(&path).unwrap(), b"precious");
+    let small = FileDisk::create(&handle, &place.path("small"), 4095, FileDiskOptions::default());
+    assert!(matches!(small, Err(FileDiskError::TooSmall { .. })));
+    assert!(!place.path("small").exists());
+    let huge = FileDisk::create(&handle, &place.path("huge"), 1 << 62, FileDiskOptions::default());
+    assert!(matches!(huge, Err(FileDiskError::Io { .. })));
+    assert!(!place.path("huge").exists(), "a file that could not be allocated stayed behind");
+}
+
+#[test]
+fn a_writer_is_alone_and_readers_share() {
+    let place = Place::new();
+    let writer = place.create("disk");
+    let path = place.path("disk");
+    let read_only = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
+    assert!(matches!(place.open_error(&path), FileDiskError::Locked { .. }));
+    assert!(matches!(place.open(&path, read_only.clone()), Err(FileDiskError::Locked { .. })));
+    drop(writer);
+    let reader = place.open(&path, read_only.clone()).unwrap();
+    let second = place.open(&path, read_only).unwrap();
+    assert!(matches!(place.open_error(&path), FileDiskError::Locked { .. }));
+    drop((reader, second));
+    assert!(place.open(&path, FileDiskOptions::default()).is_ok());
+}
+
+#[test]
+fn a_read_only_disk_reads_and_refuses_to_change() {
+    let place = Place::new();
+    drop(place.create("disk"));
+    let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
+    let disk = place.open(&place.path("disk"), options).unwrap();
+    let refused = submit_write(&disk, 5, 1, WriteFlags::default());
+    let cause = ErrorKind::ReadOnlyFilesystem;
+    let expected = StorageError::Device { command: CommandKind::Write, at: Lba(5), cause };
+    assert_eq!(refused.err(), Some(Rejected::Failed(expected)));
+    place.run(async {
+        assert_eq!(&read(&*disk, Extent::new(Lba(5), 1)).await.unwrap()[..], block(0));
+        flush(&*disk).await.unwrap();
+    });
+}
+
+#[test]
+fn data_survives_reopening_and_the_partial_block_is_left_alone() {
+    let place = Place::new();
+    let path = place.path("disk");
+    let tail = vec![7; 100];
+    fs::write(&path, [vec![0; BYTES as usize], tail.clone()].concat()).unwrap();
+    let disk = place.open(&path, FileDiskOptions::default()).unwrap();
+    assert_eq!((disk.blocks(), disk.unused_bytes()), (64, 100));
+    place.run(async {
+        for at in [0, 63] {
+            write(&*disk, Part::bytes(Lba(at), &block(at as u8 + 1))).await.unwrap();
+        }
+        flush(&*disk).await.unwrap();
+    });
+    drop(disk);
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(bytes[..BLOCK_BYTES], block(1));
+    assert_eq!(bytes[63 * BLOCK_BYTES..64 * BLOCK_BYTES], block(64));
+    assert_eq!(bytes[BYTES as usize..], tail);
+}
+
+#[test]
+fn a_dropped_disk_finishes_what_is_in_flight_and_keeps_its_lock_until_then() {
+    let place = Place::new();
+    let disk = place.create("disk");
+    let path = place.path("disk");
+    let handle = place.runtime.handle();
+    place.run(async {
+        let ticket = submit_write(&disk, 9, 3, WriteFlags::default()).unwrap();
+        drop(disk);
+        assert!(matches!(place.open_error(&path), FileDiskError::Locked { .. }));
+        ticket.transferred().await.unwrap();
+        handle.yield_now().await;
+        let disk = place.open(&path, FileDiskOptions::default()).unwrap();
+        assert_eq!(&read(&*disk, Extent::new(Lba(9), 1)).await.unwrap()[..], block(3));
+    });
+}
+
+#[test]
+fn a_runtime_that_ends_answers_gone() {
+    let place = Place::new();
+    let disk = place.create("disk");
+    let ticket = submit_write(&disk, 9, 3, WriteFlags::default()).unwrap();
+    drop(place.runtime);
+    assert_eq!(ticket.poll_transferred(), Some(Err(StorageError::Gone)));
+    let late = submit_write(&disk, 9, 3, WriteFlags::default());
+    assert!(!matches!(late.map(|ticket| ticket.poll_transferred()), Ok(Some(Ok(())))));
+}
+
+#[test]
+fn a_file_cut_short_is_an_error_and_not_zeroes() {
+    let place = Place::new();
+    let disk = place.create("disk");
+    File::options().write(true).open(place.path("disk")).unwrap().set_len(BYTES / 2).unwrap();
+    place.run(async {
+        for extent in [Extent::new(Lba(31), 2), Extent::new(Lba(40), 1)] {
+            let cause = ErrorKind::UnexpectedEof;
+            let expected = StorageError::Device { command: CommandKind::Read, at: extent.start, cause };
+            assert_eq!(read(&*disk, extent).await.err(), Some(Rejected::Failed(expected)));
+        }
+        assert!(read(&*disk, Extent::new(Lba(31), 1)).await.is_ok());
+    });
+}
+
+#[test]
+fn two_disks_share_a_ring_of_one_entry() {
+    let wall = Wall { ring_entries: 1, ..Wall::default() };
+    let place = Place { runtime: Runtime::wall(wall).unwrap(), ..Place::new() };
+    let disks = [place.create("one"), place.create("two")];
+    place.run(async {
+        let mut tickets = Vec::new();
+        for at in 0..32 {
+            for disk in &disks {
+                tickets.push(submit_write(disk, at, at as u8, WriteFlags::default()).unwrap());
+            }
+        }
+        for ticket in tickets {
+            ticket.transferred().await.unwrap();
+        }
+    });
+}
+
+/// A block device that runs out of space behind its back: a loop device over a sparse file of 4 MiB in a
+/// tmpfs of 1 MiB. Writes beyond fail when they are written back.
+struct Failing {
+    device: LoopDevice,
+    _mount: SmallTmpfs,
+    _directory: tempfile::TempDir,
+}
+
+impl Failing {
+    fn new() -> Result<Failing, String> {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mount = SmallTmpfs::mount(directory.path(), 1 << 20)?;
+        let image = directory.path().join("image");
+        File::create(&image).unwrap().set_len(4 << 20).unwrap();
+        Ok(Failing { device: LoopDevice::attach(&image)?, _mount: mount, _directory: directory })
+    }
+}
+
+/// Negative control: with one `fdatasync` a flush instead of one at a time, the second of two flushes here
+/// is acknowledged over lost data.
+#[test]
+fn a_failed_flush_poisons_and_no_flush_beside_it_lies() {
+    let failing = match Failing::new() {
+        Ok(failing) => failing,
+        Err(reason) => return host::skip(&reason),
+    };
+    let place = Place::new();
+    let options = FileDiskOptions { buffered: true, ..FileDiskOptions::default() };
+    let disk = place.open(failing.device.path(), options).unwrap();
+    place.run(async {
+        for at in (0..1024).step_by(64) {
+            write(&*disk, Part::bytes(Lba(at), &vec![1; 64 * BLOCK_BYTES])).await.unwrap();
+        }
+        let flushes = (0..6).map(|_| disk.submit(Command::Flush).unwrap()).collect::<Vec<_>>();
+        for (i, flush) in flushes.iter().enumerate() {
+            let result = flush.transferred().await;
+            assert!(result.is_err(), "flush {i} was acknowledged over lost data");
+            assert_eq!(i > 0, result == Err(StorageError::Poisoned), "flush {i}: {result:?}");
+        }
+        let poisoned = Some(Rejected::Failed(StorageError::Poisoned));
+        assert_eq!(disk.submit(Command::Flush).err(), poisoned);
+        assert_eq!(submit_write(&disk, 0, 1, WriteFlags::default()).err(), poisoned);
+        read(&*disk, Extent::new(Lba(0), 1)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_failed_fua_write_poisons_and_a_failed_plain_write_does_not() {
+    let failing = match Failing::new() {
+        Ok(failing) => failing,
+        Err(reason) => return host::skip(&reason),
+    };
+    let place = Place::new();
+    let disk = place.open(failing.device.path(), FileDiskOptions::default()).unwrap();
+    assert!(disk.direct());
+    place.run(async {
+        let mut failed = 0;
+        for at in 0..1024 {
+            let ticket = submit_write(&disk, at, 1, WriteFlags::default()).unwrap();
+            failed += u32::from(ticket.transferred().await.is_err());
+        }
+        assert!(failed > 0, "the device did not run out of space");
+        flush(&*disk).await.unwrap();
+        let fua = WriteFlags { fua: true, ..WriteFlags::default() };
+        let ticket = submit_write(&disk, 1023, 1, fua).unwrap();
+        assert!(ticket.transferred().await.is_err() && ticket.durable().await.is_err());
+        assert_eq!(disk.submit(Command::Flush).err(), Some(Rejected::Failed(StorageError::Poisoned)));
+    });
+}
