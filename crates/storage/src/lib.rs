@@ -20,7 +20,9 @@ pub use command::{
     Command, CommandKind, Data, Epoch, Order, Part, Priority, RequestId, SharePair, StreamId, Tag, Write,
     WriteFlags,
 };
-pub use conformance::{CONFORMANCE_BLOCKS_MIN, CONFORMANCE_TRANSFER_MIN, Expectations, Failure, Report, Rule, conformance};
+pub use conformance::{
+    CONFORMANCE_BLOCKS_MIN, CONFORMANCE_TRANSFER_MIN, Expectations, Failure, Report, Rule, conformance,
+};
 pub use contract::{Storage, flush, read, submit_when_free, write};
 pub use error::{Feature, Invalid, Rejected, StorageError};
 pub use file_disk::{FileDisk, FileDiskError, FileDiskOptions};

@@ -1,0 +1,33 @@
+//! Mutants: disks that break one rule each, so that tests can show that breaking it is noticed.
+
+/// A rule that a mutant disk drops. [`super::AdversaryOptions`] takes one under the feature `mutants`.
+/// S5 has none here: it is a rule of the block layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StorageMutant {
+    /// S1: ordered priority is ignored.
+    OrderedIgnored,
+    /// S2: a flush completes without making anything durable.
+    FlushLies,
+    /// S2: an FUA write completes before it is durable.
+    FuaLies,
+    /// S2: an FUA write on a barrier device is durable before earlier epochs are.
+    FuaForgetsEpochs,
+    /// S2: a pre-flush is skipped.
+    PreflushSkipped,
+    /// S3: barriers are ignored.
+    EpochsMixed,
+    /// S3: a prefix device keeps requests behind lost ones.
+    PrefixHoles,
+    /// S3: a prefix device keeps parts of requests, an atomic write is torn.
+    RequestTorn,
+    /// S4: a tear unit is torn inside.
+    UnitTorn,
+    /// S6: the payload is what the caller's page holds at the transfer: the bytes of its next write.
+    PayloadLate,
+    /// S7: a discard is on the medium at once, before earlier epochs.
+    DiscardAtOnce,
+    /// S7: a share is on the medium at once, before earlier epochs.
+    ShareAtOnce,
+    /// S7: the pairs of a share persist one by one.
+    ShareTorn,
+}
