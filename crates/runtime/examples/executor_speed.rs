@@ -2,9 +2,11 @@
 
 #![allow(clippy::print_stdout, reason = "a program's output")]
 
+use std::fs::File;
+use std::sync::Arc;
 use std::time::Duration;
 
-use weir_runtime::{Handle, Runtime, Simulation, Stalled, Wall, channel};
+use weir_runtime::{Buffer, Handle, Ring, Runtime, Sender, Simulation, Stalled, Wall, channel};
 
 const TASKS: u64 = 64;
 const ROUNDS: u64 = 50_000;
@@ -42,7 +44,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             handle.yield_now().await;
         }
     })?;
+    let file = Arc::new(tempfile::tempfile()?);
+    file.set_len(4096)?;
+    measure("wall: reads of a cached page", Runtime::wall(Wall::default())?, TASKS * ROUNDS, |handle, _| {
+        let (sender, receiver) = channel(1);
+        if let Some(ring) = handle.ring() {
+            read_on(ring, file.clone(), Buffer::new(4096), ROUNDS, sender);
+        }
+        async move { assert_eq!(receiver.recv().await, Ok(())) }
+    })?;
     Ok(())
+}
+
+/// Reads the page `left` times, each read started by the completion of the last.
+fn read_on(ring: Ring, file: Arc<File>, buffer: Buffer, left: u64, end: Sender<()>) {
+    if left == 0 {
+        // The receiver is gone only when the runtime is.
+        let _ = end.try_send(());
+        return;
+    }
+    let (next_ring, next_file) = (ring.clone(), file.clone());
+    let queued = ring.read(&file, buffer, 4096, 0, move |outcome| {
+        let buffer = outcome.buffer.unwrap_or_else(|| Buffer::new(4096));
+        read_on(next_ring, next_file, buffer, left - 1, end);
+    });
+    assert!(queued.is_ok(), "64 reads fit a ring of 256 entries");
 }
 
 /// Runs `task` 64 times at once and prints what it took.
