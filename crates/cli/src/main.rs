@@ -1,3 +1,77 @@
-//! The weir program.
+//! `weir`: barriers on any disk, measured on yours.
+//!
+//! One command line a door: [`bench`] measures, [`volume`] makes, shows and checks volumes. Results go to
+//! standard output, everything else to standard error. The exit code is 0 for success, 1 where a check
+//! found damage, and 2 where the program could not do what it was asked to.
 
-fn main() {}
+mod bench;
+mod error;
+mod size;
+mod table;
+mod volume;
+
+use std::future::Future;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use weir_runtime::{Handle, Runtime, Wall};
+
+use crate::error::CliError;
+
+/// Order on a real disk, without a flush.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, about, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure what order costs on this disk: raw, through the host's filesystem, and through Weir
+    Bench(bench::BenchArguments),
+    /// Make, show and check volumes
+    #[command(subcommand)]
+    Volume(volume::VolumeCommand),
+}
+
+/// What a command found; its exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    Damaged,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Bench(arguments) => bench::run(&arguments).map(|()| Verdict::Good),
+        Command::Volume(command) => volume::run(&command),
+    };
+    match result {
+        Ok(Verdict::Good) => ExitCode::SUCCESS,
+        Ok(Verdict::Damaged) => ExitCode::from(1),
+        Err(CliError::Output(broken)) if broken.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            // Where standard error is gone too, the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "weir: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs `work` in wall time, its randomness decided by `seed`.
+fn in_wall_time<T, F>(seed: u64, work: impl FnOnce(Handle) -> F) -> Result<T, CliError>
+where
+    F: Future<Output = Result<T, CliError>>,
+{
+    let runtime = Runtime::wall(Wall { seed, ..Wall::default() })?;
+    runtime.block_on(work(runtime.handle()))?
+}
+
+/// Writes a result to standard output.
+fn print(text: &str) -> Result<(), CliError> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{text}")?;
+    Ok(output.flush()?)
+}

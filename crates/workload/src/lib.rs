@@ -1,1 +1,57 @@
 //! Workloads: ordered writes, and their measurement.
+//!
+//! The benchmark puts ways of writing side by side on one disk: straight to the disk, through the host's
+//! filesystem, and through Weir with and without order. All write incompressible pages that say which write
+//! they come from, all make the same kind of choices, all are timed by the same clock read, and all are read
+//! back afterwards.
+//!
+//! | noun | what it is |
+//! |---|---|
+//! | [`Chooser`], [`Writes`] | which block is written next; a clone repeats the choices |
+//! | [`Pages`], [`Stamp`] | what is written, and the proof of which write it was |
+//! | [`Ledger`] | what each block must hold, checked by reading back |
+//! | [`Meter`], [`Measured`] | one clock read a write: latency, depth, processor time |
+//! | [`Mode`], [`Turn`] | a way of writing, and one round of it |
+//! | [`Plan`] | sizes, rounds, quota |
+//! | [`Report`] | medians, spreads, and the ratios with their meanings |
+//!
+//! [`bench`] runs the whole of it; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
+//! [`RawRun`] and [`Stack`] work on any [`Storage`](weir_storage::Storage), in virtual time too.
+
+mod bench;
+mod chooser;
+mod cleaning;
+mod content;
+mod error;
+mod host;
+mod ledger;
+mod machine;
+mod measure;
+mod mode;
+mod plan;
+mod raw;
+mod recovery;
+mod report;
+mod scratch;
+mod stack;
+mod statistics;
+mod writes;
+
+pub use bench::{Progress, Turn, bench};
+pub use chooser::{Chooser, Distribution, ZIPF_EXPONENT};
+pub use cleaning::{CleaningCase, CleaningReport, cleaning};
+pub use content::{Pages, Stamp};
+pub use error::BenchError;
+pub use host::HostCalls;
+pub use ledger::{Coverage, Ledger};
+pub use machine::Machine;
+pub use measure::{Goal, Measured, Meter};
+pub use mode::Mode;
+pub use plan::{BenchOptions, Plan};
+pub use raw::{RawRun, fill};
+pub use recovery::{RecoveryTime, recovery};
+pub use report::{About, LatencyReport, LossWindowReport, ModeReport, RATIOS, Ratio, Report, SpreadReport};
+pub use scratch::{Place, Scratch};
+pub use stack::{Stack, WeirCalls, Work};
+pub use statistics::Spread;
+pub use writes::{Span, Writes};

@@ -1,0 +1,108 @@
+//! `weir bench`: measure, with a progress bar, and tell.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use weir_runtime::Handle;
+use weir_workload::{BenchOptions, CleaningReport, Plan, Progress, RecoveryTime, Report};
+
+use crate::error::CliError;
+use crate::size::Size;
+use crate::{in_wall_time, print, table};
+
+/// Arguments of `weir bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArguments {
+    /// The directory whose disk is measured; its files have no name and vanish with the process
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    on: PathBuf,
+    /// End within 30 seconds: one round, a smaller span, samples read back
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON document instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Rounds; every mode has its turn in each [default: 5, quick: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Bytes that each mode writes over, such as 4G [default: 1G, quick: 256M]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// Seed of what is written where
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Leave the files behind, as weir-bench-*
+    #[arg(long)]
+    keep: bool,
+    /// Count what cleaning costs at 50, 80 and 90 % utilisation instead
+    #[arg(long, conflicts_with = "recovery")]
+    cleaning: bool,
+    /// Time recovery after a span (1 GiB) written since the last checkpoint instead
+    #[arg(long)]
+    recovery: bool,
+    /// The smallest sizes: shows that everything works, and no speed
+    #[arg(long, hide = true, conflicts_with = "quick")]
+    tiny: bool,
+}
+
+/// What a benchmark found.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Found {
+    Speed(Box<Report>),
+    Cleaning(CleaningReport),
+    Recovery(RecoveryTime),
+}
+
+/// Runs the benchmark asked for and prints what it found.
+pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
+    let found = in_wall_time(arguments.seed, |handle| measure(handle, arguments))?;
+    if arguments.json {
+        return print(&serde_json::to_string_pretty(&found)?);
+    }
+    print(&match &found {
+        Found::Speed(report) => table::speed(report),
+        Found::Cleaning(report) => table::cleaning(report),
+        Found::Recovery(report) => table::recovery(report),
+    })
+}
+
+async fn measure(handle: Handle, arguments: &BenchArguments) -> Result<Found, CliError> {
+    let options = BenchOptions {
+        directory: arguments.on.clone(),
+        span_bytes: arguments.size.map(|size| size.0),
+        rounds: arguments.rounds,
+        seed: arguments.seed,
+        keep: arguments.keep,
+    };
+    let plan = match (arguments.quick, arguments.tiny) {
+        (true, _) => Plan::quick(),
+        (false, true) => Plan::tiny(),
+        (false, false) => Plan::full(),
+    };
+    let plan = plan.with(&options)?;
+    let bar = bar()?;
+    let mut progress = |progress: Progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+        bar.set_message(progress.what);
+        bar.tick();
+    };
+    let found = if arguments.cleaning {
+        Found::Cleaning(weir_workload::cleaning(&handle, &plan, &options, &mut progress).await?)
+    } else if arguments.recovery {
+        Found::Recovery(weir_workload::recovery(&handle, &plan, &options, &mut progress).await?)
+    } else {
+        Found::Speed(Box::new(weir_workload::bench(&handle, plan, &options, &mut progress).await?))
+    };
+    bar.finish_and_clear();
+    Ok(found)
+}
+
+/// A progress bar on standard error; nothing where that is no terminal.
+fn bar() -> Result<ProgressBar, CliError> {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
+    Ok(ProgressBar::no_length().with_style(style.map_err(std::io::Error::other)?))
+}

@@ -1,0 +1,194 @@
+//! Results for people: tables, and what they mean in plain words.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+use weir_workload::{About, CleaningReport, ModeReport, RATIOS, RecoveryTime, Report, Spread};
+
+use crate::size::Size;
+
+/// The benchmark's result.
+pub(crate) fn speed(report: &Report) -> String {
+    [modes(report), ratios(report), notes(report)].join("\n\n")
+}
+
+fn modes(report: &Report) -> String {
+    let mut table = table(&[
+        "mode", "writes/s", "min..max", "MiB/s", "mean us", "p50", "p99", "p99.9", "p99.99", "flushes",
+        "amplif.", "CPU us", "depth",
+    ]);
+    for mode in &report.modes {
+        table.add_row(row(mode, report.spread.iops.get(&mode.name)));
+    }
+    aligned(table, 1)
+}
+
+fn row(mode: &ModeReport, spread: Option<&Spread>) -> Vec<String> {
+    let latency = &mode.latency_us;
+    let amplification =
+        mode.write_amplification.map_or_else(|| "-".to_owned(), |factor| format!("{factor:.2}"));
+    vec![
+        mode.title.clone(),
+        count(mode.iops),
+        spread.map(|spread| format!("{}..{}", count(spread.min), count(spread.max))).unwrap_or_default(),
+        format!("{:.0}", mode.bytes_per_second / f64::from(1 << 20)),
+        figure(latency.mean),
+        figure(latency.p50),
+        figure(latency.p99),
+        figure(latency.p999),
+        figure(latency.p9999),
+        count(mode.flushes as f64),
+        amplification,
+        figure(mode.cpu_us_per_op),
+        figure(mode.queue_depth_mean),
+    ]
+}
+
+fn ratios(report: &Report) -> String {
+    let mut table = table(&["ratio", "median", "min..max", "about", "name in --json"]);
+    let mut meanings = String::new();
+    for ratio in &RATIOS {
+        let Some(spread) = report.spread.ratios.get(ratio.name) else { continue };
+        let about = if ratio.about == About::Weir { "Weir" } else { "this disk" };
+        table.add_row(vec![
+            ratio.title.to_owned(),
+            figure(spread.median),
+            format!("{}..{}", figure(spread.min), figure(spread.max)),
+            about.to_owned(),
+            ratio.name.to_owned(),
+        ]);
+        // Writing to a string cannot fail.
+        let _ = write!(meanings, "\n{}: {}.", ratio.title, ratio.meaning);
+    }
+    aligned(table, 1) + "\n" + &meanings
+}
+
+fn notes(report: &Report) -> String {
+    let plan = &report.plan;
+    let window = report.loss_window;
+    let mut lines = vec![
+        format!(
+            "loss window: at most {:.1} ms and {} of acknowledged writes were not yet durable at any moment (bound: {} ms, {}).",
+            window.ms_max,
+            Size(window.bytes_max),
+            plan.loss_window_ms,
+            Size(plan.loss_window_bytes),
+        ),
+        "The cost of order, and what cleaning costs in steady state, are about Weir. The ratios to the raw disk and to the host's filesystem hold for this disk and this machine only.".to_owned(),
+        format!(
+            "{} rounds over {}; every mode writes at least {}, four times what Weir may buffer; the final flush is in the measured time; {} blocks were read back and found right.",
+            plan.rounds,
+            Size(plan.span_bytes),
+            Size(plan.quota_bytes),
+            report.checked_blocks,
+        ),
+        format!(
+            "{} on {} ({}).",
+            report.disk.directory.display(),
+            report.disk.device.as_deref().unwrap_or("no block device"),
+            report.disk.filesystem.as_deref().unwrap_or("unknown filesystem"),
+        ),
+        report.machine.line() + ".",
+    ];
+    if !report.disk.direct_io {
+        lines.push("This filesystem refuses direct I/O: the raw modes and Weir go through the page cache, and their figures are those of memory.".to_owned());
+    }
+    let short: Vec<&str> =
+        report.modes.iter().filter(|mode| !mode.quota_reached).map(|mode| mode.title.as_str()).collect();
+    if !short.is_empty() {
+        lines.push(format!("Out of time before the quota: {}.", short.join("; ")));
+    }
+    lines.join("\n")
+}
+
+/// What cleaning costs.
+pub(crate) fn cleaning(report: &CleaningReport) -> String {
+    let mut table = table(&["cleaning", "writes", "utilisation", "write amplification", "moved per write"]);
+    for case in &report.cases {
+        table.add_row(vec![
+            case.policy.replace('_', "-"),
+            format!("{:?}", case.distribution).to_lowercase(),
+            format!("{} %", case.utilisation_percent),
+            format!("{:.2}", case.write_amplification),
+            format!("{:.2}", case.moved_per_write),
+        ]);
+    }
+    format!(
+        "{}\n\nBlocks to the disk per block written, on a volume of {} that was written over twice before; about Weir, not this disk.",
+        aligned(table, 2),
+        Size(report.file_bytes),
+    )
+}
+
+/// How long recovery takes.
+pub(crate) fn recovery(report: &RecoveryTime) -> String {
+    let spread = Spread::of(report.recovery_ms.iter().copied());
+    let times = spread.map_or_else(String::new, |spread| {
+        format!("{} ms (min..max {}..{})", figure(spread.median), figure(spread.min), figure(spread.max))
+    });
+    format!(
+        "recovery after {} written since the last checkpoint: {times}\n{} records found in {} of log; {} blocks read back and found right.",
+        Size(report.written_bytes),
+        report.records,
+        Size(report.read_bytes),
+        report.checked_blocks,
+    )
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.set_header(header.iter().copied().map(Cell::new).collect::<Vec<_>>());
+    table
+}
+
+/// The table as text, with figures to the right from column `from` on.
+fn aligned(mut table: Table, from: usize) -> String {
+    for column in table.column_iter_mut().skip(from) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}
+
+/// A count with a unit: 950, 15.7 K, 1.26 M.
+fn count(value: f64) -> String {
+    match value {
+        value if value >= 999_500.0 => format!("{:.2} M", value / 1e6),
+        value if value >= 9_999.5 => format!("{:.1} K", value / 1e3),
+        value => format!("{value:.0}"),
+    }
+}
+
+/// A figure with about three digits.
+fn figure(value: f64) -> String {
+    match value {
+        value if value >= 99.95 => format!("{value:.0}"),
+        value if value >= 9.995 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_keep_their_digits() {
+        assert_eq!([count(950.4), count(15_700.0), count(1_260_000.0)], ["950", "15.7 K", "1.26 M"]);
+        assert_eq!([figure(0.98), figure(10.24), figure(1234.5)], ["0.98", "10.2", "1234"]);
+    }
+
+    #[test]
+    fn recovery_is_told() {
+        let report = RecoveryTime {
+            seed: 1,
+            written_bytes: 1 << 30,
+            records: 262_144,
+            read_bytes: 1 << 30,
+            recovery_ms: vec![300.0, 100.0, 200.0],
+            checked_blocks: 5,
+        };
+        let text = recovery(&report);
+        assert!(text.contains("1 GiB written") && text.contains("200 ms (min..max 100..300)"), "{text}");
+    }
+}

@@ -1,0 +1,369 @@
+//! The benchmark: all modes on one disk, in rounds, so that whatever disturbs the machine disturbs all alike.
+//!
+//! Each round gives every mode one turn. Every second round goes backwards, and the rounds of B and P, whose
+//! ratio is the cost of order, are neighbours. After each turn the content is read back, for Weir after the
+//! volume was opened anew; in the last round all of it (in the short benchmark: a sample).
+
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_runtime::{Handle, Random};
+use weir_storage::{FileDisk, FileDiskOptions, Storage};
+use weir_volume::{Completion, Format, LossWindowSeen, Volume, VolumeOptions};
+
+use crate::chooser::Distribution;
+use crate::content::Pages;
+use crate::error::BenchError;
+use crate::host::{self, HostCalls};
+use crate::ledger::{Coverage, Ledger};
+use crate::machine::{Load, Machine, Usage};
+use crate::measure::{Goal, Measured, Meter};
+use crate::mode::{Mode, SEQUENTIAL_BLOCKS, SEQUENTIAL_DEPTH};
+use crate::plan::{BenchOptions, Plan};
+use crate::raw::{RawRun, fill};
+use crate::report::Report;
+use crate::scratch::{Place, Scratch};
+use crate::stack::{Stack, WeirCalls, Work};
+use crate::writes::{Span, Writes};
+
+/// One turn of one mode.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// Whose turn it was.
+    pub mode: Mode,
+    /// Times, latencies, processor time, depth.
+    pub measured: Measured,
+    /// Bytes of user data written.
+    pub bytes: u64,
+    /// Bytes that went to the disk, where they can be counted.
+    pub disk_bytes: Option<u64>,
+    /// Calls or commands that made data durable.
+    pub flushes: u64,
+    /// The largest loss window seen, for Weir.
+    pub loss_window: Option<LossWindowSeen>,
+    /// Blocks read back afterwards and found right.
+    pub checked_blocks: u64,
+}
+
+/// How far the benchmark is.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Steps done.
+    pub done: u64,
+    /// Steps in all.
+    pub total: u64,
+    /// What is done now.
+    pub what: String,
+}
+
+/// Blocks read back after a turn that is not the last.
+const SAMPLE_BLOCKS: u64 = 1024;
+
+/// How often the steady volume's size is written before it is measured.
+const AGEING_FACTOR: u64 = 2;
+
+/// Steps before the first round: four files to fill, one volume to age.
+const SETUP_STEPS: u64 = 5;
+
+/// Runs the benchmark of `plan`; `progress` is told at each step.
+///
+/// # Errors
+/// [`BenchError`]; the scratch files are gone in any case, unless they are to be kept.
+pub async fn bench(
+    handle: &Handle,
+    plan: Plan,
+    options: &BenchOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, BenchError> {
+    let place = Place::look(&options.directory)?;
+    check_room(&place, plan.disk_bytes())?;
+    let total = SETUP_STEPS + u64::from(plan.rounds) * Mode::ALL.len() as u64;
+    let mut done = 0;
+    let mut step = |what: &str| {
+        progress(Progress { done, total, what: what.to_owned() });
+        done += 1;
+    };
+    let mut ground = Ground::prepare(handle, place, plan, options, &mut step).await?;
+    let mut turns = Vec::new();
+    let mut usage = Usage::default();
+    for round in 0..ground.plan.rounds {
+        let mut order = Mode::ALL;
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for mode in order {
+            step(&format!("round {} of {}: {}", round + 1, ground.plan.rounds, mode.title()));
+            let last = round + 1 == ground.plan.rounds;
+            turns.push(ground.turn(mode, last, &mut usage).await?);
+        }
+    }
+    step("done");
+    Ok(Report::new(ground.plan, options.seed, ground.place, Machine::seen(usage), &turns))
+}
+
+/// Refuses to begin what cannot end.
+pub(crate) fn check_room(place: &Place, needed: u64) -> Result<(), BenchError> {
+    match place.free_bytes() {
+        Some(free) if free < needed => Err(BenchError::NoRoom {
+            path: place.directory.clone(),
+            needed_mib: needed >> 20,
+            free_mib: free >> 20,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A scratch file, the disk that it is for Weir, and what it must hold.
+struct Plot {
+    scratch: Scratch,
+    disk: Rc<FileDisk>,
+    ledger: Ledger,
+}
+
+/// Everything that the turns share.
+struct Ground {
+    handle: Handle,
+    plan: Plan,
+    place: Place,
+    pages: Pages,
+    random: Random,
+    /// Runs so far; each turn is one.
+    runs: u32,
+    raw: Plot,
+    /// The host's file, and what it must hold.
+    host: (Scratch, Ledger),
+    append: Scratch,
+    fresh: Plot,
+    steady: Plot,
+}
+
+impl Ground {
+    async fn prepare(
+        handle: &Handle,
+        mut place: Place,
+        plan: Plan,
+        options: &BenchOptions,
+        step: &mut dyn FnMut(&str),
+    ) -> Result<Ground, BenchError> {
+        let directory = options.directory.as_path();
+        let mut random = handle.random("bench");
+        let pages = Pages::new(&mut random);
+        let plot = |name, bytes| Plot::create(handle, directory, name, bytes, options.keep);
+        let (mut raw, mut host) = (plot("raw", plan.span_bytes)?, plot("host", plan.span_bytes)?);
+        let (mut fresh, mut steady) = (plot("fresh", plan.fresh_bytes)?, plot("steady", plan.steady_bytes)?);
+        let names =
+            ["the raw file", "the host's file", "the fresh volume's file", "the steady volume's file"];
+        for (plot, name) in [&mut raw, &mut host, &mut fresh, &mut steady].into_iter().zip(names) {
+            step(&format!("filling {name}"));
+            fill(handle, &*plot.disk, &pages, 1, &mut plot.ledger).await?;
+        }
+        place.direct_io = raw.disk.direct();
+        // The host's file is not locked by Weir while the host's calls are measured.
+        let Plot { scratch, ledger, .. } = host;
+        let append = Scratch::create(directory, "append", 0, options.keep)?;
+        let handle = handle.clone();
+        let mut ground = Ground {
+            handle,
+            plan,
+            place,
+            pages,
+            random,
+            runs: 1,
+            raw,
+            host: (scratch, ledger),
+            append,
+            fresh,
+            steady,
+        };
+        step("ageing the steady volume");
+        ground.age().await?;
+        Ok(ground)
+    }
+
+    /// Fills the steady volume, then writes its file's size twice over at random.
+    async fn age(&mut self) -> Result<(), BenchError> {
+        let blocks = self.plan.span_blocks();
+        self.create_volume(Mode::Steady).await?;
+        let stack = Stack::open(&self.handle, self.steady.disk(), self.plan.volume_options()).await?;
+        let ageing = AGEING_FACTOR * self.steady.disk.blocks();
+        for (distribution, count) in [(Distribution::Sequential, blocks), (Distribution::Uniform, ageing)] {
+            let writes = self.writes(distribution);
+            stack.run(WeirCalls::P, &mut writes.clone(), &mut self.pages, &Goal::writes(count)).await?;
+            self.steady.ledger.enter(writes, count);
+        }
+        stack.close().await
+    }
+
+    async fn turn(&mut self, mode: Mode, last: bool, usage: &mut Usage) -> Result<Turn, BenchError> {
+        let coverage = if last && !self.plan.quick { Coverage::All } else { Coverage::Sample(SAMPLE_BLOCKS) };
+        match mode {
+            Mode::RawRandom(depth) => {
+                self.raw(mode, depth, Span::pages(self.plan.span_blocks()), coverage, usage).await
+            }
+            Mode::RawSequential => {
+                let span = Span { blocks: self.plan.span_blocks(), unit_blocks: SEQUENTIAL_BLOCKS };
+                self.raw(mode, SEQUENTIAL_DEPTH, span, coverage, usage).await
+            }
+            Mode::Host(calls) => self.host(mode, calls, coverage, usage).await,
+            Mode::Fresh(calls) => self.weir(mode, calls, coverage, usage).await,
+            Mode::Steady => self.weir(mode, WeirCalls::B, coverage, usage).await,
+        }
+    }
+
+    async fn raw(
+        &mut self,
+        mode: Mode,
+        depth: u32,
+        span: Span,
+        coverage: Coverage,
+        usage: &mut Usage,
+    ) -> Result<Turn, BenchError> {
+        let distribution =
+            if mode == Mode::RawSequential { Distribution::Sequential } else { Distribution::Uniform };
+        let goal = self.goal(span.unit_blocks);
+        let run = RawRun { run: self.next_run(), span, distribution, depth, goal, lane_writes: u64::MAX };
+        let load = Load::now(&self.handle);
+        let measured = run.run(&self.handle, &*self.raw.disk, &self.pages, &mut self.raw.ledger).await?;
+        usage.add(load.until_now(&self.handle));
+        let checked_blocks =
+            self.raw.ledger.verify(&*self.raw.disk, &self.pages, coverage, &mut self.random).await?;
+        let bytes = measured.writes * span.unit_bytes();
+        Ok(Turn {
+            mode,
+            measured,
+            bytes,
+            disk_bytes: Some(bytes),
+            flushes: 1,
+            loss_window: None,
+            checked_blocks,
+        })
+    }
+
+    async fn host(
+        &mut self,
+        mode: Mode,
+        calls: HostCalls,
+        coverage: Coverage,
+        usage: &mut Usage,
+    ) -> Result<Turn, BenchError> {
+        let append = calls == HostCalls::AppendFsync;
+        let distribution = if append { Distribution::Sequential } else { Distribution::Uniform };
+        let start = self.writes(distribution);
+        let goal = self.goal(1);
+        let scratch = if append { &self.append } else { &self.host.0 };
+        let failed = |source| BenchError::File { doing: "write", path: scratch.path().to_owned(), source };
+        let mut writes = start.clone();
+        let load = Load::now(&self.handle);
+        let before = self.place.written_bytes();
+        let mut meter = Meter::start(&self.handle);
+        let flushes = host::run(calls, scratch.file(), &mut writes, &mut self.pages, &goal, &mut meter)
+            .map_err(failed)?;
+        let measured = meter.stop();
+        let disk_bytes = self.place.written_bytes().zip(before).map(|(after, before)| after - before);
+        // The kernel's own threads write the page cache back: that load is the mode's, not somebody else's.
+        if calls != HostCalls::FinalFsync {
+            usage.add(load.until_now(&self.handle));
+        }
+        let mut fresh = Ledger::new(if append { self.plan.span_blocks() } else { 0 });
+        let ledger = if append { &mut fresh } else { &mut self.host.1 };
+        ledger.enter(start, measured.writes);
+        let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
+        let disk = FileDisk::open(&self.handle, scratch.path(), options)?;
+        let checked_blocks = ledger.verify(&*disk, &self.pages, coverage, &mut self.random).await?;
+        let bytes = measured.writes * Span::pages(1).unit_bytes();
+        Ok(Turn { mode, measured, bytes, disk_bytes, flushes, loss_window: None, checked_blocks })
+    }
+
+    async fn weir(
+        &mut self,
+        mode: Mode,
+        calls: WeirCalls,
+        coverage: Coverage,
+        usage: &mut Usage,
+    ) -> Result<Turn, BenchError> {
+        if mode != Mode::Steady {
+            self.create_volume(mode).await?;
+            self.fresh.ledger = Ledger::new(self.plan.span_blocks());
+        }
+        let completion = if calls == WeirCalls::X { Completion::Disk } else { Completion::Placed };
+        let options = VolumeOptions { completion, ..self.plan.volume_options() };
+        let start = self.writes(Distribution::Uniform);
+        let goal = self.goal(1);
+        let disk = self.plot(mode).disk();
+        let stack = Stack::open(&self.handle, disk, options).await?;
+        let load = Load::now(&self.handle);
+        let (measured, work) = stack.run(calls, &mut start.clone(), &mut self.pages, &goal).await?;
+        usage.add(load.until_now(&self.handle));
+        let loss_window = Some(stack.volume().stats().loss_window);
+        stack.close().await?;
+        self.plot(mode).ledger.enter(start, measured.writes);
+        let checked_blocks = self.reopen_and_verify(mode, coverage).await?;
+        let Work { disk_blocks, flushes, .. } = work;
+        let bytes = measured.writes * Span::pages(1).unit_bytes();
+        let disk_bytes = Some(disk_blocks * Span::pages(1).unit_bytes());
+        Ok(Turn { mode, measured, bytes, disk_bytes, flushes, loss_window, checked_blocks })
+    }
+
+    /// Opens the volume anew, which recovers it, and reads back.
+    async fn reopen_and_verify(&mut self, mode: Mode, coverage: Coverage) -> Result<u64, BenchError> {
+        let plot = if mode == Mode::Steady { &self.steady } else { &self.fresh };
+        let volume = Volume::open(&self.handle, plot.disk(), self.plan.volume_options()).await?;
+        let checked = plot.ledger.verify(&volume, &self.pages, coverage, &mut self.random).await?;
+        volume.close().await?;
+        Ok(checked)
+    }
+
+    async fn create_volume(&mut self, mode: Mode) -> Result<(), BenchError> {
+        let format = Format {
+            logical_blocks: self.plan.span_blocks(),
+            segment_blocks: self.plan.segment_blocks,
+            overwrite: true,
+        };
+        let disk = self.plot(mode).disk();
+        Ok(Volume::create(&self.handle, &*disk, format).await?)
+    }
+
+    fn plot(&mut self, mode: Mode) -> &mut Plot {
+        if mode == Mode::Steady { &mut self.steady } else { &mut self.fresh }
+    }
+
+    /// The writes of the next run, one page at a time over the span.
+    fn writes(&mut self, distribution: Distribution) -> Writes {
+        let span = Span::pages(self.plan.span_blocks());
+        Writes::new(self.next_run(), span, distribution, 0, 1, self.handle.random("writes"))
+    }
+
+    fn next_run(&mut self) -> u32 {
+        self.runs += 1;
+        self.runs
+    }
+
+    /// A turn's share of the quota, and its time.
+    fn goal(&self, unit_blocks: u32) -> Goal {
+        let share = self.plan.quota_bytes.div_ceil(u64::from(self.plan.rounds));
+        let unit_bytes = Span { blocks: 0, unit_blocks }.unit_bytes();
+        let time_max = self.plan.turn_seconds_max.map_or(Duration::MAX, Duration::from_secs_f64);
+        let time = Duration::from_secs_f64(self.plan.turn_seconds_min);
+        Goal { writes: share.div_ceil(unit_bytes), time, time_max }
+    }
+}
+
+impl Plot {
+    fn create(
+        handle: &Handle,
+        directory: &Path,
+        name: &str,
+        bytes: u64,
+        keep: bool,
+    ) -> Result<Plot, BenchError> {
+        let scratch = Scratch::create(directory, name, bytes, keep)?;
+        let disk = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;
+        let ledger = Ledger::new(disk.blocks());
+        Ok(Plot { scratch, disk, ledger })
+    }
+
+    fn disk(&self) -> Rc<dyn Storage> {
+        Rc::clone(&self.disk) as Rc<dyn Storage>
+    }
+}

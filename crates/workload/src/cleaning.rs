@@ -1,0 +1,132 @@
+//! What cleaning costs: write amplification at several utilisations, in counts, not in speed.
+
+use std::rc::Rc;
+
+use serde::Serialize;
+use weir_runtime::Handle;
+use weir_storage::{FileDisk, FileDiskOptions, Storage};
+use weir_volume::{CleaningPolicy, Format, Volume, VolumeOptions};
+
+use crate::bench::{Progress, check_room};
+use crate::chooser::Distribution;
+use crate::content::Pages;
+use crate::error::BenchError;
+use crate::measure::Goal;
+use crate::plan::{BenchOptions, Plan};
+use crate::scratch::{Place, Scratch};
+use crate::stack::{Stack, WeirCalls, Work};
+use crate::writes::{Span, Writes};
+
+/// What cleaning cost in all cases.
+#[derive(Clone, Debug, Serialize)]
+pub struct CleaningReport {
+    /// The seed of the workload.
+    pub seed: u64,
+    /// Size of the volume's file.
+    pub file_bytes: u64,
+    /// One for each case.
+    pub cases: Vec<CleaningCase>,
+}
+
+/// What cleaning cost in one case.
+#[derive(Clone, Debug, Serialize)]
+pub struct CleaningCase {
+    /// How segments were chosen: `greedy` or `cost_benefit`.
+    pub policy: &'static str,
+    /// How the writes were spread.
+    pub distribution: Distribution,
+    /// Live share of what the segments hold, in percent.
+    pub utilisation_percent: u64,
+    /// Blocks to the disk per block of the user: data, moved data, headers and checkpoints.
+    pub write_amplification: f64,
+    /// Live blocks moved per block of the user.
+    pub moved_per_write: f64,
+}
+
+/// The cases, as the issue of cleaning is usually put.
+const UTILISATIONS: [u64; 3] = [50, 80, 90];
+
+/// How often the file's size is written, before the count begins and while it runs.
+const TIMES: u64 = 2;
+
+/// Measures all cases on a file of a quarter of the plan's span.
+///
+/// # Errors
+/// [`BenchError`].
+pub async fn cleaning(
+    handle: &Handle,
+    plan: &Plan,
+    options: &BenchOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<CleaningReport, BenchError> {
+    let file_bytes = plan.cleaning_bytes();
+    check_room(&Place::look(&options.directory)?, file_bytes)?;
+    let scratch = Scratch::create(&options.directory, "cleaning", file_bytes, options.keep)?;
+    let disk: Rc<dyn Storage> = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;
+    let mut pages = Pages::new(&mut handle.random("cleaning"));
+    let policies = [("greedy", CleaningPolicy::Greedy), ("cost_benefit", CleaningPolicy::CostBenefit)];
+    let total = (policies.len() * 2 * UTILISATIONS.len()) as u64;
+    let mut cases = Vec::new();
+    for (policy, cleaning) in policies {
+        for distribution in [Distribution::Uniform, Distribution::Zipf] {
+            for utilisation_percent in UTILISATIONS {
+                let what = format!("{policy}, {distribution:?}, {utilisation_percent} % full");
+                progress(Progress { done: cases.len() as u64, total, what });
+                let volume = VolumeOptions { cleaning, ..plan.volume_options() };
+                let bed = Bed { handle, disk: &disk, plan, options: volume };
+                let work = bed.measure(distribution, utilisation_percent, &mut pages).await?;
+                let moved_per_write = work.cleaned_blocks as f64 / work.user_blocks.max(1) as f64;
+                let write_amplification = work.write_amplification();
+                let case = CleaningCase {
+                    policy,
+                    distribution,
+                    utilisation_percent,
+                    write_amplification,
+                    moved_per_write,
+                };
+                cases.push(case);
+            }
+        }
+    }
+    progress(Progress { done: total, total, what: "done".to_owned() });
+    Ok(CleaningReport { seed: options.seed, file_bytes, cases })
+}
+
+/// Where a case is measured.
+struct Bed<'a> {
+    handle: &'a Handle,
+    disk: &'a Rc<dyn Storage>,
+    plan: &'a Plan,
+    options: VolumeOptions,
+}
+
+impl Bed<'_> {
+    /// Fills a volume to the utilisation, ages it, then counts.
+    async fn measure(
+        &self,
+        distribution: Distribution,
+        utilisation_percent: u64,
+        pages: &mut Pages,
+    ) -> Result<Work, BenchError> {
+        let capacity = self.open(0).await?;
+        let blocks = capacity.volume().stats().data_capacity_blocks * utilisation_percent / 100;
+        capacity.close().await?;
+        let stack = self.open(blocks).await?;
+        let times = TIMES * self.disk.blocks();
+        let phases = [(Distribution::Sequential, blocks), (distribution, times), (distribution, times)];
+        let mut work = Work::default();
+        for (run, (distribution, count)) in (1..).zip(phases) {
+            let random = self.handle.random("cleaning writes");
+            let mut writes = Writes::new(run, Span::pages(blocks), distribution, 0, 1, random);
+            (_, work) = stack.run(WeirCalls::P, &mut writes, pages, &Goal::writes(count)).await?;
+        }
+        stack.close().await?;
+        Ok(work)
+    }
+
+    async fn open(&self, logical_blocks: u64) -> Result<Stack, BenchError> {
+        let format = Format { logical_blocks, segment_blocks: self.plan.segment_blocks, overwrite: true };
+        Volume::create(self.handle, &**self.disk, format).await?;
+        Stack::open(self.handle, Rc::clone(self.disk), self.options.clone()).await
+    }
+}

@@ -1,0 +1,90 @@
+//! Why a benchmark ended without a result.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+use weir_block::{BlockError, Refused};
+use weir_runtime::Stalled;
+use weir_storage::{FileDiskError, Rejected, StorageError};
+use weir_volume::VolumeError;
+
+/// Why a benchmark ended without a result. Its files are gone in any case.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// The kernel refused something on a file.
+    #[error("cannot {doing} in {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        doing: &'static str,
+        /// The file, or its directory.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The filesystem is too full.
+    #[error("{} has {free_mib} MiB free, the benchmark needs {needed_mib} MiB: free some, use --on, or a smaller --size", path.display())]
+    NoRoom {
+        /// The directory.
+        path: PathBuf,
+        /// MiB needed.
+        needed_mib: u64,
+        /// MiB free.
+        free_mib: u64,
+    },
+    /// The size asked for makes no benchmark.
+    #[error("a span of {found_mib} MiB is out of range: use --size with {min_mib} MiB to {max_mib} MiB")]
+    Size {
+        /// Asked for, in MiB.
+        found_mib: u64,
+        /// Smallest, in MiB.
+        min_mib: u64,
+        /// Largest, in MiB.
+        max_mib: u64,
+    },
+    /// The file disk could not be opened.
+    #[error(transparent)]
+    Disk(#[from] FileDiskError),
+    /// A command to a storage failed.
+    #[error(transparent)]
+    Storage(#[from] Rejected),
+    /// The volume could not be made or opened.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The block layer could not be made.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// The block layer refused a request.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// A block does not hold what was written last: the figures are worthless.
+    #[error(
+        "block {block} does not hold version {version} of run {run}, which was written last: the storage lost or mixed up data"
+    )]
+    Content {
+        /// The block.
+        block: u64,
+        /// The run that wrote it; 0 for a block that must read zero.
+        run: u32,
+        /// The version of that run.
+        version: u32,
+    },
+    /// Blocks were acknowledged that never went to the disk: the figures would compare unlike things.
+    #[error(
+        "{user_blocks} blocks were written, but only {data_blocks} went to the disk: superseded blocks were dropped on the way"
+    )]
+    Dropped {
+        /// Blocks that the workload wrote.
+        user_blocks: u64,
+        /// Data blocks that the volume wrote to the disk.
+        data_blocks: u64,
+    },
+    /// Nothing was left to wait for.
+    #[error(transparent)]
+    Stalled(#[from] Stalled),
+}
+
+impl From<StorageError> for BenchError {
+    fn from(error: StorageError) -> BenchError {
+        BenchError::Storage(Rejected::Failed(error))
+    }
+}

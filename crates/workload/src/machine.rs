@@ -1,0 +1,168 @@
+//! The machine under the benchmark, and whether somebody else was using it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use weir_runtime::{Handle, Instant};
+
+/// Above this many cores used by others, on average, the machine counts as busy.
+const BUSY_CORES: f64 = 0.15;
+
+/// Above this share of time stolen by the hypervisor, it does too.
+const BUSY_STEAL: f64 = 0.02;
+
+/// A moment's totals, for a difference.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    at: Instant,
+    own: Duration,
+    ticks: Option<Ticks>,
+}
+
+/// What the kernel has counted since boot, in ticks over all cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ticks {
+    total: u64,
+    idle: u64,
+    steal: u64,
+}
+
+/// Who used the processor over some rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    seconds: f64,
+    others: f64,
+    stolen: f64,
+    unknown: bool,
+}
+
+impl Load {
+    /// The totals now.
+    #[must_use]
+    pub fn now(handle: &Handle) -> Load {
+        let cpu = handle.cpu_time();
+        let ticks = std::fs::read_to_string("/proc/stat").ok().and_then(|stat| parse(&stat));
+        Load { at: handle.now(), own: cpu.user + cpu.system, ticks }
+    }
+
+    /// Who used the processor from `self` until now.
+    #[must_use]
+    pub fn until_now(&self, handle: &Handle) -> Usage {
+        let now = Load::now(handle);
+        let seconds = now.at.since(self.at).as_secs_f64();
+        let own = now.own.saturating_sub(self.own).as_secs_f64();
+        let (Some(before), Some(after)) = (self.ticks, now.ticks) else {
+            return Usage { seconds, unknown: true, ..Usage::default() };
+        };
+        let total = after.total.saturating_sub(before.total).max(1) as f64;
+        let idle = after.idle.saturating_sub(before.idle) as f64;
+        let steal = after.steal.saturating_sub(before.steal) as f64;
+        // A share of the ticks is a share of all cores' time, so the length of a tick does not matter.
+        let core_seconds = seconds * cores() as f64;
+        let others = core_seconds * (total - idle - steal) / total - own;
+        Usage { seconds, others, stolen: core_seconds * steal / total, unknown: false }
+    }
+}
+
+impl Usage {
+    /// Adds another round's usage.
+    pub fn add(&mut self, other: Usage) {
+        self.seconds += other.seconds;
+        self.others += other.others;
+        self.stolen += other.stolen;
+        self.unknown |= other.unknown;
+    }
+}
+
+/// What is said about the machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// Cores that the process may use.
+    pub cores: usize,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Cores that other processes (and the kernel's own writeback) used during the rounds, on average.
+    pub other_cores: f64,
+    /// Share of the time that the hypervisor gave to other machines, 0 to 1.
+    pub steal: f64,
+    /// Whether that is too much to trust the figures.
+    pub busy: bool,
+}
+
+impl Machine {
+    /// The machine, and how it was used.
+    #[must_use]
+    pub fn seen(usage: Usage) -> Machine {
+        let seconds = usage.seconds.max(1e-9);
+        let other_cores = (usage.others / seconds).max(0.0);
+        let steal = usage.stolen / (seconds * cores() as f64);
+        let kernel = std::fs::read_to_string(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
+        Machine {
+            cores: cores(),
+            kernel: kernel.trim().to_owned(),
+            other_cores,
+            steal,
+            busy: !usage.unknown && (other_cores > BUSY_CORES || steal > BUSY_STEAL),
+        }
+    }
+
+    /// One line about whether the machine was busy.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let verdict = if self.busy {
+            "the machine was BUSY with something else: trust the ratios less, and the absolute figures not at all"
+        } else {
+            "the machine was otherwise idle"
+        };
+        format!(
+            "{} cores, Linux {}; others used {:.2} cores, {:.1} % of the time was stolen: {verdict}",
+            self.cores,
+            self.kernel,
+            self.other_cores,
+            self.steal * 100.0,
+        )
+    }
+}
+
+/// Cores of the whole machine, as /proc/stat counts them.
+fn cores() -> usize {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let numbered = |line: &&str| {
+        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    stat.lines().filter(numbered).count().max(1)
+}
+
+/// Reads the first line of /proc/stat (proc_stat(5)): user nice system idle iowait irq softirq steal.
+fn parse(stat: &str) -> Option<Ticks> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let fields: Vec<u64> = line.split_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
+    let [_, _, _, idle, iowait, _, _, steal] = fields[..] else { return None };
+    Some(Ticks { total: fields.iter().sum(), idle: idle + iowait, steal })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_is_read() {
+        let ticks = parse("cpu  1 2 3 40 5 6 7 8 9 10\ncpu0 1 1 1 1\n").unwrap();
+        assert_eq!(ticks, Ticks { total: 72, idle: 45, steal: 8 });
+        assert_eq!(parse("cpu0 1 2 3"), None);
+        assert_eq!(parse(""), None);
+        assert_eq!(parse("cpu  1 2 x 4 5 6 7 8"), None);
+    }
+
+    #[test]
+    fn busy_is_said() {
+        let usage = Usage { seconds: 10.0, others: 0.1, stolen: 0.0, unknown: false };
+        assert!(!Machine::seen(usage).busy);
+        let mut busy = usage;
+        busy.add(Usage { seconds: 10.0, others: 9.0, stolen: 0.0, unknown: false });
+        let machine = Machine::seen(busy);
+        assert!(machine.busy && machine.line().contains("BUSY"));
+        assert!(Machine::seen(Usage { stolen: 100.0, ..usage }).busy);
+    }
+}

@@ -1,0 +1,206 @@
+//! What a benchmark is going to do: sizes, rounds and quotas.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use weir_storage::BLOCK_BYTES;
+use weir_volume::{LossWindow, VolumeOptions};
+
+use crate::error::BenchError;
+use crate::raw::FILL_ALIGNMENT_BLOCKS;
+
+/// What the user asks for.
+#[derive(Clone, Debug)]
+pub struct BenchOptions {
+    /// Where the scratch files go.
+    pub directory: PathBuf,
+    /// Bytes that each mode writes over, 4 MiB to 1 TiB; `None` for the plan's own choice.
+    pub span_bytes: Option<u64>,
+    /// Rounds; `None` for the plan's own choice.
+    pub rounds: Option<u32>,
+    /// Decides what is written where.
+    pub seed: u64,
+    /// Leave the scratch files behind, with names.
+    pub keep: bool,
+}
+
+/// The sizes and times of a benchmark.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    /// Whether this is the short benchmark.
+    pub quick: bool,
+    /// Bytes that each mode writes over.
+    pub span_bytes: u64,
+    /// Rounds; every mode has its turn in each.
+    pub rounds: u32,
+    /// A turn takes at least this long, in seconds ...
+    pub turn_seconds_min: f64,
+    /// ... and, in the short benchmark, at most this long.
+    pub turn_seconds_max: Option<f64>,
+    /// Bytes that Weir may hold in memory: its segment buffers, or its loss window if that is more.
+    pub weir_buffers_bytes: u64,
+    /// Bytes that every mode writes in all rounds together at least: four times that.
+    pub quota_bytes: u64,
+    /// The volume's bound on what a crash may cost, in bytes and milliseconds.
+    pub loss_window_bytes: u64,
+    /// See above.
+    pub loss_window_ms: u64,
+    /// Blocks in a segment of the volumes.
+    pub segment_blocks: u32,
+    /// Size of the fresh volume's file: four times the span, so that cleaning has little to do.
+    pub fresh_bytes: u64,
+    /// Size of the steady volume's file: the span is 80 % of it.
+    pub steady_bytes: u64,
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Spans that make sense: eight fillings' worth, and what a volume can address four times over.
+const SPAN_MIB: (u64, u64) = (4, 1 << 20);
+
+/// How much a fresh volume's file is larger than the span.
+const FRESH_FACTOR: u64 = 4;
+
+/// How often what Weir may buffer is written at least.
+const QUOTA_FACTOR: u64 = 4;
+
+/// Share of the steady volume's file that is live, in percent.
+const STEADY_PERCENT: u64 = 80;
+
+impl Plan {
+    /// The benchmark proper: 1 GiB, five rounds of at least a second a mode.
+    #[must_use]
+    pub fn full() -> Plan {
+        Plan::new(false, 1024 * MIB, 5, Duration::from_secs(1), LossWindow::default(), 256)
+    }
+
+    /// The short one, which ends within half a minute: 256 MiB, one round.
+    #[must_use]
+    pub fn quick() -> Plan {
+        let window = LossWindow { bytes: 16 * MIB, ..LossWindow::default() };
+        let plan = Plan::new(true, 256 * MIB, 1, Duration::from_secs(1), window, 256);
+        Plan { turn_seconds_max: Some(1.5), ..plan }
+    }
+
+    /// The smallest, for tests: it shows that everything works, and no speed.
+    #[must_use]
+    pub fn tiny() -> Plan {
+        let window = LossWindow { bytes: MIB, ..LossWindow::default() };
+        let plan = Plan::new(true, 16 * MIB, 2, Duration::from_millis(5), window, 32);
+        Plan { turn_seconds_max: Some(0.2), ..plan }
+    }
+
+    fn new(
+        quick: bool,
+        span: u64,
+        rounds: u32,
+        turn: Duration,
+        window: LossWindow,
+        segment_blocks: u32,
+    ) -> Plan {
+        let mut plan = Plan {
+            quick,
+            span_bytes: 0,
+            rounds,
+            turn_seconds_min: turn.as_secs_f64(),
+            turn_seconds_max: None,
+            weir_buffers_bytes: 0,
+            quota_bytes: 0,
+            loss_window_bytes: window.bytes,
+            loss_window_ms: window.time.as_millis() as u64,
+            segment_blocks,
+            fresh_bytes: 0,
+            steady_bytes: 0,
+        };
+        let buffers = plan.volume_options().buffers as u64 * u64::from(segment_blocks) * BLOCK_BYTES as u64;
+        plan.weir_buffers_bytes = buffers.max(window.bytes);
+        plan.quota_bytes = QUOTA_FACTOR * plan.weir_buffers_bytes;
+        plan.set_span(span);
+        plan
+    }
+
+    /// The plan as the user's options change it.
+    ///
+    /// # Errors
+    /// [`BenchError::Size`] if the span is out of range.
+    pub fn with(mut self, options: &BenchOptions) -> Result<Plan, BenchError> {
+        if let Some(bytes) = options.span_bytes {
+            let (min_mib, max_mib) = SPAN_MIB;
+            let found_mib = bytes / MIB;
+            if !(min_mib..=max_mib).contains(&found_mib) {
+                return Err(BenchError::Size { found_mib, min_mib, max_mib });
+            }
+            self.set_span(bytes);
+        }
+        if let Some(rounds) = options.rounds {
+            self.rounds = rounds.max(1);
+        }
+        Ok(self)
+    }
+
+    fn set_span(&mut self, bytes: u64) {
+        self.span_bytes = aligned(bytes);
+        self.fresh_bytes = aligned(bytes * FRESH_FACTOR);
+        self.steady_bytes = aligned(self.span_bytes * 100 / STEADY_PERCENT);
+    }
+
+    /// Blocks in the span.
+    #[must_use]
+    pub fn span_blocks(&self) -> u64 {
+        self.span_bytes / BLOCK_BYTES as u64
+    }
+
+    /// Bytes on the filesystem: the span once raw, once for the host, at most once appended, and the two
+    /// volumes.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u64 {
+        3 * self.span_bytes + self.fresh_bytes + self.steady_bytes
+    }
+
+    /// Size of the file on which the cost of cleaning is counted: a quarter of the span.
+    #[must_use]
+    pub fn cleaning_bytes(&self) -> u64 {
+        aligned(self.span_bytes / 4)
+    }
+
+    /// How the volumes are opened.
+    #[must_use]
+    pub fn volume_options(&self) -> VolumeOptions {
+        let time = Duration::from_millis(self.loss_window_ms);
+        let loss_window = LossWindow { time, bytes: self.loss_window_bytes };
+        VolumeOptions { loss_window, ..VolumeOptions::default() }
+    }
+}
+
+/// Rounded up to what can be filled at full speed.
+fn aligned(bytes: u64) -> u64 {
+    bytes.next_multiple_of(FILL_ALIGNMENT_BLOCKS * BLOCK_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(span_bytes: Option<u64>, rounds: Option<u32>) -> BenchOptions {
+        BenchOptions { directory: PathBuf::new(), span_bytes, rounds, seed: 0, keep: false }
+    }
+
+    #[test]
+    fn the_quota_is_four_times_what_weir_may_buffer() {
+        for plan in [Plan::full(), Plan::quick(), Plan::tiny()] {
+            assert_eq!(plan.quota_bytes, 4 * plan.weir_buffers_bytes);
+            assert!(plan.weir_buffers_bytes >= plan.loss_window_bytes);
+            let share = plan.span_bytes as f64 / plan.steady_bytes as f64;
+            assert!((0.75..=0.8).contains(&share), "{share}");
+        }
+    }
+
+    #[test]
+    fn the_user_may_change_span_and_rounds() {
+        let plan = Plan::full().with(&options(Some(10 * MIB), Some(3))).unwrap();
+        assert_eq!((plan.span_bytes, plan.rounds), (10 * MIB, 3));
+        assert!(matches!(Plan::full().with(&options(Some(1), None)), Err(BenchError::Size { .. })));
+        assert_eq!(Plan::quick().with(&options(None, None)).unwrap().span_bytes, 256 * MIB);
+    }
+}

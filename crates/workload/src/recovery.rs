@@ -1,0 +1,101 @@
+//! How long recovery takes when a given amount was written since the last checkpoint.
+
+use std::rc::Rc;
+
+use serde::Serialize;
+use weir_runtime::Handle;
+use weir_storage::{FileDisk, FileDiskOptions, Storage};
+use weir_volume::{Format, Volume, VolumeOptions};
+
+use crate::bench::{Progress, check_room};
+use crate::chooser::Distribution;
+use crate::content::Pages;
+use crate::error::BenchError;
+use crate::ledger::{Coverage, Ledger};
+use crate::measure::Goal;
+use crate::plan::{BenchOptions, Plan};
+use crate::scratch::{Place, Scratch};
+use crate::stack::{Stack, WeirCalls};
+use crate::writes::{Span, Writes};
+
+/// What recovery took.
+#[derive(Clone, Debug, Serialize)]
+pub struct RecoveryTime {
+    /// The seed of the workload.
+    pub seed: u64,
+    /// Bytes that users wrote since the last checkpoint.
+    pub written_bytes: u64,
+    /// Records that recovery found.
+    pub records: u64,
+    /// Bytes of log that it read.
+    pub read_bytes: u64,
+    /// From opening until the checkpoint that ends recovery, in milliseconds, for each round.
+    pub recovery_ms: Vec<f64>,
+    /// Blocks read back afterwards and found right.
+    pub checked_blocks: u64,
+}
+
+/// Writes the plan's span once at random, leaves the volume without closing it, and opens it anew; as often as
+/// the plan has rounds.
+///
+/// # Errors
+/// [`BenchError`].
+pub async fn recovery(
+    handle: &Handle,
+    plan: &Plan,
+    options: &BenchOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<RecoveryTime, BenchError> {
+    check_room(&Place::look(&options.directory)?, plan.fresh_bytes)?;
+    let scratch = Scratch::create(&options.directory, "recovery", plan.fresh_bytes, options.keep)?;
+    let disk: Rc<dyn Storage> = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;
+    let mut pages = Pages::new(&mut handle.random("recovery"));
+    let mut result = RecoveryTime {
+        seed: options.seed,
+        written_bytes: plan.span_bytes,
+        records: 0,
+        read_bytes: 0,
+        recovery_ms: Vec::new(),
+        checked_blocks: 0,
+    };
+    let total = u64::from(plan.rounds);
+    for round in 0..plan.rounds {
+        let what = format!("round {} of {}", round + 1, plan.rounds);
+        progress(Progress { done: u64::from(round), total, what });
+        let ledger = leave_unclosed(handle, plan, &disk, round + 1, &mut pages).await?;
+        let volume = Volume::open(handle, Rc::clone(&disk), plan.volume_options()).await?;
+        let found = volume.stats().recovery;
+        result.records = found.records;
+        result.read_bytes = found.bytes_read;
+        result.recovery_ms.push(found.duration.as_secs_f64() * 1e3);
+        let mut random = handle.random("recovery check");
+        result.checked_blocks += ledger.verify(&volume, &pages, Coverage::All, &mut random).await?;
+        volume.close().await?;
+    }
+    progress(Progress { done: total, total, what: "done".to_owned() });
+    Ok(result)
+}
+
+/// Writes, flushes, and forgets the volume as a crash would. Returns what it must hold.
+async fn leave_unclosed(
+    handle: &Handle,
+    plan: &Plan,
+    disk: &Rc<dyn Storage>,
+    run: u32,
+    pages: &mut Pages,
+) -> Result<Ledger, BenchError> {
+    let blocks = plan.span_blocks();
+    let format = Format { logical_blocks: blocks, segment_blocks: plan.segment_blocks, overwrite: true };
+    Volume::create(handle, &**disk, format).await?;
+    // No checkpoint before the end: twice as many segments as the writes can fill.
+    let checkpoint_segments = (2 * blocks / u64::from(plan.segment_blocks)) as usize;
+    let volume_options = VolumeOptions { checkpoint_segments, ..plan.volume_options() };
+    let stack = Stack::open(handle, Rc::clone(disk), volume_options).await?;
+    let start =
+        Writes::new(run, Span::pages(blocks), Distribution::Uniform, 0, 1, handle.random("recovery writes"));
+    stack.run(WeirCalls::B, &mut start.clone(), pages, &Goal::writes(blocks)).await?;
+    stack.abandon().await;
+    let mut ledger = Ledger::new(blocks);
+    ledger.enter(start, blocks);
+    Ok(ledger)
+}

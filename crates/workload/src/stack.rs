@@ -1,0 +1,211 @@
+//! Weir's own stack on a disk, and the papers' four ways of writing through it.
+
+use std::rc::Rc;
+
+use weir_block::{BlockLayer, BlockOptions, Class, Refused, Request};
+use weir_runtime::Handle;
+use weir_storage::{Lba, Part, Storage, StreamId};
+use weir_volume::{Stats, Volume, VolumeOptions};
+
+use crate::content::Pages;
+use crate::error::BenchError;
+use crate::measure::{Goal, Measured, Meter};
+use crate::writes::Writes;
+
+/// How a program waits when it writes through Weir: the papers' four cases (FAST 2018 paper, figure 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WeirCalls {
+    /// XnF: write, wait for the transfer, flush.
+    Xnf,
+    /// X: write, wait for the transfer.
+    X,
+    /// B: write with a barrier, wait for nothing but queue space.
+    B,
+    /// P: write orderless, wait for nothing but queue space.
+    P,
+}
+
+/// Writes between two turns for the rest of the runtime, when nothing else makes the loop wait.
+const WRITES_PER_TURN: u32 = 1024;
+
+/// Block layer on volume on disk.
+pub struct Stack {
+    handle: Handle,
+    block: Rc<BlockLayer>,
+    volume: Rc<Volume>,
+}
+
+impl Stack {
+    /// Opens the volume on `disk` and puts a block layer on it.
+    ///
+    /// # Errors
+    /// Whatever keeps the volume from opening.
+    pub async fn open(
+        handle: &Handle,
+        disk: Rc<dyn Storage>,
+        options: VolumeOptions,
+    ) -> Result<Stack, BenchError> {
+        let volume = Rc::new(Volume::open(handle, disk, options).await?);
+        let below: Rc<dyn Storage> = Rc::clone(&volume) as Rc<dyn Storage>;
+        let block = BlockLayer::new(handle, below, BlockOptions::default(), None)?;
+        Ok(Stack { handle: handle.clone(), block, volume })
+    }
+
+    /// The volume.
+    #[must_use]
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// Closes the volume.
+    ///
+    /// # Errors
+    /// What the volume answers: then its last state is that of the last flush.
+    pub async fn close(self) -> Result<(), BenchError> {
+        Ok(self.take_apart().await.close().await?)
+    }
+
+    /// Leaves the volume as it is, as a crash of the program would.
+    pub async fn abandon(self) {
+        drop(self.take_apart().await);
+    }
+
+    /// The volume alone. The block layer's task lets go of it at its next turn.
+    async fn take_apart(self) -> Volume {
+        let Stack { handle, block, mut volume } = self;
+        drop(block);
+        loop {
+            match Rc::try_unwrap(volume) {
+                Ok(volume) => return volume,
+                Err(shared) => volume = shared,
+            }
+            handle.yield_now().await;
+        }
+    }
+
+    /// Flushes, and waits for it.
+    async fn flush(&self) -> Result<(), BenchError> {
+        let ticket = self.block.when_space(BlockLayer::flush).await?;
+        Ok(ticket.transferred().await?)
+    }
+
+    /// Writes until `goal` is reached, then flushes once, all of it timed. Returns what the volume did
+    /// meanwhile, too.
+    ///
+    /// # Errors
+    /// The first request that fails; [`BenchError::Dropped`] if a block did not reach the disk.
+    pub async fn run(
+        &self,
+        calls: WeirCalls,
+        writes: &mut Writes,
+        pages: &mut Pages,
+        goal: &Goal,
+    ) -> Result<(Measured, Work), BenchError> {
+        let before = self.volume.stats();
+        let mut meter = Meter::start(&self.handle);
+        match calls {
+            WeirCalls::Xnf => self.waiting(true, writes, pages, goal, &mut meter).await?,
+            WeirCalls::X => self.waiting(false, writes, pages, goal, &mut meter).await?,
+            WeirCalls::B => self.streaming(Class::Barrier, writes, pages, goal, &mut meter).await?,
+            WeirCalls::P => self.streaming(Class::Orderless, writes, pages, goal, &mut meter).await?,
+        }
+        let cleaned_blocks = self.volume.stats().cleaned_blocks - before.cleaned_blocks;
+        self.flush().await?;
+        let measured = meter.stop();
+        let work = Work::between(&before, &self.volume.stats());
+        // What was cleaned before the flush is on the disk by now, so the rest of the data is the user's.
+        let data_blocks = work.data_blocks.saturating_sub(cleaned_blocks);
+        if data_blocks < measured.writes {
+            return Err(BenchError::Dropped { user_blocks: measured.writes, data_blocks });
+        }
+        Ok((measured, work))
+    }
+
+    /// B and P: the loop of a program that never waits for the disk.
+    async fn streaming(
+        &self,
+        class: Class,
+        writes: &mut Writes,
+        pages: &mut Pages,
+        goal: &Goal,
+        meter: &mut Meter,
+    ) -> Result<(), BenchError> {
+        while !meter.reached(goal) {
+            for _ in 0..WRITES_PER_TURN {
+                let stamp = writes.take();
+                let parts = [Part::bytes(Lba(stamp.block), pages.page(stamp))];
+                let request = Request::new(StreamId(0), class, &parts);
+                loop {
+                    match self.block.try_submit(&request) {
+                        Ok(_ticket) => break,
+                        Err(Refused::Full) => self.block.space().listen().await,
+                        Err(refused) => return Err(refused.into()),
+                    }
+                }
+                meter.lap();
+                if meter.reached(goal) {
+                    break;
+                }
+            }
+            self.handle.yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// X and XnF: Wait-on-Transfer after each write, and a flush where it is asked for.
+    async fn waiting(
+        &self,
+        flush: bool,
+        writes: &mut Writes,
+        pages: &mut Pages,
+        goal: &Goal,
+        meter: &mut Meter,
+    ) -> Result<(), BenchError> {
+        while !meter.reached(goal) {
+            let stamp = writes.take();
+            let parts = [Part::bytes(Lba(stamp.block), pages.page(stamp))];
+            let ticket = self.block.submit(&Request::orderless(StreamId(0), &parts)).await?;
+            ticket.transferred().await?;
+            if flush {
+                self.flush().await?;
+            }
+            meter.lap();
+        }
+        Ok(())
+    }
+}
+
+/// What a volume did between two moments, in blocks and flushes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Blocks that users wrote.
+    pub user_blocks: u64,
+    /// Data blocks that went to the disk, of users and moved ones.
+    pub data_blocks: u64,
+    /// Live blocks that cleaning moved.
+    pub cleaned_blocks: u64,
+    /// Blocks that went to the disk in all.
+    pub disk_blocks: u64,
+    /// Flushes of the disk.
+    pub flushes: u64,
+}
+
+impl Work {
+    /// The difference of two readings.
+    #[must_use]
+    pub fn between(before: &Stats, after: &Stats) -> Work {
+        Work {
+            user_blocks: after.user_blocks.saturating_sub(before.user_blocks),
+            data_blocks: after.data_blocks.saturating_sub(before.data_blocks),
+            cleaned_blocks: after.cleaned_blocks.saturating_sub(before.cleaned_blocks),
+            disk_blocks: after.disk_blocks().saturating_sub(before.disk_blocks()),
+            flushes: after.flushes.saturating_sub(before.flushes),
+        }
+    }
+
+    /// Blocks to the disk per block of the user.
+    #[must_use]
+    pub fn write_amplification(&self) -> f64 {
+        self.disk_blocks as f64 / self.user_blocks.max(1) as f64
+    }
+}
