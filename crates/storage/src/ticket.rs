@@ -25,8 +25,19 @@ enum State {
     Done,
     /// A device will complete it.
     Pending(Rc<Shared>),
-    /// In a log at this sequence number: transferred now, durable when the watermark has passed it.
-    Logged { watermark: Rc<Watermark>, sequence: u64 },
+    /// In a log at this sequence number.
+    Logged { watermark: Rc<Watermark>, sequence: u64, transferred: LogPhase },
+}
+
+/// When the ticket of a record in a log counts as transferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogPhase {
+    /// At submission: the record has its place in the log.
+    Placed,
+    /// When the disk below has taken the record.
+    OnDisk,
+    /// When the record is durable (FUA, and the ticket of a flush).
+    Durable,
 }
 
 struct Shared {
@@ -73,18 +84,26 @@ impl Ticket {
         (Ticket(State::Pending(Rc::clone(&shared))), Completer(shared))
     }
 
-    /// The ticket of a record that has its place in a log at `sequence`.
+    /// The ticket of a record that has its place in a log at `sequence`, and counts as transferred
+    /// when `transferred` says.
+    #[inline]
     #[must_use]
-    pub fn logged(watermark: &Rc<Watermark>, sequence: u64) -> Ticket {
-        Ticket(State::Logged { watermark: Rc::clone(watermark), sequence })
+    pub fn logged(watermark: &Rc<Watermark>, sequence: u64, transferred: LogPhase) -> Ticket {
+        Ticket(State::Logged { watermark: Rc::clone(watermark), sequence, transferred })
     }
 
     /// The first phase, if it is over: `None` while the command is in flight.
+    #[inline]
     #[must_use]
     pub fn poll_transferred(&self) -> Option<Result<(), StorageError>> {
         match &self.0 {
-            State::Done | State::Logged { .. } => Some(Ok(())),
+            State::Done => Some(Ok(())),
             State::Pending(shared) => shared.transferred.get(),
+            State::Logged { watermark, sequence, transferred } => match transferred {
+                LogPhase::Placed => Some(Ok(())),
+                LogPhase::OnDisk => watermark.poll(&watermark.transferred, *sequence),
+                LogPhase::Durable => watermark.poll(&watermark.durable, *sequence),
+            },
         }
     }
 
@@ -95,8 +114,13 @@ impl Ticket {
     /// Whatever the device reported; [`StorageError::Gone`] if it went away.
     pub async fn transferred(&self) -> Result<(), StorageError> {
         match &self.0 {
-            State::Done | State::Logged { .. } => Ok(()),
+            State::Done => Ok(()),
             State::Pending(shared) => shared.settled(&shared.transferred).await,
+            State::Logged { watermark, sequence, transferred } => match transferred {
+                LogPhase::Placed => Ok(()),
+                LogPhase::OnDisk => watermark.until_transferred(*sequence).await,
+                LogPhase::Durable => watermark.until_durable(*sequence).await,
+            },
         }
     }
 
@@ -108,7 +132,7 @@ impl Ticket {
         match &self.0 {
             State::Done => Ok(()),
             State::Pending(shared) => shared.settled(&shared.durable).await,
-            State::Logged { watermark, sequence } => watermark.passed(*sequence).await,
+            State::Logged { watermark, sequence, .. } => watermark.until_durable(*sequence).await,
         }
     }
 
@@ -159,39 +183,72 @@ impl Drop for Completer {
     }
 }
 
-/// How far a log is durable: every sequence number below or at the mark is on the medium.
-pub struct Watermark {
-    durable: Cell<u64>,
-    failed: Cell<Option<StorageError>>,
+/// How far a log has come: every sequence number at or below the mark has. Marks only move forward.
+#[derive(Default)]
+struct Mark {
+    at: Cell<u64>,
     changed: Event,
 }
 
+impl Mark {
+    fn advance(&self, to: u64) {
+        if to > self.at.get() {
+            self.at.set(to);
+            self.changed.notify(usize::MAX);
+        }
+    }
+}
+
+/// How far a log is transferred and durable, for all its tickets together.
+pub struct Watermark {
+    transferred: Mark,
+    durable: Mark,
+    failed: Cell<Option<StorageError>>,
+}
+
 impl Watermark {
-    /// A watermark at `durable`.
+    /// A watermark with everything up to `sequence` durable.
     #[must_use]
-    pub fn new(durable: u64) -> Rc<Watermark> {
-        Rc::new(Watermark { durable: Cell::new(durable), failed: Cell::new(None), changed: Event::new() })
+    pub fn new(sequence: u64) -> Rc<Watermark> {
+        let watermark =
+            Watermark { transferred: Mark::default(), durable: Mark::default(), failed: Cell::new(None) };
+        watermark.durable(sequence);
+        Rc::new(watermark)
+    }
+
+    /// The last sequence number whose record the disk below has taken.
+    #[must_use]
+    pub fn transferred_to(&self) -> u64 {
+        self.transferred.at.get()
     }
 
     /// The last sequence number known durable.
     #[must_use]
-    pub fn durable(&self) -> u64 {
-        self.durable.get()
+    pub fn durable_to(&self) -> u64 {
+        self.durable.at.get()
     }
 
-    /// Moves the mark forward; it never goes back, and never moves after a failure.
-    pub fn advance(&self, durable: u64) {
-        if durable > self.durable.get() && self.failed.get().is_none() {
-            self.durable.set(durable);
-            self.changed.notify(usize::MAX);
+    /// Everything up to `sequence` is transferred to the disk below.
+    pub fn transferred(&self, sequence: u64) {
+        if self.failed.get().is_none() {
+            self.transferred.advance(sequence);
         }
     }
 
-    /// Fails everything behind the mark, now and from now on.
+    /// Everything up to `sequence` is durable, and so transferred. Without effect after a failure.
+    pub fn durable(&self, sequence: u64) {
+        if self.failed.get().is_none() {
+            self.transferred.advance(sequence);
+            self.durable.advance(sequence);
+        }
+    }
+
+    /// Fails everything behind the marks, now and from now on.
     pub fn fail(&self, error: StorageError) {
         if self.failed.get().is_none() {
             self.failed.set(Some(error));
-            self.changed.notify(usize::MAX);
+            self.transferred.changed.notify(usize::MAX);
+            self.durable.changed.notify(usize::MAX);
         }
     }
 
@@ -201,19 +258,32 @@ impl Watermark {
         self.failed.get()
     }
 
+    /// Waits until `sequence` is transferred to the disk below.
+    ///
+    /// # Errors
+    /// The failure of the log, if it failed first.
+    pub async fn until_transferred(&self, sequence: u64) -> Result<(), StorageError> {
+        self.until(&self.transferred, sequence).await
+    }
+
     /// Waits until `sequence` is durable.
     ///
     /// # Errors
     /// The failure of the log, if it failed first.
-    pub async fn passed(&self, sequence: u64) -> Result<(), StorageError> {
+    pub async fn until_durable(&self, sequence: u64) -> Result<(), StorageError> {
+        self.until(&self.durable, sequence).await
+    }
+
+    fn poll(&self, mark: &Mark, sequence: u64) -> Option<Result<(), StorageError>> {
+        if sequence <= mark.at.get() { Some(Ok(())) } else { self.failed.get().map(Err) }
+    }
+
+    async fn until(&self, mark: &Mark, sequence: u64) -> Result<(), StorageError> {
         loop {
-            if sequence <= self.durable.get() {
-                return Ok(());
+            if let Some(result) = self.poll(mark, sequence) {
+                return result;
             }
-            if let Some(error) = self.failed.get() {
-                return Err(error);
-            }
-            self.changed.listen().await;
+            mark.changed.listen().await;
         }
     }
 }

@@ -1,0 +1,144 @@
+//! Looking at a volume from outside: is there one, what does it say of itself, is it whole.
+
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
+
+use crate::checkpoint::{Checkpoint, read_extent};
+use crate::error::VolumeError;
+use crate::geometry::Geometry;
+use crate::layout::{FORMAT_VERSION, SUPERBLOCK_COPIES, checksum};
+use crate::recovery::{Omitted, Replay};
+
+/// Blocks read at a time when a whole storage is looked through.
+const SCAN_BLOCKS: u32 = 256;
+/// Damaged blocks that a report lists at most.
+const DAMAGED_LISTED: usize = 64;
+
+/// What a volume says of itself, without recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Version of the format.
+    pub version: u32,
+    /// The volume's identity.
+    pub volume: u64,
+    /// Capacity shown to users, in blocks.
+    pub logical_blocks: u64,
+    /// Blocks of the storage below that the volume uses.
+    pub physical_blocks: u64,
+    /// Data blocks that may be live at the same time.
+    pub usable_blocks: u64,
+    /// Blocks in a segment.
+    pub segment_blocks: u32,
+    /// Segments.
+    pub segments: u32,
+    /// Number of the newest checkpoint.
+    pub checkpoint: u64,
+    /// The log generation that it began or continues.
+    pub generation: u64,
+    /// Sequence number of the first request behind it.
+    pub next_sequence: u64,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Records behind the newest checkpoint that recovery would replay.
+    pub records: u64,
+    /// Live blocks, each read and compared with its checksum.
+    pub live_blocks: u64,
+    /// Blocks that failed their checksum or could not be read; at most the first 64.
+    pub damaged: Vec<Lba>,
+    /// How many there are in all.
+    pub damaged_total: u64,
+}
+
+/// Reads the superblock, or its copy if the first is damaged.
+pub(crate) async fn read_superblock(disk: &dyn Storage) -> Result<Geometry, VolumeError> {
+    let mut first_error = None;
+    for copy in 0..SUPERBLOCK_COPIES.min(disk.blocks()) {
+        let at = Lba(copy);
+        let outcome = match read_extent(disk, Extent::new(at, 1)).await {
+            Ok(block) => Geometry::from_superblock(&block, at),
+            Err(error) => Err(error.into()),
+        };
+        match outcome {
+            Ok(geometry) => {
+                let (needed, found) = (geometry.physical_blocks, disk.blocks());
+                return if found < needed {
+                    Err(VolumeError::Truncated { needed, found })
+                } else {
+                    Ok(geometry)
+                };
+            }
+            // A damaged copy says more than a foreign one.
+            Err(VolumeError::Foreign) => {}
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    Err(first_error.unwrap_or(VolumeError::Foreign))
+}
+
+/// Says what is on `disk` without changing anything.
+///
+/// # Errors
+/// [`VolumeError`] if it is not a whole volume.
+pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
+    let geometry = read_superblock(disk).await?;
+    let checkpoint = Checkpoint::newest(disk, &geometry).await?;
+    Ok(Info {
+        version: FORMAT_VERSION,
+        volume: geometry.volume,
+        logical_blocks: geometry.logical_blocks,
+        physical_blocks: geometry.physical_blocks,
+        usable_blocks: geometry.usable_blocks(),
+        segment_blocks: geometry.segment_blocks,
+        segments: geometry.segments,
+        checkpoint: checkpoint.number,
+        generation: checkpoint.generation,
+        next_sequence: checkpoint.next_sequence,
+    })
+}
+
+/// Replays the log in memory and reads every live block, without changing anything.
+///
+/// # Errors
+/// [`VolumeError`] if the structures do not hold together; damaged data is in the report.
+pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
+    let geometry = read_superblock(disk).await?;
+    let mut checkpoint = Checkpoint::newest(disk, &geometry).await?;
+    let (mut map, mut segments) = checkpoint.load_map(disk, &geometry).await?;
+    let mut replay = Replay::new(disk, &geometry, &checkpoint, &mut map, &mut segments, Omitted::default());
+    replay.run().await?;
+    let records = replay.records;
+    let mut report = CheckReport { records, live_blocks: 0, damaged: Vec::new(), damaged_total: 0 };
+    for (lba, entry) in map.entries().iter().enumerate().filter(|(_, entry)| entry.is_mapped()) {
+        report.live_blocks += 1;
+        let read = read_extent(disk, Extent::new(Lba(u64::from(entry.block)), 1)).await;
+        if !read.is_ok_and(|block| checksum(&block) == entry.checksum) {
+            report.damaged_total += 1;
+            if report.damaged.len() < DAMAGED_LISTED {
+                report.damaged.push(Lba(lba as u64));
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Refuses a storage that holds anything but zeroes.
+pub(crate) async fn require_empty(disk: &dyn Storage) -> Result<(), VolumeError> {
+    match read_superblock(disk).await {
+        Err(VolumeError::Foreign) => {}
+        Err(VolumeError::Disk(error)) => return Err(error.into()),
+        Ok(_) | Err(_) => return Err(VolumeError::VolumeExists),
+    }
+    let mut at = Lba(0);
+    while at.0 < disk.blocks() {
+        let left = u32::try_from(disk.blocks() - at.0).unwrap_or(u32::MAX);
+        let extent = Extent::new(at, left.min(SCAN_BLOCKS));
+        let bytes = read_extent(disk, extent).await?;
+        if let Some(used) = bytes.chunks(BLOCK_BYTES).position(|block| block.iter().any(|byte| *byte != 0)) {
+            return Err(VolumeError::NotEmpty(at.offset(used as u64)));
+        }
+        at = extent.end();
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! *Cleaning*: moving the live blocks of a segment to the head of the log, so that the segment is empty and
+//! the next checkpoint frees it (the gate, V3). *Upkeep* is the task that cleans and checkpoints when the
+//! runway gets short or the log long.
+//!
+//! A moved block is an ordinary record with the content that was there already, so a crash anywhere in
+//! cleaning changes nothing that a user can see.
+
+use std::rc::Rc;
+
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected};
+
+use crate::checkpoint::read_extent;
+use crate::chunk::ParsedChunk;
+use crate::layout::{RecordKind, checksum};
+use crate::map::Entry;
+use crate::mutants::{VolumeMutant, broken};
+use crate::options::CleaningPolicy;
+use crate::segments::{Gate, Segments};
+use crate::volume::Shared;
+
+/// Rounds of upkeep that may gain nothing before writers are told that the volume is full. One round may
+/// only move free space together, so that the next one gains a segment.
+const BARREN_ROUNDS: u32 = 64;
+
+/// A block that is to be moved.
+struct Found {
+    lba: u32,
+    entry: Entry,
+    /// Where its data starts in the segment's bytes.
+    at: usize,
+}
+
+impl Shared {
+    /// Upkeep starts when so few segments are left on the runway.
+    pub(crate) fn upkeep_below(&self) -> usize {
+        self.geometry.reserve() as usize / 2 + 1
+    }
+
+    /// Segments on the runway that only the cleaner may take.
+    pub(crate) fn cleaner_reserve(&self) -> usize {
+        (self.geometry.reserve() as usize / 3).max(2)
+    }
+
+    /// Free segments, on the runway or waiting for a checkpoint, that upkeep aims for.
+    fn upkeep_goal(&self) -> usize {
+        self.upkeep_below() + (self.geometry.segments as usize / 25).max(1)
+    }
+
+    fn upkeep_is_due(&self) -> bool {
+        let state = self.state.borrow();
+        state.segments.runway() <= self.upkeep_below()
+            || state.segments.log().len() >= self.options.checkpoint_segments
+    }
+
+    /// The upkeep task.
+    pub(crate) async fn run_upkeep(self: Rc<Shared>) {
+        let mut barren = 0;
+        loop {
+            let needed = self.upkeep_needed.listen();
+            if self.watermark.failure().is_some() {
+                return;
+            }
+            if !self.upkeep_is_due() {
+                barren = 0;
+                needed.await;
+                continue;
+            }
+            let before = self.room();
+            // A failure has poisoned the volume; the next turn ends the task.
+            let _ = self.upkeep().await;
+            barren = if self.room() > before { 0 } else { barren + 1 };
+            let starved = self.state.borrow().segments.runway() <= self.cleaner_reserve();
+            if barren > 0 && !starved {
+                needed.await;
+            } else if barren > BARREN_ROUNDS {
+                // Nothing left to gain, and writers may not take what is left: they are told so.
+                self.stuck.set(true);
+                self.slots.notify(usize::MAX);
+                needed.await;
+            }
+        }
+    }
+
+    /// Blocks that can be written before the next checkpoint.
+    fn room(&self) -> u64 {
+        let state = self.state.borrow();
+        let segment = u64::from(self.geometry.segment_blocks);
+        let open = state.log.segment.map_or(0, |_| segment.saturating_sub(u64::from(state.log.offset)));
+        state.segments.runway() as u64 * segment + open
+    }
+
+    /// Cleans until enough segments are free or nothing more can be gained, then takes a checkpoint.
+    async fn upkeep(&self) -> Result<(), Rejected> {
+        while let Some(victim) = self.next_victim() {
+            match self.clean(victim).await {
+                Ok(()) => {}
+                // The runway is used up: what was emptied so far joins it with the checkpoint.
+                Err(Rejected::Busy) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.checkpoint().await
+    }
+
+    fn next_victim(&self) -> Option<u32> {
+        let state = self.state.borrow();
+        let segments = &state.segments;
+        let open = state.log.segment;
+        let free = segments.runway() + segments.waiting(open).count();
+        if free >= self.upkeep_goal() || segments.runway() == 0 {
+            return None;
+        }
+        let full = self.geometry.data_blocks_per_segment() as u16;
+        let may_gain =
+            |s: &u32| Some(*s) != open && segments.gate(*s) == Gate::Live && segments.live(*s) < full;
+        let candidates = (0..segments.count()).filter(may_gain).filter(|s| !state.pinned.contains(s));
+        match self.options.cleaning {
+            CleaningPolicy::Greedy => candidates.min_by_key(|s| segments.live(*s)),
+            CleaningPolicy::CostBenefit => {
+                let now = state.log.next_sequence;
+                candidates.max_by(|a, b| {
+                    benefit(segments, *a, full, now).total_cmp(&benefit(segments, *b, full, now))
+                })
+            }
+        }
+    }
+
+    /// Moves what is live in `segment`. A block that fails its checksum stays where it is, and the segment
+    /// with it.
+    async fn clean(&self, segment: u32) -> Result<(), Rejected> {
+        let extent = Extent::new(Lba(self.geometry.block(segment, 0)), self.geometry.segment_blocks);
+        let last = self.state.borrow().segments.youngest(segment);
+        // Its last chunk may still be on its way to the disk.
+        self.watermark.until_transferred(last).await?;
+        let bytes = read_extent(&*self.disk, extent).await?;
+        for found in self.live_blocks(segment, &bytes) {
+            if broken(&self.options, VolumeMutant::CleanerDropsBlocks) {
+                self.drop_unmoved(segment, &found);
+                continue;
+            }
+            let data = &bytes[found.at..found.at + BLOCK_BYTES];
+            if checksum(data) == found.entry.checksum {
+                self.append_when_free(&found, data).await?;
+            }
+        }
+        let mut state = self.state.borrow_mut();
+        state.stats.segments_cleaned += 1;
+        if state.segments.live(segment) > 0 {
+            state.pinned.insert(segment);
+        }
+        Ok(())
+    }
+
+    /// The live blocks of a segment, by the entries of its chunks.
+    fn live_blocks(&self, segment: u32, bytes: &[u8]) -> Vec<Found> {
+        let state = self.state.borrow();
+        let mut found = Vec::new();
+        let mut offset = 0;
+        while let Some(rest) = bytes.get(offset as usize * BLOCK_BYTES..).filter(|rest| !rest.is_empty()) {
+            let Some(chunk) = ParsedChunk::parse(rest, self.geometry.volume, segment, offset) else { break };
+            let data = chunk.entries().filter(|entry| entry.kind() == Some(RecordKind::Data));
+            for (i, record) in data.enumerate() {
+                let inside = offset + 1 + i as u32;
+                let lba = record.lba.get();
+                if inside >= self.geometry.segment_blocks || u64::from(lba) >= self.geometry.logical_blocks {
+                    break;
+                }
+                let entry = state.map.get(lba);
+                if u64::from(entry.block) == self.geometry.block(segment, inside) {
+                    found.push(Found { lba, entry, at: inside as usize * BLOCK_BYTES });
+                }
+            }
+            offset += chunk.blocks();
+        }
+        found
+    }
+
+    /// Appends a moved block, waiting for buffers and for the loss window, but not for the runway: that
+    /// only grows by the checkpoint that cleaning leads to.
+    async fn append_when_free(&self, found: &Found, data: &[u8]) -> Result<(), Rejected> {
+        loop {
+            match self.append_moved(found.lba, found.entry, data) {
+                Err(Rejected::Busy) if self.state.borrow().segments.runway() > 0 => self.slots.listen().await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn drop_unmoved(&self, segment: u32, found: &Found) {
+        let mut state = self.state.borrow_mut();
+        state.map.set(found.lba, Entry::default());
+        state.segments.drop_live(segment);
+    }
+}
+
+fn benefit(segments: &Segments, segment: u32, full: u16, now: u64) -> f64 {
+    let share = f64::from(segments.live(segment)) / f64::from(full);
+    let age = now.saturating_sub(segments.youngest(segment)) as f64;
+    (1.0 - share) * age / (1.0 + share)
+}

@@ -1,0 +1,116 @@
+//! Why a volume cannot be made, opened or used.
+
+use thiserror::Error;
+use weir_storage::{Lba, Rejected, StorageError};
+
+/// Why a volume could not be created, opened or checked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum VolumeError {
+    /// The storage below refused or failed a command.
+    #[error("the disk below: {0}")]
+    Disk(#[from] Rejected),
+    /// There is something else on the storage.
+    #[error("{0} holds data that Weir did not write; nothing was changed (overwrite it only on purpose)")]
+    NotEmpty(Lba),
+    /// There is a volume on the storage already.
+    #[error("there is a Weir volume here already; nothing was changed (overwrite it only on purpose)")]
+    VolumeExists,
+    /// No superblock was found.
+    #[error("this is not a Weir volume: neither copy of the superblock has the right magic")]
+    Foreign,
+    /// The volume was written by a newer program.
+    #[error(
+        "the volume has format version {found}, this program knows versions up to {known}; use a newer one"
+    )]
+    NewerVersion {
+        /// The version on the medium.
+        found: u32,
+        /// The newest version known here.
+        known: u32,
+    },
+    /// The volume uses features that this program does not know.
+    #[error("the volume uses features {0:#x} that this program does not know; use a newer one")]
+    UnknownFeatures(u64),
+    /// The storage is smaller than the volume that was made on it.
+    #[error("the disk has {found} blocks, the volume was made with {needed}: it was truncated")]
+    Truncated {
+        /// Blocks that the volume needs.
+        needed: u64,
+        /// Blocks that are there.
+        found: u64,
+    },
+    /// A structure does not hold together.
+    #[error("the volume is damaged: {what} at {at}; restore it from a copy")]
+    Damaged {
+        /// Which structure, and what is wrong with it.
+        what: Damage,
+        /// Where it lies on the storage below.
+        at: Lba,
+    },
+    /// The sizes asked for do not make a volume.
+    #[error("cannot make such a volume: {0}")]
+    Format(#[from] FormatError),
+}
+
+impl From<StorageError> for VolumeError {
+    fn from(error: StorageError) -> VolumeError {
+        VolumeError::Disk(Rejected::Failed(error))
+    }
+}
+
+/// What is wrong with a structure on the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Damage {
+    /// Both superblocks fail their checksum, though one has the magic.
+    #[error("the superblock fails its checksum")]
+    Superblock,
+    /// A superblock field contradicts the others.
+    #[error("superblock field `{0}` contradicts the others")]
+    Field(&'static str),
+    /// Neither checkpoint slot is valid.
+    #[error("neither checkpoint is valid")]
+    NoCheckpoint,
+    /// A checkpoint field makes no sense.
+    #[error("checkpoint field `{0}` makes no sense")]
+    CheckpointField(&'static str),
+    /// A map page fails its checksum or is not the one that belongs there.
+    #[error("a map page fails its checksum")]
+    MapPage,
+    /// The map pages are not those that the checkpoint was written with.
+    #[error("a map page is older than its checkpoint")]
+    StaleMap,
+    /// A map entry points outside the segments.
+    #[error("a map entry points outside the segments")]
+    MapEntry,
+    /// A record that was known durable is missing or fails its checksum (V2).
+    #[error("a record that was durable is missing or damaged")]
+    LostRecord,
+    /// A valid chunk holds a record that cannot be.
+    #[error("a record makes no sense")]
+    Record,
+    /// A data block fails its checksum.
+    #[error("a data block fails its checksum")]
+    Data,
+}
+
+/// Why the sizes asked for do not make a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FormatError {
+    /// The segment size is not a power of two in range.
+    #[error("a segment has a power of two from 8 to 4096 blocks, not {0}")]
+    SegmentBlocks(u32),
+    /// The storage is too small.
+    #[error("the disk has {found} blocks; the smallest volume with this segment size needs {needed}")]
+    TooSmall {
+        /// Blocks needed at least.
+        needed: u64,
+        /// Blocks there are.
+        found: u64,
+    },
+    /// More blocks than 32 bits address.
+    #[error("{0} blocks are more than the format can address (2^32 - 1, almost 16 TiB)")]
+    TooLarge(u64),
+    /// A volume without logical blocks.
+    #[error("a volume needs at least one logical block")]
+    Empty,
+}

@@ -1,0 +1,127 @@
+//! Two tasks that follow the log: one takes buffers back as chunks arrive, one flushes.
+//!
+//! A *flush* of the volume is one flush of the disk below, shared by all who asked meanwhile. The flusher
+//! also keeps the *loss window* (V5): it flushes by itself when the oldest record that is not durable has
+//! reached half of the window's time, or the volatile bytes a quarter of its bytes, so that the window
+//! holds although the flush takes its time.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use futures_util::pin_mut;
+use weir_storage::{Rejected, flush};
+
+use crate::mutants::{VolumeMutant, broken};
+use crate::volume::Shared;
+
+/// What the flusher has to do next.
+enum Need {
+    Now,
+    /// When the oldest volatile record has this much time left.
+    In(Duration),
+    Nothing,
+}
+
+impl Shared {
+    /// Asks for everything up to `sequence` to become durable.
+    pub(crate) fn want_durable(&self, sequence: u64) {
+        if sequence > self.watermark.durable_to() && sequence > self.flush_wanted.get() {
+            self.flush_wanted.set(sequence);
+            self.flush_needed.notify(1);
+            if broken(&self.options, VolumeMutant::FlushLies) {
+                self.watermark.durable(sequence);
+            }
+        }
+    }
+
+    fn need(&self) -> Need {
+        if self.watermark.failure().is_some() {
+            return Need::Nothing;
+        }
+        if self.flush_wanted.get() > self.watermark.durable_to() {
+            return Need::Now;
+        }
+        if broken(&self.options, VolumeMutant::NoLossBound) {
+            return Need::Nothing;
+        }
+        let state = self.state.borrow();
+        let Some(oldest) = state.log.oldest_volatile() else { return Need::Nothing };
+        let window = self.options.loss_window;
+        let age = self.handle.now().since(oldest);
+        if age >= window.time / 2 || state.log.volatile_now() >= window.bytes / 4 {
+            return Need::Now;
+        }
+        Need::In(window.time / 2 - age)
+    }
+
+    /// The flusher.
+    pub(crate) async fn run_flusher(self: Rc<Shared>) {
+        loop {
+            let changed = self.flush_needed.listen();
+            match self.need() {
+                Need::Now => {
+                    if let Err(error) = self.flush_log().await {
+                        self.fail(error);
+                    }
+                    self.slots.notify(usize::MAX);
+                }
+                Need::In(time) => {
+                    let timer = self.handle.sleep(time);
+                    pin_mut!(timer);
+                    if let Either::Right(_) = select(changed, timer).await {
+                        continue;
+                    }
+                }
+                Need::Nothing => changed.await,
+            }
+        }
+    }
+
+    /// Makes everything placed so far durable.
+    async fn flush_log(&self) -> Result<(), Rejected> {
+        let end = {
+            let mut state = self.state.borrow_mut();
+            // A lone chunk with nothing volatile before it needs no flush of its own: FUA does both.
+            let alone = state.log.sealed.is_empty() && self.disk.capabilities().fua;
+            self.seal_with(&mut state, alone);
+            state.log.next_sequence - 1
+        };
+        self.watermark.until_transferred(end).await?;
+        if self.watermark.durable_to() >= end {
+            return Ok(());
+        }
+        flush(&*self.disk).await?;
+        let mut state = self.state.borrow_mut();
+        state.stats.flushes += 1;
+        self.settle_durable(&mut state, end);
+        Ok(())
+    }
+
+    /// Follows the chunks in flight in their order and takes their buffers back.
+    pub(crate) async fn run_retirer(self: Rc<Shared>) {
+        loop {
+            let sealed = self.chunk_sealed.listen();
+            let front = {
+                let state = self.state.borrow();
+                let oldest = state.log.sealed.iter().find(|chunk| !chunk.transferred);
+                oldest.map(|chunk| (chunk.last_sequence, chunk.ticket.clone()))
+            };
+            match front {
+                None => sealed.await,
+                // The disk below was busy when the chunk was sealed.
+                Some((_, None)) => {
+                    if self.watermark.failure().is_some() {
+                        return;
+                    }
+                    self.disk.slots().listen().await;
+                    self.dispatch(&mut self.state.borrow_mut());
+                }
+                Some((last, Some(ticket))) => match ticket.transferred().await {
+                    Ok(()) => self.retire(last),
+                    Err(error) => return self.fail(error.into()),
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Where everything lies on the storage below, computed once when a volume is made and read from the
+//! superblock ever after.
+
+use weir_storage::{BLOCK_BYTES, Lba};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::{Damage, FormatError, VolumeError};
+use crate::layout::{
+    CheckpointHeader, ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, FORMAT_VERSION, SUPERBLOCK_COPIES,
+    SUPERBLOCK_MAGIC, Superblock, checksum_matches, stamp_checksum,
+};
+
+/// Checkpoints alternate between this many slots.
+pub(crate) const CHECKPOINT_SLOTS: u64 = 2;
+/// A map page alternates between this many places.
+pub(crate) const MAP_AREAS: u64 = 2;
+/// Segments on a runway at most: 32 KiB of segment numbers in a checkpoint.
+pub(crate) const RUNWAY_LIMIT: u32 = 8192;
+/// Segments that a volume keeps free at least, so that cleaning can always make progress.
+const RESERVE_MIN: u32 = 6;
+/// Beyond the minimum, one segment in this many is kept free.
+const RESERVE_SHARE: u32 = 25;
+
+/// What kind of volume to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Capacity shown to the user, in blocks; 0 for as much as fits. It may be more than fits: space is
+    /// taken when a block is first written (thin provisioning), and a full volume answers `NoSpace`.
+    pub logical_blocks: u64,
+    /// Blocks in a segment, a power of two from 8 to 4096.
+    pub segment_blocks: u32,
+    /// Make the volume even if the storage holds other data.
+    pub overwrite: bool,
+}
+
+impl Default for Format {
+    fn default() -> Format {
+        Format { logical_blocks: 0, segment_blocks: 256, overwrite: false }
+    }
+}
+
+/// The layout of one volume, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub volume: u64,
+    pub logical_blocks: u64,
+    pub physical_blocks: u64,
+    pub segment_blocks: u32,
+    pub segments: u32,
+    pub checkpoint_start: u64,
+    pub checkpoint_blocks: u32,
+    pub map_pages: u32,
+    pub map_start: u64,
+    pub segments_start: u64,
+}
+
+impl Geometry {
+    /// Lays out a volume on `physical_blocks` blocks.
+    pub(crate) fn plan(format: &Format, physical_blocks: u64, volume: u64) -> Result<Geometry, FormatError> {
+        let segment_blocks = format.segment_blocks;
+        if !segment_blocks.is_power_of_two() || !(8..=4096).contains(&segment_blocks) {
+            return Err(FormatError::SegmentBlocks(segment_blocks));
+        }
+        for blocks in [physical_blocks, format.logical_blocks] {
+            if blocks >= u64::from(u32::MAX) {
+                return Err(FormatError::TooLarge(blocks));
+            }
+        }
+        let asked = if format.logical_blocks == 0 { physical_blocks } else { format.logical_blocks };
+        let geometry = Geometry::lay_out(segment_blocks, asked, physical_blocks, volume);
+        if geometry.segments <= RESERVE_MIN {
+            let overhead = geometry.segments_start;
+            let needed = overhead + u64::from(RESERVE_MIN + 1) * u64::from(segment_blocks);
+            return Err(FormatError::TooSmall { needed, found: physical_blocks });
+        }
+        if format.logical_blocks != 0 {
+            return Ok(geometry);
+        }
+        Ok(Geometry { logical_blocks: geometry.usable_blocks(), ..geometry })
+    }
+
+    /// Superblocks, then checkpoint slots, then the two map areas, then segments from a multiple of their size.
+    fn lay_out(segment_blocks: u32, logical_blocks: u64, physical_blocks: u64, volume: u64) -> Geometry {
+        let map_pages = u32::try_from(logical_blocks.div_ceil(ENTRIES_PER_PAGE as u64)).unwrap_or(u32::MAX);
+        let most_segments = (physical_blocks / u64::from(segment_blocks)).min(u64::from(u32::MAX)) as u32;
+        let checkpoint_start = SUPERBLOCK_COPIES;
+        let checkpoint_blocks =
+            checkpoint_bytes(most_segments.min(RUNWAY_LIMIT), map_pages).div_ceil(BLOCK_BYTES) as u32;
+        let map_start = checkpoint_start + CHECKPOINT_SLOTS * u64::from(checkpoint_blocks);
+        let map_end = map_start + MAP_AREAS * u64::from(map_pages);
+        let segments_start = map_end.next_multiple_of(u64::from(segment_blocks));
+        let room = physical_blocks.saturating_sub(segments_start) / u64::from(segment_blocks);
+        Geometry {
+            volume,
+            logical_blocks,
+            physical_blocks,
+            segment_blocks,
+            segments: room as u32,
+            checkpoint_start,
+            checkpoint_blocks,
+            map_pages,
+            map_start,
+            segments_start,
+        }
+    }
+
+    /// Segments that are kept free for cleaning.
+    pub(crate) fn reserve(&self) -> u32 {
+        RESERVE_MIN.max(self.segments / RESERVE_SHARE)
+    }
+
+    /// Data blocks in a segment that is written in whole chunks.
+    pub(crate) fn data_blocks_per_segment(&self) -> u32 {
+        self.segment_blocks - self.segment_blocks.div_ceil(ENTRIES_PER_CHUNK as u32 + 1)
+    }
+
+    /// Data blocks that may be live at the same time.
+    pub(crate) fn usable_blocks(&self) -> u64 {
+        u64::from(self.segments - self.reserve().min(self.segments))
+            * u64::from(self.data_blocks_per_segment())
+    }
+
+    /// Segments that a runway may name.
+    pub(crate) fn runway_limit(&self) -> usize {
+        self.segments.min(RUNWAY_LIMIT) as usize
+    }
+
+    /// The address of a block of a segment.
+    pub(crate) fn block(&self, segment: u32, offset: u32) -> u64 {
+        self.segments_start + u64::from(segment) * u64::from(self.segment_blocks) + u64::from(offset)
+    }
+
+    /// The segment that a physical block lies in; `None` outside the segments.
+    pub(crate) fn segment_of(&self, block: u32) -> Option<u32> {
+        let inside = u64::from(block).checked_sub(self.segments_start)?;
+        let segment = inside >> self.segment_blocks.trailing_zeros();
+        (segment < u64::from(self.segments)).then_some(segment as u32)
+    }
+
+    /// Where a checkpoint slot starts.
+    pub(crate) fn checkpoint_slot(&self, slot: u64) -> Lba {
+        Lba(self.checkpoint_start + slot * u64::from(self.checkpoint_blocks))
+    }
+
+    /// Where a map page lies in one of the two areas.
+    pub(crate) fn map_page(&self, area: u8, page: u32) -> Lba {
+        Lba(self.map_start + u64::from(area) * u64::from(self.map_pages) + u64::from(page))
+    }
+
+    /// The superblock as a whole block.
+    pub(crate) fn to_superblock(self) -> Vec<u8> {
+        let superblock = Superblock {
+            magic: SUPERBLOCK_MAGIC,
+            version: FORMAT_VERSION.into(),
+            checksum: 0.into(),
+            volume: self.volume.into(),
+            logical_blocks: self.logical_blocks.into(),
+            physical_blocks: self.physical_blocks.into(),
+            segment_blocks: self.segment_blocks.into(),
+            segments: self.segments.into(),
+            checkpoint_start: self.checkpoint_start.into(),
+            checkpoint_blocks: self.checkpoint_blocks.into(),
+            map_pages: self.map_pages.into(),
+            map_start: self.map_start.into(),
+            segments_start: self.segments_start.into(),
+            features: 0.into(),
+        };
+        let mut block = vec![0; BLOCK_BYTES];
+        block[..size_of::<Superblock>()].copy_from_slice(superblock.as_bytes());
+        stamp_checksum(&mut block, std::mem::offset_of!(Superblock, checksum));
+        block
+    }
+
+    /// Reads a superblock and checks every field: the layout must be the one that `plan` would make.
+    pub(crate) fn from_superblock(block: &[u8], at: Lba) -> Result<Geometry, VolumeError> {
+        let (superblock, _) = Superblock::read_from_prefix(block).map_err(|_| VolumeError::Foreign)?;
+        if superblock.magic != SUPERBLOCK_MAGIC {
+            return Err(VolumeError::Foreign);
+        }
+        if !checksum_matches(block, std::mem::offset_of!(Superblock, checksum)) {
+            return Err(VolumeError::Damaged { what: Damage::Superblock, at });
+        }
+        if superblock.version.get() > FORMAT_VERSION {
+            let (found, known) = (superblock.version.get(), FORMAT_VERSION);
+            return Err(VolumeError::NewerVersion { found, known });
+        }
+        if superblock.features.get() != 0 {
+            return Err(VolumeError::UnknownFeatures(superblock.features.get()));
+        }
+        Geometry::check_fields(&superblock)
+            .map_err(|field| VolumeError::Damaged { what: Damage::Field(field), at })
+    }
+
+    fn check_fields(superblock: &Superblock) -> Result<Geometry, &'static str> {
+        let segment_blocks = superblock.segment_blocks.get();
+        let (logical, physical) = (superblock.logical_blocks.get(), superblock.physical_blocks.get());
+        let check = |holds: bool, field: &'static str| if holds { Ok(()) } else { Err(field) };
+        check(superblock.version.get() == FORMAT_VERSION, "version")?;
+        check(segment_blocks.is_power_of_two() && (8..=4096).contains(&segment_blocks), "segment_blocks")?;
+        check((1..u64::from(u32::MAX)).contains(&logical), "logical_blocks")?;
+        check(physical < u64::from(u32::MAX), "physical_blocks")?;
+        // The slot and map areas may have been laid out for more logical blocks than there are.
+        let map_pages = superblock.map_pages.get();
+        check(u64::from(map_pages) * ENTRIES_PER_PAGE as u64 >= logical, "map_pages")?;
+        check(u64::from(map_pages) <= u64::from(u32::MAX).div_ceil(ENTRIES_PER_PAGE as u64), "map_pages")?;
+        let mapped = u64::from(map_pages) * ENTRIES_PER_PAGE as u64;
+        let expected = Geometry::lay_out(segment_blocks, mapped, physical, superblock.volume.get());
+        check(superblock.checkpoint_start.get() == expected.checkpoint_start, "checkpoint_start")?;
+        check(superblock.checkpoint_blocks.get() == expected.checkpoint_blocks, "checkpoint_blocks")?;
+        check(superblock.map_start.get() == expected.map_start, "map_start")?;
+        check(superblock.segments_start.get() == expected.segments_start, "segments_start")?;
+        check(superblock.segments.get() == expected.segments, "segments")?;
+        check(expected.segments > RESERVE_MIN, "segments")?;
+        Ok(Geometry { logical_blocks: logical, ..expected })
+    }
+}
+
+/// Bytes of a checkpoint with so many segments on its runway and so many map pages.
+pub(crate) fn checkpoint_bytes(runway: u32, map_pages: u32) -> usize {
+    size_of::<CheckpointHeader>() + runway as usize * size_of::<u32>() + (map_pages as usize).div_ceil(4)
+}

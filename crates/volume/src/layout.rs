@@ -1,0 +1,202 @@
+//! Every structure on the medium, bit for bit; docs/format/volume.md says the same in words.
+//!
+//! Integers are little-endian. Each structure carries a CRC-32C of its whole block (the checkpoint: of
+//! all its blocks) with the checksum field zero. Sizes and offsets are asserted at compile time.
+
+use std::mem::offset_of;
+
+use weir_storage::BLOCK_BYTES;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// First bytes of a superblock.
+pub(crate) const SUPERBLOCK_MAGIC: [u8; 8] = *b"WEIR-VOL";
+/// First bytes of a checkpoint.
+pub(crate) const CHECKPOINT_MAGIC: [u8; 8] = *b"WEIR-CKP";
+/// First bytes of a chunk header.
+pub(crate) const CHUNK_MAGIC: [u8; 4] = *b"WCHK";
+/// The version of the format that this crate writes and reads.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+/// Blocks at the start that hold the two copies of the superblock.
+pub(crate) const SUPERBLOCK_COPIES: u64 = 2;
+/// Map entries in one map page.
+pub(crate) const ENTRIES_PER_PAGE: usize = 510;
+/// Record entries in one chunk header at most.
+pub(crate) const ENTRIES_PER_CHUNK: usize =
+    (BLOCK_BYTES - size_of::<ChunkHeader>()) / size_of::<RecordEntry>();
+
+/// The superblock: what never changes over a volume's life. Two copies, in blocks 0 and 1.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct Superblock {
+    pub magic: [u8; 8],
+    pub version: U32,
+    pub checksum: U32,
+    /// Names the volume; chunks and checkpoints of any other volume are not ours.
+    pub volume: U64,
+    pub logical_blocks: U64,
+    pub physical_blocks: U64,
+    pub segment_blocks: U32,
+    pub segments: U32,
+    pub checkpoint_start: U64,
+    pub checkpoint_blocks: U32,
+    pub map_pages: U32,
+    pub map_start: U64,
+    pub segments_start: U64,
+    /// Features that a reader must know; none is defined yet.
+    pub features: U64,
+}
+
+/// The head of a checkpoint; the runway (`U32` a segment) and the page states (two bits a page) follow.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct CheckpointHeader {
+    pub magic: [u8; 8],
+    pub volume: U64,
+    /// Counts checkpoints; the valid slot with the greater number is the newest.
+    pub number: U64,
+    /// The log generation that follows (V1).
+    pub generation: U64,
+    /// Sequence number of the first request behind this checkpoint.
+    pub next_sequence: U64,
+    /// Sum over all written map pages of a mix of page number and checksum: a stale page shows.
+    pub map_sum: U64,
+    /// First block of the log in the first segment of the runway.
+    pub log_offset: U32,
+    /// Segments in the runway.
+    pub runway: U32,
+    /// V5: blocks that may lie behind a hole without being durable; recovery looks this far for V2.
+    pub window_blocks: U32,
+    pub checksum: U32,
+}
+
+/// The head of a chunk: one block that describes the data blocks behind it.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct ChunkHeader {
+    pub magic: [u8; 4],
+    pub checksum: U32,
+    pub volume: U64,
+    pub generation: U64,
+    /// Sequence number of the first request in the chunk.
+    pub sequence: U64,
+    /// V2: the last sequence number known durable when this chunk was sealed.
+    pub durable: U64,
+    /// Where the chunk lies, so that a copy of it elsewhere is not mistaken for it.
+    pub segment: U32,
+    pub offset: U32,
+    pub entries: U16,
+    pub data_blocks: U16,
+    pub requests: U16,
+    pub reserved: U16,
+    pub reserved_tail: U64,
+}
+
+/// One entry of a chunk header.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct RecordEntry {
+    /// The first logical block.
+    pub lba: U32,
+    /// Data: the CRC-32C of the block. Discard: how many blocks.
+    pub word: U32,
+    /// Bits 0..4: [`RecordKind`]. Bit 31: the last entry of its request. The rest is zero.
+    pub info: U32,
+}
+
+/// One map entry on the medium: where a logical block is, and its checksum.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct MapEntry {
+    /// Physical block; 0 where nothing is mapped.
+    pub block: U32,
+    /// CRC-32C of the block's content.
+    pub checksum: U32,
+}
+
+/// A map page: 510 entries and a trailer.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct MapPage {
+    pub entries: [MapEntry; ENTRIES_PER_PAGE],
+    pub volume: U64,
+    pub page: U32,
+    pub checksum: U32,
+}
+
+const _: () = {
+    assert!(size_of::<Superblock>() == 88);
+    assert!(offset_of!(Superblock, checksum) == 12);
+    assert!(offset_of!(Superblock, features) == 80);
+    assert!(size_of::<CheckpointHeader>() == 64);
+    assert!(offset_of!(CheckpointHeader, checksum) == 60);
+    assert!(size_of::<ChunkHeader>() == 64);
+    assert!(offset_of!(ChunkHeader, entries) == 48);
+    assert!(size_of::<RecordEntry>() == 12);
+    assert!(size_of::<MapEntry>() == 8);
+    assert!(size_of::<MapPage>() == BLOCK_BYTES);
+    assert!(ENTRIES_PER_CHUNK == 336);
+};
+
+/// What an entry records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordKind {
+    /// One data block.
+    Data,
+    /// Blocks that read zero from here on.
+    Discard,
+}
+
+const LAST_OF_REQUEST: u32 = 1 << 31;
+
+impl RecordEntry {
+    pub(crate) fn new(kind: RecordKind, lba: u32, word: u32, last: bool) -> RecordEntry {
+        let kind = match kind {
+            RecordKind::Data => 1,
+            RecordKind::Discard => 2,
+        };
+        let info = if last { kind | LAST_OF_REQUEST } else { kind };
+        RecordEntry { lba: lba.into(), word: word.into(), info: info.into() }
+    }
+
+    /// The kind, or `None` for one that this version does not know.
+    pub(crate) fn kind(&self) -> Option<RecordKind> {
+        match self.info.get() & !LAST_OF_REQUEST {
+            1 => Some(RecordKind::Data),
+            2 => Some(RecordKind::Discard),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_last(&self) -> bool {
+        self.info.get() & LAST_OF_REQUEST != 0
+    }
+}
+
+/// CRC-32C (Castagnoli), the checksum of everything in a volume.
+#[inline]
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
+    // The crate answers every CRC in 64 bits; a 32-bit one fills the lower half.
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// The checksum of `bytes` with the four bytes at `field` taken as zero.
+pub(crate) fn checksum_without(bytes: &[u8], field: usize) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&bytes[..field]);
+    digest.update(&[0; 4]);
+    digest.update(&bytes[field + 4..]);
+    digest.finalize() as u32
+}
+
+/// Writes the checksum of `bytes` into its own field at `field`.
+pub(crate) fn stamp_checksum(bytes: &mut [u8], field: usize) {
+    let value = checksum_without(bytes, field);
+    bytes[field..field + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// Whether the checksum at `field` matches the rest of `bytes`.
+pub(crate) fn checksum_matches(bytes: &[u8], field: usize) -> bool {
+    let stored = u32::from_le_bytes([bytes[field], bytes[field + 1], bytes[field + 2], bytes[field + 3]]);
+    stored == checksum_without(bytes, field)
+}

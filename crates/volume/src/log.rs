@@ -1,0 +1,392 @@
+//! The *log*: where every write becomes a record, in the order of submission.
+//!
+//! A write is copied into the open chunk and has its place; no task, no allocation and no wake-up belongs
+//! to it. A chunk is *sealed* when it is full, when a flush wants it, or when it grows old, and is then
+//! handed to the disk below at once. Many chunks are in flight, in any completion order: what a crash
+//! leaves is decided by recovery, which keeps the longest unbroken prefix. That is why a barrier costs
+//! nothing here: the log *is* the order.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use weir_runtime::{Buffer, Instant};
+use weir_storage::{
+    BLOCK_BYTES, Command, Data, Extent, Lba, Part, Rejected, StorageError, Tag, Ticket, Write, WriteFlags,
+};
+
+use crate::chunk::{self, ChunkStamp, OpenChunk};
+use crate::map::Entry;
+use crate::mutants::{VolumeMutant, broken};
+use crate::options::Completion;
+use crate::volume::{Shared, State};
+
+/// Map pages that a checkpoint may hold copied aside; appends wait beyond (4 MiB).
+const COPIES_LIMIT: usize = 1024;
+
+/// On whose behalf a record is appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// The user. Leaves the last segments of the runway to the cleaner.
+    User,
+    /// The cleaner, which gives back more than it takes.
+    Cleaner,
+}
+
+/// A chunk that does not change any more and is not yet durable.
+pub(crate) struct SealedChunk {
+    buffer: Option<Rc<Buffer>>,
+    place: Lba,
+    first_block: u32,
+    data_blocks: u16,
+    pub last_sequence: u64,
+    pub opened_at: Instant,
+    /// Written with FUA: durable as soon as it is transferred.
+    fua: bool,
+    /// `None` until the disk below has accepted it.
+    pub ticket: Option<Ticket>,
+    pub transferred: bool,
+}
+
+impl SealedChunk {
+    pub(crate) fn bytes(&self) -> u64 {
+        (1 + u64::from(self.data_blocks)) * BLOCK_BYTES as u64
+    }
+}
+
+/// The log's own state.
+pub(crate) struct Log {
+    /// The segment that is being written; `None` until the first record after opening.
+    pub segment: Option<u32>,
+    /// Where the next chunk starts in it.
+    pub offset: u32,
+    pub open: Option<OpenChunk>,
+    /// Sealed chunks that are not durable yet, oldest first.
+    pub sealed: VecDeque<SealedChunk>,
+    /// Buffers that wait for a chunk.
+    pub free: Vec<Buffer>,
+    pub next_sequence: u64,
+    pub generation: u64,
+    /// Bytes in `sealed`: what a crash may cost, the open chunk apart (V5).
+    pub volatile_bytes: u64,
+    /// Tags whose persistence the order recorder still waits for.
+    pub unpersisted: VecDeque<(u64, Tag)>,
+}
+
+impl Log {
+    pub(crate) fn new(free: Vec<Buffer>, generation: u64, next_sequence: u64) -> Log {
+        Log {
+            segment: None,
+            offset: 0,
+            open: None,
+            sealed: VecDeque::new(),
+            free,
+            next_sequence,
+            generation,
+            volatile_bytes: 0,
+            unpersisted: VecDeque::new(),
+        }
+    }
+
+    /// The data block at physical block `block` if it is still in memory.
+    pub(crate) fn in_memory(&self, block: u32) -> Option<&[u8]> {
+        if let Some(found) = self.open.as_ref().and_then(|open| open.find(block)) {
+            return Some(found);
+        }
+        self.sealed.iter().rev().find_map(|chunk| {
+            let buffer = chunk.buffer.as_ref()?;
+            chunk::find(buffer, chunk.first_block, chunk.data_blocks, block)
+        })
+    }
+
+    /// Bytes that a crash may cost now, the open chunk included.
+    pub(crate) fn volatile_now(&self) -> u64 {
+        let open = self.open.as_ref().map_or(0, |open| u64::from(open.blocks()) * BLOCK_BYTES as u64);
+        self.volatile_bytes + open
+    }
+
+    /// When the oldest record that is not durable was placed.
+    pub(crate) fn oldest_volatile(&self) -> Option<Instant> {
+        let sealed = self.sealed.front().map(|chunk| chunk.opened_at);
+        sealed.or(self.open.as_ref().map(|open| open.opened_at))
+    }
+}
+
+impl Shared {
+    /// Appends a write as one record: the whole barrier path of the volume.
+    pub(crate) fn append(&self, write: &Write<'_>) -> Result<u64, Rejected> {
+        let mut state = self.state.borrow_mut();
+        let blocks = write.blocks();
+        self.check_space(&state, write, blocks)?;
+        self.make_room(&mut state, blocks, blocks, Writer::User)?;
+        let State { map, segments, log, stats, .. } = &mut *state;
+        let open = log.open.as_mut().ok_or(Rejected::Busy)?;
+        let mut left = blocks;
+        for part in write.parts {
+            for (i, data) in part.data.bytes().chunks_exact(BLOCK_BYTES).enumerate() {
+                left -= 1;
+                let lba = (part.start.0 + i as u64) as u32;
+                let new = open.push_data(lba, data, left == 0);
+                segments.add_live(open.segment, 1);
+                self.forget(segments, map.set(lba, new));
+            }
+        }
+        stats.user_blocks += blocks;
+        Ok(self.placed(&mut state, write.tags))
+    }
+
+    /// Appends a discard as one record. It frees more than it takes, so it may use the cleaner's reserve.
+    pub(crate) fn append_discard(&self, extents: &[Extent]) -> Result<u64, Rejected> {
+        let mut state = self.state.borrow_mut();
+        self.make_room(&mut state, 0, extents.len() as u64, Writer::Cleaner)?;
+        let State { map, segments, log, .. } = &mut *state;
+        let open = log.open.as_mut().ok_or(Rejected::Busy)?;
+        for (i, extent) in extents.iter().enumerate() {
+            let first = extent.start.0 as u32;
+            open.push_discard(first, extent.blocks, i + 1 == extents.len());
+            for lba in first..first + extent.blocks {
+                // An unmapped block needs no dirty map page.
+                if map.get(lba).is_mapped() {
+                    self.forget(segments, map.set(lba, Entry::default()));
+                }
+            }
+        }
+        self.stuck.set(false);
+        Ok(self.placed(&mut state, &[]))
+    }
+
+    /// Moves one live block to the head of the log, if it still is where the cleaner found it.
+    pub(crate) fn append_moved(&self, lba: u32, from: Entry, data: &[u8]) -> Result<(), Rejected> {
+        let mut state = self.state.borrow_mut();
+        if state.map.get(lba) != from {
+            return Ok(());
+        }
+        self.make_room(&mut state, 1, 1, Writer::Cleaner)?;
+        let State { map, segments, log, stats, .. } = &mut *state;
+        let open = log.open.as_mut().ok_or(Rejected::Busy)?;
+        let new = open.push_data(lba, data, true);
+        segments.add_live(open.segment, 1);
+        self.forget(segments, map.set(lba, new));
+        stats.cleaned_blocks += 1;
+        self.placed(&mut state, &[]);
+        Ok(())
+    }
+
+    /// One block is superseded.
+    #[inline]
+    fn forget(&self, segments: &mut crate::segments::Segments, old: Entry) {
+        if let Some(segment) = self.geometry.segment_of(old.block) {
+            segments.drop_live(segment);
+        }
+    }
+
+    /// A record is complete: it has its sequence number.
+    #[inline]
+    fn placed(&self, state: &mut State, tags: &[Tag]) -> u64 {
+        let sequence = state.log.next_sequence;
+        state.log.next_sequence += 1;
+        if let Some(recorder) = &*self.recorder.borrow() {
+            recorder.transferred(tags);
+            state.log.unpersisted.extend(tags.iter().map(|tag| (sequence, *tag)));
+        }
+        // Wait-on-Transfer wants the record on the disk: if nothing is on its way, it goes now, else with
+        // the next chunk, when the one before it has arrived.
+        let goes_now = self.options.completion == Completion::Disk && self.in_flight(&state.log) == 0;
+        if goes_now || state.log.open.as_ref().is_some_and(OpenChunk::is_full) {
+            self.seal(state);
+        }
+        sequence
+    }
+
+    pub(crate) fn in_flight(&self, log: &Log) -> usize {
+        log.sealed.iter().filter(|chunk| !chunk.transferred).count()
+    }
+
+    /// Thin provisioning: a block that was never written takes space that may not be there.
+    fn check_space(&self, state: &State, write: &Write<'_>, blocks: u64) -> Result<(), Rejected> {
+        let usable = self.geometry.usable_blocks();
+        if state.segments.live_total() + blocks <= usable {
+            return Ok(());
+        }
+        let lbas = write.parts.iter().flat_map(|part| part.extent().iter());
+        let fresh = lbas.filter(|lba| !state.map.get(lba.0 as u32).is_mapped()).count() as u64;
+        if fresh > 0 && state.segments.live_total() + fresh > usable {
+            return Err(Rejected::Failed(StorageError::NoSpace));
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the open chunk takes a record of `data` blocks and `entries` entries.
+    #[inline]
+    fn make_room(&self, state: &mut State, data: u64, entries: u64, writer: Writer) -> Result<(), Rejected> {
+        if let Some(error) = self.watermark.failure() {
+            return Err(Rejected::Failed(error));
+        }
+        if state.map.copies() + data as usize > COPIES_LIMIT {
+            return Err(Rejected::Busy);
+        }
+        if state.log.open.as_ref().is_some_and(|open| open.fits(data, entries)) {
+            return Ok(());
+        }
+        self.seal(state);
+        self.open_chunk(state, data.max(1) as u32, writer)
+    }
+
+    /// Opens a chunk with room for `least` data blocks, in the next segment if need be.
+    #[cold]
+    fn open_chunk(&self, state: &mut State, least: u32, writer: Writer) -> Result<(), Rejected> {
+        let bound = self.options.loss_window.bytes;
+        if state.log.volatile_bytes + self.segment_bytes() > bound
+            && !broken(&self.options, VolumeMutant::NoByteBound)
+        {
+            self.flush_needed.notify(1);
+            return Err(Rejected::Busy);
+        }
+        if state.log.free.is_empty() {
+            return Err(Rejected::Busy);
+        }
+        let left = self.geometry.segment_blocks - state.log.offset.min(self.geometry.segment_blocks);
+        if state.log.segment.is_none() || left < 1 + least {
+            state.log.segment = Some(self.next_segment(state, writer)?);
+            state.log.offset = 0;
+        }
+        let (Some(segment), Some(buffer)) = (state.log.segment, state.log.free.pop()) else {
+            return Err(Rejected::Busy);
+        };
+        let offset = state.log.offset;
+        let place = (segment, offset, self.geometry.block(segment, offset));
+        let room = self.geometry.segment_blocks - offset;
+        if state.log.sealed.is_empty() {
+            // From now on something is volatile: the loss window runs.
+            self.flush_needed.notify(1);
+        }
+        state.log.open =
+            Some(OpenChunk::new(buffer, place, room, state.log.next_sequence, self.handle.now()));
+        Ok(())
+    }
+
+    fn next_segment(&self, state: &mut State, writer: Writer) -> Result<u32, Rejected> {
+        let kept = match writer {
+            Writer::User => self.cleaner_reserve(),
+            Writer::Cleaner => 0,
+        };
+        let long = state.segments.log().len() >= self.options.checkpoint_segments;
+        if long || state.segments.runway() <= self.upkeep_below() {
+            self.upkeep_needed.notify(1);
+        }
+        if state.segments.runway() <= kept {
+            let full = writer == Writer::User && self.stuck.get();
+            return Err(if full { Rejected::Failed(StorageError::NoSpace) } else { Rejected::Busy });
+        }
+        let off_the_runway = broken(&self.options, VolumeMutant::OffTheRunway);
+        state.segments.take(off_the_runway).ok_or(Rejected::Busy)
+    }
+
+    /// Seals the open chunk and hands it to the disk below.
+    #[cold]
+    pub(crate) fn seal(&self, state: &mut State) {
+        self.seal_with(state, false);
+    }
+
+    /// Seals the open chunk; with `fua` it is durable when it is transferred, if all before it is durable.
+    pub(crate) fn seal_with(&self, state: &mut State, fua: bool) {
+        let Some(open) = state.log.open.take() else { return };
+        if open.is_empty() {
+            state.log.free.push(open.into_buffer());
+            return;
+        }
+        let durable = self.watermark.durable_to();
+        let stamp = ChunkStamp { volume: self.geometry.volume, generation: state.log.generation, durable };
+        let (segment, offset) = (open.segment, open.offset);
+        state.segments.set_youngest(segment, open.last_sequence());
+        state.log.offset = offset + open.blocks();
+        state.stats.header_blocks += 1;
+        state.stats.data_blocks += u64::from(open.data_blocks());
+        let sealed = SealedChunk {
+            place: Lba(self.geometry.block(segment, offset)),
+            first_block: open.first_block(),
+            data_blocks: open.data_blocks(),
+            last_sequence: open.last_sequence(),
+            opened_at: open.opened_at,
+            fua,
+            ticket: None,
+            transferred: false,
+            buffer: Some(Rc::new(open.seal(stamp))),
+        };
+        state.log.volatile_bytes += sealed.bytes();
+        let seen = &mut state.stats.loss_window.bytes_max;
+        *seen = (*seen).max(state.log.volatile_bytes);
+        state.log.sealed.push_back(sealed);
+        self.dispatch(state);
+        if state.log.volatile_bytes >= self.options.loss_window.bytes / 4 {
+            self.flush_needed.notify(1);
+        }
+    }
+
+    /// Hands sealed chunks to the disk below, oldest first, until it is busy.
+    pub(crate) fn dispatch(&self, state: &mut State) {
+        for chunk in state.log.sealed.iter_mut().filter(|chunk| chunk.ticket.is_none()) {
+            let Some(buffer) = &chunk.buffer else { continue };
+            let data = Data::Shared { buffer, offset: 0, bytes: chunk.bytes() as usize };
+            let parts = [Part { start: chunk.place, data }];
+            let flags = WriteFlags { fua: chunk.fua, ..WriteFlags::default() };
+            match self.disk.submit(Command::Write(Write { flags, ..Write::new(&parts) })) {
+                Ok(ticket) => chunk.ticket = Some(ticket),
+                Err(Rejected::Busy) => break,
+                Err(error) => {
+                    self.fail(error);
+                    break;
+                }
+            }
+        }
+        self.chunk_sealed.notify(1);
+    }
+
+    /// Takes note that the oldest chunk in flight has arrived, and uses its buffer again.
+    pub(crate) fn retire(&self, last_sequence: u64) {
+        let mut state = self.state.borrow_mut();
+        let State { log, .. } = &mut *state;
+        let Some(chunk) = log.sealed.iter_mut().find(|chunk| chunk.last_sequence == last_sequence) else {
+            return;
+        };
+        chunk.transferred = true;
+        chunk.ticket = None;
+        let (last, fua) = (chunk.last_sequence, chunk.fua);
+        if let Some(buffer) = chunk.buffer.take() {
+            // The disk below has let go of its share; should it not have, a fresh buffer takes the place.
+            let bytes = buffer.len();
+            log.free.push(Rc::try_unwrap(buffer).unwrap_or_else(|_| self.disk.allocate(bytes)));
+        }
+        self.watermark.transferred(last);
+        if fua {
+            state.stats.flushes += 1;
+            self.settle_durable(&mut state, last);
+        }
+        if self.options.completion == Completion::Disk && self.in_flight(&state.log) == 0 {
+            self.seal(&mut state);
+        }
+        self.dispatch(&mut state);
+        drop(state);
+        self.slots.notify(usize::MAX);
+    }
+
+    /// Everything up to `sequence` is on the medium.
+    pub(crate) fn settle_durable(&self, state: &mut State, sequence: u64) {
+        let now = self.handle.now();
+        while let Some(chunk) = state.log.sealed.front() {
+            if chunk.last_sequence > sequence || !chunk.transferred {
+                break;
+            }
+            let seen = &mut state.stats.loss_window.time_max;
+            *seen = (*seen).max(now.since(chunk.opened_at));
+            state.log.volatile_bytes -= chunk.bytes();
+            state.log.sealed.pop_front();
+        }
+        if let Some(recorder) = &*self.recorder.borrow() {
+            let persisted = state.log.unpersisted.partition_point(|(placed, _)| *placed <= sequence);
+            for (_, tag) in state.log.unpersisted.drain(..persisted) {
+                recorder.persisted(&[tag]);
+            }
+        }
+        self.watermark.durable(sequence);
+    }
+}

@@ -1,0 +1,55 @@
+//! Mutants: volumes that break one rule each. A test that passes on a mutant proves nothing about the
+//! rule, so for each of them some test must fail. Compiled only with the feature `mutants`; without it,
+//! [`broken`] is a constant `false` and leaves no trace in the program.
+
+use crate::options::VolumeOptions;
+
+/// One broken rule each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "mutants"), allow(dead_code))]
+pub enum VolumeMutant {
+    /// V1: recovery goes on in the old generation.
+    SameGeneration,
+    /// V2: recovery does not look behind the cut for what was known durable.
+    HoleUnnoticed,
+    /// V3: emptied segments are written again before the checkpoint that frees them is durable.
+    ReuseBeforeCheckpoint,
+    /// V3: the checkpoint is written without flushing log and map pages first.
+    CheckpointTooEarly,
+    /// V3: the cleaner gives a segment up without moving its live blocks.
+    CleanerDropsBlocks,
+    /// V4: segments are written that no checkpoint names.
+    OffTheRunway,
+    /// V4: the checkpoint holds the map as it is when each page is written, not as it was at its beginning.
+    CheckpointNotFrozen,
+    /// V5: the volume never flushes by itself.
+    NoLossBound,
+    /// V5: writes are taken without limit while a flush lags.
+    NoByteBound,
+    /// Records are replayed without looking at the checksum of their data.
+    DataUnchecked,
+    /// Blocks that are read back are not checked.
+    ReadUnchecked,
+    /// Recovery keeps the whole blocks of a request whose other blocks are lost.
+    TornRequest,
+    /// S2: a flush answers before the disk below has flushed.
+    FlushLies,
+    /// After a failed flush, durability goes on being acknowledged.
+    FailureForgotten,
+    /// V1: recovery takes records for durable that the disk below may still lose.
+    RecoveryUnflushed,
+}
+
+/// Whether `options` ask for this rule to be broken.
+#[cfg(feature = "mutants")]
+#[inline]
+pub(crate) fn broken(options: &VolumeOptions, mutant: VolumeMutant) -> bool {
+    options.mutant == Some(mutant)
+}
+
+/// Whether `options` ask for this rule to be broken: never, in this build.
+#[cfg(not(feature = "mutants"))]
+#[inline]
+pub(crate) fn broken(_options: &VolumeOptions, _mutant: VolumeMutant) -> bool {
+    false
+}

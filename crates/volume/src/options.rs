@@ -1,0 +1,72 @@
+//! How a volume is to behave while it is open.
+
+use std::time::Duration;
+
+/// When a write's ticket counts as transferred (S2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Completion {
+    /// When the record has its place in the log: the log's buffer is the volume's write cache.
+    #[default]
+    Placed,
+    /// When the disk below has taken it.
+    Disk,
+}
+
+/// How much may be lost without a flush (V5). The volume flushes by itself to keep both bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LossWindow {
+    /// No acknowledged write stays volatile much longer; at half of it a flush begins.
+    pub time: Duration,
+    /// No more bytes than this are volatile at any time; at a quarter of it a flush begins.
+    pub bytes: u64,
+}
+
+impl Default for LossWindow {
+    /// 100 ms and 64 MiB.
+    fn default() -> LossWindow {
+        LossWindow { time: Duration::from_millis(100), bytes: 64 << 20 }
+    }
+}
+
+/// Which segment is cleaned first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CleaningPolicy {
+    /// The one with the fewest live blocks.
+    #[default]
+    Greedy,
+    /// The one with the best (1 - u) * age / (1 + u), u the share of live blocks (Rosenblum and
+    /// Ousterhout, SOSP 1991): old segments are cleaned earlier, hot ones are left to empty themselves.
+    CostBenefit,
+}
+
+/// Options of an open volume. The defaults suit a disk of today.
+#[derive(Clone, Debug)]
+pub struct VolumeOptions {
+    /// Segment buffers, 2 to 256; each is as large as a segment. They bound the writes in flight.
+    pub buffers: usize,
+    /// When tickets complete.
+    pub completion: Completion,
+    /// What may be lost without a flush.
+    pub loss_window: LossWindow,
+    /// Which segments are cleaned first.
+    pub cleaning: CleaningPolicy,
+    /// Segments of log after which a checkpoint is taken: bounds recovery. At least 1.
+    pub checkpoint_segments: usize,
+    /// The rule that this volume breaks, for the tests that must notice.
+    #[cfg(feature = "mutants")]
+    pub mutant: Option<crate::mutants::VolumeMutant>,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> VolumeOptions {
+        VolumeOptions {
+            buffers: 16,
+            completion: Completion::default(),
+            loss_window: LossWindow::default(),
+            cleaning: CleaningPolicy::default(),
+            checkpoint_segments: 1024,
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Recovery: replay the log behind the newest checkpoint, up to where it breaks.
+//!
+//! What a crash may leave: any subset of the chunks in flight, each torn anywhere in units of the disk
+//! below. Recovery follows the runway, chunk by chunk, as long as each header is whole, of this generation,
+//! and next in sequence, and each record's data matches its checksums. The first that does not is the *cut*;
+//! nothing behind it counts, however whole it looks (that is what makes the log a prefix). Two checks guard
+//! the cut: no chunk behind it may say that a record before it was durable (V2), and everything behind it
+//! is of a past generation from now on (V1).
+
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
+
+use crate::checkpoint::{Checkpoint, read_extent};
+use crate::chunk::ParsedChunk;
+use crate::error::{Damage, VolumeError};
+use crate::geometry::Geometry;
+use crate::layout::{RecordEntry, RecordKind, checksum};
+use crate::map::{Entry, Map};
+use crate::segments::Segments;
+
+/// Which checks a replay leaves out: none, but for mutants.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Omitted {
+    pub data_checks: bool,
+    pub hole_check: bool,
+    pub atomicity: bool,
+}
+
+/// A replay in progress, and afterwards what it found.
+pub(crate) struct Replay<'a> {
+    disk: &'a dyn Storage,
+    geometry: &'a Geometry,
+    checkpoint: &'a Checkpoint,
+    map: &'a mut Map,
+    segments: &'a mut Segments,
+    omitted: Omitted,
+    /// Sequence number of the record that comes next.
+    pub next_sequence: u64,
+    pub records: u64,
+    pub bytes_read: u64,
+}
+
+/// A place on the runway.
+#[derive(Clone, Copy)]
+struct Position {
+    index: usize,
+    offset: u32,
+}
+
+/// How a segment ended.
+enum End {
+    /// No further chunk here; the log may go on in the next segment.
+    NoChunk(u32),
+    /// A record that is not whole.
+    Cut(u32),
+}
+
+impl<'a> Replay<'a> {
+    pub(crate) fn new(
+        disk: &'a dyn Storage,
+        geometry: &'a Geometry,
+        checkpoint: &'a Checkpoint,
+        map: &'a mut Map,
+        segments: &'a mut Segments,
+        omitted: Omitted,
+    ) -> Replay<'a> {
+        let next_sequence = checkpoint.next_sequence;
+        Replay {
+            disk,
+            geometry,
+            checkpoint,
+            map,
+            segments,
+            omitted,
+            next_sequence,
+            records: 0,
+            bytes_read: 0,
+        }
+    }
+
+    /// Replays the log up to the cut.
+    pub(crate) async fn run(&mut self) -> Result<(), VolumeError> {
+        let mut at = Position { index: 0, offset: self.checkpoint.log_offset };
+        let cut = loop {
+            let Some(segment) = self.checkpoint.runway.get(at.index).copied() else { break at };
+            match self.replay_segment(segment, at.offset).await? {
+                End::Cut(offset) => break Position { offset, ..at },
+                End::NoChunk(offset) => {
+                    if !self.goes_on_in(at.index + 1).await? {
+                        break Position { offset, ..at };
+                    }
+                    at = Position { index: at.index + 1, offset: 0 };
+                }
+            }
+        };
+        if self.omitted.hole_check { Ok(()) } else { self.look_behind(cut).await }
+    }
+
+    async fn read(&mut self, segment: u32, offset: u32, blocks: u32) -> Result<Vec<u8>, VolumeError> {
+        if blocks == 0 {
+            return Ok(Vec::new());
+        }
+        let extent = Extent::new(Lba(self.geometry.block(segment, offset)), blocks);
+        self.bytes_read += extent.bytes() as u64;
+        Ok(read_extent(self.disk, extent).await?)
+    }
+
+    /// The chunk at `block` is the one that comes next.
+    fn is_next(&self, chunk: &ParsedChunk<'_>) -> bool {
+        chunk.header.generation.get() == self.checkpoint.generation
+            && chunk.header.sequence.get() == self.next_sequence
+    }
+
+    /// Whether the segment at `index` of the runway starts with the chunk that comes next.
+    async fn goes_on_in(&mut self, index: usize) -> Result<bool, VolumeError> {
+        let Some(segment) = self.checkpoint.runway.get(index).copied() else { return Ok(false) };
+        let block = self.read(segment, 0, 1).await?;
+        let chunk = ParsedChunk::parse(&block, self.geometry.volume, segment, 0);
+        Ok(chunk.is_some_and(|chunk| self.is_next(&chunk)))
+    }
+
+    async fn replay_segment(&mut self, segment: u32, from: u32) -> Result<End, VolumeError> {
+        let bytes = self.read(segment, from, self.geometry.segment_blocks - from).await?;
+        let mut offset = from;
+        loop {
+            let rest = &bytes[(offset - from) as usize * BLOCK_BYTES..];
+            let Some(chunk) = ParsedChunk::parse(rest, self.geometry.volume, segment, offset) else {
+                return Ok(End::NoChunk(offset));
+            };
+            if !self.is_next(&chunk) {
+                return Ok(End::NoChunk(offset));
+            }
+            if offset + chunk.blocks() > self.geometry.segment_blocks {
+                return Err(self.damaged(Damage::Record, segment, offset));
+            }
+            let data = &rest[BLOCK_BYTES..chunk.blocks() as usize * BLOCK_BYTES];
+            if !self.replay_chunk(&chunk, data, segment, offset)? {
+                return Ok(End::Cut(offset));
+            }
+            offset += chunk.blocks();
+        }
+    }
+
+    /// Applies the records of a chunk; `false` if one of them is not whole.
+    fn replay_chunk(
+        &mut self,
+        chunk: &ParsedChunk<'_>,
+        data: &[u8],
+        segment: u32,
+        offset: u32,
+    ) -> Result<bool, VolumeError> {
+        let mut record: Vec<(RecordEntry, Entry)> = Vec::new();
+        let mut blocks = data.chunks_exact(BLOCK_BYTES);
+        let mut address = self.geometry.block(segment, offset) as u32;
+        for entry in chunk.entries() {
+            let mut place = Entry::default();
+            if entry.kind() == Some(RecordKind::Data) {
+                address += 1;
+                let block = blocks.next().unwrap_or(&[]);
+                place = Entry { block: address, checksum: entry.word.get() };
+                if checksum(block) != place.checksum && !self.omitted.data_checks {
+                    if self.omitted.atomicity {
+                        self.apply(&record).map_err(|what| self.damaged(what, segment, offset))?;
+                    }
+                    return Ok(false);
+                }
+            }
+            record.push((entry, place));
+            if entry.is_last() {
+                self.apply(&record).map_err(|what| self.damaged(what, segment, offset))?;
+                self.next_sequence += 1;
+                self.records += 1;
+                record.clear();
+            }
+        }
+        self.segments.set_youngest(segment, self.next_sequence - 1);
+        Ok(true)
+    }
+
+    fn apply(&mut self, record: &[(RecordEntry, Entry)]) -> Result<(), Damage> {
+        for (entry, place) in record {
+            let first = u64::from(entry.lba.get());
+            let count = match entry.kind().ok_or(Damage::Record)? {
+                RecordKind::Data => 1,
+                RecordKind::Discard => u64::from(entry.word.get()),
+            };
+            if first + count > self.geometry.logical_blocks {
+                return Err(Damage::Record);
+            }
+            for lba in first..first + count {
+                self.replace(lba as u32, *place);
+            }
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, lba: u32, new: Entry) {
+        if let Some(segment) = self.geometry.segment_of(new.block) {
+            self.segments.add_live(segment, 1);
+        } else if !self.map.get(lba).is_mapped() {
+            return;
+        }
+        let old = self.map.set(lba, new);
+        if let Some(segment) = self.geometry.segment_of(old.block) {
+            self.segments.drop_live(segment);
+        }
+    }
+
+    /// V2: looks behind the cut, as far as the loss window reaches, for a chunk that knew the record at the
+    /// cut to be durable. Then the cut is not where a crash broke the log off, but damage.
+    async fn look_behind(&mut self, cut: Position) -> Result<(), VolumeError> {
+        let mut left = self.checkpoint.window_blocks;
+        let mut at = cut;
+        while left > 0 {
+            let Some(segment) = self.checkpoint.runway.get(at.index).copied() else { break };
+            let blocks = self.geometry.segment_blocks - at.offset;
+            let bytes = self.read(segment, at.offset, blocks).await?;
+            for (offset, block) in (at.offset..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+                let chunk = ParsedChunk::parse(block, self.geometry.volume, segment, offset);
+                let knew = chunk.is_some_and(|chunk| {
+                    chunk.header.generation.get() == self.checkpoint.generation
+                        && chunk.header.durable.get() >= self.next_sequence
+                });
+                if knew {
+                    let cut_segment = self.checkpoint.runway[cut.index];
+                    return Err(self.damaged(Damage::LostRecord, cut_segment, cut.offset));
+                }
+            }
+            left = left.saturating_sub(blocks.max(1));
+            at = Position { index: at.index + 1, offset: 0 };
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, what: Damage, segment: u32, offset: u32) -> VolumeError {
+        VolumeError::Damaged { what, at: Lba(self.geometry.block(segment, offset)) }
+    }
+}

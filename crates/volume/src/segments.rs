@@ -1,0 +1,159 @@
+//! Segments: who is live, who may be written again, and the *runway*, the ordered list of segments that
+//! the log will use next.
+//!
+//! **The gate** (V3). A segment may be written again only when no state that a crash can leave needs what
+//! is in it: every version in it is superseded, the superseding records are durable, and the checkpoint on
+//! the medium neither maps into it nor replays it. A checkpoint sees to the last two at once: it flushes
+//! the log up to its own beginning before it is written. So the gate has one question, asked in one place:
+//! was the segment empty when the last durable checkpoint began?
+//!
+//! **The runway** (V4). Recovery finds the log by the runway in the checkpoint and reads no other segment,
+//! so a segment joins the runway only together with the checkpoint that names it.
+
+use std::collections::VecDeque;
+
+/// What a segment is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Written before the last checkpoint; holds live blocks, or waits for the next checkpoint.
+    Settled,
+    /// Part of the log since the last checkpoint; replayed by recovery.
+    Log,
+    /// Named by the runway, empty.
+    Runway,
+}
+
+/// What stands between a segment and its being written again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// Live blocks: clean it first.
+    Live,
+    /// Empty, but the checkpoint on the medium still needs it (V3).
+    NeedsCheckpoint,
+    /// On the runway, free to be written.
+    Free,
+}
+
+/// All segments of a volume.
+pub(crate) struct Segments {
+    live: Vec<u16>,
+    role: Vec<Role>,
+    /// Sequence number of the youngest record in the segment: its age, for cost-benefit cleaning.
+    youngest: Vec<u64>,
+    runway: VecDeque<u32>,
+    /// Segments taken from the runway since the last checkpoint began, oldest first.
+    log: Vec<u32>,
+    live_total: u64,
+}
+
+impl Segments {
+    pub(crate) fn new(segments: u32) -> Segments {
+        let count = segments as usize;
+        Segments {
+            live: vec![0; count],
+            role: vec![Role::Settled; count],
+            youngest: vec![0; count],
+            runway: VecDeque::new(),
+            log: Vec::new(),
+            live_total: 0,
+        }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.live.len() as u32
+    }
+
+    /// Live blocks of all segments.
+    pub(crate) fn live_total(&self) -> u64 {
+        self.live_total
+    }
+
+    pub(crate) fn live(&self, segment: u32) -> u16 {
+        self.live[segment as usize]
+    }
+
+    pub(crate) fn youngest(&self, segment: u32) -> u64 {
+        self.youngest[segment as usize]
+    }
+
+    #[inline]
+    pub(crate) fn add_live(&mut self, segment: u32, blocks: u16) {
+        self.live[segment as usize] += blocks;
+        self.live_total += u64::from(blocks);
+    }
+
+    #[inline]
+    pub(crate) fn drop_live(&mut self, segment: u32) {
+        self.live[segment as usize] -= 1;
+        self.live_total -= 1;
+    }
+
+    pub(crate) fn set_youngest(&mut self, segment: u32, sequence: u64) {
+        self.youngest[segment as usize] = sequence;
+    }
+
+    /// The gate: may this segment be written again?
+    pub(crate) fn gate(&self, segment: u32) -> Gate {
+        match self.role[segment as usize] {
+            Role::Runway => Gate::Free,
+            _ if self.live[segment as usize] > 0 => Gate::Live,
+            Role::Settled | Role::Log => Gate::NeedsCheckpoint,
+        }
+    }
+
+    /// Segments left on the runway.
+    pub(crate) fn runway(&self) -> usize {
+        self.runway.len()
+    }
+
+    /// The segment that comes next, taken into the log. (`off_the_runway`, for a mutant: an empty one that
+    /// no checkpoint names.)
+    pub(crate) fn take(&mut self, off_the_runway: bool) -> Option<u32> {
+        let segment = if off_the_runway { self.waiting(None).last() } else { None };
+        let segment = segment.or_else(|| self.runway.pop_front())?;
+        self.role[segment as usize] = Role::Log;
+        self.log.push(segment);
+        Some(segment)
+    }
+
+    /// Segments written since the last checkpoint began, the open one included.
+    pub(crate) fn log(&self) -> &[u32] {
+        &self.log
+    }
+
+    /// Recovery has replayed the log: it and the old runway wait for the checkpoint that ends recovery.
+    pub(crate) fn settle_all(&mut self) {
+        self.role.fill(Role::Settled);
+        self.runway.clear();
+        self.log.clear();
+    }
+
+    /// Segments that wait for a checkpoint to join the runway, in order of address, `open` never.
+    pub(crate) fn waiting(&self, open: Option<u32>) -> impl Iterator<Item = u32> {
+        (0..self.count()).filter(move |s| Some(*s) != open && self.gate(*s) == Gate::NeedsCheckpoint)
+    }
+
+    /// Begins a checkpoint: the runway that it will name, `open` first, and how many of its last segments
+    /// join with it.
+    pub(crate) fn plan_runway(&self, open: Option<u32>, limit: usize) -> (Vec<u32>, usize) {
+        let mut runway: Vec<u32> = open.into_iter().chain(self.runway.iter().copied()).collect();
+        let joining = limit.saturating_sub(runway.len());
+        let before = runway.len();
+        runway.extend(self.waiting(open).take(joining));
+        let joined = runway.len() - before;
+        (runway, joined)
+    }
+
+    /// The checkpoint is durable: `joined` may be written, and the log begins with the last of the
+    /// `log_before` segments that the log had when the checkpoint began (the open one).
+    pub(crate) fn commit(&mut self, joined: &[u32], log_before: usize) {
+        for segment in self.log.drain(..log_before.saturating_sub(1)) {
+            self.role[segment as usize] = Role::Settled;
+        }
+        for segment in joined {
+            debug_assert_eq!(self.live[*segment as usize], 0, "an empty segment stays empty");
+            self.role[*segment as usize] = Role::Runway;
+            self.runway.push_back(*segment);
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! The volume itself: making one, opening one, and the [`Storage`] that it is.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use event_listener::Event;
+use rand::Rng;
+use weir_runtime::{Buffer, Handle, Semaphore, Task};
+use weir_storage::{
+    BLOCK_BYTES, Capabilities, Command, Discard, Feature, Lba, LogPhase, Ordering, Part, Recorder, Rejected,
+    Storage, StorageError, Ticket, Watermark, flush, write,
+};
+
+use crate::checkpoint::{Checkpoint, all_transferred, write_buffer};
+use crate::error::VolumeError;
+use crate::geometry::{CHECKPOINT_SLOTS, Format, Geometry};
+use crate::log::Log;
+use crate::map::Map;
+use crate::mutants::{VolumeMutant, broken};
+use crate::options::{Completion, VolumeOptions};
+use crate::recovery::{Omitted, Replay};
+use crate::segments::Segments;
+use crate::stats::{RecoveryReport, Stats};
+
+/// Blocks that one request may write, and that it writes whole or not at all, at most.
+const ATOMIC_BLOCKS_MAX: u32 = 64;
+/// Commands in flight that the volume claims to take; a write's ticket takes none of them.
+const QUEUE_DEPTH: u32 = 1024;
+
+/// All that changes while a volume is open.
+pub(crate) struct State {
+    pub map: Map,
+    pub segments: Segments,
+    pub log: Log,
+    /// The newest durable checkpoint.
+    pub checkpoint: Checkpoint,
+    pub stats: Stats,
+    /// Segments that cleaning left alone because a block in them is damaged.
+    pub pinned: BTreeSet<u32>,
+}
+
+/// What the volume and its tasks share.
+pub(crate) struct Shared {
+    pub handle: Handle,
+    pub disk: Rc<dyn Storage>,
+    pub geometry: Geometry,
+    pub options: VolumeOptions,
+    pub capabilities: Capabilities,
+    pub watermark: Rc<Watermark>,
+    pub state: RefCell<State>,
+    pub recorder: RefCell<Option<Rc<Recorder>>>,
+    pub flush_wanted: Cell<u64>,
+    /// Upkeep can gain nothing more, and the runway is down to the cleaner's reserve.
+    pub stuck: Cell<bool>,
+    pub checkpointing: Semaphore,
+    pub slots: Event,
+    pub flush_needed: Event,
+    pub chunk_sealed: Event,
+    pub upkeep_needed: Event,
+}
+
+impl Shared {
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        u64::from(self.geometry.segment_blocks) * BLOCK_BYTES as u64
+    }
+
+    /// How far behind a hole a chunk can lie that knows the hole to have been durable: the loss window, and
+    /// as much again for the ends of segments that a large request left unused.
+    pub(crate) fn window_blocks(&self) -> u32 {
+        let blocks = self.options.loss_window.bytes / BLOCK_BYTES as u64 * 2;
+        u32::try_from(blocks).unwrap_or(u32::MAX).saturating_add(2 * self.geometry.segment_blocks)
+    }
+
+    /// The disk below failed: nothing more is acknowledged, and everybody who waits is told.
+    pub(crate) fn fail(&self, error: Rejected) {
+        if broken(&self.options, VolumeMutant::FailureForgotten) {
+            return;
+        }
+        self.watermark.fail(crate::read::failure(error));
+        self.slots.notify(usize::MAX);
+        self.chunk_sealed.notify(usize::MAX);
+        self.upkeep_needed.notify(usize::MAX);
+    }
+}
+
+/// An open volume. Dropping it stops its tasks and loses what is not durable, as a power cut would;
+/// [`Volume::close`] keeps everything.
+pub struct Volume {
+    shared: Rc<Shared>,
+    tasks: RefCell<Vec<Task<()>>>,
+}
+
+impl Volume {
+    /// Makes an empty volume on `disk`.
+    ///
+    /// # Errors
+    /// [`VolumeError::NotEmpty`] or [`VolumeError::VolumeExists`] if the disk holds data and `format` does not
+    /// say to overwrite it; [`VolumeError::Format`] if the sizes do not fit.
+    pub async fn create(handle: &Handle, disk: &dyn Storage, format: Format) -> Result<(), VolumeError> {
+        let volume = handle.random("volume identity").next_u64();
+        let geometry = Geometry::plan(&format, disk.blocks(), volume)?;
+        if !format.overwrite {
+            crate::check::require_empty(disk).await?;
+        }
+        // The old superblocks go first, the new ones come last: whatever is in between is no volume.
+        write_superblocks(disk, &vec![0; BLOCK_BYTES]).await?;
+        for slot in 0..CHECKPOINT_SLOTS {
+            let mut buffer = Buffer::new(geometry.checkpoint_blocks as usize * BLOCK_BYTES);
+            if slot == 0 {
+                Checkpoint::first(&geometry).encode(&geometry, &mut buffer);
+            }
+            let bytes = buffer.len();
+            all_transferred(write_buffer(disk, geometry.checkpoint_slot(slot), buffer, bytes).await?).await?;
+        }
+        flush(disk).await?;
+        write_superblocks(disk, &geometry.to_superblock()).await
+    }
+
+    /// Opens the volume on `disk`: replays the log, takes a checkpoint, and begins a new log generation.
+    ///
+    /// # Errors
+    /// [`VolumeError`], which names what is wrong with the disk or the volume on it.
+    pub async fn open(
+        handle: &Handle,
+        disk: Rc<dyn Storage>,
+        options: VolumeOptions,
+    ) -> Result<Volume, VolumeError> {
+        let began = handle.now();
+        let geometry = crate::check::read_superblock(&*disk).await?;
+        let mut checkpoint = Checkpoint::newest(&*disk, &geometry).await?;
+        let (mut map, mut segments) = checkpoint.load_map(&*disk, &geometry).await?;
+        let omitted = Omitted {
+            data_checks: broken(&options, VolumeMutant::DataUnchecked),
+            hole_check: broken(&options, VolumeMutant::HoleUnnoticed),
+            atomicity: broken(&options, VolumeMutant::TornRequest),
+        };
+        let mut replay = Replay::new(&*disk, &geometry, &checkpoint, &mut map, &mut segments, omitted);
+        replay.run().await?;
+        let (next_sequence, records, bytes_read) = (replay.next_sequence, replay.records, replay.bytes_read);
+        let mut generation = checkpoint.generation + 1;
+        if broken(&options, VolumeMutant::SameGeneration) {
+            generation = checkpoint.generation;
+        }
+        segments.settle_all();
+        let volume = Volume::start(
+            handle,
+            disk,
+            geometry,
+            options,
+            State {
+                map,
+                segments,
+                log: Log::new(Vec::new(), generation, next_sequence),
+                checkpoint,
+                stats: Stats::default(),
+                pinned: BTreeSet::new(),
+            },
+        );
+        // V1: from this checkpoint on, what lies behind the cut is of a past generation. It also makes what
+        // was replayed durable, which after a mere restart it may not be, and gives the log its runway.
+        volume.shared.checkpoint().await?;
+        volume.run_tasks();
+        let report = RecoveryReport { records, bytes_read, generation, duration: handle.now().since(began) };
+        volume.shared.state.borrow_mut().stats.recovery = report;
+        Ok(volume)
+    }
+
+    fn start(
+        handle: &Handle,
+        disk: Rc<dyn Storage>,
+        geometry: Geometry,
+        options: VolumeOptions,
+        state: State,
+    ) -> Volume {
+        let mut options = options;
+        let segment_bytes = geometry.segment_blocks as usize * BLOCK_BYTES;
+        options.buffers = options.buffers.clamp(2, 256);
+        options.checkpoint_segments = options.checkpoint_segments.max(2);
+        // Less than four segments would leave nothing to write while a flush runs.
+        options.loss_window.bytes = options.loss_window.bytes.max(4 * segment_bytes as u64);
+        let mut state = state;
+        state.log.free = (0..options.buffers).map(|_| disk.allocate(segment_bytes)).collect();
+        let atomic = ATOMIC_BLOCKS_MAX.min(geometry.data_blocks_per_segment());
+        let shared = Rc::new(Shared {
+            handle: handle.clone(),
+            capabilities: capabilities(atomic),
+            watermark: Watermark::new(state.log.next_sequence - 1),
+            state: RefCell::new(state),
+            recorder: RefCell::new(None),
+            flush_wanted: Cell::new(0),
+            stuck: Cell::new(false),
+            checkpointing: Semaphore::new(1),
+            slots: Event::new(),
+            flush_needed: Event::new(),
+            chunk_sealed: Event::new(),
+            upkeep_needed: Event::new(),
+            disk,
+            geometry,
+            options,
+        });
+        Volume { shared, tasks: RefCell::new(Vec::new()) }
+    }
+
+    fn run_tasks(&self) {
+        let handle = &self.shared.handle;
+        let mut tasks = self.tasks.borrow_mut();
+        tasks.push(handle.spawn(Rc::clone(&self.shared).run_retirer()));
+        tasks.push(handle.spawn(Rc::clone(&self.shared).run_flusher()));
+        tasks.push(handle.spawn(Rc::clone(&self.shared).run_upkeep()));
+    }
+
+    /// Makes everything durable and the next opening quick: takes a checkpoint and stops.
+    ///
+    /// # Errors
+    /// What the disk below answered; then what was not durable before is lost.
+    pub async fn close(&self) -> Result<(), VolumeError> {
+        if let Some(error) = self.shared.watermark.failure() {
+            return Err(error.into());
+        }
+        self.shared.checkpoint().await?;
+        self.stop();
+        Ok(())
+    }
+
+    fn stop(&self) {
+        for task in self.tasks.borrow().iter() {
+            task.cancel();
+        }
+        // Nobody will move the marks any more.
+        self.shared.watermark.fail(StorageError::Gone);
+        self.shared.slots.notify(usize::MAX);
+    }
+
+    /// Takes a checkpoint now.
+    ///
+    /// # Errors
+    /// What the disk below answered; the volume is poisoned then.
+    pub async fn checkpoint(&self) -> Result<(), VolumeError> {
+        Ok(self.shared.checkpoint().await?)
+    }
+
+    /// Hands the transfers and persists of tagged writes to an order recorder.
+    pub fn set_recorder(&self, recorder: Rc<Recorder>) {
+        *self.shared.recorder.borrow_mut() = Some(recorder);
+    }
+
+    /// What the volume has done and seen so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let state = self.shared.state.borrow();
+        let geometry = &self.shared.geometry;
+        Stats {
+            segments: geometry.segments,
+            free_segments: (0..geometry.segments).filter(|s| state.segments.live(*s) == 0).count() as u32,
+            live_blocks: state.segments.live_total(),
+            usable_blocks: geometry.usable_blocks(),
+            data_capacity_blocks: u64::from(geometry.segments)
+                * u64::from(geometry.data_blocks_per_segment()),
+            map_bytes: size_of_val(state.map.entries()) as u64,
+            buffer_bytes: self.shared.options.buffers as u64 * self.shared.segment_bytes(),
+            ..state.stats
+        }
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn capabilities(atomic_blocks: u32) -> Capabilities {
+    Capabilities {
+        atomic_blocks,
+        ordering: Ordering::Prefix,
+        ordered_service: true,
+        ordered_flush: true,
+        fua: true,
+        preflush: true,
+        reliable: true,
+        durable_tickets: true,
+        discard: Discard::ReadsZero,
+        ..Capabilities::legacy(QUEUE_DEPTH, atomic_blocks, BLOCK_BYTES as u32)
+    }
+}
+
+async fn write_superblocks(disk: &dyn Storage, block: &[u8]) -> Result<(), VolumeError> {
+    for copy in 0..crate::layout::SUPERBLOCK_COPIES {
+        write(disk, Part::bytes(Lba(copy), block)).await?;
+    }
+    Ok(flush(disk).await?)
+}
+
+impl Storage for Volume {
+    fn blocks(&self) -> u64 {
+        self.shared.geometry.logical_blocks
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.shared.capabilities
+    }
+
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        let shared = &self.shared;
+        shared.capabilities.check(&command, shared.geometry.logical_blocks)?;
+        match command {
+            Command::Read { extent, .. } => Ok(shared.submit_read(extent)),
+            Command::Write(write) => {
+                let sequence = shared.append(&write)?;
+                if write.flags.fua {
+                    shared.want_durable(sequence);
+                    return Ok(self.ticket(sequence, LogPhase::Durable));
+                }
+                if write.flags.preflush {
+                    // In a log, what was written before is durable no later than what comes after it.
+                    shared.want_durable(sequence);
+                }
+                Ok(self.ticket(sequence, shared.phase()))
+            }
+            // The log is the order: a barrier has nothing to add.
+            Command::Barrier { .. } => Ok(Ticket::done()),
+            Command::Flush => {
+                if let Some(error) = shared.watermark.failure() {
+                    return Err(Rejected::Failed(error));
+                }
+                let placed = shared.state.borrow().log.next_sequence - 1;
+                shared.want_durable(placed);
+                Ok(self.ticket(placed, LogPhase::Durable))
+            }
+            Command::Discard(extents) => Ok(self.ticket(shared.append_discard(extents)?, shared.phase())),
+            Command::Share(_) | Command::Packed(_) => Err(Rejected::Unsupported(Feature::Share)),
+        }
+    }
+
+    fn slots(&self) -> &Event {
+        &self.shared.slots
+    }
+}
+
+impl Volume {
+    fn ticket(&self, sequence: u64, transferred: LogPhase) -> Ticket {
+        Ticket::logged(&self.shared.watermark, sequence, transferred)
+    }
+}
+
+impl Shared {
+    fn phase(&self) -> LogPhase {
+        match self.options.completion {
+            Completion::Placed => LogPhase::Placed,
+            Completion::Disk => LogPhase::OnDisk,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a volume does while nothing goes wrong, and what it says when something does.
+
+use std::rc::Rc;
+
+use weir_runtime::{Handle, Runtime, Simulation};
+use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, Lba, Part, Storage, flush, read, write};
+use weir_volume::{Format, Volume, VolumeOptions, check, inspect};
+
+const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false };
+
+fn disk(handle: &Handle, blocks: u64) -> Rc<AdversaryDisk> {
+    let capabilities = Capabilities::legacy(32, 64, 512);
+    AdversaryDisk::new(handle, AdversaryOptions { blocks, capabilities, ..AdversaryOptions::default() })
+}
+
+fn content(lba: u64, version: u64) -> Vec<u8> {
+    let mut block = vec![(lba * 31 + version * 7 + 1) as u8; BLOCK_BYTES];
+    block[..8].copy_from_slice(&lba.to_le_bytes());
+    block[8..16].copy_from_slice(&version.to_le_bytes());
+    block
+}
+
+async fn put(storage: &dyn Storage, lba: u64, version: u64) {
+    write(storage, Part::bytes(Lba(lba), &content(lba, version))).await.unwrap();
+}
+
+async fn get(storage: &dyn Storage, lba: u64) -> Vec<u8> {
+    read(storage, Extent::new(Lba(lba), 1)).await.unwrap().to_vec()
+}
+
+#[test]
+fn what_was_written_is_read_back_before_and_after_reopening() {
+    let runtime = Runtime::simulated(Simulation { seed: 1, ..Simulation::default() });
+    let handle = runtime.handle();
+    runtime
+        .block_on(async {
+            let disk = disk(&handle, 512);
+            Volume::create(&handle, &*disk, SMALL).await.unwrap();
+            let volume = Volume::open(&handle, disk.clone(), VolumeOptions::default()).await.unwrap();
+            for lba in 0..100 {
+                put(&volume, lba, 1).await;
+            }
+            for lba in 0..100 {
+                assert_eq!(get(&volume, lba).await, content(lba, 1));
+            }
+            assert_eq!(get(&volume, 101).await, vec![0; BLOCK_BYTES]);
+            flush(&volume).await.unwrap();
+            volume.close().await.unwrap();
+            assert_eq!(inspect(&*disk).await.unwrap().next_sequence, 101);
+            let volume = Volume::open(&handle, disk.clone(), VolumeOptions::default()).await.unwrap();
+            for lba in 0..100 {
+                assert_eq!(get(&volume, lba).await, content(lba, 1));
+            }
+            volume.close().await.unwrap();
+            let report = check(&*disk).await.unwrap();
+            assert_eq!((report.live_blocks, report.damaged_total), (100, 0));
+        })
+        .unwrap();
+}
+
+#[test]
+fn cleaning_keeps_up_when_the_volume_is_as_full_as_it_may_be() {
+    let runtime = Runtime::simulated(Simulation { seed: 2, ..Simulation::default() });
+    let handle = runtime.handle();
+    runtime
+        .block_on(async {
+            let disk = disk(&handle, 400);
+            Volume::create(&handle, &*disk, SMALL).await.unwrap();
+            let volume = Volume::open(&handle, disk.clone(), VolumeOptions::default()).await.unwrap();
+            let blocks = volume.blocks();
+            let mut random = handle.random("test");
+            for lba in 0..blocks {
+                put(&volume, lba, 0).await;
+            }
+            let mut versions = vec![0; blocks as usize];
+            for version in 1..5000 {
+                let lba = rand::RngExt::random_range(&mut random, 0..blocks);
+                put(&volume, lba, version).await;
+                versions[lba as usize] = version;
+            }
+            for lba in 0..blocks {
+                assert_eq!(get(&volume, lba).await, content(lba, versions[lba as usize]));
+            }
+            let stats = volume.stats();
+            assert_eq!(stats.live_blocks, blocks);
+            assert!(stats.cleaned_blocks > 0);
+            println!("{stats:?} write amplification {}", stats.write_amplification());
+        })
+        .unwrap();
+}
