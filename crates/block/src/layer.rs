@@ -1,0 +1,263 @@
+//! The block layer as its callers see it, and its one task.
+
+use std::cell::RefCell;
+use std::future::{Future, pending};
+use std::rc::{Rc, Weak};
+
+use event_listener::Event;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::{FutureExt, select_biased};
+use weir_runtime::{Handle, Instant};
+use weir_storage::{Completer, Extent, Recorder, Rejected, Storage, StreamId, Ticket};
+
+use crate::elevator::{Elevator, elevator};
+use crate::error::{BlockError, Refused};
+use crate::options::BlockOptions;
+use crate::request::Request;
+use crate::scheduler::{Promotion, Scheduler};
+use crate::stats::Stats;
+
+/// The order-preserving block layer on one storage.
+///
+/// Submitting never waits for a transfer: a write is handed to the device or queued, and its ticket tells
+/// the rest. Dropping the layer fails the tickets of everything still queued.
+pub struct BlockLayer {
+    scheduler: RefCell<Scheduler>,
+    clock: Handle,
+    /// Notified when the queue has room again.
+    space: Event,
+    /// Tells the dispatcher that there is something new to wait for.
+    wake: Rc<Event>,
+}
+
+impl BlockLayer {
+    /// A block layer on `device`. The recorder, if there is one, is told of every request issued and
+    /// dispatched; transferred and persisted are the device's to tell.
+    ///
+    /// # Errors
+    /// [`BlockError::NoBarriers`] for order-preserving dispatch on a device without barriers.
+    pub fn new(
+        handle: &Handle,
+        device: Rc<dyn Storage>,
+        options: BlockOptions,
+        recorder: Option<Rc<Recorder>>,
+    ) -> Result<Rc<BlockLayer>, BlockError> {
+        BlockLayer::with_elevator(handle, device, options, elevator(options.elevator), recorder)
+    }
+
+    /// A block layer with an elevator of the caller's own; `options.elevator` is not looked at.
+    ///
+    /// # Errors
+    /// As [`BlockLayer::new`].
+    pub fn with_elevator(
+        handle: &Handle,
+        device: Rc<dyn Storage>,
+        options: BlockOptions,
+        elevator: Box<dyn Elevator>,
+        recorder: Option<Rc<Recorder>>,
+    ) -> Result<Rc<BlockLayer>, BlockError> {
+        let scheduler = Scheduler::new(Rc::clone(&device), options, elevator, recorder)?;
+        let wake = Rc::new(Event::new());
+        let layer = Rc::new(BlockLayer {
+            scheduler: RefCell::new(scheduler),
+            clock: handle.clone(),
+            space: Event::new(),
+            wake: Rc::clone(&wake),
+        });
+        drop(handle.spawn(dispatcher(Rc::downgrade(&layer), device, wake, handle.clone())));
+        Ok(layer)
+    }
+
+    /// Submits a write and never waits: it goes straight to the device if nothing is in its way, and is
+    /// copied into the queue otherwise.
+    ///
+    /// # Errors
+    /// [`Refused::Full`] when the queue is full; [`Refused::Rejected`] for what the device cannot do, and
+    /// with [`StorageError::Aborted`](weir_storage::StorageError::Aborted) when an earlier order-preserving
+    /// write of the stream failed (S5).
+    #[inline]
+    pub fn try_submit(&self, request: &Request<'_>) -> Result<Ticket, Refused> {
+        let mut scheduler = self.scheduler.borrow_mut();
+        let answer = scheduler.write(request, &self.clock);
+        if scheduler.has_work() {
+            drop(scheduler);
+            self.pump();
+        }
+        answer
+    }
+
+    /// Submits a write, waiting for queue space if need be, and for nothing else: Wait-on-Dispatch at most.
+    ///
+    /// # Errors
+    /// As [`BlockLayer::try_submit`], without [`Refused::Full`].
+    pub async fn submit(&self, request: &Request<'_>) -> Result<Ticket, Rejected> {
+        self.when_space(|layer| layer.try_submit(request)).await
+    }
+
+    /// Tries `attempt` until it is not refused for a full queue.
+    ///
+    /// # Errors
+    /// Those of the attempt.
+    pub async fn when_space<T>(
+        &self,
+        mut attempt: impl FnMut(&BlockLayer) -> Result<T, Refused>,
+    ) -> Result<T, Rejected> {
+        loop {
+            match attempt(self) {
+                Ok(done) => return Ok(done),
+                Err(Refused::Rejected(rejected)) => return Err(rejected),
+                Err(Refused::Full) => self.space.listen().await,
+            }
+        }
+    }
+
+    /// Submits a bare mark: the stream's epoch ends here. The ticket is that of the command which carries it.
+    ///
+    /// # Errors
+    /// As [`BlockLayer::try_submit`].
+    pub fn barrier(&self, stream: StreamId) -> Result<Ticket, Refused> {
+        self.with(|scheduler, _| scheduler.mark(stream))
+    }
+
+    /// Submits a read; the ticket carries the data.
+    ///
+    /// # Errors
+    /// As [`BlockLayer::try_submit`].
+    pub fn read(&self, extent: Extent) -> Result<Ticket, Refused> {
+        self.with(|scheduler, now| scheduler.read(extent, now))
+    }
+
+    /// Submits a flush: when its ticket is transferred, every write transferred before this call is durable.
+    ///
+    /// # Errors
+    /// As [`BlockLayer::try_submit`].
+    pub fn flush(&self) -> Result<Ticket, Refused> {
+        self.with(|scheduler, _| scheduler.flush())
+    }
+
+    /// Submits an orderless discard.
+    ///
+    /// # Errors
+    /// As [`BlockLayer::try_submit`].
+    pub fn discard(&self, stream: StreamId, extents: &[Extent]) -> Result<Ticket, Refused> {
+        self.with(|scheduler, now| scheduler.discard(stream, extents, now))
+    }
+
+    /// Makes orderless writes of `stream` that cover `pages` and are not yet transferred part of its current
+    /// epoch (E7). A barrier call and a commit do this for the pages they cover, before their own requests.
+    pub fn promote(&self, stream: StreamId, pages: &[Extent]) -> Promotion {
+        self.with(|scheduler, _| scheduler.promote(stream, pages))
+    }
+
+    /// Lets a stream go on after a failure (S5), with a new epoch.
+    pub fn reset(&self, stream: StreamId) {
+        self.with(|scheduler, _| scheduler.reset(stream));
+    }
+
+    /// Notified when the queue has room again. Listen, then try; one thread runs, so nothing comes between.
+    #[must_use]
+    pub fn space(&self) -> &Event {
+        &self.space
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.scheduler.borrow().stats
+    }
+
+    /// Does something to the scheduler, then moves on whatever moved.
+    fn with<T>(&self, act: impl FnOnce(&mut Scheduler, Instant) -> T) -> T {
+        let done = act(&mut self.scheduler.borrow_mut(), self.clock.now());
+        self.pump();
+        done
+    }
+
+    /// Moves on everything that can move, and tells whoever waits for that.
+    fn pump(&self) {
+        let mut scheduler = self.scheduler.borrow_mut();
+        scheduler.pump(self.clock.now());
+        let freed = std::mem::take(&mut scheduler.freed);
+        drop(scheduler);
+        if freed {
+            self.space.notify(usize::MAX);
+        }
+        self.wake.notify(1);
+    }
+
+    /// Time went on, the device answered, or has a slot free.
+    fn moved_on(&self, slot_free: bool) {
+        if slot_free {
+            self.scheduler.borrow_mut().refusals.clear();
+        }
+        self.pump();
+    }
+}
+
+impl Drop for BlockLayer {
+    fn drop(&mut self) {
+        self.wake.notify(1);
+    }
+}
+
+/// The second phase of a queued write, from the device's ticket to the layer's.
+async fn pass_durability(ticket: Ticket, owners: Vec<Completer>) {
+    let result = ticket.durable().await;
+    owners.iter().for_each(|owner| owner.durable(result));
+}
+
+async fn settle(ticket: Ticket) {
+    // The scheduler looks at the ticket itself; here only the moment counts.
+    let _ = ticket.transferred().await;
+}
+
+/// The next future to finish; never, while there is none.
+async fn next<F: Future<Output = ()>>(futures: &mut FuturesUnordered<F>) {
+    if futures.is_empty() {
+        pending::<()>().await;
+    }
+    futures.next().await;
+}
+
+/// Sleeps until a deadline; for ever, if there is none.
+async fn until(clock: &Handle, deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => clock.sleep_until(deadline).await,
+        None => pending().await,
+    }
+}
+
+/// Moves queued requests on: at every completion, free slot, and deadline.
+async fn dispatcher(layer: Weak<BlockLayer>, device: Rc<dyn Storage>, wake: Rc<Event>, clock: Handle) {
+    let mut flights = FuturesUnordered::new();
+    let mut durables = FuturesUnordered::new();
+    let mut woken = wake.listen().fuse();
+    let mut slots = device.slots().listen().fuse();
+    while let Some(layer_now) = layer.upgrade() {
+        let deadline = {
+            let mut scheduler = layer_now.scheduler.borrow_mut();
+            flights.extend(scheduler.flights.take_fresh().into_iter().map(settle));
+            durables
+                .extend(scheduler.durables.drain(..).map(|(ticket, owners)| pass_durability(ticket, owners)));
+            scheduler.next_deadline(clock.now())
+        };
+        drop(layer_now);
+        let mut slot = false;
+        select_biased! {
+            () = woken => {
+                woken = wake.listen().fuse();
+                continue;
+            }
+            () = slots => {
+                slots = device.slots().listen().fuse();
+                slot = true;
+            }
+            () = next(&mut flights).fuse() => {}
+            () = next(&mut durables).fuse() => continue,
+            () = until(&clock, deadline).fuse() => {}
+        }
+        if let Some(layer) = layer.upgrade() {
+            layer.moved_on(slot);
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! The epoch scheduler: how requests are issued, enter the queue, are promoted, and fail. How they leave is
+//! in `dispatch`, what becomes of them in `complete`. Nothing here waits.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_runtime::{Handle, Instant};
+use weir_storage::{
+    Command, Completer, Extent, Order, Ordering, Part, Priority, Recorder, Rejected, RequestId, Storage,
+    StorageError, StreamId, Tag, Ticket, Write,
+};
+
+use crate::elevator::{Elevator, Entry};
+use crate::epoch::{Held, Keeper, Phase, Streams};
+use crate::error::{BlockError, Refused};
+use crate::inflight::{Flight, Flights, Purpose};
+use crate::merge;
+use crate::mutants::BlockMutant;
+use crate::options::{BlockOptions, Dispatch};
+use crate::queue::{Pending, Queue, Stage, Work, store};
+use crate::request::{Class, Request};
+use crate::stats::Stats;
+
+/// A flush to be dispatched.
+pub(crate) struct FlushRequest {
+    pub(crate) purpose: Purpose,
+    pub(crate) owners: Vec<Completer>,
+    /// The stream that fails with it.
+    pub(crate) ordered: Option<StreamId>,
+}
+
+/// When to try again after the device refused with slots free (E5); a completion or a free slot is sooner.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    pub(crate) ordered: Option<Instant>,
+    pub(crate) others: Option<Instant>,
+}
+
+pub(crate) struct Scheduler {
+    pub(crate) device: Rc<dyn Storage>,
+    pub(crate) options: BlockOptions,
+    pub(crate) recorder: Option<Rc<Recorder>>,
+    pub(crate) keeper: Keeper,
+    pub(crate) streams: Streams,
+    pub(crate) queue: Queue,
+    pub(crate) elevator: Box<dyn Elevator>,
+    pub(crate) flushes: VecDeque<FlushRequest>,
+    pub(crate) flights: Flights,
+    pub(crate) refusals: Refusals,
+    /// Writes transferred whose owners wait for the second phase; the dispatcher takes them over.
+    pub(crate) durables: Vec<(Ticket, Vec<Completer>)>,
+    /// Barriers accepted that the device services in their place.
+    pub(crate) barriers: u64,
+    /// Space was freed since the last look.
+    pub(crate) freed: bool,
+    pub(crate) stats: Stats,
+    /// Number of the next request, where no recorder hands them out.
+    next_request: u64,
+}
+
+impl Scheduler {
+    pub(crate) fn new(
+        device: Rc<dyn Storage>,
+        options: BlockOptions,
+        elevator: Box<dyn Elevator>,
+        recorder: Option<Rc<Recorder>>,
+    ) -> Result<Scheduler, BlockError> {
+        let keeper = keeper(&*device, &options)?;
+        if options.queue_requests == 0 {
+            return Err(BlockError::NoRoom);
+        }
+        Ok(Scheduler {
+            device,
+            options,
+            recorder,
+            keeper,
+            streams: Streams::default(),
+            queue: Queue::default(),
+            elevator,
+            flushes: VecDeque::new(),
+            flights: Flights::default(),
+            refusals: Refusals::default(),
+            durables: Vec::new(),
+            barriers: 0,
+            freed: false,
+            stats: Stats::default(),
+            next_request: 0,
+        })
+    }
+
+    /// Issues a write: straight through if nothing is in its way, into the queue otherwise.
+    #[inline]
+    pub(crate) fn write(&mut self, request: &Request<'_>, clock: &Handle) -> Result<Ticket, Refused> {
+        let stream = self.streams.named(request.stream);
+        let mut order = Order::Orderless;
+        if request.is_ordered() {
+            if stream.failed.is_some() {
+                return Err(StorageError::Aborted.into());
+            }
+            order = Order::Epoch(request.stream, stream.issuing);
+        }
+        let straight = stream.phase == Phase::Open && self.queue.is_empty() && self.may_pass(request);
+        if !straight && self.queue.writes() >= self.options.queue_requests {
+            return Err(Refused::Full);
+        }
+        let tag = self.issue(order);
+        let answer = if straight { self.pass(request, tag) } else { Err(Rejected::Busy) };
+        let answer = match answer {
+            Err(Rejected::Busy) => self.enqueue_write(request, tag, straight, clock.now()),
+            answer => answer,
+        };
+        if answer.is_err() {
+            self.forget(&[tag]);
+        }
+        Ok(answer?)
+    }
+
+    /// Whether nothing but the device itself can keep `request` from being dispatched now.
+    #[inline]
+    fn may_pass(&self, request: &Request<'_>) -> bool {
+        let in_the_way = |part: &Part<'_>| self.flights.conflict(part.extent(), true, self.barriers);
+        self.flushes.is_empty()
+            && (self.keeper == Keeper::Device || !request.is_ordered())
+            && !(request.fua && self.lacks_fua())
+            && !(request.preflush && self.lacks_preflush())
+            && (self.flights.is_empty() || (self.has_slot() && !request.parts.iter().any(in_the_way)))
+    }
+
+    /// The hot path. A barrier that finds the queue empty enters, closes it, is the last to leave, hence the
+    /// barrier, and opens the queue again (E4): the flag goes to the device as it came. No task, copy or
+    /// allocation; and if the device has transferred the data on return, nothing to remember.
+    #[inline]
+    fn pass(&mut self, request: &Request<'_>, tag: Tag) -> Result<Ticket, Rejected> {
+        let barrier = request.class == Class::Barrier;
+        let tags = [tag];
+        let write = Write {
+            parts: request.parts,
+            flags: request.flags(barrier),
+            priority: self.priority(barrier),
+            tags: if self.recorder.is_some() { &tags } else { &[] },
+        };
+        let ticket = match self.device.submit(Command::Write(write)) {
+            Ok(ticket) => ticket,
+            Err(rejected) => return Err(self.not_passed(request, rejected)),
+        };
+        if let Some(recorder) = &self.recorder {
+            recorder.dispatched(&tags);
+        }
+        self.stats.direct += 1;
+        let before = self.barriers;
+        if barrier {
+            self.streams.named(request.stream).pass_barrier();
+            self.count_barrier();
+        }
+        if ticket.poll_transferred() == Some(Ok(())) {
+            return Ok(ticket);
+        }
+        Ok(self.follow(request, tag, ticket, before))
+    }
+
+    #[cold]
+    fn not_passed(&mut self, request: &Request<'_>, rejected: Rejected) -> Rejected {
+        if let Rejected::Failed(error) = rejected
+            && request.is_ordered()
+        {
+            self.fail_stream(request.stream, error);
+        }
+        rejected
+    }
+
+    /// Keeps track of a write that went straight through and is not transferred yet. An order-preserving
+    /// one gets a ticket of the layer's, which fails if an earlier one of its stream does (S5).
+    fn follow(&mut self, request: &Request<'_>, tag: Tag, ticket: Ticket, barriers: u64) -> Ticket {
+        let mut flight = Flight::new(ticket.clone(), Purpose::Answer);
+        flight.extents = request.parts.iter().map(Part::extent).collect();
+        flight.writes = true;
+        flight.fua = request.fua;
+        flight.barriers = barriers;
+        flight.tags = vec![tag];
+        let mut answer = ticket;
+        if request.is_ordered() {
+            let (own, owner) = Ticket::pending();
+            flight.owners.push(owner);
+            flight.ordered = Some(request.stream);
+            self.streams.named(request.stream).in_flight += 1;
+            answer = own;
+        }
+        self.flights.push(flight);
+        answer
+    }
+
+    /// Queues a write that cannot go straight through, or that the device has just `refused`.
+    #[cold]
+    fn enqueue_write(
+        &mut self,
+        request: &Request<'_>,
+        tag: Tag,
+        refused: bool,
+        now: Instant,
+    ) -> Result<Ticket, Rejected> {
+        let mut flags = request.flags(false);
+        flags.fua &= !self.lacks_fua();
+        flags.preflush &= !self.lacks_preflush();
+        let write = Write { flags, ..Write::new(request.parts) };
+        self.device.capabilities().check(&Command::Write(write), self.device.blocks())?;
+        if refused && request.is_ordered() {
+            self.refuse_ordered(now);
+        } else if refused {
+            self.refuse_others(now);
+        }
+        let parts = store(request.parts, &*self.device);
+        let work = Work::Write { parts, flags: request.flags(false) };
+        Ok(self.enqueue(request.stream, work, request.class, tag, now))
+    }
+
+    /// Issues a discard; it is orderless.
+    pub(crate) fn discard(
+        &mut self,
+        stream: StreamId,
+        extents: &[Extent],
+        now: Instant,
+    ) -> Result<Ticket, Refused> {
+        if self.queue.writes() >= self.options.queue_requests {
+            return Err(Refused::Full);
+        }
+        self.device.capabilities().check(&Command::Discard(extents), self.device.blocks())?;
+        let tag = self.issue(Order::Orderless);
+        Ok(self.enqueue(stream, Work::Discard(extents.to_vec()), Class::Orderless, tag, now))
+    }
+
+    /// Issues a read. No closed queue holds it back (E3), only an overlap with an earlier write does (S6).
+    pub(crate) fn read(&mut self, extent: Extent, now: Instant) -> Result<Ticket, Refused> {
+        if self.queue.reads() >= self.options.queue_requests {
+            return Err(Refused::Full);
+        }
+        let command = Command::read(extent);
+        self.device.capabilities().check(&command, self.device.blocks())?;
+        let clear = self.queue.is_empty() && !self.flights.conflict(extent, false, self.barriers);
+        if clear && self.has_slot() {
+            match self.device.submit(command) {
+                Ok(ticket) => {
+                    if ticket.poll_transferred().is_none() {
+                        let mut flight = Flight::new(ticket.clone(), Purpose::Answer);
+                        flight.extents.push(extent);
+                        self.flights.push(flight);
+                    }
+                    return Ok(ticket);
+                }
+                Err(Rejected::Busy) => self.refuse_others(now),
+                Err(rejected) => return Err(rejected.into()),
+            }
+        }
+        let tag = Tag { request: self.number(), order: Order::Orderless };
+        Ok(self.enqueue(StreamId::default(), Work::Read(extent), Class::Orderless, tag, now))
+    }
+
+    /// Issues a flush; nothing holds it back.
+    pub(crate) fn flush(&mut self) -> Result<Ticket, Refused> {
+        if self.flushes.len() >= self.options.queue_requests {
+            return Err(Refused::Full);
+        }
+        let (ticket, owner) = Ticket::pending();
+        self.flushes.push_back(FlushRequest { purpose: Purpose::Answer, owners: vec![owner], ordered: None });
+        Ok(ticket)
+    }
+
+    /// Issues a bare mark: the stream's epoch ends here.
+    pub(crate) fn mark(&mut self, id: StreamId) -> Result<Ticket, Refused> {
+        let limit = self.options.queue_requests;
+        let stream = self.streams.named(id);
+        if stream.failed.is_some() {
+            return Err(StorageError::Aborted.into());
+        }
+        let marks = stream.held.iter().filter(|held| matches!(held, Held::Mark(_))).count();
+        if marks >= limit {
+            return Err(Refused::Full);
+        }
+        let (ticket, owner) = Ticket::pending();
+        stream.issuing.0 += 1;
+        stream.held.push_back(Held::Mark(owner));
+        Ok(ticket)
+    }
+
+    /// A request of any kind enters the queue, or waits outside while the queue is closed.
+    fn enqueue(&mut self, id: StreamId, work: Work, class: Class, tag: Tag, now: Instant) -> Ticket {
+        self.stats.queued += 1;
+        let held_back = !work.is_read() || self.options.drops(BlockMutant::ReadHeldBack);
+        let forever = work.is_read() || self.options.drops(BlockMutant::OrderlessStarved);
+        let wait = if forever { Duration::MAX } else { self.options.closed_wait };
+        let ordered = class != Class::Orderless;
+        let stream = self.streams.named(id);
+        let open = stream.phase == Phase::Open && stream.held.is_empty();
+        let place = stream.issuing;
+        let closes = class == Class::Barrier;
+        stream.issuing.0 += u64::from(closes);
+        let (ticket, owner) = Ticket::pending();
+        let pending = Pending {
+            id: tag.request,
+            stream: id,
+            work,
+            epoch: ordered.then_some(place),
+            place,
+            closes,
+            stage: Stage::Held,
+            tags: vec![tag],
+            owners: vec![owner],
+            tickets: vec![ticket.clone()],
+        };
+        if open || !held_back || self.options.drops(BlockMutant::EpochsMixed) {
+            self.admit(pending, now);
+        } else {
+            stream.held.push_back(Held::Request { id: tag.request, ordered, until: now + wait });
+            self.queue.insert(pending);
+        }
+        ticket
+    }
+
+    /// A request enters the queue. A barrier loses its flag, and closes the queue behind it (E4).
+    pub(crate) fn admit(&mut self, mut pending: Pending, now: Instant) {
+        let (stream, ordered, closes) = (pending.stream, pending.epoch.is_some(), pending.closes);
+        pending.stage = Stage::Ready;
+        if let Work::Write { flags, .. } = &pending.work
+            && flags.preflush
+            && self.lacks_preflush()
+        {
+            pending.stage = Stage::Flushing;
+            let purpose = Purpose::Preflush(pending.id);
+            self.flushes.push_back(FlushRequest { purpose, owners: Vec::new(), ordered: None });
+        }
+        let limits = merge::Limits {
+            blocks: u64::from(self.device.capabilities().max_transfer_blocks),
+            across_streams: self.options.drops(BlockMutant::MergeCrossesStreams),
+        };
+        let target = if self.options.merge { merge::target(&self.queue, &pending, &limits) } else { None };
+        let (id, one_more) = match target.and_then(|id| self.queue.get_mut(id)) {
+            Some(queued) => {
+                self.stats.merged += 1;
+                let drop_order = self.options.drops(BlockMutant::MergeDropsOrder);
+                (queued.id, merge::absorb(queued, pending, drop_order))
+            }
+            None => {
+                let id = pending.id;
+                self.elevator.insert(entry(&pending, now));
+                self.queue.insert(pending);
+                (id, ordered)
+            }
+        };
+        let stream = self.streams.named(stream);
+        stream.queued += usize::from(one_more);
+        if closes {
+            stream.close(Some(id));
+        }
+    }
+
+    /// Makes queued and in-flight orderless writes to `pages` part of the current epoch (E7).
+    pub(crate) fn promote(&mut self, id: StreamId, pages: &[Extent]) -> Promotion {
+        let mut promotion = Promotion::default();
+        if self.options.drops(BlockMutant::NoPromotion) {
+            return promotion;
+        }
+        let covers = |extent: Extent| pages.iter().any(|page| page.overlaps(extent));
+        let queued: Vec<RequestId> = self
+            .queue
+            .iter()
+            .filter(|request| request.stream == id && request.epoch.is_none())
+            .filter(|request| matches!(request.work, Work::Write { .. }) && request.work.any(covers))
+            .map(|request| request.id)
+            .collect();
+        for request in queued {
+            self.promote_queued(id, request, &mut promotion);
+        }
+        let stream = self.streams.named(id);
+        for flight in self.flights.iter_mut() {
+            if flight.writes && flight.extents.iter().any(|extent| covers(*extent)) {
+                // Accepted already: S1 puts it before the barrier. Where the host keeps order, the barrier
+                // waits for it like for the rest of its epoch.
+                if flight.ordered.is_none() {
+                    flight.ordered = Some(id);
+                    stream.in_flight += 1;
+                }
+                promotion.in_flight += 1;
+                promotion.tickets.push(flight.ticket.clone());
+            }
+        }
+        promotion
+    }
+
+    /// A queued orderless request joins the epoch of its place in issue order, which is the current one or
+    /// one before it: either way the next barrier comes after it.
+    fn promote_queued(&mut self, id: StreamId, request: RequestId, promotion: &mut Promotion) {
+        let stream = self.streams.named(id);
+        let Some(pending) = self.queue.get_mut(request) else { return };
+        let epoch = pending.place.max(stream.leaving);
+        if pending.stage == Stage::Held {
+            stream.held.iter_mut().for_each(|held| held.order(request));
+        } else if epoch == stream.leaving {
+            stream.queued += 1;
+        } else {
+            // It had waited long enough to enter a queue closed for others (E3); now it is one of them.
+            pending.stage = Stage::Held;
+            self.elevator.remove(request);
+            let later = |held: &Held| matches!(held, Held::Request { id, .. } if *id > request);
+            let position = stream.held.iter().position(later).unwrap_or(stream.held.len());
+            let held = Held::Request { id: request, ordered: true, until: Instant::ZERO };
+            stream.held.insert(position, held);
+        }
+        pending.epoch = Some(epoch);
+        for tag in &mut pending.tags {
+            tag.order = Order::Epoch(id, epoch);
+            // The recorder knows no way into an epoch that others have left behind; order is kept all the same.
+            if let Some(recorder) = self.recorder.as_ref().filter(|_| epoch == stream.issuing) {
+                recorder.issued(*tag);
+            }
+        }
+        self.stats.promoted += 1;
+        promotion.queued += 1;
+        promotion.tickets.extend(pending.tickets.iter().cloned());
+    }
+
+    /// Forgets the failure of a stream: its next request begins a new epoch.
+    pub(crate) fn reset(&mut self, id: StreamId) {
+        self.streams.named(id).failed = None;
+    }
+
+    /// Whether something was left for the dispatcher, or for whoever waits for space.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        self.freed || self.flights.has_fresh() || !self.queue.is_empty()
+    }
+
+    fn issue(&mut self, order: Order) -> Tag {
+        let tag = Tag { request: self.number(), order };
+        if let Some(recorder) = &self.recorder {
+            recorder.issued(tag);
+        }
+        tag
+    }
+
+    fn number(&mut self) -> RequestId {
+        if let Some(recorder) = &self.recorder {
+            return recorder.next_request();
+        }
+        self.next_request += 1;
+        RequestId(self.next_request)
+    }
+
+    /// Tells the recorder that nobody waits for these requests any more.
+    pub(crate) fn forget(&self, tags: &[Tag]) {
+        if let Some(recorder) = &self.recorder {
+            recorder.failed(tags);
+        }
+    }
+
+    /// The host counts the device's slots (E5).
+    pub(crate) fn has_slot(&self) -> bool {
+        self.flights.len() < self.device.capabilities().queue_depth as usize
+    }
+
+    pub(crate) fn lacks_fua(&self) -> bool {
+        !self.device.capabilities().fua
+    }
+
+    pub(crate) fn lacks_preflush(&self) -> bool {
+        !self.device.capabilities().preflush
+    }
+
+    /// The priority of a write; a barrier is ordered where the device honours that (E5). A prefix device
+    /// orders by receipt.
+    pub(crate) fn priority(&self, barrier: bool) -> Priority {
+        if barrier && self.orders_service() { Priority::Ordered } else { Priority::Simple }
+    }
+
+    fn orders_service(&self) -> bool {
+        self.device.capabilities().ordered_service && !self.options.drops(BlockMutant::SimplePriority)
+    }
+
+    /// A barrier write was accepted.
+    pub(crate) fn count_barrier(&mut self) {
+        self.stats.barrier_writes += 1;
+        self.barriers += u64::from(self.orders_service());
+    }
+}
+
+/// What [`BlockLayer::promote`](crate::BlockLayer::promote) found.
+#[derive(Default)]
+pub struct Promotion {
+    /// Requests that were queued, and are order-preserving now.
+    pub queued: usize,
+    /// Commands that the device had accepted already.
+    pub in_flight: usize,
+    /// The tickets of all of them: whoever wants the pages durable awaits these before flushing.
+    pub tickets: Vec<Ticket>,
+}
+
+/// Who puts epochs in order on this device, with these options.
+fn keeper(device: &dyn Storage, options: &BlockOptions) -> Result<Keeper, BlockError> {
+    let capabilities = device.capabilities();
+    match (options.dispatch, capabilities.ordering) {
+        (Dispatch::Legacy, _) => Ok(Keeper::Flush),
+        (Dispatch::OrderPreserving, Ordering::Legacy) => Err(BlockError::NoBarriers),
+        _ if options.drops(BlockMutant::WaitsForTransfer) => Ok(Keeper::Transfer),
+        (Dispatch::OrderPreserving, Ordering::Prefix) => Ok(Keeper::Device),
+        (Dispatch::OrderPreserving, Ordering::Barrier) if capabilities.ordered_service => Ok(Keeper::Device),
+        (Dispatch::OrderPreserving, Ordering::Barrier) => Ok(Keeper::Transfer),
+    }
+}
+
+fn entry(pending: &Pending, now: Instant) -> Entry {
+    Entry {
+        request: pending.id,
+        stream: pending.stream,
+        start: pending.work.start(),
+        blocks: pending.work.blocks(),
+        read: pending.work.is_read(),
+        since: now,
+    }
+}
