@@ -15,6 +15,7 @@
 
 mod error;
 mod open;
+mod orders;
 mod pool;
 mod transfer;
 
@@ -30,6 +31,7 @@ use crate::capability::{Capabilities, Discard};
 use crate::command::Command;
 use crate::contract::Storage;
 use crate::error::{Rejected, StorageError};
+use crate::recorder::Recorder;
 use crate::ticket::Ticket;
 
 pub use error::FileDiskError;
@@ -132,6 +134,12 @@ impl FileDisk {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Reports transfers and persists to `recorder` from now on: X at a write's completion, P at the flush
+    /// that covers it. Plain destaging goes unseen.
+    pub fn set_recorder(&self, recorder: Rc<Recorder>) {
+        self.engine.orders().set_recorder(recorder);
     }
 
     /// Refuses what may change nothing (a read-only disk) or could not be acknowledged (a poisoned one).

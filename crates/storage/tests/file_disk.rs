@@ -9,11 +9,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use host::{LoopDevice, SmallTmpfs};
+use host::{LoopDevice, Mount};
 use weir_runtime::{Runtime, Simulation, Wall};
 use weir_storage::{
-    BLOCK_BYTES, Command, CommandKind, Extent, FileDisk, FileDiskError, FileDiskOptions, Lba, Part, Rejected,
-    Storage, StorageError, Ticket, Write, WriteFlags, flush, read, write,
+    BLOCK_BYTES, Command, CommandKind, Extent, FileDisk, FileDiskError, FileDiskOptions, Lba, Order, Part,
+    Recorder, Rejected, Storage, StorageError, Tag, Ticket, Write, WriteFlags, flush, read, write,
 };
 
 const BYTES: u64 = 64 * 4096;
@@ -108,17 +108,18 @@ fn a_writer_is_alone_and_readers_share() {
     assert!(matches!(place.open_error(&path), FileDiskError::Locked { .. }));
     assert!(matches!(place.open(&path, read_only.clone()), Err(FileDiskError::Locked { .. })));
     drop(writer);
-    let reader = place.open(&path, read_only.clone()).unwrap();
+    let handle = place.runtime.handle();
+    let reader = place.run(host::open_soon(&handle, &path, &read_only));
     let second = place.open(&path, read_only).unwrap();
     assert!(matches!(place.open_error(&path), FileDiskError::Locked { .. }));
     drop((reader, second));
-    assert!(place.open(&path, FileDiskOptions::default()).is_ok());
+    place.run(host::open_soon(&handle, &path, &FileDiskOptions::default()));
 }
 
 #[test]
 fn a_read_only_disk_reads_and_refuses_to_change() {
     let place = Place::new();
-    drop(place.create("disk"));
+    fs::write(place.path("disk"), [0; BYTES as usize]).unwrap();
     let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
     let disk = place.open(&place.path("disk"), options).unwrap();
     let refused = submit_write(&disk, 5, 1, WriteFlags::default());
@@ -163,8 +164,7 @@ fn a_dropped_disk_finishes_what_is_in_flight_and_keeps_its_lock_until_then() {
         drop(disk);
         assert!(matches!(place.open_error(&path), FileDiskError::Locked { .. }));
         ticket.transferred().await.unwrap();
-        handle.yield_now().await;
-        let disk = place.open(&path, FileDiskOptions::default()).unwrap();
+        let disk = host::open_soon(&handle, &path, &FileDiskOptions::default()).await;
         assert_eq!(&read(&*disk, Extent::new(Lba(9), 1)).await.unwrap()[..], block(3));
     });
 }
@@ -213,18 +213,92 @@ fn two_disks_share_a_ring_of_one_entry() {
     });
 }
 
+#[test]
+fn the_recorder_sees_transfers_and_what_a_flush_covers() {
+    let place = Place::new();
+    let disk = place.create("disk");
+    let recorder = Recorder::new();
+    disk.set_recorder(Rc::clone(&recorder));
+    let data = block(1);
+    let submit = |at, fua| {
+        let tag = Tag { request: recorder.next_request(), order: Order::Orderless };
+        recorder.issued(tag);
+        let flags = WriteFlags { fua, ..WriteFlags::default() };
+        let parts = [Part::bytes(Lba(at), &data)];
+        let ticket = disk.submit(Command::Write(Write { flags, tags: &[tag], ..Write::new(&parts) }));
+        recorder.dispatched(&[tag]);
+        ticket.unwrap()
+    };
+    let passed = || {
+        let counts = recorder.check().unwrap();
+        (counts.transferred, counts.persisted)
+    };
+    place.run(async {
+        submit(0, false).transferred().await.unwrap();
+        assert_eq!(passed(), (1, 0));
+        let flush_first = disk.submit(Command::Flush).unwrap();
+        submit(1, false).transferred().await.unwrap();
+        flush_first.transferred().await.unwrap();
+        // The second write was not transferred when the flush was submitted.
+        assert_eq!(passed(), (2, 1));
+        submit(2, true).transferred().await.unwrap();
+        assert_eq!(passed(), (3, 2));
+        flush(&*disk).await.unwrap();
+        assert_eq!((passed(), recorder.retained()), ((3, 3), 0));
+    });
+}
+
+#[test]
+fn a_mounted_device_is_busy() {
+    let place = Place::new();
+    let image = place.path("image");
+    File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    let at = place.path("mounted");
+    fs::create_dir(&at).unwrap();
+    let mounted = LoopDevice::attach(&image).and_then(|device| Ok((Mount::ext4(&device, &at)?, device)));
+    let (mount, device) = match mounted {
+        Ok(mounted) => mounted,
+        Err(reason) => return host::skip(&reason),
+    };
+    assert!(matches!(place.open_error(device.path()), FileDiskError::Busy { .. }));
+    drop(mount);
+    place.run(host::open_soon(&place.runtime.handle(), device.path(), &FileDiskOptions::default()));
+}
+
+#[test]
+fn fua_and_flush_reach_the_device_and_a_plain_write_flushes_nothing() {
+    let place = Place::new();
+    let image = place.path("image");
+    File::create(&image).unwrap().set_len(BYTES).unwrap();
+    let device = match LoopDevice::attach(&image) {
+        Ok(device) => device,
+        Err(reason) => return host::skip(&reason),
+    };
+    let disk = place.open(device.path(), FileDiskOptions::default()).unwrap();
+    place.run(async {
+        let before = device.flushes();
+        submit_write(&disk, 0, 1, WriteFlags::default()).unwrap().transferred().await.unwrap();
+        assert_eq!(device.flushes(), before);
+        let fua = WriteFlags { fua: true, ..WriteFlags::default() };
+        submit_write(&disk, 1, 1, fua).unwrap().transferred().await.unwrap();
+        assert_eq!(device.flushes(), before + 1, "a loop device has no FUA: the kernel adds a flush");
+        flush(&*disk).await.unwrap();
+        assert_eq!(device.flushes(), before + 2);
+    });
+}
+
 /// A block device that runs out of space behind its back: a loop device over a sparse file of 4 MiB in a
 /// tmpfs of 1 MiB. Writes beyond fail when they are written back.
 struct Failing {
     device: LoopDevice,
-    _mount: SmallTmpfs,
+    _mount: Mount,
     _directory: tempfile::TempDir,
 }
 
 impl Failing {
     fn new() -> Result<Failing, String> {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let mount = SmallTmpfs::mount(directory.path(), 1 << 20)?;
+        let mount = Mount::tmpfs(directory.path(), 1 << 20)?;
         let image = directory.path().join("image");
         File::create(&image).unwrap().set_len(4 << 20).unwrap();
         Ok(Failing { device: LoopDevice::attach(&image)?, _mount: mount, _directory: directory })

@@ -82,8 +82,8 @@ fn a_block_device() {
     };
     let runtime = Runtime::wall(Wall::default()).unwrap();
     let make = async || {
-        let options = FileDiskOptions::default();
-        FileDisk::open(&runtime.handle(), device.path(), options).unwrap() as Rc<dyn Storage>
+        let disk = host::open_soon(&runtime.handle(), device.path(), &FileDiskOptions::default()).await;
+        disk as Rc<dyn Storage>
     };
     let expectations = Expectations { fresh_reads_zero: false, ..Expectations::default() };
     let report = runtime.block_on(conformance(&runtime.handle(), expectations, make)).unwrap();

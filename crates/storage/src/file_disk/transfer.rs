@@ -13,9 +13,10 @@ use std::time::Duration;
 use event_listener::Event;
 use weir_runtime::{Buffer, Handle, Outcome, Ring};
 
+use super::orders::Orders;
 use super::pool::Pool;
 use crate::address::{BLOCK_BYTES, Extent, Lba};
-use crate::command::{Command, CommandKind, Data, Part, Write};
+use crate::command::{Command, CommandKind, Data, Part, Tag, Write};
 use crate::error::{Rejected, StorageError};
 use crate::ticket::{Completer, Ticket};
 
@@ -32,6 +33,7 @@ struct Job {
     kind: CommandKind,
     at: Lba,
     fua: bool,
+    tags: Vec<Tag>,
     operations_left: Cell<u32>,
     error: Cell<Option<StorageError>>,
 }
@@ -41,7 +43,7 @@ enum Operation {
     Read { job: Rc<Job>, extent: Extent },
     Write { job: Rc<Job>, buffer: Rc<Buffer>, range: Range<usize>, offset: u64, pooled: bool },
     Punch { job: Rc<Job>, extent: Extent },
-    Sync { waiters: Vec<Completer> },
+    Sync { waiters: Vec<Completer>, covered: Vec<Tag> },
 }
 
 /// The one `fdatasync` that may be in flight, and who waits for the next.
@@ -61,6 +63,7 @@ pub(super) struct Engine {
     in_flight: Cell<u32>,
     slots: Event,
     poisoned: Cell<bool>,
+    orders: Orders,
     flushes: RefCell<Flushes>,
     /// Operations that the ring had no room for, oldest first; bounded by the commands in flight.
     backlog: RefCell<VecDeque<Operation>>,
@@ -79,11 +82,16 @@ impl Engine {
             in_flight: Cell::new(0),
             slots: Event::new(),
             poisoned: Cell::new(false),
+            orders: Orders::default(),
             flushes: RefCell::default(),
             backlog: RefCell::default(),
             in_ring: Cell::new(0),
             retrying: Cell::new(false),
         })
+    }
+
+    pub(super) fn orders(&self) -> &Orders {
+        &self.orders
     }
 
     pub(super) fn slots(&self) -> &Event {
@@ -118,6 +126,7 @@ impl Engine {
             kind: command.kind(),
             at: address(&command),
             fua: matches!(command, Command::Write(write) if write.flags.fua),
+            tags: self.orders.tags(&command),
             // One more than there are operations, so that none of them is taken for the last.
             operations_left: Cell::new(1),
             error: Cell::new(None),
@@ -222,8 +231,8 @@ impl Engine {
                     .punch_hole(&self.file, offset_of(extent.start), extent.bytes() as u64, done)
                     .is_err()
             }
-            Operation::Sync { waiters } => {
-                let done = move |outcome: Outcome| engine.flush_ended(&waiters, outcome.result.map(|_| ()));
+            Operation::Sync { waiters, covered } => {
+                let done = move |outcome: Outcome| engine.flush_ended(&waiters, &covered, outcome.result);
                 self.ring.fdatasync(&self.file, done).is_err()
             }
         };
@@ -289,6 +298,7 @@ impl Engine {
         if job.fua && result.is_err() {
             self.poisoned.set(true);
         }
+        self.orders.ended(&job.tags, job.fua, result.is_ok());
         // A plain write is transferred; when the drive destages it, nobody tells.
         let unknown = job.kind != CommandKind::Read && !job.fua;
         let durable = if unknown { Err(StorageError::DurabilityUnknown) } else { Ok(()) };
@@ -315,15 +325,17 @@ impl Engine {
         flushes.running = true;
         let waiters = std::mem::take(&mut flushes.waiting);
         drop(flushes);
-        self.start(Operation::Sync { waiters });
+        let covered = self.orders.covered();
+        self.start(Operation::Sync { waiters, covered });
     }
 
-    fn flush_ended(self: &Rc<Self>, waiters: &[Completer], result: io::Result<()>) {
+    fn flush_ended(self: &Rc<Self>, waiters: &[Completer], covered: &[Tag], result: io::Result<u32>) {
         self.left_ring();
         self.flushes.borrow_mut().running = false;
-        let result = result.map_err(|e| failure(CommandKind::Flush, Lba(0), &e));
-        if result.is_err() {
-            self.poisoned.set(true);
+        let result = result.map(|_| ()).map_err(|e| failure(CommandKind::Flush, Lba(0), &e));
+        match result {
+            Ok(()) => self.orders.persisted(covered),
+            Err(_) => self.poisoned.set(true),
         }
         for waiter in waiters {
             self.answer(waiter, result, Ok(()));

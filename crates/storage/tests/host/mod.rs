@@ -5,6 +5,26 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_runtime::Handle;
+use weir_storage::{FileDisk, FileDiskError, FileDiskOptions};
+
+/// Opens a disk whose last user has just let go. While this process starts another program, the child has a
+/// share of every open file, and so of the lock, until it has replaced itself.
+pub async fn open_soon(handle: &Handle, path: &Path, options: &FileDiskOptions) -> Rc<FileDisk> {
+    for _ in 0..2_000 {
+        match FileDisk::open(handle, path, options.clone()) {
+            Ok(disk) => return disk,
+            Err(FileDiskError::Locked { .. } | FileDiskError::Busy { .. }) => {
+                handle.sleep(Duration::from_millis(1)).await;
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+    panic!("{} stays locked", path.display());
+}
 
 /// Says why a test did not run.
 pub fn skip(reason: &str) {
@@ -31,6 +51,14 @@ impl LoopDevice {
     pub fn path(&self) -> &Path {
         &self.0
     }
+
+    /// Flushes that the device has carried out: field 16 of the kernel's block statistics
+    /// (Documentation/block/stat.rst).
+    pub fn flushes(&self) -> u64 {
+        let name = self.0.file_name().unwrap().to_str().unwrap();
+        let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
+        stat.split_whitespace().nth(15).unwrap().parse().unwrap()
+    }
 }
 
 impl Drop for LoopDevice {
@@ -39,18 +67,26 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A mounted tmpfs of a fixed size; unmounted when dropped.
-pub struct SmallTmpfs(PathBuf);
+/// A mounted filesystem; unmounted when dropped.
+pub struct Mount(PathBuf);
 
-impl SmallTmpfs {
-    pub fn mount(at: &Path, bytes: u64) -> Result<SmallTmpfs, String> {
+impl Mount {
+    /// A tmpfs of `bytes` bytes.
+    pub fn tmpfs(at: &Path, bytes: u64) -> Result<Mount, String> {
         let size = format!("size={bytes}");
         run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", at.to_str().unwrap()])?;
-        Ok(SmallTmpfs(at.into()))
+        Ok(Mount(at.into()))
+    }
+
+    /// A new ext4 on `device`.
+    pub fn ext4(device: &LoopDevice, at: &Path) -> Result<Mount, String> {
+        run("mkfs.ext4", &["-q", device.0.to_str().unwrap()])?;
+        run("mount", &[device.0.to_str().unwrap(), at.to_str().unwrap()])?;
+        Ok(Mount(at.into()))
     }
 }
 
-impl Drop for SmallTmpfs {
+impl Drop for Mount {
     fn drop(&mut self) {
         let _ = run("umount", &[self.0.to_str().unwrap()]);
     }
