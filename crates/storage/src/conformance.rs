@@ -166,6 +166,18 @@ type Checked = Result<Verdict, String>;
 
 /// Checks every rule, each on a storage of its own from `make`; the last one is gone by then.
 ///
+/// ```
+/// use std::rc::Rc;
+/// use weir_runtime::{Runtime, Simulation};
+/// use weir_storage::{AdversaryDisk, AdversaryOptions, Expectations, Storage, conformance};
+///
+/// let runtime = Runtime::simulated(Simulation::default());
+/// let handle = runtime.handle();
+/// let make = async || AdversaryDisk::new(&handle, AdversaryOptions::default()) as Rc<dyn Storage>;
+/// let report = runtime.block_on(conformance(&handle, Expectations::default(), make));
+/// assert!(report.is_ok_and(|report| report.is_ok()));
+/// ```
+///
 /// # Errors
 /// [`Failure`] names the first rule that does not hold, and what was seen.
 pub async fn conformance(

@@ -91,6 +91,8 @@ fn creation_overwrites_nothing() {
     let refused = FileDisk::create(&handle, &path, BYTES, FileDiskOptions::default());
     assert!(matches!(refused, Err(FileDiskError::Exists { .. })));
     assert_eq!(fs::read(&path).unwrap(), b"precious");
+    let nowhere = FileDisk::create(&handle, &place.path("no/where"), BYTES, FileDiskOptions::default());
+    assert!(matches!(nowhere, Err(FileDiskError::Io { action: "create", .. })));
     let small = FileDisk::create(&handle, &place.path("small"), 4095, FileDiskOptions::default());
     assert!(matches!(small, Err(FileDiskError::TooSmall { .. })));
     assert!(!place.path("small").exists());

@@ -41,7 +41,7 @@ pub(super) fn create(path: &Path, bytes: u64) -> Result<(), FileDiskError> {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             return Err(FileDiskError::Exists { path: path.into() });
         }
-        Err(source) => return Err(refused("create", path, source)),
+        Err(source) => return Err(FileDiskError::Io { action: "create", path: path.into(), source }),
     };
     allocate(&file, bytes).and_then(|()| sync_with_parent(&file, path)).map_err(|source| {
         // The first error is the one to report; a name that stays behind shows itself at the next attempt.

@@ -332,7 +332,12 @@ impl Engine {
     fn flush_ended(self: &Rc<Self>, waiters: &[Completer], covered: &[Tag], result: io::Result<u32>) {
         self.left_ring();
         self.flushes.borrow_mut().running = false;
-        let result = result.map(|_| ()).map_err(|e| failure(CommandKind::Flush, Lba(0), &e));
+        let result = match result {
+            Err(e) => Err(failure(CommandKind::Flush, Lba(0), &e)),
+            // A FUA write failed meanwhile and may have been told what was this flush's to hear.
+            Ok(_) if self.poisoned.get() => Err(StorageError::Poisoned),
+            Ok(_) => Ok(()),
+        };
         match result {
             Ok(()) => self.orders.persisted(covered),
             Err(_) => self.poisoned.set(true),
