@@ -114,10 +114,11 @@ impl Geometry {
         self.segment_blocks - self.segment_blocks.div_ceil(ENTRIES_PER_CHUNK as u32 + 1)
     }
 
-    /// Data blocks that may be live at the same time.
+    /// Data blocks that may be live at the same time: what the segments outside the reserve hold, each less
+    /// one block for the header of a chunk that was sealed before the segment was full.
     pub(crate) fn usable_blocks(&self) -> u64 {
-        u64::from(self.segments - self.reserve().min(self.segments))
-            * u64::from(self.data_blocks_per_segment())
+        let segments = self.segments.saturating_sub(self.reserve());
+        u64::from(segments) * u64::from(self.data_blocks_per_segment() - 1)
     }
 
     /// Segments that a runway may name.
