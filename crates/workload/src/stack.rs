@@ -1,10 +1,11 @@
 //! Weir's own stack on a disk, and the papers' four ways of writing through it.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use weir_block::{BlockLayer, BlockOptions, Class, Refused, Request};
 use weir_runtime::Handle;
-use weir_storage::{Lba, Part, Storage, StreamId};
+use weir_storage::{Lba, Part, Storage, StorageError, StreamId, Ticket};
 use weir_volume::{Stats, Volume, VolumeOptions};
 
 use crate::content::Pages;
@@ -130,6 +131,7 @@ impl Stack {
         goal: &Goal,
         meter: &mut Meter,
     ) -> Result<(), BenchError> {
+        let mut pending = Pending::default();
         while !meter.reached(goal) {
             for _ in 0..WRITES_PER_TURN {
                 let stamp = writes.take();
@@ -137,7 +139,7 @@ impl Stack {
                 let request = Request::new(StreamId(0), class, &parts);
                 loop {
                     match self.block.try_submit(&request) {
-                        Ok(_ticket) => break,
+                        Ok(ticket) => break pending.add(ticket)?,
                         Err(Refused::Full) => self.block.space().listen().await,
                         Err(refused) => return Err(refused.into()),
                     }
@@ -149,7 +151,7 @@ impl Stack {
             }
             self.handle.yield_now().await;
         }
-        Ok(())
+        pending.settle().await
     }
 
     /// X and XnF: Wait-on-Transfer after each write, and a flush where it is asked for.
@@ -170,6 +172,39 @@ impl Stack {
                 self.flush().await?;
             }
             meter.lap();
+        }
+        Ok(())
+    }
+}
+
+/// Tickets of writes that still queue. A flush covers what was transferred before it (S2), so the last one
+/// waits for them, and a write that failed must not go unnoticed.
+#[derive(Default)]
+struct Pending(VecDeque<Ticket>);
+
+impl Pending {
+    #[inline]
+    fn add(&mut self, ticket: Ticket) -> Result<(), StorageError> {
+        match ticket.poll_transferred() {
+            Some(result) => result,
+            None => {
+                self.0.push_back(ticket);
+                self.prune()
+            }
+        }
+    }
+
+    fn prune(&mut self) -> Result<(), StorageError> {
+        while let Some(result) = self.0.front().and_then(Ticket::poll_transferred) {
+            result?;
+            self.0.pop_front();
+        }
+        Ok(())
+    }
+
+    async fn settle(self) -> Result<(), BenchError> {
+        for ticket in self.0 {
+            ticket.transferred().await?;
         }
         Ok(())
     }
