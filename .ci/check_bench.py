@@ -32,6 +32,8 @@ def problems(document):
     for name in ["ms_max", "bytes_max"]:
         if not not_negative(document.get("loss_window", {}).get(name)):
             yield f"loss_window.{name} is missing or negative"
+    if not positive(document.get("checked_blocks")):
+        yield "checked_blocks: nothing was read back"
     modes = document.get("modes", [])
     names = [mode.get("name") for mode in modes]
     if len(modes) < MODES_MIN or len(set(names)) != len(names) or not all(names):
@@ -42,7 +44,7 @@ def problems(document):
 
 def mode_problems(mode):
     name = mode.get("name")
-    for key in ["iops", "cpu_us_per_op", "queue_depth_mean"]:
+    for key in ["iops", "writes", "cpu_us_per_op", "queue_depth_mean"]:
         if not positive(mode.get(key)):
             yield f"{name}: {key} is missing or not above zero"
     latency = mode.get("latency_us", {})
