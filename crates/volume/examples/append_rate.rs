@@ -6,10 +6,12 @@ use std::rc::Rc;
 
 use rand::{Rng, RngExt};
 use weir_runtime::{Runtime, Wall};
-use weir_storage::{BLOCK_BYTES, Command, FileDisk, FileDiskOptions, Lba, Part, Rejected, Storage, Write, flush};
+use weir_storage::{
+    BLOCK_BYTES, Command, FileDisk, FileDiskOptions, Lba, Part, Rejected, Storage, Write, flush,
+};
 use weir_volume::{Format, Volume, VolumeOptions};
 
-const DISK_BYTES: u64 = 1 << 30;
+const DISK_BYTES: u64 = 4 << 30;
 const WRITES: u64 = 1_000_000;
 
 #[allow(clippy::print_stdout)]
@@ -33,7 +35,7 @@ async fn run(runtime: &Runtime, path: &std::path::Path) -> Result<String, Box<dy
     flush(&*disk).await?;
     Volume::create(&handle, &*disk, Format { overwrite: true, ..Format::default() }).await?;
     let volume = Rc::new(Volume::open(&handle, disk, VolumeOptions::default()).await?);
-    let span = volume.blocks() / 2;
+    let span = volume.blocks() / 4;
     let mut random = handle.random("append_rate");
     let mut page = vec![0; BLOCK_BYTES];
     random.fill_bytes(&mut page);
@@ -54,9 +56,5 @@ async fn run(runtime: &Runtime, path: &std::path::Path) -> Result<String, Box<dy
     let spent = handle.cpu_time();
     let cpu = (spent.user + spent.system - cpu.user - cpu.system).as_secs_f64();
     let rate = WRITES as f64 / seconds;
-    Ok(format!(
-        "{rate:.0} writes/s, {:.3} us CPU a write\n{:?}",
-        cpu / WRITES as f64 * 1e6,
-        volume.stats()
-    ))
+    Ok(format!("{rate:.0} writes/s, {:.3} us CPU a write\n{:?}", cpu / WRITES as f64 * 1e6, volume.stats()))
 }

@@ -29,9 +29,12 @@ impl Shared {
             return ticket;
         }
         let shared = Rc::clone(self);
+        self.reads.set(self.reads.get() + 1);
         self.handle.spawn(async move {
             let outcome = shared.read_runs(extent, data, runs).await;
+            shared.reads.set(shared.reads.get() - 1);
             complete(&completer, outcome);
+            shared.slots.notify(usize::MAX);
         });
         ticket
     }

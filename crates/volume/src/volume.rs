@@ -25,7 +25,7 @@ use crate::stats::{RecoveryReport, Stats};
 
 /// Blocks that one request may write, and that it writes whole or not at all, at most.
 const ATOMIC_BLOCKS_MAX: u32 = 64;
-/// Commands in flight that the volume claims to take; a write's ticket takes none of them.
+/// Commands in flight at most. A write whose ticket is transferred at submission is not one of them.
 const QUEUE_DEPTH: u32 = 1024;
 
 /// All that changes while a volume is open.
@@ -50,6 +50,7 @@ pub(crate) struct Shared {
     pub watermark: Rc<Watermark>,
     pub state: RefCell<State>,
     pub recorder: RefCell<Option<Rc<Recorder>>>,
+    pub reads: Cell<u64>,
     pub flush_wanted: Cell<u64>,
     /// Upkeep can gain nothing more, and the runway is down to the cleaner's reserve.
     pub stuck: Cell<bool>,
@@ -188,6 +189,7 @@ impl Volume {
             watermark: Watermark::new(state.log.next_sequence - 1),
             state: RefCell::new(state),
             recorder: RefCell::new(None),
+            reads: Cell::new(0),
             flush_wanted: Cell::new(0),
             stuck: Cell::new(false),
             checkpointing: Semaphore::new(1),
@@ -304,6 +306,9 @@ impl Storage for Volume {
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         let shared = &self.shared;
         shared.capabilities.check(&command, shared.geometry.logical_blocks)?;
+        if shared.commands_in_flight() >= u64::from(QUEUE_DEPTH) {
+            return Err(Rejected::Busy);
+        }
         match command {
             Command::Read { extent, .. } => Ok(shared.submit_read(extent)),
             Command::Write(write) => {
@@ -345,6 +350,17 @@ impl Volume {
 }
 
 impl Shared {
+    /// Reads, and writes whose tickets wait for the disk below. Placed writes wait for nothing.
+    fn commands_in_flight(&self) -> u64 {
+        let writes = match self.options.completion {
+            Completion::Placed => 0,
+            Completion::Disk => {
+                (self.state.borrow().log.next_sequence - 1).saturating_sub(self.watermark.transferred_to())
+            }
+        };
+        writes + self.reads.get()
+    }
+
     fn phase(&self) -> LogPhase {
         match self.options.completion {
             Completion::Placed => LogPhase::Placed,

@@ -3,7 +3,10 @@
 use std::rc::Rc;
 
 use weir_runtime::{Handle, Runtime, Simulation};
-use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, Lba, Part, Storage, flush, read, write};
+use weir_storage::{
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, Lba, Part, Storage, flush, read,
+    write,
+};
 use weir_volume::{Format, Volume, VolumeOptions, check, inspect};
 
 const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false };
