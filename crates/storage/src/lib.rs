@@ -14,7 +14,9 @@ mod ticket;
 pub use address::{BLOCK_BYTES, Extent, Lba};
 #[cfg(feature = "mutants")]
 pub use adversary::StorageMutant;
-pub use adversary::{AdversaryDisk, AdversaryOptions, CrashStates, Fault, Faults, Image};
+pub use adversary::{
+    AdversaryDisk, AdversaryOptions, CrashStates, Expectation, Fault, Faults, Illegal, Image, Reason, Witness,
+};
 pub use capability::{Capabilities, Discard, Ordering};
 pub use command::{
     Command, CommandKind, Data, Epoch, Order, Part, Priority, RequestId, SharePair, StreamId, Tag, Write,

@@ -235,7 +235,7 @@ impl Cache {
         settled
     }
 
-    /// The device writes something back by itself: a unit, or an atomic write, of the oldest layer.
+    /// The device writes something back by itself: a unit, or a whole write, of the oldest layer.
     pub(super) fn write_back(&mut self, random: &mut Random) -> Vec<Settled> {
         let Some(oldest) = self.writes.values().map(|cached| cached.layer).min() else { return Vec::new() };
         let candidates: Vec<u64> =
@@ -245,7 +245,7 @@ impl Cache {
         if !cached.transferred {
             return Vec::new();
         }
-        if cached.atomic || cached.units.is_empty() {
+        if cached.atomic || cached.units.is_empty() || random.below(4) == 0 {
             return self.persist_write(key);
         }
         let number = cached.units[random.below(cached.units.len() as u64) as usize];

@@ -177,6 +177,11 @@ impl Image {
         self.unit(number).as_ref().map(|content| content.hash)
     }
 
+    /// The hash of everything but these units.
+    pub(super) fn hash_without<'a>(&self, units: impl Iterator<Item = &'a u32>) -> u64 {
+        units.fold(self.hash, |hash, &number| hash.wrapping_sub(place(number, self.unit(number))))
+    }
+
     pub(super) fn set(&mut self, number: u32, unit: Unit) {
         let chunk = Rc::make_mut(&mut self.chunks[number as usize / CHUNK_UNITS]);
         let place_of = &mut chunk[number as usize % CHUNK_UNITS];

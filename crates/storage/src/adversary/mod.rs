@@ -20,13 +20,17 @@ mod crash;
 mod disk;
 mod faults;
 mod image;
+mod judge;
 mod mutant;
 mod queue;
 mod service;
+mod witness;
 
 pub use crash::CrashStates;
 pub use disk::{AdversaryDisk, AdversaryOptions};
 pub use faults::{Fault, Faults};
 pub use image::Image;
+pub use judge::{Expectation, Illegal, Reason};
 #[cfg(feature = "mutants")]
 pub use mutant::StorageMutant;
+pub use witness::Witness;

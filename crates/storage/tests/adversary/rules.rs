@@ -1,0 +1,63 @@
+//! The correct disk, in every kind, leaves nothing that the judge forbids.
+
+use weir_storage::{AdversaryOptions, Capabilities, Discard, Fault, Faults, Ordering};
+
+use crate::campaign::{able, campaign, disk};
+
+fn check(name: &str, options: &AdversaryOptions) {
+    let findings = campaign(options, 40, 60);
+    assert_eq!(findings.illegal, None, "{name}");
+    assert!(findings.distinct.len() > 4_000, "{name}: only {} states", findings.distinct.len());
+}
+
+#[test]
+fn a_legacy_disk_keeps_s2_and_s4() {
+    check("plain", &disk(Capabilities::legacy(8, 8, 512), None));
+    check("able", &disk(able(Ordering::Legacy), None));
+    check("one deep", &disk(Capabilities { queue_depth: 1, ..able(Ordering::Legacy) }, None));
+}
+
+#[test]
+fn a_barrier_disk_keeps_s3() {
+    let capabilities = able(Ordering::Barrier);
+    check("able", &disk(capabilities, None));
+    check("without ordered service", &disk(Capabilities { ordered_service: false, ..capabilities }, None));
+    check("ordered flush", &disk(Capabilities { ordered_flush: true, ..capabilities }, None));
+    check("durable tickets", &disk(Capabilities { durable_tickets: true, ..capabilities }, None));
+    check("atomic blocks", &disk(Capabilities { atomic_blocks: 1, ..capabilities }, None));
+    check("undefined discard", &disk(Capabilities { discard: Discard::Undefined, ..capabilities }, None));
+}
+
+#[test]
+fn a_prefix_disk_keeps_requests_in_order_and_whole() {
+    let few = |name: &str, options: &AdversaryOptions| {
+        let findings = campaign(options, 40, 60);
+        assert_eq!(findings.illegal, None, "{name}");
+        assert!(findings.distinct.len() > 1_500, "{name}: only {} states", findings.distinct.len());
+    };
+    let capabilities = able(Ordering::Prefix);
+    few("able", &disk(capabilities, None));
+    few("durable tickets", &disk(Capabilities { durable_tickets: true, ..capabilities }, None));
+    few("ordered flush", &disk(Capabilities { ordered_flush: true, ..capabilities }, None));
+}
+
+#[test]
+fn failed_commands_break_no_promise_to_the_others() {
+    let errors = Fault::PerMillion(60_000);
+    let faults = Faults { write_error: errors, flush_error: errors, read_error: errors, ..Faults::default() };
+    for ordering in [Ordering::Legacy, Ordering::Barrier] {
+        check("faults", &AdversaryOptions { faults, ..disk(able(ordering), None) });
+    }
+}
+
+#[test]
+fn a_misdirected_write_and_a_flipped_bit_are_noticed() {
+    let faults = [
+        Faults { misdirected_write: Fault::Nth(3), ..Faults::default() },
+        Faults { flip_at_rest: Fault::PerMillion(50_000), ..Faults::default() },
+    ];
+    for faults in faults {
+        let options = AdversaryOptions { faults, ..disk(able(Ordering::Legacy), None) };
+        assert!(campaign(&options, 10, 60).illegal.is_some(), "{faults:?}");
+    }
+}
