@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::{Cell, CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use weir_workload::{About, CleaningReport, ModeReport, RATIOS, RecoveryTime, Report, Spread};
 
 use crate::size::Size;
@@ -83,7 +83,7 @@ fn notes(report: &Report) -> String {
             report.checked_blocks,
         ),
         format!(
-            "{} on {} ({}).",
+            "Measured in {} on {} ({}).",
             report.disk.directory.display(),
             report.disk.device.as_deref().unwrap_or("no block device"),
             report.disk.filesystem.as_deref().unwrap_or("unknown filesystem"),
@@ -137,7 +137,7 @@ pub(crate) fn recovery(report: &RecoveryTime) -> String {
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.load_style(UTF8_BORDERS_ONLY);
     table.set_header(header.iter().copied().map(Cell::new).collect::<Vec<_>>());
     table
 }

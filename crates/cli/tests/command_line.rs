@@ -134,7 +134,12 @@ fn a_damaged_volume_has_its_own_exit_code() {
 #[test]
 fn a_volume_that_does_not_fit_leaves_no_file() {
     let directory = directory();
-    fails(directory.path(), &["volume", "create", "small.weir", "--size", "1M"], 2, &["small.weir", "blocks"]);
+    fails(
+        directory.path(),
+        &["volume", "create", "small.weir", "--size", "1M"],
+        2,
+        &["small.weir", "blocks"],
+    );
     assert!(!directory.path().join("small.weir").exists());
     fails(directory.path(), &["volume", "create", "new.weir"], 2, &["--size"]);
 }

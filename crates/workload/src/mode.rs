@@ -67,6 +67,13 @@ impl Mode {
         }
     }
 
+    /// Whether each write is waited for, so that writes in progress are what the disk has to do. The others
+    /// wait for queue space only, and the disk sees the commands that the volume makes of them.
+    #[must_use]
+    pub fn waits(self) -> bool {
+        !matches!(self, Mode::Fresh(WeirCalls::B | WeirCalls::P) | Mode::Steady)
+    }
+
     /// What it does, for a table.
     #[must_use]
     pub fn title(self) -> String {

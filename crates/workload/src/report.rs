@@ -68,7 +68,7 @@ pub struct ModeReport {
     pub write_amplification: Option<f64>,
     /// Processor time of the whole process per write, in microseconds.
     pub cpu_us_per_op: f64,
-    /// Commands in flight at the disk, averaged over time; for the host's calls, calls in progress.
+    /// Writes in progress, averaged over time; for B and P, which do not wait: commands in flight at the disk.
     pub queue_depth_mean: f64,
     /// Writes in all rounds together.
     pub writes: u64,
@@ -273,9 +273,9 @@ impl ModeReport {
             cpu_us_per_op: median(&|turn| {
                 turn.measured.cpu.as_secs_f64() * 1e6 / turn.measured.writes.max(1) as f64
             })?,
-            queue_depth_mean: median(&|turn| match mode {
-                Mode::Host(_) => turn.measured.calls_depth,
-                _ => turn.measured.disk_depth.unwrap_or(turn.measured.calls_depth),
+            queue_depth_mean: median(&|turn| {
+                let calls = turn.measured.calls_depth;
+                if mode.waits() { calls } else { turn.measured.disk_depth.unwrap_or(calls) }
             })?,
             writes: turns.iter().map(|turn| turn.measured.writes).sum(),
             quota_reached: bytes >= plan.quota_bytes,

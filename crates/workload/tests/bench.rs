@@ -67,7 +67,8 @@ fn cleaning_costs_more_on_a_fuller_volume() {
         .unwrap();
     let amplification = |distribution, percent| {
         let mut cases = report.cases.iter().filter(|case| case.policy == "greedy");
-        let case = cases.find(|case| case.distribution == distribution && case.utilisation_percent == percent);
+        let case =
+            cases.find(|case| case.distribution == distribution && case.utilisation_percent == percent);
         case.unwrap().write_amplification
     };
     for distribution in [Distribution::Uniform, Distribution::Zipf] {
@@ -96,7 +97,8 @@ fn a_full_filesystem_is_noticed_before_anything_is_written() {
     let directory = directory();
     let runtime = runtime();
     let plan = Plan { fresh_bytes: 1 << 60, ..Plan::tiny() };
-    let found = runtime.block_on(bench(&runtime.handle(), plan, &options(directory.path()), &mut |_| {})).unwrap();
+    let found =
+        runtime.block_on(bench(&runtime.handle(), plan, &options(directory.path()), &mut |_| {})).unwrap();
     assert!(matches!(found, Err(BenchError::NoRoom { .. })), "{found:?}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
