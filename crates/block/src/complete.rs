@@ -30,7 +30,10 @@ impl Scheduler {
         if !settled.is_empty() {
             self.refusals.clear();
         }
-        // Successes first: what was transferred when another failed is not taken back (S5).
+        // A failed flush first: one that ends beside it can no longer vouch for what that one lost.
+        let failed_flush = settled.iter().any(|(flight, result)| flight.flushes && result.is_err());
+        self.poisoned |= failed_flush && !self.options.drops(BlockMutant::FlushLies);
+        // Then successes: what was transferred when another failed is not taken back (S5).
         let (done, failed): (Vec<_>, Vec<_>) = settled.into_iter().partition(|(_, result)| result.is_ok());
         for (flight, result) in done.into_iter().chain(failed) {
             self.settled(flight, result);
@@ -38,8 +41,14 @@ impl Scheduler {
     }
 
     /// A command was answered.
-    pub(crate) fn settled(&mut self, flight: Flight, result: Result<(), StorageError>) {
+    pub(crate) fn settled(&mut self, flight: Flight, mut result: Result<(), StorageError>) {
         let ordered = flight.ordered;
+        if flight.flushes && result.is_err() {
+            self.poisoned |= !self.options.drops(BlockMutant::FlushLies);
+        }
+        if flight.fua && self.poisoned {
+            result = result.and(Err(StorageError::Poisoned));
+        }
         if let Some(id) = ordered {
             let stream = self.streams.named(id);
             stream.in_flight = stream.in_flight.saturating_sub(1);

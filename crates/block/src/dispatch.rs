@@ -91,6 +91,7 @@ impl Scheduler {
                 Some(Held::Mark(owner)) => {
                     stream.marks.push(owner);
                     stream.close(None);
+                    self.freed = true;
                 }
                 Some(Held::Request { id, .. }) => {
                     if let Some(pending) = self.queue.remove(id) {
@@ -165,7 +166,7 @@ impl Scheduler {
             self.stats.flushes += 1;
             self.freed = true;
             dispatched = true;
-            self.track(Flight { owners, ordered, ..Flight::new(ticket, purpose) });
+            self.track(Flight { owners, ordered, flushes: true, fua: true, ..Flight::new(ticket, purpose) });
         }
         dispatched
     }
@@ -245,10 +246,12 @@ impl Scheduler {
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !pending.work.is_read()) {
             recorder.dispatched(&pending.tags);
         }
-        let emulated = matches!(&pending.work, Work::Write { flags, .. } if flags.fua) && self.lacks_fua();
+        let flags = pending.work.flags();
+        let emulated = flags.fua && self.lacks_fua();
         let purpose = if emulated { Purpose::Fua } else { Purpose::Answer };
         let mut flight = Flight::new(ticket, purpose);
-        flight.fua = matches!(&pending.work, Work::Write { flags, .. } if flags.fua);
+        flight.fua = flags.fua;
+        flight.flushes = flags.preflush && !self.lacks_preflush();
         flight.extents = pending.work.extents();
         flight.writes = !pending.work.is_read();
         flight.barriers = self.barriers;

@@ -22,8 +22,10 @@ pub(crate) struct Flight {
     pub(crate) extents: Vec<Extent>,
     /// It changes what it touches.
     pub(crate) writes: bool,
-    /// Its owners asked for FUA.
+    /// Its answer says that something is durable: an FUA write, a flush.
     pub(crate) fua: bool,
+    /// It flushes what was transferred before it; if it fails, some of that may be lost.
+    pub(crate) flushes: bool,
     /// Barriers that the device services in their place, accepted before this command.
     pub(crate) barriers: u64,
     /// The stream whose epoch it belongs to.
@@ -41,6 +43,7 @@ impl Flight {
             extents: Vec::new(),
             writes: false,
             fua: false,
+            flushes: false,
             barriers: 0,
             ordered: None,
             tags: Vec::new(),

@@ -13,8 +13,9 @@ use weir_storage::{Completer, Extent, Recorder, Rejected, Storage, StreamId, Tic
 use crate::elevator::{Elevator, elevator};
 use crate::error::{BlockError, Refused};
 use crate::options::BlockOptions;
+use crate::promote::Promotion;
 use crate::request::Request;
-use crate::scheduler::{Promotion, Scheduler};
+use crate::scheduler::Scheduler;
 use crate::stats::Stats;
 
 /// The order-preserving block layer on one storage.
@@ -79,10 +80,14 @@ impl BlockLayer {
     pub fn try_submit(&self, request: &Request<'_>) -> Result<Ticket, Refused> {
         let mut scheduler = self.scheduler.borrow_mut();
         let answer = scheduler.write(request, &self.clock);
-        if scheduler.has_work() {
-            drop(scheduler);
-            self.pump();
+        if !scheduler.has_work() {
+            return answer;
         }
+        drop(scheduler);
+        if answer.as_ref().err() == Some(&Refused::Full) {
+            return self.attempt(|scheduler, _| scheduler.write(request, &self.clock));
+        }
+        self.pump();
         answer
     }
 
@@ -116,7 +121,7 @@ impl BlockLayer {
     /// # Errors
     /// As [`BlockLayer::try_submit`].
     pub fn barrier(&self, stream: StreamId) -> Result<Ticket, Refused> {
-        self.with(|scheduler, _| scheduler.mark(stream))
+        self.attempt(|scheduler, _| scheduler.mark(stream))
     }
 
     /// Submits a read; the ticket carries the data.
@@ -124,15 +129,16 @@ impl BlockLayer {
     /// # Errors
     /// As [`BlockLayer::try_submit`].
     pub fn read(&self, extent: Extent) -> Result<Ticket, Refused> {
-        self.with(|scheduler, now| scheduler.read(extent, now))
+        self.attempt(|scheduler, now| scheduler.read(extent, now))
     }
 
     /// Submits a flush: when its ticket is transferred, every write transferred before this call is durable.
     ///
     /// # Errors
-    /// As [`BlockLayer::try_submit`].
+    /// As [`BlockLayer::try_submit`]; [`StorageError::Poisoned`](weir_storage::StorageError::Poisoned) once a
+    /// flush has failed (S5).
     pub fn flush(&self) -> Result<Ticket, Refused> {
-        self.with(|scheduler, _| scheduler.flush())
+        self.attempt(|scheduler, _| scheduler.flush())
     }
 
     /// Submits an orderless discard.
@@ -140,7 +146,7 @@ impl BlockLayer {
     /// # Errors
     /// As [`BlockLayer::try_submit`].
     pub fn discard(&self, stream: StreamId, extents: &[Extent]) -> Result<Ticket, Refused> {
-        self.with(|scheduler, now| scheduler.discard(stream, extents, now))
+        self.attempt(|scheduler, now| scheduler.discard(stream, extents, now))
     }
 
     /// Makes orderless writes of `stream` that cover `pages` and are not yet transferred part of its current
@@ -164,6 +170,24 @@ impl BlockLayer {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.scheduler.borrow().stats
+    }
+
+    /// Issues something; tries again if looking at the device makes room. After a refusal nothing moves until
+    /// the dispatcher runs, so that no notification of space comes before the caller listens for it.
+    fn attempt<T>(
+        &self,
+        mut issue: impl FnMut(&mut Scheduler, Instant) -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
+        let now = self.clock.now();
+        let mut answer = issue(&mut self.scheduler.borrow_mut(), now);
+        if answer.as_ref().err() == Some(&Refused::Full) {
+            self.pump();
+            answer = issue(&mut self.scheduler.borrow_mut(), now);
+        }
+        if answer.as_ref().err() != Some(&Refused::Full) {
+            self.pump();
+        }
+        answer
     }
 
     /// Does something to the scheduler, then moves on whatever moved.

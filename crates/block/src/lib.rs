@@ -20,7 +20,8 @@
 //! - **E6** Legacy dispatch puts epochs in order by transfer-and-flush.
 //! - **E7** An orderless write to a page that a barrier call covers is promoted to the current epoch.
 //! - **S5** After a failed order-preserving write, nothing order-preserving of its stream that is not yet
-//!   transferred is carried out, until [`BlockLayer::reset`].
+//!   transferred is carried out, until [`BlockLayer::reset`]. After a failed flush nothing more is
+//!   acknowledged as durable: what it covered may be lost, and no later flush would tell.
 //! - **S6** A request carries its data as of submission, and overlapping requests never pass each other.
 //!
 //! Every rule has a [`BlockMutant`] (feature `mutants`) that drops it, and a test that kills the mutant.
@@ -61,6 +62,7 @@ mod layer;
 mod merge;
 mod mutants;
 mod options;
+mod promote;
 mod queue;
 mod request;
 mod scheduler;
@@ -72,6 +74,6 @@ pub use layer::BlockLayer;
 #[cfg(feature = "mutants")]
 pub use mutants::BlockMutant;
 pub use options::{BlockOptions, Dispatch, ElevatorKind};
+pub use promote::Promotion;
 pub use request::{Class, Request};
-pub use scheduler::Promotion;
 pub use stats::Stats;

@@ -33,6 +33,8 @@ pub enum BlockMutant {
     NoPromotion,
     /// S5: a stream goes on after a failed order-preserving write.
     FailureIgnored,
+    /// S5: a flush is acknowledged although one before it failed.
+    FlushLies,
     /// S6: overlapping requests pass each other.
     OverlapsReordered,
 }

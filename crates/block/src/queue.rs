@@ -85,6 +85,14 @@ impl Work {
         }
     }
 
+    /// The flags of a write; none for anything else.
+    pub(crate) fn flags(&self) -> WriteFlags {
+        match self {
+            Work::Write { flags, .. } => *flags,
+            Work::Read(_) | Work::Discard(_) => WriteFlags::default(),
+        }
+    }
+
     pub(crate) fn is_read(&self) -> bool {
         matches!(self, Work::Read(_))
     }

@@ -52,6 +52,8 @@ pub(crate) struct Scheduler {
     pub(crate) durables: Vec<(Ticket, Vec<Completer>)>,
     /// Barriers accepted that the device services in their place.
     pub(crate) barriers: u64,
+    /// A flush failed, and may have lost what it covered: nothing more is acknowledged as durable (S5).
+    pub(crate) poisoned: bool,
     /// Space was freed since the last look.
     pub(crate) freed: bool,
     pub(crate) stats: Stats,
@@ -83,6 +85,7 @@ impl Scheduler {
             refusals: Refusals::default(),
             durables: Vec::new(),
             barriers: 0,
+            poisoned: false,
             freed: false,
             stats: Stats::default(),
             next_request: 0,
@@ -99,6 +102,9 @@ impl Scheduler {
                 return Err(StorageError::Aborted.into());
             }
             order = Order::Epoch(request.stream, stream.issuing);
+        }
+        if self.poisoned && (request.fua || request.preflush) {
+            return Err(StorageError::Poisoned.into());
         }
         let straight = stream.phase == Phase::Open && self.queue.is_empty() && self.may_pass(request);
         if !straight && self.queue.writes() >= self.options.queue_requests {
@@ -176,6 +182,7 @@ impl Scheduler {
         flight.extents = request.parts.iter().map(Part::extent).collect();
         flight.writes = true;
         flight.fua = request.fua;
+        flight.flushes = request.preflush;
         flight.barriers = barriers;
         flight.tags = vec![tag];
         let mut answer = ticket;
@@ -243,6 +250,7 @@ impl Scheduler {
                     if ticket.poll_transferred().is_none() {
                         let mut flight = Flight::new(ticket.clone(), Purpose::Answer);
                         flight.extents.push(extent);
+                        flight.barriers = self.barriers;
                         self.flights.push(flight);
                     }
                     return Ok(ticket);
@@ -257,6 +265,9 @@ impl Scheduler {
 
     /// Issues a flush; nothing holds it back.
     pub(crate) fn flush(&mut self) -> Result<Ticket, Refused> {
+        if self.poisoned {
+            return Err(StorageError::Poisoned.into());
+        }
         if self.flushes.len() >= self.options.queue_requests {
             return Err(Refused::Full);
         }
@@ -353,71 +364,6 @@ impl Scheduler {
         }
     }
 
-    /// Makes queued and in-flight orderless writes to `pages` part of the current epoch (E7).
-    pub(crate) fn promote(&mut self, id: StreamId, pages: &[Extent]) -> Promotion {
-        let mut promotion = Promotion::default();
-        if self.options.drops(BlockMutant::NoPromotion) {
-            return promotion;
-        }
-        let covers = |extent: Extent| pages.iter().any(|page| page.overlaps(extent));
-        let queued: Vec<RequestId> = self
-            .queue
-            .iter()
-            .filter(|request| request.stream == id && request.epoch.is_none())
-            .filter(|request| matches!(request.work, Work::Write { .. }) && request.work.any(covers))
-            .map(|request| request.id)
-            .collect();
-        for request in queued {
-            self.promote_queued(id, request, &mut promotion);
-        }
-        let stream = self.streams.named(id);
-        for flight in self.flights.iter_mut() {
-            if flight.writes && flight.extents.iter().any(|extent| covers(*extent)) {
-                // Accepted already: S1 puts it before the barrier. Where the host keeps order, the barrier
-                // waits for it like for the rest of its epoch.
-                if flight.ordered.is_none() {
-                    flight.ordered = Some(id);
-                    stream.in_flight += 1;
-                }
-                promotion.in_flight += 1;
-                promotion.tickets.push(flight.ticket.clone());
-            }
-        }
-        promotion
-    }
-
-    /// A queued orderless request joins the epoch of its place in issue order, which is the current one or
-    /// one before it: either way the next barrier comes after it.
-    fn promote_queued(&mut self, id: StreamId, request: RequestId, promotion: &mut Promotion) {
-        let stream = self.streams.named(id);
-        let Some(pending) = self.queue.get_mut(request) else { return };
-        let epoch = pending.place.max(stream.leaving);
-        if pending.stage == Stage::Held {
-            stream.held.iter_mut().for_each(|held| held.order(request));
-        } else if epoch == stream.leaving {
-            stream.queued += 1;
-        } else {
-            // It had waited long enough to enter a queue closed for others (E3); now it is one of them.
-            pending.stage = Stage::Held;
-            self.elevator.remove(request);
-            let later = |held: &Held| matches!(held, Held::Request { id, .. } if *id > request);
-            let position = stream.held.iter().position(later).unwrap_or(stream.held.len());
-            let held = Held::Request { id: request, ordered: true, until: Instant::ZERO };
-            stream.held.insert(position, held);
-        }
-        pending.epoch = Some(epoch);
-        for tag in &mut pending.tags {
-            tag.order = Order::Epoch(id, epoch);
-            // The recorder knows no way into an epoch that others have left behind; order is kept all the same.
-            if let Some(recorder) = self.recorder.as_ref().filter(|_| epoch == stream.issuing) {
-                recorder.issued(*tag);
-            }
-        }
-        self.stats.promoted += 1;
-        promotion.queued += 1;
-        promotion.tickets.extend(pending.tickets.iter().cloned());
-    }
-
     /// Forgets the failure of a stream: its next request begins a new epoch.
     pub(crate) fn reset(&mut self, id: StreamId) {
         self.streams.named(id).failed = None;
@@ -480,17 +426,6 @@ impl Scheduler {
         self.stats.barrier_writes += 1;
         self.barriers += u64::from(self.orders_service());
     }
-}
-
-/// What [`BlockLayer::promote`](crate::BlockLayer::promote) found.
-#[derive(Default)]
-pub struct Promotion {
-    /// Requests that were queued, and are order-preserving now.
-    pub queued: usize,
-    /// Commands that the device had accepted already.
-    pub in_flight: usize,
-    /// The tickets of all of them: whoever wants the pages durable awaits these before flushing.
-    pub tickets: Vec<Ticket>,
 }
 
 /// Who puts epochs in order on this device, with these options.
