@@ -16,6 +16,9 @@ use super::image::{Image, Unit};
 use super::queue::Completion;
 use crate::command::Tag;
 
+/// Writes that the cache holds at most, beside those in flight; the oldest is written back beyond it.
+const WRITES_MAX: usize = 4096;
+
 /// One version of one unit.
 #[derive(Clone)]
 struct Version {
@@ -233,6 +236,16 @@ impl Cache {
             }
         }
         settled
+    }
+
+    /// A cache that is full makes room: its oldest write becomes durable, which every order allows.
+    pub(super) fn make_room(&mut self) -> Vec<Settled> {
+        match self.writes.first_key_value() {
+            Some((&oldest, cached)) if cached.transferred && self.writes.len() > WRITES_MAX => {
+                self.persist_write(oldest)
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// The device writes something back by itself: a unit, or a whole write, of the oldest layer.

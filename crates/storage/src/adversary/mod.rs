@@ -15,6 +15,7 @@
 //! outside, writes down what was submitted and what was acknowledged, and says of an image whether the
 //! contract allows it.
 
+mod accept;
 mod cache;
 mod crash;
 mod disk;
@@ -24,6 +25,7 @@ mod judge;
 mod mutant;
 mod queue;
 mod service;
+mod state;
 mod witness;
 
 pub use crash::CrashStates;

@@ -37,25 +37,34 @@ pub fn able(ordering: Ordering) -> Capabilities {
     }
 }
 
-/// Runs one workload of `commands` commands and judges crash states at every event.
-pub fn run(options: AdversaryOptions, seed: u64, commands: u64) -> Findings {
+/// Runs one workload of `commands` commands and judges crash states at one event in `every`.
+pub fn run(options: AdversaryOptions, seed: u64, commands: u64, every: u64) -> Findings {
     let runtime = Runtime::simulated(Simulation { seed, explore: true, cores: None });
     let handle = runtime.handle();
     let findings = Rc::new(RefCell::new(Findings::default()));
     let disk = AdversaryDisk::new(&handle, AdversaryOptions { blocks: BLOCKS, ..options });
     let witness = Witness::new(Rc::clone(&disk) as Rc<dyn Storage>, &disk.image());
-    watch(&handle, &disk, &witness, &findings);
+    watch(&handle, &disk, &witness, &findings, every);
     let work = workload(handle.random("workload"), Rc::clone(&witness) as Rc<dyn Storage>, commands);
     runtime.block_on(work).unwrap();
     drop((disk, witness, runtime));
     Rc::into_inner(findings).expect("the observer is gone with the disk").into_inner()
 }
 
-fn watch(handle: &Handle, disk: &AdversaryDisk, witness: &Rc<Witness>, findings: &Rc<RefCell<Findings>>) {
+fn watch(
+    handle: &Handle,
+    disk: &AdversaryDisk,
+    witness: &Rc<Witness>,
+    findings: &Rc<RefCell<Findings>>,
+    every: u64,
+) {
     let (witness, findings) = (Rc::downgrade(witness), Rc::clone(findings));
     let random = RefCell::new(handle.random("crash states"));
     disk.observe(Box::new(move |disk| {
         let Some(witness) = witness.upgrade() else { return };
+        if random.borrow_mut().below(every) > 0 {
+            return;
+        }
         let (expectation, states) = (witness.expect(), disk.crash_states());
         let mut findings = findings.borrow_mut();
         let mut judge = |image: weir_storage::Image| {
@@ -176,9 +185,14 @@ fn flags(random: &mut Random, capabilities: &Capabilities) -> (WriteFlags, Prior
 
 /// Runs seeds until an illegal state is found, `seeds` at most; counts what was seen on the way.
 pub fn campaign(options: &AdversaryOptions, seeds: u64, commands: u64) -> Findings {
+    campaign_with_looks(options, seeds, commands, 1)
+}
+
+/// The same, looking at one event in `every`.
+pub fn campaign_with_looks(options: &AdversaryOptions, seeds: u64, commands: u64, every: u64) -> Findings {
     let mut all = Findings::default();
     for seed in 0..seeds {
-        let found = run(options.clone(), seed, commands);
+        let found = run(options.clone(), seed, commands, every);
         all.judged += found.judged;
         all.distinct.extend(found.distinct);
         all.illegal = found.illegal;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use weir_runtime::{Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Command, Extent, Fault, Faults, Lba, Ordering, Part,
-    Rejected, Storage, StorageError, Write, flush, read, write,
+    Priority, Rejected, Storage, StorageError, Ticket, Write, flush, read, write,
 };
 
 use crate::campaign::{able, disk};
@@ -124,4 +124,42 @@ fn a_full_queue_is_busy_and_announces_its_slots() {
         assert!(matches!(disk.submit(Command::Flush), Err(Rejected::Busy)));
         runtime.block_on(async { flush(&*disk).await.unwrap() }).unwrap();
     }
+}
+
+#[test]
+fn a_head_of_queue_read_is_serviced_first() {
+    let runtime = Runtime::simulated(Simulation::default());
+    let disk = AdversaryDisk::new(&runtime.handle(), AdversaryOptions::default());
+    let others: Vec<Ticket> = (0..20).map(|_| disk.submit(Command::Flush).unwrap()).collect();
+    let extent = Extent::new(Lba(0), 1);
+    let head = disk.submit(Command::Read { extent, priority: Priority::HeadOfQueue }).unwrap();
+    runtime.block_on(async { head.transferred().await.unwrap() }).unwrap();
+    assert!(others.iter().filter(|other| other.poll_transferred().is_some()).count() <= 1);
+}
+
+#[test]
+fn a_delayed_command_takes_longer() {
+    let (runtime, disk) = with(Faults { delay: Fault::Nth(2), delay_ns: 5_000_000, ..Faults::default() });
+    let now = || runtime.handle().now().as_nanos();
+    runtime
+        .block_on(async {
+            flush(&*disk).await.unwrap();
+            assert_eq!(now(), 0);
+            flush(&*disk).await.unwrap();
+            assert_eq!(now(), 5_000_000);
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_cache_that_is_never_flushed_stays_bounded() {
+    let (runtime, disk) = with(Faults::default());
+    let work = async {
+        for i in 0..10_000u64 {
+            write(&*disk, Part::bytes(Lba(0), &i.to_le_bytes().repeat(BLOCK_BYTES / 8))).await.unwrap();
+        }
+    };
+    runtime.block_on(work).unwrap();
+    // Eight units with at most 4,096 versions each, and the durable one.
+    assert!(disk.crash_states().count() <= 4097u128.pow(8));
 }

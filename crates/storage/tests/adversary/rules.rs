@@ -2,7 +2,7 @@
 
 use weir_storage::{AdversaryOptions, Capabilities, Discard, Fault, Faults, Ordering};
 
-use crate::campaign::{able, campaign, disk};
+use crate::campaign::{able, campaign, campaign_with_looks, disk};
 
 fn check(name: &str, options: &AdversaryOptions) {
     let findings = campaign(options, 40, 60);
@@ -59,5 +59,16 @@ fn a_misdirected_write_and_a_flipped_bit_are_noticed() {
     for faults in faults {
         let options = AdversaryOptions { faults, ..disk(able(Ordering::Legacy), None) };
         assert!(campaign(&options, 10, 60).illegal.is_some(), "{faults:?}");
+    }
+}
+
+#[test]
+fn a_witness_that_looks_away_is_milder_and_never_wrong() {
+    for ordering in [Ordering::Legacy, Ordering::Barrier, Ordering::Prefix] {
+        for capabilities in [able(ordering), Capabilities { ordered_service: false, ..able(ordering) }] {
+            let findings = campaign_with_looks(&disk(capabilities, None), 60, 60, 7);
+            assert_eq!(findings.illegal, None, "{ordering:?}");
+            assert!(findings.distinct.len() > 500, "{ordering:?}: only {} states", findings.distinct.len());
+        }
     }
 }
