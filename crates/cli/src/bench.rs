@@ -27,7 +27,7 @@ pub(crate) struct BenchArguments {
     /// Rounds; every mode has its turn in each [default: 5, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Bytes that each mode writes over, such as 4G [default: 1G, quick: 256M]
+    /// Bytes that each mode writes over, such as 4G [default: 1G, quick: 128M]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
     /// Seed of what is written where

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_runtime::{Handle, Random};
+use weir_runtime::{Handle, Instant, Random};
 use weir_storage::{FileDisk, FileDiskOptions, Storage};
 use weir_volume::{Completion, Format, LossWindowSeen, Volume, VolumeOptions};
 
@@ -96,6 +96,7 @@ pub async fn bench(
             step(&format!("round {} of {}: {}", round + 1, ground.plan.rounds, mode.title()));
             let last = round + 1 == ground.plan.rounds;
             turns.push(ground.turn(mode, last, &mut usage).await?);
+            ground.turns_left -= 1;
         }
     }
     step("done");
@@ -128,6 +129,10 @@ struct Ground {
     place: Place,
     pages: Pages,
     random: Random,
+    /// When the benchmark began.
+    began: Instant,
+    /// Turns still to come, the running one included.
+    turns_left: u64,
     /// Runs so far; each turn is one.
     runs: u32,
     raw: Plot,
@@ -146,6 +151,8 @@ impl Ground {
         options: &BenchOptions,
         step: &mut dyn FnMut(&str),
     ) -> Result<Ground, BenchError> {
+        let began = handle.now();
+        let turns_left = u64::from(plan.rounds) * Mode::ALL.len() as u64;
         let directory = options.directory.as_path();
         let mut random = handle.random("bench");
         let pages = Pages::new(&mut random);
@@ -169,6 +176,8 @@ impl Ground {
             place,
             pages,
             random,
+            began,
+            turns_left,
             runs: 1,
             raw,
             host: (scratch, ledger),
@@ -343,7 +352,9 @@ impl Ground {
     fn goal(&self, unit_blocks: u32) -> Goal {
         let share = self.plan.quota_bytes.div_ceil(u64::from(self.plan.rounds));
         let unit_bytes = Span { blocks: 0, unit_blocks }.unit_bytes();
-        let time_max = self.plan.turn_seconds_max.map_or(Duration::MAX, Duration::from_secs_f64);
+        let elapsed = self.handle.now().since(self.began);
+        let left = self.plan.seconds_max.map(|all| Duration::from_secs_f64(all).saturating_sub(elapsed));
+        let time_max = self.plan.turn_max(left, self.turns_left);
         let time = Duration::from_secs_f64(self.plan.turn_seconds_min);
         Goal { writes: share.div_ceil(unit_bytes), time, time_max }
     }

@@ -38,6 +38,8 @@ pub struct Plan {
     pub turn_seconds_min: f64,
     /// ... and, in the short benchmark, at most this long.
     pub turn_seconds_max: Option<f64>,
+    /// The short benchmark cuts turns short to end within this many seconds.
+    pub seconds_max: Option<f64>,
     /// Bytes that Weir may hold in memory: its segment buffers, or its loss window if that is more.
     pub weir_buffers_bytes: u64,
     /// Bytes that every mode writes in all rounds together at least: four times that.
@@ -68,6 +70,9 @@ const QUOTA_FACTOR: u64 = 4;
 /// Share of the steady volume's file that is live, in percent.
 const STEADY_PERCENT: u64 = 80;
 
+/// A turn takes this much longer than its measured part: opening, closing, reading back.
+const OVERHEAD: f64 = 1.15;
+
 impl Plan {
     /// The benchmark proper: 1 GiB, five rounds of at least a second a mode.
     #[must_use]
@@ -75,12 +80,12 @@ impl Plan {
         Plan::new(false, 1024 * MIB, 5, Duration::from_secs(1), LossWindow::default(), 256)
     }
 
-    /// The short one, which ends within half a minute: 256 MiB, one round.
+    /// The short one, which ends within half a minute: 128 MiB, one round.
     #[must_use]
     pub fn quick() -> Plan {
         let window = LossWindow { bytes: 16 * MIB, ..LossWindow::default() };
-        let plan = Plan::new(true, 256 * MIB, 1, Duration::from_secs(1), window, 256);
-        Plan { turn_seconds_max: Some(1.5), ..plan }
+        let plan = Plan::new(true, 128 * MIB, 1, Duration::from_secs(1), window, 256);
+        Plan { turn_seconds_max: Some(4.0), seconds_max: Some(26.0), ..plan }
     }
 
     /// The smallest, for tests: it shows that everything works, and no speed.
@@ -105,6 +110,7 @@ impl Plan {
             rounds,
             turn_seconds_min: turn.as_secs_f64(),
             turn_seconds_max: None,
+            seconds_max: None,
             weir_buffers_bytes: 0,
             quota_bytes: 0,
             loss_window_bytes: window.bytes,
@@ -143,6 +149,17 @@ impl Plan {
         self.span_bytes = aligned(bytes);
         self.fresh_bytes = aligned(bytes * FRESH_FACTOR);
         self.steady_bytes = aligned(self.span_bytes * 100 / STEADY_PERCENT);
+    }
+
+    /// How long a turn may take when `left` seconds are left for `turns` turns: what the others, at their
+    /// shortest, leave over.
+    #[must_use]
+    pub(crate) fn turn_max(&self, left: Option<Duration>, turns: u64) -> Duration {
+        let own = self.turn_seconds_max.map_or(Duration::MAX, Duration::from_secs_f64);
+        let Some(left) = left else { return own };
+        let others = self.turn_seconds_min * OVERHEAD * turns.saturating_sub(1) as f64;
+        let shortest = Duration::from_secs_f64(self.turn_seconds_min / 10.0);
+        own.min(left.saturating_sub(Duration::from_secs_f64(others)).max(shortest))
     }
 
     /// Blocks in the span.
@@ -197,10 +214,21 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_leaves_time_for_the_others() {
+        let plan = Plan { turn_seconds_min: 1.0, turn_seconds_max: Some(4.0), ..Plan::full() };
+        let seconds = Duration::from_secs_f64;
+        assert_eq!(plan.turn_max(None, 13), seconds(4.0));
+        assert_eq!(plan.turn_max(Some(seconds(20.0)), 11), seconds(4.0));
+        let two = plan.turn_max(Some(seconds(13.5)), 11).as_secs_f64();
+        assert!((two - 2.0).abs() < 1e-6, "{two}");
+        assert_eq!(plan.turn_max(Some(seconds(1.0)), 11), seconds(0.1));
+    }
+
+    #[test]
     fn the_user_may_change_span_and_rounds() {
         let plan = Plan::full().with(&options(Some(10 * MIB), Some(3))).unwrap();
         assert_eq!((plan.span_bytes, plan.rounds), (10 * MIB, 3));
         assert!(matches!(Plan::full().with(&options(Some(1), None)), Err(BenchError::Size { .. })));
-        assert_eq!(Plan::quick().with(&options(None, None)).unwrap().span_bytes, 256 * MIB);
+        assert_eq!(Plan::quick().with(&options(None, None)).unwrap().span_bytes, 128 * MIB);
     }
 }
