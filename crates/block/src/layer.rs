@@ -276,7 +276,7 @@ async fn dispatcher(layer: Weak<BlockLayer>, device: Rc<dyn Storage>, wake: Rc<E
                 slots = device.slots().listen().fuse();
                 slot = true;
             }
-            () = next(&mut flights).fuse() => {}
+            () = next(&mut flights).fuse() => while flights.next().now_or_never().flatten().is_some() {},
             () = next(&mut durables).fuse() => continue,
             () = until(&clock, deadline).fuse() => {}
         }

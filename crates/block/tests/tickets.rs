@@ -1,0 +1,133 @@
+//! What a ticket of the layer tells, for requests that went straight through and for those that were queued.
+
+use std::rc::Rc;
+
+use weir_block::{BlockLayer, BlockOptions, Dispatch, Request};
+use weir_runtime::{Handle, Runtime, Simulation};
+use weir_storage::{
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Discard, Extent, Lba, Ordering, Part,
+    StorageError, StreamId, Ticket,
+};
+
+const STREAM: StreamId = StreamId(0);
+
+/// A disk of depth 1, so that the second request of two has to queue.
+fn narrow(handle: &Handle, durable_tickets: bool) -> (Rc<AdversaryDisk>, Rc<BlockLayer>) {
+    let capabilities = Capabilities {
+        ordering: Ordering::Barrier,
+        ordered_service: true,
+        durable_tickets,
+        discard: Discard::ReadsZero,
+        ..Capabilities::legacy(1, 16, 4096)
+    };
+    let options =
+        AdversaryOptions { blocks: 16, capabilities, latency_ns_max: 500, ..AdversaryOptions::default() };
+    let disk = AdversaryDisk::new(handle, options);
+    let layer = BlockLayer::new(handle, Rc::clone(&disk) as _, BlockOptions::default(), None);
+    (disk, layer.expect("a barrier device"))
+}
+
+fn run(durable_tickets: bool, script: impl AsyncFnOnce(Rc<AdversaryDisk>, Rc<BlockLayer>)) {
+    let runtime = Runtime::simulated(Simulation::default());
+    let (disk, layer) = narrow(&runtime.handle(), durable_tickets);
+    runtime.block_on(script(disk, layer)).expect("no stall");
+}
+
+/// Two barrier writes: the first goes straight through, the second is queued.
+fn two(layer: &BlockLayer) -> [Ticket; 2] {
+    let pages = [[1; BLOCK_BYTES], [2; BLOCK_BYTES]];
+    let tickets = [0, 1].map(|i| {
+        let parts = [Part::bytes(Lba(i as u64), &pages[i])];
+        layer.try_submit(&Request::barrier(STREAM, &parts)).expect("room")
+    });
+    assert_eq!((layer.stats().direct, layer.stats().queued), (1, 1));
+    tickets
+}
+
+#[test]
+fn both_phases_reach_the_caller() {
+    run(true, async |_, layer| {
+        let tickets = two(&layer);
+        for ticket in &tickets {
+            assert_eq!(ticket.transferred().await, Ok(()));
+        }
+        layer.flush().expect("room").transferred().await.expect("a flush");
+        for ticket in &tickets {
+            assert_eq!(ticket.durable().await, Ok(()));
+        }
+    });
+}
+
+#[test]
+fn durability_that_the_device_does_not_tell_is_unknown() {
+    run(false, async |_, layer| {
+        for ticket in two(&layer) {
+            assert_eq!(ticket.transferred().await, Ok(()));
+            assert_eq!(ticket.durable().await, Err(StorageError::DurabilityUnknown));
+        }
+    });
+}
+
+#[test]
+fn queued_reads_bring_their_data() {
+    run(false, async |_, layer| {
+        two(&layer);
+        for (block, byte) in [(1, 2), (0, 1), (2, 0)] {
+            let ticket = layer.read(Extent::new(Lba(block), 1)).expect("room");
+            assert_eq!(ticket.transferred().await, Ok(()));
+            let data = ticket.take_data().expect("data");
+            assert!(data.iter().all(|found| *found == byte), "block {block}");
+        }
+    });
+}
+
+#[test]
+fn a_discard_keeps_its_place_among_overlaps() {
+    run(false, async |_, layer| {
+        two(&layer);
+        layer.discard(STREAM, &[Extent::new(Lba(0), 2)]).expect("room");
+        let page = [3; BLOCK_BYTES];
+        layer.try_submit(&Request::ordered(STREAM, &[Part::bytes(Lba(1), &page)])).expect("room");
+        for (block, byte) in [(0, 0), (1, 3)] {
+            let ticket = layer.read(Extent::new(Lba(block), 1)).expect("room");
+            assert_eq!(ticket.transferred().await, Ok(()));
+            assert_eq!(ticket.take_data().expect("data")[0], byte, "block {block}");
+        }
+    });
+}
+
+#[test]
+fn nobody_waits_for_a_layer_or_a_device_that_is_gone() {
+    run(false, async |_, layer| {
+        let [_, queued] = two(&layer);
+        drop(layer);
+        assert_eq!(queued.transferred().await, Err(StorageError::Gone));
+    });
+    run(false, async |disk, layer| {
+        let tickets = two(&layer);
+        disk.cut_power();
+        assert_eq!(tickets[0].transferred().await, Err(StorageError::Gone));
+        assert_eq!(tickets[1].transferred().await, Err(StorageError::Aborted));
+    });
+}
+
+/// Legacy dispatch on a device that can do better still keeps order by itself.
+#[test]
+fn legacy_dispatch_works_on_every_device() {
+    let runtime = Runtime::simulated(Simulation::default());
+    let handle = runtime.handle();
+    let (disk, _) = narrow(&handle, false);
+    let options = BlockOptions { dispatch: Dispatch::Legacy, ..BlockOptions::default() };
+    let layer = BlockLayer::new(&handle, disk, options, None).expect("any device");
+    runtime
+        .block_on(async {
+            let page = [1; BLOCK_BYTES];
+            for lba in 0..4 {
+                layer.try_submit(&Request::barrier(STREAM, &[Part::bytes(Lba(lba), &page)])).expect("room");
+            }
+            layer.barrier(STREAM).expect("room").transferred().await.expect("a mark");
+            let stats = layer.stats();
+            assert_eq!((stats.flushes, stats.barrier_writes, stats.bare_barriers), (5, 0, 0));
+        })
+        .expect("no stall");
+}
