@@ -273,17 +273,21 @@ fn load_page(
 }
 
 /// Reads an extent of any length, in commands that the disk takes.
-pub(crate) async fn read_extent(disk: &dyn Storage, extent: Extent) -> Result<Vec<u8>, Rejected> {
+pub(crate) async fn read_extent(disk: &dyn Storage, extent: Extent) -> Result<Buffer, Rejected> {
     let step = disk.capabilities().max_transfer_blocks.max(1);
-    let mut bytes = Vec::with_capacity(extent.bytes());
+    if extent.blocks <= step {
+        return read(disk, extent).await;
+    }
+    let mut buffer = Buffer::new(extent.bytes());
     let mut done = 0;
     while done < extent.blocks {
         let blocks = step.min(extent.blocks - done);
         let piece = Extent::new(extent.start.offset(u64::from(done)), blocks);
-        bytes.extend_from_slice(&read(disk, piece).await?);
+        let at = done as usize * BLOCK_BYTES;
+        buffer[at..at + piece.bytes()].copy_from_slice(&read(disk, piece).await?);
         done += blocks;
     }
-    Ok(bytes)
+    Ok(buffer)
 }
 
 /// Writes a buffer of any length, in commands that the disk takes, and does not wait for the transfers.

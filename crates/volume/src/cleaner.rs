@@ -7,6 +7,8 @@
 
 use std::rc::Rc;
 
+use futures_util::future::join_all;
+use weir_runtime::Buffer;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected};
 
 use crate::checkpoint::read_extent;
@@ -21,6 +23,9 @@ use crate::volume::Shared;
 /// Rounds of upkeep that may gain nothing before writers are told that the volume is full. One round may
 /// only move free space together, so that the next one gains a segment.
 const BARREN_ROUNDS: u32 = 64;
+
+/// Segments that are read for cleaning at the same time.
+const VICTIMS: usize = 8;
 
 /// A block that is to be moved.
 struct Found {
@@ -65,10 +70,12 @@ impl Shared {
                 needed.await;
                 continue;
             }
-            let before = self.room();
+            let (room, written) = (self.room(), self.written());
             // A failure has poisoned the volume; the next turn ends the task.
             let _ = self.upkeep().await;
-            barren = if self.room() > before { 0 } else { barren + 1 };
+            // Room that writers took at once was gained all the same.
+            let gained = self.room() > room || self.written() > written;
+            barren = if gained { 0 } else { barren + 1 };
             let starved = self.state.borrow().segments.runway() <= self.cleaner_reserve();
             if barren > 0 && !starved {
                 needed.await;
@@ -89,51 +96,78 @@ impl Shared {
         state.segments.runway() as u64 * segment + open
     }
 
+    fn written(&self) -> u64 {
+        self.state.borrow().stats.user_blocks
+    }
+
     /// Cleans until enough segments are free or nothing more can be gained, then takes a checkpoint.
     async fn upkeep(&self) -> Result<(), Rejected> {
-        while let Some(victim) = self.next_victim() {
-            match self.clean(victim).await {
-                Ok(()) => {}
-                // The runway is used up: what was emptied so far joins it with the checkpoint.
-                Err(Rejected::Busy) => break,
-                Err(error) => return Err(error),
+        'cleaning: loop {
+            let victims = self.next_victims();
+            if victims.is_empty() {
+                break;
+            }
+            // Reading is what cleaning waits for, so the victims are read side by side.
+            let segments = join_all(victims.iter().map(|victim| self.read_segment(*victim))).await;
+            for (victim, bytes) in victims.into_iter().zip(segments) {
+                match self.clean(victim, &bytes?).await {
+                    Ok(()) => {}
+                    // The runway is used up: what was emptied so far joins it with the checkpoint.
+                    Err(Rejected::Busy) => break 'cleaning,
+                    Err(error) => return Err(error),
+                }
             }
         }
         self.checkpoint().await
     }
 
-    fn next_victim(&self) -> Option<u32> {
+    /// The segments to clean next, the best ones first; none when enough are free.
+    fn next_victims(&self) -> Vec<u32> {
         let state = self.state.borrow();
         let segments = &state.segments;
         let open = state.log.segment;
         let free = segments.runway() + segments.waiting(open).count();
         if free >= self.upkeep_goal() || segments.runway() == 0 {
-            return None;
+            return Vec::new();
         }
         let full = self.geometry.data_blocks_per_segment() as u16;
-        let may_gain =
-            |s: &u32| Some(*s) != open && segments.gate(*s) == Gate::Live && segments.live(*s) < full;
-        let candidates = (0..segments.count()).filter(may_gain).filter(|s| !state.pinned.contains(s));
-        match self.options.cleaning {
-            CleaningPolicy::Greedy => candidates.min_by_key(|s| segments.live(*s)),
+        let may_gain = |s: &u32| {
+            Some(*s) != open
+                && segments.gate(*s) == Gate::Live
+                && segments.live(*s) < full
+                && !state.pinned.contains(s)
+        };
+        let mut victims: Vec<u32> = (0..segments.count()).filter(may_gain).collect();
+        let wanted = (self.upkeep_goal() - free).min(VICTIMS);
+        let now = state.log.next_sequence;
+        let order = |a: &u32, b: &u32| match self.options.cleaning {
+            CleaningPolicy::Greedy => segments.live(*a).cmp(&segments.live(*b)),
             CleaningPolicy::CostBenefit => {
-                let now = state.log.next_sequence;
-                candidates.max_by(|a, b| {
-                    benefit(segments, *a, full, now).total_cmp(&benefit(segments, *b, full, now))
-                })
+                benefit(segments, *b, full, now).total_cmp(&benefit(segments, *a, full, now))
             }
+        };
+        // Ties go to the lower address, so that a run replays.
+        let order = |a: &u32, b: &u32| order(a, b).then(a.cmp(b));
+        if victims.len() > wanted {
+            victims.select_nth_unstable_by(wanted, order);
+            victims.truncate(wanted);
         }
+        victims.sort_unstable_by(order);
+        victims
+    }
+
+    async fn read_segment(&self, segment: u32) -> Result<Buffer, Rejected> {
+        // Its last chunk may still be on its way to the disk.
+        let last = self.state.borrow().segments.youngest(segment);
+        self.watermark.until_transferred(last).await?;
+        let extent = Extent::new(Lba(self.geometry.block(segment, 0)), self.geometry.segment_blocks);
+        read_extent(&*self.disk, extent).await
     }
 
     /// Moves what is live in `segment`. A block that fails its checksum stays where it is, and the segment
     /// with it.
-    async fn clean(&self, segment: u32) -> Result<(), Rejected> {
-        let extent = Extent::new(Lba(self.geometry.block(segment, 0)), self.geometry.segment_blocks);
-        let last = self.state.borrow().segments.youngest(segment);
-        // Its last chunk may still be on its way to the disk.
-        self.watermark.until_transferred(last).await?;
-        let bytes = read_extent(&*self.disk, extent).await?;
-        for found in self.live_blocks(segment, &bytes) {
+    async fn clean(&self, segment: u32, bytes: &[u8]) -> Result<(), Rejected> {
+        for found in self.live_blocks(segment, bytes) {
             if broken(&self.options, VolumeMutant::CleanerDropsBlocks) {
                 self.drop_unmoved(segment, &found);
                 continue;

@@ -17,7 +17,10 @@ use crate::volume::Shared;
 
 /// What the flusher has to do next.
 enum Need {
-    Now,
+    /// Make everything placed so far durable.
+    All,
+    /// Make what is sealed durable; the open chunk may go on filling.
+    Sealed,
     /// When the oldest volatile record has this much time left.
     In(Duration),
     Nothing,
@@ -40,7 +43,7 @@ impl Shared {
             return Need::Nothing;
         }
         if self.flush_wanted.get() > self.watermark.durable_to() {
-            return Need::Now;
+            return Need::All;
         }
         if broken(&self.options, VolumeMutant::NoLossBound) {
             return Need::Nothing;
@@ -49,8 +52,11 @@ impl Shared {
         let Some(oldest) = state.log.oldest_volatile() else { return Need::Nothing };
         let window = self.options.loss_window;
         let age = self.handle.now().since(oldest);
-        if age >= window.time / 2 || state.log.volatile_now() >= window.bytes / 4 {
-            return Need::Now;
+        if age >= window.time / 2 {
+            return Need::All;
+        }
+        if state.log.volatile_bytes >= window.bytes / 4 {
+            return Need::Sealed;
         }
         Need::In(window.time / 2 - age)
     }
@@ -60,8 +66,8 @@ impl Shared {
         loop {
             let changed = self.flush_needed.listen();
             match self.need() {
-                Need::Now => {
-                    if let Err(error) = self.flush_log().await {
+                need @ (Need::All | Need::Sealed) => {
+                    if let Err(error) = self.flush_log(matches!(need, Need::All)).await {
                         self.fail(error);
                     }
                     self.slots.notify(usize::MAX);
@@ -78,14 +84,17 @@ impl Shared {
         }
     }
 
-    /// Makes everything placed so far durable.
-    async fn flush_log(&self) -> Result<(), Rejected> {
+    /// Makes everything sealed durable, and with `all` what is in the open chunk, too.
+    async fn flush_log(&self, all: bool) -> Result<(), Rejected> {
         let end = {
             let mut state = self.state.borrow_mut();
-            // A lone chunk with nothing volatile before it needs no flush of its own: FUA does both.
-            let alone = state.log.sealed.is_empty() && self.disk.capabilities().fua;
-            self.seal_with(&mut state, alone);
-            state.log.next_sequence - 1
+            if all {
+                // A lone chunk with nothing volatile before it needs no flush of its own: FUA does both.
+                let alone = state.log.sealed.is_empty() && self.disk.capabilities().fua;
+                self.seal_with(&mut state, alone);
+            }
+            let Some(last) = state.log.sealed.back() else { return Ok(()) };
+            last.last_sequence
         };
         self.watermark.until_transferred(end).await?;
         if self.watermark.durable_to() >= end {

@@ -98,12 +98,6 @@ impl Log {
         })
     }
 
-    /// Bytes that a crash may cost now, the open chunk included.
-    pub(crate) fn volatile_now(&self) -> u64 {
-        let open = self.open.as_ref().map_or(0, |open| u64::from(open.blocks()) * BLOCK_BYTES as u64);
-        self.volatile_bytes + open
-    }
-
     /// When the oldest record that is not durable was placed.
     pub(crate) fn oldest_volatile(&self) -> Option<Instant> {
         let sealed = self.sealed.front().map(|chunk| chunk.opened_at);

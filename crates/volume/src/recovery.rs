@@ -7,6 +7,7 @@
 //! the cut: no chunk behind it may say that a record before it was durable (V2), and everything behind it
 //! is of a past generation from now on (V1).
 
+use weir_runtime::Buffer;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
 
 use crate::checkpoint::{Checkpoint, read_extent};
@@ -95,9 +96,9 @@ impl<'a> Replay<'a> {
         if self.omitted.hole_check { Ok(()) } else { self.look_behind(cut).await }
     }
 
-    async fn read(&mut self, segment: u32, offset: u32, blocks: u32) -> Result<Vec<u8>, VolumeError> {
+    async fn read(&mut self, segment: u32, offset: u32, blocks: u32) -> Result<Buffer, VolumeError> {
         if blocks == 0 {
-            return Ok(Vec::new());
+            return Ok(Buffer::new(0));
         }
         let extent = Extent::new(Lba(self.geometry.block(segment, offset)), blocks);
         self.bytes_read += extent.bytes() as u64;

@@ -1,6 +1,8 @@
 //! A volume is a storage like any other: the conformance suite passes on it, over the adversary in virtual
 //! time and over a real file, however its tickets complete.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! What a volume does while nothing goes wrong, and what it says when something does.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 use std::rc::Rc;
 
 use weir_runtime::{Handle, Runtime, Simulation};
