@@ -4,7 +4,7 @@
 use weir_runtime::Instant;
 use weir_storage::{Completer, RequestId, StorageError, StreamId, Ticket};
 
-use crate::epoch::{Held, Phase};
+use crate::epoch::Phase;
 use crate::inflight::{Flight, Purpose};
 use crate::mutants::BlockMutant;
 use crate::queue::Stage;
@@ -130,13 +130,7 @@ impl Scheduler {
         stream.refused = None;
         stream.closed_by = None;
         stream.marks.drain(..).for_each(|owner| owner.transferred(Err(StorageError::Aborted)));
-        stream.held.retain(|held| match held {
-            Held::Request { ordered, .. } => !ordered,
-            Held::Mark(owner) => {
-                owner.transferred(Err(StorageError::Aborted));
-                false
-            }
-        });
+        abort(&stream.outside.abort());
     }
 
     fn abort_queued(&mut self, id: StreamId) {

@@ -4,9 +4,10 @@
 use weir_runtime::Instant;
 use weir_storage::{Command, Part, Priority, Rejected, RequestId, StorageError, Tag, Ticket, Write};
 
-use crate::epoch::{Held, Keeper, Phase, Streams};
+use crate::epoch::{Keeper, Phase, Streams};
 use crate::inflight::{Flight, Flights, Purpose};
 use crate::mutants::BlockMutant;
+use crate::outside::Held;
 use crate::queue::{Pending, Queue, Stage, StoredPart, Work};
 use crate::scheduler::{FlushRequest, Refusals, Scheduler};
 
@@ -24,7 +25,7 @@ impl Scheduler {
 
     /// The next moment at which time alone moves something on.
     pub(crate) fn next_deadline(&self, now: Instant) -> Option<Instant> {
-        let overdue = self.streams.iter().flat_map(|stream| &stream.held).filter_map(Held::until);
+        let overdue = self.streams.iter().filter_map(|stream| stream.outside.next_overdue(now));
         let deadlines = overdue.chain(self.refusals.ordered).chain(self.refusals.others);
         deadlines.filter(|deadline| *deadline > now).min()
     }
@@ -34,13 +35,10 @@ impl Scheduler {
     fn admit_overdue(&mut self, now: Instant) -> bool {
         let mut admitted = false;
         for index in 0..self.streams.count() {
-            let overdue =
-                self.streams.at(index).held.iter().filter(|held| held.until().is_some_and(|t| t <= now));
-            let overdue: Vec<RequestId> = overdue.filter_map(Held::request).collect();
-            for id in overdue {
+            for id in self.streams.at(index).outside.overdue(now) {
                 let blocked = self.queue.get(id).is_none_or(|request| self.queue.blocks(request));
                 if !blocked && let Some(pending) = self.queue.remove(id) {
-                    self.streams.at(index).held.retain(|held| held.request() != Some(id));
+                    self.streams.at(index).outside.remove(id);
                     self.admit(pending, now);
                     admitted = true;
                 }
@@ -84,11 +82,9 @@ impl Scheduler {
         while self.streams.at(index).phase == Phase::Open {
             let starves = self.options.drops(BlockMutant::OrderlessStarved);
             let stream = self.streams.at(index);
-            let ordered = |held: &Held| !matches!(held, Held::Request { ordered: false, .. });
-            let first = if starves { stream.held.iter().position(ordered).unwrap_or(0) } else { 0 };
-            match stream.held.remove(first) {
+            match if starves { stream.outside.pop_ordered() } else { stream.outside.pop() } {
                 None => break,
-                Some(Held::Mark(owner)) => {
+                Some(Held::Mark { owner, .. }) => {
                     stream.marks.push(owner);
                     stream.close(None);
                     self.freed = true;

@@ -10,10 +10,9 @@
 //! - **Settling**: the host keeps order, and waits until the epoch is transferred.
 //! - **Flushing**: the host keeps order, and waits for its flush (E6).
 
-use std::collections::VecDeque;
-
-use weir_runtime::Instant;
 use weir_storage::{Completer, Epoch, RequestId, StorageError, StreamId};
+
+use crate::outside::Outside;
 
 /// Who puts epochs in order once their requests are dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,39 +35,6 @@ pub(crate) enum Phase {
     Flushing,
 }
 
-/// What waits outside a closed queue, in issue order.
-pub(crate) enum Held {
-    Request { id: RequestId, ordered: bool, until: Instant },
-    Mark(Completer),
-}
-
-impl Held {
-    /// The request, unless it is a mark.
-    pub(crate) fn request(&self) -> Option<RequestId> {
-        match self {
-            Held::Request { id, .. } => Some(*id),
-            Held::Mark(_) => None,
-        }
-    }
-
-    /// When an orderless request has waited long enough (E3).
-    pub(crate) fn until(&self) -> Option<Instant> {
-        match self {
-            Held::Request { ordered: false, until, .. } => Some(*until),
-            _ => None,
-        }
-    }
-
-    /// Makes `request` order-preserving, if this is it (E7).
-    pub(crate) fn order(&mut self, request: RequestId) {
-        if let Held::Request { id, ordered, .. } = self
-            && *id == request
-        {
-            *ordered = true;
-        }
-    }
-}
-
 /// One sequence of epochs.
 pub(crate) struct Stream {
     pub(crate) id: StreamId,
@@ -87,7 +53,7 @@ pub(crate) struct Stream {
     pub(crate) closed_by: Option<RequestId>,
     /// Whoever put a bare mark on the leaving epoch.
     pub(crate) marks: Vec<Completer>,
-    pub(crate) held: VecDeque<Held>,
+    pub(crate) outside: Outside,
     /// An order-preserving write failed: nothing order-preserving goes on (S5).
     pub(crate) failed: Option<StorageError>,
 }
@@ -104,7 +70,7 @@ impl Stream {
             refused: None,
             closed_by: None,
             marks: Vec::new(),
-            held: VecDeque::new(),
+            outside: Outside::default(),
             failed: None,
         }
     }

@@ -62,6 +62,7 @@ mod layer;
 mod merge;
 mod mutants;
 mod options;
+mod outside;
 mod promote;
 mod queue;
 mod request;

@@ -1,10 +1,8 @@
 //! Promotion (E7): an orderless write to a page that a barrier call or a commit covers becomes part of the
 //! epoch. Without it, data under writeback is overtaken by the commit that takes it for written.
 
-use weir_runtime::Instant;
 use weir_storage::{Extent, Order, RequestId, StreamId, Ticket};
 
-use crate::epoch::Held;
 use crate::mutants::BlockMutant;
 use crate::queue::{Stage, Work};
 use crate::scheduler::Scheduler;
@@ -61,17 +59,14 @@ impl Scheduler {
         let Some(pending) = self.queue.get_mut(request) else { return };
         let epoch = pending.place.max(stream.leaving);
         if pending.stage == Stage::Held {
-            stream.held.iter_mut().for_each(|held| held.order(request));
+            stream.outside.order(request);
         } else if epoch == stream.leaving {
             stream.queued += 1;
         } else {
             // It had waited long enough to enter a queue closed for others (E3); now it is one of them.
             pending.stage = Stage::Held;
             self.elevator.remove(request);
-            let later = |held: &Held| matches!(held, Held::Request { id, .. } if *id > request);
-            let position = stream.held.iter().position(later).unwrap_or(stream.held.len());
-            let held = Held::Request { id: request, ordered: true, until: Instant::ZERO };
-            stream.held.insert(position, held);
+            stream.outside.put_back(request, epoch);
         }
         pending.epoch = Some(epoch);
         for tag in &mut pending.tags {

@@ -12,12 +12,13 @@ use weir_storage::{
 };
 
 use crate::elevator::{Elevator, Entry};
-use crate::epoch::{Held, Keeper, Phase, Streams};
+use crate::epoch::{Keeper, Phase, Streams};
 use crate::error::{BlockError, Refused};
 use crate::inflight::{Flight, Flights, Purpose};
 use crate::merge;
 use crate::mutants::BlockMutant;
 use crate::options::{BlockOptions, Dispatch};
+use crate::outside::Held;
 use crate::queue::{Pending, Queue, Stage, Work, store};
 use crate::request::{Class, Request};
 use crate::stats::Stats;
@@ -283,13 +284,12 @@ impl Scheduler {
         if stream.failed.is_some() {
             return Err(StorageError::Aborted.into());
         }
-        let marks = stream.held.iter().filter(|held| matches!(held, Held::Mark(_))).count();
-        if marks >= limit {
+        if stream.outside.marks() >= limit {
             return Err(Refused::Full);
         }
         let (ticket, owner) = Ticket::pending();
+        stream.outside.push(Held::Mark { owner, place: stream.issuing });
         stream.issuing.0 += 1;
-        stream.held.push_back(Held::Mark(owner));
         Ok(ticket)
     }
 
@@ -301,7 +301,7 @@ impl Scheduler {
         let wait = if forever { Duration::MAX } else { self.options.closed_wait };
         let ordered = class != Class::Orderless;
         let stream = self.streams.named(id);
-        let open = stream.phase == Phase::Open && stream.held.is_empty();
+        let open = stream.phase == Phase::Open && stream.outside.is_empty();
         let place = stream.issuing;
         let closes = class == Class::Barrier;
         stream.issuing.0 += u64::from(closes);
@@ -321,7 +321,7 @@ impl Scheduler {
         if open || !held_back || self.options.drops(BlockMutant::EpochsMixed) {
             self.admit(pending, now);
         } else {
-            stream.held.push_back(Held::Request { id: tag.request, ordered, until: now + wait });
+            stream.outside.push(Held::Request { id: tag.request, ordered, place, until: now + wait });
             self.queue.insert(pending);
         }
         ticket

@@ -475,6 +475,30 @@ fn e7_writes_in_flight_are_waited_for_without_ordered_service() {
     });
 }
 
+/// E7: a request that entered a closed queue because it had waited long enough goes back to its place in issue
+/// order when it is promoted: before the mark that ends its epoch.
+#[test]
+fn e7_a_promoted_request_keeps_its_place() {
+    play(unordered_device(), apart(BlockOptions::default()), None, async |stage| {
+        let page = page(1);
+        let part = |lba| scripted::at(lba, &page);
+        let (layer, device) = (&stage.layer, &stage.device);
+        layer.try_submit(&Request::ordered(S0, &part(10))).expect("room");
+        layer.try_submit(&Request::barrier(S0, &part(20))).expect("room");
+        layer.try_submit(&Request::orderless(S0, &part(30))).expect("room");
+        layer.barrier(S0).expect("room");
+        layer.try_submit(&Request::ordered(S0, &part(40))).expect("room");
+        device.refuse.set(Some((30, 1)));
+        stage.sleep_ms(4).await;
+        assert_eq!(layer.promote(S0, &[Extent::new(Lba(30), 1)]).queued, 1);
+        for lba in [10, 20, 30] {
+            device.answer(lba, Ok(()));
+            stage.settle().await;
+        }
+        assert_eq!(device.order(), vec![10, -20, -30, 40]);
+    });
+}
+
 /// S5: after a failed order-preserving write nothing order-preserving of the stream goes on, until reset.
 #[test]
 fn s5_a_failed_stream_stops() {
