@@ -1,0 +1,81 @@
+//! A campaign: runs, one after the other, until enough different crash states were judged.
+
+use crate::content::mix;
+use crate::findings::{Failure, Totals};
+use crate::options::RunOptions;
+use crate::run::run;
+
+/// Of so many runs one is a small case, looked at exhaustively.
+const SMALL_EVERY: u64 = 4;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Campaign {
+    /// Determines everything.
+    pub seed: u64,
+    /// Distinct crash states to judge; the run that reaches them is finished.
+    pub states: u64,
+    /// Only the run with this number, from 0, whatever `states` says.
+    pub only: Option<u64>,
+}
+
+/// A run that failed.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// The campaign's seed.
+    pub seed: u64,
+    /// The run's number.
+    pub run: u64,
+    /// All options of the run.
+    pub options: RunOptions,
+    /// What was wrong.
+    pub failure: Failure,
+}
+
+impl Failed {
+    /// The command that does it again.
+    #[must_use]
+    pub fn replay(&self) -> String {
+        format!("cargo run --release --example volume_crash -- --seed {} --only {}", self.seed, self.run)
+    }
+}
+
+/// What a campaign has shown.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// The counts of all runs.
+    pub totals: Totals,
+    /// The runs that failed.
+    pub failed: Vec<Failed>,
+    /// Stands for everything that happened: equal campaigns, equal hash.
+    pub trace_hash: u64,
+}
+
+impl Campaign {
+    /// The options of run number `number`.
+    #[must_use]
+    pub fn options(&self, number: u64) -> RunOptions {
+        let seed = mix(self.seed, number);
+        if number % SMALL_EVERY == SMALL_EVERY - 1 { RunOptions::draw_small(seed) } else { RunOptions::draw(seed) }
+    }
+
+    /// Does it; `after_run` is told of each run.
+    pub fn go(&self, mut after_run: impl FnMut(u64, &Totals)) -> Summary {
+        let mut summary = Summary::default();
+        let mut number = self.only.unwrap_or(0);
+        loop {
+            let options = self.options(number);
+            let findings = run(&options);
+            summary.totals.add(&findings.totals);
+            summary.trace_hash = mix(summary.trace_hash, findings.trace_hash);
+            if let Some(failure) = findings.failure {
+                summary.failed.push(Failed { seed: self.seed, run: number, options, failure });
+            }
+            after_run(number, &findings.totals);
+            number += 1;
+            if self.only.is_some() || summary.totals.states_distinct >= self.states {
+                return summary;
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Pages that say who wrote them. The *stamp* of a page names the request that wrote it; no two requests
+//! of a run share one, and no page of one block is ever right in another.
+
+use weir_storage::BLOCK_BYTES;
+
+const WORD_BYTES: usize = size_of::<u64>();
+/// An odd constant with well spread bits (2^64 divided by the golden ratio).
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Names the request that wrote a page; 0 is a page of zeroes, which nobody wrote or somebody discarded.
+pub type Stamp = u64;
+
+/// A word that depends on both arguments in every bit.
+pub(crate) fn mix(a: u64, b: u64) -> u64 {
+    let mixed = (a.rotate_left(23) ^ b).wrapping_add(SPREAD).wrapping_mul(SPREAD);
+    let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(SPREAD);
+    mixed ^ (mixed >> 29)
+}
+
+/// The words of a page: stamp and address, then words that follow from both, so that a page torn or
+/// spliced anywhere is nobody's.
+fn words(block: u64, stamp: Stamp) -> impl Iterator<Item = u64> {
+    let seed = mix(block, stamp);
+    let count = (BLOCK_BYTES / WORD_BYTES) as u64;
+    (0..count).map(move |i| match i {
+        0 => stamp,
+        1 => block,
+        _ => seed.wrapping_add(i.wrapping_mul(SPREAD)),
+    })
+}
+
+/// Appends the page that the request `stamp` writes to logical block `block`.
+pub fn push_page(bytes: &mut Vec<u8>, block: u64, stamp: Stamp) {
+    if stamp == 0 {
+        bytes.resize(bytes.len() + BLOCK_BYTES, 0);
+    } else {
+        bytes.extend(words(block, stamp).flat_map(u64::to_le_bytes));
+    }
+}
+
+/// Whose page this is; `None` if it is not whole, of another block, or nobody's.
+#[must_use]
+pub fn stamp_of(page: &[u8], block: u64) -> Option<Stamp> {
+    let found = page.chunks_exact(WORD_BYTES).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+    let stamp = found.clone().next()?;
+    if stamp == 0 {
+        return (page.len() == BLOCK_BYTES && found.clone().all(|word| word == 0)).then_some(0);
+    }
+    found.eq(words(block, stamp)).then_some(stamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_known_whole_and_in_its_place_only() {
+        let mut page = Vec::new();
+        push_page(&mut page, 7, 3);
+        assert_eq!(stamp_of(&page, 7), Some(3));
+        assert_eq!(stamp_of(&page, 8), None);
+        let mut other = Vec::new();
+        push_page(&mut other, 7, 4);
+        for tear in (512..BLOCK_BYTES).step_by(512) {
+            let torn = [&page[..tear], &other[tear..]].concat();
+            assert_eq!(stamp_of(&torn, 7), None, "torn at {tear}");
+        }
+        let mut zeroes = vec![0; BLOCK_BYTES];
+        assert_eq!(stamp_of(&zeroes, 7), Some(0));
+        zeroes[4000] = 1;
+        assert_eq!(stamp_of(&zeroes, 7), None);
+        assert_eq!(stamp_of(&page[..512], 7), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! The reference model: what each block holds after each request, and nothing about how a volume works.
+//!
+//! A *state* is the stamp of every block. The model keeps a hash of the state after each request, so that
+//! judging what recovery left is one look into a table: a prefix of the requests is left if, and only if,
+//! the hash is that of some state (S3 of a prefix device; that a request is atomic follows).
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use crate::content::{Stamp, mix};
+
+/// Why what recovery left is not what may be left.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Verdict {
+    /// No prefix of the requests leaves this. `nearest` is the prefix that differs in the fewest blocks.
+    #[error(
+        "no prefix of the requests leaves this; after request {nearest} block {block} holds {expected}, found {found}"
+    )]
+    NoPrefix {
+        /// The prefix that comes closest.
+        nearest: u64,
+        /// The first block that differs from it.
+        block: u64,
+        /// What that block holds after `nearest` requests.
+        expected: Stamp,
+        /// What it held.
+        found: Stamp,
+    },
+    /// A prefix is left, but what was acknowledged as durable reaches further.
+    #[error("only {left} requests are left, and {promised} were acknowledged as durable")]
+    Lost {
+        /// Requests that are left.
+        left: u64,
+        /// Requests that a flush, FUA or a durable ticket covered.
+        promised: u64,
+    },
+    /// A block holds what nobody wrote there.
+    #[error("block {0} holds a page that nobody wrote there")]
+    Foreign(u64),
+    /// The volume refused, or failed, something that it may not.
+    #[error("{during}: {error}")]
+    Failed {
+        /// What was being done.
+        during: &'static str,
+        /// The error that came back.
+        error: String,
+    },
+    /// A read of the running volume found something else than was written last.
+    #[error("a read of block {block} found {found:?}, written last was {expected}")]
+    Read {
+        /// The block.
+        block: u64,
+        /// Written last.
+        expected: Stamp,
+        /// Found; `None` for nobody's page.
+        found: Option<Stamp>,
+    },
+}
+
+/// What a state's hash gains by one block. Zeroes add nothing.
+fn place(block: u64, stamp: Stamp) -> u64 {
+    if stamp == 0 { 0 } else { mix(mix(1, block), stamp) }
+}
+
+/// One request: the blocks that it changes, and to what.
+#[derive(Clone, Debug)]
+struct Deed {
+    blocks: Vec<u64>,
+    stamp: Stamp,
+}
+
+/// The states that a run has gone through, beginning with the one that it found.
+#[derive(Clone, Debug)]
+pub struct Model {
+    first: Vec<Stamp>,
+    now: Vec<Stamp>,
+    deeds: Vec<Deed>,
+    /// Hash of the state after each number of requests, from 0.
+    hashes: Vec<u64>,
+    /// Which numbers of requests lead to a hash, in increasing order.
+    index: BTreeMap<u64, Vec<u64>>,
+    last_stamp: Stamp,
+}
+
+impl Model {
+    /// A model of `blocks` blocks of zeroes.
+    #[must_use]
+    pub fn new(blocks: u64) -> Model {
+        Model::starting(vec![0; usize::try_from(blocks).unwrap_or(0)], 0)
+    }
+
+    fn starting(first: Vec<Stamp>, last_stamp: Stamp) -> Model {
+        let hash = hash_of(&first);
+        let index = BTreeMap::from([(hash, vec![0])]);
+        Model { now: first.clone(), first, deeds: Vec::new(), hashes: vec![hash], index, last_stamp }
+    }
+
+    /// Requests so far.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.deeds.len() as u64
+    }
+
+    /// Blocks.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.first.len() as u64
+    }
+
+    /// What `block` holds now.
+    #[must_use]
+    pub fn stamp(&self, block: u64) -> Stamp {
+        self.now[block as usize]
+    }
+
+    /// The stamp that the next write has.
+    #[must_use]
+    pub fn next_stamp(&self) -> Stamp {
+        self.last_stamp + 1
+    }
+
+    /// A request that writes `blocks` with [`Model::next_stamp`]. To be told *before* the request is submitted: what
+    /// a crash leaves may hold it before the call returns.
+    pub fn write(&mut self, blocks: Vec<u64>) {
+        self.last_stamp += 1;
+        self.change(Deed { blocks, stamp: self.last_stamp });
+    }
+
+    /// A request that discards `blocks`.
+    pub fn discard(&mut self, blocks: Vec<u64>) {
+        self.change(Deed { blocks, stamp: 0 });
+    }
+
+    fn change(&mut self, deed: Deed) {
+        let mut hash = self.hashes[self.deeds.len()];
+        for block in &deed.blocks {
+            let old = std::mem::replace(&mut self.now[*block as usize], deed.stamp);
+            hash = hash.wrapping_sub(place(*block, old)).wrapping_add(place(*block, deed.stamp));
+        }
+        self.deeds.push(deed);
+        self.hashes.push(hash);
+        self.index.entry(hash).or_default().push(self.deeds.len() as u64);
+    }
+
+    /// The last request was refused: it never was.
+    pub fn withdraw(&mut self) {
+        let Some(deed) = self.deeds.pop() else { return };
+        let hash = self.hashes.pop().unwrap_or_default();
+        if let Some(numbers) = self.index.get_mut(&hash) {
+            numbers.pop();
+            if numbers.is_empty() {
+                self.index.remove(&hash);
+            }
+        }
+        self.last_stamp -= u64::from(deed.stamp != 0);
+        self.now = self.state_after(self.requests());
+    }
+
+    fn state_after(&self, requests: u64) -> Vec<Stamp> {
+        let mut state = self.first.clone();
+        for deed in &self.deeds[..requests as usize] {
+            for block in &deed.blocks {
+                state[*block as usize] = deed.stamp;
+            }
+        }
+        state
+    }
+
+    /// Recovery has decided: the first `requests` requests happened, and no others. They are the past that
+    /// no crash takes back any more, and what came after them may never be found again (V1).
+    #[must_use]
+    pub fn from_prefix(&self, requests: u64) -> Model {
+        Model::starting(self.state_after(requests), self.last_stamp)
+    }
+
+    /// How many requests `found` is the state of, the most if several are possible.
+    ///
+    /// # Errors
+    /// [`Verdict::NoPrefix`], or [`Verdict::Lost`] if fewer than `promised` are left.
+    pub fn judge(&self, found: &[Stamp], promised: u64) -> Result<u64, Verdict> {
+        let left = self.index.get(&hash_of(found)).and_then(|numbers| numbers.last().copied());
+        match left {
+            None => Err(self.nearest(found)),
+            Some(left) if left < promised => Err(Verdict::Lost { left, promised }),
+            Some(left) => Ok(left),
+        }
+    }
+
+    /// Explains a state that is no prefix's.
+    fn nearest(&self, found: &[Stamp]) -> Verdict {
+        let mut state = self.first.clone();
+        let mut best = (usize::MAX, Verdict::NoPrefix { nearest: 0, block: 0, expected: 0, found: 0 });
+        for requests in 0..=self.deeds.len() {
+            if let Some(deed) = requests.checked_sub(1).and_then(|last| self.deeds.get(last)) {
+                deed.blocks.iter().for_each(|block| state[*block as usize] = deed.stamp);
+            }
+            let mut differ = (0..found.len()).filter(|block| state[*block] != found[*block]);
+            let Some(first) = differ.next() else { continue };
+            let count = 1 + differ.count();
+            if count < best.0 {
+                let (nearest, block) = (requests as u64, first as u64);
+                best = (count, Verdict::NoPrefix { nearest, block, expected: state[first], found: found[first] });
+            }
+        }
+        best.1
+    }
+}
+
+fn hash_of(state: &[Stamp]) -> u64 {
+    let places = state.iter().enumerate().map(|(block, stamp)| place(block as u64, *stamp));
+    places.fold(0, u64::wrapping_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three_requests() -> Model {
+        let mut model = Model::new(4);
+        model.write(vec![0, 1]);
+        model.write(vec![1]);
+        model.discard(vec![0]);
+        model
+    }
+
+    #[test]
+    fn prefixes_are_found_and_nothing_else() {
+        let model = three_requests();
+        assert_eq!(model.judge(&[0, 0, 0, 0], 0), Ok(0));
+        assert_eq!(model.judge(&[1, 1, 0, 0], 0), Ok(1));
+        assert_eq!(model.judge(&[1, 2, 0, 0], 2), Ok(2));
+        assert_eq!(model.judge(&[0, 2, 0, 0], 3), Ok(3));
+        // A torn request, a hole, and a request that never was.
+        for wrong in [[1, 0, 0, 0], [0, 1, 0, 0], [0, 2, 1, 0], [1, 2, 3, 0]] {
+            assert!(matches!(model.judge(&wrong, 0), Err(Verdict::NoPrefix { .. })), "{wrong:?}");
+        }
+        assert_eq!(model.judge(&[1, 1, 0, 0], 2), Err(Verdict::Lost { left: 1, promised: 2 }));
+    }
+
+    #[test]
+    fn what_was_refused_or_cut_off_never_comes_back() {
+        let mut model = three_requests();
+        model.withdraw();
+        assert!(model.judge(&[0, 2, 0, 0], 0).is_err());
+        let mut after = model.from_prefix(1);
+        assert_eq!((after.judge(&[1, 1, 0, 0], 0), after.next_stamp()), (Ok(0), 3));
+        assert!(after.judge(&[1, 2, 0, 0], 0).is_err(), "request 2 was cut off");
+        assert!(after.judge(&[0, 0, 0, 0], 0).is_err(), "request 1 is the past");
+        after.write(vec![3]);
+        assert_eq!(after.judge(&[1, 1, 0, 3], 1), Ok(1));
+    }
+
+    #[test]
+    fn the_nearest_prefix_explains_a_failure() {
+        let verdict = three_requests().judge(&[1, 2, 9, 0], 0);
+        assert_eq!(verdict, Err(Verdict::NoPrefix { nearest: 2, block: 2, expected: 0, found: 9 }));
+    }
+
+    #[test]
+    fn a_state_that_comes_twice_counts_as_the_later() {
+        let mut model = Model::new(2);
+        model.discard(vec![0]);
+        model.discard(vec![1]);
+        assert_eq!(model.judge(&[0, 0], 2), Ok(2));
+    }
+}

@@ -1,0 +1,96 @@
+//! What a run has been told: the model of what it asked for, and which of it was acknowledged as durable.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use weir_storage::{StorageError, Ticket};
+
+use crate::content::mix;
+use crate::model::{Model, Verdict};
+
+/// Which phase of a ticket makes a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// FUA writes and flushes: transferred means durable (S2).
+    Transferred,
+    /// Any write on a volume: its second phase.
+    Durable,
+}
+
+/// A promise that may still be made.
+struct Pending {
+    /// Requests that it covers.
+    through: u64,
+    ticket: Ticket,
+    phase: Phase,
+}
+
+/// The notes of one life of a volume.
+pub(crate) struct Notes {
+    pub model: Model,
+    /// Requests acknowledged as durable.
+    promised: u64,
+    pending: Vec<Pending>,
+    /// Names the life among others that have gone through the same images.
+    life: u64,
+}
+
+impl Notes {
+    pub(crate) fn new(model: Model) -> Notes {
+        Notes { model, promised: 0, pending: Vec::new(), life: 0 }
+    }
+
+    /// The same past, for a life that forks off; promises made so far bind it.
+    pub(crate) fn fork(&self) -> Notes {
+        Notes { model: self.model.clone(), promised: self.promised, pending: Vec::new(), life: self.life }
+    }
+
+    /// `ticket` will promise that the first `through` requests are durable.
+    pub(crate) fn expect(&mut self, through: u64, ticket: Ticket, phase: Phase) {
+        self.pending.push(Pending { through, ticket, phase });
+    }
+
+    /// Requests that are promised at this moment. Asks the tickets themselves: a promise counts from the
+    /// moment at which a caller could see it.
+    pub(crate) fn promised(&mut self) -> u64 {
+        let mut promised = self.promised;
+        self.pending.retain(|pending| match pending.poll() {
+            None => true,
+            Some(outcome) => {
+                if outcome.is_ok() {
+                    promised = promised.max(pending.through);
+                }
+                false
+            }
+        });
+        self.promised = promised;
+        promised
+    }
+
+    /// Recovery is over and left the first `left` requests: a new life begins, named by `salt` too.
+    pub(crate) fn decided(&mut self, left: u64, salt: u64) {
+        let life = mix(mix(self.life, left), salt);
+        *self = Notes { life, ..Notes::new(self.model.from_prefix(left)) };
+    }
+
+    pub(crate) fn life(&self) -> u64 {
+        self.life
+    }
+
+    pub(crate) fn judge(&self, found: &[u64]) -> Result<u64, Verdict> {
+        self.model.judge(found, self.promised)
+    }
+}
+
+impl Pending {
+    fn poll(&self) -> Option<Result<(), StorageError>> {
+        if self.phase == Phase::Transferred {
+            return self.ticket.poll_transferred();
+        }
+        match pin!(self.ticket.durable()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        }
+    }
+}

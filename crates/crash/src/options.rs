@@ -1,0 +1,176 @@
+//! The options of a run, drawn as a *swarm*: each run has a random subset of wildly different settings, so
+//! that rare combinations come up, and each is a function of its seed.
+
+use std::time::Duration;
+
+use weir_runtime::{Random, Runtime, Simulation};
+use weir_storage::{AdversaryOptions, Capabilities, Faults};
+use weir_volume::{CleaningPolicy, Completion, Format, LossWindow, VolumeOptions};
+
+/// Blocks before the segments: two superblocks, two checkpoints, and up to two map pages in two places.
+const HEAD_BLOCKS: u64 = 8;
+/// States of a window up to which a run may look at all of them.
+pub const EXHAUSTIVE_MAX: u64 = 1 << 16;
+
+/// How often each kind of step is taken, in relation to the others.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    /// Writes.
+    pub write: u64,
+    /// Discards.
+    pub discard: u64,
+    /// Flushes.
+    pub flush: u64,
+    /// Bare barriers.
+    pub barrier: u64,
+    /// Reads of the running volume, judged at once.
+    pub read: u64,
+    /// Pauses.
+    pub pause: u64,
+    /// Checkpoints asked for.
+    pub checkpoint: u64,
+    /// Ends of the process: the volume is dropped and opened again, and the disk keeps its cache.
+    pub restart: u64,
+}
+
+/// Everything that decides a run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Determines everything else, unless it was set by hand.
+    pub seed: u64,
+    /// Tasks are polled in an order drawn by the seed.
+    pub explore: bool,
+    /// Blocks in a segment.
+    pub segment_blocks: u32,
+    /// Segments of the volume, 8 and more.
+    pub segments: u32,
+    /// Blocks that the workload uses, in percent of what may be live, 1 to 100.
+    pub fill: u64,
+    /// Logical blocks from one used block to the next: more than 1 spreads few blocks over many map pages.
+    pub stride: u64,
+    /// Of ten requests, so many go to the first eighth of the blocks.
+    pub hot: u64,
+    /// Blocks in one request at most.
+    pub request_blocks: u64,
+    /// What the disk below can do.
+    pub disk: Capabilities,
+    /// Longest service time of the disk, in nanoseconds.
+    pub latency_ns_max: u64,
+    /// Longest pause between requests, in nanoseconds.
+    pub pause_ns_max: u64,
+    /// How the volume behaves.
+    pub volume: VolumeOptions,
+    /// What the workload does.
+    pub mix: Mix,
+    /// Of 64 writes, so many carry FUA, and as many pre-flush.
+    pub fua: u64,
+    /// Steps of the workload.
+    pub steps: u64,
+    /// A window with at most so many states is looked at whole; at most [`EXHAUSTIVE_MAX`].
+    pub exhaustive_max: u64,
+    /// States drawn from a larger window at each event.
+    pub samples: u64,
+    /// One state in so many is recovered with the power cut again, and then written on.
+    pub deeper: u64,
+    /// Distinct states after which the run ends.
+    pub states_max: u64,
+}
+
+impl RunOptions {
+    /// Draws the options of a run from its seed.
+    #[must_use]
+    pub fn draw(seed: u64) -> RunOptions {
+        let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+        let random = &mut runtime.handle().random("swarm");
+        let segment_blocks = pick(random, &[8, 8, 8, 16, 32]);
+        let segment_bytes = u64::from(segment_blocks) * 4096;
+        let latency_ns_max = pick(random, &[0, 100, 5_000, 50_000]);
+        let tear_unit_bytes = pick(random, &[512, 4096]);
+        RunOptions {
+            seed,
+            explore: random.below(2) == 0,
+            segment_blocks,
+            segments: 9 + random.below(14) as u32,
+            fill: pick(random, &[10, 40, 70, 90, 100]),
+            stride: pick(random, &[1, 1, 1, 7]),
+            hot: pick(random, &[0, 0, 5, 9]),
+            request_blocks: pick(random, &[1, 1, 2, 4, 7]),
+            disk: Capabilities {
+                fua: random.below(2) == 0,
+                ..Capabilities::legacy(pick(random, &[1, 2, 4, 32]), 64, tear_unit_bytes)
+            },
+            latency_ns_max,
+            pause_ns_max: pick(random, &[0, 1_000, 200_000]),
+            volume: VolumeOptions {
+                buffers: 2 + random.below(7) as usize,
+                completion: pick(random, &[Completion::Placed, Completion::Disk]),
+                loss_window: LossWindow {
+                    time: Duration::from_nanos(pick(random, &[1_000, 100_000, 100_000_000])),
+                    bytes: segment_bytes * pick(random, &[4, 6, 16]),
+                },
+                cleaning: pick(random, &[CleaningPolicy::Greedy, CleaningPolicy::CostBenefit]),
+                checkpoint_segments: pick(random, &[2, 3, 4, 8, 16]),
+                ..VolumeOptions::default()
+            },
+            mix: Mix {
+                write: 40,
+                discard: pick(random, &[0, 2, 10]),
+                flush: pick(random, &[0, 1, 5, 20]),
+                barrier: pick(random, &[0, 5]),
+                read: pick(random, &[0, 4]),
+                pause: pick(random, &[1, 8]),
+                checkpoint: pick(random, &[0, 0, 1]),
+                restart: pick(random, &[0, 0, 1]),
+            },
+            fua: pick(random, &[0, 1, 16]),
+            steps: pick(random, &[60, 200, 400]),
+            exhaustive_max: pick(random, &[8, 64, 512]),
+            samples: pick(random, &[1, 2, 6]),
+            deeper: pick(random, &[16, 48]),
+            states_max: 1_500,
+        }
+    }
+
+    /// A small case: few requests to a small volume, so that most windows have at most
+    /// [`EXHAUSTIVE_MAX`] states, and all of those are looked at.
+    #[must_use]
+    pub fn draw_small(seed: u64) -> RunOptions {
+        let drawn = RunOptions::draw(seed);
+        let mut options = RunOptions { steps: 40, request_blocks: 1 + seed % 3, deeper: 64, ..drawn };
+        options.segment_blocks = 8;
+        options.segments = options.segments.min(12);
+        options.volume.loss_window.bytes = 4 * 8 * 4096;
+        options.disk.tear_unit_bytes = 4096;
+        options.mix.flush = options.mix.flush.max(5);
+        options.exhaustive_max = EXHAUSTIVE_MAX;
+        options.states_max = 8_000;
+        options
+    }
+
+    /// The volume to make.
+    pub(crate) fn format(&self) -> Format {
+        let logical_blocks = if self.stride == 1 { 0 } else { 1_000 };
+        Format { logical_blocks, segment_blocks: self.segment_blocks, overwrite: false }
+    }
+
+    /// Where the segments start.
+    pub(crate) fn segments_start(&self) -> u64 {
+        HEAD_BLOCKS.next_multiple_of(u64::from(self.segment_blocks))
+    }
+
+    /// The disk below.
+    pub(crate) fn adversary(&self) -> AdversaryOptions {
+        AdversaryOptions {
+            blocks: self.segments_start() + u64::from(self.segments) * u64::from(self.segment_blocks),
+            capabilities: self.disk,
+            latency_ns_max: self.latency_ns_max,
+            faults: Faults::default(),
+            ..AdversaryOptions::default()
+        }
+    }
+}
+
+/// One of these, each with the same chance.
+pub(crate) fn pick<T: Copy>(random: &mut Random, choices: &[T]) -> T {
+    choices[random.below(choices.len() as u64) as usize]
+}

@@ -1,0 +1,218 @@
+//! The player: numbered requests to a running volume, each told to the notes before it is submitted.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_runtime::{Handle, Random};
+use weir_storage::{
+    BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, Storage, StorageError, StreamId, Ticket, Write, WriteFlags,
+    submit_when_free,
+};
+use weir_volume::Volume;
+
+use crate::content::{Stamp, push_page, stamp_of};
+use crate::model::Verdict;
+use crate::notes::{Notes, Phase};
+use crate::options::RunOptions;
+
+/// Which of the volume's blocks the model's blocks are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Range {
+    pub blocks: u64,
+    pub stride: u64,
+}
+
+impl Range {
+    /// The range that a run uses of a volume of which `usable` blocks may be live.
+    pub(crate) fn of(options: &RunOptions, usable: u64, logical: u64) -> Range {
+        let blocks = (usable * options.fill / 100).min(logical / options.stride).max(8);
+        Range { blocks, stride: options.stride }
+    }
+
+    fn lba(self, block: u64) -> Lba {
+        Lba(block * self.stride)
+    }
+
+    /// Reads everything.
+    pub(crate) async fn read(self, volume: &dyn Storage) -> Result<Vec<Stamp>, Verdict> {
+        let mut stamps = Vec::with_capacity(self.blocks as usize);
+        let most = u64::from(volume.capabilities().max_transfer_blocks);
+        let step = if self.stride == 1 { most } else { 1 };
+        while (stamps.len() as u64) < self.blocks {
+            let first = stamps.len() as u64;
+            let count = step.min(self.blocks - first);
+            let bytes = read(volume, Extent::new(self.lba(first), count as u32)).await?;
+            for (page, block) in bytes.chunks_exact(BLOCK_BYTES).zip(first..) {
+                stamps.push(stamp_of(page, block).ok_or(Verdict::Foreign(block))?);
+            }
+        }
+        Ok(stamps)
+    }
+}
+
+async fn read(volume: &dyn Storage, extent: Extent) -> Result<weir_runtime::Buffer, Verdict> {
+    weir_storage::read(volume, extent).await.map_err(|error| failed("a read", &error))
+}
+
+pub(crate) fn failed(during: &'static str, error: &dyn std::error::Error) -> Verdict {
+    Verdict::Failed { during, error: error.to_string() }
+}
+
+/// What a step did to the player's volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Done,
+    /// The process is to end here and to begin again.
+    Restart,
+}
+
+/// One workload on one open volume.
+pub(crate) struct Player<'a> {
+    pub options: &'a RunOptions,
+    pub handle: Handle,
+    pub random: Random,
+    pub range: Range,
+    pub notes: Rc<RefCell<Notes>>,
+}
+
+impl Player<'_> {
+    /// One step. A volume that is full may say so; nothing else may go wrong.
+    pub(crate) async fn step(&mut self, volume: &Volume) -> Result<Step, Verdict> {
+        let mix = self.options.mix;
+        let weights = [
+            mix.write, mix.discard, mix.flush, mix.barrier, mix.read, mix.pause, mix.checkpoint, mix.restart,
+        ];
+        match self.weighted(&weights) {
+            0 => self.write(volume).await?,
+            1 => self.discard(volume).await?,
+            2 => self.flush(volume).await?,
+            3 => drop(submit(volume, Command::Barrier { stream: StreamId(0) }).await?),
+            4 => self.read(volume).await?,
+            5 => self.pause().await,
+            6 => volume.checkpoint().await.map_err(|error| failed("a checkpoint", &error))?,
+            _ => return Ok(Step::Restart),
+        }
+        Ok(Step::Done)
+    }
+
+    fn weighted(&mut self, weights: &[u64]) -> usize {
+        let mut left = self.random.below(weights.iter().sum());
+        let taken = |weight: &u64| match left.checked_sub(*weight) {
+            Some(rest) => {
+                left = rest;
+                false
+            }
+            None => true,
+        };
+        weights.iter().position(taken).unwrap_or(0)
+    }
+
+    /// A few blocks behind one another.
+    fn any_blocks(&mut self) -> (u64, u64) {
+        let count = 1 + self.random.below(self.options.request_blocks.min(self.range.blocks));
+        let hot = self.random.below(10) < self.options.hot;
+        let starts = self.range.blocks - count + 1;
+        let starts = if hot { (starts / 8).max(1) } else { starts };
+        (self.random.below(starts), count)
+    }
+
+    async fn write(&mut self, volume: &Volume) -> Result<(), Verdict> {
+        let (first, count) = self.any_blocks();
+        let flags = WriteFlags {
+            barrier: self.random.below(4) == 0,
+            fua: self.random.below(64) < self.options.fua,
+            preflush: self.random.below(64) < self.options.fua,
+            reliable: false,
+        };
+        let pages = {
+            let mut notes = self.notes.borrow_mut();
+            let stamp = notes.model.next_stamp();
+            notes.model.write((first..first + count).collect());
+            let mut bytes = Vec::new();
+            (first..first + count).for_each(|block| push_page(&mut bytes, block, stamp));
+            bytes
+        };
+        let part = |(i, page)| Part::bytes(self.range.lba(first + i), page);
+        let parts: Vec<Part<'_>> = match self.range.stride {
+            1 => vec![Part::bytes(self.range.lba(first), &pages)],
+            _ => (0..count).zip(pages.chunks_exact(BLOCK_BYTES)).map(part).collect(),
+        };
+        let command = Command::Write(Write { flags, ..Write::new(&parts) });
+        let phase = if flags.fua { Phase::Transferred } else { Phase::Durable };
+        let ticket = self.submit_request(volume, command, phase).await?;
+        self.sometimes_wait(ticket).await
+    }
+
+    async fn discard(&mut self, volume: &Volume) -> Result<(), Verdict> {
+        let (first, count) = self.any_blocks();
+        self.notes.borrow_mut().model.discard((first..first + count).collect());
+        let extents: Vec<Extent> = match self.range.stride {
+            1 => vec![Extent::new(self.range.lba(first), count as u32)],
+            _ => (first..first + count).map(|block| Extent::new(self.range.lba(block), 1)).collect(),
+        };
+        let ticket = self.submit_request(volume, Command::Discard(&extents), Phase::Durable).await?;
+        self.sometimes_wait(ticket).await
+    }
+
+    /// Submits the request that the notes were told of last.
+    async fn submit_request(
+        &self,
+        volume: &Volume,
+        command: Command<'_>,
+        phase: Phase,
+    ) -> Result<Option<Ticket>, Verdict> {
+        match submit_when_free(volume, command).await {
+            Ok(ticket) => {
+                let mut notes = self.notes.borrow_mut();
+                let number = notes.model.requests();
+                notes.expect(number, ticket.clone(), phase);
+                Ok(Some(ticket))
+            }
+            Err(error) => {
+                self.notes.borrow_mut().model.withdraw();
+                match error {
+                    // As full as it may be; small chunks take more room than their data.
+                    Rejected::Failed(StorageError::NoSpace) => Ok(None),
+                    error => Err(failed("a request", &error)),
+                }
+            }
+        }
+    }
+
+    async fn sometimes_wait(&mut self, ticket: Option<Ticket>) -> Result<(), Verdict> {
+        match ticket {
+            Some(ticket) if self.random.below(8) == 0 => {
+                ticket.transferred().await.map_err(|error| failed("a request's transfer", &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn flush(&mut self, volume: &Volume) -> Result<(), Verdict> {
+        let through = self.notes.borrow().model.requests();
+        let ticket = submit(volume, Command::Flush).await?;
+        self.notes.borrow_mut().expect(through, ticket.clone(), Phase::Transferred);
+        if self.random.below(2) == 0 {
+            ticket.transferred().await.map_err(|error| failed("a flush", &error))?;
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, volume: &Volume) -> Result<(), Verdict> {
+        let block = self.random.below(self.range.blocks);
+        let expected = self.notes.borrow().model.stamp(block);
+        let bytes = read(volume, Extent::new(self.range.lba(block), 1)).await?;
+        let found = stamp_of(&bytes, block);
+        if found == Some(expected) { Ok(()) } else { Err(Verdict::Read { block, expected, found }) }
+    }
+
+    async fn pause(&mut self) {
+        let nanos = self.random.below(self.options.pause_ns_max + 1);
+        self.handle.sleep(Duration::from_nanos(nanos)).await;
+    }
+}
+
+async fn submit(volume: &Volume, command: Command<'_>) -> Result<Ticket, Verdict> {
+    submit_when_free(volume, command).await.map_err(|error| failed("a command", &error))
+}

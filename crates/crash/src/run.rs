@@ -1,0 +1,255 @@
+//! One run: a workload on a volume over the adversary disk, and at every event of the disk the question
+//! what would be left if the power were cut now.
+//!
+//! A state that was not seen before is recovered in a runtime of its own and judged. Some recoveries lose
+//! power themselves at every event, and so do some of *their* recoveries (depth 2); afterwards these
+//! volumes are written on, with the power cut again at every event: what lay behind the first cut may never
+//! come back (V1).
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_runtime::{Handle, Random, Runtime, Simulation};
+use weir_storage::{AdversaryDisk, CrashStates, Image, Storage};
+use weir_volume::{Volume, inspect};
+
+use crate::content::mix;
+use crate::findings::Findings;
+use crate::model::{Model, Verdict};
+use crate::notes::Notes;
+use crate::options::RunOptions;
+use crate::player::{Player, Range, Step, failed};
+use crate::window::{Tap, Window};
+
+/// Power cuts behind one another at most: of the run, of its recovery, and of the recovery of that.
+const DEPTH_MAX: u32 = 2;
+/// Steps on a volume that was recovered.
+const STEPS_CONTINUED: u64 = 12;
+
+/// Runs one workload and judges its crash states.
+#[must_use]
+pub fn run(options: &RunOptions) -> Findings {
+    let run = Rc::new(Run {
+        options: options.clone(),
+        findings: RefCell::default(),
+        range: RefCell::new(Range { blocks: 0, stride: options.stride }),
+    });
+    let runtime = run.runtime(options.seed);
+    let life = Life { run: Rc::clone(&run), depth: 0, events: Vec::new() };
+    let handle = runtime.handle();
+    let outcome = runtime.block_on(run.whole(&handle, &life));
+    run.settle(&life.events, outcome);
+    run.findings.borrow_mut().fold(handle.trace_hash());
+    drop(runtime);
+    let mut findings = run.findings.take();
+    findings.totals.runs = 1;
+    findings
+}
+
+/// What all lives of a run share.
+struct Run {
+    options: RunOptions,
+    findings: RefCell<Findings>,
+    range: RefCell<Range>,
+}
+
+/// A volume from one opening to the next power cut.
+#[derive(Clone)]
+struct Life {
+    run: Rc<Run>,
+    /// Power cuts that led here.
+    depth: u32,
+    /// The events of those power cuts.
+    events: Vec<u64>,
+}
+
+/// When the power is cut, and what is at stake.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment {
+    /// The event of this life's disk, from 1.
+    pub event: u64,
+    /// Requests acknowledged as durable.
+    pub promised: u64,
+    /// A checkpoint is in the window.
+    pub checkpoint: bool,
+    /// Moved blocks are in the window.
+    pub cleaning: bool,
+}
+
+impl Run {
+    fn runtime(&self, seed: u64) -> Runtime {
+        Runtime::simulated(Simulation { seed, explore: self.options.explore, cores: None })
+    }
+
+    fn range(&self) -> Range {
+        *self.range.borrow()
+    }
+
+    /// Whether the run has found a failure or enough.
+    fn is_over(&self) -> bool {
+        let findings = self.findings.borrow();
+        findings.failure.is_some() || findings.totals.states_distinct >= self.options.states_max
+    }
+
+    fn settle<E: std::error::Error>(&self, events: &[u64], outcome: Result<Result<(), Verdict>, E>) {
+        let verdict = match outcome {
+            Ok(Ok(())) => return,
+            Ok(Err(verdict)) => verdict,
+            Err(stalled) => failed("waiting", &stalled),
+        };
+        self.findings.borrow_mut().fail(events.to_vec(), verdict);
+    }
+
+    /// Makes a volume and plays the workload, through as many openings as it has restarts.
+    async fn whole(&self, handle: &Handle, life: &Life) -> Result<(), Verdict> {
+        let disk = AdversaryDisk::new(handle, self.options.adversary());
+        Volume::create(handle, &*disk, self.options.format())
+            .await
+            .map_err(|error| failed("making the volume", &error))?;
+        let info = inspect(&*disk).await.map_err(|error| failed("looking at the volume", &error))?;
+        let range = Range::of(&self.options, info.usable_blocks, info.logical_blocks);
+        *self.range.borrow_mut() = range;
+        let notes = Rc::new(RefCell::new(Notes::new(Model::new(range.blocks))));
+        let window = life.watch(handle, &disk, &notes);
+        self.play(handle, &disk, &window, &notes, self.options.steps).await
+    }
+
+    /// Opens the volume on `disk` and goes on for `steps` steps.
+    async fn play(
+        &self,
+        handle: &Handle,
+        disk: &Rc<AdversaryDisk>,
+        window: &Rc<Window>,
+        notes: &Rc<RefCell<Notes>>,
+        steps: u64,
+    ) -> Result<(), Verdict> {
+        let mut volume = self.open(handle, disk, window, notes).await?;
+        let random = handle.random("player");
+        let mut player = Player {
+            options: &self.options,
+            handle: handle.clone(),
+            random,
+            range: self.range(),
+            notes: Rc::clone(notes),
+        };
+        for _ in 0..steps {
+            if self.is_over() {
+                break;
+            }
+            let before = notes.borrow().model.requests();
+            if player.step(&volume).await? == Step::Restart {
+                self.end_process(handle, volume).await;
+                volume = self.open(handle, disk, window, notes).await?;
+                self.findings.borrow_mut().totals.restarts += 1;
+                continue;
+            }
+            let accepted = notes.borrow().model.requests() - before;
+            self.findings.borrow_mut().totals.requests += accepted;
+        }
+        Ok(())
+    }
+
+    /// The process ends, the disk does not: what is on its way arrives, and nothing is flushed.
+    async fn end_process(&self, handle: &Handle, volume: Volume) {
+        drop(volume);
+        handle.sleep(Duration::from_nanos(self.options.latency_ns_max + 1)).await;
+    }
+
+    /// Recovers and judges; what is left is the past from now on.
+    async fn open(
+        &self,
+        handle: &Handle,
+        disk: &Rc<AdversaryDisk>,
+        window: &Rc<Window>,
+        notes: &Rc<RefCell<Notes>>,
+    ) -> Result<Volume, Verdict> {
+        window.open.set(false);
+        let tap = Rc::new(Tap { disk: Rc::clone(disk), window: Rc::clone(window) });
+        let volume = self.recover(handle, tap).await?;
+        window.open.set(true);
+        notes.borrow_mut().promised();
+        let stamps = self.range().read(&volume).await?;
+        let left = notes.borrow().judge(&stamps)?;
+        notes.borrow_mut().decided(left, handle.seed());
+        Ok(volume)
+    }
+
+    async fn recover(&self, handle: &Handle, disk: Rc<dyn Storage>) -> Result<Volume, Verdict> {
+        let volume = Volume::open(handle, disk, self.options.volume.clone()).await;
+        volume.map_err(|error| failed("recovery", &error))
+    }
+}
+
+impl Life {
+    /// Cuts the power, on paper, at every event of `disk` from now on.
+    fn watch(&self, handle: &Handle, disk: &AdversaryDisk, notes: &Rc<RefCell<Notes>>) -> Rc<Window> {
+        let options = &self.run.options;
+        let window = Rc::new(Window::new(options.segments_start(), options.segment_blocks));
+        let (life, notes, seen) = (self.clone(), Rc::clone(notes), Rc::clone(&window));
+        let random = RefCell::new(handle.random("crash states"));
+        let event = Cell::new(0);
+        disk.observe(Box::new(move |disk| {
+            event.set(event.get() + 1);
+            if !life.run.is_over() {
+                let (checkpoint, cleaning) = seen.contents();
+                let promised = notes.borrow_mut().promised();
+                let moment = Moment { event: event.get(), promised, checkpoint, cleaning };
+                life.cut(moment, &disk.crash_states(), &notes, &mut random.borrow_mut());
+            }
+        }));
+        window
+    }
+
+    /// The power is cut at this moment.
+    fn cut(&self, moment: Moment, states: &CrashStates, notes: &RefCell<Notes>, random: &mut Random) {
+        let options = &self.run.options;
+        // A recovery has many events, and there are many recoveries: one state of some of their windows.
+        let (exhaustive_max, samples) = match self.depth {
+            0 => (options.exhaustive_max, options.samples),
+            _ => (2, u64::from(random.below(2) == 0)),
+        };
+        let exhaustive = states.count() <= u128::from(exhaustive_max);
+        if self.depth == 0 {
+            self.run.findings.borrow_mut().count_window(moment, exhaustive);
+        }
+        let look_at = |image: &Image, random: &mut Random| {
+            let life = mix(notes.borrow().life(), moment.promised);
+            let new = !self.run.is_over() && self.run.findings.borrow_mut().is_new(image.hash(), life);
+            if new {
+                self.run.findings.borrow_mut().count_state(moment, self.depth);
+                self.examine(moment.event, image, notes, random);
+            }
+        };
+        if exhaustive {
+            states.all().for_each(|image| look_at(&image, random));
+        } else {
+            (0..samples).for_each(|_| look_at(&states.sample(random), random));
+        }
+    }
+
+    /// Recovers from `image` and judges what is left; now and then with the power cut again.
+    fn examine(&self, event: u64, image: &Image, notes: &RefCell<Notes>, random: &mut Random) {
+        let run = &self.run;
+        let runtime = run.runtime(mix(run.options.seed, image.hash()));
+        let handle = runtime.handle();
+        let disk = AdversaryDisk::from_image(&handle, run.options.adversary(), image);
+        let events = self.events.iter().copied().chain([event]).collect();
+        let life = Life { run: Rc::clone(run), depth: self.depth + 1, events };
+        let outcome = if self.depth < DEPTH_MAX && random.below(run.options.deeper) == 0 {
+            let fork = Rc::new(RefCell::new(notes.borrow().fork()));
+            let window = life.watch(&handle, &disk, &fork);
+            let outcome = runtime.block_on(run.play(&handle, &disk, &window, &fork, STEPS_CONTINUED));
+            run.findings.borrow_mut().totals.lives_continued += 1;
+            outcome
+        } else {
+            runtime.block_on(async {
+                let volume = run.recover(&handle, disk.clone()).await?;
+                let stamps = run.range().read(&volume).await?;
+                notes.borrow().judge(&stamps).map(drop)
+            })
+        };
+        run.settle(&life.events, outcome);
+        run.findings.borrow_mut().fold(handle.trace_hash());
+    }
+}

@@ -1,0 +1,108 @@
+//! What is at stake when the power is cut: a [`Tap`] between volume and disk sees whether a checkpoint or
+//! cleaning lies in the *window*, that is, in what the disk may still lose.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use weir_runtime::{Buffer, Event};
+use weir_storage::{AdversaryDisk, Capabilities, Command, Rejected, Storage, Ticket};
+
+/// A flush in flight, and what it will take out of the window.
+struct Flush {
+    ticket: Ticket,
+    /// Cleaning had begun when the flush was submitted, and nothing was read for it since.
+    cleaning: u64,
+    checkpoint: u64,
+}
+
+/// What the window holds, seen from the commands that go by.
+#[derive(Default)]
+pub(crate) struct Window {
+    /// Blocks of segments start here.
+    segments_start: u64,
+    segment_blocks: u32,
+    /// Recovery is over: it reads whole segments too, and is no cleaning.
+    pub open: Cell<bool>,
+    /// Reads for cleaning, and writes for checkpoints, so far.
+    cleaning_seen: Cell<u64>,
+    checkpoint_seen: Cell<u64>,
+    /// How many of them are durable or without trace.
+    cleaning_settled: Cell<u64>,
+    checkpoint_settled: Cell<u64>,
+    flushes: RefCell<Vec<Flush>>,
+}
+
+impl Window {
+    pub(crate) fn new(segments_start: u64, segment_blocks: u32) -> Window {
+        Window { segments_start, segment_blocks, ..Window::default() }
+    }
+
+    /// Whether a checkpoint is being written, and whether blocks were moved that are not durable.
+    pub(crate) fn contents(&self) -> (bool, bool) {
+        self.flushes.borrow_mut().retain(|flush| {
+            let done = flush.ticket.poll_transferred() == Some(Ok(()));
+            if done {
+                self.cleaning_settled.set(self.cleaning_settled.get().max(flush.cleaning));
+                self.checkpoint_settled.set(self.checkpoint_settled.get().max(flush.checkpoint));
+            }
+            !done
+        });
+        let open = |seen: &Cell<u64>, settled: &Cell<u64>| seen.get() > settled.get();
+        (
+            open(&self.checkpoint_seen, &self.checkpoint_settled),
+            open(&self.cleaning_seen, &self.cleaning_settled),
+        )
+    }
+
+    fn note(&self, command: &Command<'_>, ticket: &Ticket) {
+        match command {
+            // Users of a campaign read a block or two; whole segments are read to be cleaned.
+            Command::Read { extent, .. }
+                if self.open.get()
+                    && extent.blocks >= self.segment_blocks
+                    && extent.start.0 >= self.segments_start =>
+            {
+                self.cleaning_seen.set(self.cleaning_seen.get() + 1);
+            }
+            Command::Write(write) if write.parts.iter().any(|part| part.start.0 < self.segments_start) => {
+                self.checkpoint_seen.set(self.checkpoint_seen.get() + 1);
+            }
+            Command::Flush => self.flushes.borrow_mut().push(Flush {
+                ticket: ticket.clone(),
+                cleaning: self.cleaning_seen.get(),
+                checkpoint: self.checkpoint_seen.get(),
+            }),
+            _ => {}
+        }
+    }
+}
+
+/// A disk whose commands a [`Window`] sees.
+pub(crate) struct Tap {
+    pub disk: Rc<AdversaryDisk>,
+    pub window: Rc<Window>,
+}
+
+impl Storage for Tap {
+    fn blocks(&self) -> u64 {
+        self.disk.blocks()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.disk.capabilities()
+    }
+
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        let ticket = self.disk.submit(command)?;
+        self.window.note(&command, &ticket);
+        Ok(ticket)
+    }
+
+    fn slots(&self) -> &Event {
+        self.disk.slots()
+    }
+
+    fn allocate(&self, bytes: usize) -> Buffer {
+        self.disk.allocate(bytes)
+    }
+}
