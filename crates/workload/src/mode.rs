@@ -12,7 +12,7 @@ pub enum Mode {
     RawSequential,
     /// The host's filesystem.
     Host(HostCalls),
-    /// Through Weir, on a fresh volume.
+    /// Through Weir, on a volume made for the turn.
     Fresh(WeirCalls),
     /// B through Weir, on a volume that is 80 % full and long in use.
     Steady,

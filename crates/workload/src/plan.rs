@@ -50,19 +50,22 @@ pub struct Plan {
     pub loss_window_ms: u64,
     /// Blocks in a segment of the volumes.
     pub segment_blocks: u32,
-    /// Size of the fresh volume's file: four times the span, so that cleaning has little to do.
+    /// Size of the fresh volume's file: the span, and room for what a turn writes before the log comes round
+    /// to where it began.
     pub fresh_bytes: u64,
+    #[serde(skip)]
+    fresh_room_bytes: u64,
     /// Size of the steady volume's file: the span is 80 % of it.
     pub steady_bytes: u64,
 }
 
 const MIB: u64 = 1 << 20;
 
-/// Spans that make sense: eight fillings' worth, and what a volume can address four times over.
+/// Spans that make sense: two fillings' worth, and what a disk may have.
 const SPAN_MIB: (u64, u64) = (4, 1 << 20);
 
-/// How much a fresh volume's file is larger than the span.
-const FRESH_FACTOR: u64 = 4;
+/// Room on the fresh volume beside the span: what a fast disk takes in a turn of a second.
+const FRESH_ROOM: u64 = 4096 * MIB;
 
 /// How often what Weir may buffer is written at least.
 const QUOTA_FACTOR: u64 = 4;
@@ -85,14 +88,16 @@ impl Plan {
     pub fn quick() -> Plan {
         let window = LossWindow { bytes: 16 * MIB, ..LossWindow::default() };
         let plan = Plan::new(true, 128 * MIB, 1, Duration::from_secs(1), window, 256);
-        Plan { turn_seconds_max: Some(4.0), seconds_max: Some(26.0), ..plan }
+        Plan { turn_seconds_max: Some(4.0), seconds_max: Some(24.0), ..plan }
     }
 
     /// The smallest, for tests: it shows that everything works, and no speed.
     #[must_use]
     pub fn tiny() -> Plan {
         let window = LossWindow { bytes: MIB, ..LossWindow::default() };
-        let plan = Plan::new(true, 16 * MIB, 2, Duration::from_millis(5), window, 32);
+        let mut plan = Plan::new(true, 16 * MIB, 2, Duration::from_millis(5), window, 32);
+        plan.fresh_room_bytes = 48 * MIB;
+        plan.set_span(plan.span_bytes);
         Plan { turn_seconds_max: Some(0.2), ..plan }
     }
 
@@ -117,6 +122,7 @@ impl Plan {
             loss_window_ms: window.time.as_millis() as u64,
             segment_blocks,
             fresh_bytes: 0,
+            fresh_room_bytes: FRESH_ROOM,
             steady_bytes: 0,
         };
         let buffers = plan.volume_options().buffers as u64 * u64::from(segment_blocks) * BLOCK_BYTES as u64;
@@ -147,7 +153,7 @@ impl Plan {
 
     fn set_span(&mut self, bytes: u64) {
         self.span_bytes = aligned(bytes);
-        self.fresh_bytes = aligned(bytes * FRESH_FACTOR);
+        self.fresh_bytes = aligned(self.span_bytes + self.span_bytes / 4 + self.fresh_room_bytes);
         self.steady_bytes = aligned(self.span_bytes * 100 / STEADY_PERCENT);
     }
 
