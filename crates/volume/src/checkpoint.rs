@@ -336,10 +336,7 @@ impl Shared {
         if !broken(&self.options, VolumeMutant::CheckpointTooEarly) {
             all_transferred(tickets).await?;
             self.watermark.until_transferred(log_end).await?;
-            let recovering = self.state.borrow().stats.checkpoints == 0;
-            if !(recovering && broken(&self.options, VolumeMutant::RecoveryUnflushed)) {
-                flush(&*self.disk).await?;
-            }
+            flush(&*self.disk).await?;
             let mut state = self.state.borrow_mut();
             state.stats.flushes += 1;
             self.settle_durable(&mut state, log_end);

@@ -123,8 +123,11 @@ impl Shared {
                     if self.watermark.failure().is_some() {
                         return;
                     }
-                    self.disk.slots().listen().await;
-                    self.dispatch(&mut self.state.borrow_mut());
+                    // It may have become free since: the slot after that may never come.
+                    let slot = self.disk.slots().listen();
+                    if !self.dispatch(&mut self.state.borrow_mut()) {
+                        slot.await;
+                    }
                 }
                 Some((last, Some(ticket))) => match ticket.transferred().await {
                     Ok(()) => self.retire(last),

@@ -316,15 +316,19 @@ impl Shared {
         }
     }
 
-    /// Hands sealed chunks to the disk below, oldest first, until it is busy.
-    pub(crate) fn dispatch(&self, state: &mut State) {
+    /// Hands sealed chunks to the disk below, oldest first, until it is busy. Whether it took one.
+    pub(crate) fn dispatch(&self, state: &mut State) -> bool {
+        let mut taken = false;
         for chunk in state.log.sealed.iter_mut().filter(|chunk| chunk.ticket.is_none()) {
             let Some(buffer) = &chunk.buffer else { continue };
             let data = Data::Shared { buffer, offset: 0, bytes: chunk.bytes() as usize };
             let parts = [Part { start: chunk.place, data }];
             let flags = WriteFlags { fua: chunk.fua, ..WriteFlags::default() };
             match self.disk.submit(Command::Write(Write { flags, ..Write::new(&parts) })) {
-                Ok(ticket) => chunk.ticket = Some(ticket),
+                Ok(ticket) => {
+                    chunk.ticket = Some(ticket);
+                    taken = true;
+                }
                 Err(Rejected::Busy) => break,
                 Err(error) => {
                     self.fail(error);
@@ -333,6 +337,7 @@ impl Shared {
             }
         }
         self.chunk_sealed.notify(1);
+        taken
     }
 
     /// Takes note that the oldest chunk in flight has arrived, and uses its buffer again.

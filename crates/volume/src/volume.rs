@@ -129,6 +129,12 @@ impl Volume {
     ) -> Result<Volume, VolumeError> {
         let began = handle.now();
         let geometry = crate::check::read_superblock(&*disk).await?;
+        // V1, V3: after a mere restart the disk's cache may hold a checkpoint, and records, that a power cut
+        // still takes back. Recovery overwrites what only the older checkpoint needs, so the newest has to be
+        // durable first.
+        if !broken(&options, VolumeMutant::RecoveryUnflushed) {
+            flush(&*disk).await?;
+        }
         let mut checkpoint = Checkpoint::newest(&*disk, &geometry).await?;
         let (mut map, mut segments) = checkpoint.load_map(&*disk, &geometry).await?;
         let omitted = Omitted {
@@ -158,8 +164,8 @@ impl Volume {
                 pinned: BTreeSet::new(),
             },
         );
-        // V1: from this checkpoint on, what lies behind the cut is of a past generation. It also makes what
-        // was replayed durable, which after a mere restart it may not be, and gives the log its runway.
+        // V1: from this checkpoint on, what lies behind the cut is of a past generation. It also gives the log
+        // its runway.
         volume.shared.checkpoint().await?;
         volume.run_tasks();
         let report = RecoveryReport { records, bytes_read, generation, duration: handle.now().since(began) };
