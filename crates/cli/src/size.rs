@@ -36,7 +36,7 @@ impl std::str::FromStr for Size {
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match UNITS.iter().rev().find(|(_, shift)| self.0 >= 1 << shift) {
-            Some((letter, shift)) if self.0 % (1 << shift) == 0 => {
+            Some((letter, shift)) if self.0.is_multiple_of(1 << shift) => {
                 write!(f, "{} {letter}iB", self.0 >> shift)
             }
             Some((letter, shift)) => write!(f, "{:.2} {letter}iB", self.0 as f64 / (1_u64 << shift) as f64),

@@ -1,5 +1,7 @@
 //! The program as scripts and people meet it: what it prints, where, and its exit codes.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

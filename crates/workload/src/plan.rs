@@ -53,8 +53,8 @@ pub struct Plan {
     /// Size of the fresh volume's file: the span, and room for what a turn writes before the log comes round
     /// to where it began.
     pub fresh_bytes: u64,
-    #[serde(skip)]
-    fresh_room_bytes: u64,
+    /// That room.
+    pub fresh_room_bytes: u64,
     /// Size of the steady volume's file: the span is 80 % of it.
     pub steady_bytes: u64,
 }
@@ -181,10 +181,12 @@ impl Plan {
         3 * self.span_bytes + self.fresh_bytes + self.steady_bytes
     }
 
-    /// Size of the file on which the cost of cleaning is counted: a quarter of the span.
+    /// Size of the file on which the cost of cleaning is counted: a quarter of the span, and at least so many
+    /// segments that the few which a volume keeps free do not distort the utilisation.
     #[must_use]
     pub fn cleaning_bytes(&self) -> u64 {
-        aligned(self.span_bytes / 4)
+        let segments = 160 * u64::from(self.segment_blocks) * BLOCK_BYTES as u64;
+        aligned(segments.max(self.span_bytes / 4))
     }
 
     /// How the volumes are opened.

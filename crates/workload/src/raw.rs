@@ -148,7 +148,7 @@ pub async fn fill(
     ledger: &mut Ledger,
 ) -> Result<Measured, Rejected> {
     let blocks = storage.blocks();
-    let aligned = blocks % FILL_ALIGNMENT_BLOCKS == 0;
+    let aligned = blocks.is_multiple_of(FILL_ALIGNMENT_BLOCKS);
     let (unit_blocks, depth) = if aligned { (FILL_BLOCKS, FILL_DEPTH) } else { (1, 1) };
     let span = Span { blocks, unit_blocks };
     let lane_writes = blocks / u64::from(unit_blocks) / u64::from(depth);

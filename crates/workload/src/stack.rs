@@ -48,7 +48,12 @@ impl Stack {
     ) -> Result<Stack, BenchError> {
         let volume = Rc::new(Volume::open(handle, disk, options).await?);
         let below: Rc<dyn Storage> = Rc::clone(&volume) as Rc<dyn Storage>;
-        let block = BlockLayer::new(handle, below, BlockOptions::default(), None)?;
+        let block = BlockLayer::new(
+            handle,
+            below,
+            BlockOptions { queue_requests: 1, ..BlockOptions::default() },
+            None,
+        )?;
         Ok(Stack { handle: handle.clone(), block, volume })
     }
 

@@ -1,5 +1,7 @@
 //! The benchmark itself, at the smallest sizes: that it works and adds up, not how fast it is.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::Path;
 
 use weir_runtime::{Runtime, Wall};
@@ -26,7 +28,8 @@ fn every_mode_writes_its_share_and_is_read_back() {
     let mut steps = Vec::new();
     let mut progress = |progress: weir_workload::Progress| steps.push((progress.done, progress.total));
     let options = options(directory.path());
-    let work = bench(&runtime.handle(), plan.clone(), &options, &mut progress);
+    let handle = runtime.handle();
+    let work = bench(&handle, plan.clone(), &options, &mut progress);
     let report = runtime.block_on(work).unwrap().unwrap();
 
     assert_eq!(report.modes.len(), Mode::ALL.len());
