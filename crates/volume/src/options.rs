@@ -60,7 +60,7 @@ pub struct VolumeOptions {
 impl Default for VolumeOptions {
     fn default() -> VolumeOptions {
         VolumeOptions {
-            buffers: 16,
+            buffers: 6,
             completion: Completion::default(),
             loss_window: LossWindow::default(),
             cleaning: CleaningPolicy::default(),

@@ -89,7 +89,6 @@ fn cleaning_keeps_up_when_the_volume_is_as_full_as_it_may_be() {
             let stats = volume.stats();
             assert_eq!(stats.live_blocks, blocks);
             assert!(stats.cleaned_blocks > 0);
-            println!("{stats:?} write amplification {}", stats.write_amplification());
         })
         .unwrap();
 }
