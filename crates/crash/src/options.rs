@@ -7,8 +7,14 @@ use weir_runtime::{Random, Runtime, Simulation};
 use weir_storage::{AdversaryOptions, Capabilities, Faults};
 use weir_volume::{CleaningPolicy, Completion, Format, LossWindow, VolumeOptions};
 
-/// Blocks before the segments: two superblocks, two checkpoints, and up to two map pages in two places.
-const HEAD_BLOCKS: u64 = 8;
+/// Two superblocks and two checkpoints.
+const HEAD_BLOCKS: u64 = 4;
+/// Map pages of a volume without spread blocks, at most.
+const MAP_PAGES: u64 = 2;
+/// Blocks that a map page maps.
+const BLOCKS_PER_PAGE: u64 = 510;
+/// Blocks used at most where they are spread.
+const SPREAD_BLOCKS: u64 = 144;
 /// States of a window up to which a run may look at all of them.
 pub const EXHAUSTIVE_MAX: u64 = 1 << 16;
 
@@ -92,7 +98,7 @@ impl RunOptions {
             segment_blocks,
             segments: 9 + random.below(14) as u32,
             fill: pick(random, &[10, 40, 70, 90, 100]),
-            stride: pick(random, &[1, 1, 1, 7]),
+            stride: pick(random, &[1, 1, 1, 7, 40]),
             hot: pick(random, &[0, 0, 5, 9]),
             request_blocks: pick(random, &[1, 1, 2, 4, 7]),
             disk: Capabilities {
@@ -149,13 +155,18 @@ impl RunOptions {
 
     /// The volume to make.
     pub(crate) fn format(&self) -> Format {
-        let logical_blocks = if self.stride == 1 { 0 } else { 1_000 };
+        let logical_blocks = if self.stride == 1 { 0 } else { SPREAD_BLOCKS * self.stride };
         Format { logical_blocks, segment_blocks: self.segment_blocks, overwrite: false }
     }
 
     /// Where the segments start.
     pub(crate) fn segments_start(&self) -> u64 {
-        HEAD_BLOCKS.next_multiple_of(u64::from(self.segment_blocks))
+        let pages = match self.format().logical_blocks {
+            0 => MAP_PAGES,
+            blocks => blocks.div_ceil(BLOCKS_PER_PAGE),
+        };
+        // Every map page has two places.
+        (HEAD_BLOCKS + 2 * pages).next_multiple_of(u64::from(self.segment_blocks))
     }
 
     /// The disk below.

@@ -1,0 +1,88 @@
+//! Mutants that the crash campaign kills.
+
+use weir_crash::{Failure, Mix, RunOptions, run};
+use weir_volume::VolumeMutant;
+
+/// Runs until one of them notices that the rule is broken; more would be too late for a test.
+const RUNS_MAX: u64 = 60;
+
+/// Runs seeds until one fails, and shows that the same run passes where the rule is kept.
+fn killed_by_campaign(mutant: VolumeMutant, furnish: impl Fn(&mut RunOptions)) -> Failure {
+    for seed in 0..RUNS_MAX {
+        let mut options = RunOptions::draw(seed);
+        furnish(&mut options);
+        let kept = options.clone();
+        options.volume.mutant = Some(mutant);
+        if let Some(failure) = run(&options).failure {
+            println!("{mutant:?}: seed {seed}, {failure}");
+            assert_eq!(run(&kept).failure, None, "the rule is kept, and all the same: {kept:#?}");
+            return failure;
+        }
+    }
+    panic!("{mutant:?} was not noticed in {RUNS_MAX} runs");
+}
+
+fn as_drawn(_: &mut RunOptions) {}
+
+#[test]
+fn v1_records_behind_the_cut_of_the_same_generation() {
+    killed_by_campaign(VolumeMutant::SameGeneration, as_drawn);
+}
+
+#[test]
+fn v1_recovery_that_builds_on_what_is_not_durable() {
+    // The process has to end between the write of a checkpoint and the flush behind it.
+    killed_by_campaign(VolumeMutant::RecoveryUnflushed, |options| {
+        options.mix = Mix { restart: 8, checkpoint: 0, flush: 0, ..options.mix };
+        options.volume.checkpoint_segments = 2;
+        options.latency_ns_max = 5_000;
+        options.pause_ns_max = 1_000;
+    });
+}
+
+#[test]
+fn v3_segments_reused_before_the_checkpoint_is_durable() {
+    killed_by_campaign(VolumeMutant::ReuseBeforeCheckpoint, as_drawn);
+}
+
+#[test]
+fn v3_a_checkpoint_written_too_early() {
+    killed_by_campaign(VolumeMutant::CheckpointTooEarly, as_drawn);
+}
+
+#[test]
+fn v3_a_cleaner_that_drops_live_blocks() {
+    killed_by_campaign(VolumeMutant::CleanerDropsBlocks, as_drawn);
+}
+
+#[test]
+fn v4_segments_that_no_checkpoint_names() {
+    killed_by_campaign(VolumeMutant::OffTheRunway, as_drawn);
+}
+
+#[test]
+fn v4_a_checkpoint_that_is_not_frozen() {
+    // The disk has to be busy between two map pages, and the log to go on meanwhile.
+    killed_by_campaign(VolumeMutant::CheckpointNotFrozen, |options| {
+        options.stride = 60;
+        options.request_blocks = 1;
+        options.disk.queue_depth = 1;
+        options.latency_ns_max = 5_000;
+        options.volume.checkpoint_segments = 2;
+    });
+}
+
+#[test]
+fn s3_records_replayed_without_a_look_at_their_data() {
+    killed_by_campaign(VolumeMutant::DataUnchecked, as_drawn);
+}
+
+#[test]
+fn s3_a_torn_request_kept_in_part() {
+    killed_by_campaign(VolumeMutant::TornRequest, as_drawn);
+}
+
+#[test]
+fn s2_a_flush_of_the_volume_that_lies() {
+    killed_by_campaign(VolumeMutant::FlushLies, as_drawn);
+}

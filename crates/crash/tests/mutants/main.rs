@@ -1,0 +1,7 @@
+//! Negative controls: each test names a volume that breaks one rule, and shows that the breach is noticed
+//! and that the volume which keeps the rule passes the same trial.
+
+#[path = "../bench/mod.rs"]
+mod bench;
+mod campaign;
+mod directed;
