@@ -350,10 +350,8 @@ impl Shared {
         state.stats.flushes += 1;
         state.stats.checkpoints += 1;
         state.stats.checkpoint_blocks += (bytes / BLOCK_BYTES + frozen.pages.len()) as u64;
-        if !broken(&self.options, VolumeMutant::ReuseBeforeCheckpoint) {
-            let joined = &next.runway[next.runway.len() - frozen.joined..];
-            state.segments.commit(joined, frozen.log_segments);
-        }
+        let joined = &next.runway[next.runway.len() - frozen.joined..];
+        state.segments.commit(joined, frozen.log_segments);
         state.checkpoint = next;
         Ok(())
     }
@@ -375,9 +373,6 @@ impl Shared {
             pages: state.checkpoint.pages.clone(),
         };
         let log_segments = state.segments.log().len();
-        if broken(&self.options, VolumeMutant::ReuseBeforeCheckpoint) {
-            state.segments.commit(&next.runway[next.runway.len() - joined..], log_segments);
-        }
         Frozen { next, pages, joined, log_segments }
     }
 

@@ -110,8 +110,9 @@ impl OpenChunk {
         Entry { block, checksum }
     }
 
-    pub(crate) fn push_discard(&mut self, lba: u32, blocks: u32, last: bool) {
-        self.push_entry(RecordEntry::new(RecordKind::Discard, lba, blocks, last));
+    /// Adds an entry without data: `count` blocks or segments from `first`.
+    pub(crate) fn push_bare(&mut self, kind: RecordKind, first: u32, count: u32, last: bool) {
+        self.push_entry(RecordEntry::new(kind, first, count, last));
     }
 
     #[inline]

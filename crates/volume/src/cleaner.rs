@@ -1,5 +1,5 @@
 //! *Cleaning*: moving the live blocks of a segment to the head of the log, so that the segment is empty and
-//! the next checkpoint frees it (the gate, V3). *Upkeep* is the task that cleans and checkpoints when the
+//! may pass the gate (V3). *Upkeep* is the task that cleans, lengthens the runway, and checkpoints, when the
 //! runway gets short or the log long.
 //!
 //! A moved block is an ordinary record with the content that was there already, so a crash anywhere in
@@ -46,15 +46,15 @@ impl Shared {
         (self.geometry.reserve() as usize / 3).max(2)
     }
 
-    /// Free segments, on the runway or waiting for a checkpoint, that upkeep aims for.
+    /// Free segments, on the runway or before the gate, that upkeep aims for.
     fn upkeep_goal(&self) -> usize {
         self.upkeep_below() + (self.geometry.segments as usize / 25).max(1)
     }
 
     fn upkeep_is_due(&self) -> bool {
         let state = self.state.borrow();
-        state.segments.runway() <= self.upkeep_below()
-            || state.segments.log().len() >= self.options.checkpoint_segments
+        let long_log = state.segments.log().len() >= self.options.checkpoint_segments;
+        long_log || state.segments.runway() <= self.upkeep_below()
     }
 
     /// The upkeep task.
@@ -88,7 +88,7 @@ impl Shared {
         }
     }
 
-    /// Blocks that can be written before the next checkpoint.
+    /// Blocks that can be written before the runway has to be lengthened.
     fn room(&self) -> u64 {
         let state = self.state.borrow();
         let segment = u64::from(self.geometry.segment_blocks);
@@ -100,25 +100,58 @@ impl Shared {
         self.state.borrow().stats.user_blocks
     }
 
-    /// Cleans until enough segments are free or nothing more can be gained, then takes a checkpoint.
+    /// One round of upkeep.
     async fn upkeep(&self) -> Result<(), Rejected> {
-        'cleaning: loop {
+        if self.state.borrow().segments.log().len() >= self.options.checkpoint_segments {
+            return self.checkpoint().await;
+        }
+        self.clean_some().await?;
+        self.reclaim().await
+    }
+
+    /// Cleans until enough segments are free, or nothing more can be gained, or the runway is used up.
+    async fn clean_some(&self) -> Result<(), Rejected> {
+        loop {
             let victims = self.next_victims();
             if victims.is_empty() {
-                break;
+                return Ok(());
             }
             // Reading is what cleaning waits for, so the victims are read side by side.
             let segments = join_all(victims.iter().map(|victim| self.read_segment(*victim))).await;
             for (victim, bytes) in victims.into_iter().zip(segments) {
                 match self.clean(victim, &bytes?).await {
-                    Ok(()) => {}
-                    // The runway is used up: what was emptied so far joins it with the checkpoint.
-                    Err(Rejected::Busy) => break 'cleaning,
-                    Err(error) => return Err(error),
+                    Err(Rejected::Busy) => return Ok(()),
+                    outcome => outcome?,
                 }
             }
+            if self.lengthen_runway().is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Puts emptied segments on the runway, by whatever the gate asks for: nothing, a flush, a checkpoint.
+    async fn reclaim(&self) -> Result<(), Rejected> {
+        if self.lengthen_runway().is_ok() && self.runway_is_long_enough() {
+            return Ok(());
+        }
+        let placed = self.state.borrow().log.next_sequence - 1;
+        self.want_durable(placed);
+        self.watermark.until_durable(placed).await?;
+        if self.lengthen_runway().is_ok() && self.runway_is_long_enough() {
+            return Ok(());
         }
         self.checkpoint().await
+    }
+
+    fn lengthen_runway(&self) -> Result<(), Rejected> {
+        let outcome = self.append_runway();
+        self.slots.notify(usize::MAX);
+        outcome
+    }
+
+    fn runway_is_long_enough(&self) -> bool {
+        self.state.borrow().segments.runway() > self.upkeep_below()
     }
 
     /// The segments to clean next, the best ones first; none when enough are free.
@@ -126,14 +159,15 @@ impl Shared {
         let state = self.state.borrow();
         let segments = &state.segments;
         let open = state.log.segment;
-        let free = segments.runway() + segments.waiting(open).count();
+        let free = segments.runway() + segments.empty(open).count();
         if free >= self.upkeep_goal() || segments.runway() == 0 {
             return Vec::new();
         }
         let full = self.geometry.data_blocks_per_segment() as u16;
+        let durable = self.watermark.durable_to();
         let may_gain = |s: &u32| {
             Some(*s) != open
-                && segments.gate(*s) == Gate::Live
+                && segments.gate(*s, durable) == Gate::Live
                 && segments.live(*s) < full
                 && !state.pinned.contains(s)
         };
@@ -158,7 +192,7 @@ impl Shared {
 
     async fn read_segment(&self, segment: u32) -> Result<Buffer, Rejected> {
         // Its last chunk may still be on its way to the disk.
-        let last = self.state.borrow().segments.youngest(segment);
+        let last = self.state.borrow().segments.changed(segment);
         self.watermark.until_transferred(last).await?;
         let extent = Extent::new(Lba(self.geometry.block(segment, 0)), self.geometry.segment_blocks);
         read_extent(&*self.disk, extent).await
@@ -210,7 +244,7 @@ impl Shared {
     }
 
     /// Appends a moved block, waiting for buffers and for the loss window, but not for the runway: that
-    /// only grows by the checkpoint that cleaning leads to.
+    /// only grows by what cleaning leads to.
     async fn append_when_free(&self, found: &Found, data: &[u8]) -> Result<(), Rejected> {
         loop {
             match self.append_moved(found.lba, found.entry, data) {
@@ -223,12 +257,13 @@ impl Shared {
     fn drop_unmoved(&self, segment: u32, found: &Found) {
         let mut state = self.state.borrow_mut();
         state.map.set(found.lba, Entry::default());
-        state.segments.drop_live(segment);
+        let sequence = state.log.next_sequence;
+        state.segments.drop_live(segment, sequence);
     }
 }
 
 fn benefit(segments: &Segments, segment: u32, full: u16, now: u64) -> f64 {
     let share = f64::from(segments.live(segment)) / f64::from(full);
-    let age = now.saturating_sub(segments.youngest(segment)) as f64;
+    let age = now.saturating_sub(segments.changed(segment)) as f64;
     (1.0 - share) * age / (1.0 + share)
 }

@@ -96,9 +96,9 @@ pub(crate) struct ChunkHeader {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct RecordEntry {
-    /// The first logical block.
+    /// The first logical block. Runway: the first segment.
     pub lba: U32,
-    /// Data: the CRC-32C of the block. Discard: how many blocks.
+    /// Data: the CRC-32C of the block. Discard: how many blocks. Runway: how many segments.
     pub word: U32,
     /// Bits 0..4: [`RecordKind`]. Bit 31: the last entry of its request. The rest is zero.
     pub info: U32,
@@ -145,6 +145,8 @@ pub(crate) enum RecordKind {
     Data,
     /// Blocks that read zero from here on.
     Discard,
+    /// Segments that join the end of the runway (V4).
+    Runway,
 }
 
 const LAST_OF_REQUEST: u32 = 1 << 31;
@@ -154,6 +156,7 @@ impl RecordEntry {
         let kind = match kind {
             RecordKind::Data => 1,
             RecordKind::Discard => 2,
+            RecordKind::Runway => 4,
         };
         let info = if last { kind | LAST_OF_REQUEST } else { kind };
         RecordEntry { lba: lba.into(), word: word.into(), info: info.into() }
@@ -164,6 +167,7 @@ impl RecordEntry {
         match self.info.get() & !LAST_OF_REQUEST {
             1 => Some(RecordKind::Data),
             2 => Some(RecordKind::Discard),
+            4 => Some(RecordKind::Runway),
             _ => None,
         }
     }

@@ -15,9 +15,11 @@ use weir_storage::{
 };
 
 use crate::chunk::{self, ChunkStamp, OpenChunk};
+use crate::layout::{ENTRIES_PER_CHUNK, RecordKind};
 use crate::map::Entry;
 use crate::mutants::{VolumeMutant, broken};
 use crate::options::Completion;
+use crate::segments::{Gate, Segments};
 use crate::volume::{Shared, State};
 
 /// Map pages that a checkpoint may hold copied aside; appends wait beyond (4 MiB).
@@ -121,7 +123,7 @@ impl Shared {
                 let lba = (part.start.0 + i as u64) as u32;
                 let new = open.push_data(lba, data, left == 0);
                 segments.add_live(open.segment, 1);
-                self.forget(segments, map.set(lba, new));
+                self.forget(segments, map.set(lba, new), log.next_sequence);
             }
         }
         stats.user_blocks += blocks;
@@ -136,16 +138,53 @@ impl Shared {
         let open = log.open.as_mut().ok_or(Rejected::Busy)?;
         for (i, extent) in extents.iter().enumerate() {
             let first = extent.start.0 as u32;
-            open.push_discard(first, extent.blocks, i + 1 == extents.len());
+            open.push_bare(RecordKind::Discard, first, extent.blocks, i + 1 == extents.len());
             for lba in first..first + extent.blocks {
                 // An unmapped block needs no dirty map page.
                 if map.get(lba).is_mapped() {
-                    self.forget(segments, map.set(lba, Entry::default()));
+                    self.forget(segments, map.set(lba, Entry::default()), log.next_sequence);
                 }
             }
         }
         self.stuck.set(false);
         Ok(self.placed(&mut state, &[]))
+    }
+
+    /// Lengthens the runway by what the gate lets through: one record that names the segments (V4). While a
+    /// checkpoint is being taken it waits, for the order of the runway is the checkpoint's then.
+    pub(crate) fn append_runway(&self) -> Result<(), Rejected> {
+        if self.checkpointing.available() == 0 {
+            return Ok(());
+        }
+        let mut state = self.state.borrow_mut();
+        let durable = self.watermark.durable_to();
+        let free = self.may_join(&state, durable);
+        if free.is_empty() {
+            return Ok(());
+        }
+        self.make_room(&mut state, 0, free.len() as u64, Writer::Cleaner)?;
+        let State { segments, log, .. } = &mut *state;
+        let open = log.open.as_mut().ok_or(Rejected::Busy)?;
+        for (i, segment) in free.iter().enumerate() {
+            open.push_bare(RecordKind::Runway, *segment, 1, i + 1 == free.len());
+            segments.join(*segment);
+        }
+        self.placed(&mut state, &[]);
+        Ok(())
+    }
+
+    /// Segments that may join the runway now, as many as fit one chunk.
+    fn may_join(&self, state: &State, durable: u64) -> Vec<u32> {
+        let open = state.log.segment;
+        let passes = |s: &u32| match state.segments.gate(*s, durable) {
+            Gate::Free => true,
+            Gate::NeedsFlush => broken(&self.options, VolumeMutant::ReuseBeforeFlush),
+            Gate::NeedsCheckpoint => {
+                Some(*s) != open && broken(&self.options, VolumeMutant::ReuseBeforeCheckpoint)
+            }
+            Gate::Live | Gate::Runway => false,
+        };
+        (0..state.segments.count()).filter(passes).take(ENTRIES_PER_CHUNK / 2).collect()
     }
 
     /// Moves one live block to the head of the log, if it still is where the cleaner found it.
@@ -159,7 +198,7 @@ impl Shared {
         let open = log.open.as_mut().ok_or(Rejected::Busy)?;
         let new = open.push_data(lba, data, true);
         segments.add_live(open.segment, 1);
-        self.forget(segments, map.set(lba, new));
+        self.forget(segments, map.set(lba, new), log.next_sequence);
         stats.cleaned_blocks += 1;
         self.placed(&mut state, &[]);
         Ok(())
@@ -167,9 +206,9 @@ impl Shared {
 
     /// One block is superseded.
     #[inline]
-    fn forget(&self, segments: &mut crate::segments::Segments, old: Entry) {
+    fn forget(&self, segments: &mut Segments, old: Entry, sequence: u64) {
         if let Some(segment) = self.geometry.segment_of(old.block) {
-            segments.drop_live(segment);
+            segments.drop_live(segment, sequence);
         }
     }
 
@@ -291,7 +330,7 @@ impl Shared {
         let durable = self.watermark.durable_to();
         let stamp = ChunkStamp { volume: self.geometry.volume, generation: state.log.generation, durable };
         let (segment, offset) = (open.segment, open.offset);
-        state.segments.set_youngest(segment, open.last_sequence());
+        state.segments.sealed(segment, open.last_sequence());
         state.log.offset = offset + open.blocks();
         state.stats.header_blocks += 1;
         state.stats.data_blocks += u64::from(open.data_blocks());

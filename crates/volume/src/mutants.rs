@@ -12,8 +12,10 @@ pub enum VolumeMutant {
     SameGeneration,
     /// V2: recovery does not look behind the cut for what was known durable.
     HoleUnnoticed,
-    /// V3: emptied segments are written again before the checkpoint that frees them is durable.
+    /// V3: emptied segments are written again although recovery would still replay them.
     ReuseBeforeCheckpoint,
+    /// V3: emptied segments are written again although what superseded their blocks is not durable.
+    ReuseBeforeFlush,
     /// V3: the checkpoint is written without flushing log and map pages first.
     CheckpointTooEarly,
     /// V3: the cleaner gives a segment up without moving its live blocks.

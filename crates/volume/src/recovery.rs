@@ -7,6 +7,8 @@
 //! the cut: no chunk behind it may say that a record before it was durable (V2), and everything behind it
 //! is of a past generation from now on (V1).
 
+use std::collections::BTreeSet;
+
 use weir_runtime::Buffer;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
 
@@ -34,6 +36,9 @@ pub(crate) struct Replay<'a> {
     map: &'a mut Map,
     segments: &'a mut Segments,
     omitted: Omitted,
+    /// The checkpoint's runway, and what records added to it.
+    runway: Vec<u32>,
+    on_runway: BTreeSet<u32>,
     /// Sequence number of the record that comes next.
     pub next_sequence: u64,
     pub records: u64,
@@ -65,6 +70,8 @@ impl<'a> Replay<'a> {
         omitted: Omitted,
     ) -> Replay<'a> {
         let next_sequence = checkpoint.next_sequence;
+        let runway = checkpoint.runway.clone();
+        let on_runway = runway.iter().copied().collect();
         Replay {
             disk,
             geometry,
@@ -72,6 +79,8 @@ impl<'a> Replay<'a> {
             map,
             segments,
             omitted,
+            runway,
+            on_runway,
             next_sequence,
             records: 0,
             bytes_read: 0,
@@ -82,7 +91,7 @@ impl<'a> Replay<'a> {
     pub(crate) async fn run(&mut self) -> Result<(), VolumeError> {
         let mut at = Position { index: 0, offset: self.checkpoint.log_offset };
         let cut = loop {
-            let Some(segment) = self.checkpoint.runway.get(at.index).copied() else { break at };
+            let Some(segment) = self.runway.get(at.index).copied() else { break at };
             match self.replay_segment(segment, at.offset).await? {
                 End::Cut(offset) => break Position { offset, ..at },
                 End::NoChunk(offset) => {
@@ -113,7 +122,7 @@ impl<'a> Replay<'a> {
 
     /// Whether the segment at `index` of the runway starts with the chunk that comes next.
     async fn goes_on_in(&mut self, index: usize) -> Result<bool, VolumeError> {
-        let Some(segment) = self.checkpoint.runway.get(index).copied() else { return Ok(false) };
+        let Some(segment) = self.runway.get(index).copied() else { return Ok(false) };
         let block = self.read(segment, 0, 1).await?;
         let chunk = ParsedChunk::parse(&block, self.geometry.volume, segment, 0);
         Ok(chunk.is_some_and(|chunk| self.is_next(&chunk)))
@@ -173,7 +182,7 @@ impl<'a> Replay<'a> {
                 record.clear();
             }
         }
-        self.segments.set_youngest(segment, self.next_sequence - 1);
+        self.segments.sealed(segment, self.next_sequence - 1);
         Ok(true)
     }
 
@@ -183,6 +192,10 @@ impl<'a> Replay<'a> {
             let count = match entry.kind().ok_or(Damage::Record)? {
                 RecordKind::Data => 1,
                 RecordKind::Discard => u64::from(entry.word.get()),
+                RecordKind::Runway => {
+                    self.lengthen(entry.lba.get(), entry.word.get())?;
+                    continue;
+                }
             };
             if first + count > self.geometry.logical_blocks {
                 return Err(Damage::Record);
@@ -190,6 +203,19 @@ impl<'a> Replay<'a> {
             for lba in first..first + count {
                 self.replace(lba as u32, *place);
             }
+        }
+        Ok(())
+    }
+
+    /// V4: segments join the runway. None may be on it already, or it would be read twice.
+    fn lengthen(&mut self, first: u32, count: u32) -> Result<(), Damage> {
+        let end =
+            first.checked_add(count).filter(|end| *end <= self.geometry.segments).ok_or(Damage::Record)?;
+        for segment in first..end {
+            if !self.on_runway.insert(segment) {
+                return Err(Damage::Record);
+            }
+            self.runway.push(segment);
         }
         Ok(())
     }
@@ -202,7 +228,7 @@ impl<'a> Replay<'a> {
         }
         let old = self.map.set(lba, new);
         if let Some(segment) = self.geometry.segment_of(old.block) {
-            self.segments.drop_live(segment);
+            self.segments.drop_live(segment, self.next_sequence);
         }
     }
 
@@ -212,18 +238,23 @@ impl<'a> Replay<'a> {
         let mut left = self.checkpoint.window_blocks;
         let mut at = cut;
         while left > 0 {
-            let Some(segment) = self.checkpoint.runway.get(at.index).copied() else { break };
+            let Some(segment) = self.runway.get(at.index).copied() else { break };
             let blocks = self.geometry.segment_blocks - at.offset;
             let bytes = self.read(segment, at.offset, blocks).await?;
             for (offset, block) in (at.offset..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
-                let chunk = ParsedChunk::parse(block, self.geometry.volume, segment, offset);
-                let knew = chunk.is_some_and(|chunk| {
-                    chunk.header.generation.get() == self.checkpoint.generation
-                        && chunk.header.durable.get() >= self.next_sequence
-                });
-                if knew {
-                    let cut_segment = self.checkpoint.runway[cut.index];
-                    return Err(self.damaged(Damage::LostRecord, cut_segment, cut.offset));
+                let Some(chunk) = ParsedChunk::parse(block, self.geometry.volume, segment, offset) else {
+                    continue;
+                };
+                let behind = chunk.header.sequence.get() >= self.next_sequence;
+                if chunk.header.generation.get() != self.checkpoint.generation || !behind {
+                    continue;
+                }
+                if chunk.header.durable.get() >= self.next_sequence {
+                    return Err(self.damaged(Damage::LostRecord, self.runway[cut.index], cut.offset));
+                }
+                for entry in chunk.entries().filter(|entry| entry.kind() == Some(RecordKind::Runway)) {
+                    // Not replayed: it only says where else to look.
+                    let _ = self.lengthen(entry.lba.get(), entry.word.get());
                 }
             }
             left = left.saturating_sub(blocks.max(1));

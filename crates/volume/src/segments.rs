@@ -2,13 +2,12 @@
 //! the log will use next.
 //!
 //! **The gate** (V3). A segment may be written again only when no state that a crash can leave needs what
-//! is in it: every version in it is superseded, the superseding records are durable, and the checkpoint on
-//! the medium neither maps into it nor replays it. A checkpoint sees to the last two at once: it flushes
-//! the log up to its own beginning before it is written. So the gate has one question, asked in one place:
-//! was the segment empty when the last durable checkpoint began?
+//! is in it: every version in it is superseded, the superseding records are durable, and recovery does not
+//! replay it. [`Segments::gate`] is the one place that decides, and says what is missing.
 //!
-//! **The runway** (V4). Recovery finds the log by the runway in the checkpoint and reads no other segment,
-//! so a segment joins the runway only together with the checkpoint that names it.
+//! **The runway** (V4). Recovery finds the log by the runway in the checkpoint and by the records that
+//! lengthen it, and reads no other segment. So a segment joins the runway in one of two ways: with the
+//! checkpoint that names it, or by a record in the log that comes before its first chunk.
 
 use std::collections::VecDeque;
 
@@ -19,7 +18,7 @@ pub(crate) enum Role {
     Settled,
     /// Part of the log since the last checkpoint; replayed by recovery.
     Log,
-    /// Named by the runway, empty.
+    /// On the runway, empty.
     Runway,
 }
 
@@ -28,18 +27,23 @@ pub(crate) enum Role {
 pub(crate) enum Gate {
     /// Live blocks: clean it first.
     Live,
-    /// Empty, but the checkpoint on the medium still needs it (V3).
+    /// Empty, but recovery would replay it: a checkpoint comes first.
     NeedsCheckpoint,
-    /// On the runway, free to be written.
+    /// Empty, but a crash could still take back what superseded its blocks: a flush comes first.
+    NeedsFlush,
+    /// Nothing: it may join the runway.
     Free,
+    /// It is on the runway already.
+    Runway,
 }
 
 /// All segments of a volume.
 pub(crate) struct Segments {
     live: Vec<u16>,
     role: Vec<Role>,
-    /// Sequence number of the youngest record in the segment: its age, for cost-benefit cleaning.
-    youngest: Vec<u64>,
+    /// Sequence number of the last record that changed the segment: while it is live, the youngest in it (its
+    /// age); once it is empty, the one that emptied it.
+    changed: Vec<u64>,
     runway: VecDeque<u32>,
     /// Segments taken from the runway since the last checkpoint began, oldest first.
     log: Vec<u32>,
@@ -52,7 +56,7 @@ impl Segments {
         Segments {
             live: vec![0; count],
             role: vec![Role::Settled; count],
-            youngest: vec![0; count],
+            changed: vec![0; count],
             runway: VecDeque::new(),
             log: Vec::new(),
             live_total: 0,
@@ -72,8 +76,8 @@ impl Segments {
         self.live[segment as usize]
     }
 
-    pub(crate) fn youngest(&self, segment: u32) -> u64 {
-        self.youngest[segment as usize]
+    pub(crate) fn changed(&self, segment: u32) -> u64 {
+        self.changed[segment as usize]
     }
 
     #[inline]
@@ -83,22 +87,34 @@ impl Segments {
     }
 
     #[inline]
-    pub(crate) fn drop_live(&mut self, segment: u32) {
+    pub(crate) fn drop_live(&mut self, segment: u32, sequence: u64) {
         self.live[segment as usize] -= 1;
         self.live_total -= 1;
-    }
-
-    pub(crate) fn set_youngest(&mut self, segment: u32, sequence: u64) {
-        self.youngest[segment as usize] = sequence;
-    }
-
-    /// The gate: may this segment be written again?
-    pub(crate) fn gate(&self, segment: u32) -> Gate {
-        match self.role[segment as usize] {
-            Role::Runway => Gate::Free,
-            _ if self.live[segment as usize] > 0 => Gate::Live,
-            Role::Settled | Role::Log => Gate::NeedsCheckpoint,
+        if self.live[segment as usize] == 0 {
+            self.changed[segment as usize] = sequence;
         }
+    }
+
+    /// A chunk whose last record is `sequence` was sealed in the segment.
+    pub(crate) fn sealed(&mut self, segment: u32, sequence: u64) {
+        self.changed[segment as usize] = sequence;
+    }
+
+    /// The gate: may this segment be written again, everything up to `durable` being durable?
+    pub(crate) fn gate(&self, segment: u32, durable: u64) -> Gate {
+        let index = segment as usize;
+        match self.role[index] {
+            Role::Runway => Gate::Runway,
+            _ if self.live[index] > 0 => Gate::Live,
+            Role::Log => Gate::NeedsCheckpoint,
+            Role::Settled if self.changed[index] > durable => Gate::NeedsFlush,
+            Role::Settled => Gate::Free,
+        }
+    }
+
+    /// No block in it is live, and it is not on the runway.
+    pub(crate) fn is_empty(&self, segment: u32) -> bool {
+        self.live[segment as usize] == 0 && self.role[segment as usize] != Role::Runway
     }
 
     /// Segments left on the runway.
@@ -109,7 +125,7 @@ impl Segments {
     /// The segment that comes next, taken into the log. (`off_the_runway`, for a mutant: an empty one that
     /// no checkpoint names.)
     pub(crate) fn take(&mut self, off_the_runway: bool) -> Option<u32> {
-        let segment = if off_the_runway { self.waiting(None).last() } else { None };
+        let segment = if off_the_runway { self.empty(None).last() } else { None };
         let segment = segment.or_else(|| self.runway.pop_front())?;
         self.role[segment as usize] = Role::Log;
         self.log.push(segment);
@@ -128,9 +144,16 @@ impl Segments {
         self.log.clear();
     }
 
-    /// Segments that wait for a checkpoint to join the runway, in order of address, `open` never.
-    pub(crate) fn waiting(&self, open: Option<u32>) -> impl Iterator<Item = u32> {
-        (0..self.count()).filter(move |s| Some(*s) != open && self.gate(*s) == Gate::NeedsCheckpoint)
+    /// Segments that hold nothing live and may sooner or later join the runway, in order of address, `open`
+    /// never.
+    pub(crate) fn empty(&self, open: Option<u32>) -> impl Iterator<Item = u32> {
+        (0..self.count()).filter(move |s| Some(*s) != open && self.is_empty(*s))
+    }
+
+    /// A segment joins the runway, by a record that is in the log before anything is written to it.
+    pub(crate) fn join(&mut self, segment: u32) {
+        self.role[segment as usize] = Role::Runway;
+        self.runway.push_back(segment);
     }
 
     /// Begins a checkpoint: the runway that it will name, `open` first, and how many of its last segments
@@ -139,7 +162,7 @@ impl Segments {
         let mut runway: Vec<u32> = open.into_iter().chain(self.runway.iter().copied()).collect();
         let joining = limit.saturating_sub(runway.len());
         let before = runway.len();
-        runway.extend(self.waiting(open).take(joining));
+        runway.extend(self.empty(open).take(joining));
         let joined = runway.len() - before;
         (runway, joined)
     }
@@ -152,8 +175,7 @@ impl Segments {
         }
         for segment in joined {
             debug_assert_eq!(self.live[*segment as usize], 0, "an empty segment stays empty");
-            self.role[*segment as usize] = Role::Runway;
-            self.runway.push_back(*segment);
+            self.join(*segment);
         }
     }
 }
