@@ -76,7 +76,7 @@ fn notes(report: &Report) -> String {
         ),
         "The cost of order, and what cleaning costs in steady state, are about Weir. The ratios to the raw disk and to the host's filesystem hold for this disk and this machine only.".to_owned(),
         format!(
-            "{} rounds over {}; every mode writes at least {}, four times what Weir may buffer; the final flush is in the measured time; {} blocks were read back and found right.",
+            "Rounds: {}, over {}. Every mode writes at least {}, four times what Weir may buffer; the final flush is in the measured time; {} blocks were read back and found right.",
             plan.rounds,
             Size(plan.span_bytes),
             Size(plan.quota_bytes),

@@ -99,7 +99,7 @@ impl Place {
         let stat = PathBuf::from(format!("/sys/dev/block/{number}/stat"));
         let known = stat.exists();
         Ok(Place {
-            directory: directory.to_owned(),
+            directory: std::fs::canonicalize(directory).map_err(failed)?,
             filesystem,
             device: device.filter(|_| known),
             direct_io: false,

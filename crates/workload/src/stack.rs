@@ -119,11 +119,7 @@ impl Stack {
         self.flush().await?;
         let measured = meter.stop();
         let work = Work::between(&before, &self.volume.stats());
-        // What was cleaned before the flush is on the disk by now, so the rest of the data is the user's.
-        let data_blocks = work.data_blocks.saturating_sub(cleaned_blocks);
-        if data_blocks < measured.writes {
-            return Err(BenchError::Dropped { user_blocks: measured.writes, data_blocks });
-        }
+        work.reached_the_disk(measured.writes, cleaned_blocks)?;
         Ok((measured, work))
     }
 
@@ -243,9 +239,86 @@ impl Work {
         }
     }
 
+    /// Checks that no superseded block was dropped on the way. What was cleaned before the last flush is on
+    /// the disk by then, so the rest of the data is the user's.
+    fn reached_the_disk(&self, written_blocks: u64, cleaned_blocks: u64) -> Result<(), BenchError> {
+        let data_blocks = self.data_blocks.saturating_sub(cleaned_blocks);
+        if data_blocks < written_blocks {
+            return Err(BenchError::Dropped { user_blocks: written_blocks, data_blocks });
+        }
+        Ok(())
+    }
+
     /// Blocks to the disk per block of the user.
     #[must_use]
     pub fn write_amplification(&self) -> f64 {
         self.disk_blocks as f64 / self.user_blocks.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_runtime::{Runtime, Simulation};
+    use weir_storage::{AdversaryDisk, AdversaryOptions};
+    use weir_volume::Format;
+
+    use super::*;
+    use crate::chooser::Distribution;
+    use crate::ledger::{Coverage, Ledger};
+    use crate::writes::Span;
+
+    const SPAN_BLOCKS: u64 = 256;
+    const WRITES: u64 = 3000;
+
+    /// Writes through the stack in virtual time, leaves it, opens it anew and reads back. Returns the trace.
+    fn round(calls: WeirCalls, seed: u64) -> u64 {
+        let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+        let handle = runtime.handle();
+        let options =
+            AdversaryOptions { blocks: 1024, latency_ns_max: 50_000, ..AdversaryOptions::default() };
+        let disk: Rc<dyn Storage> = AdversaryDisk::new(&handle, options);
+        let mut pages = Pages::new(&mut handle.random("pages"));
+        let work = async {
+            let format = Format { logical_blocks: SPAN_BLOCKS, segment_blocks: 16, overwrite: false };
+            Volume::create(&handle, &*disk, format).await.unwrap();
+            let stack = Stack::open(&handle, Rc::clone(&disk), VolumeOptions::default()).await.unwrap();
+            let span = Span::pages(SPAN_BLOCKS);
+            let start = Writes::new(1, span, Distribution::Zipf, 0, 1, handle.random("writes"));
+            let goal = Goal::writes(WRITES);
+            let (measured, work) = stack.run(calls, &mut start.clone(), &mut pages, &goal).await.unwrap();
+            assert_eq!((measured.writes, work.user_blocks), (WRITES, WRITES));
+            stack.abandon().await;
+            let mut ledger = Ledger::new(SPAN_BLOCKS);
+            ledger.enter(start, WRITES);
+            let volume = Volume::open(&handle, disk, VolumeOptions::default()).await.unwrap();
+            let mut random = handle.random("verify");
+            assert_eq!(
+                ledger.verify(&volume, &pages, Coverage::All, &mut random).await.unwrap(),
+                SPAN_BLOCKS
+            );
+        };
+        runtime.block_on(work).unwrap();
+        handle.trace_hash()
+    }
+
+    #[test]
+    fn every_call_keeps_the_last_version_of_every_block() {
+        for calls in [WeirCalls::Xnf, WeirCalls::X, WeirCalls::B, WeirCalls::P] {
+            round(calls, 1);
+        }
+    }
+
+    #[test]
+    fn a_run_is_a_function_of_its_seed() {
+        assert_eq!(round(WeirCalls::B, 7), round(WeirCalls::B, 7));
+        assert_ne!(round(WeirCalls::B, 7), round(WeirCalls::B, 8));
+    }
+
+    #[test]
+    fn a_dropped_block_is_noticed() {
+        let work = Work { user_blocks: 10, data_blocks: 12, cleaned_blocks: 3, ..Work::default() };
+        assert!(work.reached_the_disk(10, 2).is_ok());
+        let dropped = work.reached_the_disk(10, 3);
+        assert!(matches!(dropped, Err(BenchError::Dropped { user_blocks: 10, data_blocks: 9 })));
     }
 }
