@@ -7,12 +7,15 @@ mod model;
 mod notes;
 mod options;
 mod player;
+mod recovery;
 mod run;
+mod streams;
 mod window;
 
 pub use campaign::{Campaign, Failed, Summary};
 pub use content::{Stamp, push_page, stamp_of};
 pub use findings::{Failure, Findings, Totals};
-pub use model::{Model, Verdict};
+pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use run::run;
+pub use streams::{StreamOptions, run_streams};

@@ -46,6 +46,19 @@ pub enum Verdict {
         /// The error that came back.
         error: String,
     },
+    /// A write is lost that must be left (block layer).
+    #[error("write {write} is lost at block {block}: {why}")]
+    Missing {
+        /// The write's stamp.
+        write: Stamp,
+        /// The block.
+        block: u64,
+        /// Why it must be there.
+        why: Why,
+    },
+    /// The order recorder found a violation of equation 1.
+    #[error("{0}")]
+    Order(String),
     /// A read of the running volume found something else than was written last.
     #[error("a read of block {block} found {found:?}, written last was {expected}")]
     Read {
@@ -56,6 +69,20 @@ pub enum Verdict {
         /// Found; `None` for nobody's page.
         found: Option<Stamp>,
     },
+}
+
+/// Why a write must be left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Why {
+    /// Something of a later epoch of its stream is left (S3, E1).
+    #[error("something of a later epoch is left")]
+    EarlierEpoch,
+    /// It was flushed, or FUA completed (S2).
+    #[error("it was acknowledged as durable")]
+    Durable,
+    /// Another block of it is left, and requests are atomic.
+    #[error("another block of it is left")]
+    Torn,
 }
 
 /// What a state's hash gains by one block. Zeroes add nothing.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_runtime::{Handle, Random, Runtime, Simulation};
-use weir_storage::{AdversaryDisk, CrashStates, Image, Storage};
+use weir_storage::{AdversaryDisk, CrashStates, Image};
 use weir_volume::{Volume, inspect};
 
 use crate::content::mix;
@@ -20,6 +20,7 @@ use crate::model::{Model, Verdict};
 use crate::notes::Notes;
 use crate::options::RunOptions;
 use crate::player::{Player, Range, Step, failed};
+use crate::recovery::{recover, runtime_for};
 use crate::window::{Tap, Window};
 
 /// Power cuts behind one another at most: of the run, of its recovery, and of the recovery of that.
@@ -35,7 +36,8 @@ pub fn run(options: &RunOptions) -> Findings {
         findings: RefCell::default(),
         range: RefCell::new(Range { blocks: 0, stride: options.stride }),
     });
-    let runtime = run.runtime(options.seed);
+    let runtime =
+        Runtime::simulated(Simulation { seed: options.seed, explore: options.explore, cores: None });
     let life = Life { run: Rc::clone(&run), depth: 0, events: Vec::new() };
     let handle = runtime.handle();
     let outcome = runtime.block_on(run.whole(&handle, &life));
@@ -78,10 +80,6 @@ pub(crate) struct Moment {
 }
 
 impl Run {
-    fn runtime(&self, seed: u64) -> Runtime {
-        Runtime::simulated(Simulation { seed, explore: self.options.explore, cores: None })
-    }
-
     fn range(&self) -> Range {
         *self.range.borrow()
     }
@@ -166,18 +164,14 @@ impl Run {
     ) -> Result<Volume, Verdict> {
         window.open.set(false);
         let tap = Rc::new(Tap { disk: Rc::clone(disk), window: Rc::clone(window) });
-        let volume = self.recover(handle, tap).await?;
+        let volume = Volume::open(handle, tap, self.options.volume.clone()).await;
+        let volume = volume.map_err(|error| failed("recovery", &error))?;
         window.open.set(true);
         notes.borrow_mut().promised();
         let stamps = self.range().read(&volume).await?;
         let left = notes.borrow().judge(&stamps)?;
         notes.borrow_mut().decided(left, handle.seed());
         Ok(volume)
-    }
-
-    async fn recover(&self, handle: &Handle, disk: Rc<dyn Storage>) -> Result<Volume, Verdict> {
-        let volume = Volume::open(handle, disk, self.options.volume.clone()).await;
-        volume.map_err(|error| failed("recovery", &error))
     }
 }
 
@@ -231,25 +225,32 @@ impl Life {
     /// Recovers from `image` and judges what is left; now and then with the power cut again.
     fn examine(&self, event: u64, image: &Image, notes: &RefCell<Notes>, random: &mut Random) {
         let run = &self.run;
-        let runtime = run.runtime(mix(run.options.seed, image.hash()));
+        let events: Vec<u64> = self.events.iter().copied().chain([event]).collect();
+        if self.depth < DEPTH_MAX && random.below(run.options.deeper) == 0 {
+            return self.live_on(events, image, notes);
+        }
+        let recovered = recover(&run.options, image, run.range());
+        let verdict = recovered.stamps.and_then(|stamps| notes.borrow().judge(&stamps));
+        let mut findings = run.findings.borrow_mut();
+        findings.fold(recovered.trace_hash);
+        if let Err(verdict) = verdict {
+            findings.fail(events, verdict);
+        }
+    }
+
+    /// Recovers from `image` with the power cut at every event, then writes on, likewise.
+    fn live_on(&self, events: Vec<u64>, image: &Image, notes: &RefCell<Notes>) {
+        let run = &self.run;
+        let runtime = runtime_for(&run.options, image);
         let handle = runtime.handle();
         let disk = AdversaryDisk::from_image(&handle, run.options.adversary(), image);
-        let events = self.events.iter().copied().chain([event]).collect();
         let life = Life { run: Rc::clone(run), depth: self.depth + 1, events };
-        let outcome = if self.depth < DEPTH_MAX && random.below(run.options.deeper) == 0 {
-            let fork = Rc::new(RefCell::new(notes.borrow().fork()));
-            let window = life.watch(&handle, &disk, &fork);
-            let outcome = runtime.block_on(run.play(&handle, &disk, &window, &fork, STEPS_CONTINUED));
-            run.findings.borrow_mut().totals.lives_continued += 1;
-            outcome
-        } else {
-            runtime.block_on(async {
-                let volume = run.recover(&handle, disk.clone()).await?;
-                let stamps = run.range().read(&volume).await?;
-                notes.borrow().judge(&stamps).map(drop)
-            })
-        };
+        let fork = Rc::new(RefCell::new(notes.borrow().fork()));
+        let window = life.watch(&handle, &disk, &fork);
+        let outcome = runtime.block_on(run.play(&handle, &disk, &window, &fork, STEPS_CONTINUED));
         run.settle(&life.events, outcome);
-        run.findings.borrow_mut().fold(handle.trace_hash());
+        let mut findings = run.findings.borrow_mut();
+        findings.totals.lives_continued += 1;
+        findings.fold(handle.trace_hash());
     }
 }

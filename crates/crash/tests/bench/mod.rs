@@ -34,7 +34,12 @@ pub fn disk_options(faults: Faults) -> AdversaryOptions {
 
 /// A disk with an empty volume.
 pub async fn made(handle: &Handle) -> Rc<AdversaryDisk> {
-    let disk = AdversaryDisk::new(handle, disk_options(Faults::default()));
+    made_on(handle, BLOCKS).await
+}
+
+/// The same with another number of blocks.
+pub async fn made_on(handle: &Handle, blocks: u64) -> Rc<AdversaryDisk> {
+    let disk = AdversaryDisk::new(handle, AdversaryOptions { blocks, ..disk_options(Faults::default()) });
     Volume::create(handle, &*disk, FORMAT).await.expect("a volume fits");
     disk
 }

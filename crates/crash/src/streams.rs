@@ -1,0 +1,346 @@
+//! The block layer above a volume: streams of orderless, order-preserving and barrier writes through an
+//! elevator, the power cut at every event, and S3 judged on what was *issued*.
+//!
+//! The judge knows the requests as they were issued and what was acknowledged, and nothing of elevators,
+//! queues or logs: a write of an epoch may be left only if everything of its stream's earlier epochs is,
+//! each in its own or a later version; what was flushed is left; and requests are left whole or not at all.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_block::{BlockLayer, BlockOptions, Class, Dispatch, ElevatorKind, Refused, Request};
+use weir_runtime::{Handle, Random, Runtime, Simulation};
+use weir_storage::{AdversaryDisk, Image, Part, Recorder, Storage, StreamId, Ticket};
+use weir_volume::{Volume, inspect};
+
+use crate::content::{Stamp, mix, push_page};
+use crate::findings::Findings;
+use crate::model::{Verdict, Why};
+use crate::options::{RunOptions, pick};
+use crate::player::{Range, failed};
+use crate::recovery::recover;
+use crate::run::Moment;
+
+/// Epochs of a stream are numbered from 0.
+type Place = (StreamId, u64);
+
+/// Everything that decides a run through the block layer.
+#[derive(Clone, Debug)]
+pub struct StreamOptions {
+    /// The volume and the disk below; its mix of steps is not used.
+    pub below: RunOptions,
+    /// The block layer.
+    pub block: BlockOptions,
+    /// Streams, 1 and more.
+    pub streams: u64,
+}
+
+impl StreamOptions {
+    /// Draws the options of a run from its seed.
+    #[must_use]
+    pub fn draw(seed: u64, elevator: ElevatorKind) -> StreamOptions {
+        let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+        let random = &mut runtime.handle().random("stream swarm");
+        let below = RunOptions { stride: 1, steps: 200, states_max: 400, ..RunOptions::draw(seed) };
+        let block = BlockOptions {
+            elevator,
+            dispatch: pick(random, &[Dispatch::OrderPreserving, Dispatch::OrderPreserving, Dispatch::Legacy]),
+            queue_requests: pick(random, &[1, 4, 64]),
+            closed_wait: Duration::from_nanos(pick(random, &[0, 1_000, 1_000_000])),
+            merge: random.below(2) == 0,
+            busy_retry: Duration::from_micros(3),
+            ..BlockOptions::default()
+        };
+        StreamOptions { below, block, streams: 1 + random.below(3) }
+    }
+}
+
+/// One write as it was issued; its stamp is its place in the log plus one.
+struct Issued {
+    first: u64,
+    count: u64,
+    /// Its epoch, if it is order-preserving.
+    place: Option<Place>,
+    ticket: Option<Ticket>,
+    fua: bool,
+    durable: bool,
+}
+
+impl Issued {
+    fn blocks(&self) -> std::ops::Range<u64> {
+        self.first..self.first + self.count
+    }
+}
+
+/// What was issued and what was acknowledged.
+#[derive(Default)]
+struct Log {
+    writes: Vec<Issued>,
+    epochs: BTreeMap<StreamId, u64>,
+    /// Flushes in flight, and the writes that were transferred when they were issued.
+    flushes: Vec<(Vec<usize>, Ticket)>,
+    /// Counts promises, to tell images under different promises apart.
+    promises: u64,
+}
+
+impl Log {
+    fn epoch(&mut self, stream: StreamId) -> &mut u64 {
+        self.epochs.entry(stream).or_default()
+    }
+
+    /// Takes note of what is promised at this moment.
+    fn refresh(&mut self) {
+        for write in self.writes.iter_mut().filter(|write| write.fua && !write.durable) {
+            write.durable = write.ticket.as_ref().and_then(Ticket::poll_transferred) == Some(Ok(()));
+            self.promises += u64::from(write.durable);
+        }
+        let (writes, promises) = (&mut self.writes, &mut self.promises);
+        self.flushes.retain(|(covered, ticket)| {
+            let answer = ticket.poll_transferred();
+            if answer == Some(Ok(())) {
+                covered.iter().for_each(|index| writes[*index].durable = true);
+                *promises += 1;
+            }
+            answer.is_none()
+        });
+    }
+
+    fn judge(&self, found: &[Stamp]) -> Result<(), Verdict> {
+        let mut reached: BTreeMap<StreamId, u64> = BTreeMap::new();
+        for (block, stamp) in (0..).zip(found).filter(|(_, stamp)| **stamp > 0) {
+            let write = self.writes.get(*stamp as usize - 1).filter(|write| write.blocks().contains(&block));
+            let write = write.ok_or(Verdict::Foreign(block))?;
+            if let Some((stream, epoch)) = write.place {
+                let reached = reached.entry(stream).or_default();
+                *reached = epoch.max(*reached);
+            }
+        }
+        (1..).zip(&self.writes).try_for_each(|(stamp, write)| {
+            let lost = write.blocks().find(|block| found[*block as usize] < stamp);
+            let earlier = write.place.is_some_and(|(stream, epoch)| reached.get(&stream).is_some_and(|r| epoch < *r));
+            let torn = write.blocks().any(|block| found[block as usize] == stamp);
+            let why = match (write.durable, earlier, torn) {
+                (true, _, _) => Why::Durable,
+                (_, true, _) => Why::EarlierEpoch,
+                (_, _, true) => Why::Torn,
+                _ => return Ok(()),
+            };
+            lost.map_or(Ok(()), |block| Err(Verdict::Missing { write: stamp, block, why }))
+        })
+    }
+}
+
+/// Runs one workload through the block layer and judges its crash states.
+#[must_use]
+pub fn run_streams(options: &StreamOptions) -> Findings {
+    let findings = Rc::new(RefCell::new(Findings::default()));
+    let below = &options.below;
+    let runtime = Runtime::simulated(Simulation { seed: below.seed, explore: below.explore, cores: None });
+    let handle = runtime.handle();
+    let recorder = Recorder::prefix();
+    let outcome = runtime.block_on(whole(options, &handle, &recorder, &findings));
+    let verdict = match outcome {
+        Ok(Ok(())) => recorder.check().err().map(|violation| Verdict::Order(violation.to_string())),
+        Ok(Err(verdict)) => Some(verdict),
+        Err(stalled) => Some(failed("waiting", &stalled)),
+    };
+    drop(runtime);
+    let mut findings = findings.take();
+    if let Some(verdict) = verdict {
+        findings.fail(Vec::new(), verdict);
+    }
+    findings.fold(handle.trace_hash());
+    findings.totals.runs = 1;
+    findings
+}
+
+async fn whole(
+    options: &StreamOptions,
+    handle: &Handle,
+    recorder: &Rc<Recorder>,
+    findings: &Rc<RefCell<Findings>>,
+) -> Result<(), Verdict> {
+    let below = &options.below;
+    let disk = AdversaryDisk::new(handle, below.adversary());
+    let made = Volume::create(handle, &*disk, below.format()).await;
+    made.map_err(|error| failed("making the volume", &error))?;
+    let info = inspect(&*disk).await.map_err(|error| failed("looking at the volume", &error))?;
+    let range = Range::of(below, info.usable_blocks, info.logical_blocks);
+    let volume = Volume::open(handle, Rc::clone(&disk) as Rc<dyn Storage>, below.volume.clone()).await;
+    let volume = Rc::new(volume.map_err(|error| failed("opening the volume", &error))?);
+    volume.set_recorder(Rc::clone(recorder));
+    let storage = Rc::clone(&volume) as Rc<dyn Storage>;
+    let layer = BlockLayer::new(handle, storage, options.block.clone(), Some(Rc::clone(recorder)));
+    let layer = layer.map_err(|error| failed("making the block layer", &error))?;
+    let log = Rc::new(RefCell::new(Log::default()));
+    watch(below, handle, &disk, range, &log, findings);
+    let random = handle.random("streams");
+    let mut issuer = Issuer { options, handle: handle.clone(), random, range, layer, log };
+    for _ in 0..below.steps {
+        if is_over(&findings.borrow(), below) {
+            break;
+        }
+        issuer.step().await?;
+    }
+    issuer.finish().await?;
+    findings.borrow_mut().totals.requests = issuer.log.borrow().writes.len() as u64;
+    Ok(())
+}
+
+fn is_over(findings: &Findings, below: &RunOptions) -> bool {
+    findings.failure.is_some() || findings.totals.states_distinct >= below.states_max
+}
+
+/// Cuts the power, on paper, at every event of `disk`.
+fn watch(
+    below: &RunOptions,
+    handle: &Handle,
+    disk: &AdversaryDisk,
+    range: Range,
+    log: &Rc<RefCell<Log>>,
+    findings: &Rc<RefCell<Findings>>,
+) {
+    let (below, log, findings) = (below.clone(), Rc::clone(log), Rc::clone(findings));
+    let random = RefCell::new(handle.random("crash states"));
+    let events = Cell::new(0);
+    disk.observe(Box::new(move |disk| {
+        events.set(events.get() + 1);
+        if is_over(&findings.borrow(), &below) {
+            return;
+        }
+        log.borrow_mut().refresh();
+        let promised = log.borrow().promises;
+        let moment = Moment { event: events.get(), promised, checkpoint: false, cleaning: false };
+        let states = disk.crash_states();
+        let exhaustive = states.count() <= u128::from(below.exhaustive_max);
+        findings.borrow_mut().count_window(moment, exhaustive);
+        let judge = |image: Image| {
+            if is_over(&findings.borrow(), &below) || !findings.borrow_mut().is_new(image.hash(), mix(0, promised)) {
+                return;
+            }
+            let recovered = recover(&below, &image, range);
+            let verdict = recovered.stamps.and_then(|stamps| log.borrow().judge(&stamps));
+            let mut findings = findings.borrow_mut();
+            findings.count_state(moment, 0);
+            findings.fold(recovered.trace_hash);
+            if let Err(verdict) = verdict {
+                findings.fail(vec![moment.event], verdict);
+            }
+        };
+        if exhaustive {
+            states.all().for_each(judge);
+        } else {
+            (0..below.samples).map(|_| states.sample(&mut random.borrow_mut())).for_each(judge);
+        }
+    }));
+}
+
+/// Issues requests.
+struct Issuer<'a> {
+    options: &'a StreamOptions,
+    handle: Handle,
+    random: Random,
+    range: Range,
+    layer: Rc<BlockLayer>,
+    log: Rc<RefCell<Log>>,
+}
+
+impl Issuer<'_> {
+    fn any_stream(&mut self) -> StreamId {
+        StreamId(self.random.below(self.options.streams) as u32)
+    }
+
+    async fn step(&mut self) -> Result<(), Verdict> {
+        match self.random.below(20) {
+            0..=3 => self.write(Class::Orderless).await,
+            4..=8 => self.write(Class::Ordered).await,
+            9..=13 => self.write(Class::Barrier).await,
+            14 => self.mark().await,
+            15 => self.flush().await,
+            _ => {
+                let nanos = self.random.below(self.options.below.pause_ns_max + 1);
+                self.handle.sleep(Duration::from_nanos(nanos)).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Issues a write, told to the log first: what a crash leaves may hold it before the call returns.
+    async fn write(&mut self, class: Class) -> Result<(), Verdict> {
+        let stream = self.any_stream();
+        let count = 1 + self.random.below(self.options.below.request_blocks.min(4));
+        let first = self.random.below(self.range.blocks.min(24) - count.min(8) + 1);
+        let fua = self.random.below(64) < self.options.below.fua;
+        loop {
+            let mut pages = Vec::new();
+            let parts = {
+                let mut log = self.log.borrow_mut();
+                let stamp = log.writes.len() as Stamp + 1;
+                (first..first + count).for_each(|block| push_page(&mut pages, block, stamp));
+                let epoch = *log.epoch(stream);
+                let place = (class != Class::Orderless).then_some((stream, epoch));
+                log.writes.push(Issued { first, count, place, ticket: None, fua, durable: false });
+                *log.epoch(stream) += u64::from(class == Class::Barrier);
+                [Part::bytes(weir_storage::Lba(first), &pages)]
+            };
+            let request = Request { fua, ..Request::new(stream, class, &parts) };
+            let answer = self.layer.try_submit(&request);
+            let mut log = self.log.borrow_mut();
+            match answer {
+                Ok(ticket) => {
+                    if let Some(write) = log.writes.last_mut() {
+                        write.ticket = Some(ticket);
+                    }
+                    return Ok(());
+                }
+                Err(Refused::Full) => {
+                    log.writes.pop();
+                    *log.epoch(stream) -= u64::from(class == Class::Barrier);
+                }
+                Err(refused) => return Err(failed("a request", &refused)),
+            }
+            drop(log);
+            self.layer.space().listen().await;
+        }
+    }
+
+    async fn mark(&mut self) -> Result<(), Verdict> {
+        let stream = self.any_stream();
+        *self.log.borrow_mut().epoch(stream) += 1;
+        let marked = self.layer.when_space(|layer| layer.barrier(stream)).await;
+        marked.map(drop).map_err(|error| failed("a mark", &error))
+    }
+
+    async fn flush(&mut self) -> Result<(), Verdict> {
+        let transferred = |write: &Issued| write.ticket.as_ref().and_then(Ticket::poll_transferred) == Some(Ok(()));
+        let covered = {
+            let writes = &self.log.borrow().writes;
+            (0..writes.len()).filter(|index| transferred(&writes[*index])).collect()
+        };
+        let ticket = self.layer.when_space(BlockLayer::flush).await;
+        let ticket = ticket.map_err(|error| failed("a flush", &error))?;
+        self.log.borrow_mut().flushes.push((covered, ticket));
+        Ok(())
+    }
+
+    /// Everything issued is transferred, then flushed.
+    async fn finish(&mut self) -> Result<(), Verdict> {
+        let tickets: Vec<Ticket> = self.log.borrow().writes.iter().filter_map(|write| write.ticket.clone()).collect();
+        for stream in 0..self.options.streams {
+            let stream = StreamId(stream as u32);
+            let marked = self.layer.when_space(|layer| layer.barrier(stream)).await;
+            marked.map_err(|error| failed("the last mark", &error))?;
+        }
+        for ticket in tickets {
+            ticket.transferred().await.map_err(|error| failed("the last transfers", &error))?;
+        }
+        self.flush().await?;
+        let last = self.log.borrow().flushes.last().map(|(_, ticket)| ticket.clone());
+        if let Some(ticket) = last {
+            ticket.transferred().await.map_err(|error| failed("the last flush", &error))?;
+        }
+        Ok(())
+    }
+}
