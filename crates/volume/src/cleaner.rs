@@ -36,9 +36,21 @@ struct Found {
 }
 
 impl Shared {
-    /// Upkeep starts when so few segments are left on the runway.
-    pub(crate) fn upkeep_below(&self) -> usize {
-        self.geometry.reserve() as usize / 2 + 1
+    /// Segments that would be free if everything live were packed together.
+    fn spare(&self, segments: &Segments) -> usize {
+        let packed = segments.live_total().div_ceil(u64::from(self.geometry.data_blocks_per_segment() - 1));
+        (self.geometry.segments as usize).saturating_sub(packed as usize)
+    }
+
+    /// Free segments, on the runway or before the gate, that upkeep aims for. The more of the spare space is
+    /// kept free, the less of it is in the segments to be cleaned, and the dearer cleaning is.
+    fn upkeep_goal(&self, segments: &Segments) -> usize {
+        (self.spare(segments) / 3).max(4)
+    }
+
+    /// Upkeep starts when so few segments are left on the runway: early enough that writers need not wait.
+    pub(crate) fn upkeep_below(&self, segments: &Segments) -> usize {
+        (self.spare(segments) / 6).max(3)
     }
 
     /// Segments on the runway that only the cleaner may take.
@@ -46,15 +58,10 @@ impl Shared {
         (self.geometry.reserve() as usize / 3).max(2)
     }
 
-    /// Free segments, on the runway or before the gate, that upkeep aims for.
-    fn upkeep_goal(&self) -> usize {
-        self.upkeep_below() + (self.geometry.segments as usize / 25).max(1)
-    }
-
     fn upkeep_is_due(&self) -> bool {
         let state = self.state.borrow();
         let long_log = state.segments.log().len() >= self.options.checkpoint_segments;
-        long_log || state.segments.runway() <= self.upkeep_below()
+        long_log || state.segments.runway() <= self.upkeep_below(&state.segments)
     }
 
     /// The upkeep task.
@@ -132,16 +139,30 @@ impl Shared {
 
     /// Puts emptied segments on the runway, by whatever the gate asks for: nothing, a flush, a checkpoint.
     async fn reclaim(&self) -> Result<(), Rejected> {
-        if self.lengthen_runway().is_ok() && self.runway_is_long_enough() {
+        if self.lengthen_runway().is_ok() && self.long_enough(0) {
             return Ok(());
         }
-        let placed = self.state.borrow().log.next_sequence - 1;
-        self.want_durable(placed);
-        self.watermark.until_durable(placed).await?;
-        if self.lengthen_runway().is_ok() && self.runway_is_long_enough() {
-            return Ok(());
+        let (placed, by_flush) = {
+            let state = self.state.borrow();
+            let placed = state.log.next_sequence - 1;
+            // With all of the log durable, these would be free.
+            let freed = (0..state.segments.count()).filter(|s| state.segments.gate(*s, placed) == Gate::Free);
+            (placed, freed.count())
+        };
+        if self.long_enough(by_flush) {
+            self.want_durable(placed);
+            self.watermark.until_durable(placed).await?;
+            if self.lengthen_runway().is_ok() {
+                return Ok(());
+            }
         }
         self.checkpoint().await
+    }
+
+    /// Whether upkeep could rest if so many segments joined the runway.
+    fn long_enough(&self, joining: usize) -> bool {
+        let state = self.state.borrow();
+        state.segments.runway() + joining > self.upkeep_below(&state.segments)
     }
 
     fn lengthen_runway(&self) -> Result<(), Rejected> {
@@ -150,17 +171,13 @@ impl Shared {
         outcome
     }
 
-    fn runway_is_long_enough(&self) -> bool {
-        self.state.borrow().segments.runway() > self.upkeep_below()
-    }
-
     /// The segments to clean next, the best ones first; none when enough are free.
     fn next_victims(&self) -> Vec<u32> {
         let state = self.state.borrow();
         let segments = &state.segments;
         let open = state.log.segment;
         let free = segments.runway() + segments.empty(open).count();
-        if free >= self.upkeep_goal() || segments.runway() == 0 {
+        if free >= self.upkeep_goal(segments) || segments.runway() == 0 {
             return Vec::new();
         }
         let full = self.geometry.data_blocks_per_segment() as u16;
@@ -172,7 +189,7 @@ impl Shared {
                 && !state.pinned.contains(s)
         };
         let mut victims: Vec<u32> = (0..segments.count()).filter(may_gain).collect();
-        let wanted = (self.upkeep_goal() - free).min(VICTIMS);
+        let wanted = (self.upkeep_goal(segments) - free).min(VICTIMS);
         let now = state.log.next_sequence;
         let order = |a: &u32, b: &u32| match self.options.cleaning {
             CleaningPolicy::Greedy => segments.live(*a).cmp(&segments.live(*b)),

@@ -303,7 +303,7 @@ impl Shared {
             Writer::Cleaner => 0,
         };
         let long = state.segments.log().len() >= self.options.checkpoint_segments;
-        if long || state.segments.runway() <= self.upkeep_below() {
+        if long || state.segments.runway() <= self.upkeep_below(&state.segments) {
             self.upkeep_needed.notify(1);
         }
         if state.segments.runway() <= kept {
