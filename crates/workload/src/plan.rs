@@ -88,7 +88,7 @@ impl Plan {
     pub fn quick() -> Plan {
         let window = LossWindow { bytes: 16 * MIB, ..LossWindow::default() };
         let plan = Plan::new(true, 128 * MIB, 1, Duration::from_secs(1), window, 256);
-        Plan { turn_seconds_max: Some(4.0), seconds_max: Some(24.0), ..plan }
+        Plan { turn_seconds_max: Some(4.0), seconds_max: Some(22.0), ..plan }
     }
 
     /// The smallest, for tests: it shows that everything works, and no speed.
