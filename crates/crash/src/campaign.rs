@@ -56,7 +56,11 @@ impl Campaign {
     #[must_use]
     pub fn options(&self, number: u64) -> RunOptions {
         let seed = mix(self.seed, number);
-        if number % SMALL_EVERY == SMALL_EVERY - 1 { RunOptions::draw_small(seed) } else { RunOptions::draw(seed) }
+        if number % SMALL_EVERY == SMALL_EVERY - 1 {
+            RunOptions::draw_small(seed)
+        } else {
+            RunOptions::draw(seed)
+        }
     }
 
     /// Does it; `after_run` is told of each run.

@@ -41,7 +41,8 @@ pub fn push_page(bytes: &mut Vec<u8>, block: u64, stamp: Stamp) {
 /// Whose page this is; `None` if it is not whole, of another block, or nobody's.
 #[must_use]
 pub fn stamp_of(page: &[u8], block: u64) -> Option<Stamp> {
-    let found = page.chunks_exact(WORD_BYTES).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+    let found =
+        page.chunks_exact(WORD_BYTES).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
     let stamp = found.clone().next()?;
     if stamp == 0 {
         return (page.len() == BLOCK_BYTES && found.clone().all(|word| word == 0)).then_some(0);

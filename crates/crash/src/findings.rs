@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::content::mix;
 use crate::model::Verdict;
+use crate::options::EXHAUSTIVE_MAX;
 use crate::run::Moment;
 
 /// Counts of a run, or of many. A *window* is what the disk may still lose at one event.
@@ -18,6 +19,8 @@ pub struct Totals {
     pub requests: u64,
     /// Windows looked into.
     pub windows: u64,
+    /// Windows with at most [`EXHAUSTIVE_MAX`](crate::EXHAUSTIVE_MAX) states.
+    pub windows_small: u64,
     /// Windows all of whose states were looked at.
     pub windows_exhaustive: u64,
     /// Windows with a checkpoint in them.
@@ -48,6 +51,7 @@ impl Totals {
         self.runs += other.runs;
         self.requests += other.requests;
         self.windows += other.windows;
+        self.windows_small += other.windows_small;
         self.windows_exhaustive += other.windows_exhaustive;
         self.windows_checkpoint += other.windows_checkpoint;
         self.windows_cleaning += other.windows_cleaning;
@@ -99,8 +103,10 @@ impl Findings {
         self.seen.insert(mix(image, promise))
     }
 
-    pub(crate) fn count_window(&mut self, moment: Moment, exhaustive: bool) {
+    /// Counts a window with so many states.
+    pub(crate) fn count_window(&mut self, moment: Moment, states: u128, exhaustive: bool) {
         self.totals.windows += 1;
+        self.totals.windows_small += u64::from(states <= u128::from(EXHAUSTIVE_MAX));
         self.totals.windows_exhaustive += u64::from(exhaustive);
         self.totals.windows_checkpoint += u64::from(moment.checkpoint);
         self.totals.windows_cleaning += u64::from(moment.cleaning);

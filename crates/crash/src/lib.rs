@@ -1,5 +1,36 @@
 //! Crash-consistency campaigns: the power is cut at every event, what may be left is enumerated or drawn,
 //! recovered, and judged.
+//!
+//! A *run* is a seeded workload of numbered requests on a volume over the
+//! [`AdversaryDisk`](weir_storage::AdversaryDisk), in virtual time. At every event of the disk (a command
+//! accepted, serviced, or something written back) the power is cut on paper:
+//!
+//! 1. The *window*, what the disk may still lose, has some number of crash states. If there are few, all
+//!    are looked at; otherwise some are drawn, with strong biases. An image is looked at once for each
+//!    promise that it has to keep.
+//! 2. Each is recovered in a runtime of its own, and everything is read.
+//! 3. The judge, a reference model that knows only what was asked for and what was acknowledged, says
+//!    whether that may be: some prefix of the requests, each whole, reaching at least as far as every
+//!    acknowledged flush, FUA write and durable ticket; discarded blocks read zero; nothing that nobody wrote.
+//! 4. Now and then recovery itself loses power at every event, and so does the recovery of what that
+//!    leaves; then the volume is written on and cut again: what lay behind the first cut may never come
+//!    back (V1). In some runs the process ends and the disk does not.
+//!
+//! [`run_streams`] does the same through the block layer, and judges epochs. Every run is a function of its
+//! seed, options are drawn as a swarm, and a failure names the command that replays it. That the judges can
+//! fail is shown by the volume's mutants, every one of which some test here kills.
+//!
+//! | noun | what it is |
+//! |---|---|
+//! | [`Campaign`] | runs, until enough distinct crash states were judged |
+//! | [`RunOptions`], [`run`] | one run on a volume |
+//! | [`StreamOptions`], [`run_streams`] | one run through the block layer |
+//! | [`Model`], [`Verdict`] | what may be left, and why something may not |
+//! | [`Findings`], [`Totals`], [`Failure`] | what was seen |
+//! | [`push_page`], [`stamp_of`] | pages that say who wrote them |
+//!
+//! The examples: `volume_crash` is the campaign as a program; `kill_loop` kills writers on a real disk.
+
 mod campaign;
 mod content;
 mod findings;

@@ -227,7 +227,10 @@ impl Model {
             let count = 1 + differ.count();
             if count < best.0 {
                 let (nearest, block) = (requests as u64, first as u64);
-                best = (count, Verdict::NoPrefix { nearest, block, expected: state[first], found: found[first] });
+                best = (
+                    count,
+                    Verdict::NoPrefix { nearest, block, expected: state[first], found: found[first] },
+                );
             }
         }
         best.1

@@ -70,11 +70,14 @@ pub struct RunOptions {
     pub mix: Mix,
     /// Of 64 writes, so many carry FUA, and as many pre-flush.
     pub fua: u64,
-    /// Steps of the workload.
+    /// Steps before the first power cut: a volume that is full and cleans from then on.
+    pub warm_up: u64,
+    /// Steps of the workload, those of the warm-up included.
     pub steps: u64,
     /// A window with at most so many states is looked at whole; at most [`EXHAUSTIVE_MAX`].
     pub exhaustive_max: u64,
-    /// States drawn from a larger window at each event.
+    /// States drawn from a larger window at each event; four times as many where a checkpoint or cleaning
+    /// is in it.
     pub samples: u64,
     /// One state in so many is recovered with the power cut again, and then written on.
     pub deeper: u64,
@@ -92,6 +95,7 @@ impl RunOptions {
         let segment_bytes = u64::from(segment_blocks) * 4096;
         let latency_ns_max = pick(random, &[0, 100, 5_000, 50_000]);
         let tear_unit_bytes = pick(random, &[512, 4096]);
+        let warm_up = pick(random, &[0, 0, 100, 300, 600]);
         RunOptions {
             seed,
             explore: random.below(2) == 0,
@@ -129,7 +133,8 @@ impl RunOptions {
                 restart: pick(random, &[0, 0, 1]),
             },
             fua: pick(random, &[0, 1, 16]),
-            steps: pick(random, &[60, 200, 400]),
+            warm_up,
+            steps: warm_up + pick(random, &[60, 200, 400]),
             exhaustive_max: pick(random, &[8, 64, 512]),
             samples: pick(random, &[1, 2, 6]),
             deeper: pick(random, &[16, 48]),
@@ -142,14 +147,15 @@ impl RunOptions {
     #[must_use]
     pub fn draw_small(seed: u64) -> RunOptions {
         let drawn = RunOptions::draw(seed);
-        let mut options = RunOptions { steps: 40, request_blocks: 1 + seed % 3, deeper: 64, ..drawn };
+        let mut options = RunOptions { request_blocks: 1 + seed % 3, deeper: 64, ..drawn };
+        options.steps = options.warm_up + 40;
         options.segment_blocks = 8;
         options.segments = options.segments.min(12);
         options.volume.loss_window.bytes = 4 * 8 * 4096;
         options.disk.tear_unit_bytes = 4096;
         options.mix.flush = options.mix.flush.max(5);
         options.exhaustive_max = EXHAUSTIVE_MAX;
-        options.states_max = 8_000;
+        options.states_max = 4_000;
         options
     }
 

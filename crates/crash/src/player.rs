@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use weir_runtime::{Handle, Random};
 use weir_storage::{
-    BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, Storage, StorageError, StreamId, Ticket, Write, WriteFlags,
-    submit_when_free,
+    BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, Storage, StorageError, StreamId, Ticket, Write,
+    WriteFlags, submit_when_free,
 };
 use weir_volume::Volume;
 
@@ -18,16 +18,16 @@ use crate::options::RunOptions;
 
 /// Which of the volume's blocks the model's blocks are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Range {
+pub(crate) struct Span {
     pub blocks: u64,
     pub stride: u64,
 }
 
-impl Range {
+impl Span {
     /// The range that a run uses of a volume of which `usable` blocks may be live.
-    pub(crate) fn of(options: &RunOptions, usable: u64, logical: u64) -> Range {
+    pub(crate) fn of(options: &RunOptions, usable: u64, logical: u64) -> Span {
         let blocks = (usable * options.fill / 100).min(logical / options.stride).max(8);
-        Range { blocks, stride: options.stride }
+        Span { blocks, stride: options.stride }
     }
 
     fn lba(self, block: u64) -> Lba {
@@ -72,7 +72,7 @@ pub(crate) struct Player<'a> {
     pub options: &'a RunOptions,
     pub handle: Handle,
     pub random: Random,
-    pub range: Range,
+    pub range: Span,
     pub notes: Rc<RefCell<Notes>>,
 }
 
@@ -81,7 +81,14 @@ impl Player<'_> {
     pub(crate) async fn step(&mut self, volume: &Volume) -> Result<Step, Verdict> {
         let mix = self.options.mix;
         let weights = [
-            mix.write, mix.discard, mix.flush, mix.barrier, mix.read, mix.pause, mix.checkpoint, mix.restart,
+            mix.write,
+            mix.discard,
+            mix.flush,
+            mix.barrier,
+            mix.read,
+            mix.pause,
+            mix.checkpoint,
+            mix.restart,
         ];
         match self.weighted(&weights) {
             0 => self.write(volume).await?,

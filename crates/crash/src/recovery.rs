@@ -7,7 +7,7 @@ use weir_volume::Volume;
 use crate::content::{Stamp, mix};
 use crate::model::Verdict;
 use crate::options::RunOptions;
-use crate::player::{Range, failed};
+use crate::player::{Span, failed};
 
 /// What recovery left, and the hash of how it went.
 pub(crate) struct Recovered {
@@ -22,7 +22,7 @@ pub(crate) fn runtime_for(options: &RunOptions, image: &Image) -> Runtime {
 }
 
 /// Recovers from `image` and reads `range`.
-pub(crate) fn recover(options: &RunOptions, image: &Image, range: Range) -> Recovered {
+pub(crate) fn recover(options: &RunOptions, image: &Image, range: Span) -> Recovered {
     let runtime = runtime_for(options, image);
     let handle = runtime.handle();
     let disk = AdversaryDisk::from_image(&handle, options.adversary(), image);

@@ -19,7 +19,7 @@ use crate::findings::Findings;
 use crate::model::{Model, Verdict};
 use crate::notes::Notes;
 use crate::options::RunOptions;
-use crate::player::{Player, Range, Step, failed};
+use crate::player::{Player, Span, Step, failed};
 use crate::recovery::{recover, runtime_for};
 use crate::window::{Tap, Window};
 
@@ -34,7 +34,8 @@ pub fn run(options: &RunOptions) -> Findings {
     let run = Rc::new(Run {
         options: options.clone(),
         findings: RefCell::default(),
-        range: RefCell::new(Range { blocks: 0, stride: options.stride }),
+        range: RefCell::new(Span { blocks: 0, stride: options.stride }),
+        warm: Cell::new(options.warm_up == 0),
     });
     let runtime =
         Runtime::simulated(Simulation { seed: options.seed, explore: options.explore, cores: None });
@@ -53,7 +54,9 @@ pub fn run(options: &RunOptions) -> Findings {
 struct Run {
     options: RunOptions,
     findings: RefCell<Findings>,
-    range: RefCell<Range>,
+    range: RefCell<Span>,
+    /// The warm-up is over.
+    warm: Cell<bool>,
 }
 
 /// A volume from one opening to the next power cut.
@@ -80,7 +83,7 @@ pub(crate) struct Moment {
 }
 
 impl Run {
-    fn range(&self) -> Range {
+    fn range(&self) -> Span {
         *self.range.borrow()
     }
 
@@ -106,7 +109,7 @@ impl Run {
             .await
             .map_err(|error| failed("making the volume", &error))?;
         let info = inspect(&*disk).await.map_err(|error| failed("looking at the volume", &error))?;
-        let range = Range::of(&self.options, info.usable_blocks, info.logical_blocks);
+        let range = Span::of(&self.options, info.usable_blocks, info.logical_blocks);
         *self.range.borrow_mut() = range;
         let notes = Rc::new(RefCell::new(Notes::new(Model::new(range.blocks))));
         let window = life.watch(handle, &disk, &notes);
@@ -131,7 +134,8 @@ impl Run {
             range: self.range(),
             notes: Rc::clone(notes),
         };
-        for _ in 0..steps {
+        for step in 0..steps {
+            self.warm.set(self.warm.get() || step >= self.options.warm_up);
             if self.is_over() {
                 break;
             }
@@ -185,7 +189,7 @@ impl Life {
         let event = Cell::new(0);
         disk.observe(Box::new(move |disk| {
             event.set(event.get() + 1);
-            if !life.run.is_over() {
+            if life.run.warm.get() && !life.run.is_over() {
                 let (checkpoint, cleaning) = seen.contents();
                 let promised = notes.borrow_mut().promised();
                 let moment = Moment { event: event.get(), promised, checkpoint, cleaning };
@@ -203,9 +207,10 @@ impl Life {
             0 => (options.exhaustive_max, options.samples),
             _ => (2, u64::from(random.below(2) == 0)),
         };
+        let samples = if moment.checkpoint || moment.cleaning { 4 * samples } else { samples };
         let exhaustive = states.count() <= u128::from(exhaustive_max);
         if self.depth == 0 {
-            self.run.findings.borrow_mut().count_window(moment, exhaustive);
+            self.run.findings.borrow_mut().count_window(moment, states.count(), exhaustive);
         }
         let look_at = |image: &Image, random: &mut Random| {
             let life = mix(notes.borrow().life(), moment.promised);

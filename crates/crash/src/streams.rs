@@ -7,21 +7,26 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
 use weir_block::{BlockLayer, BlockOptions, Class, Dispatch, ElevatorKind, Refused, Request};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
-use weir_storage::{AdversaryDisk, Image, Part, Recorder, Storage, StreamId, Ticket};
+use weir_storage::{AdversaryDisk, CrashStates, Image, Lba, Part, Recorder, Storage, StreamId, Ticket};
 use weir_volume::{Volume, inspect};
 
 use crate::content::{Stamp, mix, push_page};
 use crate::findings::Findings;
 use crate::model::{Verdict, Why};
 use crate::options::{RunOptions, pick};
-use crate::player::{Range, failed};
+use crate::player::{Span, failed};
 use crate::recovery::recover;
 use crate::run::Moment;
+use crate::window::{Tap, Window};
+
+/// Blocks that all streams write to, at most: few, so that writes overlap.
+const HOT_BLOCKS: u64 = 24;
 
 /// Epochs of a stream are numbered from 0.
 type Place = (StreamId, u64);
@@ -43,7 +48,8 @@ impl StreamOptions {
     pub fn draw(seed: u64, elevator: ElevatorKind) -> StreamOptions {
         let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
         let random = &mut runtime.handle().random("stream swarm");
-        let below = RunOptions { stride: 1, steps: 200, states_max: 400, ..RunOptions::draw(seed) };
+        let below =
+            RunOptions { stride: 1, warm_up: 0, steps: 300, states_max: 400, ..RunOptions::draw(seed) };
         let block = BlockOptions {
             elevator,
             dispatch: pick(random, &[Dispatch::OrderPreserving, Dispatch::OrderPreserving, Dispatch::Legacy]),
@@ -59,19 +65,12 @@ impl StreamOptions {
 
 /// One write as it was issued; its stamp is its place in the log plus one.
 struct Issued {
-    first: u64,
-    count: u64,
+    blocks: Range<u64>,
     /// Its epoch, if it is order-preserving.
     place: Option<Place>,
     ticket: Option<Ticket>,
     fua: bool,
     durable: bool,
-}
-
-impl Issued {
-    fn blocks(&self) -> std::ops::Range<u64> {
-        self.first..self.first + self.count
-    }
 }
 
 /// What was issued and what was acknowledged.
@@ -110,7 +109,7 @@ impl Log {
     fn judge(&self, found: &[Stamp]) -> Result<(), Verdict> {
         let mut reached: BTreeMap<StreamId, u64> = BTreeMap::new();
         for (block, stamp) in (0..).zip(found).filter(|(_, stamp)| **stamp > 0) {
-            let write = self.writes.get(*stamp as usize - 1).filter(|write| write.blocks().contains(&block));
+            let write = self.writes.get(*stamp as usize - 1).filter(|write| write.blocks.contains(&block));
             let write = write.ok_or(Verdict::Foreign(block))?;
             if let Some((stream, epoch)) = write.place {
                 let reached = reached.entry(stream).or_default();
@@ -118,9 +117,10 @@ impl Log {
             }
         }
         (1..).zip(&self.writes).try_for_each(|(stamp, write)| {
-            let lost = write.blocks().find(|block| found[*block as usize] < stamp);
-            let earlier = write.place.is_some_and(|(stream, epoch)| reached.get(&stream).is_some_and(|r| epoch < *r));
-            let torn = write.blocks().any(|block| found[block as usize] == stamp);
+            let lost = write.blocks.clone().find(|block| found[*block as usize] < stamp);
+            let earlier =
+                write.place.is_some_and(|(stream, epoch)| reached.get(&stream).is_some_and(|r| epoch < *r));
+            let torn = write.blocks.clone().any(|block| found[block as usize] == stamp);
             let why = match (write.durable, earlier, torn) {
                 (true, _, _) => Why::Durable,
                 (_, true, _) => Why::EarlierEpoch,
@@ -167,15 +167,20 @@ async fn whole(
     let made = Volume::create(handle, &*disk, below.format()).await;
     made.map_err(|error| failed("making the volume", &error))?;
     let info = inspect(&*disk).await.map_err(|error| failed("looking at the volume", &error))?;
-    let range = Range::of(below, info.usable_blocks, info.logical_blocks);
-    let volume = Volume::open(handle, Rc::clone(&disk) as Rc<dyn Storage>, below.volume.clone()).await;
+    let range = Span::of(below, info.usable_blocks, info.logical_blocks);
+    let window = Rc::new(Window::new(below.segments_start(), below.segment_blocks));
+    let tap = Rc::new(Tap { disk: Rc::clone(&disk), window: Rc::clone(&window) });
+    let volume = Volume::open(handle, tap, below.volume.clone()).await;
     let volume = Rc::new(volume.map_err(|error| failed("opening the volume", &error))?);
     volume.set_recorder(Rc::clone(recorder));
     let storage = Rc::clone(&volume) as Rc<dyn Storage>;
-    let layer = BlockLayer::new(handle, storage, options.block.clone(), Some(Rc::clone(recorder)));
+    let layer = BlockLayer::new(handle, storage, options.block, Some(Rc::clone(recorder)));
     let layer = layer.map_err(|error| failed("making the block layer", &error))?;
     let log = Rc::new(RefCell::new(Log::default()));
-    watch(below, handle, &disk, range, &log, findings);
+    window.open.set(true);
+    let judge =
+        Judge { below: below.clone(), range, window, log: Rc::clone(&log), findings: Rc::clone(findings) };
+    judge.watch(handle, &disk);
     let random = handle.random("streams");
     let mut issuer = Issuer { options, handle: handle.clone(), random, range, layer, log };
     for _ in 0..below.steps {
@@ -193,48 +198,56 @@ fn is_over(findings: &Findings, below: &RunOptions) -> bool {
     findings.failure.is_some() || findings.totals.states_distinct >= below.states_max
 }
 
-/// Cuts the power, on paper, at every event of `disk`.
-fn watch(
-    below: &RunOptions,
-    handle: &Handle,
-    disk: &AdversaryDisk,
-    range: Range,
-    log: &Rc<RefCell<Log>>,
-    findings: &Rc<RefCell<Findings>>,
-) {
-    let (below, log, findings) = (below.clone(), Rc::clone(log), Rc::clone(findings));
-    let random = RefCell::new(handle.random("crash states"));
-    let events = Cell::new(0);
-    disk.observe(Box::new(move |disk| {
-        events.set(events.get() + 1);
-        if is_over(&findings.borrow(), &below) {
+/// Judges what is left at every event.
+struct Judge {
+    below: RunOptions,
+    range: Span,
+    window: Rc<Window>,
+    log: Rc<RefCell<Log>>,
+    findings: Rc<RefCell<Findings>>,
+}
+
+impl Judge {
+    /// Cuts the power, on paper, at every event of `disk`.
+    fn watch(self, handle: &Handle, disk: &AdversaryDisk) {
+        let random = RefCell::new(handle.random("crash states"));
+        let events = Cell::new(0);
+        disk.observe(Box::new(move |disk| {
+            events.set(events.get() + 1);
+            if !is_over(&self.findings.borrow(), &self.below) {
+                self.cut(events.get(), &disk.crash_states(), &mut random.borrow_mut());
+            }
+        }));
+    }
+
+    fn cut(&self, event: u64, states: &CrashStates, random: &mut Random) {
+        self.log.borrow_mut().refresh();
+        let promised = self.log.borrow().promises;
+        let (checkpoint, cleaning) = self.window.contents();
+        let moment = Moment { event, promised, checkpoint, cleaning };
+        let exhaustive = states.count() <= u128::from(self.below.exhaustive_max);
+        self.findings.borrow_mut().count_window(moment, states.count(), exhaustive);
+        if exhaustive {
+            states.all().for_each(|image| self.look_at(moment, &image));
+        } else {
+            (0..self.below.samples).for_each(|_| self.look_at(moment, &states.sample(random)));
+        }
+    }
+
+    fn look_at(&self, moment: Moment, image: &Image) {
+        let over = is_over(&self.findings.borrow(), &self.below);
+        if over || !self.findings.borrow_mut().is_new(image.hash(), mix(0, moment.promised)) {
             return;
         }
-        log.borrow_mut().refresh();
-        let promised = log.borrow().promises;
-        let moment = Moment { event: events.get(), promised, checkpoint: false, cleaning: false };
-        let states = disk.crash_states();
-        let exhaustive = states.count() <= u128::from(below.exhaustive_max);
-        findings.borrow_mut().count_window(moment, exhaustive);
-        let judge = |image: Image| {
-            if is_over(&findings.borrow(), &below) || !findings.borrow_mut().is_new(image.hash(), mix(0, promised)) {
-                return;
-            }
-            let recovered = recover(&below, &image, range);
-            let verdict = recovered.stamps.and_then(|stamps| log.borrow().judge(&stamps));
-            let mut findings = findings.borrow_mut();
-            findings.count_state(moment, 0);
-            findings.fold(recovered.trace_hash);
-            if let Err(verdict) = verdict {
-                findings.fail(vec![moment.event], verdict);
-            }
-        };
-        if exhaustive {
-            states.all().for_each(judge);
-        } else {
-            (0..below.samples).map(|_| states.sample(&mut random.borrow_mut())).for_each(judge);
+        let recovered = recover(&self.below, image, self.range);
+        let verdict = recovered.stamps.and_then(|stamps| self.log.borrow().judge(&stamps));
+        let mut findings = self.findings.borrow_mut();
+        findings.count_state(moment, 0);
+        findings.fold(recovered.trace_hash);
+        if let Err(verdict) = verdict {
+            findings.fail(vec![moment.event], verdict);
         }
-    }));
+    }
 }
 
 /// Issues requests.
@@ -242,7 +255,7 @@ struct Issuer<'a> {
     options: &'a StreamOptions,
     handle: Handle,
     random: Random,
-    range: Range,
+    range: Span,
     layer: Rc<BlockLayer>,
     log: Rc<RefCell<Log>>,
 }
@@ -267,42 +280,54 @@ impl Issuer<'_> {
         }
     }
 
-    /// Issues a write, told to the log first: what a crash leaves may hold it before the call returns.
     async fn write(&mut self, class: Class) -> Result<(), Verdict> {
         let stream = self.any_stream();
         let count = 1 + self.random.below(self.options.below.request_blocks.min(4));
-        let first = self.random.below(self.range.blocks.min(24) - count.min(8) + 1);
+        let first = self.random.below(self.range.blocks.min(HOT_BLOCKS) - count + 1);
         let fua = self.random.below(64) < self.options.below.fua;
-        loop {
-            let mut pages = Vec::new();
-            let parts = {
-                let mut log = self.log.borrow_mut();
-                let stamp = log.writes.len() as Stamp + 1;
-                (first..first + count).for_each(|block| push_page(&mut pages, block, stamp));
-                let epoch = *log.epoch(stream);
-                let place = (class != Class::Orderless).then_some((stream, epoch));
-                log.writes.push(Issued { first, count, place, ticket: None, fua, durable: false });
-                *log.epoch(stream) += u64::from(class == Class::Barrier);
-                [Part::bytes(weir_storage::Lba(first), &pages)]
-            };
-            let request = Request { fua, ..Request::new(stream, class, &parts) };
-            let answer = self.layer.try_submit(&request);
-            let mut log = self.log.borrow_mut();
-            match answer {
-                Ok(ticket) => {
-                    if let Some(write) = log.writes.last_mut() {
-                        write.ticket = Some(ticket);
-                    }
-                    return Ok(());
-                }
-                Err(Refused::Full) => {
-                    log.writes.pop();
-                    *log.epoch(stream) -= u64::from(class == Class::Barrier);
-                }
-                Err(refused) => return Err(failed("a request", &refused)),
-            }
-            drop(log);
+        while !self.try_write(stream, class, first..first + count, fua)? {
             self.layer.space().listen().await;
+        }
+        Ok(())
+    }
+
+    /// Issues a write unless the queue is full. The log is told first: what a crash leaves may hold it before
+    /// the call returns.
+    fn try_write(
+        &self,
+        stream: StreamId,
+        class: Class,
+        blocks: Range<u64>,
+        fua: bool,
+    ) -> Result<bool, Verdict> {
+        let closes = u64::from(class == Class::Barrier);
+        let first = Lba(blocks.start);
+        let mut pages = Vec::new();
+        {
+            let mut log = self.log.borrow_mut();
+            let stamp = log.writes.len() as Stamp + 1;
+            blocks.clone().for_each(|block| push_page(&mut pages, block, stamp));
+            let epoch = *log.epoch(stream);
+            let place = (class != Class::Orderless).then_some((stream, epoch));
+            log.writes.push(Issued { blocks, place, ticket: None, fua, durable: false });
+            *log.epoch(stream) += closes;
+        }
+        let parts = [Part::bytes(first, &pages)];
+        let answer = self.layer.try_submit(&Request { fua, ..Request::new(stream, class, &parts) });
+        let mut log = self.log.borrow_mut();
+        match answer {
+            Ok(ticket) => {
+                if let Some(write) = log.writes.last_mut() {
+                    write.ticket = Some(ticket);
+                }
+                Ok(true)
+            }
+            Err(Refused::Full) => {
+                log.writes.pop();
+                *log.epoch(stream) -= closes;
+                Ok(false)
+            }
+            Err(refused) => Err(failed("a request", &refused)),
         }
     }
 
@@ -314,7 +339,8 @@ impl Issuer<'_> {
     }
 
     async fn flush(&mut self) -> Result<(), Verdict> {
-        let transferred = |write: &Issued| write.ticket.as_ref().and_then(Ticket::poll_transferred) == Some(Ok(()));
+        let transferred =
+            |write: &Issued| write.ticket.as_ref().and_then(Ticket::poll_transferred) == Some(Ok(()));
         let covered = {
             let writes = &self.log.borrow().writes;
             (0..writes.len()).filter(|index| transferred(&writes[*index])).collect()
@@ -327,7 +353,8 @@ impl Issuer<'_> {
 
     /// Everything issued is transferred, then flushed.
     async fn finish(&mut self) -> Result<(), Verdict> {
-        let tickets: Vec<Ticket> = self.log.borrow().writes.iter().filter_map(|write| write.ticket.clone()).collect();
+        let tickets: Vec<Ticket> =
+            self.log.borrow().writes.iter().filter_map(|write| write.ticket.clone()).collect();
         for stream in 0..self.options.streams {
             let stream = StreamId(stream as u32);
             let marked = self.layer.when_space(|layer| layer.barrier(stream)).await;

@@ -1,6 +1,8 @@
 //! Bad input: damaged, truncated and foreign images, full disks, and disks that fail. Always a typed error
 //! or right data; never a panic, a hang, or an acknowledged write that is gone.
 
+#![allow(clippy::print_stdout, reason = "counts belong in the log of a test run")]
+
 mod bench;
 
 use std::rc::Rc;
@@ -122,7 +124,9 @@ fn two_damaged_superblocks_are_an_error_in_every_field() {
 /// One bit anywhere: an error, or all that was promised.
 fn is_honest(image: &Image, history: &History) -> Result<bool, Verdict> {
     match open_image(image) {
-        Err(VolumeError::Damaged { .. } | VolumeError::Disk(Rejected::Failed(StorageError::Damaged(_)))) => Ok(false),
+        Err(VolumeError::Damaged { .. } | VolumeError::Disk(Rejected::Failed(StorageError::Damaged(_)))) => {
+            Ok(false)
+        }
         Err(error) => panic!("not the right error for damage: {error}"),
         Ok(found) => history.model.judge(&found, history.promised).map(|_| true),
     }
@@ -142,7 +146,9 @@ fn a_flipped_bit_in_checkpoints_maps_and_headers_is_no_silent_loss() {
 fn flip_metadata(image: &Image, history: &History) -> (u64, u64) {
     let (mut opened, mut refused) = (0, 0);
     // Blocks 2 to 5 hold the checkpoints and the map pages; bits of what follows their heads are sampled.
-    let heads = (2..6).flat_map(|block| (0..64 * 8).chain((512..BLOCK_BYTES as u64 * 8).step_by(97)).map(move |bit| (block, bit)));
+    let heads = (2..6).flat_map(|block| {
+        (0..64 * 8).chain((512..BLOCK_BYTES as u64 * 8).step_by(97)).map(move |bit| (block, bit))
+    });
     let headers = (8..image.blocks()).flat_map(|block| (0..64 * 8).step_by(13).map(move |bit| (block, bit)));
     for (block, bit) in heads.chain(headers) {
         let honest = is_honest(&flipped(image, block, bit), history);
@@ -155,7 +161,8 @@ fn flip_metadata(image: &Image, history: &History) -> (u64, u64) {
 #[test]
 fn random_flips_never_panic() {
     let (image, history) = used_image();
-    let random = &mut weir_runtime::Runtime::simulated(weir_runtime::Simulation::default()).handle().random("flips");
+    let random =
+        &mut weir_runtime::Runtime::simulated(weir_runtime::Simulation::default()).handle().random("flips");
     for round in 0..2_000 {
         let mut image = image.clone();
         for _ in 0..=random.below(4) {

@@ -1,5 +1,7 @@
 //! `kill -9` on a real disk, a few rounds; the example `kill_loop` does as many as you like.
 
+#![allow(clippy::print_stdout, reason = "counts belong in the log of a test run")]
+
 #[path = "../examples/kill_loop/rounds.rs"]
 mod rounds;
 

@@ -1,6 +1,8 @@
 //! The block layer above a volume: order between epochs, flushes and atomic requests survive power cuts,
 //! whatever the elevator does.
 
+#![allow(clippy::print_stdout, reason = "counts belong in the log of a test run")]
+
 use weir_block::{BlockMutant, ElevatorKind};
 use weir_crash::{StreamOptions, Totals, Verdict, run_streams};
 use weir_volume::VolumeMutant;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use weir_crash::{Stamp, push_page, stamp_of};
 use weir_runtime::{Handle, Runtime, Wall};
 use weir_storage::{
-    BLOCK_BYTES, Command, Extent, FileDisk, FileDiskError, FileDiskOptions, Lba, Part, Rejected, Storage, Ticket,
-    Write, submit_when_free,
+    BLOCK_BYTES, Command, Extent, FileDisk, FileDiskError, FileDiskOptions, Lba, Part, Rejected, Storage,
+    Ticket, Write, submit_when_free,
 };
 use weir_volume::{Format, Volume, VolumeOptions};
 
@@ -184,7 +184,7 @@ async fn read_all(volume: &Volume) -> Outcome<Vec<Stamp>> {
 /// What is left has to be what the process found, plus its requests up to some last one, and that no
 /// earlier than the last acknowledged one.
 fn judge(
-    state: &mut Vec<Stamp>,
+    state: &mut [Stamp],
     found: &[Stamp],
     round: u64,
     acknowledged: Stamp,
@@ -193,7 +193,10 @@ fn judge(
     let base = round * STAMPS_PER_ROUND;
     let last = found.iter().copied().max().unwrap_or(0).max(base);
     if last < acknowledged {
-        return Err(format!("round {round}: request {acknowledged} was durable, the last one left is {last}").into());
+        return Err(format!(
+            "round {round}: request {acknowledged} was durable, the last one left is {last}"
+        )
+        .into());
     }
     for stamp in base + 1..=last {
         let (first, count) = blocks(stamp);
@@ -201,7 +204,10 @@ fn judge(
     }
     if let Some(block) = (0..found.len()).find(|block| state[*block] != found[*block]) {
         let (expected, found) = (state[block], found[block]);
-        return Err(format!("round {round}: {last} is left, but block {block} holds {found}, not {expected}").into());
+        return Err(format!(
+            "round {round}: {last} is left, but block {block} holds {found}, not {expected}"
+        )
+        .into());
     }
     totals.rounds += 1;
     totals.requests += last - base;

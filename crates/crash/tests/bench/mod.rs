@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use weir_crash::{Stamp, push_page, stamp_of};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, Capabilities, Command, Extent, Faults, Image, Lba, Part, Rejected, Storage,
-    Ticket, Write,
+    AdversaryDisk, AdversaryOptions, Capabilities, Command, Extent, Faults, Image, Lba, Part, Rejected,
+    Storage, Ticket, Write,
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeOptions};
 
@@ -29,7 +29,13 @@ pub fn simulate<T, F: Future<Output = T>>(seed: u64, work: impl FnOnce(Handle) -
 
 pub fn disk_options(faults: Faults) -> AdversaryOptions {
     let capabilities = Capabilities::legacy(8, 64, 512);
-    AdversaryOptions { blocks: BLOCKS, capabilities, latency_ns_max: 1_000, faults, ..AdversaryOptions::default() }
+    AdversaryOptions {
+        blocks: BLOCKS,
+        capabilities,
+        latency_ns_max: 1_000,
+        faults,
+        ..AdversaryOptions::default()
+    }
 }
 
 /// A disk with an empty volume.
@@ -49,7 +55,11 @@ pub fn disk_with(handle: &Handle, image: &Image, faults: Faults) -> Rc<Adversary
     AdversaryDisk::from_image(handle, disk_options(faults), image)
 }
 
-pub async fn open(handle: &Handle, disk: &Rc<AdversaryDisk>, options: &VolumeOptions) -> Result<Volume, VolumeError> {
+pub async fn open(
+    handle: &Handle,
+    disk: &Rc<AdversaryDisk>,
+    options: &VolumeOptions,
+) -> Result<Volume, VolumeError> {
     Volume::open(handle, Rc::clone(disk) as Rc<dyn Storage>, options.clone()).await
 }
 

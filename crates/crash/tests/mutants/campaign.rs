@@ -46,6 +46,11 @@ fn v3_segments_reused_before_the_checkpoint_is_durable() {
 }
 
 #[test]
+fn v3_segments_reused_before_a_flush() {
+    killed_by_campaign(VolumeMutant::ReuseBeforeFlush, as_drawn);
+}
+
+#[test]
 fn v3_a_checkpoint_written_too_early() {
     killed_by_campaign(VolumeMutant::CheckpointTooEarly, as_drawn);
 }

@@ -1,0 +1,92 @@
+//! The crash campaign on the volume, as much of it as a test run has time for, in parts so that more than
+//! one core works. The example `volume_crash` goes on for as long as you like.
+
+#![allow(clippy::print_stdout, reason = "counts belong in the log of a test run")]
+
+use weir_crash::{Campaign, RunOptions, Summary, Totals, run};
+
+/// Distinct crash states of each part; a test run looks at 100,000 at least.
+const STATES: u64 = 40_000;
+const PARTS: u64 = 4;
+const _: () = assert!(STATES * PARTS >= 100_000);
+
+fn part(seed: u64) {
+    let summary = Campaign { seed, states: STATES, only: None }.go(|_, _| {});
+    expect_no_failure(&summary);
+    let totals = summary.totals;
+    println!("seed {seed}: {totals:#?}");
+    assert!(totals.states_distinct >= STATES, "{totals:?}");
+    // A campaign that never meets a checkpoint, cleaning, or a second power cut shows little.
+    assert!(totals.windows_checkpoint > totals.windows / 20, "{totals:?}");
+    assert!(totals.windows_cleaning > totals.windows / 20, "{totals:?}");
+    assert!(totals.states_depth_1 > 1_000 && totals.states_depth_2 > 500, "{totals:?}");
+    assert!(totals.windows_exhaustive > totals.windows / 10, "{totals:?}");
+}
+
+fn expect_no_failure(summary: &Summary) {
+    for failed in &summary.failed {
+        println!(
+            "run {}: {}\n{:#?}\nreplay: {}",
+            failed.run,
+            failed.failure,
+            failed.options,
+            failed.replay()
+        );
+    }
+    assert_eq!(summary.failed.len(), 0, "see above");
+}
+
+#[test]
+fn a_hundred_thousand_crash_states_part_1() {
+    part(101);
+}
+
+#[test]
+fn a_hundred_thousand_crash_states_part_2() {
+    part(102);
+}
+
+#[test]
+fn a_hundred_thousand_crash_states_part_3() {
+    part(103);
+}
+
+#[test]
+fn a_hundred_thousand_crash_states_part_4() {
+    part(104);
+}
+
+/// Small cases: every window of at most 2^16 states is looked at whole, however many that makes.
+#[test]
+fn small_windows_are_looked_at_whole() {
+    let mut totals = Totals::default();
+    for seed in 0..6 {
+        let mut options = RunOptions::draw_small(seed);
+        (options.warm_up, options.steps, options.states_max) = (0, 16, u64::MAX);
+        let findings = run(&options);
+        assert_eq!(findings.failure, None, "{options:#?}");
+        totals.add(&findings.totals);
+    }
+    println!("{totals:#?}");
+    assert_eq!(totals.windows_exhaustive, totals.windows_small);
+    assert!(totals.windows_small > 200 && totals.states_distinct > 10_000, "{totals:?}");
+}
+
+/// A campaign is a function of its seed.
+#[test]
+fn campaigns_replay() {
+    let campaign = Campaign { seed: 7, states: 3_000, only: None };
+    let (first, second) = (campaign.go(|_, _| {}), campaign.go(|_, _| {}));
+    assert_eq!((first.trace_hash, first.totals), (second.trace_hash, second.totals));
+    let other = Campaign { seed: 8, ..campaign }.go(|_, _| {});
+    assert_ne!(first.trace_hash, other.trace_hash);
+}
+
+/// One run of a campaign, alone, is the same run.
+#[test]
+fn a_single_run_replays_what_the_campaign_saw() {
+    let mut seen = Vec::new();
+    Campaign { seed: 9, states: 5_000, only: None }.go(|_, totals| seen.push(*totals));
+    let alone = Campaign { seed: 9, states: 0, only: Some(1) }.go(|_, _| {});
+    assert_eq!(alone.totals, seen[1]);
+}
