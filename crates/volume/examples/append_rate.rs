@@ -11,8 +11,9 @@ use weir_storage::{
 };
 use weir_volume::{Format, Volume, VolumeOptions};
 
-const DISK_BYTES: u64 = 4 << 30;
-const WRITES: u64 = 1_000_000;
+const DISK_BYTES: u64 = 1 << 30;
+const WRITES: u64 = 2_000_000;
+const SHARE_PERCENT: u64 = 25;
 
 #[allow(clippy::print_stdout)]
 fn main() -> Result<(), Box<dyn Error>> {
@@ -35,7 +36,7 @@ async fn run(runtime: &Runtime, path: &std::path::Path) -> Result<String, Box<dy
     flush(&*disk).await?;
     Volume::create(&handle, &*disk, Format { overwrite: true, ..Format::default() }).await?;
     let volume = Rc::new(Volume::open(&handle, disk, VolumeOptions::default()).await?);
-    let span = volume.blocks() / 4;
+    let span = volume.blocks() * SHARE_PERCENT / 100;
     let mut random = handle.random("append_rate");
     let mut page = vec![0; BLOCK_BYTES];
     random.fill_bytes(&mut page);

@@ -88,6 +88,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = run("umount", &[self.0.to_str().unwrap()]);
+        // A loop device on it may take a moment to let go of its file.
+        let _ = run("umount", &["--lazy", self.0.to_str().unwrap()]);
     }
 }
