@@ -2,11 +2,12 @@
 
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
 
-use crate::checkpoint::{Checkpoint, read_extent};
+use crate::checkpoint::Checkpoint;
 use crate::error::VolumeError;
 use crate::geometry::Geometry;
 use crate::layout::{FORMAT_VERSION, SUPERBLOCK_COPIES, checksum};
 use crate::recovery::{Omitted, Replay};
+use crate::transfer::read_extent;
 
 /// Blocks read at a time when a whole storage is looked through.
 const SCAN_BLOCKS: u32 = 256;

@@ -9,11 +9,10 @@
 //! durable before any segment that it frees is written again.
 
 use std::mem::offset_of;
-use std::rc::Rc;
 
 use weir_runtime::Buffer;
 use weir_storage::{
-    BLOCK_BYTES, Command, Data, Extent, Part, Rejected, Storage, Ticket, Write, flush, read, submit_when_free,
+    BLOCK_BYTES, Extent, Rejected, Storage, Ticket, flush,
 };
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
@@ -26,7 +25,8 @@ use crate::layout::{
 use crate::map::{Entry, Map, page_sum};
 use crate::mutants::{VolumeMutant, broken};
 use crate::segments::Segments;
-use crate::volume::Shared;
+use crate::state::Shared;
+use crate::transfer::{all_transferred, read_extent, write_buffer};
 
 const CHECKSUM_FIELD: usize = offset_of!(CheckpointHeader, checksum);
 /// Map pages in one write at most.
@@ -270,50 +270,6 @@ fn load_page(
         map.load(lba, entry);
     }
     Ok(on_disk.checksum.get())
-}
-
-/// Reads an extent of any length, in commands that the disk takes.
-pub(crate) async fn read_extent(disk: &dyn Storage, extent: Extent) -> Result<Buffer, Rejected> {
-    let step = disk.capabilities().max_transfer_blocks.max(1);
-    if extent.blocks <= step {
-        return read(disk, extent).await;
-    }
-    let mut buffer = Buffer::new(extent.bytes());
-    let mut done = 0;
-    while done < extent.blocks {
-        let blocks = step.min(extent.blocks - done);
-        let piece = Extent::new(extent.start.offset(u64::from(done)), blocks);
-        let at = done as usize * BLOCK_BYTES;
-        buffer[at..at + piece.bytes()].copy_from_slice(&read(disk, piece).await?);
-        done += blocks;
-    }
-    Ok(buffer)
-}
-
-/// Writes a buffer of any length, in commands that the disk takes, and does not wait for the transfers.
-pub(crate) async fn write_buffer(
-    disk: &dyn Storage,
-    start: weir_storage::Lba,
-    buffer: Buffer,
-    bytes: usize,
-) -> Result<Vec<Ticket>, Rejected> {
-    let step = disk.capabilities().max_transfer_blocks.max(1) as usize * BLOCK_BYTES;
-    let buffer = Rc::new(buffer);
-    let mut tickets = Vec::new();
-    for offset in (0..bytes).step_by(step) {
-        let data = Data::Shared { buffer: &buffer, offset, bytes: step.min(bytes - offset) };
-        let part = Part { start: start.offset((offset / BLOCK_BYTES) as u64), data };
-        tickets.push(submit_when_free(disk, Command::Write(Write::new(&[part]))).await?);
-    }
-    Ok(tickets)
-}
-
-/// Waits for all transfers.
-pub(crate) async fn all_transferred(tickets: Vec<Ticket>) -> Result<(), Rejected> {
-    for ticket in tickets {
-        ticket.transferred().await?;
-    }
-    Ok(())
 }
 
 impl Shared {

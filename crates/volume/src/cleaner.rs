@@ -11,14 +11,14 @@ use futures_util::future::join_all;
 use weir_runtime::Buffer;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, read};
 
-use crate::checkpoint::read_extent;
 use crate::chunk::ParsedChunk;
 use crate::layout::{RecordKind, checksum};
 use crate::map::Entry;
 use crate::mutants::{VolumeMutant, broken};
 use crate::options::CleaningPolicy;
 use crate::segments::{Gate, Segments};
-use crate::volume::Shared;
+use crate::state::Shared;
+use crate::transfer::read_extent;
 
 /// Rounds of upkeep that may gain nothing before writers are told that the volume is full. One round may
 /// only move free space together, so that the next one gains a segment.

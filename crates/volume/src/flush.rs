@@ -13,7 +13,7 @@ use futures_util::pin_mut;
 use weir_storage::{Rejected, flush};
 
 use crate::mutants::{VolumeMutant, broken};
-use crate::volume::Shared;
+use crate::state::Shared;
 
 /// What the flusher has to do next.
 enum Need {

@@ -38,7 +38,9 @@ mod options;
 mod read;
 mod recovery;
 mod segments;
+mod state;
 mod stats;
+mod transfer;
 mod volume;
 
 pub use check::{CheckReport, Info, check, inspect};

@@ -20,7 +20,7 @@ use crate::map::Entry;
 use crate::mutants::{VolumeMutant, broken};
 use crate::options::Completion;
 use crate::segments::{Gate, Segments};
-use crate::volume::{Shared, State};
+use crate::state::{Shared, State};
 
 /// Map pages that a checkpoint may hold copied aside; appends wait beyond (4 MiB).
 const COPIES_LIMIT: usize = 1024;

@@ -4,12 +4,12 @@
 use std::rc::Rc;
 
 use weir_runtime::Buffer;
-use weir_storage::{BLOCK_BYTES, Completer, Extent, Lba, Rejected, StorageError, Ticket, read};
+use weir_storage::{BLOCK_BYTES, Completer, Extent, Lba, StorageError, Ticket, read};
 
 use crate::layout::checksum;
 use crate::map::Entry;
 use crate::mutants::{VolumeMutant, broken};
-use crate::volume::Shared;
+use crate::state::{Shared, failure};
 
 /// A run of blocks that lie behind one another on the disk below.
 struct Run {
@@ -128,14 +128,5 @@ fn complete(completer: &Completer, outcome: Result<Buffer, StorageError>) {
             completer.finish(Ok(()), Ok(()));
         }
         Err(error) => completer.finish(Err(error), Err(error)),
-    }
-}
-
-/// A rejection of our own read, as the error of a ticket.
-pub(crate) fn failure(rejected: Rejected) -> StorageError {
-    match rejected {
-        Rejected::Failed(error) => error,
-        // The map holds only addresses inside the volume; anything else means that the device changed.
-        Rejected::Busy | Rejected::Unsupported(_) | Rejected::Invalid(_) => StorageError::Gone,
     }
 }

@@ -12,13 +12,14 @@ use std::collections::BTreeSet;
 use weir_runtime::Buffer;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
 
-use crate::checkpoint::{Checkpoint, read_extent};
+use crate::checkpoint::Checkpoint;
 use crate::chunk::ParsedChunk;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::Geometry;
 use crate::layout::{RecordEntry, RecordKind, checksum};
 use crate::map::{Entry, Map};
 use crate::segments::Segments;
+use crate::transfer::read_extent;
 
 /// Which checks a replay leaves out: none, but for mutants.
 #[derive(Clone, Copy, Default)]

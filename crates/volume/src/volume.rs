@@ -12,78 +12,21 @@ use weir_storage::{
     Storage, StorageError, Ticket, Watermark, flush, write,
 };
 
-use crate::checkpoint::{Checkpoint, all_transferred, write_buffer};
+use crate::checkpoint::Checkpoint;
 use crate::error::VolumeError;
 use crate::geometry::{CHECKPOINT_SLOTS, Format, Geometry};
 use crate::log::Log;
-use crate::map::Map;
 use crate::mutants::{VolumeMutant, broken};
-use crate::options::{Completion, VolumeOptions};
+use crate::options::VolumeOptions;
 use crate::recovery::{Omitted, Replay};
-use crate::segments::Segments;
+use crate::state::{Shared, State};
 use crate::stats::{RecoveryReport, Stats};
+use crate::transfer::{all_transferred, write_buffer};
 
 /// Blocks that one request may write, and that it writes whole or not at all, at most.
 const ATOMIC_BLOCKS_MAX: u32 = 64;
 /// Commands in flight at most. A write whose ticket is transferred at submission is not one of them.
 const QUEUE_DEPTH: u32 = 1024;
-
-/// All that changes while a volume is open.
-pub(crate) struct State {
-    pub map: Map,
-    pub segments: Segments,
-    pub log: Log,
-    /// The newest durable checkpoint.
-    pub checkpoint: Checkpoint,
-    pub stats: Stats,
-    /// Segments that cleaning left alone because a block in them is damaged.
-    pub pinned: BTreeSet<u32>,
-}
-
-/// What the volume and its tasks share.
-pub(crate) struct Shared {
-    pub handle: Handle,
-    pub disk: Rc<dyn Storage>,
-    pub geometry: Geometry,
-    pub options: VolumeOptions,
-    pub capabilities: Capabilities,
-    pub watermark: Rc<Watermark>,
-    pub state: RefCell<State>,
-    pub recorder: RefCell<Option<Rc<Recorder>>>,
-    pub reads: Cell<u64>,
-    pub flush_wanted: Cell<u64>,
-    /// Upkeep can gain nothing more, and the runway is down to the cleaner's reserve.
-    pub stuck: Cell<bool>,
-    pub checkpointing: Semaphore,
-    pub slots: Event,
-    pub flush_needed: Event,
-    pub chunk_sealed: Event,
-    pub upkeep_needed: Event,
-}
-
-impl Shared {
-    pub(crate) fn segment_bytes(&self) -> u64 {
-        u64::from(self.geometry.segment_blocks) * BLOCK_BYTES as u64
-    }
-
-    /// How far behind a hole a chunk can lie that knows the hole to have been durable: the loss window, and
-    /// as much again for the ends of segments that a large request left unused.
-    pub(crate) fn window_blocks(&self) -> u32 {
-        let blocks = self.options.loss_window.bytes / BLOCK_BYTES as u64 * 2;
-        u32::try_from(blocks).unwrap_or(u32::MAX).saturating_add(2 * self.geometry.segment_blocks)
-    }
-
-    /// The disk below failed: nothing more is acknowledged, and everybody who waits is told.
-    pub(crate) fn fail(&self, error: Rejected) {
-        if broken(&self.options, VolumeMutant::FailureForgotten) {
-            return;
-        }
-        self.watermark.fail(crate::read::failure(error));
-        self.slots.notify(usize::MAX);
-        self.chunk_sealed.notify(usize::MAX);
-        self.upkeep_needed.notify(usize::MAX);
-    }
-}
 
 /// An open volume. Dropping it stops its tasks and loses what is not durable, as a power cut would;
 /// [`Volume::close`] keeps everything.
@@ -352,25 +295,5 @@ impl Storage for Volume {
 impl Volume {
     fn ticket(&self, sequence: u64, transferred: LogPhase) -> Ticket {
         Ticket::logged(&self.shared.watermark, sequence, transferred)
-    }
-}
-
-impl Shared {
-    /// Reads, and writes whose tickets wait for the disk below. Placed writes wait for nothing.
-    fn commands_in_flight(&self) -> u64 {
-        let writes = match self.options.completion {
-            Completion::Placed => 0,
-            Completion::Disk => {
-                (self.state.borrow().log.next_sequence - 1).saturating_sub(self.watermark.transferred_to())
-            }
-        };
-        writes + self.reads.get()
-    }
-
-    fn phase(&self) -> LogPhase {
-        match self.options.completion {
-            Completion::Placed => LogPhase::Placed,
-            Completion::Disk => LogPhase::OnDisk,
-        }
     }
 }
