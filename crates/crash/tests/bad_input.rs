@@ -5,9 +5,10 @@
 
 mod bench;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
-use bench::{BLOCKS, FORMAT, disk_options, disk_with, get, made, made_on, open, put, simulate};
+use bench::{BLOCKS, FORMAT, disk_options, disk_with, get, made, made_on, open, put, record_cuts, simulate};
 use weir_crash::{Model, Verdict};
 use weir_runtime::Handle;
 use weir_storage::{
@@ -69,17 +70,17 @@ fn open_image(image: &Image) -> Result<Vec<u64>, VolumeError> {
 /// A volume with some checkpoints behind it and a log in front: its image, and what it must hold. The last
 /// request is not promised: nothing behind it could say that it was durable (V2).
 fn used_image() -> (Image, History) {
-    used_image_of(BLOCKS)
+    used_image_of(BLOCKS, 61)
 }
 
-fn used_image_of(blocks: u64) -> (Image, History) {
+fn used_image_of(blocks: u64, requests: u64) -> (Image, History) {
     simulate(8, async |handle| {
         let disk = made_on(&handle, blocks).await;
         let options = VolumeOptions { checkpoint_segments: 3, ..VolumeOptions::default() };
         let volume = open(&handle, &disk, &options).await.expect("the volume is whole");
         let mut history = History::new();
-        history.go_on(&volume, 61).await.expect("nothing fails");
-        assert!(volume.stats().checkpoints > 3, "{:?}", volume.stats());
+        history.go_on(&volume, requests).await.expect("nothing fails");
+        assert!(volume.stats().checkpoints > 1, "{:?}", volume.stats());
         let promised = history.promised;
         flush(&volume).await.expect("nothing fails");
         history.promised = promised;
@@ -134,11 +135,14 @@ fn is_honest(image: &Image, history: &History) -> Result<bool, Verdict> {
 
 #[test]
 fn a_flipped_bit_in_checkpoints_maps_and_headers_is_no_silent_loss() {
-    // Room to spare, and so little that cleaning never ends.
-    for blocks in [BLOCKS, 8 + 9 * 8] {
-        let (image, history) = used_image_of(blocks);
+    // Room to spare, and so little that cleaning never ends; a short log and a long one.
+    let lengths = [40, 61, 97, 152, 211];
+    for (blocks, requests) in [BLOCKS, 8 + 9 * 8].into_iter().flat_map(|b| lengths.map(|r| (b, r))) {
+        let (image, history) = used_image_of(blocks, requests);
         let (opened, refused) = flip_metadata(&image, &history);
-        println!("{blocks} blocks: {opened} opened with everything promised, {refused} refused");
+        println!(
+            "{blocks} blocks, {requests} requests: {opened} opened with everything promised, {refused} refused"
+        );
         assert!(opened > 0 && refused > 0);
     }
 }
@@ -147,7 +151,7 @@ fn flip_metadata(image: &Image, history: &History) -> (u64, u64) {
     let (mut opened, mut refused) = (0, 0);
     // Blocks 2 to 5 hold the checkpoints and the map pages; bits of what follows their heads are sampled.
     let heads = (2..6).flat_map(|block| {
-        (0..64 * 8).chain((512..BLOCK_BYTES as u64 * 8).step_by(97)).map(move |bit| (block, bit))
+        (0..64 * 8).chain((512..BLOCK_BYTES as u64 * 8).step_by(397)).map(move |bit| (block, bit))
     });
     let headers = (8..image.blocks()).flat_map(|block| (0..64 * 8).step_by(13).map(move |bit| (block, bit)));
     for (block, bit) in heads.chain(headers) {
@@ -173,6 +177,39 @@ fn random_flips_never_panic() {
             assert!(left.is_ok(), "round {round}: {left:?}");
         }
     }
+}
+
+/// Power cuts while a volume is made where another one was.
+#[test]
+fn a_volume_half_made_is_the_old_one_the_new_one_or_none() {
+    let (old, history) = used_image();
+    let cuts: Rc<RefCell<Vec<Image>>> = Rc::default();
+    simulate(3, async |handle| {
+        let disk = disk_with(&handle, &old, Faults::default());
+        let kept = Rc::clone(&cuts);
+        record_cuts(&handle, &disk, move |image| kept.borrow_mut().push(image));
+        let format = Format { overwrite: true, ..FORMAT };
+        Volume::create(&handle, &*disk, format).await.expect("a volume fits");
+        kept_last(&disk, &cuts);
+    });
+    let (mut olds, mut news, mut none) = (0, 0, 0);
+    for image in cuts.borrow().iter() {
+        match open_image(image) {
+            Ok(found) if found.iter().all(|stamp| *stamp == 0) => news += 1,
+            Ok(found) => {
+                assert_eq!(history.model.judge(&found, history.promised), Ok(history.model.requests()));
+                olds += 1;
+            }
+            Err(VolumeError::Foreign | VolumeError::Damaged { .. }) => none += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(olds > 0 && news > 0 && none > 0, "{olds} {news} {none}");
+}
+
+/// The volume is made: now it is there whatever happens.
+fn kept_last(disk: &AdversaryDisk, cuts: &RefCell<Vec<Image>>) {
+    cuts.borrow_mut().extend(disk.crash_states().all().take(16));
 }
 
 fn truncated(image: &Image, blocks: u64) -> Image {

@@ -95,8 +95,11 @@ pub fn is_done<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// All images that a power cut left at the events of `disk`, one each, from now on.
+/// Some images that a power cut may leave at each event of `disk`, from now on.
 pub fn record_cuts(handle: &Handle, disk: &AdversaryDisk, note: impl Fn(Image) + 'static) {
     let random = RefCell::new(handle.random("cuts"));
-    disk.observe(Box::new(move |disk| note(disk.crash_states().sample(&mut random.borrow_mut()))));
+    disk.observe(Box::new(move |disk| {
+        let states = disk.crash_states();
+        (0..8).for_each(|_| note(states.sample(&mut random.borrow_mut())));
+    }));
 }
