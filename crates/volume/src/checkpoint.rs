@@ -11,9 +11,7 @@
 use std::mem::offset_of;
 
 use weir_runtime::Buffer;
-use weir_storage::{
-    BLOCK_BYTES, Extent, Rejected, Storage, Ticket, flush,
-};
+use weir_storage::{BLOCK_BYTES, Extent, Rejected, Storage, Ticket, flush};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
