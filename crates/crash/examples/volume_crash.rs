@@ -35,15 +35,15 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let clock = Runtime::wall(Wall::default())?.handle();
     let began = clock.now();
     let campaign = Campaign { seed: arguments.seed, states: arguments.states, only: arguments.only };
-    let summary = campaign.go(|run, totals| {
+    let summary = campaign.go(|run, findings| {
         if arguments.only.is_some() {
-            eprintln!("run {run}: {:#?}\n{totals:#?}", campaign.options(run));
+            eprintln!("run {run}: {:#?}\n{:#?}", campaign.options(run), findings.totals);
+        }
+        if let Some(failure) = &findings.failure {
+            eprintln!("run {run} failed, {failure}\n{:#?}", campaign.options(run));
+            eprintln!("replay: {}", campaign.replay(run));
         }
     });
-    for failed in &summary.failed {
-        eprintln!("run {} failed, {}\n{:#?}", failed.run, failed.failure, failed.options);
-        eprintln!("replay: {}", failed.replay());
-    }
     let document = document(&arguments, &summary, clock.now().since(began).as_secs_f64());
     if arguments.json {
         println!("{document:#}");
@@ -59,7 +59,7 @@ fn document(arguments: &Arguments, summary: &Summary, seconds: f64) -> Value {
     let mut document = serde_json::to_value(summary.totals).unwrap_or_default();
     let per_minute = summary.totals.states_distinct as f64 * 60.0 / seconds.max(1e-9);
     document["failures"] = json!(summary.failed.len());
-    document["replay"] = json!(summary.failed.iter().map(weir_crash::Failed::replay).collect::<Vec<_>>());
+    document["replay"] = json!(summary.failed.iter().map(|failed| &failed.replay).collect::<Vec<_>>());
     document["states_per_minute"] = json!(per_minute.round());
     document["trace_hash"] = json!(format!("{:016x}", summary.trace_hash));
     document["seed"] = json!(arguments.seed);

@@ -1,7 +1,7 @@
 //! A campaign: runs, one after the other, until enough different crash states were judged.
 
 use crate::content::mix;
-use crate::findings::{Failure, Totals};
+use crate::findings::{Failure, Findings, Totals};
 use crate::options::RunOptions;
 use crate::run::run;
 
@@ -22,22 +22,14 @@ pub struct Campaign {
 /// A run that failed.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// The campaign's seed.
-    pub seed: u64,
     /// The run's number.
     pub run: u64,
     /// All options of the run.
     pub options: RunOptions,
     /// What was wrong.
     pub failure: Failure,
-}
-
-impl Failed {
     /// The command that does it again.
-    #[must_use]
-    pub fn replay(&self) -> String {
-        format!("cargo run --release --example volume_crash -- --seed {} --only {}", self.seed, self.run)
-    }
+    pub replay: String,
 }
 
 /// What a campaign has shown.
@@ -63,8 +55,14 @@ impl Campaign {
         }
     }
 
+    /// The command that does run number `number` again.
+    #[must_use]
+    pub fn replay(&self, number: u64) -> String {
+        format!("cargo run --release --example volume_crash -- --seed {} --only {number}", self.seed)
+    }
+
     /// Does it; `after_run` is told of each run.
-    pub fn go(&self, mut after_run: impl FnMut(u64, &Totals)) -> Summary {
+    pub fn go(&self, mut after_run: impl FnMut(u64, &Findings)) -> Summary {
         let mut summary = Summary::default();
         let mut number = self.only.unwrap_or(0);
         loop {
@@ -72,10 +70,11 @@ impl Campaign {
             let findings = run(&options);
             summary.totals.add(&findings.totals);
             summary.trace_hash = mix(summary.trace_hash, findings.trace_hash);
+            after_run(number, &findings);
             if let Some(failure) = findings.failure {
-                summary.failed.push(Failed { seed: self.seed, run: number, options, failure });
+                let replay = self.replay(number);
+                summary.failed.push(Failed { run: number, options, failure, replay });
             }
-            after_run(number, &findings.totals);
             number += 1;
             if self.only.is_some() || summary.totals.states_distinct >= self.states {
                 return summary;

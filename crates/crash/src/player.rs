@@ -15,6 +15,7 @@ use crate::content::{Stamp, push_page, stamp_of};
 use crate::model::Verdict;
 use crate::notes::{Notes, Phase};
 use crate::options::RunOptions;
+use crate::window::Window;
 
 /// Which of the volume's blocks the model's blocks are.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +75,7 @@ pub(crate) struct Player<'a> {
     pub random: Random,
     pub range: Span,
     pub notes: Rc<RefCell<Notes>>,
+    pub window: Rc<Window>,
 }
 
 impl Player<'_> {
@@ -209,7 +211,9 @@ impl Player<'_> {
     async fn read(&mut self, volume: &Volume) -> Result<(), Verdict> {
         let block = self.random.below(self.range.blocks);
         let expected = self.notes.borrow().model.stamp(block);
+        self.window.cleaning_reads.set(false);
         let bytes = read(volume, Extent::new(self.range.lba(block), 1)).await?;
+        self.window.cleaning_reads.set(true);
         let found = stamp_of(&bytes, block);
         if found == Some(expected) { Ok(()) } else { Err(Verdict::Read { block, expected, found }) }
     }

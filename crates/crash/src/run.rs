@@ -133,6 +133,7 @@ impl Run {
             random,
             range: self.range(),
             notes: Rc::clone(notes),
+            window: Rc::clone(window),
         };
         for step in 0..steps {
             self.warm.set(self.warm.get() || step >= self.options.warm_up);
@@ -166,15 +167,15 @@ impl Run {
         window: &Rc<Window>,
         notes: &Rc<RefCell<Notes>>,
     ) -> Result<Volume, Verdict> {
-        window.open.set(false);
+        window.cleaning_reads.set(false);
         let tap = Rc::new(Tap { disk: Rc::clone(disk), window: Rc::clone(window) });
         let volume = Volume::open(handle, tap, self.options.volume.clone()).await;
         let volume = volume.map_err(|error| failed("recovery", &error))?;
-        window.open.set(true);
         notes.borrow_mut().promised();
         let stamps = self.range().read(&volume).await?;
         let left = notes.borrow().judge(&stamps)?;
         notes.borrow_mut().decided(left, handle.seed());
+        window.cleaning_reads.set(true);
         Ok(volume)
     }
 }
@@ -183,7 +184,7 @@ impl Life {
     /// Cuts the power, on paper, at every event of `disk` from now on.
     fn watch(&self, handle: &Handle, disk: &AdversaryDisk, notes: &Rc<RefCell<Notes>>) -> Rc<Window> {
         let options = &self.run.options;
-        let window = Rc::new(Window::new(options.segments_start(), options.segment_blocks));
+        let window = Rc::new(Window::new(options.segments_start()));
         let (life, notes, seen) = (self.clone(), Rc::clone(notes), Rc::clone(&window));
         let random = RefCell::new(handle.random("crash states"));
         let event = Cell::new(0);

@@ -168,7 +168,7 @@ async fn whole(
     made.map_err(|error| failed("making the volume", &error))?;
     let info = inspect(&*disk).await.map_err(|error| failed("looking at the volume", &error))?;
     let range = Span::of(below, info.usable_blocks, info.logical_blocks);
-    let window = Rc::new(Window::new(below.segments_start(), below.segment_blocks));
+    let window = Rc::new(Window::new(below.segments_start()));
     let tap = Rc::new(Tap { disk: Rc::clone(&disk), window: Rc::clone(&window) });
     let volume = Volume::open(handle, tap, below.volume.clone()).await;
     let volume = Rc::new(volume.map_err(|error| failed("opening the volume", &error))?);
@@ -177,7 +177,7 @@ async fn whole(
     let layer = BlockLayer::new(handle, storage, options.block, Some(Rc::clone(recorder)));
     let layer = layer.map_err(|error| failed("making the block layer", &error))?;
     let log = Rc::new(RefCell::new(Log::default()));
-    window.open.set(true);
+    window.cleaning_reads.set(true);
     let judge =
         Judge { below: below.clone(), range, window, log: Rc::clone(&log), findings: Rc::clone(findings) };
     judge.watch(handle, &disk);

@@ -20,9 +20,8 @@ struct Flush {
 pub(crate) struct Window {
     /// Blocks of segments start here.
     segments_start: u64,
-    segment_blocks: u32,
-    /// Recovery is over: it reads whole segments too, and is no cleaning.
-    pub open: Cell<bool>,
+    /// Reads are the cleaner's: recovery is over, and no user reads.
+    pub cleaning_reads: Cell<bool>,
     /// Reads for cleaning, and writes for checkpoints, so far.
     cleaning_seen: Cell<u64>,
     checkpoint_seen: Cell<u64>,
@@ -33,8 +32,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub(crate) fn new(segments_start: u64, segment_blocks: u32) -> Window {
-        Window { segments_start, segment_blocks, ..Window::default() }
+    pub(crate) fn new(segments_start: u64) -> Window {
+        Window { segments_start, ..Window::default() }
     }
 
     /// Whether a checkpoint is being written, and whether blocks were moved that are not durable.
@@ -56,11 +55,8 @@ impl Window {
 
     fn note(&self, command: &Command<'_>, ticket: &Ticket) {
         match command {
-            // Users of a campaign read a block or two; whole segments are read to be cleaned.
             Command::Read { extent, .. }
-                if self.open.get()
-                    && extent.blocks >= self.segment_blocks
-                    && extent.start.0 >= self.segments_start =>
+                if self.cleaning_reads.get() && extent.start.0 >= self.segments_start =>
             {
                 self.cleaning_seen.set(self.cleaning_seen.get() + 1);
             }

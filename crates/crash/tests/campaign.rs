@@ -25,13 +25,7 @@ fn part(seed: u64) {
 
 fn expect_no_failure(summary: &Summary) {
     for failed in &summary.failed {
-        println!(
-            "run {}: {}\n{:#?}\nreplay: {}",
-            failed.run,
-            failed.failure,
-            failed.options,
-            failed.replay()
-        );
+        println!("run {}: {}\n{:#?}\nreplay: {}", failed.run, failed.failure, failed.options, failed.replay);
     }
     assert_eq!(summary.failed.len(), 0, "see above");
 }
@@ -86,7 +80,7 @@ fn campaigns_replay() {
 #[test]
 fn a_single_run_replays_what_the_campaign_saw() {
     let mut seen = Vec::new();
-    Campaign { seed: 9, states: 5_000, only: None }.go(|_, totals| seen.push(*totals));
+    Campaign { seed: 9, states: 5_000, only: None }.go(|_, findings| seen.push(findings.totals));
     let alone = Campaign { seed: 9, states: 0, only: Some(1) }.go(|_, _| {});
     assert_eq!(alone.totals, seen[1]);
 }
