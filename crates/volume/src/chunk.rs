@@ -30,7 +30,8 @@ pub(crate) struct OpenChunk {
     data_blocks: u16,
     requests: u16,
     pub first_sequence: u64,
-    pub opened_at: Instant,
+    /// When the first record of a user was placed; what cleaning moved is not lost with the chunk (V5).
+    pub user_since: Option<Instant>,
 }
 
 /// What is the same for all chunks of a volume's present life.
@@ -44,13 +45,7 @@ pub(crate) struct ChunkStamp {
 
 impl OpenChunk {
     /// Opens a chunk at `offset` of `segment` (physical block `block`) with room for `room` blocks, header included.
-    pub(crate) fn new(
-        buffer: Buffer,
-        place: (u32, u32, u64),
-        room: u32,
-        first_sequence: u64,
-        opened_at: Instant,
-    ) -> OpenChunk {
+    pub(crate) fn new(buffer: Buffer, place: (u32, u32, u64), room: u32, first_sequence: u64) -> OpenChunk {
         let (segment, offset, block) = place;
         let in_buffer = (buffer.len() / BLOCK_BYTES) as u32;
         let capacity = (room.min(in_buffer) - 1).min(ENTRIES_PER_CHUNK as u32) as u16;
@@ -66,7 +61,7 @@ impl OpenChunk {
             data_blocks,
             requests,
             first_sequence,
-            opened_at,
+            user_since: None,
         }
     }
 

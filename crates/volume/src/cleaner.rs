@@ -20,8 +20,7 @@ use crate::segments::{Gate, Segments};
 use crate::state::Shared;
 use crate::transfer::read_extent;
 
-/// Rounds of upkeep that may gain nothing before writers are told that the volume is full. One round may
-/// only move free space together, so that the next one gains a segment.
+/// Rounds of upkeep that may gain nothing before writers are told that the volume is full.
 const BARREN_ROUNDS: u32 = 64;
 
 /// Segments that are read for cleaning at the same time.
@@ -37,6 +36,29 @@ struct Found {
     entry: Entry,
     /// Where its data starts in the segment's bytes.
     at: usize,
+}
+
+/// Rounds of upkeep since it last gained anything. One round may only move free space together, and the
+/// next use it up again, so what counts is the best so far; room that writers took at once was gained, too.
+#[derive(Default)]
+struct Barren {
+    rounds: u32,
+    most_room: u64,
+    written: u64,
+}
+
+impl Barren {
+    /// Counts a round that left `room` free blocks, after users had written `written` in all.
+    fn count(&mut self, room: u64, written: u64) -> u32 {
+        if written > self.written {
+            *self = Barren { rounds: 0, most_room: room, written };
+        } else if room > self.most_room {
+            (self.rounds, self.most_room) = (0, room);
+        } else {
+            self.rounds += 1;
+        }
+        self.rounds
+    }
 }
 
 impl Shared {
@@ -70,27 +92,23 @@ impl Shared {
 
     /// The upkeep task.
     pub(crate) async fn run_upkeep(self: Rc<Shared>) {
-        let mut barren = 0;
+        let mut barren = Barren::default();
         loop {
             let needed = self.upkeep_needed.listen();
             if self.watermark.failure().is_some() {
                 return;
             }
             if !self.upkeep_is_due() {
-                barren = 0;
                 needed.await;
                 continue;
             }
-            let (room, written) = (self.room(), self.written());
             // A failure has poisoned the volume; the next turn ends the task.
             let _ = self.upkeep().await;
-            // Room that writers took at once was gained all the same.
-            let gained = self.room() > room || self.written() > written;
-            barren = if gained { 0 } else { barren + 1 };
+            let rounds = barren.count(self.room(), self.written());
             let starved = self.state.borrow().segments.runway() <= self.cleaner_reserve();
-            if barren > 0 && !starved {
+            if rounds > 0 && !starved {
                 needed.await;
-            } else if barren > BARREN_ROUNDS {
+            } else if rounds > BARREN_ROUNDS {
                 // Nothing left to gain, and writers may not take what is left: they are told so.
                 self.stuck.set(true);
                 self.slots.notify(usize::MAX);

@@ -49,16 +49,15 @@ impl Shared {
             return Need::Nothing;
         }
         let state = self.state.borrow();
-        let Some(oldest) = state.log.oldest_volatile() else { return Need::Nothing };
         let window = self.options.loss_window;
-        let age = self.handle.now().since(oldest);
-        if age >= window.time / 2 {
+        let age = state.log.oldest_volatile().map(|since| self.handle.now().since(since));
+        if age.is_some_and(|age| age >= window.time / 2) {
             return Need::All;
         }
         if state.log.volatile_bytes >= window.bytes / 4 {
             return Need::Sealed;
         }
-        Need::In(window.time / 2 - age)
+        age.map_or(Need::Nothing, |age| Need::In(window.time / 2 - age))
     }
 
     /// The flusher.

@@ -41,7 +41,8 @@ pub(crate) struct SealedChunk {
     first_block: u32,
     data_blocks: u16,
     pub last_sequence: u64,
-    pub opened_at: Instant,
+    /// When the first record of a user in it was placed.
+    pub user_since: Option<Instant>,
     /// Written with FUA: durable as soon as it is transferred.
     fua: bool,
     /// `None` until the disk below has accepted it.
@@ -100,10 +101,10 @@ impl Log {
         })
     }
 
-    /// When the oldest record that is not durable was placed.
+    /// When the oldest record of a user that is not durable was placed.
     pub(crate) fn oldest_volatile(&self) -> Option<Instant> {
-        let sealed = self.sealed.front().map(|chunk| chunk.opened_at);
-        sealed.or(self.open.as_ref().map(|open| open.opened_at))
+        let sealed = self.sealed.iter().find_map(|chunk| chunk.user_since);
+        sealed.or(self.open.as_ref().and_then(|open| open.user_since))
     }
 }
 
@@ -126,6 +127,9 @@ impl Shared {
                 self.forget(segments, map.set(lba, new), log.next_sequence);
             }
         }
+        if open.user_since.is_none() {
+            self.begin_window(open);
+        }
         stats.user_blocks += blocks;
         Ok(self.placed(&mut state, write.tags))
     }
@@ -145,6 +149,9 @@ impl Shared {
                     self.forget(segments, map.set(lba, Entry::default()), log.next_sequence);
                 }
             }
+        }
+        if open.user_since.is_none() {
+            self.begin_window(open);
         }
         self.stuck.set(false);
         Ok(self.placed(&mut state, &[]))
@@ -202,6 +209,13 @@ impl Shared {
         stats.cleaned_blocks += 1;
         self.placed(&mut state, &[]);
         Ok(())
+    }
+
+    /// From now on a user may lose something with this chunk: the loss window runs (V5).
+    #[cold]
+    fn begin_window(&self, open: &mut OpenChunk) {
+        open.user_since = Some(self.handle.now());
+        self.flush_needed.notify(1);
     }
 
     /// One block is superseded.
@@ -288,12 +302,7 @@ impl Shared {
         let offset = state.log.offset;
         let place = (segment, offset, self.geometry.block(segment, offset));
         let room = self.geometry.segment_blocks - offset;
-        if state.log.sealed.is_empty() {
-            // From now on something is volatile: the loss window runs.
-            self.flush_needed.notify(1);
-        }
-        state.log.open =
-            Some(OpenChunk::new(buffer, place, room, state.log.next_sequence, self.handle.now()));
+        state.log.open = Some(OpenChunk::new(buffer, place, room, state.log.next_sequence));
         Ok(())
     }
 
@@ -339,7 +348,7 @@ impl Shared {
             first_block: open.first_block(),
             data_blocks: open.data_blocks(),
             last_sequence: open.last_sequence(),
-            opened_at: open.opened_at,
+            user_since: open.user_since,
             fua,
             ticket: None,
             transferred: false,
@@ -414,8 +423,10 @@ impl Shared {
             if chunk.last_sequence > sequence || !chunk.transferred {
                 break;
             }
-            let seen = &mut state.stats.loss_window.time_max;
-            *seen = (*seen).max(now.since(chunk.opened_at));
+            if let Some(since) = chunk.user_since {
+                let seen = &mut state.stats.loss_window.time_max;
+                *seen = (*seen).max(now.since(since));
+            }
             state.log.volatile_bytes -= chunk.bytes();
             state.log.sealed.pop_front();
         }
