@@ -27,6 +27,8 @@ use crate::state::Shared;
 use crate::transfer::{all_transferred, read_extent, write_buffer};
 
 const CHECKSUM_FIELD: usize = offset_of!(CheckpointHeader, checksum);
+/// No counter comes this far: at a billion requests a second it takes a century.
+const COUNTERS_END: u64 = 1 << 62;
 /// Map pages in one write at most.
 const PAGES_PER_WRITE: usize = 64;
 
@@ -165,6 +167,16 @@ impl Checkpoint {
         {
             return Err(damaged("runway"));
         }
+        // Counters that only ever go up by one a request, a life, a checkpoint.
+        for (field, value) in [
+            ("number", header.number.get()),
+            ("generation", header.generation.get()),
+            ("next_sequence", header.next_sequence.get()),
+        ] {
+            if !(1..COUNTERS_END).contains(&value) {
+                return Err(damaged(field));
+            }
+        }
         let log_offset = header.log_offset.get();
         if log_offset > geometry.segment_blocks {
             return Err(damaged("log_offset"));
@@ -211,7 +223,7 @@ impl Checkpoint {
         disk: &dyn Storage,
         geometry: &Geometry,
     ) -> Result<(Map, Segments), VolumeError> {
-        let mut map = Map::new(geometry.logical_blocks, geometry.map_pages);
+        let mut map = Map::new(geometry.logical_blocks, geometry.map_pages)?;
         let mut segments = Segments::new(geometry.segments);
         let mut sum = 0_u64;
         let mut first = 0;

@@ -1,7 +1,7 @@
 //! Where everything lies on the storage below, computed once when a volume is made and read from the
 //! superblock ever after.
 
-use weir_storage::{BLOCK_BYTES, Lba};
+use weir_storage::{BLOCK_BYTES, Lba, Storage};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Damage, FormatError, VolumeError};
@@ -102,6 +102,13 @@ impl Geometry {
             map_start,
             segments_start,
         }
+    }
+
+    /// Whether `disk` takes the largest chunk in one command.
+    pub(crate) fn fits_commands_of(&self, disk: &dyn Storage) -> Result<(), VolumeError> {
+        let needed = self.segment_blocks.min(1 + ENTRIES_PER_CHUNK as u32);
+        let found = disk.capabilities().max_transfer_blocks;
+        if found < needed { Err(VolumeError::Transfer { needed, found }) } else { Ok(()) }
     }
 
     /// Segments that are kept free for cleaning.

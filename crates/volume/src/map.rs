@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use weir_storage::BLOCK_BYTES;
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::error::VolumeError;
 use crate::layout::{ENTRIES_PER_PAGE, MapEntry, MapPage, stamp_checksum};
 
 /// Where one logical block is. Block 0 (a superblock) means: nowhere, it reads zero.
@@ -47,13 +48,19 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    pub(crate) fn new(logical_blocks: u64, map_pages: u32) -> Map {
-        Map {
+    /// An empty map; how large it is comes from the medium, so there may not be memory for it.
+    pub(crate) fn new(logical_blocks: u64, map_pages: u32) -> Result<Map, VolumeError> {
+        let bytes = logical_blocks * size_of::<Entry>() as u64;
+        // Only tried: zeroed memory is cheaper to get, but cannot be asked for without dying of a refusal.
+        Vec::<Entry>::new()
+            .try_reserve_exact(logical_blocks as usize)
+            .map_err(|_| VolumeError::Memory { bytes })?;
+        Ok(Map {
             entries: vec![Entry::default(); logical_blocks as usize],
             pages: vec![PageState::Clean; map_pages as usize],
             dirty: Vec::new(),
             copies: BTreeMap::new(),
-        }
+        })
     }
 
     #[inline]

@@ -44,6 +44,7 @@ impl Volume {
     pub async fn create(handle: &Handle, disk: &dyn Storage, format: Format) -> Result<(), VolumeError> {
         let volume = handle.random("volume identity").next_u64();
         let geometry = Geometry::plan(&format, disk.blocks(), volume)?;
+        geometry.fits_commands_of(disk)?;
         if !format.overwrite {
             crate::check::require_empty(disk).await?;
         }
@@ -72,6 +73,7 @@ impl Volume {
     ) -> Result<Volume, VolumeError> {
         let began = handle.now();
         let geometry = crate::check::read_superblock(&*disk).await?;
+        geometry.fits_commands_of(&*disk)?;
         // V1, V3: after a mere restart the disk's cache may hold a checkpoint, and records, that a power cut
         // still takes back. Recovery overwrites what only the older checkpoint needs, so the newest has to be
         // durable first.

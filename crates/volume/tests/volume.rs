@@ -9,7 +9,7 @@ use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, Lba, Part, Storage, flush, read,
     write,
 };
-use weir_volume::{Format, Volume, VolumeOptions, check, inspect};
+use weir_volume::{Format, Volume, VolumeError, VolumeOptions, check, inspect};
 
 const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false };
 
@@ -91,4 +91,17 @@ fn cleaning_keeps_up_when_the_volume_is_as_full_as_it_may_be() {
             assert!(stats.cleaned_blocks > 0);
         })
         .unwrap();
+}
+
+#[test]
+fn a_disk_that_takes_less_than_a_chunk_is_refused() {
+    let runtime = Runtime::simulated(Simulation { seed: 3, ..Simulation::default() });
+    let handle = runtime.handle();
+    let outcome = runtime.block_on(async {
+        let capabilities = Capabilities::legacy(32, 7, 512);
+        let options = AdversaryOptions { blocks: 512, capabilities, ..AdversaryOptions::default() };
+        let disk = AdversaryDisk::new(&handle, options);
+        Volume::create(&handle, &*disk, SMALL).await
+    });
+    assert_eq!(outcome.unwrap(), Err(VolumeError::Transfer { needed: 8, found: 7 }));
 }
