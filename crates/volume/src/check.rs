@@ -42,6 +42,8 @@ pub struct Info {
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckReport {
+    /// Whole copies of the superblock, 1 or 2: with one, the next damage to it is the end of the volume.
+    pub superblock_copies: u64,
     /// Records behind the newest checkpoint that recovery would replay.
     pub records: u64,
     /// Live blocks, each read and compared with its checksum.
@@ -78,6 +80,17 @@ pub(crate) async fn read_superblock(disk: &dyn Storage) -> Result<Geometry, Volu
     Err(first_error.unwrap_or(VolumeError::Foreign))
 }
 
+/// How many copies of the superblock are whole and say the same.
+async fn whole_superblocks(disk: &dyn Storage, geometry: &Geometry) -> u64 {
+    let mut whole = 0;
+    for copy in 0..SUPERBLOCK_COPIES {
+        let block = read_extent(disk, Extent::new(Lba(copy), 1)).await;
+        let found = block.ok().and_then(|block| Geometry::from_superblock(&block, Lba(copy)).ok());
+        whole += u64::from(found == Some(*geometry));
+    }
+    whole
+}
+
 /// Says what is on `disk` without changing anything.
 ///
 /// # Errors
@@ -110,7 +123,9 @@ pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     let mut replay = Replay::new(disk, &geometry, &checkpoint, &mut map, &mut segments, Omitted::default());
     replay.run().await?;
     let records = replay.records;
-    let mut report = CheckReport { records, live_blocks: 0, damaged: Vec::new(), damaged_total: 0 };
+    let superblock_copies = whole_superblocks(disk, &geometry).await;
+    let mut report =
+        CheckReport { superblock_copies, records, live_blocks: 0, damaged: Vec::new(), damaged_total: 0 };
     for (lba, entry) in map.entries().iter().enumerate().filter(|(_, entry)| entry.is_mapped()) {
         report.live_blocks += 1;
         let read = read_extent(disk, Extent::new(Lba(u64::from(entry.block)), 1)).await;

@@ -100,7 +100,7 @@ pub(crate) struct RecordEntry {
     pub lba: U32,
     /// Data: the CRC-32C of the block. Discard: how many blocks. Runway: how many segments.
     pub word: U32,
-    /// Bits 0..4: [`RecordKind`]. Bit 31: the last entry of its request. The rest is zero.
+    /// Bits 0 to 30: [`RecordKind`]. Bit 31: the last entry of its request.
     pub info: U32,
 }
 

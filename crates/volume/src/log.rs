@@ -281,10 +281,7 @@ impl Shared {
     /// Opens a chunk with room for `least` data blocks, in the next segment if need be.
     #[cold]
     fn open_chunk(&self, state: &mut State, least: u32, writer: Writer) -> Result<(), Rejected> {
-        let bound = self.options.loss_window.bytes;
-        if state.log.volatile_bytes + self.segment_bytes() > bound
-            && !broken(&self.options, VolumeMutant::NoByteBound)
-        {
+        if self.window_is_used_up(state) {
             self.flush_needed.notify(1);
             return Err(Rejected::Busy);
         }
@@ -304,6 +301,16 @@ impl Shared {
         let room = self.geometry.segment_blocks - offset;
         state.log.open = Some(OpenChunk::new(buffer, place, room, state.log.next_sequence));
         Ok(())
+    }
+
+    /// Whether one more chunk would be more than a crash may cost, or the oldest one is overdue (V5).
+    fn window_is_used_up(&self, state: &State) -> bool {
+        let window = self.options.loss_window;
+        let too_much = state.log.volatile_bytes + self.segment_bytes() > window.bytes;
+        let oldest = state.log.oldest_volatile();
+        let too_old = oldest.is_some_and(|since| self.handle.now().since(since) >= window.time);
+        too_much && !broken(&self.options, VolumeMutant::NoByteBound)
+            || too_old && !broken(&self.options, VolumeMutant::NoTimeBound)
     }
 
     fn next_segment(&self, state: &mut State, writer: Writer) -> Result<u32, Rejected> {

@@ -28,6 +28,8 @@ pub enum VolumeMutant {
     NoLossBound,
     /// V5: writes are taken without limit while a flush lags.
     NoByteBound,
+    /// V5: writes are taken although the oldest volatile one is overdue.
+    NoTimeBound,
     /// Records are replayed without looking at the checksum of their data.
     DataUnchecked,
     /// Blocks that are read back are not checked.

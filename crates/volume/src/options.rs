@@ -15,9 +15,12 @@ pub enum Completion {
 /// How much may be lost without a flush (V5). The volume flushes by itself to keep both bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossWindow {
-    /// No acknowledged write stays volatile much longer; at half of it a flush begins.
+    /// How long an acknowledged write stays volatile. A flush begins at half of it; how long that takes is up
+    /// to the disk below. Should it take longer than the other half, writers wait, so that nothing more is
+    /// acknowledged on top, and the time seen is in the statistics.
     pub time: Duration,
-    /// No more bytes than this are volatile at any time; at a quarter of it a flush begins.
+    /// No more bytes than this are volatile at any time; at a quarter of it a flush begins. At least four
+    /// segments.
     pub bytes: u64,
 }
 

@@ -59,6 +59,9 @@ fn what_was_written_is_read_back_before_and_after_reopening() {
             volume.close().await.unwrap();
             let report = check(&*disk).await.unwrap();
             assert_eq!((report.live_blocks, report.damaged_total), (100, 0));
+            assert_eq!(report.superblock_copies, 2);
+            write(&*disk, Part::bytes(Lba(1), &[0; BLOCK_BYTES])).await.unwrap();
+            assert_eq!(check(&*disk).await.unwrap().superblock_copies, 1);
         })
         .unwrap();
 }

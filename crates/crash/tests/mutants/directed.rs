@@ -122,3 +122,35 @@ fn v5_a_loss_window_without_a_bound_in_bytes() {
     assert!(bytes_at_stake(None) <= WINDOW.bytes);
     assert!(bytes_at_stake(Some(VolumeMutant::NoByteBound)) > WINDOW.bytes);
 }
+
+/// Whether a write is taken although an older one has been volatile for longer than the loss window, because
+/// the disk takes its time.
+fn accepted_when_overdue(mutant: Option<VolumeMutant>) -> bool {
+    simulate(6, async |handle| {
+        let image = made(&handle).await.image();
+        let every = Fault::PerMillion(1_000_000);
+        // Opening takes many commands, each of them slow, and only then the window counts.
+        let slow = Faults { delay: every, delay_ns: 4 * WINDOW.time.as_nanos() as u64, ..Faults::default() };
+        let disk = disk_with(&handle, &image, slow);
+        let options = VolumeOptions { loss_window: WINDOW, buffers: 64, ..with(mutant) };
+        let volume = open(&handle, &disk, &options).await.expect("the volume is whole");
+        submit_page(&volume, 1, 1).expect("there is room");
+        handle.sleep(WINDOW.time * 2).await;
+        match submit_page(&volume, 2, 2) {
+            Ok(_) => true,
+            Err(refused) => {
+                assert_eq!(refused, Rejected::Busy);
+                // Refused, not stuck: the disk catches up, and there is room again.
+                put(&volume, 2, 2).await.expect("there is room");
+                flush(&volume).await.expect("nothing fails");
+                false
+            }
+        }
+    })
+}
+
+#[test]
+fn v5_writes_taken_while_the_oldest_is_overdue() {
+    assert!(!accepted_when_overdue(None));
+    assert!(accepted_when_overdue(Some(VolumeMutant::NoTimeBound)));
+}
