@@ -7,11 +7,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rand::Rng as _;
+
 use crate::clock::cpu_time;
 use crate::cores::CoreScheduler;
 use crate::executor::Executor;
+use crate::random::kernel_entropy;
 use crate::task::TaskId;
 use crate::timer::Timers;
+use crate::trace::{finish, mix};
 use crate::{Cancelled, CpuTime, Instant, Random, Remote, Ring, Sleep, Task, ThreadCounts, Work};
 
 /// A reference to a runtime, cheap to clone, for use on the runtime's own thread.
@@ -137,6 +141,20 @@ impl Handle {
     /// were taken before.
     pub fn random(&self, label: &str) -> Random {
         self.0.streams.take(label)
+    }
+
+    /// A number that nobody draws twice, for identities that must differ from those of other runs. In virtual
+    /// time it comes from the seeded stream `entropy`. In wall time it comes from the kernel, whatever the
+    /// seed; where a sandbox forbids that, from the time and the process.
+    pub fn entropy(&self) -> u64 {
+        let seeded = || self.random("entropy").next_u64();
+        if self.is_virtual() {
+            return seeded();
+        }
+        kernel_entropy().unwrap_or_else(|| {
+            let now = self.now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32);
+            finish(mix(mix(seeded(), self.wall_clock_millis()), now))
+        })
     }
 
     /// Folds `words` into the trace hash. Does nothing in wall time, where no two runs are alike.

@@ -9,6 +9,8 @@ use std::convert::Infallible;
 
 use rand::{Rng, SeedableRng, TryRng};
 use rand_pcg::Pcg64;
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::trace::{finish, mix};
 
@@ -65,6 +67,14 @@ impl Streams {
         *nth += 1;
         Random::from_seed(seed)
     }
+}
+
+/// Eight bytes from the kernel; `None` where a sandbox forbids the call. The kernel answers so few bytes whole
+/// (getrandom(2)).
+pub(crate) fn kernel_entropy() -> Option<u64> {
+    let mut bytes = [0_u8; size_of::<u64>()];
+    let filled = retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty())).ok()?;
+    (filled == bytes.len()).then_some(u64::from_le_bytes(bytes))
 }
 
 #[cfg(test)]

@@ -89,6 +89,18 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
     }
 }
 
+#[test]
+fn entropy_is_seeded_in_virtual_time() {
+    let twice = |seed| {
+        let handle = simulated(seed, false).handle();
+        [handle.entropy(), handle.entropy()]
+    };
+    assert_eq!(twice(1), twice(1));
+    assert_ne!(twice(1), twice(2));
+    let [first, second] = twice(1);
+    assert_ne!(first, second);
+}
+
 /// Without randomness of its own a program is the same for every seed, unless the runtime explores.
 #[test]
 fn exploring_changes_the_order_of_ready_tasks_and_nothing_else_does() {

@@ -140,3 +140,12 @@ fn the_machine_gives_cpu_time_and_a_date() {
     assert!(sum > 0);
     assert!(handle.wall_clock_millis() > 1_700_000_000_000);
 }
+
+/// Two runs of the same seed draw the same streams and different entropy. Equal values have a chance of 2^-64.
+#[test]
+fn entropy_is_never_the_same_whatever_the_seed() {
+    let (one, other) = (wall().handle(), wall().handle());
+    assert_eq!(one.seed(), other.seed());
+    assert_ne!(one.entropy(), other.entropy());
+    assert_ne!(one.entropy(), one.entropy());
+}
