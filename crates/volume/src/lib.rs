@@ -13,15 +13,61 @@
 //! | V1 | recovery begins a new log generation; records behind the cut never count again | `volume.rs`, `recovery.rs` |
 //! | V2 | every chunk carries the last sequence number known durable; a hole below it is an error, not a silent cut | `chunk.rs`, `recovery.rs` |
 //! | V3 | a version is overwritten only when what supersedes it is durable; one gate decides | `segments.rs`, `checkpoint.rs` |
-//! | V4 | the segments that come next are in the checkpoint; recovery reads a bounded tail | `segments.rs`, `checkpoint.rs` |
-//! | V5 | what may be lost without a flush is bounded in time and bytes, and reported | `flush.rs`, `log.rs` |
+//! | V4 | the segments that come next are in the checkpoint, or in records that lengthen its list; recovery reads a bounded tail | `segments.rs`, `checkpoint.rs`, `log.rs` |
+//! | V5 | the loss window: what may be lost without a flush is bounded, configurable and reported | `flush.rs`, `log.rs` |
+//!
+//! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the
+//! time is over, and how long it takes is up to the disk. If the whole time is over before it is done, the
+//! volume opens no further chunk, so writers wait, and [`LossWindowSeen`] says how long it was.
 //!
 //! **What the disk below may do** (the crash model): forget or keep each unit of 512 bytes or 4 KiB of what
 //! was not flushed, independently and in any order, and tear any write between units. It may not lose what
 //! was flushed, and a unit holds one whole version. Where it does worse, checksums notice.
 //!
+//! `state.rs` holds what the parts of an open volume share, and `transfer.rs` reads and writes of any length.
 //! Start reading in `log.rs` (how a write gets its place), then `recovery.rs` (what a crash leaves),
 //! then `checkpoint.rs`. Every bit on the medium is in `layout.rs` and in `docs/format/volume.md`.
+//!
+//! Write, barrier, flush, crash, and open again, on the worst disk that the contract allows:
+//!
+//! ```
+//! use weir_runtime::{Runtime, Simulation};
+//! use weir_storage::{
+//!     AdversaryDisk, AdversaryOptions, Command, Extent, Lba, Part, StreamId, flush, read, submit_when_free, write,
+//! };
+//! use weir_volume::{Format, Volume, VolumeOptions};
+//!
+//! let runtime = Runtime::simulated(Simulation::default());
+//! let handle = runtime.handle();
+//! let (zeroes, page) = ([0; 4096], [7; 4096]);
+//! let barrier = Command::Barrier { stream: StreamId(0) };
+//! runtime.block_on(async {
+//!     let disk = AdversaryDisk::new(&handle, AdversaryOptions::default());
+//!     Volume::create(&handle, &*disk, Format { segment_blocks: 8, ..Format::default() }).await?;
+//!     let volume = Volume::open(&handle, disk.clone(), VolumeOptions::default()).await?;
+//!     write(&volume, Part::bytes(Lba(0), &page)).await?;
+//!     flush(&volume).await?;
+//!     for lba in 1..100 {
+//!         write(&volume, Part::bytes(Lba(lba), &page)).await?;
+//!         submit_when_free(&volume, barrier).await?;
+//!     }
+//!     disk.cut_power();
+//!
+//!     let left = disk.crash_states().sample(&mut handle.random("what is left"));
+//!     let disk = AdversaryDisk::from_image(&handle, AdversaryOptions::default(), &left);
+//!     let volume = Volume::open(&handle, disk, VolumeOptions::default()).await?;
+//!     let mut kept = Vec::new();
+//!     for lba in 0..100 {
+//!         let found = read(&volume, Extent::new(Lba(lba), 1)).await?;
+//!         assert!(found[..] == page || found[..] == zeroes); // Each request is there as a whole, or not at all.
+//!         kept.push(found[..] == page);
+//!     }
+//!     assert!(kept[0]); // It was flushed.
+//!     assert!(kept.is_sorted_by(|earlier, later| earlier >= later)); // The rest is a prefix.
+//!     Ok::<(), Box<dyn std::error::Error>>(())
+//! })??;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod check;
 mod checkpoint;
