@@ -53,6 +53,8 @@ pub struct Capabilities {
     pub durable_tickets: bool,
     /// What discard leaves behind.
     pub discard: Discard,
+    /// Extents in one discard at most.
+    pub max_discard_extents: u32,
     /// The share command.
     pub share: bool,
     /// Packed writes.
@@ -76,6 +78,7 @@ impl Capabilities {
             reliable: false,
             durable_tickets: false,
             discard: Discard::Unsupported,
+            max_discard_extents: 256,
             share: false,
             packed: false,
         }
@@ -100,6 +103,9 @@ impl Capabilities {
             Command::Flush => Ok(()),
             Command::Discard(extents) => {
                 require(self.discard != Discard::Unsupported, Feature::Discard)?;
+                let (extents_in_all, limit) = (extents.len() as u64, self.max_discard_extents);
+                let how = Invalid::TooManyExtents { extents: extents_in_all, limit };
+                reject_if(!(1..=u64::from(limit)).contains(&extents_in_all), how)?;
                 extents.iter().try_for_each(|extent| in_range(*extent, blocks))
             }
             Command::Share(pairs) => {

@@ -23,7 +23,7 @@ pub trait Storage {
     /// [`Rejected::Busy`] when the queue is full: listen to [`Storage::slots`], then submit again.
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected>;
 
-    /// Notified whenever a slot becomes free. Nothing can come between a refusal and listening: a
+    /// Notified whenever a slot becomes free; a refusal is always followed by a notification. Nothing can come between a refusal and listening: a
     /// runtime has one thread.
     fn slots(&self) -> &Event;
 

@@ -71,6 +71,14 @@ pub enum Invalid {
         /// The device's limit, in blocks.
         limit: u32,
     },
+    /// No extents, or more than the device takes in one command.
+    #[error("{extents} extents in one command; the device takes 1 to {limit}")]
+    TooManyExtents {
+        /// Extents asked for.
+        extents: u64,
+        /// The device's limit.
+        limit: u32,
+    },
     /// Only reads and flushes may be head-of-queue (S1).
     #[error("only reads and flushes may go to the head of the queue")]
     HeadOfQueueWrite,

@@ -1,42 +1,43 @@
 //! The storage contract of Weir: what every block store promises, and how it is checked.
 //!
-//! Everything that stores 4 KiB blocks is a [`Storage`], and storages stack. A caller hands over a [`Command`]
-//! with [`Storage::submit`] and gets a [`Ticket`], or [`Rejected::Busy`] if the queue is full. A ticket has two
-//! phases: *transferred*, and *durable* where the device can tell. What a device can do is in its
-//! [`Capabilities`]; asking for anything else is [`Rejected::Unsupported`].
+//! Everything that stores 4 KiB blocks is a [`Storage`], and storages stack. A caller hands over a
+//! [`Command`] with [`Storage::submit`] and gets a [`Ticket`], or [`Rejected::Busy`] if the queue is full. A
+//! ticket has two phases: *transferred*, and *durable* where the device can tell. What a device can do is in
+//! its [`Capabilities`]; asking for anything else is [`Rejected::Unsupported`].
 //!
 //! # The rules
 //!
-//! - **S1, service.** The order of submission is the order of dispatch. Simple commands may be serviced in any
-//!   order. A command with ordered priority is serviced after everything submitted before it, and before
+//! - **S1, service.** The order of submission is the order of dispatch. Simple commands may be serviced in
+//!   any order. A command with ordered priority is serviced after everything submitted before it, and before
 //!   everything submitted after it, head-of-queue commands excepted. Only reads and flushes may go to the
 //!   head of the queue. Ordered priority is a capability (`ordered_service`): the volume has it, [`FileDisk`]
 //!   does not.
 //! - **S2, tickets.** A write is transferred when its data is in the device's write cache: for [`FileDisk`]
-//!   when the kernel reports it complete, for the volume when its record has its place in the log. With FUA it
-//!   is transferred only when it is durable; on a device with barriers all earlier epochs are durable by then,
-//!   on a prefix device everything received before it. A write with pre-flush persists only after everything
-//!   that was transferred before it was submitted. A flush completes when every write that was
-//!   transferred before the flush was submitted is durable. With the capability `ordered_flush` it covers every
-//!   write *submitted* before it.
+//!   when the kernel reports it complete, for the volume when its record has its place in the log. With FUA
+//!   it is transferred only when it is durable; on a device with barriers all earlier epochs are durable by
+//!   then, on a prefix device everything received before it. A write with pre-flush persists only after
+//!   everything that was transferred before it was submitted. A flush completes when every write that was
+//!   transferred before the flush was submitted is durable. With the capability `ordered_flush` it covers
+//!   every write *submitted* before it.
 //! - **S3, barriers.** A barrier speaks about what is left. On a device with barriers ([`Ordering::Barrier`])
 //!   there is, after a power loss, one epoch *k*: every epoch before *k* is applied, none after it is, and of
 //!   *k* itself any part may be, as long as it holds what was flushed or completed with FUA. "Applied" means
 //!   this version of a block or a later one. A write belongs to the epoch in which it was transferred,
 //!   orderless writes too. A prefix device ([`Ordering::Prefix`], such as the volume) keeps requests in the
-//!   order in which it received them: what is left is a prefix. Requests of up to `atomic_blocks` blocks
-//!   are whole or absent.
+//!   order in which it received them: what is left is a prefix. Requests of up to `atomic_blocks` blocks are
+//!   whole or absent.
 //! - **S4, tearing.** A tear unit (`tear_unit_bytes`: 512 bytes or 4 KiB) holds one whole version, never a
 //!   mixture, and none older than its last durable one. On a legacy device ([`Ordering::Legacy`]) units are
 //!   independent of each other, also inside one write.
 //! - **S5, failures.** Order is promised for power loss, not for media errors. A write that failed may have
-//!   persisted in part. After a failed order-preserving write, the block layer fails everything of that stream
-//!   that is not transferred yet; what was transferred may persist. After a failed flush nothing more is
-//!   acknowledged as durable ([`StorageError::Poisoned`]): no later flush could tell whether the data is there.
+//!   persisted in part. After a failed order-preserving write, the block layer fails everything of that
+//!   stream that is not transferred yet; what was transferred may persist. After a failed flush nothing more
+//!   is acknowledged as durable ([`StorageError::Poisoned`]): no later flush could tell whether the data is
+//!   there.
 //! - **S6, payload and overlaps.** A write carries its data as of submission: once `submit` has returned, the
-//!   caller may change its memory. Commands in flight that overlap have no order on a real device, so the block
-//!   layer never has two of them in flight, unless a barrier separates them on a device that services barriers
-//!   in their place. No elevator lets one pass another.
+//!   caller may change its memory. Commands in flight that overlap have no order on a real device, so the
+//!   block layer never has two of them in flight, unless a barrier separates them on a device that services
+//!   barriers in their place. No elevator lets one pass another.
 //! - **S7, the other changes.** Discards, shares and packed writes take part in S3 and S4 as writes do. A
 //!   share is whole or absent. The flags of packed writes apply in turn. What a discarded block reads is a
 //!   capability ([`Discard`]).
@@ -48,13 +49,13 @@
 //! - **Lose.** Whatever is neither flushed nor written with FUA may be gone, however long ago it was
 //!   transferred.
 //! - **Keep.** Whatever was submitted may be there, answered or not, unless a rule above holds it back.
-//! - **Reorder.** A legacy device may keep a late write and lose an early one. A device with barriers may do so
-//!   inside one epoch. A prefix device may not do so at all.
+//! - **Reorder.** A legacy device may keep a late write and lose an early one. A device with barriers may do
+//!   so inside one epoch. A prefix device may not do so at all.
 //! - **Tear.** A write of several units may be there in some of them, and a block of eight 512-byte units may
 //!   hold the old version in some and the new one in others. A write of at most `atomic_blocks` blocks, and
 //!   one with the `reliable` flag, is not torn.
-//! - **Not allowed.** A unit with a mixture of two versions, a unit older than its last durable version, a unit
-//!   that changed although nobody wrote it, and on a device with barriers anything that S3 excludes.
+//! - **Not allowed.** A unit with a mixture of two versions, a unit older than its last durable version, a
+//!   unit that changed although nobody wrote it, and on a device with barriers anything that S3 excludes.
 //!
 //! [`AdversaryDisk`] does all that is allowed, and [`CrashStates`] lists or samples what may be left at any
 //! moment. [`Faults`] goes further, beyond the contract: failing and slow commands, inverted bits,
@@ -64,10 +65,10 @@
 //! # What proves it
 //!
 //! [`Witness`] watches a storage from outside: what was submitted and what was acknowledged. From that alone
-//! its [`Expectation`] says whether an [`Image`] is a legal rest. [`Recorder`] checks the four orders of a run as
-//! requests pass. [`conformance`] is the suite that every storage must pass. With the feature `mutants` the
-//! adversary disk breaks one rule of S1 to S4, S6 or S7 on request, and tests show that each breach is noticed;
-//! S5 is the upper layers' to keep, and their mutants break it.
+//! its [`Expectation`] says whether an [`Image`] is a legal rest. [`Recorder`] checks the four orders of a
+//! run as requests pass. [`conformance`] is the suite that every storage must pass. With the feature
+//! `mutants` the adversary disk breaks one rule of S1 to S4, S6 or S7 on request, and tests show that each
+//! breach is noticed; S5 is the upper layers' to keep, and their mutants break it.
 //!
 //! # The files
 //!

@@ -97,7 +97,7 @@ async fn whole_superblocks(disk: &dyn Storage, geometry: &Geometry) -> u64 {
 /// [`VolumeError`] if it is not a whole volume.
 pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
     let geometry = read_superblock(disk).await?;
-    let checkpoint = Checkpoint::newest(disk, &geometry).await?;
+    let checkpoint = Checkpoint::newest(disk, &geometry, false).await?;
     Ok(Info {
         version: FORMAT_VERSION,
         volume: geometry.volume,
@@ -118,7 +118,7 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
 /// [`VolumeError`] if the structures do not hold together; damaged data is in the report.
 pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     let geometry = read_superblock(disk).await?;
-    let mut checkpoint = Checkpoint::newest(disk, &geometry).await?;
+    let mut checkpoint = Checkpoint::newest(disk, &geometry, false).await?;
     let (mut map, mut segments) = checkpoint.load_map(disk, &geometry).await?;
     let mut replay = Replay::new(disk, &geometry, &checkpoint, &mut map, &mut segments, Omitted::default());
     replay.run().await?;

@@ -10,11 +10,13 @@
 
 use std::mem::offset_of;
 
+use futures_util::future::join_all;
 use weir_runtime::Buffer;
-use weir_storage::{BLOCK_BYTES, Extent, Rejected, Storage, Ticket, flush};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Storage, Ticket, flush, read};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::chunk::ParsedChunk;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::{CHECKPOINT_SLOTS, Geometry, checkpoint_bytes};
 use crate::layout::{
@@ -29,6 +31,8 @@ use crate::transfer::{all_transferred, read_extent, write_buffer};
 const CHECKSUM_FIELD: usize = offset_of!(CheckpointHeader, checksum);
 /// No counter comes this far: at a billion requests a second it takes a century.
 const COUNTERS_END: u64 = 1 << 62;
+/// Segments whose first block is read at the same time.
+const SEGMENTS_AT_ONCE: u32 = 64;
 /// Map pages in one write at most.
 const PAGES_PER_WRITE: usize = 64;
 
@@ -92,11 +96,11 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The checkpoint of an empty volume, whose whole space is runway.
-    pub(crate) fn first(geometry: &Geometry) -> Checkpoint {
+    /// The checkpoint of an empty volume, whose whole space is runway, in one of the slots.
+    pub(crate) fn first(geometry: &Geometry, slot: u64) -> Checkpoint {
         Checkpoint {
-            number: 1,
-            slot: 0,
+            number: 1 + slot,
+            slot,
             generation: 1,
             next_sequence: 1,
             log_offset: 0,
@@ -203,18 +207,44 @@ impl Checkpoint {
         }))
     }
 
-    /// The newest valid checkpoint.
-    pub(crate) async fn newest(disk: &dyn Storage, geometry: &Geometry) -> Result<Checkpoint, VolumeError> {
-        let mut newest: Option<Checkpoint> = None;
+    /// The newest valid checkpoint. `trusting`, for a mutant, takes the older one without a question.
+    pub(crate) async fn newest(
+        disk: &dyn Storage,
+        geometry: &Geometry,
+        trusting: bool,
+    ) -> Result<Checkpoint, VolumeError> {
+        let mut whole = Vec::new();
         for slot in 0..CHECKPOINT_SLOTS {
-            let found = Checkpoint::read_slot(disk, geometry, slot).await?;
-            if let Some(found) = found
-                && newest.as_ref().is_none_or(|newest| newest.number < found.number)
-            {
-                newest = Some(found);
+            whole.extend(Checkpoint::read_slot(disk, geometry, slot).await?);
+        }
+        let alone = whole.len() < CHECKPOINT_SLOTS as usize;
+        let newest = whole.into_iter().max_by_key(|checkpoint| checkpoint.number);
+        let at = geometry.checkpoint_slot(0);
+        let newest = newest.ok_or(VolumeError::Damaged { what: Damage::NoCheckpoint, at })?;
+        if alone && !trusting {
+            newest.require_newest(disk, geometry).await?;
+        }
+        Ok(newest)
+    }
+
+    /// V1: the other slot is not whole. A crash tears a checkpoint that nothing was built on yet; but if the
+    /// log has seen a newer one, that one was durable and is damaged, and going on from this one would give
+    /// out its generation twice. Whatever was written after a newer checkpoint is either at the beginning of
+    /// a segment, or behind this one's log, where the replay comes by.
+    async fn require_newest(&self, disk: &dyn Storage, geometry: &Geometry) -> Result<(), VolumeError> {
+        for first in (0..geometry.segments).step_by(SEGMENTS_AT_ONCE as usize) {
+            let batch = first..geometry.segments.min(first + SEGMENTS_AT_ONCE);
+            let heads = batch.clone().map(|s| read(disk, Extent::new(Lba(geometry.block(s, 0)), 1)));
+            for (segment, head) in batch.zip(join_all(heads).await) {
+                let head = head?;
+                let chunk = ParsedChunk::parse(&head, geometry.volume, segment, 0);
+                if chunk.is_some_and(|chunk| chunk.header.checkpoint.get() > self.number) {
+                    let at = geometry.checkpoint_slot((self.slot + 1) % CHECKPOINT_SLOTS);
+                    return Err(VolumeError::Damaged { what: Damage::NewestCheckpoint, at });
+                }
             }
         }
-        newest.ok_or(VolumeError::Damaged { what: Damage::NoCheckpoint, at: geometry.checkpoint_slot(0) })
+        Ok(())
     }
 
     /// Loads the map that the checkpoint names, and counts what is live in each segment.

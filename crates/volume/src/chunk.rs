@@ -41,6 +41,8 @@ pub(crate) struct ChunkStamp {
     pub generation: u64,
     /// V2: the last sequence number known durable.
     pub durable: u64,
+    /// Number of the newest durable checkpoint.
+    pub checkpoint: u64,
 }
 
 impl OpenChunk {
@@ -133,7 +135,7 @@ impl OpenChunk {
             data_blocks: self.data_blocks.into(),
             requests: self.requests.into(),
             reserved: 0.into(),
-            reserved_tail: 0.into(),
+            checkpoint: stamp.checkpoint.into(),
         };
         self.buffer[..HEADER_BYTES].copy_from_slice(header.as_bytes());
         let used = HEADER_BYTES + usize::from(self.entries) * ENTRY_BYTES;

@@ -71,12 +71,12 @@ impl Shared {
     /// Free segments, on the runway or before the gate, that upkeep aims for. The more of the spare space is
     /// kept free, the less of it is in the segments to be cleaned, and the dearer cleaning is.
     fn upkeep_goal(&self, segments: &Segments) -> usize {
-        (self.spare(segments) / 3).max(4)
+        (self.spare(segments) / 3).clamp(4, self.geometry.runway_limit().max(8) / 2)
     }
 
     /// Upkeep starts when so few segments are left on the runway: early enough that writers need not wait.
     pub(crate) fn upkeep_below(&self, segments: &Segments) -> usize {
-        (self.spare(segments) / 6).max(3)
+        (self.spare(segments) / 6).clamp(3, self.geometry.runway_limit().max(12) / 4)
     }
 
     /// Segments on the runway that only the cleaner may take.
@@ -148,7 +148,12 @@ impl Shared {
             // Reading is what cleaning waits for, so the victims are read side by side.
             let segments = join_all(victims.iter().map(|victim| self.read_segment(*victim))).await;
             for (victim, bytes) in victims.into_iter().zip(segments) {
-                match self.clean(victim, &bytes?).await {
+                let Ok(bytes) = bytes else {
+                    // It cannot be read; the others can. What is live in it stays where it is.
+                    self.state.borrow_mut().pinned.insert(victim);
+                    continue;
+                };
+                match self.clean(victim, &bytes).await {
                     Err(Rejected::Busy) => return Ok(()),
                     outcome => outcome?,
                 }
@@ -161,6 +166,8 @@ impl Shared {
 
     /// Puts emptied segments on the runway, by whatever the gate asks for: nothing, a flush, a checkpoint.
     async fn reclaim(&self) -> Result<(), Rejected> {
+        // Somebody else's checkpoint decides what is on the runway; this round begins behind it.
+        drop(self.checkpointing.acquire(1).await);
         if self.lengthen_runway().is_ok() && self.long_enough(0) {
             return Ok(());
         }
@@ -195,6 +202,7 @@ impl Shared {
 
     /// The segments to clean next, the best ones first; none when enough are free.
     fn next_victims(&self) -> Vec<u32> {
+        self.state.borrow_mut().unpin_empty();
         let state = self.state.borrow();
         let segments = &state.segments;
         let open = state.log.segment;

@@ -86,6 +86,9 @@ pub enum Damage {
     /// Neither checkpoint slot is valid.
     #[error("neither checkpoint is valid")]
     NoCheckpoint,
+    /// The log knows a newer checkpoint than the newest that is whole.
+    #[error("the newest checkpoint is damaged")]
+    NewestCheckpoint,
     /// A checkpoint field makes no sense.
     #[error("checkpoint field `{0}` makes no sense")]
     CheckpointField(&'static str),

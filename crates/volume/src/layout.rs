@@ -89,7 +89,9 @@ pub(crate) struct ChunkHeader {
     pub data_blocks: U16,
     pub requests: U16,
     pub reserved: U16,
-    pub reserved_tail: U64,
+    /// Number of the newest checkpoint known durable when this chunk was sealed: should that one be lost,
+    /// recovery notices (V1).
+    pub checkpoint: U64,
 }
 
 /// One entry of a chunk header.

@@ -33,7 +33,8 @@
 //! ```
 //! use weir_runtime::{Runtime, Simulation};
 //! use weir_storage::{
-//!     AdversaryDisk, AdversaryOptions, Command, Extent, Lba, Part, StreamId, flush, read, submit_when_free, write,
+//!     AdversaryDisk, AdversaryOptions, Command, Extent, Lba, Part, StreamId, flush, read,
+//!     submit_when_free, write,
 //! };
 //! use weir_volume::{Format, Volume, VolumeOptions};
 //!
@@ -59,7 +60,8 @@
 //!     let mut kept = Vec::new();
 //!     for lba in 0..100 {
 //!         let found = read(&volume, Extent::new(Lba(lba), 1)).await?;
-//!         assert!(found[..] == page || found[..] == zeroes); // Each request is there as a whole, or not at all.
+//!         // Each request is there as a whole, or not at all.
+//!         assert!(found[..] == page || found[..] == zeroes);
 //!         kept.push(found[..] == page);
 //!     }
 //!     assert!(kept[0]); // It was flushed.

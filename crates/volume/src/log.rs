@@ -15,12 +15,13 @@ use weir_storage::{
 };
 
 use crate::chunk::{self, ChunkStamp, OpenChunk};
-use crate::layout::{ENTRIES_PER_CHUNK, RecordKind};
+use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, RecordKind};
 use crate::map::Entry;
 use crate::mutants::{VolumeMutant, broken};
 use crate::options::Completion;
 use crate::segments::{Gate, Segments};
 use crate::state::{Shared, State};
+use crate::stats::LossWindowSeen;
 
 /// Map pages that a checkpoint may hold copied aside; appends wait beyond (4 MiB).
 const COPIES_LIMIT: usize = 1024;
@@ -32,6 +33,30 @@ pub(crate) enum Writer {
     User,
     /// The cleaner, which gives back more than it takes.
     Cleaner,
+}
+
+/// What a record needs.
+#[derive(Clone, Copy, Default)]
+struct Needs {
+    /// Data blocks, all in one chunk.
+    data: u64,
+    /// Entries, all in one header.
+    entries: u64,
+    /// Map pages that it changes, at most.
+    map_pages: usize,
+}
+
+impl Needs {
+    #[inline]
+    fn data(blocks: u64) -> Needs {
+        Needs { data: blocks, entries: blocks, map_pages: blocks as usize }
+    }
+
+    /// One entry an extent; the capabilities see to it that there are not more than a header holds.
+    fn discards(extents: &[Extent]) -> Needs {
+        let pages = |extent: &Extent| extent.blocks as usize / ENTRIES_PER_PAGE + 2;
+        Needs { data: 0, entries: extents.len() as u64, map_pages: extents.iter().map(pages).sum() }
+    }
 }
 
 /// A chunk that does not change any more and is not yet durable.
@@ -101,6 +126,12 @@ impl Log {
         })
     }
 
+    /// Bytes that a crash may cost now.
+    pub(crate) fn volatile_now(&self) -> u64 {
+        let open = self.open.as_ref().map_or(0, |open| u64::from(open.blocks()) * BLOCK_BYTES as u64);
+        self.volatile_bytes + open
+    }
+
     /// When the oldest record of a user that is not durable was placed.
     pub(crate) fn oldest_volatile(&self) -> Option<Instant> {
         let sealed = self.sealed.iter().find_map(|chunk| chunk.user_since);
@@ -114,7 +145,7 @@ impl Shared {
         let mut state = self.state.borrow_mut();
         let blocks = write.blocks();
         self.check_space(&state, write, blocks)?;
-        self.make_room(&mut state, blocks, blocks, Writer::User)?;
+        self.make_room(&mut state, Needs::data(blocks), Writer::User)?;
         let State { map, segments, log, stats, .. } = &mut *state;
         let open = log.open.as_mut().ok_or(Rejected::Busy)?;
         let mut left = blocks;
@@ -137,7 +168,7 @@ impl Shared {
     /// Appends a discard as one record. It frees more than it takes, so it may use the cleaner's reserve.
     pub(crate) fn append_discard(&self, extents: &[Extent]) -> Result<u64, Rejected> {
         let mut state = self.state.borrow_mut();
-        self.make_room(&mut state, 0, extents.len() as u64, Writer::Cleaner)?;
+        self.make_room(&mut state, Needs::discards(extents), Writer::Cleaner)?;
         let State { map, segments, log, .. } = &mut *state;
         let open = log.open.as_mut().ok_or(Rejected::Busy)?;
         for (i, extent) in extents.iter().enumerate() {
@@ -165,11 +196,13 @@ impl Shared {
         }
         let mut state = self.state.borrow_mut();
         let durable = self.watermark.durable_to();
+        state.unpin_empty();
         let free = self.may_join(&state, durable);
         if free.is_empty() {
             return Ok(());
         }
-        self.make_room(&mut state, 0, free.len() as u64, Writer::Cleaner)?;
+        let needs = Needs { entries: free.len() as u64, ..Needs::default() };
+        self.make_room(&mut state, needs, Writer::Cleaner)?;
         let State { segments, log, .. } = &mut *state;
         let open = log.open.as_mut().ok_or(Rejected::Busy)?;
         for (i, segment) in free.iter().enumerate() {
@@ -180,9 +213,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Segments that may join the runway now, as many as fit one chunk.
+    /// Segments that may join the runway now: as many as a checkpoint can name, with the open one, and as fit
+    /// one chunk.
     fn may_join(&self, state: &State, durable: u64) -> Vec<u32> {
         let open = state.log.segment;
+        let nameable = (self.geometry.runway_limit() - 1).saturating_sub(state.segments.runway());
         let passes = |s: &u32| match state.segments.gate(*s, durable) {
             Gate::Free => true,
             Gate::NeedsFlush => broken(&self.options, VolumeMutant::ReuseBeforeFlush),
@@ -191,7 +226,7 @@ impl Shared {
             }
             Gate::Live | Gate::Runway => false,
         };
-        (0..state.segments.count()).filter(passes).take(ENTRIES_PER_CHUNK / 2).collect()
+        (0..state.segments.count()).filter(passes).take(nameable.min(ENTRIES_PER_CHUNK / 2)).collect()
     }
 
     /// Moves one live block to the head of the log, if it still is where the cleaner found it.
@@ -200,7 +235,7 @@ impl Shared {
         if state.map.get(lba) != from {
             return Ok(());
         }
-        self.make_room(&mut state, 1, 1, Writer::Cleaner)?;
+        self.make_room(&mut state, Needs::data(1), Writer::Cleaner)?;
         let State { map, segments, log, stats, .. } = &mut *state;
         let open = log.open.as_mut().ok_or(Rejected::Busy)?;
         let new = open.push_data(lba, data, true);
@@ -262,20 +297,21 @@ impl Shared {
         Ok(())
     }
 
-    /// Sees to it that the open chunk takes a record of `data` blocks and `entries` entries.
+    /// Sees to it that the open chunk takes a record with these needs.
     #[inline]
-    fn make_room(&self, state: &mut State, data: u64, entries: u64, writer: Writer) -> Result<(), Rejected> {
+    fn make_room(&self, state: &mut State, needs: Needs, writer: Writer) -> Result<(), Rejected> {
         if let Some(error) = self.watermark.failure() {
             return Err(Rejected::Failed(error));
         }
-        if state.map.copies() + data as usize > COPIES_LIMIT {
+        // Pages are copied aside only while a checkpoint is being taken; when it is done, there are none.
+        if state.map.copies() + needs.map_pages > COPIES_LIMIT && self.checkpointing.available() == 0 {
             return Err(Rejected::Busy);
         }
-        if state.log.open.as_ref().is_some_and(|open| open.fits(data, entries)) {
+        if state.log.open.as_ref().is_some_and(|open| open.fits(needs.data, needs.entries)) {
             return Ok(());
         }
         self.seal(state);
-        self.open_chunk(state, data.max(1) as u32, writer)
+        self.open_chunk(state, needs.data.max(1) as u32, writer)
     }
 
     /// Opens a chunk with room for `least` data blocks, in the next segment if need be.
@@ -322,6 +358,7 @@ impl Shared {
         if long || state.segments.runway() <= self.upkeep_below(&state.segments) {
             self.upkeep_needed.notify(1);
         }
+        self.stuck.set(self.stuck.get() && state.segments.runway() <= self.cleaner_reserve());
         if state.segments.runway() <= kept {
             let full = writer == Writer::User && self.stuck.get();
             return Err(if full { Rejected::Failed(StorageError::NoSpace) } else { Rejected::Busy });
@@ -343,8 +380,12 @@ impl Shared {
             state.log.free.push(open.into_buffer());
             return;
         }
-        let durable = self.watermark.durable_to();
-        let stamp = ChunkStamp { volume: self.geometry.volume, generation: state.log.generation, durable };
+        let stamp = ChunkStamp {
+            volume: self.geometry.volume,
+            generation: state.log.generation,
+            durable: self.watermark.durable_to(),
+            checkpoint: state.checkpoint.number,
+        };
         let (segment, offset) = (open.segment, open.offset);
         state.segments.sealed(segment, open.last_sequence());
         state.log.offset = offset + open.blocks();
@@ -362,8 +403,6 @@ impl Shared {
             buffer: Some(Rc::new(open.seal(stamp))),
         };
         state.log.volatile_bytes += sealed.bytes();
-        let seen = &mut state.stats.loss_window.bytes_max;
-        *seen = (*seen).max(state.log.volatile_bytes);
         state.log.sealed.push_back(sealed);
         self.dispatch(state);
         if state.log.volatile_bytes >= self.options.loss_window.bytes / 4 {
@@ -423,16 +462,23 @@ impl Shared {
         self.slots.notify(usize::MAX);
     }
 
+    /// The largest loss window so far. It only grows until something becomes durable, so it is enough to look
+    /// then, and when somebody asks.
+    pub(crate) fn loss_window_seen(&self, state: &State) -> LossWindowSeen {
+        let seen = state.stats.loss_window;
+        let age = state.log.oldest_volatile().map(|since| self.handle.now().since(since));
+        LossWindowSeen {
+            time_max: seen.time_max.max(age.unwrap_or_default()),
+            bytes_max: seen.bytes_max.max(state.log.volatile_now()),
+        }
+    }
+
     /// Everything up to `sequence` is on the medium.
     pub(crate) fn settle_durable(&self, state: &mut State, sequence: u64) {
-        let now = self.handle.now();
+        state.stats.loss_window = self.loss_window_seen(state);
         while let Some(chunk) = state.log.sealed.front() {
             if chunk.last_sequence > sequence || !chunk.transferred {
                 break;
-            }
-            if let Some(since) = chunk.user_since {
-                let seen = &mut state.stats.loss_window.time_max;
-                *seen = (*seen).max(now.since(since));
             }
             state.log.volatile_bytes -= chunk.bytes();
             state.log.sealed.pop_front();

@@ -10,6 +10,8 @@ use crate::options::VolumeOptions;
 pub enum VolumeMutant {
     /// V1: recovery goes on in the old generation.
     SameGeneration,
+    /// V1: recovery goes on from the older checkpoint although the log has seen a newer one.
+    CheckpointLossUnnoticed,
     /// V2: recovery does not look behind the cut for what was known durable.
     HoleUnnoticed,
     /// V3: emptied segments are written again although recovery would still replay them.

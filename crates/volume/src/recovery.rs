@@ -27,6 +27,7 @@ pub(crate) struct Omitted {
     pub data_checks: bool,
     pub hole_check: bool,
     pub atomicity: bool,
+    pub checkpoint_check: bool,
 }
 
 /// A replay in progress, and afterwards what it found.
@@ -139,6 +140,9 @@ impl<'a> Replay<'a> {
             };
             if !self.is_next(&chunk) {
                 return Ok(End::NoChunk(offset));
+            }
+            if chunk.header.checkpoint.get() > self.checkpoint.number && !self.omitted.checkpoint_check {
+                return Err(self.damaged(Damage::NewestCheckpoint, segment, offset));
             }
             if offset + chunk.blocks() > self.geometry.segment_blocks {
                 return Err(self.damaged(Damage::Record, segment, offset));

@@ -32,6 +32,14 @@ pub(crate) struct State {
     pub pinned: BTreeSet<u32>,
 }
 
+impl State {
+    /// A segment that nothing is live in any more may be written, and cleaned, again.
+    pub(crate) fn unpin_empty(&mut self) {
+        let segments = &self.segments;
+        self.pinned.retain(|segment| segments.live(*segment) > 0);
+    }
+}
+
 /// What the volume and its tasks share.
 pub(crate) struct Shared {
     pub handle: Handle,
@@ -44,6 +52,8 @@ pub(crate) struct Shared {
     pub recorder: RefCell<Option<Rc<Recorder>>>,
     pub reads: Cell<u64>,
     pub flush_wanted: Cell<u64>,
+    /// `close` has begun: nothing more is taken.
+    pub closing: Cell<bool>,
     /// Upkeep can gain nothing more, and the runway is down to the cleaner's reserve.
     pub stuck: Cell<bool>,
     pub checkpointing: Semaphore,

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use event_listener::Event;
-use rand::Rng;
 use weir_runtime::{Buffer, Handle, Semaphore, Task};
 use weir_storage::{
     BLOCK_BYTES, Capabilities, Command, Discard, Feature, Lba, LogPhase, Ordering, Part, Recorder, Rejected,
@@ -15,6 +14,7 @@ use weir_storage::{
 use crate::checkpoint::Checkpoint;
 use crate::error::VolumeError;
 use crate::geometry::{CHECKPOINT_SLOTS, Format, Geometry};
+use crate::layout::ENTRIES_PER_CHUNK;
 use crate::log::Log;
 use crate::mutants::{VolumeMutant, broken};
 use crate::options::VolumeOptions;
@@ -42,7 +42,7 @@ impl Volume {
     /// [`VolumeError::NotEmpty`] or [`VolumeError::VolumeExists`] if the disk holds data and `format` does not
     /// say to overwrite it; [`VolumeError::Format`] if the sizes do not fit.
     pub async fn create(handle: &Handle, disk: &dyn Storage, format: Format) -> Result<(), VolumeError> {
-        let volume = handle.random("volume identity").next_u64();
+        let volume = handle.entropy();
         let geometry = Geometry::plan(&format, disk.blocks(), volume)?;
         geometry.fits_commands_of(disk)?;
         if !format.overwrite {
@@ -52,9 +52,7 @@ impl Volume {
         write_superblocks(disk, &vec![0; BLOCK_BYTES]).await?;
         for slot in 0..CHECKPOINT_SLOTS {
             let mut buffer = Buffer::new(geometry.checkpoint_blocks as usize * BLOCK_BYTES);
-            if slot == 0 {
-                Checkpoint::first(&geometry).encode(&geometry, &mut buffer);
-            }
+            Checkpoint::first(&geometry, slot).encode(&geometry, &mut buffer);
             let bytes = buffer.len();
             all_transferred(write_buffer(disk, geometry.checkpoint_slot(slot), buffer, bytes).await?).await?;
         }
@@ -80,13 +78,14 @@ impl Volume {
         if !broken(&options, VolumeMutant::RecoveryUnflushed) {
             flush(&*disk).await?;
         }
-        let mut checkpoint = Checkpoint::newest(&*disk, &geometry).await?;
-        let (mut map, mut segments) = checkpoint.load_map(&*disk, &geometry).await?;
         let omitted = Omitted {
             data_checks: broken(&options, VolumeMutant::DataUnchecked),
             hole_check: broken(&options, VolumeMutant::HoleUnnoticed),
             atomicity: broken(&options, VolumeMutant::TornRequest),
+            checkpoint_check: broken(&options, VolumeMutant::CheckpointLossUnnoticed),
         };
+        let mut checkpoint = Checkpoint::newest(&*disk, &geometry, omitted.checkpoint_check).await?;
+        let (mut map, mut segments) = checkpoint.load_map(&*disk, &geometry).await?;
         let mut replay = Replay::new(&*disk, &geometry, &checkpoint, &mut map, &mut segments, omitted);
         replay.run().await?;
         let (next_sequence, records, bytes_read) = (replay.next_sequence, replay.records, replay.bytes_read);
@@ -142,6 +141,7 @@ impl Volume {
             recorder: RefCell::new(None),
             reads: Cell::new(0),
             flush_wanted: Cell::new(0),
+            closing: Cell::new(false),
             stuck: Cell::new(false),
             checkpointing: Semaphore::new(1),
             slots: Event::new(),
@@ -171,9 +171,12 @@ impl Volume {
         if let Some(error) = self.shared.watermark.failure() {
             return Err(error.into());
         }
-        self.shared.checkpoint().await?;
+        // Whoever writes on from here is refused, not acknowledged and forgotten.
+        self.shared.closing.set(true);
+        self.shared.slots.notify(usize::MAX);
+        let outcome = self.shared.checkpoint().await;
         self.stop();
-        Ok(())
+        Ok(outcome?)
     }
 
     fn stop(&self) {
@@ -212,6 +215,7 @@ impl Volume {
                 * u64::from(geometry.data_blocks_per_segment()),
             map_bytes: size_of_val(state.map.entries()) as u64,
             buffer_bytes: self.shared.options.buffers as u64 * self.shared.segment_bytes(),
+            loss_window: self.shared.loss_window_seen(&state),
             ..state.stats
         }
     }
@@ -234,6 +238,7 @@ fn capabilities(atomic_blocks: u32) -> Capabilities {
         reliable: true,
         durable_tickets: true,
         discard: Discard::ReadsZero,
+        max_discard_extents: ENTRIES_PER_CHUNK as u32,
         ..Capabilities::legacy(QUEUE_DEPTH, atomic_blocks, BLOCK_BYTES as u32)
     }
 }
@@ -257,6 +262,9 @@ impl Storage for Volume {
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         let shared = &self.shared;
         shared.capabilities.check(&command, shared.geometry.logical_blocks)?;
+        if shared.closing.get() {
+            return Err(Rejected::Failed(StorageError::Gone));
+        }
         if shared.commands_in_flight() >= u64::from(QUEUE_DEPTH) {
             return Err(Rejected::Busy);
         }
@@ -264,13 +272,10 @@ impl Storage for Volume {
             Command::Read { extent, .. } => Ok(shared.submit_read(extent)),
             Command::Write(write) => {
                 let sequence = shared.append(&write)?;
-                if write.flags.fua {
-                    shared.want_durable(sequence);
-                    return Ok(self.ticket(sequence, LogPhase::Durable));
-                }
-                if write.flags.preflush {
+                if write.flags.fua || write.flags.preflush {
                     // In a log, what was written before is durable no later than what comes after it.
                     shared.want_durable(sequence);
+                    return Ok(self.ticket(sequence, LogPhase::Durable));
                 }
                 Ok(self.ticket(sequence, shared.phase()))
             }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, Lba, Part, Storage, flush, read,
-    write,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Lba, Part, Storage, flush,
+    read, write,
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeOptions, check, inspect};
 
@@ -107,4 +107,54 @@ fn a_disk_that_takes_less_than_a_chunk_is_refused() {
         Volume::create(&handle, &*disk, SMALL).await
     });
     assert_eq!(outcome.unwrap(), Err(VolumeError::Transfer { needed: 8, found: 7 }));
+}
+
+#[test]
+fn a_discard_is_one_record_or_refused() {
+    let runtime = Runtime::simulated(Simulation { seed: 4, ..Simulation::default() });
+    let handle = runtime.handle();
+    let work = async {
+        let disk = disk(&handle, 2048);
+        let format = Format { segment_blocks: 64, ..SMALL };
+        Volume::create(&handle, &*disk, format).await.unwrap();
+        let volume = Volume::open(&handle, disk.clone(), VolumeOptions::default()).await.unwrap();
+        put(&volume, 5, 1).await;
+        let extents = vec![Extent::new(Lba(5), 1); 337];
+        for (count, taken) in [(0, false), (337, false), (336, true)] {
+            let outcome = volume.submit(Command::Discard(&extents[..count]));
+            assert_eq!(outcome.is_ok(), taken, "{count} extents");
+        }
+        assert_eq!(get(&volume, 5).await, vec![0; BLOCK_BYTES]);
+        put(&volume, 6, 2).await;
+        flush(&volume).await.unwrap();
+        drop(volume);
+        let volume = Volume::open(&handle, disk, VolumeOptions::default()).await.unwrap();
+        assert_eq!(get(&volume, 5).await, vec![0; BLOCK_BYTES]);
+        assert_eq!(get(&volume, 6).await, content(6, 2));
+    };
+    runtime.block_on(work).unwrap();
+}
+
+#[test]
+fn a_preflush_write_is_transferred_when_what_was_before_it_is_durable() {
+    let runtime = Runtime::simulated(Simulation { seed: 5, ..Simulation::default() });
+    let handle = runtime.handle();
+    let work = async {
+        let disk = disk(&handle, 512);
+        Volume::create(&handle, &*disk, SMALL).await.unwrap();
+        let volume = Volume::open(&handle, disk.clone(), VolumeOptions::default()).await.unwrap();
+        put(&volume, 1, 1).await;
+        let page = content(2, 2);
+        let parts = [Part::bytes(Lba(2), &page)];
+        let flags = WriteFlags { preflush: true, ..WriteFlags::default() };
+        let ticket = volume.submit(Command::Write(Write { flags, ..Write::new(&parts) })).unwrap();
+        assert_eq!(ticket.poll_transferred(), None);
+        ticket.transferred().await.unwrap();
+        let image = disk.crash_states().all().next().unwrap();
+        drop(volume);
+        let left = AdversaryDisk::from_image(&handle, AdversaryOptions::default(), &image);
+        let volume = Volume::open(&handle, left, VolumeOptions::default()).await.unwrap();
+        assert_eq!(get(&volume, 1).await, content(1, 1));
+    };
+    runtime.block_on(work).unwrap();
 }
