@@ -36,7 +36,7 @@ pub struct Turn {
     pub measured: Measured,
     /// Bytes of user data written.
     pub bytes: u64,
-    /// Bytes that went to the disk, where they can be counted.
+    /// Bytes that went to the disk, where they can be told from those of others.
     pub disk_bytes: Option<u64>,
     /// Calls or commands that made data durable.
     pub flushes: u64,
@@ -53,7 +53,9 @@ pub struct Progress {
     pub done: u64,
     /// Steps in all.
     pub total: u64,
-    /// What is done now.
+    /// The round or case that the step belongs to, or `preparing`.
+    pub stage: String,
+    /// What is done in it now; empty where the stage says it all.
     pub what: String,
 }
 
@@ -80,11 +82,12 @@ pub async fn bench(
     check_room(&place, plan.disk_bytes())?;
     let total = SETUP_STEPS + u64::from(plan.rounds) * Mode::ALL.len() as u64;
     let mut done = 0;
-    let mut step = |what: &str| {
-        progress(Progress { done, total, what: what.to_owned() });
+    let mut step = |stage: String, what: &str| {
+        progress(Progress { done, total, stage, what: what.to_owned() });
         done += 1;
     };
-    let mut ground = Ground::prepare(handle, place, plan, options, &mut step).await?;
+    let mut prepare = |what: &str| step("preparing".to_owned(), what);
+    let mut ground = Ground::prepare(handle, place, plan, options, &mut prepare).await?;
     let mut turns = Vec::new();
     let mut usage = Usage::default();
     for round in 0..ground.plan.rounds {
@@ -93,13 +96,13 @@ pub async fn bench(
             order.reverse();
         }
         for mode in order {
-            step(&format!("round {} of {}: {}", round + 1, ground.plan.rounds, mode.title()));
+            step(format!("round {} of {}", round + 1, ground.plan.rounds), &mode.title());
             let last = round + 1 == ground.plan.rounds;
             turns.push(ground.turn(mode, last, &mut usage).await?);
             ground.turns_left -= 1;
         }
     }
-    step("done");
+    step("done".to_owned(), "");
     Ok(Report::new(ground.plan, options.seed, ground.place, Machine::seen(usage), &turns))
 }
 
@@ -153,10 +156,10 @@ impl Ground {
     ) -> Result<Ground, BenchError> {
         let began = handle.now();
         let turns_left = u64::from(plan.rounds) * Mode::ALL.len() as u64;
-        let directory = options.directory.as_path();
+        let directory = place.directory.clone();
         let mut random = handle.random("bench");
         let pages = Pages::new(&mut random);
-        let plot = |name, bytes| Plot::create(handle, directory, name, bytes, options.keep);
+        let plot = |name, bytes| Plot::create(handle, &directory, name, bytes, options.keep);
         let (mut raw, mut host) = (plot("raw", plan.span_bytes)?, plot("host", plan.span_bytes)?);
         let (mut fresh, mut steady) = (plot("fresh", plan.fresh_bytes)?, plot("steady", plan.steady_bytes)?);
         let names =
@@ -168,7 +171,7 @@ impl Ground {
         place.direct_io = raw.disk.direct();
         // The host's file is not locked by Weir while the host's calls are measured.
         let Plot { scratch, ledger, .. } = host;
-        let append = Scratch::create(directory, "append", 0, options.keep)?;
+        let append = Scratch::create(&directory, "append", 0, options.keep)?;
         let handle = handle.clone();
         let mut ground = Ground {
             handle,
@@ -261,18 +264,20 @@ impl Ground {
         let start = self.writes(distribution);
         let goal = self.goal(1);
         let scratch = if append { &self.append } else { &self.host.0 };
-        let failed = |source| BenchError::File { doing: "write", path: scratch.path().to_owned(), source };
         let mut writes = start.clone();
         let load = Load::now(&self.handle);
         let before = self.place.written_bytes();
         let mut meter = Meter::start(&self.handle);
         let flushes = host::run(calls, scratch.file(), &mut writes, &mut self.pages, &goal, &mut meter)
-            .map_err(failed)?;
+            .map_err(|source| scratch.write_failed(source))?;
         let measured = meter.stop();
-        let disk_bytes = self.place.written_bytes().zip(before).map(|(after, before)| after - before);
+        let used = load.until_now(&self.handle);
+        // The device's counter is everybody's: it stands for this turn only where nobody else was at work.
+        let counted = self.place.written_bytes().zip(before).filter(|_| used.quiet());
+        let disk_bytes = counted.map(|(after, before)| after.saturating_sub(before));
         // The kernel's own threads write the page cache back: that load is the mode's, not somebody else's.
         if calls != HostCalls::FinalFsync {
-            usage.add(load.until_now(&self.handle));
+            usage.add(used);
         }
         let mut fresh = Ledger::new(if append { self.plan.span_blocks() } else { 0 });
         let ledger = if append { &mut fresh } else { &mut self.host.1 };

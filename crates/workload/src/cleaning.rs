@@ -60,8 +60,9 @@ pub async fn cleaning(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CleaningReport, BenchError> {
     let file_bytes = plan.cleaning_bytes();
-    check_room(&Place::look(&options.directory)?, file_bytes)?;
-    let scratch = Scratch::create(&options.directory, "cleaning", file_bytes, options.keep)?;
+    let place = Place::look(&options.directory)?;
+    check_room(&place, file_bytes)?;
+    let scratch = Scratch::create(&place.directory, "cleaning", file_bytes, options.keep)?;
     let disk: Rc<dyn Storage> = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;
     let mut pages = Pages::new(&mut handle.random("cleaning"));
     let policies = [("greedy", CleaningPolicy::Greedy), ("cost_benefit", CleaningPolicy::CostBenefit)];
@@ -70,8 +71,8 @@ pub async fn cleaning(
     for (policy, cleaning) in policies {
         for distribution in [Distribution::Uniform, Distribution::Zipf] {
             for utilisation_percent in UTILISATIONS {
-                let what = format!("{policy}, {distribution:?}, {utilisation_percent} % full");
-                progress(Progress { done: cases.len() as u64, total, what });
+                let stage = format!("{policy}, {distribution:?}, {utilisation_percent} % full");
+                progress(Progress { done: cases.len() as u64, total, stage, what: String::new() });
                 let volume = VolumeOptions { cleaning, ..plan.volume_options() };
                 let bed = Bed { handle, disk: &disk, plan, options: volume };
                 let work = bed.measure(distribution, utilisation_percent, &mut pages).await?;
@@ -88,7 +89,7 @@ pub async fn cleaning(
             }
         }
     }
-    progress(Progress { done: total, total, what: "done".to_owned() });
+    progress(Progress { done: total, total, stage: "done".to_owned(), what: String::new() });
     Ok(CleaningReport { seed: options.seed, file_bytes, cases })
 }
 

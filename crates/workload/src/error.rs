@@ -12,14 +12,23 @@ use weir_volume::VolumeError;
 #[derive(Debug, Error)]
 pub enum BenchError {
     /// The kernel refused something on a file.
-    #[error("cannot {doing} in {}: {source}", path.display())]
+    #[error("cannot {doing} in {}: {source}; --on chooses another directory", path.display())]
     File {
         /// What was tried.
         doing: &'static str,
-        /// The file, or its directory.
+        /// The directory, an absolute path.
         path: PathBuf,
         /// The kernel's answer.
         source: std::io::Error,
+    },
+    /// The scratch files of an earlier run were kept.
+    #[error(
+        "{} is there already, kept by an earlier run: delete the weir-bench-* files, or use another directory with --on",
+        path.display()
+    )]
+    Kept {
+        /// The first file that is in the way.
+        path: PathBuf,
     },
     /// The filesystem is too full.
     #[error("{} has {free_mib} MiB free, the benchmark needs {needed_mib} MiB: free some, use --on, or a smaller --size", path.display())]

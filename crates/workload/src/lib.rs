@@ -50,7 +50,9 @@ pub use mode::Mode;
 pub use plan::{BenchOptions, Plan};
 pub use raw::{RawRun, fill};
 pub use recovery::{RecoveryTime, recovery};
-pub use report::{About, LatencyReport, LossWindowReport, ModeReport, RATIOS, Ratio, Report, SpreadReport};
+pub use report::{
+    About, DiskBytes, LatencyReport, LossWindowReport, ModeReport, RATIOS, Ratio, Report, SpreadReport,
+};
 pub use scratch::{Place, Scratch};
 pub use stack::{Stack, WeirCalls, Work};
 pub use statistics::Spread;

@@ -74,6 +74,25 @@ impl Usage {
         self.stolen += other.stolen;
         self.unknown |= other.unknown;
     }
+
+    /// Cores that others used, on average.
+    fn other_cores(&self) -> f64 {
+        (self.others / self.seconds.max(1e-9)).max(0.0)
+    }
+
+    /// Share of the time that was stolen, 0 to 1.
+    fn steal(&self) -> f64 {
+        self.stolen / (self.seconds.max(1e-9) * cores() as f64)
+    }
+
+    fn busy(&self) -> bool {
+        !self.unknown && (self.other_cores() > BUSY_CORES || self.steal() > BUSY_STEAL)
+    }
+
+    /// Whether nobody else used the machine; false where that is not known.
+    pub(crate) fn quiet(&self) -> bool {
+        !self.unknown && !self.busy()
+    }
 }
 
 /// What is said about the machine.
@@ -95,16 +114,13 @@ impl Machine {
     /// The machine, and how it was used.
     #[must_use]
     pub fn seen(usage: Usage) -> Machine {
-        let seconds = usage.seconds.max(1e-9);
-        let other_cores = (usage.others / seconds).max(0.0);
-        let steal = usage.stolen / (seconds * cores() as f64);
         let kernel = std::fs::read_to_string(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
         Machine {
             cores: cores(),
             kernel: kernel.trim().to_owned(),
-            other_cores,
-            steal,
-            busy: !usage.unknown && (other_cores > BUSY_CORES || steal > BUSY_STEAL),
+            other_cores: usage.other_cores(),
+            steal: usage.steal(),
+            busy: usage.busy(),
         }
     }
 
@@ -165,5 +181,7 @@ mod tests {
         let machine = Machine::seen(busy);
         assert!(machine.busy && machine.line().contains("BUSY"));
         assert!(Machine::seen(Usage { stolen: 100.0, ..usage }).busy);
+        assert!(usage.quiet() && !busy.quiet());
+        assert!(!Usage { unknown: true, ..usage }.quiet(), "what is not known is not quiet");
     }
 }

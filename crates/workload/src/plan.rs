@@ -15,7 +15,7 @@ use crate::raw::FILL_ALIGNMENT_BLOCKS;
 pub struct BenchOptions {
     /// Where the scratch files go.
     pub directory: PathBuf,
-    /// Bytes that each mode writes over, 4 MiB to 1 TiB; `None` for the plan's own choice.
+    /// Bytes that each mode writes over, 64 segments to 1 TiB; `None` for the plan's own choice.
     pub span_bytes: Option<u64>,
     /// Rounds; `None` for the plan's own choice.
     pub rounds: Option<u32>,
@@ -61,8 +61,12 @@ pub struct Plan {
 
 const MIB: u64 = 1 << 20;
 
-/// Spans that make sense: two fillings' worth, and what a disk may have.
-const SPAN_MIB: (u64, u64) = (4, 1 << 20);
+/// The smallest span, in segments: with fewer, those that a volume keeps free make the steady volume fuller
+/// than it says.
+const SPAN_SEGMENTS_MIN: u64 = 64;
+
+/// The largest span: what a disk may have.
+const SPAN_MIB_MAX: u64 = 1 << 20;
 
 /// Room on the fresh volume beside the span: what a fast disk takes in a turn of a second.
 const FRESH_ROOM: u64 = 4096 * MIB;
@@ -138,17 +142,27 @@ impl Plan {
     /// [`BenchError::Size`] if the span is out of range.
     pub fn with(mut self, options: &BenchOptions) -> Result<Plan, BenchError> {
         if let Some(bytes) = options.span_bytes {
-            let (min_mib, max_mib) = SPAN_MIB;
+            let segment_bytes = u64::from(self.segment_blocks) * BLOCK_BYTES as u64;
+            let (min_mib, max_mib) = (SPAN_SEGMENTS_MIN * segment_bytes / MIB, SPAN_MIB_MAX);
             let found_mib = bytes / MIB;
             if !(min_mib..=max_mib).contains(&found_mib) {
                 return Err(BenchError::Size { found_mib, min_mib, max_mib });
             }
+            self.scale_room(bytes);
             self.set_span(bytes);
         }
         if let Some(rounds) = options.rounds {
             self.rounds = rounds.max(1);
         }
         Ok(self)
+    }
+
+    /// A smaller span needs less room: the fresh volume stays as empty as it was. A larger span does not need
+    /// more, as a turn does not write more.
+    fn scale_room(&mut self, span_bytes: u64) {
+        if span_bytes < self.span_bytes {
+            self.fresh_room_bytes = self.fresh_room_bytes / self.span_bytes.max(1) * span_bytes;
+        }
     }
 
     fn set_span(&mut self, bytes: u64) {
@@ -233,10 +247,24 @@ mod tests {
     }
 
     #[test]
+    fn a_smaller_span_needs_less_room() {
+        for plan in [Plan::full(), Plan::quick(), Plan::tiny()] {
+            let half = plan.clone().with(&options(Some(plan.span_bytes / 2), None)).unwrap();
+            let share = half.disk_bytes() as f64 / plan.disk_bytes() as f64;
+            assert!((0.49..0.51).contains(&share), "{share}");
+            let double = plan.clone().with(&options(Some(plan.span_bytes * 2), None)).unwrap();
+            assert_eq!(double.fresh_room_bytes, plan.fresh_room_bytes);
+        }
+    }
+
+    #[test]
     fn the_user_may_change_span_and_rounds() {
-        let plan = Plan::full().with(&options(Some(10 * MIB), Some(3))).unwrap();
-        assert_eq!((plan.span_bytes, plan.rounds), (10 * MIB, 3));
-        assert!(matches!(Plan::full().with(&options(Some(1), None)), Err(BenchError::Size { .. })));
+        let plan = Plan::full().with(&options(Some(100 * MIB), Some(3))).unwrap();
+        assert_eq!((plan.span_bytes, plan.rounds), (100 * MIB, 3));
+        for bytes in [1, 64 * MIB - 1, (1 << 40) + MIB] {
+            let found = Plan::full().with(&options(Some(bytes), None));
+            assert!(matches!(found, Err(BenchError::Size { min_mib: 64, .. })), "{bytes}: {found:?}");
+        }
         assert_eq!(Plan::quick().with(&options(None, None)).unwrap().span_bytes, 128 * MIB);
     }
 }

@@ -46,8 +46,9 @@ pub async fn recovery(
     options: &BenchOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<RecoveryTime, BenchError> {
-    check_room(&Place::look(&options.directory)?, plan.fresh_bytes)?;
-    let scratch = Scratch::create(&options.directory, "recovery", plan.fresh_bytes, options.keep)?;
+    let place = Place::look(&options.directory)?;
+    check_room(&place, plan.fresh_bytes)?;
+    let scratch = Scratch::create(&place.directory, "recovery", plan.fresh_bytes, options.keep)?;
     let disk: Rc<dyn Storage> = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;
     let mut pages = Pages::new(&mut handle.random("recovery"));
     let mut result = RecoveryTime {
@@ -60,8 +61,8 @@ pub async fn recovery(
     };
     let total = u64::from(plan.rounds);
     for round in 0..plan.rounds {
-        let what = format!("round {} of {}", round + 1, plan.rounds);
-        progress(Progress { done: u64::from(round), total, what });
+        let stage = format!("round {} of {}", round + 1, plan.rounds);
+        progress(Progress { done: u64::from(round), total, stage, what: String::new() });
         let ledger = leave_unclosed(handle, plan, &disk, round + 1, &mut pages).await?;
         let volume = Volume::open(handle, Rc::clone(&disk), plan.volume_options()).await?;
         let found = volume.stats().recovery;
@@ -72,7 +73,7 @@ pub async fn recovery(
         result.checked_blocks += ledger.verify(&volume, &pages, Coverage::All, &mut random).await?;
         volume.close().await?;
     }
-    progress(Progress { done: total, total, what: "done".to_owned() });
+    progress(Progress { done: total, total, stage: "done".to_owned(), what: String::new() });
     Ok(result)
 }
 

@@ -64,8 +64,11 @@ pub struct ModeReport {
     pub latency_us: LatencyReport,
     /// Calls or commands that made data durable, in all rounds together.
     pub flushes: u64,
-    /// Bytes to the disk per byte of the user; null where the kernel does not count them.
+    /// Bytes to the disk per byte of the user, over the turns where they could be told; null if there were
+    /// none. See `disk_bytes_counted` for what is counted.
     pub write_amplification: Option<f64>,
+    /// What `write_amplification` counts as written to the disk.
+    pub disk_bytes_counted: DiskBytes,
     /// Processor time of the whole process per write, in microseconds.
     pub cpu_us_per_op: f64,
     /// Writes in progress, averaged over time; for B and P, which do not wait: commands in flight at the disk.
@@ -74,6 +77,25 @@ pub struct ModeReport {
     pub writes: u64,
     /// Whether all rounds together wrote the quota; only the short benchmark may stop before.
     pub quota_reached: bool,
+}
+
+/// Where the number of bytes written to the disk comes from. The two are not to be compared closely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskBytes {
+    /// The mode's own commands to the disk: data, and for Weir headers, moved blocks and checkpoints; what
+    /// the host's filesystem adds for its own metadata is not in it.
+    OwnCommands,
+    /// All that was written to the device meanwhile, the filesystem's journal and metadata included. Turns in
+    /// which others used the machine are left out, as their writes cannot be told from the mode's. Data that
+    /// still was in the page cache when it was overwritten was never written.
+    WholeDevice,
+}
+
+impl DiskBytes {
+    fn of(mode: Mode) -> DiskBytes {
+        if matches!(mode, Mode::Host(_)) { DiskBytes::WholeDevice } else { DiskBytes::OwnCommands }
+    }
 }
 
 /// Latency of a mode in microseconds.
@@ -140,7 +162,7 @@ pub const RATIOS: [Ratio; 6] = [
     Ratio {
         name: "cost_of_order",
         title: "cost of order",
-        meaning: "a barrier after every write, over no order at all, both through Weir; 1.00: order is free",
+        meaning: "a barrier after every write, over no order at all, both through Weir; 1.00: a barrier costs nothing",
         about: About::Weir,
         over: B,
         under: Mode::Fresh(WeirCalls::P),
@@ -255,7 +277,6 @@ impl ModeReport {
     fn new(mode: Mode, plan: &Plan, turns: &[&Turn]) -> Option<ModeReport> {
         let median = |of: &dyn Fn(&Turn) -> f64| Some(Spread::of(turns.iter().map(|turn| of(turn)))?.median);
         let bytes: u64 = turns.iter().map(|turn| turn.bytes).sum();
-        let disk_bytes: Option<u64> = turns.iter().map(|turn| turn.disk_bytes).sum();
         Some(ModeReport {
             name: mode.name(),
             title: mode.title(),
@@ -269,7 +290,8 @@ impl ModeReport {
                 p9999: median(&|turn| turn.latency_us(0.9999))?,
             },
             flushes: turns.iter().map(|turn| turn.flushes).sum(),
-            write_amplification: disk_bytes.map(|disk_bytes| disk_bytes as f64 / bytes.max(1) as f64),
+            write_amplification: write_amplification(turns),
+            disk_bytes_counted: DiskBytes::of(mode),
             cpu_us_per_op: median(&|turn| {
                 turn.measured.cpu.as_secs_f64() * 1e6 / turn.measured.writes.max(1) as f64
             })?,
@@ -281,6 +303,13 @@ impl ModeReport {
             quota_reached: bytes >= plan.quota_bytes,
         })
     }
+}
+
+/// Bytes to the disk per byte of the user, over the turns whose bytes to the disk are known.
+fn write_amplification(turns: &[&Turn]) -> Option<f64> {
+    let known = turns.iter().filter_map(|turn| Some((turn.disk_bytes?, turn.bytes)));
+    let (disk, user) = known.fold((0, 0), |(disk, user), turn| (disk + turn.0, user + turn.1));
+    (user > 0).then(|| disk as f64 / user as f64)
 }
 
 impl LossWindowReport {
@@ -364,6 +393,18 @@ mod tests {
             report.spread.ratios["ordered_vs_raw_random"],
             Spread { median: 20.0, min: 10.0, max: 30.0 }
         );
+    }
+
+    #[test]
+    fn turns_with_unknown_bytes_to_the_disk_do_not_count() {
+        let known = turn(HOST, 10, 4096);
+        let unknown = Turn { disk_bytes: None, ..turn(HOST, 1000, 4096) };
+        assert_eq!(write_amplification(&[&known, &unknown]), Some(2.0));
+        assert_eq!(write_amplification(&[&unknown]), None);
+        let report = ModeReport::new(HOST, &Plan::tiny(), &[&unknown]).unwrap();
+        let document = serde_json::to_value(report).unwrap();
+        assert!(document["write_amplification"].is_null());
+        assert_eq!(document["disk_bytes_counted"], "whole_device");
     }
 
     #[test]

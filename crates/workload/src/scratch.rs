@@ -19,26 +19,36 @@ use crate::error::BenchError;
 pub struct Scratch {
     file: File,
     path: PathBuf,
+    directory: PathBuf,
 }
 
 impl Scratch {
     /// A file of `bytes` bytes in `directory`; called `weir-bench-NAME` if `keep`, without a name otherwise.
     ///
     /// # Errors
-    /// What the kernel refused; an existing file of that name is not touched.
+    /// [`BenchError::Kept`] if a file of that name is there, which is not touched; what the kernel refused.
     pub fn create(directory: &Path, name: &str, bytes: u64, keep: bool) -> Result<Scratch, BenchError> {
-        let failed = |doing| move |source| BenchError::File { doing, path: directory.to_owned(), source };
+        let failed = |doing| move |source| refused(doing, directory, source);
         let (file, path) = if keep {
             let path = directory.join(format!("weir-bench-{name}"));
             let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-            (file.map_err(failed("create a file to keep"))?, path)
+            let file = file.map_err(|source| match source.kind() {
+                io::ErrorKind::AlreadyExists => BenchError::Kept { path: absolute(&path) },
+                _ => refused("create a file to keep", directory, source),
+            })?;
+            (file, path)
         } else {
             let file = tempfile::tempfile_in(directory).map_err(failed("create a file"))?;
             let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
             (file, path)
         };
         reserve(&file, bytes).map_err(failed("reserve space"))?;
-        Ok(Scratch { file, path })
+        Ok(Scratch { file, path, directory: directory.to_owned() })
+    }
+
+    /// The error of writing to the file: it names the directory, since the file may have no name.
+    pub(crate) fn write_failed(&self, source: io::Error) -> BenchError {
+        refused("write", &self.directory, source)
     }
 
     /// A path under which the process can open the file once more.
@@ -52,6 +62,15 @@ impl Scratch {
     pub fn file(&self) -> &File {
         &self.file
     }
+}
+
+fn refused(doing: &'static str, directory: &Path, source: io::Error) -> BenchError {
+    BenchError::File { doing, path: absolute(directory), source }
+}
+
+/// `.` says little in an error. Where there is no current directory the path stays what it is.
+fn absolute(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
 fn reserve(file: &File, bytes: u64) -> io::Result<()> {
@@ -86,7 +105,7 @@ impl Place {
     /// # Errors
     /// If there is none, or it cannot be looked at.
     pub fn look(directory: &Path) -> Result<Place, BenchError> {
-        let failed = |source| BenchError::File { doing: "look", path: directory.to_owned(), source };
+        let failed = |source| refused("look", directory, source);
         let opened = File::open(directory).map_err(failed)?;
         let device = fstat(&opened).map_err(|errno| failed(errno.into()))?.st_dev;
         if !opened.metadata().map_err(failed)?.is_dir() {
@@ -155,7 +174,21 @@ mod tests {
         drop(Scratch::create(directory.path(), "x", 8192, true).unwrap());
         assert!(directory.path().join("weir-bench-x").exists());
         let again = Scratch::create(directory.path(), "x", 4096, true);
-        assert!(matches!(again, Err(BenchError::File { .. })));
+        let error = again.unwrap_err();
+        assert!(matches!(&error, BenchError::Kept { path } if path.ends_with("weir-bench-x")), "{error}");
+        assert!(error.to_string().contains("delete"), "{error}");
+    }
+
+    #[test]
+    fn an_error_names_the_directory_and_the_way_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let scratch = Scratch::create(directory.path(), "x", 8192, false).unwrap();
+        let found = scratch.write_failed(io::ErrorKind::StorageFull.into()).to_string();
+        let name = std::fs::canonicalize(directory.path()).unwrap();
+        assert!(found.contains(&*name.to_string_lossy()) && found.contains("--on"), "{found}");
+        let missing = Place::look(Path::new("not/here")).unwrap_err().to_string();
+        let here = std::env::current_dir().unwrap();
+        assert!(missing.contains(&*here.to_string_lossy()), "{missing}");
     }
 
     #[test]

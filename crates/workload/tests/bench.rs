@@ -105,3 +105,22 @@ fn a_full_filesystem_is_noticed_before_anything_is_written() {
     assert!(matches!(found, Err(BenchError::NoRoom { .. })), "{found:?}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn the_smallest_span_works() {
+    let directory = directory();
+    let runtime = runtime();
+    let smallest = BenchOptions { span_bytes: Some(8 << 20), rounds: Some(1), ..options(directory.path()) };
+    let plan = Plan::tiny().with(&smallest).unwrap();
+    assert_eq!(plan.span_bytes, 8 << 20);
+    let below = BenchOptions { span_bytes: Some(7 << 20), ..smallest.clone() };
+    assert!(matches!(Plan::tiny().with(&below), Err(BenchError::Size { min_mib: 8, .. })));
+    let mut stages = Vec::new();
+    let mut progress = |progress: weir_workload::Progress| stages.push(progress.stage);
+    let handle = runtime.handle();
+    let work = bench(&handle, plan, &smallest, &mut progress);
+    let report = runtime.block_on(work).unwrap().unwrap();
+    assert_eq!(report.modes.len(), Mode::ALL.len());
+    stages.dedup();
+    assert_eq!(stages, ["preparing", "round 1 of 1", "done"]);
+}
