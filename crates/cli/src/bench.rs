@@ -1,5 +1,6 @@
 //! `weir bench`: measure, with a progress bar, and tell.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -18,7 +19,7 @@ pub(crate) struct BenchArguments {
     /// The directory whose disk is measured; its files have no name and vanish with the process
     #[arg(long, value_name = "PATH", default_value = ".")]
     on: PathBuf,
-    /// End within 30 seconds: one round, a smaller span, samples read back
+    /// One round over a smaller span, samples read back: cuts turns short to end in about half a minute
     #[arg(long)]
     quick: bool,
     /// Print one JSON document instead of tables
@@ -27,17 +28,17 @@ pub(crate) struct BenchArguments {
     /// Rounds; every mode has its turn in each [default: 5, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Bytes that each mode writes over, such as 4G [default: 1G, quick: 128M]
+    /// Bytes that each mode writes over, such as 4G, 64M at least [default: 1G, quick: 128M]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
     /// Seed of what is written where
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Leave the files behind, as weir-bench-*
+    /// Leave the files behind, as weir-bench-*, and refuse to begin where such files are
     #[arg(long)]
     keep: bool,
-    /// Count what cleaning costs at 50, 80 and 90 % utilisation instead
-    #[arg(long, conflicts_with = "recovery")]
+    /// Count what cleaning costs at 50, 80 and 90 % utilisation instead; takes minutes, and has no quick form
+    #[arg(long, conflicts_with_all = ["recovery", "quick"])]
     cleaning: bool,
     /// Time recovery after a span (1 GiB) written since the last checkpoint instead
     #[arg(long)]
@@ -83,13 +84,8 @@ async fn measure(handle: Handle, arguments: &BenchArguments) -> Result<Found, Cl
         (false, false) => Plan::full(),
     };
     let plan = plan.with(&options)?;
-    let bar = bar()?;
-    let mut progress = |progress: Progress| {
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
-        bar.set_message(progress.what);
-        bar.tick();
-    };
+    let mut teller = Teller::new(&handle)?;
+    let mut progress = |progress: Progress| teller.tell(progress);
     let found = if arguments.cleaning {
         Found::Cleaning(weir_workload::cleaning(&handle, &plan, &options, &mut progress).await?)
     } else if arguments.recovery {
@@ -97,12 +93,42 @@ async fn measure(handle: Handle, arguments: &BenchArguments) -> Result<Found, Cl
     } else {
         Found::Speed(Box::new(weir_workload::bench(&handle, plan, &options, &mut progress).await?))
     };
-    bar.finish_and_clear();
+    teller.bar.finish_and_clear();
     Ok(found)
 }
 
-/// A progress bar on standard error; nothing where that is no terminal.
-fn bar() -> Result<ProgressBar, CliError> {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
-    Ok(ProgressBar::no_length().with_style(style.map_err(std::io::Error::other)?))
+/// Tells on standard error how far the benchmark is: with a bar on a terminal, elsewhere with a line for each
+/// round or case.
+struct Teller {
+    bar: ProgressBar,
+    handle: Handle,
+    stage: String,
+}
+
+impl Teller {
+    fn new(handle: &Handle) -> Result<Teller, CliError> {
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
+        let bar = ProgressBar::no_length().with_style(style.map_err(std::io::Error::other)?);
+        Ok(Teller { bar, handle: handle.clone(), stage: String::new() })
+    }
+
+    fn tell(&mut self, progress: Progress) {
+        if self.bar.is_hidden() {
+            return self.line(progress.stage);
+        }
+        let Progress { done, total, stage, what } = progress;
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        self.bar.set_message(if what.is_empty() { stage } else { format!("{stage}: {what}") });
+        self.bar.tick();
+    }
+
+    fn line(&mut self, stage: String) {
+        if stage != self.stage {
+            let seconds = self.handle.now().as_nanos() / 1_000_000_000;
+            // Where standard error is gone the benchmark goes on: its result is what was asked for.
+            let _ = writeln!(std::io::stderr(), "weir: {seconds} s: {stage}");
+            self.stage = stage;
+        }
+    }
 }

@@ -8,6 +8,8 @@ use weir_storage::FileDiskError;
 use weir_volume::VolumeError;
 use weir_workload::BenchError;
 
+use crate::size::Size;
+
 /// Why a command failed.
 #[derive(Debug, Error)]
 pub(crate) enum CliError {
@@ -46,14 +48,55 @@ pub(crate) enum CliError {
         path: PathBuf,
     },
     /// What is there has a size already.
-    #[error("{} has {found} bytes, not the {asked} of --size: leave out --size, or name another file", path.display())]
+    #[error(
+        "{} has {found} ({} bytes), not the {asked} ({} bytes) of --size: leave out --size, or name another file",
+        path.display(), found.0, asked.0
+    )]
     OtherSize {
         /// The path.
         path: PathBuf,
         /// Its size.
-        found: u64,
+        found: Size,
         /// The size asked for.
-        asked: u64,
+        asked: Size,
+    },
+    /// No volume fits.
+    #[error("{}: {found} is too small for a volume, which takes {needed} at least: use a larger --size, or another device", path.display())]
+    TooSmall {
+        /// The path.
+        path: PathBuf,
+        /// Size that would do, in whole MiB.
+        needed: Size,
+        /// Its size.
+        found: Size,
+    },
+    /// The map of so many logical blocks leaves no room.
+    #[error(
+        "{}: a --logical size of {logical} takes {needed} on disk at least, and there is {found}: lower --logical, or use a larger --size",
+        path.display()
+    )]
+    LogicalTooLarge {
+        /// The path.
+        path: PathBuf,
+        /// The capacity asked for.
+        logical: Size,
+        /// Size on disk that would do, in whole MiB.
+        needed: Size,
+        /// Size on disk.
+        found: Size,
+    },
+    /// Not one block.
+    #[error("a --logical size of {0} is less than one block of 4096 B: use a larger one")]
+    LogicalTooSmall(Size),
+    /// The disk lost its end.
+    #[error("{}: the volume was made with {needed} on disk, and {found} are there: restore it from a copy", path.display())]
+    Truncated {
+        /// The path.
+        path: PathBuf,
+        /// Size that the volume was made with.
+        needed: Size,
+        /// Size that is there.
+        found: Size,
     },
     /// The file could not be made ready.
     #[error("cannot {doing} {}: {source}", path.display())]

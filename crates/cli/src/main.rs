@@ -19,13 +19,25 @@ use weir_runtime::{Handle, Runtime, Wall};
 
 use crate::error::CliError;
 
-/// Order on a real disk, without a flush.
+/// Barriers on any disk: one write before another, without waiting for the disk and without a flush
+///
+/// Weir orders writes on the disk that you have, in user space, on an unmodified Linux kernel. A barrier says
+/// "this before that" and waits for nothing; a flush makes data durable where that is asked for.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, about, max_term_width = 100)]
+#[command(name = "weir", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  weir bench --quick                       half a minute in the current directory
+  weir bench --on /mnt/disk --json         all of it on another disk, for scripts
+  weir volume create a.weir --size 4G      a volume in a new file
+  weir volume check a.weir                 read all of it and compare checksums
+
+Exit codes: 0 success, 1 a check found damage, 2 the program could not do what it was asked to.";
 
 #[derive(Debug, Subcommand)]
 enum Command {

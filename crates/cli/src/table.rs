@@ -3,45 +3,64 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
-use weir_workload::{About, CleaningReport, ModeReport, RATIOS, RecoveryTime, Report, Spread};
+use weir_workload::{
+    About, CleaningReport, LossWindowReport, ModeReport, Plan, RATIOS, RecoveryTime, Report, Spread,
+};
 
 use crate::size::Size;
 
 /// The benchmark's result.
 pub(crate) fn speed(report: &Report) -> String {
-    [modes(report), ratios(report), notes(report)].join("\n\n")
+    [rates(report), latencies(report), ratios(report), notes(report)].join("\n\n")
 }
 
-fn modes(report: &Report) -> String {
-    let mut table = table(&[
-        "mode", "writes/s", "min..max", "MiB/s", "mean us", "p50", "p99", "p99.9", "p99.99", "flushes",
-        "amplif.", "CPU us", "depth",
-    ]);
+fn rates(report: &Report) -> String {
+    let mut table =
+        table(&["mode", "writes/s", "min..max", "MiB/s", "flushes", "amplif.", "CPU us", "depth"]);
     for mode in &report.modes {
-        table.add_row(row(mode, report.spread.iops.get(&mode.name)));
+        table.add_row(rate(mode, report));
     }
-    aligned(table, 1)
+    aligned(table, 1) + "\n" + COLUMNS
 }
 
-fn row(mode: &ModeReport, spread: Option<&Spread>) -> Vec<String> {
-    let latency = &mode.latency_us;
+/// What the columns of [`rates`] hold, as the table's own heads are short.
+const COLUMNS: &str = "\
+flushes: calls or commands that made data durable, all rounds together. CPU us: processor time of the program per write.
+amplif.: bytes to the disk per byte of data. The host's rows count all that was written to the device, and have none
+  (\"-\") where others used the machine, whose writes cannot be told from theirs; the other rows count their own commands.
+depth: writes in flight on average; for Weir B and P, which do not wait, commands at the disk.";
+
+fn rate(mode: &ModeReport, report: &Report) -> Vec<String> {
     let amplification =
         mode.write_amplification.map_or_else(|| "-".to_owned(), |factor| format!("{factor:.2}"));
     vec![
         mode.title.clone(),
         count(mode.iops),
-        spread.map(|spread| format!("{}..{}", count(spread.min), count(spread.max))).unwrap_or_default(),
+        report.spread.iops.get(&mode.name).map(|spread| range(report, spread, count)).unwrap_or_default(),
         format!("{:.0}", mode.bytes_per_second / f64::from(1 << 20)),
-        figure(latency.mean),
-        figure(latency.p50),
-        figure(latency.p99),
-        figure(latency.p999),
-        figure(latency.p9999),
         count(mode.flushes as f64),
         amplification,
         figure(mode.cpu_us_per_op),
         figure(mode.queue_depth_mean),
     ]
+}
+
+fn latencies(report: &Report) -> String {
+    let mut table = table(&["mode", "mean us", "p50", "p99", "p99.9", "p99.99"]);
+    for mode in &report.modes {
+        let latency = &mode.latency_us;
+        let figures = [latency.mean, latency.p50, latency.p99, latency.p999, latency.p9999].map(figure);
+        table.add_row(std::iter::once(mode.title.clone()).chain(figures));
+    }
+    aligned(table, 1)
+}
+
+/// Smallest and largest of the rounds. One round has no spread.
+fn range(report: &Report, spread: &Spread, written: fn(f64) -> String) -> String {
+    if report.plan.rounds < 2 {
+        return "-".to_owned();
+    }
+    format!("{}..{}", written(spread.min), written(spread.max))
 }
 
 fn ratios(report: &Report) -> String {
@@ -53,35 +72,25 @@ fn ratios(report: &Report) -> String {
         table.add_row(vec![
             ratio.title.to_owned(),
             figure(spread.median),
-            format!("{}..{}", figure(spread.min), figure(spread.max)),
+            range(report, spread, figure),
             about.to_owned(),
             ratio.name.to_owned(),
         ]);
         // Writing to a string cannot fail.
         let _ = write!(meanings, "\n{}: {}.", ratio.title, ratio.meaning);
     }
-    aligned(table, 1) + "\n" + &meanings
+    aligned(table, 1)
+        + "\nA ratio is the first over the second of what it compares, in writes/s (share of the bandwidth: in bytes/s); above 1\n\
+           the first is faster.\n"
+        + &meanings
 }
 
 fn notes(report: &Report) -> String {
     let plan = &report.plan;
-    let window = report.loss_window;
     let mut lines = vec![
-        format!(
-            "loss window: at most {:.1} ms and {} of acknowledged writes were not yet durable at any moment (bound: {} ms, {}).",
-            window.ms_max,
-            Size(window.bytes_max),
-            plan.loss_window_ms,
-            Size(plan.loss_window_bytes),
-        ),
+        loss_window(report.loss_window, plan),
         "The cost of order, and what cleaning costs in steady state, are about Weir. The ratios to the raw disk and to the host's filesystem hold for this disk and this machine only.".to_owned(),
-        format!(
-            "Rounds: {}, over {}. Every mode writes at least {}, four times what Weir may buffer; the final flush is in the measured time; {} blocks were read back and found right.",
-            plan.rounds,
-            Size(plan.span_bytes),
-            Size(plan.quota_bytes),
-            report.checked_blocks,
-        ),
+        rounds(report),
         format!(
             "Measured in {} on {} ({}).",
             report.disk.directory.display(),
@@ -99,6 +108,36 @@ fn notes(report: &Report) -> String {
         lines.push(format!("Out of time before the quota: {}.", short.join("; ")));
     }
     lines.join("\n")
+}
+
+/// The bytes are a hard limit; the time is not, as nobody can tell a disk how long to take.
+fn loss_window(seen: LossWindowReport, plan: &Plan) -> String {
+    let bound_ms = plan.loss_window_ms;
+    let time = if seen.ms_max > bound_ms as f64 {
+        format!("time: {bound_ms} ms, EXCEEDED: the disk took longer to flush")
+    } else {
+        format!("time: {bound_ms} ms, kept")
+    };
+    format!(
+        "loss window: at most {:.1} ms and {} of acknowledged writes were not yet durable at any moment ({time}; bytes: {}, a hard limit).",
+        seen.ms_max,
+        Size(seen.bytes_max),
+        Size(plan.loss_window_bytes),
+    )
+}
+
+fn rounds(report: &Report) -> String {
+    let plan = &report.plan;
+    let rounds = match plan.rounds {
+        1 => "One round: spread unknown".to_owned(),
+        rounds => format!("{rounds} rounds"),
+    };
+    format!(
+        "{rounds}; over {}. Every mode writes at least {}, four times what Weir may buffer; the final flush is in the measured time; {} blocks were read back and found right.",
+        Size(plan.span_bytes),
+        Size(plan.quota_bytes),
+        report.checked_blocks,
+    )
 }
 
 /// What cleaning costs.
@@ -176,6 +215,15 @@ mod tests {
     fn figures_keep_their_digits() {
         assert_eq!([count(950.4), count(15_700.0), count(1_260_000.0)], ["950", "15.7 K", "1.26 M"]);
         assert_eq!([figure(0.98), figure(10.24), figure(1234.5)], ["0.98", "10.2", "1234"]);
+    }
+
+    #[test]
+    fn an_exceeded_loss_window_is_said() {
+        let plan = Plan::full();
+        let seen = |ms_max| loss_window(LossWindowReport { ms_max, bytes_max: 1 << 20 }, &plan);
+        assert!(seen(2651.5).contains("2651.5 ms and 1 MiB"), "{}", seen(2651.5));
+        assert!(seen(100.1).contains("100 ms, EXCEEDED: the disk took longer"), "{}", seen(100.1));
+        assert!(!seen(100.0).contains("EXCEEDED"), "{}", seen(100.0));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use clap::{Args, Subcommand};
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskError, FileDiskOptions, Storage as _};
-use weir_volume::{CheckReport, Format, Info, Volume, VolumeError};
+use weir_volume::{CheckReport, Format, FormatError, Info, Volume, VolumeError};
 
 use crate::error::CliError;
 use crate::size::Size;
@@ -20,8 +20,8 @@ pub(crate) enum VolumeCommand {
     Create(CreateArguments),
     /// Show what a volume says of itself, without changing it
     Info(PathArgument),
-    /// Read all of a volume and compare checksums, without changing it; exit code 1 if it is damaged, 2 if
-    /// it cannot be looked at
+    /// Read all of a volume and compare checksums, without changing it; exit code 1 if anything is damaged, 2
+    /// if it cannot be looked at
     Check(PathArgument),
 }
 
@@ -50,37 +50,30 @@ pub(crate) struct PathArgument {
 
 /// Runs the command.
 pub(crate) fn run(command: &VolumeCommand) -> Result<Verdict, CliError> {
-    match command {
-        VolumeCommand::Create(arguments) => {
-            // The volume's identity comes from the seed, and must not be that of an older volume in the same
-            // place, whose records would then count.
-            let seed = in_wall_time(0, async |handle: Handle| Ok(handle.wall_clock_millis()))?;
-            in_wall_time(seed, |handle| create(handle, arguments))
-        }
-        VolumeCommand::Info(PathArgument { path }) => in_wall_time(0, |handle| info(handle, path)),
-        VolumeCommand::Check(PathArgument { path }) => in_wall_time(0, |handle| check(handle, path)),
-    }
+    in_wall_time(0, async |handle: Handle| match command {
+        VolumeCommand::Create(arguments) => create(handle, arguments).await,
+        VolumeCommand::Info(PathArgument { path }) => info(handle, path).await,
+        VolumeCommand::Check(PathArgument { path }) => check(handle, path).await,
+    })
 }
 
 async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, CliError> {
     let path = &arguments.path;
-    let (disk, made) = ground(&handle, path, arguments.size.map(|size| size.0))?;
-    let logical_blocks = arguments.logical.map_or(0, |size| size.0 / BLOCK_BYTES as u64);
-    if arguments.logical.is_some() && logical_blocks == 0 {
-        return Err(volume_error(path, VolumeError::Format(weir_volume::FormatError::Empty)));
-    }
+    let logical_blocks = match arguments.logical {
+        None => 0,
+        Some(size) if size.0 < BLOCK_BYTES as u64 => return Err(CliError::LogicalTooSmall(size)),
+        Some(size) => size.0 / BLOCK_BYTES as u64,
+    };
+    let (disk, made) = ground(&handle, path, arguments.size)?;
     let format = Format { logical_blocks, overwrite: arguments.force, ..Format::default() };
     if let Err(source) = Volume::create(&handle, &*disk, format).await {
-        if made == Made::File {
-            // Nothing of anybody's is lost with it; the first error is the one to tell.
-            let _ = std::fs::remove_file(path);
+        // What was found there is somebody's, even if it was not there a moment ago.
+        let occupied = matches!(source, VolumeError::NotEmpty(_) | VolumeError::VolumeExists);
+        if occupied {
+            return Err(CliError::Occupied { path: path.clone(), source });
         }
-        return Err(match source {
-            VolumeError::NotEmpty(_) | VolumeError::VolumeExists => {
-                CliError::Occupied { path: path.clone(), source }
-            }
-            source => volume_error(path, source),
-        });
+        made.undo(path);
+        return Err(not_created(path, arguments.logical, source));
     }
     let info = weir_volume::inspect(&*disk).await.map_err(|source| volume_error(path, source))?;
     print(&format!(
@@ -92,34 +85,65 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
     Ok(Verdict::Good)
 }
 
+/// A disk that is too small, told in the words of the command line.
+fn not_created(path: &Path, logical: Option<Size>, source: VolumeError) -> CliError {
+    let VolumeError::Format(FormatError::TooSmall { needed, found }) = source else {
+        return volume_error(path, source);
+    };
+    let (path, found) = (path.to_owned(), bytes(found));
+    let needed = Size(bytes(needed).0.next_multiple_of(1 << 20));
+    match logical {
+        Some(logical) => CliError::LogicalTooLarge { path, logical, needed, found },
+        None => CliError::TooSmall { path, needed, found },
+    }
+}
+
 /// What [`ground`] had to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Made {
     Nothing,
+    /// A file that was not there.
     File,
+    /// Room in a file that was empty.
+    Room,
 }
 
-/// The disk for a new volume: a new file of `size` bytes, an empty file made that large, or what is there.
-fn ground(handle: &Handle, path: &Path, size: Option<u64>) -> Result<(Rc<FileDisk>, Made), CliError> {
+impl Made {
+    /// Leaves things as they were found. The error that made this necessary is the one to tell.
+    fn undo(self, path: &Path) {
+        let _ = match self {
+            Made::Nothing => Ok(()),
+            Made::File => std::fs::remove_file(path),
+            Made::Room => resize(path, 0),
+        };
+    }
+}
+
+fn resize(path: &Path, bytes: u64) -> std::io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.set_len(bytes)
+}
+
+/// The disk for a new volume: a new file of `size`, an empty file made that large, or what is there.
+fn ground(handle: &Handle, path: &Path, size: Option<Size>) -> Result<(Rc<FileDisk>, Made), CliError> {
     let options = FileDiskOptions::default();
     let no_size = || CliError::NoSize { path: path.to_owned() };
     let failed = |doing| move |source| CliError::File { doing, path: path.to_owned(), source };
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let disk = FileDisk::create(handle, path, size.ok_or_else(no_size)?, options)?;
+            let disk = FileDisk::create(handle, path, size.ok_or_else(no_size)?.0, options)?;
             return Ok((disk, Made::File));
         }
         Err(error) => return Err(failed("look at")(error)),
     };
     if metadata.is_file() && metadata.len() == 0 {
         let size = size.ok_or_else(no_size)?;
-        let file = OpenOptions::new().write(true).open(path).map_err(failed("open"))?;
-        file.set_len(size).map_err(failed("enlarge"))?;
-        return Ok((FileDisk::open(handle, path, options)?, Made::Nothing));
+        resize(path, size.0).map_err(failed("enlarge"))?;
+        let disk = FileDisk::open(handle, path, options).inspect_err(|_| Made::Room.undo(path))?;
+        return Ok((disk, Made::Room));
     }
     let disk = FileDisk::open(handle, path, options)?;
-    let found = disk.blocks() * BLOCK_BYTES as u64 + disk.unused_bytes();
+    let found = Size(disk.blocks() * BLOCK_BYTES as u64 + disk.unused_bytes());
     match size {
         Some(asked) if asked != found => Err(CliError::OtherSize { path: path.to_owned(), found, asked }),
         _ => Ok((disk, Made::Nothing)),
@@ -153,27 +177,48 @@ async fn check(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
     match weir_volume::check(&*disk).await {
         Ok(report) => {
             print(&findings(&report))?;
-            Ok(if report.damaged_total == 0 { Verdict::Good } else { Verdict::Damaged })
+            Ok(if is_whole(&report) { Verdict::Good } else { Verdict::Damaged })
         }
-        Err(damage @ (VolumeError::Damaged { .. } | VolumeError::Truncated { .. })) => {
-            print(&format!("damaged: {damage}"))?;
+        Err(VolumeError::Damaged { what, at }) => {
+            print(&format!("damaged: {what}, at {at} of the disk; restore the volume from a copy"))?;
+            Ok(Verdict::Damaged)
+        }
+        Err(truncated @ VolumeError::Truncated { .. }) => {
+            print(&format!("damaged: {}", volume_error(path, truncated)))?;
             Ok(Verdict::Damaged)
         }
         Err(source) => Err(volume_error(path, source)),
     }
 }
 
+/// Copies of the superblock on a whole volume.
+const SUPERBLOCK_COPIES: u64 = 2;
+
+fn is_whole(report: &CheckReport) -> bool {
+    report.damaged_total == 0 && report.superblock_copies >= SUPERBLOCK_COPIES
+}
+
 fn findings(report: &CheckReport) -> String {
-    let whole = format!(
-        "{} live blocks read, {} records behind the last checkpoint",
-        report.live_blocks, report.records
-    );
-    if report.damaged_total == 0 {
-        return format!("clean: {whole}");
+    let CheckReport { superblock_copies, records, live_blocks, damaged, damaged_total } = report;
+    let read = format!("{live_blocks} live blocks read, {records} records behind the newest checkpoint");
+    if is_whole(report) {
+        return format!("clean: {read}");
     }
-    let listed: Vec<String> = report.damaged.iter().map(|lba| lba.0.to_string()).collect();
-    let more = if report.damaged_total > listed.len() as u64 { " and more" } else { "" };
-    format!("damaged: {} of {whole}; damaged blocks: {}{more}", report.damaged_total, listed.join(" "))
+    let mut lines = vec![format!("damaged: {read}")];
+    if *damaged_total > 0 {
+        let listed: Vec<String> = damaged.iter().map(|lba| lba.0.to_string()).collect();
+        let more = if *damaged_total > listed.len() as u64 { " and more" } else { "" };
+        lines.push(format!(
+            "{damaged_total} live blocks cannot be read or fail their checksum; logical blocks {}{more}: restore them from a copy",
+            listed.join(" ")
+        ));
+    }
+    if *superblock_copies < SUPERBLOCK_COPIES {
+        lines.push(format!(
+            "redundancy is lost: {superblock_copies} of {SUPERBLOCK_COPIES} copies of the superblock is whole, and damage to it would be the end of the volume; copy the data to a new volume"
+        ));
+    }
+    lines.join("\n")
 }
 
 fn open_to_read(handle: &Handle, path: &Path) -> Result<Rc<FileDisk>, FileDiskError> {
@@ -181,7 +226,13 @@ fn open_to_read(handle: &Handle, path: &Path) -> Result<Rc<FileDisk>, FileDiskEr
 }
 
 fn volume_error(path: &Path, source: VolumeError) -> CliError {
-    CliError::Volume { path: path.to_owned(), source }
+    let path = path.to_owned();
+    match source {
+        VolumeError::Truncated { needed, found } => {
+            CliError::Truncated { path, needed: bytes(needed), found: bytes(found) }
+        }
+        source => CliError::Volume { path, source },
+    }
 }
 
 fn bytes(blocks: u64) -> Size {

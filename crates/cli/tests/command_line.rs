@@ -39,7 +39,12 @@ fn works(directory: &Path, arguments: &[&str]) -> String {
 #[test]
 fn bench_prints_one_document() {
     let directory = directory();
-    let output = works(directory.path(), &["bench", "--tiny", "--json"]);
+    let output = weir(directory.path(), &["bench", "--tiny", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let told = text(&output.stderr);
+    let stages: Vec<&str> = told.lines().filter_map(|line| line.rsplit(": ").next()).collect();
+    assert_eq!(stages, ["preparing", "round 1 of 2", "round 2 of 2", "done"], "{told}");
+    let output = text(&output.stdout);
     let document: serde_json::Value = serde_json::from_str(&output).unwrap();
     for ratio in [
         "ordered_vs_raw_random",
@@ -59,8 +64,43 @@ fn bench_prints_one_document() {
 fn bench_prints_tables_with_meanings() {
     let directory = directory();
     let output = works(directory.path(), &["bench", "--tiny"]);
-    for words in ["cost of order", "today's price of order", "loss window", "this disk", "the machine was"] {
+    let words = [
+        "cost of order",
+        "today's price of order",
+        "loss window",
+        "this disk",
+        "the machine was",
+        "first over the second",
+        "bytes to the disk per byte of data",
+        "2 rounds",
+    ];
+    for words in words {
         assert!(output.contains(words), "no {words:?} in {output}");
+    }
+    // Tables, at a width that fits a window; sentences wrap.
+    for line in output.lines().filter(|line| line.contains(['│', '┌'])) {
+        assert!(line.chars().count() <= 120, "{} columns: {line}", line.chars().count());
+    }
+}
+
+#[test]
+fn one_round_has_no_spread() {
+    let directory = directory();
+    let output = works(directory.path(), &["bench", "--tiny", "--rounds", "1"]);
+    assert!(output.contains("One round: spread unknown"), "{output}");
+    assert!(
+        !output
+            .lines()
+            .any(|line| line.starts_with('│') && line.contains("..") && !line.contains("min..max")),
+        "{output}"
+    );
+}
+
+#[test]
+fn help_says_what_it_is_for() {
+    let directory = directory();
+    for words in ["Barriers on any disk", "bench", "volume", "Exit codes", "Examples"] {
+        assert!(works(directory.path(), &["--help"]).contains(words), "{words}");
     }
 }
 
@@ -70,6 +110,11 @@ fn bench_names_what_is_wrong() {
     fails(directory.path(), &["bench", "--on", "nowhere"], 2, &["nowhere", "No such file"]);
     fails(directory.path(), &["bench", "--size", "1K"], 2, &["--size", "MiB"]);
     fails(directory.path(), &["bench", "--size", "900G"], 2, &["free", "--size"]);
+    fs::write(directory.path().join("weir-bench-raw"), "a letter").unwrap();
+    fails(directory.path(), &["bench", "--tiny", "--keep"], 2, &["weir-bench-raw", "delete", "--on"]);
+    let refused = weir(directory.path(), &["bench", "--quick", "--cleaning"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("cannot be used with"), "{}", text(&refused.stderr));
 }
 
 #[test]
@@ -81,6 +126,10 @@ fn a_volume_is_made_shown_and_checked() {
     let info = works(directory.path(), &["volume", "info", "a.weir"]);
     assert!(info.contains("format version    1"), "{info}");
     assert!(works(directory.path(), &["volume", "check", "a.weir"]).starts_with("clean: 0 live blocks"));
+    works(directory.path(), &["volume", "create", "c.weir", "--size", "64M"]);
+    let identity = |info: &str| info.lines().find(|line| line.starts_with("volume ")).map(str::to_owned);
+    let other = identity(&works(directory.path(), &["volume", "info", "c.weir"]));
+    assert!(other.is_some() && other != identity(&info), "two volumes of one identity: {info}");
     let thin = works(directory.path(), &["volume", "create", "b.weir", "--size", "64M", "--logical", "1G"]);
     assert!(thin.contains("1 GiB"), "{thin}");
 }
@@ -122,26 +171,87 @@ fn what_is_no_volume_cannot_be_looked_at() {
 fn a_damaged_volume_has_its_own_exit_code() {
     let directory = directory();
     works(directory.path(), &["volume", "create", "a.weir", "--size", "64M"]);
-    let file = directory.path().join("a.weir");
-    let mut content = fs::read(&file).unwrap();
-    // One bit in each copy of the superblock, behind the magic and the version.
-    content[40] ^= 1;
-    content[4096 + 40] ^= 1;
-    fs::write(&file, content).unwrap();
+    damage_superblock(&directory.path().join("a.weir"), &[0, 1]);
     let output = weir(directory.path(), &["volume", "check", "a.weir"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).starts_with("damaged:"), "{}", text(&output.stdout));
+    let found = text(&output.stdout);
+    assert!(found.starts_with("damaged:"), "{found}");
+    assert_eq!(found.matches("damaged").count(), 1, "{found}");
+}
+
+/// Writes one bit of each copy of the superblock listed, behind the magic and the version.
+fn damage_superblock(file: &Path, copies: &[usize]) {
+    let mut content = fs::read(file).unwrap();
+    for copy in copies {
+        content[copy * 4096 + 40] ^= 1;
+    }
+    fs::write(file, content).unwrap();
 }
 
 #[test]
-fn a_volume_that_does_not_fit_leaves_no_file() {
+fn a_lost_copy_of_the_superblock_is_damage() {
     let directory = directory();
-    fails(
-        directory.path(),
-        &["volume", "create", "small.weir", "--size", "1M"],
-        2,
-        &["small.weir", "blocks"],
-    );
-    assert!(!directory.path().join("small.weir").exists());
-    fails(directory.path(), &["volume", "create", "new.weir"], 2, &["--size"]);
+    for copy in [0, 1] {
+        works(directory.path(), &["volume", "create", "a.weir", "--size", "64M"]);
+        let file = directory.path().join("a.weir");
+        damage_superblock(&file, &[copy]);
+        let output = weir(directory.path(), &["volume", "check", "a.weir"]);
+        let found = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{found}{}", text(&output.stderr));
+        assert!(found.starts_with("damaged:") && found.contains("redundancy is lost: 1 of 2"), "{found}");
+        works(directory.path(), &["volume", "info", "a.weir"]);
+        fs::remove_file(file).unwrap();
+    }
+}
+
+#[test]
+fn a_truncated_volume_is_told_in_sizes() {
+    let directory = directory();
+    works(directory.path(), &["volume", "create", "a.weir", "--size", "64M"]);
+    let file = fs::OpenOptions::new().write(true).open(directory.path().join("a.weir")).unwrap();
+    file.set_len(32 << 20).unwrap();
+    let output = weir(directory.path(), &["volume", "check", "a.weir"]);
+    let found = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{found}");
+    assert!(found.contains("64 MiB") && found.contains("32 MiB"), "{found}");
+    fails(directory.path(), &["volume", "info", "a.weir"], 2, &["64 MiB", "32 MiB"]);
+}
+
+#[test]
+fn a_volume_that_cannot_be_made_leaves_things_as_they_were() {
+    let directory = directory();
+    let create = |path: &str, arguments: &[&str], words: &[&str]| {
+        fails(directory.path(), &[&["volume", "create", path], arguments].concat(), 2, words);
+    };
+    fs::write(directory.path().join("empty"), "").unwrap();
+    for (arguments, words) in [
+        (&["--size", "1M"][..], &["1 MiB", "at least", "--size"][..]),
+        (&["--size", "100"], &["100"]),
+        (&["--size", "64M", "--logical", "100"], &["--logical", "100 B", "less than", "4096"]),
+        (&["--size", "64M", "--logical", "1T"], &["--logical", "1 TiB", "64 MiB"]),
+        (&["--size", "64M", "--logical", "20T"], &["16 TiB"]),
+        (&[], &["--size"]),
+    ] {
+        create("new.weir", arguments, words);
+        assert!(!directory.path().join("new.weir").exists(), "{arguments:?}");
+        create("empty", arguments, words);
+        assert_eq!(fs::metadata(directory.path().join("empty")).unwrap().len(), 0, "{arguments:?}");
+    }
+    works(directory.path(), &["volume", "create", "empty", "--size", "64M"]);
+}
+
+/// What an error says is needed is enough.
+#[test]
+fn the_size_that_an_error_names_is_enough() {
+    let directory = directory();
+    for more in [&[][..], &["--logical", "64G"]] {
+        let create = |size: &str| {
+            weir(directory.path(), &[&["volume", "create", "a.weir", "--size", size], more].concat())
+        };
+        let error = text(&create("1M").stderr);
+        let needed = error.split_once(" MiB at least").or(error.split_once(" MiB on disk at least")).unwrap();
+        let needed = needed.0.rsplit(' ').next().unwrap();
+        assert_eq!(create(&format!("{needed}M")).status.code(), Some(0), "{error}");
+        fs::remove_file(directory.path().join("a.weir")).unwrap();
+    }
 }
