@@ -31,6 +31,7 @@
 //!
 //! The examples: `volume_crash` is the campaign as a program; `kill_loop` kills writers on a real disk.
 
+mod bound;
 mod campaign;
 mod content;
 mod findings;
@@ -38,6 +39,7 @@ mod model;
 mod notes;
 mod options;
 mod player;
+mod reader;
 mod recovery;
 mod run;
 mod streams;

@@ -5,6 +5,8 @@
 //! the hash is that of some state (S3 of a prefix device; that a request is atomic follows).
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -46,6 +48,20 @@ pub enum Verdict {
         /// The error that came back.
         error: String,
     },
+    /// A write was refused for want of space, and there is room.
+    #[error("refused although there is room: {live} blocks would be live, and {usable} may be")]
+    FalselyFull {
+        /// Blocks that would be live with the write that was refused.
+        live: u64,
+        /// Blocks that may be live.
+        usable: u64,
+    },
+    /// The run did not end in this much virtual time.
+    #[error("not over after {0:?} of virtual time: somebody waits in vain, or something never ends")]
+    EndlessTime(Duration),
+    /// The run did not end with so many commands.
+    #[error("not over after {0} commands: something goes on for ever and leads nowhere")]
+    EndlessCommands(u64),
     /// A write is lost that must be left (block layer).
     #[error("write {write} is lost at block {block}: {why}")]
     Missing {
@@ -59,7 +75,7 @@ pub enum Verdict {
     /// The order recorder found a violation of equation 1.
     #[error("{0}")]
     Order(String),
-    /// A read of the running volume found something else than was written last.
+    /// A read of the running volume found something else than was there while it was under way.
     #[error("a read of block {block} found {found:?}, written last was {expected}")]
     Read {
         /// The block.
@@ -139,6 +155,21 @@ impl Model {
     #[must_use]
     pub fn stamp(&self, block: u64) -> Stamp {
         self.now[block as usize]
+    }
+
+    /// Blocks that hold something now.
+    #[must_use]
+    pub fn live(&self) -> u64 {
+        self.now.iter().filter(|stamp| **stamp != 0).count() as u64
+    }
+
+    /// Whether `block` held `stamp` after any of these numbers of requests.
+    #[must_use]
+    pub fn held(&self, block: u64, stamp: Stamp, requests: RangeInclusive<u64>) -> bool {
+        let writes = |deed: &&Deed| deed.blocks.contains(&block);
+        let (before, during) = self.deeds[..*requests.end() as usize].split_at(*requests.start() as usize);
+        let at_first = before.iter().rev().find(writes).map_or(self.first[block as usize], |deed| deed.stamp);
+        at_first == stamp || during.iter().filter(writes).any(|deed| deed.stamp == stamp)
     }
 
     /// The stamp that the next write has.
@@ -279,6 +310,19 @@ mod tests {
         assert!(after.judge(&[0, 0, 0, 0], 0).is_err(), "request 1 is the past");
         after.write(vec![3]);
         assert_eq!(after.judge(&[1, 1, 0, 3], 1), Ok(1));
+    }
+
+    #[test]
+    fn a_read_finds_what_was_there_while_it_was_under_way() {
+        let model = three_requests();
+        let found = |requests: RangeInclusive<u64>| {
+            (0..4).filter(|stamp| model.held(1, *stamp, requests.clone())).collect::<Vec<_>>()
+        };
+        assert_eq!((found(0..=0), found(1..=1), found(3..=3)), (vec![0], vec![1], vec![2]));
+        assert_eq!((found(0..=2), found(1..=3)), (vec![0, 1, 2], vec![1, 2]));
+        // A discard is a version too.
+        assert!(model.held(0, 0, 2..=3) && !model.held(0, 0, 1..=2));
+        assert_eq!(model.live(), 1);
     }
 
     #[test]

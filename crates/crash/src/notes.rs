@@ -29,6 +29,8 @@ struct Pending {
 /// The notes of one life of a volume.
 pub(crate) struct Notes {
     pub model: Model,
+    /// Requests that the volume has taken; the one after them may still be waiting for room.
+    accepted: u64,
     /// Requests acknowledged as durable.
     promised: u64,
     pending: Vec<Pending>,
@@ -38,12 +40,21 @@ pub(crate) struct Notes {
 
 impl Notes {
     pub(crate) fn new(model: Model) -> Notes {
-        Notes { model, promised: 0, pending: Vec::new(), life: 0 }
+        Notes { model, accepted: 0, promised: 0, pending: Vec::new(), life: 0 }
     }
 
     /// The same past, for a life that forks off; promises made so far bind it.
     pub(crate) fn fork(&self) -> Notes {
-        Notes { model: self.model.clone(), promised: self.promised, pending: Vec::new(), life: self.life }
+        Notes { model: self.model.clone(), pending: Vec::new(), ..*self }
+    }
+
+    /// The volume has taken every request that the model was told of.
+    pub(crate) fn accept(&mut self) {
+        self.accepted = self.model.requests();
+    }
+
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted
     }
 
     /// `ticket` will promise that the first `through` requests are durable.

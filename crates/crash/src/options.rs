@@ -68,6 +68,8 @@ pub struct RunOptions {
     pub volume: VolumeOptions,
     /// What the workload does.
     pub mix: Mix,
+    /// A second task reads while the first one writes; of 64 of its turns so many take a checkpoint.
+    pub reader: Option<u64>,
     /// Of 64 writes, so many carry FUA, and as many pre-flush.
     pub fua: u64,
     /// Steps before the first power cut: a volume that is full and cleans from then on.
@@ -139,6 +141,7 @@ impl RunOptions {
             samples: pick(random, &[1, 2, 6]),
             deeper: pick(random, &[16, 48]),
             states_max: 1_500,
+            reader: pick(random, &[None, None, Some(0), Some(8)]),
         }
     }
 

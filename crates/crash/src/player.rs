@@ -11,6 +11,7 @@ use weir_storage::{
 };
 use weir_volume::Volume;
 
+use crate::bound::Bounded;
 use crate::content::{Stamp, push_page, stamp_of};
 use crate::model::Verdict;
 use crate::notes::{Notes, Phase};
@@ -31,7 +32,7 @@ impl Span {
         Span { blocks, stride: options.stride }
     }
 
-    fn lba(self, block: u64) -> Lba {
+    pub(crate) fn lba(self, block: u64) -> Lba {
         Lba(block * self.stride)
     }
 
@@ -80,7 +81,7 @@ pub(crate) struct Player<'a> {
 
 impl Player<'_> {
     /// One step. A volume that is full may say so; nothing else may go wrong.
-    pub(crate) async fn step(&mut self, volume: &Volume) -> Result<Step, Verdict> {
+    pub(crate) async fn step(&mut self, volume: &Bounded<Volume>) -> Result<Step, Verdict> {
         let mix = self.options.mix;
         let weights = [
             mix.write,
@@ -99,7 +100,7 @@ impl Player<'_> {
             3 => drop(submit(volume, Command::Barrier { stream: StreamId(0) }).await?),
             4 => self.read(volume).await?,
             5 => self.pause().await,
-            6 => volume.checkpoint().await.map_err(|error| failed("a checkpoint", &error))?,
+            6 => volume.inner.checkpoint().await.map_err(|error| failed("a checkpoint", &error))?,
             _ => return Ok(Step::Restart),
         }
         Ok(Step::Done)
@@ -126,7 +127,7 @@ impl Player<'_> {
         (self.random.below(starts), count)
     }
 
-    async fn write(&mut self, volume: &Volume) -> Result<(), Verdict> {
+    async fn write(&mut self, volume: &Bounded<Volume>) -> Result<(), Verdict> {
         let (first, count) = self.any_blocks();
         let flags = WriteFlags {
             barrier: self.random.below(4) == 0,
@@ -153,7 +154,7 @@ impl Player<'_> {
         self.sometimes_wait(ticket).await
     }
 
-    async fn discard(&mut self, volume: &Volume) -> Result<(), Verdict> {
+    async fn discard(&mut self, volume: &Bounded<Volume>) -> Result<(), Verdict> {
         let (first, count) = self.any_blocks();
         self.notes.borrow_mut().model.discard((first..first + count).collect());
         let extents: Vec<Extent> = match self.range.stride {
@@ -167,22 +168,24 @@ impl Player<'_> {
     /// Submits the request that the notes were told of last.
     async fn submit_request(
         &self,
-        volume: &Volume,
+        volume: &Bounded<Volume>,
         command: Command<'_>,
         phase: Phase,
     ) -> Result<Option<Ticket>, Verdict> {
         match submit_when_free(volume, command).await {
             Ok(ticket) => {
                 let mut notes = self.notes.borrow_mut();
-                let number = notes.model.requests();
+                notes.accept();
+                let number = notes.accepted();
                 notes.expect(number, ticket.clone(), phase);
                 Ok(Some(ticket))
             }
             Err(error) => {
+                let (live, usable) = (self.notes.borrow().model.live(), volume.inner.stats().usable_blocks);
                 self.notes.borrow_mut().model.withdraw();
                 match error {
-                    // As full as it may be; small chunks take more room than their data.
-                    Rejected::Failed(StorageError::NoSpace) => Ok(None),
+                    Rejected::Failed(StorageError::NoSpace) if live > usable => Ok(None),
+                    Rejected::Failed(StorageError::NoSpace) => Err(Verdict::FalselyFull { live, usable }),
                     error => Err(failed("a request", &error)),
                 }
             }
@@ -198,7 +201,7 @@ impl Player<'_> {
         }
     }
 
-    async fn flush(&mut self, volume: &Volume) -> Result<(), Verdict> {
+    async fn flush(&mut self, volume: &Bounded<Volume>) -> Result<(), Verdict> {
         let through = self.notes.borrow().model.requests();
         let ticket = submit(volume, Command::Flush).await?;
         self.notes.borrow_mut().expect(through, ticket.clone(), Phase::Transferred);
@@ -208,12 +211,11 @@ impl Player<'_> {
         Ok(())
     }
 
-    async fn read(&mut self, volume: &Volume) -> Result<(), Verdict> {
+    async fn read(&mut self, volume: &Bounded<Volume>) -> Result<(), Verdict> {
         let block = self.random.below(self.range.blocks);
         let expected = self.notes.borrow().model.stamp(block);
-        self.window.cleaning_reads.set(false);
+        let _reading = self.window.user_reads();
         let bytes = read(volume, Extent::new(self.range.lba(block), 1)).await?;
-        self.window.cleaning_reads.set(true);
         let found = stamp_of(&bytes, block);
         if found == Some(expected) { Ok(()) } else { Err(Verdict::Read { block, expected, found }) }
     }
@@ -224,6 +226,6 @@ impl Player<'_> {
     }
 }
 
-async fn submit(volume: &Volume, command: Command<'_>) -> Result<Ticket, Verdict> {
+async fn submit(volume: &Bounded<Volume>, command: Command<'_>) -> Result<Ticket, Verdict> {
     submit_when_free(volume, command).await.map_err(|error| failed("a command", &error))
 }

@@ -4,6 +4,7 @@ use weir_runtime::{Runtime, Simulation};
 use weir_storage::{AdversaryDisk, Image};
 use weir_volume::Volume;
 
+use crate::bound::Bound;
 use crate::content::{Stamp, mix};
 use crate::model::Verdict;
 use crate::options::RunOptions;
@@ -26,10 +27,12 @@ pub(crate) fn recover(options: &RunOptions, image: &Image, range: Span) -> Recov
     let runtime = runtime_for(options, image);
     let handle = runtime.handle();
     let disk = AdversaryDisk::from_image(&handle, options.adversary(), image);
-    let outcome = runtime.block_on(async {
+    let bound = Bound::new();
+    let disk = bound.around(disk);
+    let outcome = runtime.block_on(bound.within(&handle, async {
         let volume = Volume::open(&handle, disk, options.volume.clone()).await;
         range.read(&volume.map_err(|error| failed("recovery", &error))?).await
-    });
+    }));
     let stamps = outcome.unwrap_or_else(|stalled| Err(failed("waiting for recovery", &stalled)));
     Recovered { stamps, trace_hash: handle.trace_hash() }
 }

@@ -14,12 +14,14 @@ use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, CrashStates, Image};
 use weir_volume::{Volume, inspect};
 
+use crate::bound::{Bound, Bounded};
 use crate::content::mix;
 use crate::findings::Findings;
 use crate::model::{Model, Verdict};
 use crate::notes::Notes;
 use crate::options::RunOptions;
 use crate::player::{Player, Span, Step, failed};
+use crate::reader::{Reader, Reading};
 use crate::recovery::{recover, runtime_for};
 use crate::window::{Tap, Window};
 
@@ -41,7 +43,8 @@ pub fn run(options: &RunOptions) -> Findings {
         Runtime::simulated(Simulation { seed: options.seed, explore: options.explore, cores: None });
     let life = Life { run: Rc::clone(&run), depth: 0, events: Vec::new() };
     let handle = runtime.handle();
-    let outcome = runtime.block_on(run.whole(&handle, &life));
+    let bound = Bound::new();
+    let outcome = runtime.block_on(bound.within(&handle, run.whole(&handle, &life, &bound)));
     run.settle(&life.events, outcome);
     run.findings.borrow_mut().fold(handle.trace_hash());
     drop(runtime);
@@ -67,6 +70,15 @@ struct Life {
     depth: u32,
     /// The events of those power cuts.
     events: Vec<u64>,
+}
+
+/// What a life is lived on.
+struct Ground {
+    handle: Handle,
+    disk: Rc<AdversaryDisk>,
+    window: Rc<Window>,
+    notes: Rc<RefCell<Notes>>,
+    bound: Rc<Bound>,
 }
 
 /// When the power is cut, and what is at stake.
@@ -103,7 +115,7 @@ impl Run {
     }
 
     /// Makes a volume and plays the workload, through as many openings as it has restarts.
-    async fn whole(&self, handle: &Handle, life: &Life) -> Result<(), Verdict> {
+    async fn whole(&self, handle: &Handle, life: &Life, bound: &Rc<Bound>) -> Result<(), Verdict> {
         let disk = AdversaryDisk::new(handle, self.options.adversary());
         Volume::create(handle, &*disk, self.options.format())
             .await
@@ -113,19 +125,16 @@ impl Run {
         *self.range.borrow_mut() = range;
         let notes = Rc::new(RefCell::new(Notes::new(Model::new(range.blocks))));
         let window = life.watch(handle, &disk, &notes);
-        self.play(handle, &disk, &window, &notes, self.options.steps).await
+        let bound = Rc::clone(bound);
+        let ground = Ground { handle: handle.clone(), disk, window, notes, bound };
+        self.play(&ground, self.options.steps).await
     }
 
-    /// Opens the volume on `disk` and goes on for `steps` steps.
-    async fn play(
-        &self,
-        handle: &Handle,
-        disk: &Rc<AdversaryDisk>,
-        window: &Rc<Window>,
-        notes: &Rc<RefCell<Notes>>,
-        steps: u64,
-    ) -> Result<(), Verdict> {
-        let mut volume = self.open(handle, disk, window, notes).await?;
+    /// Opens the volume and goes on for `steps` steps.
+    async fn play(&self, ground: &Ground, steps: u64) -> Result<(), Verdict> {
+        let Ground { handle, notes, window, .. } = ground;
+        let mut volume = self.open(ground).await?;
+        let mut reading = self.read_beside(ground, &volume, steps);
         let random = handle.random("player");
         let mut player = Player {
             options: &self.options,
@@ -142,41 +151,64 @@ impl Run {
             }
             let before = notes.borrow().model.requests();
             if player.step(&volume).await? == Step::Restart {
-                self.end_process(handle, volume).await;
-                volume = self.open(handle, disk, window, notes).await?;
+                self.end_process(handle, volume, reading).await?;
+                volume = self.open(ground).await?;
+                reading = self.read_beside(ground, &volume, steps - step);
                 self.findings.borrow_mut().totals.restarts += 1;
                 continue;
             }
             let accepted = notes.borrow().model.requests() - before;
             self.findings.borrow_mut().totals.requests += accepted;
         }
-        Ok(())
+        match reading {
+            Some(reading) => reading.finish().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Starts the second task, if the run has one.
+    fn read_beside(&self, ground: &Ground, volume: &Rc<Bounded<Volume>>, steps: u64) -> Option<Reading> {
+        let reader = |checkpoints| Reader {
+            handle: ground.handle.clone(),
+            random: ground.handle.random("reader"),
+            range: self.range(),
+            volume: Rc::clone(volume),
+            notes: Rc::clone(&ground.notes),
+            window: Rc::clone(&ground.window),
+            steps,
+            pause_ns_max: self.options.pause_ns_max.max(self.options.latency_ns_max),
+            checkpoints,
+        };
+        self.options.reader.map(|checkpoints| reader(checkpoints).start())
     }
 
     /// The process ends, the disk does not: what is on its way arrives, and nothing is flushed.
-    async fn end_process(&self, handle: &Handle, volume: Volume) {
+    async fn end_process(
+        &self,
+        handle: &Handle,
+        volume: Rc<Bounded<Volume>>,
+        reading: Option<Reading>,
+    ) -> Result<(), Verdict> {
+        if let Some(reading) = reading {
+            reading.kill().await?;
+        }
         drop(volume);
         handle.sleep(Duration::from_nanos(self.options.latency_ns_max + 1)).await;
+        Ok(())
     }
 
     /// Recovers and judges; what is left is the past from now on.
-    async fn open(
-        &self,
-        handle: &Handle,
-        disk: &Rc<AdversaryDisk>,
-        window: &Rc<Window>,
-        notes: &Rc<RefCell<Notes>>,
-    ) -> Result<Volume, Verdict> {
-        window.cleaning_reads.set(false);
+    async fn open(&self, ground: &Ground) -> Result<Rc<Bounded<Volume>>, Verdict> {
+        let Ground { handle, disk, window, notes, bound } = ground;
+        let _reading = window.user_reads();
         let tap = Rc::new(Tap { disk: Rc::clone(disk), window: Rc::clone(window) });
-        let volume = Volume::open(handle, tap, self.options.volume.clone()).await;
+        let volume = Volume::open(handle, bound.around(tap), self.options.volume.clone()).await;
         let volume = volume.map_err(|error| failed("recovery", &error))?;
         notes.borrow_mut().promised();
         let stamps = self.range().read(&volume).await?;
         let left = notes.borrow().judge(&stamps)?;
         notes.borrow_mut().decided(left, handle.seed());
-        window.cleaning_reads.set(true);
-        Ok(volume)
+        Ok(bound.around(Rc::new(volume)))
     }
 }
 
@@ -253,7 +285,9 @@ impl Life {
         let life = Life { run: Rc::clone(run), depth: self.depth + 1, events };
         let fork = Rc::new(RefCell::new(notes.borrow().fork()));
         let window = life.watch(&handle, &disk, &fork);
-        let outcome = runtime.block_on(run.play(&handle, &disk, &window, &fork, STEPS_CONTINUED));
+        let bound = Bound::new();
+        let ground = Ground { handle: handle.clone(), disk, window, notes: fork, bound: Rc::clone(&bound) };
+        let outcome = runtime.block_on(bound.within(&handle, run.play(&ground, STEPS_CONTINUED)));
         run.settle(&life.events, outcome);
         let mut findings = run.findings.borrow_mut();
         findings.totals.lives_continued += 1;

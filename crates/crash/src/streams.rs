@@ -16,6 +16,7 @@ use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, CrashStates, Image, Lba, Part, Recorder, Storage, StreamId, Ticket};
 use weir_volume::{Volume, inspect};
 
+use crate::bound::Bound;
 use crate::content::{Stamp, mix, push_page};
 use crate::findings::Findings;
 use crate::model::{Verdict, Why};
@@ -140,7 +141,9 @@ pub fn run_streams(options: &StreamOptions) -> Findings {
     let runtime = Runtime::simulated(Simulation { seed: below.seed, explore: below.explore, cores: None });
     let handle = runtime.handle();
     let recorder = Recorder::prefix();
-    let outcome = runtime.block_on(whole(options, &handle, &recorder, &findings));
+    let bound = Bound::new();
+    let work = whole(options, &handle, &recorder, &findings, &bound);
+    let outcome = runtime.block_on(bound.within(&handle, work));
     let verdict = match outcome {
         Ok(Ok(())) => recorder.check().err().map(|violation| Verdict::Order(violation.to_string())),
         Ok(Err(verdict)) => Some(verdict),
@@ -161,6 +164,7 @@ async fn whole(
     handle: &Handle,
     recorder: &Rc<Recorder>,
     findings: &Rc<RefCell<Findings>>,
+    bound: &Rc<Bound>,
 ) -> Result<(), Verdict> {
     let below = &options.below;
     let disk = AdversaryDisk::new(handle, below.adversary());
@@ -170,14 +174,15 @@ async fn whole(
     let range = Span::of(below, info.usable_blocks, info.logical_blocks);
     let window = Rc::new(Window::new(below.segments_start()));
     let tap = Rc::new(Tap { disk: Rc::clone(&disk), window: Rc::clone(&window) });
-    let volume = Volume::open(handle, tap, below.volume.clone()).await;
+    let reading = window.user_reads();
+    let volume = Volume::open(handle, bound.around(tap), below.volume.clone()).await;
     let volume = Rc::new(volume.map_err(|error| failed("opening the volume", &error))?);
     volume.set_recorder(Rc::clone(recorder));
-    let storage = Rc::clone(&volume) as Rc<dyn Storage>;
+    let storage = bound.around(volume) as Rc<dyn Storage>;
     let layer = BlockLayer::new(handle, storage, options.block, Some(Rc::clone(recorder)));
     let layer = layer.map_err(|error| failed("making the block layer", &error))?;
     let log = Rc::new(RefCell::new(Log::default()));
-    window.cleaning_reads.set(true);
+    drop(reading);
     let judge =
         Judge { below: below.clone(), range, window, log: Rc::clone(&log), findings: Rc::clone(findings) };
     judge.watch(handle, &disk);

@@ -20,8 +20,8 @@ struct Flush {
 pub(crate) struct Window {
     /// Blocks of segments start here.
     segments_start: u64,
-    /// Reads are the cleaner's: recovery is over, and no user reads.
-    pub cleaning_reads: Cell<bool>,
+    /// Users, recovery included, who read now: only while there are none are reads surely the cleaner's.
+    readers: Cell<u64>,
     /// Reads for cleaning, and writes for checkpoints, so far.
     cleaning_seen: Cell<u64>,
     checkpoint_seen: Cell<u64>,
@@ -34,6 +34,12 @@ pub(crate) struct Window {
 impl Window {
     pub(crate) fn new(segments_start: u64) -> Window {
         Window { segments_start, ..Window::default() }
+    }
+
+    /// Until this is dropped, reads are not counted as the cleaner's.
+    pub(crate) fn user_reads(self: &Rc<Window>) -> UserReads {
+        self.readers.set(self.readers.get() + 1);
+        UserReads(Rc::clone(self))
     }
 
     /// Whether a checkpoint is being written, and whether blocks were moved that are not durable.
@@ -56,7 +62,7 @@ impl Window {
     fn note(&self, command: &Command<'_>, ticket: &Ticket) {
         match command {
             Command::Read { extent, .. }
-                if self.cleaning_reads.get() && extent.start.0 >= self.segments_start =>
+                if self.readers.get() == 0 && extent.start.0 >= self.segments_start =>
             {
                 self.cleaning_seen.set(self.cleaning_seen.get() + 1);
             }
@@ -70,6 +76,15 @@ impl Window {
             }),
             _ => {}
         }
+    }
+}
+
+/// Somebody else than the cleaner reads; see [`Window::user_reads`].
+pub(crate) struct UserReads(Rc<Window>);
+
+impl Drop for UserReads {
+    fn drop(&mut self) {
+        self.0.readers.set(self.0.readers.get() - 1);
     }
 }
 
