@@ -154,3 +154,30 @@ fn v5_writes_taken_while_the_oldest_is_overdue() {
     assert!(!accepted_when_overdue(None));
     assert!(accepted_when_overdue(Some(VolumeMutant::NoTimeBound)));
 }
+
+/// Where a volume that was opened once has its newest checkpoint: making it filled the second place last.
+const NEWEST: Lba = Lba(2);
+
+/// Opens a volume whose newest checkpoint is damaged, after a request that was flushed behind it.
+fn open_without_newest(mutant: Option<VolumeMutant>) -> Result<Option<u64>, VolumeError> {
+    simulate(7, async |handle| {
+        let disk = made(&handle).await;
+        let volume = open(&handle, &disk, &with(None)).await.expect("the volume is whole");
+        put(&volume, 11, 1).await.expect("there is room");
+        flush(&volume).await.expect("nothing fails");
+        let mut image = disk.image();
+        // The checkpoint that opening took.
+        image.flip_bit(NEWEST.0 * BLOCK_BYTES as u64 + 20, 4);
+        let disk = disk_with(&handle, &image, Faults::default());
+        let volume = open(&handle, &disk, &with(mutant)).await?;
+        get(&volume, 11).await.map_err(VolumeError::Disk)
+    })
+}
+
+#[test]
+fn v1_a_newest_checkpoint_whose_loss_goes_unnoticed() {
+    let damaged = Err(VolumeError::Damaged { what: Damage::NewestCheckpoint, at: NEWEST });
+    assert_eq!(open_without_newest(None), damaged);
+    let unnoticed = open_without_newest(Some(VolumeMutant::CheckpointLossUnnoticed));
+    assert_eq!(unnoticed, Ok(Some(0)), "what was acknowledged as durable is gone, and nobody was told");
+}
