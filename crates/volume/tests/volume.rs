@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Lba, Part, Storage, flush,
-    read, write,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Lba, Part, Storage, Write,
+    WriteFlags, flush, read, write,
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeOptions, check, inspect};
 
