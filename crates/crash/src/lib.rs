@@ -16,6 +16,10 @@
 //!    leaves; then the volume is written on and cut again: what lay behind the first cut may never come
 //!    back (V1). In some runs the process ends and the disk does not.
 //!
+//! In some runs a second task reads and takes checkpoints while the first one writes: each of its reads has
+//! to find a version that was current while it was under way. A write may be refused for want of space only
+//! when more would be live than may be. A run that does not end, in time or in commands, has failed.
+//!
 //! [`run_streams`] does the same through the block layer, and judges epochs. Every run is a function of its
 //! seed, options are drawn as a swarm, and a failure names the command that replays it. That the judges can
 //! fail is shown by the volume's mutants, every one of which some test here kills.
