@@ -270,17 +270,18 @@ impl Shared {
             recorder.transferred(tags);
             state.log.unpersisted.extend(tags.iter().map(|tag| (sequence, *tag)));
         }
-        // Wait-on-Transfer wants the record on the disk: if nothing is on its way, it goes now, else with
-        // the next chunk, when the one before it has arrived.
-        let goes_now = self.options.completion == Completion::Disk && self.in_flight(&state.log) == 0;
-        if goes_now || state.log.open.as_ref().is_some_and(OpenChunk::is_full) {
+        if self.somebody_waits(state) || state.log.open.as_ref().is_some_and(OpenChunk::is_full) {
             self.seal(state);
         }
         sequence
     }
 
-    pub(crate) fn in_flight(&self, log: &Log) -> usize {
-        log.sealed.iter().filter(|chunk| !chunk.transferred).count()
+    /// Wait-on-Transfer wants a user's record on the disk: if nothing is on its way, it goes now, else with
+    /// the next chunk, when the one before it has arrived. Nobody waits for what cleaning moved.
+    fn somebody_waits(&self, state: &State) -> bool {
+        self.options.completion == Completion::Disk
+            && state.log.open.as_ref().is_some_and(|open| open.user_since.is_some())
+            && state.log.sealed.iter().all(|chunk| chunk.transferred)
     }
 
     /// Thin provisioning: a block that was never written takes space that may not be there.
@@ -454,7 +455,7 @@ impl Shared {
             state.stats.flushes += 1;
             self.settle_durable(&mut state, last);
         }
-        if self.options.completion == Completion::Disk && self.in_flight(&state.log) == 0 {
+        if self.somebody_waits(&state) {
             self.seal(&mut state);
         }
         self.dispatch(&mut state);
