@@ -84,3 +84,14 @@ fn a_single_run_replays_what_the_campaign_saw() {
     let alone = Campaign { seed: 9, states: 0, only: Some(1) }.go(|_, _| {});
     assert_eq!(alone.totals, seen[1]);
 }
+
+/// Discards took the cleaner's reserve, and with the runway at its end nothing could be cleaned any more.
+#[test]
+fn discards_leave_the_cleaner_its_reserve() {
+    let summary = Campaign { seed: 202, states: 0, only: Some(24) }.go(|_, _| {});
+    assert!(
+        summary.failed.is_empty(),
+        "replay: {}",
+        Campaign { seed: 202, states: 0, only: None }.replay(24)
+    );
+}

@@ -165,10 +165,12 @@ impl Shared {
         Ok(self.placed(&mut state, write.tags))
     }
 
-    /// Appends a discard as one record. It frees more than it takes, so it may use the cleaner's reserve.
+    /// Appends a discard as one record. Only on a full volume it may use the cleaner's reserve: there it frees
+    /// more than it takes.
     pub(crate) fn append_discard(&self, extents: &[Extent]) -> Result<u64, Rejected> {
         let mut state = self.state.borrow_mut();
-        self.make_room(&mut state, Needs::discards(extents), Writer::Cleaner)?;
+        let writer = if self.stuck.get() { Writer::Cleaner } else { Writer::User };
+        self.make_room(&mut state, Needs::discards(extents), writer)?;
         let State { map, segments, log, .. } = &mut *state;
         let open = log.open.as_mut().ok_or(Rejected::Busy)?;
         for (i, extent) in extents.iter().enumerate() {
