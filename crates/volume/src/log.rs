@@ -358,11 +358,14 @@ impl Shared {
             Writer::Cleaner => 0,
         };
         let long = state.segments.log().len() >= self.options.checkpoint_segments;
-        if long || state.segments.runway() <= self.upkeep_below(&state.segments) {
+        let runway = state.segments.runway();
+        if long || runway <= self.upkeep_below(&state.segments) {
             self.upkeep_needed.notify(1);
         }
-        self.stuck.set(self.stuck.get() && state.segments.runway() <= self.cleaner_reserve());
-        if state.segments.runway() <= kept {
+        if runway > self.cleaner_reserve() {
+            self.stuck.set(false);
+        }
+        if runway <= kept {
             let full = writer == Writer::User && self.stuck.get();
             return Err(if full { Rejected::Failed(StorageError::NoSpace) } else { Rejected::Busy });
         }
@@ -446,16 +449,16 @@ impl Shared {
         };
         chunk.transferred = true;
         chunk.ticket = None;
-        let (last, fua) = (chunk.last_sequence, chunk.fua);
+        let fua = chunk.fua;
         if let Some(buffer) = chunk.buffer.take() {
             // The disk below has let go of its share; should it not have, a fresh buffer takes the place.
             let bytes = buffer.len();
             log.free.push(Rc::try_unwrap(buffer).unwrap_or_else(|_| self.disk.allocate(bytes)));
         }
-        self.watermark.transferred(last);
+        self.watermark.transferred(last_sequence);
         if fua {
             state.stats.flushes += 1;
-            self.settle_durable(&mut state, last);
+            self.settle_durable(&mut state, last_sequence);
         }
         if self.somebody_waits(&state) {
             self.seal(&mut state);

@@ -121,16 +121,14 @@ impl Volume {
         handle: &Handle,
         disk: Rc<dyn Storage>,
         geometry: Geometry,
-        options: VolumeOptions,
-        state: State,
+        mut options: VolumeOptions,
+        mut state: State,
     ) -> Volume {
-        let mut options = options;
         let segment_bytes = geometry.segment_blocks as usize * BLOCK_BYTES;
         options.buffers = options.buffers.clamp(2, 256);
         options.checkpoint_segments = options.checkpoint_segments.max(2);
         // Less than four segments would leave nothing to write while a flush runs.
         options.loss_window.bytes = options.loss_window.bytes.max(4 * segment_bytes as u64);
-        let mut state = state;
         state.log.free = (0..options.buffers).map(|_| disk.allocate(segment_bytes)).collect();
         let atomic = ATOMIC_BLOCKS_MAX.min(geometry.data_blocks_per_segment());
         let shared = Rc::new(Shared {
