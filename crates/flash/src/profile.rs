@@ -1,0 +1,160 @@
+//! A *profile* describes a device: its link, queue, cache, flash, firmware and barrier mechanism. Profiles are
+//! data, in TOML, with a source for every number.
+
+/// Everything that a device model is made of. All times are nanoseconds, all sizes bytes unless a name says
+/// otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// The name it is chosen by.
+    pub name: String,
+    /// What it stands for, in a few words.
+    pub title: String,
+    /// Capacity as the host sees it, in 4 KiB blocks.
+    pub blocks: u64,
+    /// The link to the host, and the command queue.
+    pub host: Host,
+    /// The write-back cache.
+    pub cache: Cache,
+    /// The flash chips.
+    pub nand: Nand,
+    /// The translation layer.
+    pub ftl: Ftl,
+    /// What a flush costs beyond writing the cache back.
+    pub flush: Flush,
+    /// How the device keeps barriers.
+    pub barrier: Barrier,
+}
+
+/// The link to the host, and the command queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Host {
+    /// Commands in the queue at most.
+    pub queue_depth: u32,
+    /// Blocks in one command at most.
+    pub max_transfer_blocks: u32,
+    /// What the link carries, in bytes a second.
+    pub link_bytes_per_second: u64,
+    /// Both directions at once.
+    pub full_duplex: bool,
+    /// Controller time that each command occupies; commands behind it wait, transfers overlap it.
+    pub command_ns: u64,
+    /// Time on the way that occupies nothing, before and after: protocol, interrupt of the controller.
+    pub latency_ns: u64,
+    /// How ordered priority is honoured.
+    pub ordered_service: OrderedService,
+    /// Which of several simple commands is serviced first.
+    pub simple_service: SimpleService,
+    /// FUA writes.
+    pub fua: bool,
+}
+
+/// How a device services commands of ordered priority (S1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderedService {
+    /// Not at all: the interface has no such priority.
+    None,
+    /// One after the other: an ordered command starts when all before it are done, and none behind it starts
+    /// before it is done.
+    Serial,
+    /// They enter the cache in order; decoding and transfer overlap.
+    Pipelined,
+}
+
+/// Which of several simple commands is serviced first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SimpleService {
+    /// The first to come.
+    Fifo,
+    /// Any of them, by seeded chance.
+    Any,
+}
+
+/// The write-back cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cache {
+    /// How much it holds, 4 KiB and more.
+    pub bytes: u64,
+    /// The share that is filled before writing back begins, 0 to 0.9; 0 writes back as soon as a page is full.
+    pub destage_share: f64,
+}
+
+/// The flash chips. A page is what one program operation writes on one plane.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Nand {
+    /// Independent buses to the chips.
+    pub channels: u32,
+    /// Dies on each channel.
+    pub ways: u32,
+    /// Planes of each die.
+    pub planes: u32,
+    /// Whether all planes of a die program together; otherwise a die programs one plane at a time.
+    pub multi_plane: bool,
+    /// Erase blocks of each plane.
+    pub blocks_per_plane: u32,
+    /// Pages of each erase block.
+    pub pages_per_block: u32,
+    /// Bytes of each page, without the spare area.
+    pub page_bytes: u32,
+    /// From the command to the page register; page `n` of an erase block takes entry `n` modulo the length.
+    pub read_ns: Vec<u64>,
+    /// From the page register to the cells, by page as `read_ns`.
+    pub program_ns: Vec<u64>,
+    /// Erasing a block.
+    pub erase_ns: u64,
+    /// What a channel carries, in bytes a second.
+    pub channel_bytes_per_second: u64,
+}
+
+/// The translation layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ftl {
+    /// Which erase block is cleaned next.
+    pub gc: GcPolicy,
+    /// Cleaning goes on while a die has fewer free erase blocks, 2 and more.
+    pub gc_free_blocks: u32,
+    /// Pages programmed between two checkpoints of the map, as a share of all pages, above 0 to 0.5.
+    pub checkpoint_share: f64,
+}
+
+/// Which erase block is cleaned next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GcPolicy {
+    /// The one with the fewest valid blocks.
+    Greedy,
+    /// The best balance of free space and age.
+    CostBenefit,
+}
+
+/// What a flush costs beyond writing the cache back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flush {
+    /// Firmware time of each flush.
+    pub fixed_ns: u64,
+    /// Pages of map journal that a flush programs one after the other, when it had anything to write back.
+    pub journal_pages: u32,
+}
+
+/// How the device keeps barriers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Barrier {
+    /// By which mechanism.
+    pub mechanism: Mechanism,
+    /// What a barrier costs on top, as a share of the time that a write occupies the link or the controller:
+    /// the penalty that the papers assume for their SATA drives.
+    pub penalty: f64,
+}
+
+/// Barrier mechanisms (FAST 2018 paper, section 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// A legacy device: barriers are not supported.
+    None,
+    /// Power-loss protection: the cache is durable, so order is what it was at the transfer.
+    PowerLossProtection,
+    /// The cache is written back epoch by epoch.
+    InOrderWriteback,
+    /// The cache is written back as one atomic unit, marked in the spare area.
+    TransactionalWriteback,
+    /// One log in the order of transfer; recovery stops at the first page that was not programmed.
+    InOrderRecovery,
+}
