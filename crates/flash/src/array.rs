@@ -1,0 +1,218 @@
+//! The chips at work: what each die does, and when it is done. A die does one thing at a time; the dies of a
+//! channel share its bus.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::rc::Rc;
+
+use crate::geometry::{EraseBlock, Geometry, Page};
+use crate::medium::{Content, Tag};
+use crate::probe::{Busy, Probe};
+use crate::profile::Nand;
+
+/// A page on its way to the flash.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) page: Page,
+    pub(crate) sequence: u64,
+    pub(crate) tag: Tag,
+    pub(crate) contents: Vec<Content>,
+    /// Pages to be read first: those that cleaning copies from.
+    pub(crate) reads: u32,
+}
+
+/// What a die is asked to do.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Program(Program),
+    Read {
+        page: Page,
+        read: u32,
+    },
+    Erase(EraseBlock),
+    /// A page of the system area.
+    System,
+}
+
+/// Something that a die does now.
+#[derive(Debug)]
+pub(crate) struct Doing {
+    pub(crate) work: Work,
+    /// When the cells begin to change; before that a power cut leaves no trace.
+    pub(crate) cells_from: u64,
+}
+
+#[derive(Debug, Default)]
+struct Die {
+    doing: Option<Doing>,
+    queue: VecDeque<Work>,
+    /// Pages of the system area to be programmed when there is nothing better to do.
+    system_pages: u32,
+    /// The last thing done was for the system area: now it is the others' turn.
+    system_last: bool,
+}
+
+/// All dies and channels.
+pub(crate) struct Array {
+    geometry: Geometry,
+    read_ns: Vec<u64>,
+    program_ns: Vec<u64>,
+    erase_ns: u64,
+    /// To carry one page over a channel.
+    carry_ns: u64,
+    dies: Vec<Die>,
+    channel_free: Vec<u64>,
+    done: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Dies whose next page of the system area lets the host's data go first.
+    deferred: Vec<u32>,
+    probe: Option<Rc<dyn Probe>>,
+}
+
+impl Array {
+    pub(crate) fn new(geometry: Geometry, nand: &Nand, probe: Option<Rc<dyn Probe>>) -> Array {
+        let carry = u128::from(geometry.page_bytes()) * 1_000_000_000;
+        Array {
+            geometry,
+            read_ns: nand.read_ns.clone(),
+            program_ns: nand.program_ns.clone(),
+            erase_ns: nand.erase_ns,
+            carry_ns: (carry / u128::from(nand.channel_bytes_per_second.max(1))) as u64,
+            dies: (0..geometry.dies).map(|_| Die::default()).collect(),
+            channel_free: vec![0; geometry.channels as usize],
+            done: BinaryHeap::new(),
+            deferred: Vec::new(),
+            probe,
+        }
+    }
+
+    /// The longest time to program a page, with its way over the channel.
+    pub(crate) fn page_ns(&self) -> u64 {
+        self.carry_ns + self.program_ns.iter().max().copied().unwrap_or(0)
+    }
+
+    /// Whether a die has nothing to do, and nothing waits for it.
+    pub(crate) fn is_idle(&self, die: u32) -> bool {
+        let die = &self.dies[die as usize];
+        die.doing.is_none() && die.queue.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, die: u32, work: Work, now: u64) {
+        let queue = &mut self.dies[die as usize].queue;
+        // A read waits for what the die does now, and for nothing else.
+        if matches!(work, Work::Read { .. }) {
+            let reads = queue.iter().take_while(|work| matches!(work, Work::Read { .. })).count();
+            queue.insert(reads, work);
+        } else {
+            queue.push_back(work);
+        }
+        self.start(die, now);
+    }
+
+    /// Adds `pages` of the system area to what a die has to program.
+    pub(crate) fn add_system(&mut self, die: u32, pages: u32, now: u64) {
+        self.dies[die as usize].system_pages += pages;
+        self.start(die, now);
+    }
+
+    /// When the next die is done.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.done.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// A die that is done by `now`, and what it did. It starts nothing new before [`Array::start`].
+    pub(crate) fn finished(&mut self, now: u64) -> Option<(u32, Work)> {
+        let Reverse((at, die)) = *self.done.peek()?;
+        if at > now {
+            return None;
+        }
+        self.done.pop();
+        let doing = self.dies[die as usize].doing.take()?;
+        Some((die, doing.work))
+    }
+
+    /// Lets an idle die begin what waits for it.
+    pub(crate) fn start(&mut self, die: u32, now: u64) {
+        let waiting = &mut self.dies[die as usize];
+        if waiting.doing.is_some() {
+            return;
+        }
+        if waiting.queue.is_empty() && waiting.system_pages > 0 && waiting.system_last {
+            waiting.system_last = false;
+            return self.deferred.push(die);
+        }
+        let system = waiting.system_pages > 0 && !waiting.system_last;
+        let work = if system {
+            waiting.system_pages -= 1;
+            Work::System
+        } else {
+            let Some(work) = waiting.queue.pop_front() else { return };
+            work
+        };
+        waiting.system_last = system;
+        let (cells_from, done) = self.times(die, &work, now);
+        self.tell(die, &work, cells_from, done);
+        self.dies[die as usize].doing = Some(Doing { work, cells_from });
+        self.done.push(Reverse((done, die)));
+    }
+
+    /// Lets dies go on with the system area, once the host's data had its turn.
+    pub(crate) fn start_deferred(&mut self, now: u64) {
+        while let Some(die) = self.deferred.pop() {
+            self.start(die, now);
+        }
+    }
+
+    /// When the cells begin to change, and when all is done.
+    fn times(&mut self, die: u32, work: &Work, now: u64) -> (u64, u64) {
+        match work {
+            Work::Program(program) => {
+                let nth = self.geometry.nth_page(program.page) as usize;
+                let mut at = now;
+                for _ in 0..program.reads {
+                    at = self.carry(die, at + self.read_ns[nth % self.read_ns.len()]);
+                }
+                let cells_from = self.carry(die, at);
+                (cells_from, cells_from + self.program_ns[nth % self.program_ns.len()])
+            }
+            Work::Read { page, .. } => {
+                let nth = self.geometry.nth_page(*page) as usize;
+                let done = self.carry(die, now + self.read_ns[nth % self.read_ns.len()]);
+                (done, done)
+            }
+            Work::Erase(_) => (now, now + self.erase_ns),
+            Work::System => {
+                let cells_from = self.carry(die, now);
+                (cells_from, cells_from + self.program_ns.iter().max().copied().unwrap_or(0))
+            }
+        }
+    }
+
+    /// When a page that is ready at `from` has passed the die's channel.
+    fn carry(&mut self, die: u32, from: u64) -> u64 {
+        let channel = self.geometry.channel_of(die);
+        let free = &mut self.channel_free[channel as usize];
+        let start = from.max(*free);
+        *free = start + self.carry_ns;
+        if let Some(probe) = &self.probe {
+            probe.busy(Busy::Channel { channel }, start, *free);
+        }
+        *free
+    }
+
+    fn tell(&self, die: u32, work: &Work, cells_from: u64, done: u64) {
+        let Some(probe) = &self.probe else { return };
+        let what = match work {
+            Work::Program(Program { tag: Tag::Moved, .. }) => Busy::Move { die },
+            Work::Program(_) => Busy::Program { die },
+            Work::Read { .. } => Busy::Read { die },
+            Work::Erase(_) => Busy::Erase { die },
+            Work::System => Busy::System { die },
+        };
+        probe.busy(what, cells_from, done);
+    }
+
+    /// What the dies do now.
+    pub(crate) fn doing(&self) -> impl Iterator<Item = &Doing> {
+        self.dies.iter().filter_map(|die| die.doing.as_ref())
+    }
+}

@@ -1,0 +1,310 @@
+//! The write-back cache: versions of blocks that are transferred and do not count on flash yet.
+//!
+//! An entry is *waiting* until a page takes it, then *issued* until that page counts, and gone then. A new
+//! version takes the place of one that waits if the mechanism treats both alike: then the older one is never
+//! written, and what was asked of it is asked of the newer.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashTable;
+
+use crate::geometry::Page;
+use crate::medium::{Content, Payload};
+use crate::mutants::FlashMutant;
+use crate::options::Mutants;
+use crate::profile::Mechanism;
+
+/// The number of an entry; reused once it is gone.
+pub(crate) type EntryId = u32;
+
+/// Whose write it is; none where nobody asks.
+pub(crate) type Owner = Option<u32>;
+
+/// A version of a block.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    lpn: u32,
+    version: u64,
+    payload: Payload,
+    /// The oldest version whose place it took.
+    pub(crate) first_version: u64,
+    epoch: u64,
+    /// Versions of one group may take each other's place.
+    group: u64,
+    waiting: bool,
+    pub(crate) owner: Owner,
+    /// The owners of versions whose place it took.
+    pub(crate) heirs: Vec<u32>,
+}
+
+/// A block that enters the cache.
+pub(crate) struct Incoming {
+    pub(crate) lpn: u32,
+    pub(crate) version: u64,
+    pub(crate) payload: Payload,
+    pub(crate) epoch: u64,
+    pub(crate) owner: Owner,
+}
+
+/// The cache.
+pub(crate) struct Cache {
+    mechanism: Mechanism,
+    mutants: Mutants,
+    entries: Vec<Entry>,
+    unused: Vec<EntryId>,
+    /// Waiting entries, in order of transfer.
+    order: VecDeque<EntryId>,
+    /// The newest entry of each block. Never iterated.
+    index: HashTable<EntryId>,
+    /// The entries of each page that was issued. Never iterated.
+    pages: HashTable<(Page, Vec<EntryId>)>,
+    spare_lists: Vec<Vec<EntryId>>,
+    /// In-order writeback: epochs with entries that do not count yet, and how many.
+    epochs: VecDeque<(u64, u64)>,
+    /// Transactional writeback: waiting entries of the unit that is being written back.
+    unit_left: usize,
+    /// Units begun.
+    units: u64,
+    capacity: usize,
+    /// Places promised to commands that are being transferred.
+    pub(crate) reserved: usize,
+}
+
+fn hash(word: u32) -> u64 {
+    u64::from(word).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Cache {
+    pub(crate) fn new(capacity: usize, mechanism: Mechanism, mutants: Mutants) -> Cache {
+        Cache {
+            mechanism,
+            mutants,
+            entries: Vec::new(),
+            unused: Vec::new(),
+            order: VecDeque::new(),
+            index: HashTable::new(),
+            pages: HashTable::new(),
+            spare_lists: Vec::new(),
+            epochs: VecDeque::new(),
+            unit_left: 0,
+            units: 0,
+            capacity,
+            reserved: 0,
+        }
+    }
+
+    /// Entries that do not count yet.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.unused.len()
+    }
+
+    /// Entries that no page has taken.
+    pub(crate) fn waiting(&self) -> usize {
+        self.order.len()
+    }
+
+    pub(crate) fn has_room(&self, blocks: usize) -> bool {
+        self.len() + self.reserved + blocks <= self.capacity
+    }
+
+    fn group(&self, epoch: u64) -> u64 {
+        match self.mechanism {
+            _ if self.mutants.has(FlashMutant::CoalescesAcrossEpochs) => 0,
+            Mechanism::None | Mechanism::PowerLossProtection => 0,
+            Mechanism::InOrderWriteback | Mechanism::InOrderRecovery => epoch,
+            Mechanism::TransactionalWriteback => self.units,
+        }
+    }
+
+    /// Takes a block in; true if it took the place of an older version.
+    pub(crate) fn insert(&mut self, incoming: Incoming) -> bool {
+        let Incoming { lpn, version, payload, epoch, owner } = incoming;
+        let group = self.group(epoch);
+        let record = matches!(payload, Payload::Discard(_));
+        let newest = if record { None } else { self.newest(lpn) };
+        if let Some(id) = newest {
+            let entry = &mut self.entries[id as usize];
+            if entry.waiting && entry.group == group {
+                entry.heirs.extend(entry.owner.take());
+                (entry.version, entry.payload, entry.owner) = (version, payload, owner);
+                return true;
+            }
+        }
+        let first_version = version;
+        let entry = Entry {
+            lpn,
+            version,
+            payload,
+            first_version,
+            epoch,
+            group,
+            waiting: true,
+            owner,
+            heirs: Vec::new(),
+        };
+        let id = self.place(entry);
+        self.order.push_back(id);
+        self.count_epoch(epoch);
+        if !record {
+            self.point_to(lpn, id);
+        }
+        false
+    }
+
+    fn place(&mut self, entry: Entry) -> EntryId {
+        match self.unused.pop() {
+            Some(id) => {
+                self.entries[id as usize] = entry;
+                id
+            }
+            None => {
+                self.entries.push(entry);
+                (self.entries.len() - 1) as EntryId
+            }
+        }
+    }
+
+    fn count_epoch(&mut self, epoch: u64) {
+        if self.mechanism == Mechanism::InOrderWriteback {
+            match self.epochs.back_mut() {
+                Some((last, count)) if *last == epoch => *count += 1,
+                _ => self.epochs.push_back((epoch, 1)),
+            }
+        }
+    }
+
+    fn newest(&self, lpn: u32) -> Option<EntryId> {
+        self.index.find(hash(lpn), |id| self.entries[*id as usize].lpn == lpn).copied()
+    }
+
+    fn point_to(&mut self, lpn: u32, id: EntryId) {
+        let entries = &self.entries;
+        match self.index.find_mut(hash(lpn), |other| entries[*other as usize].lpn == lpn) {
+            Some(newest) => *newest = id,
+            None => {
+                self.index.insert_unique(hash(lpn), id, |other| hash(entries[*other as usize].lpn));
+            }
+        }
+    }
+
+    /// The newest version of a block.
+    pub(crate) fn find(&self, lpn: u32) -> Option<Content> {
+        self.newest(lpn).map(|id| self.content(id))
+    }
+
+    fn content(&self, id: EntryId) -> Content {
+        let entry = &self.entries[id as usize];
+        Content { lpn: entry.lpn, version: entry.version, payload: entry.payload.clone() }
+    }
+
+    /// Everything that does not count yet, oldest version first: what capacitors save.
+    pub(crate) fn all(&self) -> Vec<Content> {
+        let mut live = vec![true; self.entries.len()];
+        self.unused.iter().for_each(|id| live[*id as usize] = false);
+        let ids = (0..self.entries.len() as EntryId).filter(|id| live[*id as usize]);
+        let mut contents: Vec<Content> = ids.map(|id| self.content(id)).collect();
+        contents.sort_unstable_by_key(|content| content.version);
+        contents
+    }
+
+    /// Begins a unit of everything that waits, where there is none (transactional writeback).
+    pub(crate) fn begin_unit(&mut self) {
+        if self.mechanism == Mechanism::TransactionalWriteback && self.unit_left == 0 {
+            // A record makes a unit of its own: it is written when everything before it counts.
+            self.unit_left = self.run(usize::MAX, |_| true).max(1).min(self.order.len());
+            self.units += 1;
+        }
+    }
+
+    /// Whether a unit is being written back.
+    pub(crate) fn in_unit(&self) -> bool {
+        self.unit_left > 0
+    }
+
+    /// How many of the waiting entries the next page may take, up to `most`, and whether nothing can join them
+    /// any more, so that waiting for a full page is in vain.
+    pub(crate) fn eligible(&self, most: usize) -> (usize, bool) {
+        let issued = self.len() > self.order.len();
+        let Some(first) = self.order.front().map(|id| &self.entries[*id as usize]) else { return (0, false) };
+        if matches!(first.payload, Payload::Discard(_)) {
+            // A record is written when everything before it counts, so that no older version can follow it.
+            return (usize::from(!issued), true);
+        }
+        match self.mechanism {
+            Mechanism::TransactionalWriteback => {
+                let run = self.run(most.min(self.unit_left), |_| true);
+                (run, self.unit_left <= most || run < most.min(self.unit_left))
+            }
+            Mechanism::InOrderWriteback if !self.mutants.has(FlashMutant::EpochsMixed) => {
+                if self.epochs.front().is_some_and(|(oldest, _)| *oldest != first.epoch) {
+                    return (0, false);
+                }
+                let run = self.run(most, |entry| entry.epoch == first.epoch);
+                (run, self.order.len() > run)
+            }
+            _ => {
+                let run = self.run(most, |_| true);
+                (run, run < most && self.order.len() > run)
+            }
+        }
+    }
+
+    /// Waiting entries from the first on that are no records and `fit`, up to `most`.
+    fn run(&self, most: usize, fit: impl Fn(&Entry) -> bool) -> usize {
+        let entries = self.order.iter().take(most).map(|id| &self.entries[*id as usize]);
+        entries.take_while(|entry| !matches!(entry.payload, Payload::Discard(_)) && fit(entry)).count()
+    }
+
+    /// The oldest version that waits.
+    pub(crate) fn oldest_waiting(&self) -> Option<u64> {
+        self.order.front().map(|id| self.entries[*id as usize].first_version)
+    }
+
+    /// Takes the next `count` waiting entries for a page; true if they end a unit. Tell [`Cache::issued`] which
+    /// page it was.
+    pub(crate) fn take(&mut self, count: usize, contents: &mut Vec<Content>) -> (Vec<EntryId>, bool) {
+        let mut ids = self.spare_lists.pop().unwrap_or_default();
+        for _ in 0..count {
+            let backwards = self.mutants.has(FlashMutant::LogOutOfOrder);
+            let next = if backwards { self.order.pop_back() } else { self.order.pop_front() };
+            let Some(id) = next else { break };
+            self.entries[id as usize].waiting = false;
+            contents.push(self.content(id));
+            ids.push(id);
+        }
+        let in_unit = self.unit_left > 0;
+        self.unit_left = self.unit_left.saturating_sub(ids.len());
+        (ids, in_unit && self.unit_left == 0)
+    }
+
+    /// The page that took entries.
+    pub(crate) fn issued(&mut self, page: Page, ids: Vec<EntryId>) {
+        self.pages.insert_unique(hash(page.0), (page, ids), |(page, _)| hash(page.0));
+    }
+
+    /// A page counts: its entries are gone, each told to `gone` first.
+    pub(crate) fn settle(&mut self, page: Page, mut gone: impl FnMut(&Entry)) {
+        let Ok(found) = self.pages.find_entry(hash(page.0), |(other, _)| *other == page) else { return };
+        let ((_, mut ids), _) = found.remove();
+        for id in ids.drain(..) {
+            let entry = &mut self.entries[id as usize];
+            gone(entry);
+            entry.heirs.clear();
+            entry.payload = Payload::Version;
+            let (lpn, epoch) = (entry.lpn, entry.epoch);
+            if let Ok(newest) = self.index.find_entry(hash(lpn), |newest| *newest == id) {
+                newest.remove();
+            }
+            if self.mechanism == Mechanism::InOrderWriteback
+                && let Some((_, count)) = self.epochs.iter_mut().find(|(other, _)| *other == epoch)
+            {
+                *count -= 1;
+            }
+            self.unused.push(id);
+        }
+        while self.epochs.front().is_some_and(|(_, count)| *count == 0) {
+            self.epochs.pop_front();
+        }
+        self.spare_lists.push(ids);
+    }
+}

@@ -1,0 +1,25 @@
+//! A *checkpoint* is the firmware's map as it was at one moment, in the system area of the flash. Recovery
+//! starts from the newest whole one and reads the spare areas of the pages programmed since.
+//!
+//! Two places are written in turn, so that one is whole at any time. A checkpoint counts when its last page is
+//! programmed.
+
+use crate::geometry::Slot;
+use crate::mechanism::Progress;
+
+/// The map at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Checkpoint {
+    /// Checkpoints are numbered from 0.
+    pub(crate) number: u64,
+    /// Pages with this sequence number and later ones are looked at by recovery: some did not count yet.
+    pub(crate) scan_from: u64,
+    /// Pages with this sequence number and later ones were not allocated yet.
+    pub(crate) end: u64,
+    /// The next version.
+    pub(crate) next_version: u64,
+    /// How far the barrier mechanism had come.
+    pub(crate) progress: Progress,
+    /// Where each logical block was.
+    pub(crate) map: Vec<Slot>,
+}

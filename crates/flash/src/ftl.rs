@@ -1,0 +1,484 @@
+//! The translation layer: which slot holds each logical block, which page is programmed next, and what may be
+//! erased. Cleaning is in `clean`, starting again after a power cut in `recovery`.
+//!
+//! # The gate
+//!
+//! An erase block is erased when all three hold: nothing in it is valid; everything in it counts, or never
+//! will; and recovery will not look at it, because the newest whole checkpoint covers all its pages. What fails
+//! the last point waits for a checkpoint. Everything that is erased passes [`Ftl::release`].
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::array::{Array, Program, Work};
+use crate::checkpoint::Checkpoint;
+use crate::clean::Cleaning;
+use crate::geometry::{EraseBlock, Geometry, Page, Slot};
+use crate::mechanism::Sequencer;
+use crate::medium::{Content, Medium, Payload, Tag};
+use crate::mutants::FlashMutant;
+use crate::options::{FlashOptions, Mutants};
+use crate::profile::{GcPolicy, Profile};
+use crate::stats::Stats;
+
+/// `Free -> Open -> Full -> Garbage -> Free`; cleaning takes a full block over while it moves its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Erased.
+    Free,
+    /// Being filled.
+    Open,
+    /// Filled.
+    Full,
+    /// Being cleaned.
+    Victim,
+    /// Without valid content; waits for the gate, or is being erased.
+    Garbage,
+}
+
+/// What the firmware knows of an erase block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockState {
+    pub(crate) state: State,
+    /// Pages allocated since the last erase.
+    pub(crate) next_page: u32,
+    /// Slots that the map points to.
+    pub(crate) valid: u32,
+    /// Pages allocated that do not count yet.
+    pub(crate) unsettled: u32,
+    /// The sequence number of its last page.
+    pub(crate) last_sequence: u64,
+}
+
+impl BlockState {
+    pub(crate) const FREE: BlockState =
+        BlockState { state: State::Free, next_page: 0, valid: 0, unsettled: 0, last_sequence: 0 };
+}
+
+/// What the firmware knows of a die.
+#[derive(Debug, Default)]
+pub(crate) struct DieState {
+    pub(crate) free: VecDeque<EraseBlock>,
+    /// Where the host's data goes.
+    pub(crate) open: Option<EraseBlock>,
+    /// Where cleaning moves blocks to.
+    pub(crate) open_moved: Option<EraseBlock>,
+    pub(crate) cleaning: Option<Cleaning>,
+    /// It wants cleaning, and nothing would be gained: to be looked at again when something of it is superseded.
+    pub(crate) starved: bool,
+    /// It is in the list of dies that may take a page.
+    listed: bool,
+}
+
+/// A checkpoint that is being written.
+struct Writing {
+    checkpoint: Rc<Checkpoint>,
+    pages_left: u64,
+}
+
+/// What a finished die brought.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Pages of the host's data that count from now on, in order.
+    pub(crate) counting: Vec<Page>,
+    /// Reads that are done.
+    pub(crate) reads: Vec<u32>,
+}
+
+/// The translation layer on its chips.
+pub(crate) struct Ftl {
+    pub(crate) geometry: Geometry,
+    pub(crate) medium: Medium,
+    pub(crate) array: Array,
+    pub(crate) sequencer: Sequencer,
+    pub(crate) map: Vec<Slot>,
+    pub(crate) blocks: Vec<BlockState>,
+    pub(crate) dies: Vec<DieState>,
+    pub(crate) gc: GcPolicy,
+    pub(crate) gc_free_blocks: usize,
+    pub(crate) mutants: Mutants,
+    pub(crate) stats: Stats,
+    /// Dies that may take a page, in the order in which they became idle. Looked at again when taken.
+    ready: VecDeque<u32>,
+    pub(crate) next_sequence: u64,
+    /// Pages from `next_sequence` backwards: whether they count. The first does not.
+    settled: VecDeque<bool>,
+    /// Garbage that the newest whole checkpoint does not cover.
+    waiting: Vec<EraseBlock>,
+    /// Pages with this sequence number and later ones are what recovery looks at.
+    scan_from: u64,
+    writing: Option<Writing>,
+    next_checkpoint: u64,
+    checkpoint_pages: u64,
+    interval_pages: u64,
+    since_checkpoint: u64,
+    keeps_map: bool,
+    /// Dies that were starved until something of theirs was superseded.
+    relieved: Vec<u32>,
+    /// Emptied payloads, to be filled again.
+    spare_contents: Vec<Vec<Content>>,
+}
+
+/// What recovery found, and what a fresh device begins with.
+pub(crate) struct Start {
+    pub(crate) map: Vec<Slot>,
+    pub(crate) sequencer: Sequencer,
+    pub(crate) next_sequence: u64,
+    /// The newest whole checkpoint: its number, and where the scan begins.
+    pub(crate) checkpoint: (u64, u64),
+}
+
+impl Ftl {
+    /// The firmware on `medium`, with the map that `start` says. What is programmed is taken as filled.
+    pub(crate) fn new(profile: &Profile, options: &FlashOptions, medium: Medium, start: Start) -> Ftl {
+        let geometry = *medium.geometry();
+        let array = Array::new(geometry, &profile.nand, options.probe.clone());
+        let pages = f64::from(geometry.pages());
+        let map_bytes = profile.blocks * size_of::<Slot>() as u64;
+        let mut ftl = Ftl {
+            geometry,
+            medium,
+            array,
+            sequencer: start.sequencer,
+            map: start.map,
+            blocks: vec![BlockState::FREE; geometry.blocks() as usize],
+            dies: (0..geometry.dies).map(|_| DieState::default()).collect(),
+            gc: profile.ftl.gc,
+            gc_free_blocks: profile.ftl.gc_free_blocks as usize,
+            mutants: Mutants::of(options),
+            stats: Stats::default(),
+            ready: VecDeque::new(),
+            next_sequence: start.next_sequence,
+            settled: VecDeque::new(),
+            waiting: Vec::new(),
+            scan_from: start.checkpoint.1,
+            writing: None,
+            next_checkpoint: start.checkpoint.0 + 1,
+            checkpoint_pages: map_bytes.div_ceil(geometry.page_bytes()) + 1,
+            interval_pages: (pages * profile.ftl.checkpoint_share).max(1.0) as u64,
+            since_checkpoint: 0,
+            keeps_map: !options.never_cut,
+            relieved: Vec::new(),
+            spare_contents: Vec::new(),
+        };
+        ftl.take_stock();
+        ftl
+    }
+
+    /// Finds out what is in each erase block: after a start nothing is on its way.
+    pub(crate) fn take_stock(&mut self) {
+        for slot in self.map.iter().filter(|slot| **slot != Slot::NONE) {
+            let block = self.geometry.block_of(self.geometry.page_of(*slot));
+            self.blocks[block.0 as usize].valid += 1;
+        }
+        for die in 0..self.geometry.dies {
+            for block in self.geometry.blocks_of(die) {
+                self.take_in(die, block);
+            }
+            self.refresh(die);
+        }
+    }
+
+    fn take_in(&mut self, die: u32, block: EraseBlock) {
+        let pages = self.medium.block(block).programmed();
+        let spares = (0..pages).filter_map(|nth| self.medium.block(block).spare(nth));
+        let sequences = spares.filter(|spare| spare.tag != Tag::Torn).map(|spare| spare.sequence);
+        let last_sequence = sequences.max().unwrap_or(0);
+        let known = &mut self.blocks[block.0 as usize];
+        (known.next_page, known.last_sequence) = (pages, last_sequence);
+        let owner = &mut self.dies[die as usize];
+        known.state = match pages {
+            0 => {
+                owner.free.push_back(block);
+                State::Free
+            }
+            // A block that was being filled is filled on, first by cleaning, which must never lack a place.
+            pages if pages < self.geometry.pages_per_block && owner.open_moved.is_none() => {
+                owner.open_moved = Some(block);
+                State::Open
+            }
+            pages if pages < self.geometry.pages_per_block && owner.open.is_none() => {
+                owner.open = Some(block);
+                State::Open
+            }
+            _ => State::Full,
+        };
+    }
+
+    /// Whether a page of the host's data can be programmed now.
+    pub(crate) fn has_room(&mut self) -> bool {
+        while let Some(&die) = self.ready.front() {
+            if self.may_take(die) {
+                return true;
+            }
+            self.ready.pop_front();
+            self.dies[die as usize].listed = false;
+        }
+        false
+    }
+
+    fn may_take(&self, die: u32) -> bool {
+        let state = &self.dies[die as usize];
+        // The last free block belongs to cleaning.
+        state.cleaning.is_none() && self.array.is_idle(die) && (state.open.is_some() || state.free.len() > 1)
+    }
+
+    /// Lists a die that may take a page now.
+    pub(crate) fn refresh(&mut self, die: u32) {
+        if !self.dies[die as usize].listed && self.may_take(die) {
+            self.dies[die as usize].listed = true;
+            self.ready.push_back(die);
+        }
+    }
+
+    /// An empty payload.
+    pub(crate) fn contents(&mut self) -> Vec<Content> {
+        self.spare_contents.pop().unwrap_or_default()
+    }
+
+    /// Programs a page of the host's data, on the die that has been idle longest. `last` closes the unit of
+    /// transactional writeback. None if there is no room.
+    pub(crate) fn write_back(&mut self, contents: Vec<Content>, last: bool, now: u64) -> Option<Page> {
+        if !self.has_room() {
+            return None;
+        }
+        let die = self.ready.pop_front()?;
+        self.dies[die as usize].listed = false;
+        let page = self.take_page(die, false)?;
+        let tag = self.sequencer.tag(last);
+        self.stats.programmed_pages += 1;
+        self.since_checkpoint += 1;
+        self.program(die, page, tag, contents, 0, now);
+        Some(page)
+    }
+
+    /// The next page of a die.
+    pub(crate) fn take_page(&mut self, die: u32, moved: bool) -> Option<Page> {
+        let state = &mut self.dies[die as usize];
+        let open = if moved { &mut state.open_moved } else { &mut state.open };
+        let block = match *open {
+            Some(block) => block,
+            None => {
+                let block = state.free.pop_front()?;
+                self.blocks[block.0 as usize].state = State::Open;
+                *open = Some(block);
+                block
+            }
+        };
+        let known = &mut self.blocks[block.0 as usize];
+        let page = self.geometry.page(block, known.next_page);
+        known.next_page += 1;
+        known.unsettled += 1;
+        known.last_sequence = self.next_sequence;
+        if known.next_page == self.geometry.pages_per_block {
+            known.state = State::Full;
+            *open = None;
+        }
+        Some(page)
+    }
+
+    pub(crate) fn program(
+        &mut self,
+        die: u32,
+        page: Page,
+        tag: Tag,
+        contents: Vec<Content>,
+        reads: u32,
+        now: u64,
+    ) {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        self.settled.push_back(false);
+        self.array.add(die, Work::Program(Program { page, sequence, tag, contents, reads }), now);
+    }
+
+    /// Takes in what one die has done by `now`; false if none has done anything.
+    pub(crate) fn advance(&mut self, now: u64, outcome: &mut Outcome) -> bool {
+        let Some((die, work)) = self.array.finished(now) else { return false };
+        match work {
+            Work::Program(program) => self.programmed(program, outcome),
+            Work::Read { read, .. } => outcome.reads.push(read),
+            Work::Erase(block) => self.erased(die, block),
+            Work::System => self.checkpointed(now),
+        }
+        self.clean(die, now);
+        self.array.start(die, now);
+        self.refresh(die);
+        while let Some(die) = self.relieved.pop() {
+            self.clean(die, now);
+            self.refresh(die);
+        }
+        true
+    }
+
+    /// Programs the first `blocks` logical blocks in order, in no time; how many found room.
+    pub(crate) fn fill(&mut self, blocks: u32, first_version: u64) -> u32 {
+        let slots = self.geometry.slots_per_page;
+        let mut filled = 0;
+        let mut outcome = Outcome::default();
+        while filled < blocks {
+            let die = (filled / slots) % self.geometry.dies;
+            let has_free = self.dies[die as usize].free.len() > self.gc_free_blocks;
+            if !has_free && self.dies[die as usize].open.is_none() {
+                break;
+            }
+            let Some(page) = self.take_page(die, false) else { break };
+            let end = (filled + slots).min(blocks);
+            let contents = (filled..end).map(|lpn| {
+                let version = first_version + u64::from(lpn);
+                Content { lpn, version, payload: Payload::Version }
+            });
+            let tag = self.sequencer.tag(end == blocks);
+            let (sequence, contents) = (self.next_sequence, contents.collect());
+            self.next_sequence += 1;
+            self.settled.push_back(false);
+            self.programmed(Program { page, sequence, tag, contents, reads: 0 }, &mut outcome);
+            outcome.counting.clear();
+            filled = end;
+        }
+        filled
+    }
+
+    fn programmed(&mut self, program: Program, outcome: &mut Outcome) {
+        let Program { page, sequence, tag, mut contents, .. } = program;
+        self.medium.program(page, sequence, tag, &contents);
+        contents.clear();
+        self.spare_contents.push(contents);
+        let first = outcome.counting.len();
+        self.sequencer.programmed(page, tag, &mut outcome.counting);
+        for at in first..outcome.counting.len() {
+            self.count(outcome.counting[at]);
+        }
+        if tag == Tag::Moved {
+            outcome.counting.truncate(first);
+        }
+    }
+
+    /// A page counts from now on: the map points to it.
+    fn count(&mut self, page: Page) {
+        let block = self.geometry.block_of(page);
+        let Some(&spare) = self.medium.spare(page) else { return };
+        self.blocks[block.0 as usize].unsettled -= 1;
+        let first = self.next_sequence - self.settled.len() as u64;
+        if let Some(settled) = self.settled.get_mut((spare.sequence - first) as usize) {
+            *settled = true;
+        }
+        while self.settled.front() == Some(&true) {
+            self.settled.pop_front();
+        }
+        for nth in 0..u32::from(spare.used) {
+            let slot = self.geometry.slot(page, nth);
+            let nth = self.geometry.nth_slot(slot);
+            let (lpn, version) = (self.medium.block(block).lpn(nth), self.medium.block(block).version(nth));
+            if let Payload::Discard(blocks) = self.medium.block(block).content(nth).payload {
+                (lpn..lpn.saturating_add(blocks)).for_each(|lpn| self.discard(lpn, version));
+                continue;
+            }
+            let old = self.map[lpn as usize];
+            let replaces = match (old, spare.tag) {
+                (Slot::NONE, tag) => tag != Tag::Moved,
+                (old, Tag::Moved) => self.medium.version(old) == version,
+                (old, _) => self.medium.version(old) < version,
+            };
+            if replaces {
+                self.invalidate(old);
+                self.map[lpn as usize] = slot;
+                self.blocks[block.0 as usize].valid += 1;
+            }
+        }
+    }
+
+    fn discard(&mut self, lpn: u32, version: u64) {
+        let Some(&old) = self.map.get(lpn as usize) else { return };
+        if old != Slot::NONE && self.medium.version(old) < version {
+            self.invalidate(old);
+            self.map[lpn as usize] = Slot::NONE;
+        }
+    }
+
+    fn invalidate(&mut self, slot: Slot) {
+        if slot != Slot::NONE {
+            let block = self.geometry.block_of(self.geometry.page_of(slot));
+            self.blocks[block.0 as usize].valid -= 1;
+            let die = self.geometry.die_of(block);
+            if std::mem::take(&mut self.dies[die as usize].starved) {
+                self.relieved.push(die);
+            }
+        }
+    }
+
+    /// The gate: erases a block without valid content as soon as recovery will not look at it.
+    pub(crate) fn release(&mut self, block: EraseBlock, now: u64) {
+        self.blocks[block.0 as usize].state = State::Garbage;
+        let covered = self.blocks[block.0 as usize].last_sequence < self.scan_from;
+        if covered || self.mutants.has(FlashMutant::ErasesBeforeCheckpoint) {
+            let die = self.geometry.die_of(block);
+            self.array.add(die, Work::Erase(block), now);
+        } else {
+            self.waiting.push(block);
+        }
+    }
+
+    fn erased(&mut self, die: u32, block: EraseBlock) {
+        self.medium.erase(block);
+        self.stats.erases += 1;
+        self.blocks[block.0 as usize] = BlockState::FREE;
+        self.dies[die as usize].free.push_back(block);
+    }
+
+    /// Begins a checkpoint if one is due: after so many pages, or because something waits for the gate.
+    pub(crate) fn checkpoint_if_due(&mut self, next_version: u64, now: u64) {
+        let due = self.since_checkpoint >= self.interval_pages || !self.waiting.is_empty();
+        if due && self.writing.is_none() {
+            self.checkpoint(next_version, now);
+        }
+    }
+
+    /// Begins a checkpoint of the map as it is now.
+    pub(crate) fn checkpoint(&mut self, next_version: u64, now: u64) {
+        let checkpoint = Checkpoint {
+            number: self.next_checkpoint,
+            scan_from: self.next_sequence - self.settled.len() as u64,
+            end: self.next_sequence,
+            next_version,
+            progress: self.sequencer.progress(),
+            map: if self.keeps_map { self.map.clone() } else { Vec::new() },
+        };
+        self.next_checkpoint += 1;
+        self.since_checkpoint = 0;
+        self.stats.checkpoints += 1;
+        self.stats.checkpoint_pages += self.checkpoint_pages;
+        self.medium.checkpoints[(checkpoint.number % 2) as usize] = None;
+        self.writing = Some(Writing { checkpoint: Rc::new(checkpoint), pages_left: self.checkpoint_pages });
+        let dies = u64::from(self.geometry.dies);
+        for die in 0..self.geometry.dies {
+            let share = (self.checkpoint_pages + dies - 1 - u64::from(die)) / dies;
+            if share > 0 {
+                self.array.add_system(die, share as u32, now);
+            }
+        }
+    }
+
+    /// A page of a checkpoint is programmed; the last one makes it count.
+    fn checkpointed(&mut self, now: u64) {
+        let Some(writing) = &mut self.writing else { return };
+        writing.pages_left -= 1;
+        if writing.pages_left > 0 {
+            return;
+        }
+        let checkpoint = Rc::clone(&writing.checkpoint);
+        self.writing = None;
+        self.scan_from = checkpoint.scan_from;
+        let place = (checkpoint.number % 2) as usize;
+        self.medium.checkpoints[place] = Some(checkpoint);
+        for block in std::mem::take(&mut self.waiting) {
+            self.release(block, now);
+            self.refresh(self.geometry.die_of(block));
+        }
+    }
+
+    /// Whether a checkpoint is being written.
+    pub(crate) fn is_checkpointing(&self) -> bool {
+        self.writing.is_some()
+    }
+}

@@ -1,0 +1,107 @@
+//! Where things are on the flash chips. A *slot* is a 4 KiB place; a *page* is what one program operation
+//! writes, one or more slots; an *erase block* is what one erase empties.
+//!
+//! Where a die programs all its planes together, such a multi-plane page counts as one page here, and the erase
+//! blocks of the planes as one.
+
+use weir_storage::BLOCK_BYTES;
+
+use crate::profile::Nand;
+
+/// A 4 KiB place on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slot(pub(crate) u32);
+
+impl Slot {
+    /// Nowhere: a logical block that is not mapped.
+    pub(crate) const NONE: Slot = Slot(u32::MAX);
+}
+
+/// A page of all pages of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Page(pub(crate) u32);
+
+/// An erase block of all erase blocks of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EraseBlock(pub(crate) u32);
+
+/// The sizes that turn one into the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) channels: u32,
+    pub(crate) dies: u32,
+    pub(crate) blocks_per_die: u32,
+    pub(crate) pages_per_block: u32,
+    pub(crate) slots_per_page: u32,
+}
+
+impl Geometry {
+    /// The geometry of the chips that a checked profile describes.
+    pub(crate) fn new(nand: &Nand) -> Geometry {
+        let together = if nand.multi_plane { nand.planes } else { 1 };
+        Geometry {
+            channels: nand.channels,
+            dies: nand.channels * nand.ways,
+            blocks_per_die: nand.blocks_per_plane * nand.planes / together,
+            pages_per_block: nand.pages_per_block,
+            slots_per_page: nand.page_bytes * together / BLOCK_BYTES as u32,
+        }
+    }
+
+    pub(crate) fn blocks(&self) -> u32 {
+        self.dies * self.blocks_per_die
+    }
+
+    pub(crate) fn pages(&self) -> u32 {
+        self.blocks() * self.pages_per_block
+    }
+
+    pub(crate) fn slots_per_block(&self) -> u32 {
+        self.pages_per_block * self.slots_per_page
+    }
+
+    /// The erase blocks of a die.
+    pub(crate) fn blocks_of(&self, die: u32) -> impl Iterator<Item = EraseBlock> + use<> {
+        let first = die * self.blocks_per_die;
+        (first..first + self.blocks_per_die).map(EraseBlock)
+    }
+
+    pub(crate) fn die_of(&self, block: EraseBlock) -> u32 {
+        block.0 / self.blocks_per_die
+    }
+
+    /// Dies take turns over the channels, so that neighbours do not share one.
+    pub(crate) fn channel_of(&self, die: u32) -> u32 {
+        die % self.channels
+    }
+
+    pub(crate) fn page(&self, block: EraseBlock, nth: u32) -> Page {
+        Page(block.0 * self.pages_per_block + nth)
+    }
+
+    pub(crate) fn block_of(&self, page: Page) -> EraseBlock {
+        EraseBlock(page.0 / self.pages_per_block)
+    }
+
+    /// The place of a page in its erase block.
+    pub(crate) fn nth_page(&self, page: Page) -> u32 {
+        page.0 % self.pages_per_block
+    }
+
+    pub(crate) fn slot(&self, page: Page, nth: u32) -> Slot {
+        Slot(page.0 * self.slots_per_page + nth)
+    }
+
+    pub(crate) fn page_of(&self, slot: Slot) -> Page {
+        Page(slot.0 / self.slots_per_page)
+    }
+
+    /// The place of a slot in its erase block.
+    pub(crate) fn nth_slot(&self, slot: Slot) -> usize {
+        (slot.0 % self.slots_per_block()) as usize
+    }
+
+    pub(crate) fn page_bytes(&self) -> u64 {
+        u64::from(self.slots_per_page) * BLOCK_BYTES as u64
+    }
+}

@@ -1,0 +1,705 @@
+//! The device as a state machine: commands come in, time goes on, answers go out. It knows no executor; the
+//! [`FlashDevice`](crate::FlashDevice) drives it.
+//!
+//! # The way of a write
+//!
+//! It waits in the command queue until the controller decodes it and the cache has room; the link carries its
+//! data; it enters the cache, gets its version and its epoch, and is answered. Decoding, carrying and writing
+//! back overlap between commands. From the cache it goes to flash, in whole pages where possible, and leaves
+//! the cache when it counts there (see `mechanism`).
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::rc::Rc;
+
+use weir_runtime::{Buffer, Random};
+use weir_storage::{BLOCK_BYTES, CommandKind, Completer, Extent, Recorder, StorageError, Tag};
+
+use crate::array::Work;
+use crate::cache::{Cache, Incoming, Owner};
+use crate::ftl::{Ftl, Outcome};
+use crate::geometry::{Page, Slot};
+use crate::medium::{Content, Medium, Payload};
+use crate::mutants::FlashMutant;
+use crate::options::{FlashOptions, Mutants};
+use crate::probe::{Busy, Probe};
+use crate::profile::{Host, Mechanism, OrderedService, Profile, SimpleService};
+use crate::queue::{Blocks, Kind, Queue, Queued};
+use crate::recovery::recover;
+use crate::stats::Stats;
+
+/// A write whose blocks are followed until they count.
+struct Request {
+    tags: Vec<Tag>,
+    /// Blocks that do not count yet.
+    left: usize,
+    /// A discard, answered when it counts.
+    answer: Option<Completer>,
+}
+
+/// Somebody waits until everything up to a version counts: a flush, or a FUA write.
+struct Waiter {
+    target: u64,
+    left: usize,
+    fua: bool,
+    /// It had to wait for something.
+    waited: bool,
+    since: u64,
+    completer: Completer,
+}
+
+/// A read that waits for dies.
+struct Reading {
+    pages_left: u32,
+    extent: Extent,
+    buffer: Buffer,
+    completer: Completer,
+}
+
+/// Something that happens later.
+enum Later {
+    ReadCarried { buffer: Buffer, completer: Completer },
+    Flushed { since: u64, completer: Completer },
+    Persisted(Completer),
+}
+
+/// What follows a power cut.
+enum Phase {
+    /// The firmware reads what is on flash, until then.
+    Scanning(u64),
+    /// The firmware writes the checkpoint that ends recovery.
+    Sealing,
+    Serving,
+}
+
+pub(crate) struct Machine {
+    host: Host,
+    mechanism: Mechanism,
+    penalty: f64,
+    flush_ns: u64,
+    flush_journal_ns: u64,
+    destage_over: usize,
+    keeps_bytes: bool,
+    mutants: Mutants,
+    recorder: Option<Rc<Recorder>>,
+    probe: Option<Rc<dyn Probe>>,
+    queue: Queue,
+    cache: Cache,
+    pub(crate) ftl: Ftl,
+    phase: Phase,
+    /// Commands that are decoded and carried, in the order in which they will be done.
+    in_service: VecDeque<(u64, Queued)>,
+    controller_free: u64,
+    link_free: u64,
+    flush_free: u64,
+    later: BinaryHeap<Reverse<(u64, u64)>>,
+    later_what: VecDeque<Option<Later>>,
+    later_first: u64,
+    readings: Vec<Option<Reading>>,
+    requests: Vec<Request>,
+    unused_requests: Vec<u32>,
+    waiters: Vec<Waiter>,
+    /// Everything up to this version is to be written back at once.
+    demand: u64,
+    next_version: u64,
+    epoch: u64,
+    pub(crate) in_flight: u32,
+    /// Time has come so far.
+    seen: u64,
+    /// The next command waits for room in the cache.
+    stalled: bool,
+    /// A slot became free since the last look.
+    pub(crate) freed: bool,
+    outcome: Outcome,
+    stats: Stats,
+}
+
+impl Machine {
+    /// The device on `medium`, switched on at time `now`: a used one recovers first.
+    pub(crate) fn new(
+        profile: &Profile,
+        options: &FlashOptions,
+        medium: Medium,
+        fresh: bool,
+        random: Random,
+        now: u64,
+    ) -> Machine {
+        let mutants = Mutants::of(options);
+        let mechanism = profile.barrier.mechanism;
+        let recovered = recover(&medium, profile, mutants);
+        let capacity =
+            (profile.cache.bytes / BLOCK_BYTES as u64).max(u64::from(profile.host.max_transfer_blocks));
+        let mut cache = Cache::new(capacity as usize, mechanism, mutants);
+        for content in recovered.dump {
+            let Content { lpn, version, payload } = content;
+            cache.insert(Incoming { lpn, version, payload, epoch: 0, owner: None });
+        }
+        let ftl = Ftl::new(profile, options, medium, recovered.start);
+        let unsealed = mutants.has(FlashMutant::RecoveryUnsealed);
+        let phase = if fresh || unsealed { Phase::Serving } else { Phase::Scanning(now + recovered.time_ns) };
+        Machine {
+            host: profile.host,
+            mechanism,
+            penalty: profile.barrier.penalty,
+            flush_ns: profile.flush.fixed_ns,
+            flush_journal_ns: u64::from(profile.flush.journal_pages) * ftl.array.page_ns(),
+            destage_over: (capacity as f64 * profile.cache.destage_share) as usize,
+            keeps_bytes: options.keep == crate::options::Keep::Bytes,
+            mutants,
+            recorder: options.recorder.clone(),
+            probe: options.probe.clone(),
+            queue: Queue::new(profile.host.simple_service, random),
+            cache,
+            ftl,
+            phase,
+            in_service: VecDeque::new(),
+            controller_free: now,
+            link_free: now,
+            flush_free: now,
+            later: BinaryHeap::new(),
+            later_what: VecDeque::new(),
+            later_first: 0,
+            readings: Vec::new(),
+            requests: Vec::new(),
+            unused_requests: Vec::new(),
+            waiters: Vec::new(),
+            demand: 0,
+            next_version: recovered.next_version,
+            epoch: 0,
+            in_flight: 0,
+            seen: now,
+            stalled: false,
+            freed: false,
+            outcome: Outcome::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Fills the first `blocks` blocks with versions of their own, in no time.
+    pub(crate) fn precondition(&mut self, blocks: u64) {
+        let first = self.next_version;
+        let filled = self.ftl.fill(blocks as u32, first);
+        self.next_version += u64::from(filled);
+    }
+
+    pub(crate) fn keeps_bytes(&self) -> bool {
+        self.keeps_bytes
+    }
+
+    pub(crate) fn follows_requests(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let Stats {
+            programmed_pages, moved_blocks, moved_pages, erases, checkpoints, checkpoint_pages, ..
+        } = self.ftl.stats;
+        Stats {
+            programmed_pages,
+            moved_blocks,
+            moved_pages,
+            erases,
+            checkpoints,
+            checkpoint_pages,
+            ..self.stats
+        }
+    }
+
+    /// Whether recovery is over.
+    pub(crate) fn is_serving(&self) -> bool {
+        matches!(self.phase, Phase::Serving)
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.in_flight >= self.host.queue_depth
+    }
+
+    /// Takes a command into the queue. The queue must not be full.
+    pub(crate) fn accept(&mut self, mut command: Queued, head_of_queue: bool, now: u64) {
+        self.in_flight += 1;
+        if let Some(probe) = &self.probe {
+            probe.queue_depth(now, self.in_flight);
+        }
+        command.ordered &= !self.mutants.has(FlashMutant::PriorityIgnored);
+        self.queue.push(command, head_of_queue);
+        self.go_on(now);
+    }
+
+    /// When something happens next.
+    pub(crate) fn next_event(&self) -> Option<u64> {
+        let decoded = match (self.host.simple_service, &self.phase) {
+            (SimpleService::Any, Phase::Serving) if !self.queue.is_empty() => Some(self.controller_free),
+            _ => None,
+        };
+        let scanned = match self.phase {
+            Phase::Scanning(until) => Some(until),
+            Phase::Sealing | Phase::Serving => None,
+        };
+        let served = self.in_service.front().map(|(done, _)| *done);
+        let later = self.later.peek().map(|Reverse((at, _))| *at);
+        // A controller that is free already waits for something else: room in the cache.
+        let decoded = decoded.filter(|at| *at > self.seen);
+        [self.ftl.array.next(), served, later, scanned, decoded].into_iter().flatten().min()
+    }
+
+    /// Lets one thing happen that is due by `now`; false if there is none.
+    pub(crate) fn step(&mut self, now: u64) -> bool {
+        let due = |at: Option<u64>| at.is_some_and(|at| at <= now);
+        if due(self.in_service.front().map(|(done, _)| *done)) {
+            if let Some((done, command)) = self.in_service.pop_front() {
+                self.serve(command, done);
+            }
+        } else if due(self.ftl.array.next()) {
+            self.advance_flash(now);
+        } else if due(self.later.peek().map(|Reverse((at, _))| *at)) {
+            self.happen();
+        } else if !self.advance_recovery(now) && self.seen >= now {
+            return false;
+        }
+        self.go_on(now);
+        true
+    }
+
+    /// Starts whatever can start.
+    fn go_on(&mut self, now: u64) {
+        self.seen = now;
+        self.start_commands(now);
+        self.write_back(now);
+        if self.is_serving() {
+            self.ftl.checkpoint_if_due(self.next_version, now);
+        }
+        self.ftl.array.start_deferred(now);
+    }
+}
+
+/// Recovery, in time.
+impl Machine {
+    fn advance_recovery(&mut self, now: u64) -> bool {
+        match self.phase {
+            Phase::Scanning(until) if until <= now => {
+                self.ftl.checkpoint(self.next_version, now);
+                self.phase = Phase::Sealing;
+                true
+            }
+            Phase::Sealing if !self.ftl.is_checkpointing() => {
+                self.phase = Phase::Serving;
+                self.ftl.medium.dump = None;
+                self.controller_free = self.controller_free.max(now);
+                (0..self.ftl.geometry.dies).for_each(|die| self.ftl.clean(die, now));
+                true
+            }
+            Phase::Scanning(_) | Phase::Sealing | Phase::Serving => false,
+        }
+    }
+
+    /// What is on flash if the power goes at `now`. Pages being programmed, and blocks being erased, are left
+    /// as they were, torn, or done, by chance.
+    pub(crate) fn cut(&self, now: u64, random: &mut Random) -> Medium {
+        let mut medium = self.ftl.medium.clone();
+        for doing in self.ftl.array.doing().filter(|doing| doing.cells_from < now) {
+            match &doing.work {
+                Work::Program(program) => match random.below(3) {
+                    0 => {}
+                    1 if self.mutants.has(FlashMutant::TornAccepted) => {
+                        let garbled = program.contents.iter().cloned().map(garble).collect::<Vec<_>>();
+                        medium.program(program.page, program.sequence, program.tag, &garbled);
+                    }
+                    1 => medium.tear(program.page),
+                    _ => medium.program(program.page, program.sequence, program.tag, &program.contents),
+                },
+                Work::Erase(block) => match random.below(3) {
+                    0 => {}
+                    1 => medium.spoil(*block),
+                    _ => medium.erase(*block),
+                },
+                Work::Read { .. } | Work::System => {}
+            }
+        }
+        if self.mechanism == Mechanism::PowerLossProtection && self.is_serving() {
+            medium.dump = Some(Rc::new(self.cache.all()));
+        }
+        medium
+    }
+}
+
+/// A torn page that recovery takes for a good one.
+fn garble(content: Content) -> Content {
+    let payload = match content.payload {
+        Payload::Bytes(bytes) => Payload::Bytes(bytes.iter().map(|byte| byte ^ 0x5a).collect()),
+        payload => payload,
+    };
+    Content { payload, ..content }
+}
+
+/// Service.
+impl Machine {
+    /// Decodes commands, and lets the link carry their data, as far as the cache has room.
+    fn start_commands(&mut self, now: u64) {
+        while self.is_serving() {
+            if self.host.simple_service == SimpleService::Any && self.controller_free > now {
+                return;
+            }
+            let Some(place) = self.queue.next() else { return };
+            let Some(command) = self.queue.get(place) else { return };
+            let blocks = command.cache_blocks();
+            self.stalled = blocks > 0 && !self.cache.has_room(blocks);
+            if self.stalled {
+                return;
+            }
+            let Some(command) = self.queue.take(place) else { return };
+            self.cache.reserved += blocks;
+            let done = self.schedule(&command, now);
+            self.in_service.push_back((done, command));
+        }
+    }
+
+    /// When a command will have been decoded, and its data carried.
+    fn schedule(&mut self, command: &Queued, now: u64) -> u64 {
+        let (kind, bytes, barrier) = match &command.kind {
+            Kind::Write { blocks, barrier, .. } => (CommandKind::Write, blocks.len() * BLOCK_BYTES, *barrier),
+            Kind::Barrier => (CommandKind::Barrier, 0, true),
+            Kind::Read(_) => (CommandKind::Read, 0, false),
+            Kind::Flush => (CommandKind::Flush, 0, false),
+            Kind::Discard(_) => (CommandKind::Discard, 0, false),
+        };
+        let carry = self.carry_ns(bytes);
+        let serial = command.ordered && self.host.ordered_service == OrderedService::Serial;
+        let mut from = now.max(self.controller_free);
+        if serial {
+            from = from.max(self.link_free);
+        }
+        let mut decoded = from + self.host.command_ns;
+        if barrier {
+            decoded += (self.penalty * self.host.command_ns.max(carry) as f64) as u64;
+        }
+        let carry_from = decoded.max(if bytes > 0 { self.link_free } else { 0 });
+        let carried = carry_from + carry;
+        self.controller_free = if serial { carried } else { decoded };
+        if bytes > 0 {
+            self.link_free = carried;
+        }
+        if let Some(probe) = &self.probe {
+            probe.busy(Busy::Controller(kind), from, decoded);
+            if bytes > 0 {
+                probe.busy(Busy::Link(kind), carry_from, carried);
+            }
+        }
+        // What enters the cache enters it in order.
+        let last = self.in_service.back().map_or(0, |(done, _)| *done);
+        (carried + self.host.latency_ns).max(last)
+    }
+
+    fn carry_ns(&self, bytes: usize) -> u64 {
+        (bytes as u128 * 1_000_000_000 / u128::from(self.host.link_bytes_per_second.max(1))) as u64
+    }
+
+    /// A command has been decoded, and its data is here.
+    fn serve(&mut self, command: Queued, now: u64) {
+        let Queued { kind, completer, .. } = command;
+        match kind {
+            Kind::Write { blocks, barrier, fua, tags } => {
+                let owner = self.follow(tags, blocks.len(), None);
+                self.cache.reserved -= blocks.len();
+                match blocks {
+                    Blocks::One(lpn, payload) => self.enter(lpn, payload, owner),
+                    Blocks::Many(blocks) => {
+                        blocks.into_iter().for_each(|(lpn, payload)| self.enter(lpn, payload, owner));
+                    }
+                }
+                if barrier {
+                    self.end_epoch();
+                }
+                self.transferred(owner);
+                if fua {
+                    self.wait(true, completer, now);
+                } else {
+                    self.answer(&completer, Ok(()), Err(StorageError::DurabilityUnknown), now);
+                }
+            }
+            Kind::Barrier => {
+                self.end_epoch();
+                self.answer(&completer, Ok(()), Ok(()), now);
+            }
+            Kind::Flush => self.wait(false, completer, now),
+            Kind::Discard(extents) => {
+                self.cache.reserved -= extents.len();
+                let owner = self.follow(Vec::new(), extents.len(), Some(completer));
+                for extent in extents {
+                    self.enter(extent.start.0 as u32, Payload::Discard(extent.blocks), owner);
+                }
+                self.demand = self.next_version - 1;
+            }
+            Kind::Read(extent) => self.read(extent, completer, now),
+        }
+        if let Some(probe) = &self.probe {
+            probe.cached(now, self.cache.len() as u64);
+        }
+    }
+
+    fn end_epoch(&mut self) {
+        self.stats.barriers += 1;
+        self.epoch += u64::from(!self.mutants.has(FlashMutant::BarrierIgnored));
+    }
+
+    /// A block enters the cache.
+    fn enter(&mut self, lpn: u32, payload: Payload, owner: Owner) {
+        let version = self.next_version;
+        self.next_version += 1;
+        self.stats.written_blocks += 1;
+        let coalesced = self.cache.insert(Incoming { lpn, version, payload, epoch: self.epoch, owner });
+        self.stats.coalesced_blocks += u64::from(coalesced);
+    }
+
+    /// Remembers a request, where somebody wants to know what becomes of it.
+    fn follow(&mut self, tags: Vec<Tag>, left: usize, answer: Option<Completer>) -> Owner {
+        if tags.is_empty() && answer.is_none() {
+            return None;
+        }
+        let request = Request { tags, left, answer };
+        Some(match self.unused_requests.pop() {
+            Some(id) => {
+                self.requests[id as usize] = request;
+                id
+            }
+            None => {
+                self.requests.push(request);
+                (self.requests.len() - 1) as u32
+            }
+        })
+    }
+
+    fn transferred(&self, owner: Owner) {
+        let (Some(recorder), Some(owner)) = (&self.recorder, owner) else { return };
+        let tags = &self.requests[owner as usize].tags;
+        recorder.transferred(tags);
+        if self.mechanism == Mechanism::PowerLossProtection {
+            recorder.persisted(tags);
+        }
+    }
+
+    fn answer(
+        &mut self,
+        completer: &Completer,
+        result: Result<(), StorageError>,
+        durable: Result<(), StorageError>,
+        now: u64,
+    ) {
+        self.in_flight -= 1;
+        self.freed = true;
+        self.stats.commands += 1;
+        if let Some(probe) = &self.probe {
+            probe.queue_depth(now, self.in_flight);
+        }
+        completer.finish(result, durable);
+    }
+
+    fn later(&mut self, at: u64, what: Later) {
+        let number = self.later_first + self.later_what.len() as u64;
+        self.later_what.push_back(Some(what));
+        self.later.push(Reverse((at, number)));
+    }
+
+    fn happen(&mut self) {
+        let Some(Reverse((at, number))) = self.later.pop() else { return };
+        let what = self.later_what.get_mut((number - self.later_first) as usize).and_then(Option::take);
+        while self.later_what.front().is_some_and(Option::is_none) {
+            self.later_what.pop_front();
+            self.later_first += 1;
+        }
+        match what {
+            Some(Later::ReadCarried { buffer, completer }) => {
+                completer.data(buffer);
+                self.answer(&completer, Ok(()), Ok(()), at);
+            }
+            Some(Later::Flushed { since, completer }) => {
+                self.stats.flushes += 1;
+                if let Some(probe) = &self.probe {
+                    probe.busy(Busy::Flush, since, at);
+                }
+                self.answer(&completer, Ok(()), Ok(()), at);
+            }
+            Some(Later::Persisted(completer)) => self.answer(&completer, Ok(()), Ok(()), at),
+            None => {}
+        }
+    }
+}
+
+/// Flushes, and writing back.
+impl Machine {
+    /// A flush, or a FUA write: waits until everything transferred so far counts.
+    fn wait(&mut self, fua: bool, completer: Completer, now: u64) {
+        let protected = self.mechanism == Mechanism::PowerLossProtection;
+        let lies = self.mutants.has(if fua { FlashMutant::FuaLies } else { FlashMutant::FlushLies });
+        let left = if protected || lies { 0 } else { self.cache.len() };
+        let target = self.next_version - 1;
+        let waiter = Waiter { target, left, fua, waited: left > 0, since: now, completer };
+        if left == 0 {
+            return self.waited(waiter, now);
+        }
+        self.demand = target;
+        self.waiters.push(waiter);
+    }
+
+    fn waited(&mut self, waiter: Waiter, now: u64) {
+        let Waiter { fua, waited, since, completer, .. } = waiter;
+        if fua {
+            return self.later(now, Later::Persisted(completer));
+        }
+        let journal = if waited { self.flush_journal_ns } else { 0 };
+        self.flush_free = self.flush_free.max(now) + self.flush_ns + journal;
+        self.later(self.flush_free, Later::Flushed { since, completer });
+    }
+
+    /// Issues pages from the cache, as long as dies and the mechanism allow.
+    fn write_back(&mut self, now: u64) {
+        let slots = self.ftl.geometry.slots_per_page as usize;
+        while self.is_serving() && self.cache.waiting() > 0 && self.ftl.has_room() {
+            let demanded = self.cache.oldest_waiting().is_some_and(|version| version <= self.demand);
+            // Commands that wait for room in a cache of which nothing is on its way are a demand too.
+            let stuck = self.stalled && self.cache.waiting() == self.cache.len();
+            let over = self.cache.waiting() >= (self.destage_over + 1).max(slots);
+            if !(demanded || stuck || over || self.cache.in_unit()) {
+                return;
+            }
+            self.cache.begin_unit();
+            let (count, no_more) = self.cache.eligible(slots);
+            if count == 0 || !(count == slots || no_more || demanded || stuck) {
+                return;
+            }
+            let mut contents = self.ftl.contents();
+            let (ids, last) = self.cache.take(count, &mut contents);
+            match self.ftl.write_back(contents, last, now) {
+                Some(page) => self.cache.issued(page, ids),
+                None => return,
+            }
+        }
+    }
+
+    fn advance_flash(&mut self, now: u64) {
+        let mut outcome = std::mem::take(&mut self.outcome);
+        self.ftl.advance(now, &mut outcome);
+        if !outcome.counting.is_empty() {
+            self.settle(&outcome.counting, now);
+        }
+        for read in outcome.reads.drain(..) {
+            self.page_read(read, now);
+        }
+        outcome.counting.clear();
+        self.outcome = outcome;
+    }
+
+    /// Pages count from now on.
+    fn settle(&mut self, pages: &[Page], now: u64) {
+        let mut persisted = Vec::new();
+        let mut answers = Vec::new();
+        let Machine { cache, requests, unused_requests, waiters, .. } = self;
+        for page in pages {
+            cache.settle(*page, |entry| {
+                for waiter in waiters.iter_mut().filter(|waiter| entry.first_version <= waiter.target) {
+                    waiter.left -= 1;
+                }
+                for owner in entry.owner.iter().chain(&entry.heirs) {
+                    let request = &mut requests[*owner as usize];
+                    request.left -= 1;
+                    if request.left == 0 {
+                        persisted.append(&mut request.tags);
+                        answers.extend(request.answer.take());
+                        unused_requests.push(*owner);
+                    }
+                }
+            });
+        }
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| !persisted.is_empty()) {
+            recorder.persisted(&persisted);
+        }
+        for completer in answers {
+            self.answer(&completer, Ok(()), Ok(()), now);
+        }
+        let mut place = 0;
+        while place < self.waiters.len() {
+            if self.waiters[place].left == 0 {
+                let waiter = self.waiters.remove(place);
+                self.waited(waiter, now);
+            } else {
+                place += 1;
+            }
+        }
+        if let Some(probe) = &self.probe {
+            probe.cached(now, self.cache.len() as u64);
+        }
+    }
+}
+
+/// Reads. What a read finds is decided when it is serviced; dies and link then take their time.
+impl Machine {
+    fn read(&mut self, extent: Extent, completer: Completer, now: u64) {
+        let mut buffer = Buffer::new(extent.bytes());
+        let mut pages: Vec<Page> = Vec::new();
+        for (lba, bytes) in extent.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
+            self.stats.read_blocks += 1;
+            let lpn = lba.0 as u32;
+            if let Some(content) = self.cache.find(lpn) {
+                self.stats.read_hits += 1;
+                show(&content, bytes);
+                continue;
+            }
+            let slot = self.ftl.map[lpn as usize];
+            if slot != Slot::NONE {
+                show(&self.ftl.medium.content(slot), bytes);
+                let page = self.ftl.geometry.page_of(slot);
+                if pages.last() != Some(&page) {
+                    pages.push(page);
+                }
+            }
+        }
+        let reading = Reading { pages_left: pages.len() as u32, extent, buffer, completer };
+        if pages.is_empty() {
+            return self.carry_read(reading, now);
+        }
+        let place = self.readings.iter().position(Option::is_none).unwrap_or(self.readings.len());
+        if place == self.readings.len() {
+            self.readings.push(None);
+        }
+        self.readings[place] = Some(reading);
+        for page in pages {
+            let die = self.ftl.geometry.die_of(self.ftl.geometry.block_of(page));
+            self.ftl.array.add(die, Work::Read { page, read: place as u32 }, now);
+        }
+    }
+
+    fn page_read(&mut self, read: u32, now: u64) {
+        let Some(place) = self.readings.get_mut(read as usize) else { return };
+        let Some(reading) = place else { return };
+        reading.pages_left -= 1;
+        if reading.pages_left == 0
+            && let Some(reading) = place.take()
+        {
+            self.carry_read(reading, now);
+        }
+    }
+
+    fn carry_read(&mut self, reading: Reading, now: u64) {
+        let Reading { extent, buffer, completer, .. } = reading;
+        let carry = self.carry_ns(extent.bytes());
+        let from = if self.host.full_duplex { now } else { now.max(self.link_free) };
+        if !self.host.full_duplex {
+            self.link_free = from + carry;
+        }
+        if let Some(probe) = &self.probe {
+            probe.busy(Busy::Link(CommandKind::Read), from, from + carry);
+        }
+        self.later(from + carry, Later::ReadCarried { buffer, completer });
+    }
+}
+
+/// Puts the content of a slot into a block of memory.
+fn show(content: &Content, bytes: &mut [u8]) {
+    match &content.payload {
+        Payload::Bytes(kept) => bytes.copy_from_slice(kept),
+        Payload::Version => {
+            bytes[..8].copy_from_slice(&u64::from(content.lpn).to_le_bytes());
+            bytes[8..16].copy_from_slice(&content.version.to_le_bytes());
+        }
+        Payload::Discard(_) => {}
+    }
+}

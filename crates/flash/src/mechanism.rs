@@ -1,0 +1,194 @@
+//! The barrier mechanisms (FAST 2018 paper, section 3.2): what may be written back when, when a programmed page
+//! *counts*, and what recovery keeps. A page counts when no power cut can take it back; the map points to it
+//! from then on, and what it supersedes is garbage.
+//!
+//! | mechanism | written back | counts | recovery keeps |
+//! |---|---|---|---|
+//! | none | in any order | when programmed | everything |
+//! | power-loss protection | in any order | when programmed; in the cache already | everything, and the cache |
+//! | in-order writeback | one epoch after the other | when programmed | everything |
+//! | transactional writeback | in any order, as one unit | when its unit and all before it are programmed | whole units |
+//! | in-order recovery | in any order | when all pages before it in the log are programmed | the log to the first gap |
+//!
+//! Copies made by cleaning ([`Tag::Moved`]) stand outside: what they copy counted already.
+
+use std::collections::VecDeque;
+
+use crate::geometry::Page;
+use crate::medium::Tag;
+use crate::mutants::FlashMutant;
+use crate::options::Mutants;
+use crate::profile::Mechanism;
+
+/// How far a mechanism had come when a checkpoint was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Everything before this place in the log, or this unit, counts.
+    pub(crate) settled: u64,
+    /// The next place in the log, or the next unit.
+    pub(crate) next: u64,
+}
+
+/// A unit of transactional writeback that does not count yet.
+#[derive(Clone, Debug, Default)]
+struct Unit {
+    programmed: Vec<Page>,
+    issued: u32,
+    closed: bool,
+}
+
+/// Tags pages as they are written back, and says when they count.
+#[derive(Debug)]
+pub(crate) struct Sequencer {
+    mechanism: Mechanism,
+    progress: Progress,
+    /// In-order recovery: pages from `settled` on, `None` while they are being programmed.
+    log: VecDeque<Option<Page>>,
+    /// Transactional writeback: units from `settled` on.
+    units: VecDeque<Unit>,
+}
+
+impl Sequencer {
+    /// A sequencer that goes on from `progress`, with nothing on its way.
+    pub(crate) fn new(mechanism: Mechanism, progress: Progress) -> Sequencer {
+        Sequencer { mechanism, progress, log: VecDeque::new(), units: VecDeque::new() }
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// The tag of the next page to be written back; `last` closes the unit that it belongs to.
+    pub(crate) fn tag(&mut self, last: bool) -> Tag {
+        match self.mechanism {
+            Mechanism::None | Mechanism::PowerLossProtection | Mechanism::InOrderWriteback => Tag::Plain,
+            Mechanism::InOrderRecovery => {
+                self.log.push_back(None);
+                self.progress.next += 1;
+                Tag::Log(self.progress.next - 1)
+            }
+            Mechanism::TransactionalWriteback => {
+                let id = self.progress.next;
+                if (id - self.progress.settled) as usize == self.units.len() {
+                    self.units.push_back(Unit::default());
+                }
+                let Some(unit) = self.units.back_mut() else { return Tag::Plain };
+                unit.issued += 1;
+                let pages = last.then_some(unit.issued);
+                if last {
+                    unit.closed = true;
+                    self.progress.next += 1;
+                }
+                Tag::Transaction { id, pages }
+            }
+        }
+    }
+
+    /// A page was programmed: the pages that count from now on, in their order, go to `counting`.
+    pub(crate) fn programmed(&mut self, page: Page, tag: Tag, counting: &mut Vec<Page>) {
+        let settled = self.progress.settled;
+        match tag {
+            Tag::Plain | Tag::Moved | Tag::Torn => counting.push(page),
+            Tag::Log(position) => {
+                if let Some(place) = self.log.get_mut((position - settled) as usize) {
+                    *place = Some(page);
+                }
+                while let Some(Some(page)) = self.log.front() {
+                    counting.push(*page);
+                    self.log.pop_front();
+                    self.progress.settled += 1;
+                }
+            }
+            Tag::Transaction { id, .. } => {
+                if let Some(unit) = self.units.get_mut((id - settled) as usize) {
+                    unit.programmed.push(page);
+                }
+                let whole = |unit: &Unit| unit.closed && unit.programmed.len() == unit.issued as usize;
+                while self.units.front().is_some_and(whole) {
+                    if let Some(mut unit) = self.units.pop_front() {
+                        counting.append(&mut unit.programmed);
+                        self.progress.settled += 1;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Which pages recovery keeps, of those found behind a checkpoint: how far the log or the units go.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    mechanism: Mechanism,
+    /// Everything before this place or unit is kept.
+    end: u64,
+}
+
+impl Kept {
+    /// Decides from the tags of all pages found.
+    pub(crate) fn of(
+        tags: impl Iterator<Item = Tag>,
+        progress: Progress,
+        mechanism: Mechanism,
+        mutants: Mutants,
+    ) -> Kept {
+        let end = match mechanism {
+            Mechanism::None | Mechanism::PowerLossProtection | Mechanism::InOrderWriteback => 0,
+            Mechanism::InOrderRecovery => {
+                let mut places: Vec<u64> = tags
+                    .filter_map(|tag| match tag {
+                        Tag::Log(position) if position >= progress.settled => Some(position),
+                        _ => None,
+                    })
+                    .collect();
+                places.sort_unstable();
+                if mutants.has(FlashMutant::GapIgnored) {
+                    places.last().map_or(progress.settled, |last| last + 1)
+                } else {
+                    places
+                        .iter()
+                        .fold(progress.settled, |end, place| if *place == end { end + 1 } else { end })
+                }
+            }
+            Mechanism::TransactionalWriteback => whole_units(tags, progress.settled, mutants),
+        };
+        Kept { mechanism, end }
+    }
+
+    /// Whether a page with this tag is kept.
+    pub(crate) fn keeps(&self, tag: Tag) -> bool {
+        match tag {
+            Tag::Plain | Tag::Moved => true,
+            Tag::Torn => false,
+            Tag::Log(place) => place < self.end || self.mechanism != Mechanism::InOrderRecovery,
+            Tag::Transaction { id, .. } => {
+                id < self.end || self.mechanism != Mechanism::TransactionalWriteback
+            }
+        }
+    }
+
+    /// The next place or unit after recovery: behind everything that was kept.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress { settled: self.end, next: self.end }
+    }
+}
+
+/// The end of the run of whole units from `settled` on.
+fn whole_units(tags: impl Iterator<Item = Tag>, settled: u64, mutants: Mutants) -> u64 {
+    let mut units: std::collections::BTreeMap<u64, (u32, Option<u32>)> = std::collections::BTreeMap::new();
+    for tag in tags {
+        if let Tag::Transaction { id, pages } = tag {
+            let unit = units.entry(id).or_default();
+            unit.0 += 1;
+            unit.1 = unit.1.or(pages);
+        }
+    }
+    let mut end = settled;
+    while let Some((found, pages)) = units.get(&end) {
+        let whole = *pages == Some(*found) || mutants.has(FlashMutant::UnitsTornApart);
+        if !whole {
+            break;
+        }
+        end += 1;
+    }
+    end
+}

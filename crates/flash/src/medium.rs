@@ -1,0 +1,228 @@
+//! The *medium*: what is on the flash chips, and nothing else. It is all that is left after a power cut, and
+//! all that the firmware's recovery may look at.
+//!
+//! Pages of an erase block are programmed in order, each once between two erases. Every page has a *spare
+//! area*: which logical block and version each of its slots holds, the page's sequence number, and a tag that
+//! says what the page belongs to. A page that was being programmed when the power went may be *torn*: neither
+//! its data nor its spare area can be read.
+
+use std::rc::Rc;
+
+use crate::checkpoint::Checkpoint;
+use crate::geometry::{EraseBlock, Geometry, Page, Slot};
+
+/// The content of a slot.
+#[derive(Clone, Debug)]
+pub(crate) enum Payload {
+    /// Not kept: the slot is known by its version alone.
+    Version,
+    /// One block.
+    Bytes(Rc<[u8]>),
+    /// No data but a record: these many logical blocks from the slot's own are discarded.
+    Discard(u32),
+}
+
+/// What one slot holds, with its spare area.
+#[derive(Clone, Debug)]
+pub(crate) struct Content {
+    /// The logical block.
+    pub(crate) lpn: u32,
+    /// Counts the blocks that entered the cache: a later version supersedes an earlier one.
+    pub(crate) version: u64,
+    pub(crate) payload: Payload,
+}
+
+/// What a page belongs to: the part of the spare area that the barrier mechanisms use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tag {
+    /// Counts as soon as it is programmed.
+    Plain,
+    /// Its place in the one log (in-order recovery).
+    Log(u64),
+    /// Part of an atomic unit; the last page carries the commit mark, the number of pages.
+    Transaction { id: u64, pages: Option<u32> },
+    /// Copies that cleaning made of blocks which counted already.
+    Moved,
+    /// Unreadable.
+    Torn,
+}
+
+/// The spare area of a page, without that of its slots.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spare {
+    /// Pages are numbered as they are allocated.
+    pub(crate) sequence: u64,
+    pub(crate) tag: Tag,
+    /// Slots that hold something.
+    pub(crate) used: u8,
+}
+
+/// An erase block.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Block {
+    /// Times erased.
+    pub(crate) wear: u32,
+    pages: Vec<Spare>,
+    lpns: Vec<u32>,
+    /// Versions have 40 bits, in two arrays: 5 bytes a slot.
+    versions_low: Vec<u32>,
+    versions_high: Vec<u8>,
+    /// By place in the block; only slots that hold bytes or records are listed where versions are enough.
+    payloads: Vec<Payload>,
+    /// Of everything programmed here since the last erase.
+    hash: u64,
+}
+
+impl Block {
+    /// Pages programmed since the last erase, torn ones included.
+    pub(crate) fn programmed(&self) -> u32 {
+        self.pages.len() as u32
+    }
+
+    pub(crate) fn spare(&self, nth_page: u32) -> Option<&Spare> {
+        self.pages.get(nth_page as usize)
+    }
+
+    /// The logical block of a programmed slot.
+    pub(crate) fn lpn(&self, nth_slot: usize) -> u32 {
+        self.lpns[nth_slot]
+    }
+
+    /// The version of a programmed slot.
+    pub(crate) fn version(&self, nth_slot: usize) -> u64 {
+        u64::from(self.versions_high[nth_slot]) << 32 | u64::from(self.versions_low[nth_slot])
+    }
+
+    /// What a programmed slot holds.
+    pub(crate) fn content(&self, nth_slot: usize) -> Content {
+        let payload = self.payloads.get(nth_slot).cloned().unwrap_or(Payload::Version);
+        Content { lpn: self.lpn(nth_slot), version: self.version(nth_slot), payload }
+    }
+}
+
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(23) ^ word).wrapping_mul(SPREAD)
+}
+
+/// Everything that is on flash. Clones share what neither has changed since.
+#[derive(Clone, Debug)]
+pub struct Medium {
+    geometry: Geometry,
+    blocks: Vec<Rc<Block>>,
+    /// Two places in the system area, written in turn; none: erased, or not completely written.
+    pub(crate) checkpoints: [Option<Rc<Checkpoint>>; 2],
+    /// What the capacitors saved of the cache.
+    pub(crate) dump: Option<Rc<Vec<Content>>>,
+}
+
+impl Medium {
+    /// Erased chips.
+    pub(crate) fn new(geometry: Geometry) -> Medium {
+        let block: Rc<Block> = Rc::default();
+        let blocks = vec![block; geometry.blocks() as usize];
+        Medium { geometry, blocks, checkpoints: [None, None], dump: None }
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(crate) fn block(&self, block: EraseBlock) -> &Block {
+        &self.blocks[block.0 as usize]
+    }
+
+    /// The spare area of a page; none while it is erased.
+    pub(crate) fn spare(&self, page: Page) -> Option<&Spare> {
+        self.block(self.geometry.block_of(page)).spare(self.geometry.nth_page(page))
+    }
+
+    /// What a programmed slot holds.
+    pub(crate) fn content(&self, slot: Slot) -> Content {
+        let block = self.block(self.geometry.block_of(self.geometry.page_of(slot)));
+        block.content(self.geometry.nth_slot(slot))
+    }
+
+    /// The version of a programmed slot.
+    pub(crate) fn version(&self, slot: Slot) -> u64 {
+        let block = self.block(self.geometry.block_of(self.geometry.page_of(slot)));
+        block.version(self.geometry.nth_slot(slot))
+    }
+
+    /// Programs the next page of its erase block.
+    pub(crate) fn program(&mut self, page: Page, sequence: u64, tag: Tag, contents: &[Content]) {
+        let geometry = self.geometry;
+        let block = Rc::make_mut(&mut self.blocks[geometry.block_of(page).0 as usize]);
+        assert_eq!(block.programmed(), geometry.nth_page(page), "pages are programmed in order");
+        if block.pages.capacity() == 0 {
+            block.pages.reserve_exact(geometry.pages_per_block as usize);
+            block.lpns.reserve_exact(geometry.slots_per_block() as usize);
+            block.versions_low.reserve_exact(geometry.slots_per_block() as usize);
+            block.versions_high.reserve_exact(geometry.slots_per_block() as usize);
+        }
+        block.pages.push(Spare { sequence, tag, used: contents.len() as u8 });
+        block.hash = mix(mix(block.hash, sequence), u64::from(tag == Tag::Torn));
+        for content in contents {
+            let Content { lpn, version, payload } = content;
+            block.hash = mix(mix(block.hash, u64::from(*lpn)), *version);
+            if !matches!(payload, Payload::Version) {
+                block.payloads.resize(block.lpns.len(), Payload::Version);
+                block.payloads.push(payload.clone());
+            }
+            block.lpns.push(*lpn);
+            block.versions_low.push(*version as u32);
+            block.versions_high.push((*version >> 32) as u8);
+        }
+        let end = block.pages.len() * geometry.slots_per_page as usize;
+        block.lpns.resize(end, u32::MAX);
+        block.versions_low.resize(end, 0);
+        block.versions_high.resize(end, 0);
+    }
+
+    /// A page whose programming the power cut interrupted.
+    pub(crate) fn tear(&mut self, page: Page) {
+        self.program(page, u64::MAX, Tag::Torn, &[]);
+    }
+
+    /// Makes every page of an erase block unreadable: its erasing was interrupted.
+    pub(crate) fn spoil(&mut self, block: EraseBlock) {
+        let spoilt = Rc::make_mut(&mut self.blocks[block.0 as usize]);
+        for page in &mut spoilt.pages {
+            *page = Spare { sequence: u64::MAX, tag: Tag::Torn, used: 0 };
+        }
+        spoilt.hash = mix(spoilt.hash, u64::MAX);
+    }
+
+    /// Empties an erase block.
+    pub(crate) fn erase(&mut self, block: EraseBlock) {
+        let erased = Rc::make_mut(&mut self.blocks[block.0 as usize]);
+        erased.wear += 1;
+        erased.pages.clear();
+        erased.lpns.clear();
+        erased.versions_low.clear();
+        erased.versions_high.clear();
+        erased.payloads.clear();
+        erased.hash = 0;
+    }
+
+    /// A hash of everything on flash: media that differ in what recovery can see differ in it.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        let blocks = self.blocks.iter().fold(0, |hash, block| mix(hash, block.hash));
+        let checkpoints = self.checkpoints.iter().map(|c| c.as_ref().map_or(0, |c| c.number + 1));
+        let hash = checkpoints.fold(blocks, mix);
+        let dump = self.dump.iter().flat_map(|dump| dump.iter());
+        let hash = dump.fold(hash, |hash, content| mix(mix(hash, u64::from(content.lpn)), content.version));
+        mix(hash, 1)
+    }
+
+    /// How often erase blocks were erased: least, on average, most.
+    #[must_use]
+    pub fn wear(&self) -> (u32, f64, u32) {
+        let wear = || self.blocks.iter().map(|block| block.wear);
+        let sum: u64 = wear().map(u64::from).sum();
+        let average = sum as f64 / self.blocks.len().max(1) as f64;
+        (wear().min().unwrap_or(0), average, wear().max().unwrap_or(0))
+    }
+}

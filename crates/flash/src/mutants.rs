@@ -1,0 +1,69 @@
+//! Firmware with one bug each, to prove that the checks notice.
+
+/// A rule that the firmware drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlashMutant {
+    /// Barriers are accepted and forgotten (S3).
+    BarrierIgnored,
+    /// A write of a later epoch takes the place of an earlier version in the cache (S3).
+    CoalescesAcrossEpochs,
+    /// The cache is written back without regard to epochs (S3, in-order writeback).
+    EpochsMixed,
+    /// The cache is written back newest first (S3, in-order recovery).
+    LogOutOfOrder,
+    /// Recovery does not stop at the first gap of the log (S3, in-order recovery).
+    GapIgnored,
+    /// Recovery keeps units that are not whole (S3, transactional writeback).
+    UnitsTornApart,
+    /// What the capacitors saved is not restored (S2, power-loss protection).
+    DumpForgotten,
+    /// Cleaning erases a block when its copies are begun, not when they count (S2).
+    ErasesTooEarly,
+    /// Cleaning erases what recovery would still have to look at (S2, S3).
+    ErasesBeforeCheckpoint,
+    /// Cleaning takes pages that do not count yet for garbage (S2).
+    CleansUnsettled,
+    /// Recovery takes whichever version of a block it finds last: the sequence in the spare area is not
+    /// checked (S2).
+    VersionIgnored,
+    /// Recovery takes a copy that cleaning made, though the block was discarded or overwritten since (S7).
+    CopyResurrected,
+    /// Recovery forgets discards (S7).
+    DiscardForgotten,
+    /// The device serves writes before the checkpoint that ends recovery is written: what the last cut
+    /// discarded becomes valid again (S3).
+    RecoveryUnsealed,
+    /// Recovery takes torn pages for good ones (S4).
+    TornAccepted,
+    /// A flush is answered before the cache is written back (S2).
+    FlushLies,
+    /// A FUA write is answered when it is in the cache (S2).
+    FuaLies,
+    /// Ordered commands are serviced as simple ones (S1).
+    PriorityIgnored,
+}
+
+#[cfg(feature = "mutants")]
+impl FlashMutant {
+    /// All of them.
+    pub const ALL: [FlashMutant; 18] = [
+        FlashMutant::BarrierIgnored,
+        FlashMutant::CoalescesAcrossEpochs,
+        FlashMutant::EpochsMixed,
+        FlashMutant::LogOutOfOrder,
+        FlashMutant::GapIgnored,
+        FlashMutant::UnitsTornApart,
+        FlashMutant::DumpForgotten,
+        FlashMutant::ErasesTooEarly,
+        FlashMutant::ErasesBeforeCheckpoint,
+        FlashMutant::CleansUnsettled,
+        FlashMutant::VersionIgnored,
+        FlashMutant::CopyResurrected,
+        FlashMutant::DiscardForgotten,
+        FlashMutant::RecoveryUnsealed,
+        FlashMutant::TornAccepted,
+        FlashMutant::FlushLies,
+        FlashMutant::FuaLies,
+        FlashMutant::PriorityIgnored,
+    ];
+}

@@ -1,0 +1,56 @@
+//! A *probe* sees everything in a device that takes time, for timelines.
+
+use weir_storage::CommandKind;
+
+/// What a die or the link was busy with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// The link carried a command's data.
+    Link(CommandKind),
+    /// The controller decoded a command.
+    Controller(CommandKind),
+    /// A channel carried a page.
+    Channel {
+        /// Which, from 0.
+        channel: u32,
+    },
+    /// A die read a page.
+    Read {
+        /// Which, from 0.
+        die: u32,
+    },
+    /// A die programmed a page of the host's data.
+    Program {
+        /// Which, from 0.
+        die: u32,
+    },
+    /// A die moved a page, to clean an erase block.
+    Move {
+        /// Which, from 0.
+        die: u32,
+    },
+    /// A die erased a block.
+    Erase {
+        /// Which, from 0.
+        die: u32,
+    },
+    /// A die programmed a page of the system area: a checkpoint.
+    System {
+        /// Which, from 0.
+        die: u32,
+    },
+    /// A flush, from its submission to its answer.
+    Flush,
+}
+
+/// Told of everything that takes time, with virtual nanoseconds. Intervals may be told before they begin.
+pub trait Probe {
+    /// Something was, or will be, busy in this interval.
+    fn busy(&self, what: Busy, from_ns: u64, to_ns: u64);
+
+    /// Commands accepted and not answered, from now on.
+    fn queue_depth(&self, at_ns: u64, commands: u32);
+
+    /// Versions in the cache, from now on.
+    fn cached(&self, at_ns: u64, blocks: u64);
+}

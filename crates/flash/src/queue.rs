@@ -1,0 +1,100 @@
+//! The command queue, and which command is serviced next (S1): head-of-queue commands first; simple ones in any
+//! order, but none past an ordered one; an ordered one when all before it have been.
+
+use std::collections::VecDeque;
+
+use weir_runtime::Random;
+use weir_storage::{Completer, Extent, Tag};
+
+use crate::medium::Payload;
+use crate::profile::SimpleService;
+
+/// What a command asks for.
+pub(crate) enum Kind {
+    Write { blocks: Blocks, barrier: bool, fua: bool, tags: Vec<Tag> },
+    Read(Extent),
+    Barrier,
+    Flush,
+    Discard(Vec<Extent>),
+}
+
+/// The blocks of a write.
+pub(crate) enum Blocks {
+    One(u32, Payload),
+    Many(Vec<(u32, Payload)>),
+}
+
+impl Blocks {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Blocks::One(..) => 1,
+            Blocks::Many(blocks) => blocks.len(),
+        }
+    }
+}
+
+/// A command that was accepted.
+pub(crate) struct Queued {
+    pub(crate) kind: Kind,
+    pub(crate) ordered: bool,
+    pub(crate) completer: Completer,
+}
+
+impl Queued {
+    /// Places in the cache that it needs.
+    pub(crate) fn cache_blocks(&self) -> usize {
+        match &self.kind {
+            Kind::Write { blocks, .. } => blocks.len(),
+            Kind::Discard(extents) => extents.len(),
+            Kind::Read(_) | Kind::Barrier | Kind::Flush => 0,
+        }
+    }
+}
+
+/// Commands that wait for service.
+pub(crate) struct Queue {
+    waiting: VecDeque<Queued>,
+    /// How many at the front are head-of-queue commands.
+    urgent: usize,
+    service: SimpleService,
+    random: Random,
+}
+
+impl Queue {
+    pub(crate) fn new(service: SimpleService, random: Random) -> Queue {
+        Queue { waiting: VecDeque::new(), urgent: 0, service, random }
+    }
+
+    pub(crate) fn push(&mut self, command: Queued, head_of_queue: bool) {
+        if head_of_queue {
+            // Last in, first out, as SCSI has it.
+            self.waiting.push_front(command);
+            self.urgent += 1;
+        } else {
+            self.waiting.push_back(command);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The command to be serviced next, if there is one; asking again may name another.
+    pub(crate) fn next(&mut self) -> Option<usize> {
+        let first = self.waiting.front()?;
+        if self.urgent > 0 || first.ordered || self.service == SimpleService::Fifo {
+            return Some(0);
+        }
+        let simple = self.waiting.iter().take_while(|command| !command.ordered).count();
+        Some(self.random.below(simple as u64) as usize)
+    }
+
+    pub(crate) fn get(&self, place: usize) -> Option<&Queued> {
+        self.waiting.get(place)
+    }
+
+    pub(crate) fn take(&mut self, place: usize) -> Option<Queued> {
+        self.urgent = self.urgent.saturating_sub(1);
+        self.waiting.remove(place)
+    }
+}

@@ -1,0 +1,32 @@
+//! What a device counted.
+
+/// Counts since the device was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Commands answered.
+    pub commands: u64,
+    /// Blocks that the host wrote.
+    pub written_blocks: u64,
+    /// Of these, blocks that took the place of an older version in the cache.
+    pub coalesced_blocks: u64,
+    /// Blocks that the host read.
+    pub read_blocks: u64,
+    /// Of these, blocks found in the cache.
+    pub read_hits: u64,
+    /// Flushes answered.
+    pub flushes: u64,
+    /// Barriers accepted, as flags or commands.
+    pub barriers: u64,
+    /// Pages programmed with the host's data.
+    pub programmed_pages: u64,
+    /// Blocks that cleaning moved.
+    pub moved_blocks: u64,
+    /// Pages that cleaning programmed.
+    pub moved_pages: u64,
+    /// Erase blocks erased.
+    pub erases: u64,
+    /// Checkpoints begun.
+    pub checkpoints: u64,
+    /// Pages of checkpoints programmed.
+    pub checkpoint_pages: u64,
+}

@@ -1,0 +1,31 @@
+//! The conformance suite of storages, on every mechanism, on small devices and on the profiles.
+
+mod small;
+
+use std::rc::Rc;
+
+use weir_flash::{FlashDevice, FlashOptions, Mechanism, OrderedService, Profile, SimpleService};
+use weir_runtime::{Runtime, Simulation};
+use weir_storage::{Expectations, Storage, conformance};
+
+fn conforms(profile: &Profile) {
+    let runtime = Runtime::simulated(Simulation::default());
+    let handle = runtime.handle();
+    let make = async || FlashDevice::new(&handle, profile, FlashOptions::default()) as Rc<dyn Storage>;
+    let report = runtime.block_on(conformance(&handle, Expectations::default(), make)).unwrap();
+    report.unwrap_or_else(|failure| panic!("{:?}: {failure}", profile.barrier.mechanism));
+}
+
+#[test]
+fn every_mechanism_conforms() {
+    for mechanism in small::BARRIER_MECHANISMS.into_iter().chain([Mechanism::None]) {
+        for ordered_service in [OrderedService::None, OrderedService::Serial, OrderedService::Pipelined] {
+            for simple_service in [SimpleService::Fifo, SimpleService::Any] {
+                let mut profile = small::profile(mechanism);
+                profile.host.ordered_service = ordered_service;
+                profile.host.simple_service = simple_service;
+                conforms(&profile);
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Small devices for tests: a few hundred blocks, so that cleaning and checkpoints come soon.
+
+#![allow(dead_code, reason = "every test uses a part")]
+
+use weir_flash::{
+    Barrier, Cache, Flush, Ftl, GcPolicy, Host, Mechanism, Nand, OrderedService, Profile, SimpleService,
+};
+
+/// All mechanisms that keep barriers.
+pub const BARRIER_MECHANISMS: [Mechanism; 4] = [
+    Mechanism::PowerLossProtection,
+    Mechanism::InOrderWriteback,
+    Mechanism::TransactionalWriteback,
+    Mechanism::InOrderRecovery,
+];
+
+/// A device of 160 blocks on 4 dies with pages of two blocks each, and programming times that differ from page to page.
+pub fn profile(mechanism: Mechanism) -> Profile {
+    Profile {
+        name: "small".to_owned(),
+        title: "for tests".to_owned(),
+        blocks: 160,
+        host: Host {
+            queue_depth: 8,
+            max_transfer_blocks: 8,
+            link_bytes_per_second: 500_000_000,
+            full_duplex: false,
+            command_ns: 5_000,
+            latency_ns: 7_000,
+            ordered_service: OrderedService::Pipelined,
+            simple_service: SimpleService::Any,
+            fua: true,
+        },
+        cache: Cache { bytes: 24 * 4096, destage_share: 0.0 },
+        nand: Nand {
+            channels: 2,
+            ways: 2,
+            planes: 2,
+            multi_plane: true,
+            blocks_per_plane: 9,
+            pages_per_block: 4,
+            page_bytes: 4096,
+            read_ns: vec![40_000, 60_000],
+            program_ns: vec![200_000, 700_000],
+            erase_ns: 2_000_000,
+            channel_bytes_per_second: 200_000_000,
+        },
+        ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 2, checkpoint_share: 0.2 },
+        flush: Flush { fixed_ns: 20_000, journal_pages: 1 },
+        barrier: Barrier { mechanism, penalty: 0.0 },
+    }
+}
