@@ -31,14 +31,16 @@
 //! | [`StreamOptions`], [`run_streams`] | one run through the block layer |
 //! | [`Model`], [`Verdict`] | what may be left, and why something may not |
 //! | [`Findings`], [`Totals`], [`Failure`] | what was seen |
+//! | [`FlashCampaign`] | the same for an emulated flash device: its firmware recovers |
 //! | [`push_page`], [`stamp_of`] | pages that say who wrote them |
 //!
-//! The examples: `volume_crash` is the campaign as a program; `kill_loop` kills writers on a real disk.
+//! The examples: `volume_crash` and `flash_crash` are the campaigns as programs; `kill_loop` kills writers on a real disk.
 
 mod bound;
 mod campaign;
 mod content;
 mod findings;
+mod flash;
 mod model;
 mod notes;
 mod options;
@@ -52,6 +54,7 @@ mod window;
 pub use campaign::{Campaign, Failed, Summary};
 pub use content::{Stamp, push_page, stamp_of};
 pub use findings::{Failure, Findings, Totals};
+pub use flash::{FlashCampaign, FlashFailure, FlashSummary, FlashTotals};
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use run::run;

@@ -29,8 +29,8 @@ pub(crate) struct Entry {
     /// The oldest version whose place it took.
     pub(crate) first_version: u64,
     epoch: u64,
-    /// Versions of one group may take each other's place.
-    group: u64,
+    /// Versions of one group may take each other's place: the unit and the epoch, as far as they matter.
+    group: (u64, u64),
     waiting: bool,
     pub(crate) owner: Owner,
     /// The owners of versions whose place it took.
@@ -107,12 +107,12 @@ impl Cache {
         self.len() + self.reserved + blocks <= self.capacity
     }
 
-    fn group(&self, epoch: u64) -> u64 {
+    fn group(&self, epoch: u64) -> (u64, u64) {
         match self.mechanism {
-            _ if self.mutants.has(FlashMutant::CoalescesAcrossEpochs) => 0,
-            Mechanism::None | Mechanism::PowerLossProtection => 0,
-            Mechanism::InOrderWriteback | Mechanism::InOrderRecovery => epoch,
-            Mechanism::TransactionalWriteback => self.units,
+            _ if self.mutants.has(FlashMutant::CoalescesAcrossEpochs) => (0, 0),
+            Mechanism::None | Mechanism::PowerLossProtection => (0, 0),
+            Mechanism::InOrderWriteback | Mechanism::InOrderRecovery => (0, epoch),
+            Mechanism::TransactionalWriteback => (self.units, epoch),
         }
     }
 
@@ -197,21 +197,24 @@ impl Cache {
         Content { lpn: entry.lpn, version: entry.version, payload: entry.payload.clone() }
     }
 
-    /// Everything that does not count yet, oldest version first: what capacitors save.
+    /// Every version that does not count yet, oldest first: what capacitors save. Discards are answered when they
+    /// count, so these may be lost.
     pub(crate) fn all(&self) -> Vec<Content> {
         let mut live = vec![true; self.entries.len()];
         self.unused.iter().for_each(|id| live[*id as usize] = false);
         let ids = (0..self.entries.len() as EntryId).filter(|id| live[*id as usize]);
         let mut contents: Vec<Content> = ids.map(|id| self.content(id)).collect();
+        contents.retain(|content| !matches!(content.payload, Payload::Discard(_)));
         contents.sort_unstable_by_key(|content| content.version);
         contents
     }
 
-    /// Begins a unit of everything that waits, where there is none (transactional writeback).
-    pub(crate) fn begin_unit(&mut self) {
-        if self.mechanism == Mechanism::TransactionalWriteback && self.unit_left == 0 {
+    /// Begins a unit of what waits, where there is none (transactional writeback): of `most` entries at most,
+    /// since a unit that finds no room on flash would never end.
+    pub(crate) fn begin_unit(&mut self, most: usize) {
+        if self.mechanism == Mechanism::TransactionalWriteback && self.unit_left == 0 && most > 0 {
             // A record makes a unit of its own: it is written when everything before it counts.
-            self.unit_left = self.run(usize::MAX, |_| true).max(1).min(self.order.len());
+            self.unit_left = self.run(most, |_| true).max(1).min(self.order.len());
             self.units += 1;
         }
     }

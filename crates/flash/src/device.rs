@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use event_listener::Event;
 use weir_runtime::{Handle, Instant, Random, Sleep};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, Discard, Ordering, Priority, Rejected, Storage, Ticket, Write,
+    BLOCK_BYTES, Capabilities, Command, Discard, Lba, Ordering, Priority, Rejected, Storage, Ticket, Write,
 };
 
 use crate::geometry::Geometry;
@@ -114,6 +114,20 @@ impl FlashDevice {
     /// Fills the first `blocks` blocks in no time, as if they had been written in order long ago.
     pub fn precondition(&self, blocks: u64) {
         self.machine.borrow_mut().precondition(blocks.min(self.blocks));
+    }
+
+    /// What a read of a block would find, in no time. `bytes` is one block; behind the last block nothing is
+    /// found.
+    pub fn peek(&self, block: Lba, bytes: &mut [u8]) {
+        if block.0 < self.blocks && bytes.len() == BLOCK_BYTES {
+            self.machine.borrow().peek(block.0 as u32, bytes);
+        }
+    }
+
+    /// Whether a die is cleaning, or about to erase what it has cleaned.
+    #[must_use]
+    pub fn is_cleaning(&self) -> bool {
+        self.machine.borrow().ftl.is_cleaning()
     }
 
     /// What it has counted.

@@ -223,6 +223,16 @@ impl Ftl {
         state.cleaning.is_none() && self.array.is_idle(die) && (state.open.is_some() || state.free.len() > 1)
     }
 
+    /// Pages of the host's data that can be programmed before anything is cleaned.
+    pub(crate) fn room_pages(&self) -> u32 {
+        let pages = self.geometry.pages_per_block;
+        let room = |die: &DieState| {
+            let open = die.open.map_or(0, |block| pages - self.blocks[block.0 as usize].next_page);
+            open + (die.free.len().saturating_sub(1)) as u32 * pages
+        };
+        self.dies.iter().map(room).sum()
+    }
+
     /// Lists a die that may take a page now.
     pub(crate) fn refresh(&mut self, die: u32) {
         if !self.dies[die as usize].listed && self.may_take(die) {
@@ -475,6 +485,11 @@ impl Ftl {
             self.release(block, now);
             self.refresh(self.geometry.die_of(block));
         }
+    }
+
+    /// Whether a die is cleaning, or a cleaned block waits to be erased.
+    pub(crate) fn is_cleaning(&self) -> bool {
+        !self.waiting.is_empty() || self.dies.iter().any(|die| die.cleaning.is_some())
     }
 
     /// Whether a checkpoint is being written.

@@ -42,6 +42,8 @@ struct Waiter {
     target: u64,
     left: usize,
     fua: bool,
+    /// Nothing is serviced before it is answered.
+    held: bool,
     /// It had to wait for something.
     waited: bool,
     since: u64,
@@ -60,7 +62,7 @@ struct Reading {
 enum Later {
     ReadCarried { buffer: Buffer, completer: Completer },
     Flushed { since: u64, completer: Completer },
-    Persisted(Completer),
+    Persisted { completer: Completer, held: bool },
 }
 
 /// What follows a power cut.
@@ -108,6 +110,11 @@ pub(crate) struct Machine {
     seen: u64,
     /// The next command waits for room in the cache.
     stalled: bool,
+    /// FUA writes and discards that are serviced and not answered. An ordered command waits for them (S1), and
+    /// so does a barrier: they are transferred, and belong to an epoch, when they are answered (S2).
+    lingering: u32,
+    /// One of them is ordered or a barrier: everything waits for it.
+    held: bool,
     /// A slot became free since the last look.
     pub(crate) freed: bool,
     outcome: Outcome,
@@ -130,8 +137,12 @@ impl Machine {
         let capacity =
             (profile.cache.bytes / BLOCK_BYTES as u64).max(u64::from(profile.host.max_transfer_blocks));
         let mut cache = Cache::new(capacity as usize, mechanism, mutants);
-        for content in recovered.dump {
-            let Content { lpn, version, payload } = content;
+        for Content { lpn, version, payload } in recovered.dump {
+            // What was written back after an older version, but counted before it, is newer on flash.
+            let place = recovered.start.map.get(lpn as usize).copied().unwrap_or(Slot::NONE);
+            if place != Slot::NONE && medium.version(place) >= version {
+                continue;
+            }
             cache.insert(Incoming { lpn, version, payload, epoch: 0, owner: None });
         }
         let ftl = Ftl::new(profile, options, medium, recovered.start);
@@ -169,6 +180,8 @@ impl Machine {
             in_flight: 0,
             seen: now,
             stalled: false,
+            lingering: 0,
+            held: false,
             freed: false,
             outcome: Outcome::default(),
             stats: Stats::default(),
@@ -335,12 +348,15 @@ fn garble(content: Content) -> Content {
 impl Machine {
     /// Decodes commands, and lets the link carry their data, as far as the cache has room.
     fn start_commands(&mut self, now: u64) {
-        while self.is_serving() {
+        while self.is_serving() && !self.held {
             if self.host.simple_service == SimpleService::Any && self.controller_free > now {
                 return;
             }
             let Some(place) = self.queue.next() else { return };
             let Some(command) = self.queue.get(place) else { return };
+            if (command.ordered || command.is_barrier()) && self.lingering > 0 {
+                return;
+            }
             let blocks = command.cache_blocks();
             self.stalled = blocks > 0 && !self.cache.has_room(blocks);
             if self.stalled {
@@ -348,6 +364,10 @@ impl Machine {
             }
             let Some(command) = self.queue.take(place) else { return };
             self.cache.reserved += blocks;
+            if command.lingers() {
+                self.lingering += 1;
+                self.held = command.ordered || command.is_barrier();
+            }
             let done = self.schedule(&command, now);
             self.in_service.push_back((done, command));
         }
@@ -395,6 +415,7 @@ impl Machine {
 
     /// A command has been decoded, and its data is here.
     fn serve(&mut self, command: Queued, now: u64) {
+        let held = command.ordered || command.is_barrier();
         let Queued { kind, completer, .. } = command;
         match kind {
             Kind::Write { blocks, barrier, fua, tags } => {
@@ -411,7 +432,7 @@ impl Machine {
                 }
                 self.transferred(owner);
                 if fua {
-                    self.wait(true, completer, now);
+                    self.wait(true, held, completer, now);
                 } else {
                     self.answer(&completer, Ok(()), Err(StorageError::DurabilityUnknown), now);
                 }
@@ -420,7 +441,7 @@ impl Machine {
                 self.end_epoch();
                 self.answer(&completer, Ok(()), Ok(()), now);
             }
-            Kind::Flush => self.wait(false, completer, now),
+            Kind::Flush => self.wait(false, false, completer, now),
             Kind::Discard(extents) => {
                 self.cache.reserved -= extents.len();
                 let owner = self.follow(Vec::new(), extents.len(), Some(completer));
@@ -518,7 +539,11 @@ impl Machine {
                 }
                 self.answer(&completer, Ok(()), Ok(()), at);
             }
-            Some(Later::Persisted(completer)) => self.answer(&completer, Ok(()), Ok(()), at),
+            Some(Later::Persisted { completer, held }) => {
+                self.lingering -= 1;
+                self.held &= !held;
+                self.answer(&completer, Ok(()), Ok(()), at);
+            }
             None => {}
         }
     }
@@ -527,12 +552,12 @@ impl Machine {
 /// Flushes, and writing back.
 impl Machine {
     /// A flush, or a FUA write: waits until everything transferred so far counts.
-    fn wait(&mut self, fua: bool, completer: Completer, now: u64) {
+    fn wait(&mut self, fua: bool, held: bool, completer: Completer, now: u64) {
         let protected = self.mechanism == Mechanism::PowerLossProtection;
         let lies = self.mutants.has(if fua { FlashMutant::FuaLies } else { FlashMutant::FlushLies });
         let left = if protected || lies { 0 } else { self.cache.len() };
         let target = self.next_version - 1;
-        let waiter = Waiter { target, left, fua, waited: left > 0, since: now, completer };
+        let waiter = Waiter { target, left, fua, held, waited: left > 0, since: now, completer };
         if left == 0 {
             return self.waited(waiter, now);
         }
@@ -541,9 +566,9 @@ impl Machine {
     }
 
     fn waited(&mut self, waiter: Waiter, now: u64) {
-        let Waiter { fua, waited, since, completer, .. } = waiter;
+        let Waiter { fua, held, waited, since, completer, .. } = waiter;
         if fua {
-            return self.later(now, Later::Persisted(completer));
+            return self.later(now, Later::Persisted { completer, held });
         }
         let journal = if waited { self.flush_journal_ns } else { 0 };
         self.flush_free = self.flush_free.max(now) + self.flush_ns + journal;
@@ -561,7 +586,7 @@ impl Machine {
             if !(demanded || stuck || over || self.cache.in_unit()) {
                 return;
             }
-            self.cache.begin_unit();
+            self.cache.begin_unit(self.ftl.room_pages() as usize * slots);
             let (count, no_more) = self.cache.eligible(slots);
             if count == 0 || !(count == slots || no_more || demanded || stuck) {
                 return;
@@ -613,6 +638,7 @@ impl Machine {
             recorder.persisted(&persisted);
         }
         for completer in answers {
+            self.lingering -= 1;
             self.answer(&completer, Ok(()), Ok(()), now);
         }
         let mut place = 0;
@@ -664,6 +690,18 @@ impl Machine {
         for page in pages {
             let die = self.ftl.geometry.die_of(self.ftl.geometry.block_of(page));
             self.ftl.array.add(die, Work::Read { page, read: place as u32 }, now);
+        }
+    }
+
+    /// What a read would find.
+    pub(crate) fn peek(&self, lpn: u32, bytes: &mut [u8]) {
+        let slot = self.ftl.map[lpn as usize];
+        if let Some(content) = self.cache.find(lpn) {
+            show(&content, bytes);
+        } else if slot != Slot::NONE {
+            show(&self.ftl.medium.content(slot), bytes);
+        } else {
+            bytes.fill(0);
         }
     }
 

@@ -158,3 +158,32 @@ pub enum Mechanism {
     /// One log in the order of transfer; recovery stops at the first page that was not programmed.
     InOrderRecovery,
 }
+
+impl Mechanism {
+    /// All of them.
+    pub const ALL: [Mechanism; 5] = [
+        Mechanism::None,
+        Mechanism::PowerLossProtection,
+        Mechanism::InOrderWriteback,
+        Mechanism::TransactionalWriteback,
+        Mechanism::InOrderRecovery,
+    ];
+
+    /// Its name in profiles and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mechanism::None => "none",
+            Mechanism::PowerLossProtection => "plp",
+            Mechanism::InOrderWriteback => "in-order-writeback",
+            Mechanism::TransactionalWriteback => "transactional",
+            Mechanism::InOrderRecovery => "in-order-recovery",
+        }
+    }
+
+    /// The mechanism of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Mechanism> {
+        Mechanism::ALL.into_iter().find(|mechanism| mechanism.name() == name)
+    }
+}

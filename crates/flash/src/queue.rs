@@ -41,6 +41,16 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
+    /// Whether it ends an epoch.
+    pub(crate) fn is_barrier(&self) -> bool {
+        matches!(self.kind, Kind::Write { barrier: true, .. } | Kind::Barrier)
+    }
+
+    /// Whether it is answered only when it counts on flash.
+    pub(crate) fn lingers(&self) -> bool {
+        matches!(self.kind, Kind::Write { fua: true, .. } | Kind::Discard(_))
+    }
+
     /// Places in the cache that it needs.
     pub(crate) fn cache_blocks(&self) -> usize {
         match &self.kind {

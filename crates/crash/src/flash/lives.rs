@@ -1,0 +1,355 @@
+//! One run: a device, its workload, and the cuts.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_flash::{FlashDevice, FlashOptions, Medium, Profile};
+use weir_runtime::{Handle, Random};
+use weir_storage::{
+    BLOCK_BYTES, Capabilities, Command, Extent, Image, Lba, Part, Priority, Rejected, Storage, StreamId,
+    Ticket, Witness, Write, WriteFlags, submit_when_free,
+};
+
+use super::{FlashCampaign, FlashTotals, profile};
+use crate::content::mix;
+
+/// Lives of a run.
+const LIVES: u32 = 4;
+
+/// Commands of a life at most.
+const COMMANDS_MAX: u64 = 90;
+
+/// Cuts after one event: chance decides what becomes of pages and blocks in the making.
+const CUTS_PER_EVENT: usize = 3;
+
+/// How long the device may rest between two commands.
+const REST_NS_MAX: u64 = 3_000_000;
+
+/// Where a run failed: the life, the event, and what was wrong.
+pub(super) type Wrong = (u32, u64, String);
+
+/// What the observer of a life and its workload share.
+pub(super) struct Found {
+    pub(super) totals: FlashTotals,
+    pub(super) seen: BTreeSet<u64>,
+    pub(super) failure: Option<Wrong>,
+    life: u32,
+    event: u64,
+    random: Random,
+    /// A state to go on from, with its content.
+    next: Option<(Medium, Image)>,
+    states_of_life: u64,
+}
+
+/// A run.
+pub(super) struct Chain {
+    handle: Handle,
+    profile: Profile,
+    options: FlashOptions,
+    claims_barriers: bool,
+    found: Rc<RefCell<Found>>,
+}
+
+impl Chain {
+    pub(super) fn new(handle: &Handle, campaign: &FlashCampaign, seen: BTreeSet<u64>) -> Chain {
+        let profile = profile::draw(campaign.mechanism, &mut handle.random("profile"));
+        let found = Found {
+            totals: FlashTotals::default(),
+            seen,
+            failure: None,
+            life: 0,
+            event: 0,
+            random: handle.random("cut"),
+            next: None,
+            states_of_life: 0,
+        };
+        Chain {
+            handle: handle.clone(),
+            profile,
+            options: campaign.options.clone(),
+            claims_barriers: campaign.claims_barriers,
+            found: Rc::new(RefCell::new(found)),
+        }
+    }
+
+    /// Lives all lives, or until something is wrong.
+    pub(super) async fn live(&mut self) {
+        let mut before: Option<(Medium, Image)> = None;
+        for life in 0..LIVES {
+            {
+                let found = &mut *self.found.borrow_mut();
+                (found.life, found.event, found.states_of_life) = (life, 0, 0);
+                found.totals.lives += 1;
+            }
+            let device = match before.take() {
+                None => FlashDevice::new(&self.handle, &self.profile, self.options.clone()),
+                Some((medium, image)) => self.recovered(medium, &image).await,
+            };
+            let initial = image_of(&device);
+            if self.found.borrow().failure.is_none() {
+                self.workload(&device, &initial).await;
+            }
+            device.cut_power();
+            let mut found = self.found.borrow_mut();
+            found.totals.erases += device.stats().erases;
+            found.totals.checkpoints += device.stats().checkpoints;
+            before = found.next.take();
+            if found.failure.is_some() || before.is_none() {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn end(self) -> Found {
+        let Chain { found, handle, profile, options, .. } = self;
+        let rest = Found {
+            totals: FlashTotals::default(),
+            seen: BTreeSet::new(),
+            failure: None,
+            life: 0,
+            event: 0,
+            random: handle.random("rest"),
+            next: None,
+            states_of_life: 0,
+        };
+        drop((profile, options));
+        found.replace(rest)
+    }
+
+    /// A device that recovers from `medium`, with the power cut at every event of its recovery: it finds
+    /// `image` every time.
+    async fn recovered(&self, medium: Medium, image: &Image) -> Rc<FlashDevice> {
+        let device = FlashDevice::restarted(&self.handle, &self.profile, self.options.clone(), medium);
+        let (weak, found) = (Rc::downgrade(&device), Rc::clone(&self.found));
+        let (handle, profile, options) = (self.handle.clone(), self.profile.clone(), self.options.clone());
+        let hash = image.hash();
+        device.observe(move || {
+            let Some(device) = weak.upgrade() else { return };
+            let mut found = found.borrow_mut();
+            found.event += 1;
+            found.totals.events += 1;
+            let medium = device.after_cut(&mut found.random);
+            found.totals.cuts += 1;
+            if !found.seen.insert(medium.hash()) {
+                return;
+            }
+            found.totals.states_recovery += 1;
+            found.totals.states_deep += 1;
+            let again = FlashDevice::restarted(&handle, &profile, options.clone(), medium);
+            if image_of(&again).hash() != hash {
+                let wrong = "a second recovery found something else".to_owned();
+                let at = (found.life, found.event);
+                found.failure.get_or_insert((at.0, at.1, wrong));
+            }
+        });
+        while !device.is_serving() {
+            self.handle.sleep(Duration::from_micros(50)).await;
+        }
+        device.observe(|| {});
+        device
+    }
+
+    /// Random commands, with the power cut after every event of the device.
+    async fn workload(&self, device: &Rc<FlashDevice>, initial: &Image) {
+        let storage: Rc<dyn Storage> = match self.claims_barriers {
+            true => Claiming::new(Rc::clone(device)),
+            false => Rc::clone(device) as Rc<dyn Storage>,
+        };
+        let witness = Witness::new(storage, initial);
+        self.cut_at_every_event(device, &witness);
+        let mut driver = Driver::new(&self.handle, Rc::clone(&witness));
+        for _ in 0..20 + driver.random.below(COMMANDS_MAX - 20) {
+            if self.found.borrow().failure.is_some() {
+                break;
+            }
+            if let Err(rejected) = driver.one().await {
+                let mut found = self.found.borrow_mut();
+                let at = (found.life, found.event);
+                found.failure.get_or_insert((at.0, at.1, format!("a command was rejected: {rejected}")));
+            }
+            self.found.borrow_mut().totals.commands += 1;
+        }
+        device.observe(|| {});
+    }
+
+    fn cut_at_every_event(&self, device: &Rc<FlashDevice>, witness: &Rc<Witness>) {
+        let (weak, found, witness) = (Rc::downgrade(device), Rc::clone(&self.found), Rc::clone(witness));
+        let (handle, profile, options) = (self.handle.clone(), self.profile.clone(), self.options.clone());
+        device.observe(move || {
+            let Some(device) = weak.upgrade() else { return };
+            let mut found = found.borrow_mut();
+            found.event += 1;
+            found.totals.events += 1;
+            let expectation = witness.expect();
+            for _ in 0..CUTS_PER_EVENT {
+                let medium = device.after_cut(&mut found.random);
+                found.totals.cuts += 1;
+                if !found.seen.insert(medium.hash()) {
+                    continue;
+                }
+                found.totals.states_cleaning += u64::from(device.is_cleaning());
+                found.totals.states_deep += u64::from(found.life > 0);
+                let again = FlashDevice::restarted(&handle, &profile, options.clone(), medium.clone());
+                let image = image_of(&again);
+                if let Err(illegal) = expectation.judge(&image) {
+                    let at = (found.life, found.event);
+                    found.failure.get_or_insert((at.0, at.1, illegal.to_string()));
+                }
+                // Each state of a life is equally likely to be the one to go on from.
+                found.states_of_life += 1;
+                let states = found.states_of_life;
+                if found.random.below(states) == 0 {
+                    found.next = Some((medium, image));
+                }
+            }
+        });
+    }
+}
+
+/// What a reader would find on a device.
+fn image_of(device: &FlashDevice) -> Image {
+    let mut image = Image::zeroed(device.blocks(), BLOCK_BYTES as u32);
+    let mut bytes = [0; BLOCK_BYTES];
+    for block in (0..device.blocks()).map(Lba) {
+        device.peek(block, &mut bytes);
+        if bytes[..16] != [0; 16] || bytes.iter().any(|byte| *byte != 0) {
+            image.write(block, &bytes);
+        }
+    }
+    image
+}
+
+/// Draws commands that do not overlap what is in flight (S6).
+struct Driver {
+    handle: Handle,
+    storage: Rc<Witness>,
+    random: Random,
+    in_flight: Vec<(Ticket, Vec<Extent>)>,
+    written: u64,
+    hot_blocks: u64,
+    barrier_share: u64,
+}
+
+impl Driver {
+    fn new(handle: &Handle, storage: Rc<Witness>) -> Driver {
+        let mut random = handle.random("workload");
+        let blocks = storage.blocks();
+        let hot_blocks = if random.below(2) == 0 { blocks } else { 2 + random.below(8) };
+        let barrier_share = [1, 3, 8][random.below(3) as usize];
+        let handle = handle.clone();
+        Driver { handle, storage, random, in_flight: Vec::new(), written: 0, hot_blocks, barrier_share }
+    }
+
+    async fn one(&mut self) -> Result<(), Rejected> {
+        self.in_flight.retain(|(ticket, _)| ticket.poll_transferred().is_none());
+        let kind = self.random.below(40);
+        match kind {
+            0 | 1 => drop(submit_when_free(&*self.storage, Command::Flush).await?),
+            2 if self.storage.capabilities().barriers() => {
+                let mark = Command::Barrier { stream: StreamId::default() };
+                drop(submit_when_free(&*self.storage, mark).await?);
+            }
+            3 => {
+                let extent = self.extent(8);
+                if self.is_free(extent) {
+                    let ticket = submit_when_free(&*self.storage, Command::Discard(&[extent])).await?;
+                    self.in_flight.push((ticket, vec![extent]));
+                }
+            }
+            _ => self.write().await?,
+        }
+        match self.random.below(10) {
+            0 => {
+                let rest = self.random.below(REST_NS_MAX);
+                self.handle.sleep(Duration::from_nanos(rest)).await;
+            }
+            1..4 => {
+                let rest = self.random.below(REST_NS_MAX / 30);
+                self.handle.sleep(Duration::from_nanos(rest)).await;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn extent(&mut self, most: u64) -> Extent {
+        let blocks = 1 + self.random.below(most.min(self.hot_blocks));
+        let start = self.random.below(self.hot_blocks - blocks + 1);
+        Extent::new(Lba(start), blocks as u32)
+    }
+
+    fn is_free(&self, extent: Extent) -> bool {
+        !self.in_flight.iter().any(|(_, extents)| extents.iter().any(|theirs| theirs.overlaps(extent)))
+    }
+
+    async fn write(&mut self) -> Result<(), Rejected> {
+        let able: Capabilities = *self.storage.capabilities();
+        let most = if self.random.below(3) == 0 { 4 } else { 1 };
+        let extent = self.extent(most);
+        if !self.is_free(extent) {
+            let rest = self.random.below(REST_NS_MAX / 100);
+            self.handle.sleep(Duration::from_nanos(rest)).await;
+            return Ok(());
+        }
+        self.written += 1;
+        let bytes: Vec<u8> = extent.iter().flat_map(|lba| self.page(lba)).collect();
+        let parts = [Part::bytes(extent.start, &bytes)];
+        let barrier = able.barriers() && self.random.below(self.barrier_share) == 0;
+        let ordered = able.ordered_service && (barrier || self.random.below(8) == 0);
+        let flags = WriteFlags { barrier, fua: self.random.below(12) == 0, ..WriteFlags::default() };
+        let priority = if ordered { Priority::Ordered } else { Priority::Simple };
+        let write = Write { flags, priority, ..Write::new(&parts) };
+        let ticket = submit_when_free(&*self.storage, Command::Write(write)).await?;
+        self.in_flight.push((ticket, vec![extent]));
+        Ok(())
+    }
+
+    /// A block that nobody writes twice.
+    fn page(&mut self, lba: Lba) -> [u8; BLOCK_BYTES] {
+        let stamp = mix(mix(self.random.below(u64::MAX), lba.0), self.written);
+        let mut page = [0; BLOCK_BYTES];
+        page.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&(stamp | 1).to_le_bytes()));
+        page
+    }
+}
+
+/// A legacy device that claims to keep barriers.
+struct Claiming {
+    device: Rc<FlashDevice>,
+    claims: Capabilities,
+}
+
+impl Claiming {
+    fn new(device: Rc<FlashDevice>) -> Rc<Claiming> {
+        let claims = Capabilities { ordering: weir_storage::Ordering::Barrier, ..*device.capabilities() };
+        Rc::new(Claiming { device, claims })
+    }
+}
+
+impl Storage for Claiming {
+    fn blocks(&self) -> u64 {
+        self.device.blocks()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.claims
+    }
+
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        match command {
+            Command::Write(write) => {
+                let flags = WriteFlags { barrier: false, ..write.flags };
+                self.device.submit(Command::Write(Write { flags, ..write }))
+            }
+            // A mark that nobody keeps; the order of service stays what it is.
+            Command::Barrier { .. } => Ok(Ticket::done()),
+            other => self.device.submit(other),
+        }
+    }
+
+    fn slots(&self) -> &weir_runtime::Event {
+        self.device.slots()
+    }
+}

@@ -1,0 +1,66 @@
+//! The device that power is cut on: small, so that cleaning and checkpoints come soon, and drawn anew for each
+//! run.
+
+use weir_flash::{
+    Barrier, Cache, Flush, Ftl, GcPolicy, Host, Mechanism, Nand, OrderedService, Profile, SimpleService,
+};
+use weir_runtime::Random;
+
+/// One of `choices`.
+fn one<T: Copy>(random: &mut Random, choices: &[T]) -> T {
+    choices[random.below(choices.len() as u64) as usize]
+}
+
+/// A device with a few dies, a few hundred slots, and programming times that differ from page to page.
+pub(super) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
+    let multi_plane = random.below(2) == 0;
+    let page_bytes = one(random, &[4096, 8192]);
+    let planes = if multi_plane { 2 } else { 1 };
+    let (channels, ways) = one(random, &[(1, 1), (1, 2), (2, 1), (2, 2)]);
+    let pages_per_block = one(random, &[4, 6]);
+    let blocks_per_plane = one(random, &[10, 12]);
+    let slots = channels * ways * blocks_per_plane * pages_per_block * page_bytes / 4096 * planes;
+    // Free blocks that cleaning needs, and as much again to make it worth its while.
+    let reserve = channels * ways * 5 * pages_per_block * page_bytes / 4096 * planes;
+    let slow = one(random, &[1, 2, 5]);
+    Profile {
+        name: "drawn".to_owned(),
+        title: "for power cuts".to_owned(),
+        blocks: u64::from((slots - reserve).min(128)),
+        host: Host {
+            queue_depth: one(random, &[2, 8, 16]),
+            max_transfer_blocks: 4,
+            link_bytes_per_second: 500_000_000,
+            full_duplex: false,
+            command_ns: 5_000,
+            latency_ns: one(random, &[1_000, 30_000]),
+            ordered_service: one(
+                random,
+                &[OrderedService::None, OrderedService::Serial, OrderedService::Pipelined],
+            ),
+            simple_service: one(random, &[SimpleService::Fifo, SimpleService::Any]),
+            fua: true,
+        },
+        cache: Cache { bytes: one(random, &[6, 16, 40]) * 4096, destage_share: one(random, &[0.0, 0.5]) },
+        nand: Nand {
+            channels,
+            ways,
+            planes,
+            multi_plane,
+            blocks_per_plane,
+            pages_per_block,
+            page_bytes,
+            read_ns: vec![40_000],
+            program_ns: vec![100_000, 100_000 * slow],
+            erase_ns: 400_000,
+            channel_bytes_per_second: 200_000_000,
+        },
+        ftl: Ftl {
+            gc: one(random, &[GcPolicy::Greedy, GcPolicy::CostBenefit]),
+            gc_free_blocks: one(random, &[2, 3]),
+            checkpoint_share: one(random, &[0.05, 0.4]),
+        },
+        flush: Flush { fixed_ns: 10_000, journal_pages: random.below(2) as u32 },
+        barrier: Barrier { mechanism, penalty: 0.0 },
+    }
+}
