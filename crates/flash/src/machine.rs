@@ -737,7 +737,8 @@ fn show(content: &Content, bytes: &mut [u8]) {
         Payload::Version => {
             bytes[..8].copy_from_slice(&u64::from(content.lpn).to_le_bytes());
             bytes[8..16].copy_from_slice(&content.version.to_le_bytes());
+            bytes[16..].fill(0);
         }
-        Payload::Discard(_) => {}
+        Payload::Discard(_) => bytes.fill(0),
     }
 }

@@ -19,7 +19,7 @@ use crate::content::mix;
 const LIVES: u32 = 4;
 
 /// Commands of a life at most.
-const COMMANDS_MAX: u64 = 90;
+const COMMANDS_MAX: u64 = 160;
 
 /// Cuts after one event: chance decides what becomes of pages and blocks in the making.
 const CUTS_PER_EVENT: usize = 3;
@@ -84,7 +84,7 @@ impl Chain {
                 found.totals.lives += 1;
             }
             let device = match before.take() {
-                None => FlashDevice::new(&self.handle, &self.profile, self.options.clone()),
+                None => self.used(),
                 Some((medium, image)) => self.recovered(medium, &image).await,
             };
             let initial = image_of(&device);
@@ -116,6 +116,16 @@ impl Chain {
         };
         drop((profile, options));
         found.replace(rest)
+    }
+
+    /// A device that is filled in part, so that cleaning comes soon.
+    fn used(&self) -> Rc<FlashDevice> {
+        let device = FlashDevice::new(&self.handle, &self.profile, self.options.clone());
+        let mut random = self.handle.random("used");
+        if random.below(4) > 0 {
+            device.precondition(self.profile.blocks - random.below(self.profile.blocks / 4));
+        }
+        device
     }
 
     /// A device that recovers from `medium`, with the power cut at every event of its recovery: it finds

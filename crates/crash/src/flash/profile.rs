@@ -18,15 +18,15 @@ pub(super) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
     let planes = if multi_plane { 2 } else { 1 };
     let (channels, ways) = one(random, &[(1, 1), (1, 2), (2, 1), (2, 2)]);
     let pages_per_block = one(random, &[4, 6]);
-    let blocks_per_plane = one(random, &[10, 12]);
+    let blocks_per_plane = one(random, &[9, 11]);
     let slots = channels * ways * blocks_per_plane * pages_per_block * page_bytes / 4096 * planes;
-    // Free blocks that cleaning needs, and as much again to make it worth its while.
-    let reserve = channels * ways * 5 * pages_per_block * page_bytes / 4096 * planes;
+    // The free blocks that cleaning needs, two that are being filled, and little to make it worth its while.
+    let reserve = channels * ways * one(random, &[4, 5, 6]) * pages_per_block * page_bytes / 4096 * planes;
     let slow = one(random, &[1, 2, 5]);
     Profile {
         name: "drawn".to_owned(),
         title: "for power cuts".to_owned(),
-        blocks: u64::from((slots - reserve).min(128)),
+        blocks: u64::from(slots - reserve),
         host: Host {
             queue_depth: one(random, &[2, 8, 16]),
             max_transfer_blocks: 4,

@@ -1,0 +1,107 @@
+//! Power cuts on emulated flash: every mechanism keeps what it promises, cleaning or not; and every bug that
+//! can be seeded into the firmware is noticed.
+
+use std::panic::AssertUnwindSafe;
+
+use weir_crash::{FlashCampaign, FlashSummary};
+use weir_flash::{FlashMutant, FlashOptions, Mechanism};
+
+/// Distinct states of the flash for each mechanism; 200,000 in all.
+const STATES: u64 = 40_000;
+
+fn is_clean(mechanism: Mechanism) {
+    let FlashSummary { totals, failure, .. } = FlashCampaign::new(mechanism, STATES, 1).go();
+    assert_eq!(failure, None, "{}", mechanism.name());
+    assert!(totals.states_distinct >= STATES);
+    assert!(totals.states_cleaning > STATES / 5, "cleaning in {} states only", totals.states_cleaning);
+    assert!(totals.states_deep > STATES / 2 && totals.states_recovery > STATES / 200, "{totals:?}");
+}
+
+#[test]
+fn a_legacy_device_keeps_what_was_flushed() {
+    is_clean(Mechanism::None);
+}
+
+#[test]
+fn power_loss_protection_keeps_its_promise() {
+    is_clean(Mechanism::PowerLossProtection);
+}
+
+#[test]
+fn in_order_writeback_keeps_its_promise() {
+    is_clean(Mechanism::InOrderWriteback);
+}
+
+#[test]
+fn transactional_writeback_keeps_its_promise() {
+    is_clean(Mechanism::TransactionalWriteback);
+}
+
+#[test]
+fn in_order_recovery_keeps_its_promise() {
+    is_clean(Mechanism::InOrderRecovery);
+}
+
+#[test]
+fn a_campaign_is_a_function_of_its_seed() {
+    let campaign = |seed| FlashCampaign::new(Mechanism::InOrderRecovery, 500, seed).go();
+    assert_eq!(campaign(7), campaign(7));
+    assert_ne!(campaign(7).trace_hash, campaign(8).trace_hash);
+}
+
+/// The negative control: no mechanism, and a device that claims barriers.
+#[test]
+fn without_a_mechanism_barriers_are_broken() {
+    let campaign = FlashCampaign::new(Mechanism::None, 20_000, 1);
+    let summary = FlashCampaign { claims_barriers: true, ..campaign }.go();
+    assert!(summary.failure.is_some_and(|failure| failure.what.contains("EarlierEpoch")));
+}
+
+/// Firmware with this bug, on this mechanism, does not survive.
+fn is_killed(mutant: FlashMutant, mechanism: Mechanism) {
+    let options = FlashOptions { mutant: Some(mutant), ..FlashOptions::default() };
+    let campaign = FlashCampaign { options, ..FlashCampaign::new(mechanism, 200_000, 1) };
+    let killed = std::panic::catch_unwind(AssertUnwindSafe(|| campaign.go().failure.is_some()));
+    // Firmware that falls over its own books has failed too.
+    assert!(killed.unwrap_or(true), "{mutant:?} survives on {}", mechanism.name());
+}
+
+#[test]
+fn ignored_barriers_are_noticed() {
+    is_killed(FlashMutant::BarrierIgnored, Mechanism::InOrderWriteback);
+    is_killed(FlashMutant::BarrierIgnored, Mechanism::InOrderRecovery);
+    is_killed(FlashMutant::CoalescesAcrossEpochs, Mechanism::InOrderRecovery);
+    is_killed(FlashMutant::CoalescesAcrossEpochs, Mechanism::TransactionalWriteback);
+    is_killed(FlashMutant::EpochsMixed, Mechanism::InOrderWriteback);
+    is_killed(FlashMutant::LogOutOfOrder, Mechanism::InOrderRecovery);
+    is_killed(FlashMutant::PriorityIgnored, Mechanism::InOrderRecovery);
+}
+
+#[test]
+fn recovery_that_keeps_too_much_is_noticed() {
+    is_killed(FlashMutant::GapIgnored, Mechanism::InOrderRecovery);
+    is_killed(FlashMutant::UnitsTornApart, Mechanism::TransactionalWriteback);
+    is_killed(FlashMutant::RecoveryUnsealed, Mechanism::InOrderRecovery);
+    is_killed(FlashMutant::TornAccepted, Mechanism::None);
+}
+
+#[test]
+fn recovery_that_keeps_too_little_or_the_wrong_version_is_noticed() {
+    is_killed(FlashMutant::DumpForgotten, Mechanism::PowerLossProtection);
+    is_killed(FlashMutant::VersionIgnored, Mechanism::None);
+    is_killed(FlashMutant::DiscardForgotten, Mechanism::None);
+    is_killed(FlashMutant::CopyResurrected, Mechanism::None);
+}
+
+#[test]
+fn cleaning_that_loses_data_is_noticed() {
+    is_killed(FlashMutant::ErasesTooEarly, Mechanism::None);
+    is_killed(FlashMutant::ErasesBeforeCheckpoint, Mechanism::InOrderRecovery);
+    is_killed(FlashMutant::CleansUnsettled, Mechanism::TransactionalWriteback);
+}
+
+#[test]
+fn lies_about_durability_are_noticed() {
+    is_killed(FlashMutant::FlushLies, Mechanism::None);
+    is_killed(FlashMutant::FuaLies, Mechanism::InOrderRecovery);
+}
