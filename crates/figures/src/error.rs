@@ -1,0 +1,87 @@
+//! What can go wrong with a figure.
+
+use thiserror::Error;
+use weir_block::BlockError;
+use weir_runtime::Stalled;
+use weir_storage::{Rejected, Violation};
+
+/// Why a figure gives no result.
+#[derive(Debug, Error)]
+pub enum FigureError {
+    /// Nobody drew this figure.
+    #[error("there is no figure {name:?}; known are {}", known.join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// A file of the figure, or a host profile, cannot be read.
+    #[error("{file}: {source}")]
+    File {
+        /// The file, below `figures/`.
+        file: String,
+        /// What is wrong, and where.
+        source: Box<toml::de::Error>,
+    },
+    /// A file names something that is not there.
+    #[error("{file}: {what} {name:?} is not known; known are {known}")]
+    Name {
+        /// The file, below `figures/`.
+        file: String,
+        /// What the name should stand for.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// The device's profile cannot be used.
+    #[error("device {device:?}: {why}")]
+    Device {
+        /// The profile's name.
+        device: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The block layer cannot work on the device in this way.
+    #[error("{run}: {source}")]
+    Block {
+        /// The run.
+        run: String,
+        /// The block layer's answer.
+        source: BlockError,
+    },
+    /// A command failed.
+    #[error("{run}: {source}")]
+    Command {
+        /// The run.
+        run: String,
+        /// The answer to the command.
+        source: Rejected,
+    },
+    /// The run cannot go on: a wake-up was lost.
+    #[error("{run}: {source}")]
+    Stalled {
+        /// The run.
+        run: String,
+        /// Where it stopped.
+        source: Stalled,
+    },
+    /// Order was not kept: Eq. 1 does not hold.
+    #[error("{run}: order was not kept: {source}")]
+    Order {
+        /// The run.
+        run: String,
+        /// The first breach.
+        source: Violation,
+    },
+    /// A plot could not be drawn.
+    #[error("the plot of {figure}: {why}")]
+    Plot {
+        /// The figure.
+        figure: String,
+        /// What the plotting library says.
+        why: String,
+    },
+}

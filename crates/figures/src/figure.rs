@@ -1,0 +1,378 @@
+//! A *figure* is a folder: `figure.toml` says what is run, `paper.toml` what the paper prints, `README.md` what
+//! it shows and how it was calibrated. The files are embedded, so that the program needs no checkout.
+//!
+//! Its *rows* are devices by *series*: a series is a way to write, on the device as its profile has it or with
+//! another barrier mechanism or ordered service, and what of the run is shown.
+
+use serde::Deserialize;
+use weir_flash::{Mechanism, OrderedService, Profile};
+
+use crate::error::FigureError;
+use crate::host::Host;
+use crate::paper::{Paper, Printed};
+use crate::run::{Outcome, Run};
+use crate::way::Way;
+
+/// One folder.
+struct Folder {
+    name: &'static str,
+    figure: &'static str,
+    paper: &'static str,
+    notes: &'static str,
+}
+
+/// The folder of this name, embedded.
+macro_rules! folder {
+    ($name:literal) => {
+        Folder {
+            name: $name,
+            figure: include_str!(concat!("../../../figures/", $name, "/figure.toml")),
+            paper: include_str!(concat!("../../../figures/", $name, "/paper.toml")),
+            notes: include_str!(concat!("../../../figures/", $name, "/README.md")),
+        }
+    };
+}
+
+const FOLDERS: [Folder; 4] = [
+    folder!("fast18-fig01"),
+    folder!("fast18-fig05-ablations"),
+    folder!("fast18-fig09"),
+    folder!("fast18-fig10"),
+];
+
+/// A figure: what is run, and what the paper prints.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Its name on the command line, and its folder's.
+    pub name: String,
+    /// What is run.
+    pub config: Config,
+    /// What the paper prints.
+    pub paper: Paper,
+    /// What it shows, and how it was calibrated; Markdown.
+    pub notes: String,
+}
+
+/// What is run for a figure (`figure.toml`).
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// What it shows, in one line.
+    pub title: String,
+    /// Where the paper shows it.
+    pub source: String,
+    /// How it is drawn.
+    pub plot: Plot,
+    /// Blocks of 4 KiB that are written to.
+    pub span_blocks: u64,
+    /// Writes in the window of a way that fills the queue.
+    pub writes: u64,
+    /// Writes in the window of a way that waits for each write.
+    pub writes_waiting: u64,
+    /// Writes of the warm-up at most.
+    pub warm_up_max: u64,
+    /// Between two samples of queue depth, in microseconds of virtual time.
+    #[serde(default = "sample_us")]
+    pub sample_us: f64,
+    /// Device and series of the rows that parameters were fitted to.
+    #[serde(default)]
+    pub fitted: Vec<[String; 2]>,
+    /// On what.
+    #[serde(rename = "device")]
+    pub devices: Vec<Place>,
+    /// In which ways.
+    pub series: Vec<Series>,
+}
+
+fn sample_us() -> f64 {
+    10.0
+}
+
+/// How a figure is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Plot {
+    /// Bars by device and series.
+    Bars,
+    /// Queue depth over virtual time.
+    Depth,
+}
+
+/// A device and its host.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// The device's profile.
+    pub profile: String,
+    /// The host's profile.
+    pub host: String,
+}
+
+/// One series: how it is run, and what is shown of it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Series {
+    /// Its name in the figure.
+    pub name: String,
+    /// The way to write.
+    pub way: Way,
+    /// What is shown.
+    pub measure: Measure,
+    /// If set, the share in percent of what this way gives on the device as its profile has it.
+    #[serde(default)]
+    pub over: Option<Way>,
+    /// The devices it is run on; all of the figure's if it is left out.
+    #[serde(default)]
+    pub devices: Option<Vec<String>>,
+    /// Another barrier mechanism than the profile's, by its name there.
+    #[serde(default)]
+    pub mechanism: Option<String>,
+    /// Another ordered service than the profile's: `none`, `serial` or `pipelined`.
+    #[serde(default)]
+    pub service: Option<String>,
+    /// What a barrier costs on top, as a share of the time that a write occupies the device: the assumption
+    /// of the papers.
+    #[serde(default)]
+    pub penalty: Option<f64>,
+}
+
+/// What is shown of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Writes a second.
+    Iops,
+    /// Commands in the device's queue, on average.
+    DepthMean,
+    /// Commands in the device's queue, at most.
+    DepthMax,
+    /// Microseconds between two commands, on average.
+    DelayMean,
+    /// The median of them.
+    DelayP50,
+    /// The 99th percentile of them.
+    DelayP99,
+}
+
+impl Measure {
+    /// The number that is shown.
+    #[must_use]
+    pub fn of(self, outcome: &Outcome) -> f64 {
+        match self {
+            Measure::Iops => outcome.iops,
+            Measure::DepthMean => outcome.depth.mean,
+            Measure::DepthMax => f64::from(outcome.depth.max),
+            Measure::DelayMean => outcome.delays.mean,
+            Measure::DelayP50 => outcome.delays.p50,
+            Measure::DelayP99 => outcome.delays.p99,
+        }
+    }
+
+    /// Its unit.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self {
+            Measure::Iops => "writes/s",
+            Measure::DepthMean | Measure::DepthMax => "commands",
+            Measure::DelayMean | Measure::DelayP50 | Measure::DelayP99 => "us",
+        }
+    }
+}
+
+impl Series {
+    /// The unit of what is shown.
+    #[must_use]
+    pub fn unit(&self) -> String {
+        match self.over {
+            Some(way) => format!("% of {way:?}"),
+            None => self.measure.unit().to_owned(),
+        }
+    }
+
+    fn is_on(&self, profile: &str) -> bool {
+        self.devices.as_ref().is_none_or(|devices| devices.iter().any(|device| device == profile))
+    }
+}
+
+/// One row before it is run: a series on a device.
+#[derive(Clone, Debug)]
+pub(crate) struct Case<'a> {
+    pub(crate) device: &'a str,
+    pub(crate) series: &'a Series,
+    pub(crate) run: Run,
+    /// What the result is shown as a share of.
+    pub(crate) over: Option<Run>,
+}
+
+impl Case<'_> {
+    /// The same on another device and host: `change` makes them of this one's.
+    pub(crate) fn changed(&self, change: impl Fn(&Run) -> Run) -> Case<'_> {
+        Case {
+            device: self.device,
+            series: self.series,
+            run: change(&self.run),
+            over: self.over.as_ref().map(&change),
+        }
+    }
+
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
+        std::iter::once(&self.run).chain(&self.over)
+    }
+}
+
+impl Figure {
+    /// The names of all figures.
+    #[must_use]
+    pub fn names() -> Vec<&'static str> {
+        FOLDERS.iter().map(|folder| folder.name).collect()
+    }
+
+    /// The figure of this name.
+    ///
+    /// # Errors
+    /// [`FigureError::Unknown`] if there is none, [`FigureError::File`] if one of its files is damaged.
+    pub fn named(name: &str) -> Result<Figure, FigureError> {
+        let Some(folder) = FOLDERS.iter().find(|folder| folder.name == name) else {
+            let known = Figure::names().into_iter().map(str::to_owned).collect();
+            return Err(FigureError::Unknown { name: name.to_owned(), known });
+        };
+        Figure::parse(name, folder.figure, folder.paper, folder.notes)
+    }
+
+    /// A figure of its files' text.
+    ///
+    /// # Errors
+    /// [`FigureError::File`] if one of them is damaged.
+    pub fn parse(name: &str, figure: &str, paper: &str, notes: &str) -> Result<Figure, FigureError> {
+        let failed = |file: &str, source| FigureError::File {
+            file: format!("{name}/{file}"),
+            source: Box::new(source),
+        };
+        Ok(Figure {
+            name: name.to_owned(),
+            config: toml::from_str(figure).map_err(|source| failed("figure.toml", source))?,
+            paper: toml::from_str(paper).map_err(|source| failed("paper.toml", source))?,
+            notes: notes.to_owned(),
+        })
+    }
+
+    /// Whether parameters were fitted to this row.
+    #[must_use]
+    pub fn is_fitted(&self, device: &str, series: &str) -> bool {
+        self.config.fitted.iter().any(|row| *row == [device, series])
+    }
+
+    /// What the paper prints for a row.
+    #[must_use]
+    pub fn printed(&self, device: &str, series: &str) -> Option<&Printed> {
+        self.paper.rows.iter().find(|row| row.device == device && row.series == series)
+    }
+
+    /// The rows, device by device. `profile` finds a device's profile by its name; a quick run has a tenth of
+    /// the writes.
+    pub(crate) fn cases(
+        &self,
+        profile: &dyn Fn(&str) -> Result<Profile, FigureError>,
+        quick: bool,
+    ) -> Result<Vec<Case<'_>>, FigureError> {
+        let mut cases = Vec::new();
+        for place in &self.config.devices {
+            let (device, host) = (profile(&place.profile)?, Host::builtin(&place.host)?);
+            for series in self.config.series.iter().filter(|series| series.is_on(&place.profile)) {
+                let over = series.over.map(|way| self.run(device.clone(), &host, way, quick));
+                let changed = self.variant(device.clone(), series)?;
+                let run = self.run(changed, &host, series.way, quick);
+                cases.push(Case { device: &place.profile, series, run, over });
+            }
+        }
+        Ok(cases)
+    }
+
+    /// The device that a series asks for.
+    fn variant(&self, mut device: Profile, series: &Series) -> Result<Profile, FigureError> {
+        let unknown = |what, name: &String, known: String| FigureError::Name {
+            file: format!("{}/figure.toml", self.name),
+            what,
+            name: name.clone(),
+            known,
+        };
+        if let Some(name) = &series.mechanism {
+            let known = || Mechanism::ALL.map(Mechanism::name).join(", ");
+            device.barrier.mechanism =
+                Mechanism::named(name).ok_or_else(|| unknown("barrier mechanism", name, known()))?;
+        }
+        if let Some(name) = &series.service {
+            let known = || "none, serial, pipelined".to_owned();
+            device.host.ordered_service =
+                service_named(name).ok_or_else(|| unknown("ordered service", name, known()))?;
+        }
+        if let Some(penalty) = series.penalty {
+            device.barrier.penalty = penalty;
+        }
+        Ok(device)
+    }
+
+    fn run(&self, device: Profile, host: &Host, way: Way, quick: bool) -> Run {
+        let config = &self.config;
+        let share = if quick { 10 } else { 1 };
+        let writes = if way.waits() { config.writes_waiting } else { config.writes };
+        Run {
+            device,
+            host: host.clone(),
+            way,
+            span: config.span_blocks,
+            writes: (writes / share).max(2),
+            warm_up_max: config.warm_up_max / share,
+            sample_ns: (config.sample_us * 1e3) as u64,
+        }
+    }
+}
+
+fn service_named(name: &str) -> Option<OrderedService> {
+    match name {
+        "none" => Some(OrderedService::None),
+        "serial" => Some(OrderedService::Serial),
+        "pipelined" => Some(OrderedService::Pipelined),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_figure_is_an_error_that_names_the_known_ones() {
+        let error = Figure::named("fast18-fig99").unwrap_err().to_string();
+        for name in ["fast18-fig99"].into_iter().chain(Figure::names()) {
+            assert!(error.contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_printed_and_fitted_row_is_a_row() {
+        for name in Figure::names() {
+            let figure = Figure::named(name).unwrap();
+            let is_row = |device: &str, series: &str| {
+                figure.config.devices.iter().any(|place| place.profile == device)
+                    && figure.config.series.iter().any(|known| known.name == series && known.is_on(device))
+            };
+            for row in &figure.paper.rows {
+                assert!(is_row(&row.device, &row.series), "{name}: {row:?}");
+            }
+            for [device, series] in &figure.config.fitted {
+                assert!(is_row(device, series), "{name}: {device} {series}");
+                assert!(
+                    figure.printed(device, series).is_some(),
+                    "{name}: fitted to nothing: {device} {series}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_key_is_an_error_that_names_the_file() {
+        let error = Figure::parse("mine", "titel = 'x'", "", "").unwrap_err().to_string();
+        assert!(error.contains("mine/figure.toml") && error.contains("titel"), "{error}");
+    }
+}

@@ -1,0 +1,168 @@
+//! The *lab* runs figures: every run once, however many rows it serves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_flash::Profile;
+
+use crate::error::FigureError;
+use crate::figure::{Case, Figure};
+use crate::gauge::Depth;
+use crate::parameter::Kind;
+use crate::row::Row;
+use crate::run::{Outcome, Run};
+
+/// How far an assumed parameter is moved, up and down.
+const VARIATION: f64 = 0.2;
+
+/// Finds a device's profile by its name.
+pub type Profiles = dyn Fn(&str) -> Result<Profile, FigureError>;
+
+/// Where figures are run.
+pub struct Lab<'a> {
+    profiles: &'a Profiles,
+    /// Decides every run, with the profiles.
+    pub seed: u64,
+    /// A tenth of the writes: for a look.
+    pub quick: bool,
+    /// Move each assumed parameter by 20 % and show how far the results move.
+    pub spread: bool,
+    outcomes: BTreeMap<String, Outcome>,
+}
+
+/// A figure with its results.
+#[derive(Clone, Debug)]
+pub struct Sheet {
+    /// The figure.
+    pub figure: Figure,
+    /// The rows, device by device.
+    pub rows: Vec<Row>,
+    /// Queue depth over time, for each row's run; one for each run.
+    pub curves: Vec<Curve>,
+}
+
+/// Queue depth over virtual time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// The device's profile.
+    pub device: String,
+    /// The way to write.
+    pub way: String,
+    /// Commands that the device takes at most.
+    pub depth_max: u32,
+    /// What was seen.
+    pub depth: Depth,
+}
+
+/// How far the lab is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Runs that are over.
+    pub done: usize,
+    /// Runs in all.
+    pub total: usize,
+    /// The run that begins.
+    pub what: String,
+}
+
+impl<'a> Lab<'a> {
+    /// A lab that finds profiles by `profiles`.
+    #[must_use]
+    pub fn new(profiles: &'a Profiles, seed: u64) -> Lab<'a> {
+        Lab { profiles, seed, quick: false, spread: false, outcomes: BTreeMap::new() }
+    }
+
+    /// Runs `figures`, and tells `progress` of every run that begins.
+    ///
+    /// # Errors
+    /// The first run that fails; see [`FigureError`].
+    pub fn run(
+        &mut self,
+        figures: &[Figure],
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Vec<Sheet>, FigureError> {
+        let all: Vec<Vec<Case<'_>>> =
+            figures.iter().map(|figure| figure.cases(self.profiles, self.quick)).collect::<Result<_, _>>()?;
+        let varied: Vec<Vec<Vec<Case<'_>>>> = figures
+            .iter()
+            .zip(&all)
+            .map(|(figure, cases)| cases.iter().map(|case| self.variations(figure, case)).collect())
+            .collect();
+        self.prepare(all.iter().flatten().chain(varied.iter().flatten().flatten()), progress)?;
+        let sheets = figures.iter().zip(&all).zip(&varied);
+        Ok(sheets.map(|((figure, cases), varied)| self.sheet(figure, cases, varied)).collect())
+    }
+
+    /// Runs what the cases need and was not run yet.
+    fn prepare<'c>(
+        &mut self,
+        cases: impl Iterator<Item = &'c Case<'c>>,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<(), FigureError> {
+        let mut known: BTreeSet<String> = self.outcomes.keys().cloned().collect();
+        let runs: Vec<&Run> = cases.flat_map(Case::runs).filter(|run| known.insert(key(run))).collect();
+        for (done, run) in runs.iter().enumerate() {
+            progress(&Progress { done, total: runs.len(), what: run.title() });
+            self.outcomes.insert(key(run), run.outcome(self.seed)?);
+        }
+        Ok(())
+    }
+
+    /// The case with one assumed parameter moved, for each of them and both ways.
+    fn variations<'c>(&self, figure: &Figure, case: &'c Case<'c>) -> Vec<Case<'c>> {
+        if !self.spread || figure.is_fitted(case.device, &case.series.name) {
+            return Vec::new();
+        }
+        let host = case.run.host.clone();
+        let assumed = host.parameters().into_iter().filter(|(_, parameter)| parameter.kind == Kind::Assumed);
+        let moved = assumed.flat_map(|(key, _)| {
+            [1.0 - VARIATION, 1.0 + VARIATION].map(|factor| {
+                case.changed(|run| {
+                    let host = run.host.scaled(key, factor).unwrap_or_else(|| run.host.clone());
+                    Run { host, ..run.clone() }
+                })
+            })
+        });
+        moved.collect()
+    }
+
+    /// What a case shows: a number, or a share in percent.
+    fn value(&self, case: &Case<'_>) -> f64 {
+        let measure =
+            |run| self.outcomes.get(&key(run)).map_or(f64::NAN, |outcome| case.series.measure.of(outcome));
+        match &case.over {
+            Some(over) => 100.0 * measure(&case.run) / measure(over),
+            None => measure(&case.run),
+        }
+    }
+
+    fn sheet(&self, figure: &Figure, cases: &[Case<'_>], varied: &[Vec<Case<'_>>]) -> Sheet {
+        let mut rows = Vec::new();
+        let mut curves: Vec<Curve> = Vec::new();
+        for (case, varied) in cases.iter().zip(varied) {
+            let Some(outcome) = self.outcomes.get(&key(&case.run)) else { continue };
+            let ours = self.value(case);
+            let mut row = Row::new(figure, case, ours, outcome.drift);
+            if !varied.is_empty() {
+                let values = || varied.iter().map(|case| self.value(case)).chain([ours]);
+                row.spread = Some([values().fold(ours, f64::min), values().fold(ours, f64::max)]);
+            }
+            rows.push(row);
+            let way = format!("{:?}", case.series.way);
+            if !curves.iter().any(|curve| curve.device == case.device && curve.way == way) {
+                let depth_max = case.run.device.host.queue_depth;
+                curves.push(Curve {
+                    device: case.device.to_owned(),
+                    way,
+                    depth_max,
+                    depth: outcome.depth.clone(),
+                });
+            }
+        }
+        Sheet { figure: figure.clone(), rows, curves }
+    }
+}
+
+/// Two runs with one key are the same run.
+fn key(run: &Run) -> String {
+    format!("{run:?}")
+}

@@ -1,0 +1,52 @@
+//! The papers' figures, run in virtual time and put beside what the papers print.
+//!
+//! A [`Figure`] is a folder below `figures/`: what is run, what the paper prints, and notes. Its rows are devices
+//! by series. A row's [`Run`] writes 4 KiB after 4 KiB in one [`Way`], by one [`Host`], on one emulated device,
+//! through the block layer; a gauge at the device's command queue measures a window of it, and the order
+//! recorder watches every run with barriers. The [`Lab`] runs each distinct run once and makes [`Row`]s of it.
+//!
+//! | noun | file |
+//! |---|---|
+//! | figure, series, what is measured | `figure.rs` |
+//! | what a paper prints | `paper.rs` |
+//! | a host's costs; a parameter and its source | `host.rs`, `parameter.rs` |
+//! | the ways to write | `way.rs` |
+//! | a run, and the gauge that measures it | `run.rs`, `gauge.rs` |
+//! | the lab, and its rows | `lab.rs`, `row.rs` |
+//! | plots and the report | `plot.rs`, `html.rs` |
+//!
+//! # What a row proves
+//!
+//! Parameters of devices and hosts are *sourced*, *fitted* to legacy rows, or *assumed*. A row that was fitted
+//! proves nothing and says "fitted". Every other row is predicted, and its error is shown where the paper prints
+//! a number: one that it measured, one that rests on an assumed cost of barriers, or a bound in its text.
+//!
+//! # What is not the paper's
+//!
+//! P is orderless at full depth, without a page cache; the papers' P is buffered, and the kernel merges it.
+//! One thread writes in every way, so a row says nothing about how ways scale over threads.
+
+mod error;
+mod figure;
+mod gauge;
+mod host;
+mod html;
+mod lab;
+mod paper;
+mod parameter;
+mod plot;
+mod row;
+mod run;
+mod way;
+
+pub use error::FigureError;
+pub use figure::{Config, Figure, Measure, Place, Plot, Series};
+pub use gauge::{Delays, Depth};
+pub use host::Host;
+pub use html::report;
+pub use lab::{Curve, Lab, Profiles, Progress, Sheet};
+pub use paper::{Paper, Printed, PrintedKind};
+pub use parameter::{Kind, Parameter};
+pub use row::{Row, Standing};
+pub use run::{Outcome, Run};
+pub use way::Way;

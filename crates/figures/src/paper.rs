@@ -1,0 +1,86 @@
+//! What a paper prints for the rows of a figure (`paper.toml`).
+
+use serde::{Deserialize, Serialize};
+
+/// The printed rows. Rows that are not here have no number in the paper's text.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paper {
+    /// The rows.
+    #[serde(default, rename = "row")]
+    pub rows: Vec<Printed>,
+}
+
+/// What the paper prints for one row.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Printed {
+    /// The device's profile.
+    pub device: String,
+    /// The series.
+    pub series: String,
+    /// The number.
+    pub value: f64,
+    /// What the number is.
+    pub kind: PrintedKind,
+    /// Where it is printed.
+    pub source: String,
+}
+
+/// What a printed number is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PrintedKind {
+    /// Measured on the device.
+    #[serde(rename = "measured")]
+    Measured,
+    /// Measured with a cost of barriers that was assumed.
+    #[serde(rename = "assumed")]
+    Assumed,
+    /// The text says "less than" or "never above".
+    #[serde(rename = "text bound: at most")]
+    AtMost,
+    /// The text says "at least".
+    #[serde(rename = "text bound: at least")]
+    AtLeast,
+}
+
+impl Printed {
+    /// Whether the number is a bound from the text, and no value.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        matches!(self.kind, PrintedKind::AtMost | PrintedKind::AtLeast)
+    }
+
+    /// How far `ours` is off: relative to the printed number, 0.1 for 10 % above it. A bound that is kept has
+    /// no error; one that is broken is off by what is beyond it.
+    #[must_use]
+    pub fn error(&self, ours: f64) -> Option<f64> {
+        let off = (ours - self.value) / self.value;
+        match self.kind {
+            PrintedKind::Measured | PrintedKind::Assumed => Some(off),
+            PrintedKind::AtMost => (off > 0.0).then_some(off),
+            PrintedKind::AtLeast => (off < 0.0).then_some(off),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_has_an_error_only_where_it_is_broken() {
+        let printed = |kind| Printed {
+            device: String::new(),
+            series: String::new(),
+            value: 40.0,
+            kind,
+            source: String::new(),
+        };
+        assert_eq!(printed(PrintedKind::Measured).error(50.0), Some(0.25));
+        assert_eq!(printed(PrintedKind::AtMost).error(30.0), None);
+        assert_eq!(printed(PrintedKind::AtMost).error(50.0), Some(0.25));
+        assert_eq!(printed(PrintedKind::AtLeast).error(50.0), None);
+        assert_eq!(printed(PrintedKind::AtLeast).error(30.0), Some(-0.25));
+    }
+}

@@ -1,0 +1,135 @@
+//! Plots as SVG text, without fonts of the system: whoever looks at the plot has some.
+
+use std::fmt::Display;
+
+use plotters::prelude::{
+    ChartBuilder, Color as _, IntoDrawingArea as _, IntoSegmentedCoord as _, LineSeries, PathElement,
+    RGBColor, Rectangle, SVGBackend, SegmentValue, WHITE,
+};
+
+use crate::error::FigureError;
+use crate::figure::Plot;
+use crate::lab::{Curve, Sheet};
+use crate::row::Row;
+
+/// Pixels.
+const WIDTH: u32 = 860;
+const BAR_HEIGHT: u32 = 24;
+const LABEL_WIDTH: u32 = 330;
+const CURVE_HEIGHT: u32 = 180;
+
+const OURS: RGBColor = RGBColor(62, 114, 163);
+const PAPER: RGBColor = RGBColor(196, 78, 43);
+
+impl Sheet {
+    /// The figure's plots, each with a caption, as SVG documents.
+    ///
+    /// # Errors
+    /// [`FigureError::Plot`] if the plotting library fails.
+    pub fn plots(&self) -> Result<Vec<(String, String)>, FigureError> {
+        match self.figure.config.plot {
+            Plot::Bars => self.bars(),
+            Plot::Depth => self.curves.iter().map(|curve| self.curve(curve)).collect(),
+        }
+    }
+
+    /// Bars, one plot for each unit.
+    fn bars(&self) -> Result<Vec<(String, String)>, FigureError> {
+        let mut units: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !units.contains(&row.unit.as_str()) {
+                units.push(&row.unit);
+            }
+        }
+        let plot = |unit: &str| {
+            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.unit == unit).collect();
+            let mut svg = String::new();
+            draw_bars(&mut svg, &rows).map_err(|why| self.failed(why))?;
+            Ok((format!("{unit}; bar: ours, line: the paper"), svg))
+        };
+        units.into_iter().map(plot).collect()
+    }
+
+    fn curve(&self, curve: &Curve) -> Result<(String, String), FigureError> {
+        let mut svg = String::new();
+        draw_curve(&mut svg, curve).map_err(|why| self.failed(why))?;
+        let Curve { device, way, depth_max, .. } = curve;
+        Ok((format!("{device}, {way}: commands in the queue of {depth_max} over virtual time in ms"), svg))
+    }
+
+    fn failed(&self, why: impl Display) -> FigureError {
+        FigureError::Plot { figure: self.figure.name.clone(), why: why.to_string() }
+    }
+}
+
+/// What a drawing function answers.
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+/// The largest number of an axis: never zero, never without a value.
+fn end_of_axis(values: impl Iterator<Item = f64>) -> f64 {
+    values.filter(|value| value.is_finite()).fold(1e-9, f64::max) * 1.05
+}
+
+fn draw_bars(svg: &mut String, rows: &[&Row]) -> Drawn {
+    let printed = |row: &Row| row.paper.as_ref().map(|paper| paper.value);
+    let end = end_of_axis(rows.iter().flat_map(|row| [Some(row.ours), printed(row)]).flatten());
+    let height = BAR_HEIGHT * rows.len() as u32 + 50;
+    let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let last = rows.len().saturating_sub(1);
+    let mut chart = ChartBuilder::on(&root)
+        .margin(10)
+        .margin_right(30)
+        .x_label_area_size(30)
+        .y_label_area_size(LABEL_WIDTH)
+        .build_cartesian_2d(0.0..end, (0..last).into_segmented())?;
+    // The axis grows upwards, the rows go down.
+    let label = |place: &SegmentValue<usize>| match place {
+        SegmentValue::CenterOf(place) => {
+            rows.get(last - place.min(&last)).map(|row| format!("{}: {}", row.device, row.series))
+        }
+        _ => None,
+    };
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .y_labels(rows.len() + 1)
+        .y_label_formatter(&|place| label(place).unwrap_or_default())
+        .x_labels(8)
+        .draw()?;
+    for (place, row) in rows.iter().rev().enumerate() {
+        let (from, to) = (SegmentValue::Exact(place), SegmentValue::Exact(place + 1));
+        let mut bar = Rectangle::new([(0.0, from.clone()), (row.ours.max(0.0), to.clone())], OURS.filled());
+        bar.set_margin(4, 4, 0, 0);
+        chart.draw_series([bar])?;
+        if let Some(value) = printed(row) {
+            chart.draw_series([PathElement::new([(value, from), (value, to)], PAPER.stroke_width(3))])?;
+        }
+    }
+    root.present()?;
+    Ok(())
+}
+
+fn draw_curve(svg: &mut String, curve: &Curve) -> Drawn {
+    let depth = &curve.depth;
+    let at = |place: usize| place as f64 * depth.sample_us / 1e3;
+    let top = f64::from(curve.depth_max.max(depth.max)) * 1.05;
+    let end = at(depth.samples.len()).max(1e-9);
+    let root = SVGBackend::with_string(svg, (WIDTH, CURVE_HEIGHT)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&root)
+        .margin(10)
+        .margin_right(30)
+        .x_label_area_size(30)
+        .y_label_area_size(40)
+        .build_cartesian_2d(0.0..end, 0.0..top)?;
+    chart.configure_mesh().y_labels(5).x_labels(8).draw()?;
+    // A step for each sample: between two the depth is not on its way.
+    let steps =
+        depth.samples.iter().enumerate().flat_map(|(place, sample)| {
+            [(at(place), f64::from(*sample)), (at(place + 1), f64::from(*sample))]
+        });
+    chart.draw_series(LineSeries::new(steps, OURS.stroke_width(1)))?;
+    root.present()?;
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! One *run*: 4 KiB random writes in one way, by one host, on one device, in virtual time.
+//!
+//! The device is new and its span was written in order once. A run first warms up: ways that fill the queue
+//! write once as much as the device's cache holds, so that what is measured is the sustained rate. Then comes
+//! the window ([`Outcome`]). A run with barriers is watched by the order recorder, and ends with a flush; if
+//! Eq. 1 does not hold, there is no outcome but an error.
+
+use std::rc::Rc;
+
+use weir_block::{BlockLayer, BlockOptions, Dispatch};
+use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
+use weir_runtime::{Buffer, Handle, Runtime, Simulation};
+use weir_storage::{BLOCK_BYTES, Recorder, Rejected, Storage as _};
+
+use crate::error::FigureError;
+use crate::gauge::{Delays, Depth, Gauge, Window};
+use crate::host::Host;
+use crate::way::{QUEUE, Way, Writer};
+
+/// Requests on their way that the order recorder keeps at most: more than any cache holds blocks.
+const RECORDED: usize = 1 << 23;
+
+/// What is run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// The device, with its barrier mechanism.
+    pub device: Profile,
+    /// The host.
+    pub host: Host,
+    /// The way to write.
+    pub way: Way,
+    /// Blocks that are written to, 1 and more; all of the device if it has fewer.
+    pub span: u64,
+    /// Writes in the window, 2 and more.
+    pub writes: u64,
+    /// Writes of the warm-up at most.
+    pub warm_up_max: u64,
+    /// Time between two samples of queue depth, in nanoseconds of virtual time, 1 and more.
+    pub sample_ns: u64,
+}
+
+/// What a run's window showed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Writes a second.
+    pub iops: f64,
+    /// The window's length, in seconds of virtual time.
+    pub seconds: f64,
+    /// The rate of the window's second half over that of its first: 1 in a steady state.
+    pub drift: f64,
+    /// The command queue's depth.
+    pub depth: Depth,
+    /// Between the acceptance of two commands.
+    pub delays: Delays,
+    /// Context switches of the writing thread for each write, warm-up included.
+    pub switches: f64,
+    /// Hash of everything that happened: the same for the same run and seed.
+    pub trace_hash: u64,
+}
+
+impl Run {
+    /// Its name in errors and progress: device, host, way.
+    #[must_use]
+    pub fn title(&self) -> String {
+        format!("{} on {}, {:?}", self.device.name, self.host.name, self.way)
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// [`FigureError::Order`] if order was not kept; what the block layer or the device answered.
+    pub fn outcome(&self, seed: u64) -> Result<Outcome, FigureError> {
+        let options = FlashOptions { keep: Keep::Versions, never_cut: true, ..FlashOptions::default() };
+        self.outcome_with(seed, options)
+    }
+
+    fn outcome_with(&self, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+        let cores = Some(self.host.simulated());
+        let runtime = Runtime::simulated(Simulation { seed, cores, ..Simulation::default() });
+        let handle = runtime.handle();
+        let gauge = Rc::new(Gauge::new(self.window()));
+        let recorder = self.way.has_barriers().then(|| Recorder::with(false, RECORDED));
+        let probe = Rc::clone(&gauge);
+        let options = FlashOptions { recorder: recorder.clone(), probe: Some(probe), ..options };
+        let (layer, writer) = self.stack(&handle, &gauge, options)?;
+        let work = async {
+            let thread = handle.spawn_thread("writer", writer.run());
+            // A task is cancelled only with its runtime.
+            thread.await.unwrap_or(Ok(()))?;
+            layer.when_space(BlockLayer::flush).await?.transferred().await.map_err(Rejected::from)
+        };
+        let ended = runtime.block_on(work);
+        ended
+            .map_err(|source| FigureError::Stalled { run: self.title(), source })?
+            .map_err(|source| FigureError::Command { run: self.title(), source })?;
+        if let Some(recorder) = recorder {
+            recorder.check().map_err(|source| FigureError::Order { run: self.title(), source })?;
+        }
+        let reading = gauge.reading();
+        Ok(Outcome {
+            iops: self.writes as f64 / reading.seconds,
+            seconds: reading.seconds,
+            drift: reading.drift,
+            depth: reading.depth,
+            delays: reading.delays,
+            switches: handle.switches().total as f64 * self.way.commands() as f64 / gauge.accepted() as f64,
+            trace_hash: handle.trace_hash(),
+        })
+    }
+
+    fn window(&self) -> Window {
+        let cached = self.device.cache.bytes / BLOCK_BYTES as u64;
+        let warm_up = if self.way.waits() { self.writes / 4 } else { cached + self.writes / 4 };
+        let commands = self.way.commands();
+        Window {
+            warm_up: warm_up.clamp(1, self.warm_up_max.max(1)) * commands,
+            measured: self.writes * commands,
+            sample_ns: self.sample_ns.max(1),
+        }
+    }
+
+    /// The device, the block layer on it, and who writes.
+    fn stack(
+        &self,
+        handle: &Handle,
+        gauge: &Rc<Gauge>,
+        options: FlashOptions,
+    ) -> Result<(Rc<BlockLayer>, Writer), FigureError> {
+        let recorder = options.recorder.clone();
+        let device = FlashDevice::new(handle, &self.device, options);
+        let span = self.span.clamp(1, device.blocks());
+        device.precondition(span);
+        let dispatch = if self.way.has_barriers() { Dispatch::OrderPreserving } else { Dispatch::Legacy };
+        // Random writes have nothing to merge; without it a request is a command, and can be counted.
+        let queue_requests = QUEUE as usize;
+        let options = BlockOptions { dispatch, queue_requests, merge: false, ..BlockOptions::default() };
+        let layer = BlockLayer::new(handle, device, options, recorder)
+            .map_err(|source| FigureError::Block { run: self.title(), source })?;
+        let writer = Writer {
+            handle: handle.clone(),
+            layer: Rc::clone(&layer),
+            gauge: Rc::clone(gauge),
+            host: self.host.clone(),
+            way: self.way,
+            span,
+            random: handle.random("writer"),
+            page: Rc::new(Buffer::new(BLOCK_BYTES)),
+            depth: self.device.host.queue_depth,
+            issued: 0,
+        };
+        Ok((layer, writer))
+    }
+}
+
+#[cfg(test)]
+#[path = "../tests/drive/mod.rs"]
+mod drive;
+
+#[cfg(test)]
+mod tests {
+    use weir_flash::{FlashMutant, Mechanism};
+
+    use super::drive::drive;
+    use super::*;
+
+    /// Negative control: the check at the end of a run notices firmware that does not keep order.
+    #[test]
+    fn a_run_whose_firmware_breaks_order_has_no_outcome() {
+        let run = Run {
+            device: drive(Mechanism::InOrderRecovery),
+            host: Host::builtin("pc").unwrap(),
+            way: Way::B,
+            span: 8192,
+            writes: 4000,
+            warm_up_max: 4000,
+            sample_ns: 1000,
+        };
+        run.outcome(1).unwrap();
+        for mutant in [FlashMutant::PriorityIgnored, FlashMutant::LogOutOfOrder] {
+            let options =
+                FlashOptions { keep: Keep::Versions, mutant: Some(mutant), ..FlashOptions::default() };
+            let broken = run.outcome_with(1, options);
+            assert!(matches!(broken, Err(FigureError::Order { .. })), "{mutant:?}: {broken:?}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What a run is: a function of its seed, and true to the way it writes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod drive;
+
+use drive::drive;
+use weir_figures::{FigureError, Host, Outcome, Run, Way};
+use weir_flash::{Mechanism, OrderedService};
+
+const WAYS: [Way; 7] =
+    [Way::XnF, Way::X, Way::B, Way::P, Way::BarrierCommand, Way::BarrierBurst, Way::BarrierWaiting];
+
+fn run(way: Way) -> Run {
+    Run {
+        device: drive(Mechanism::InOrderRecovery),
+        host: Host::builtin("pc").unwrap(),
+        way,
+        span: 8192,
+        writes: if way == Way::XnF { 200 } else { 4000 },
+        warm_up_max: 10_000,
+        sample_ns: 1000,
+    }
+}
+
+fn outcome(way: Way) -> Outcome {
+    run(way).outcome(1).unwrap()
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    for way in WAYS {
+        assert_eq!(run(way).outcome(1).unwrap(), run(way).outcome(1).unwrap(), "{way:?}");
+        assert_ne!(
+            run(way).outcome(1).unwrap().trace_hash,
+            run(way).outcome(2).unwrap().trace_hash,
+            "{way:?}"
+        );
+    }
+}
+
+#[test]
+fn who_waits_never_has_two_commands_in_the_queue() {
+    for way in [Way::XnF, Way::X, Way::BarrierWaiting] {
+        let seen = outcome(way);
+        assert_eq!(seen.depth.max, 1, "{way:?}");
+        assert!(seen.depth.mean < 1.0 && seen.depth.samples.iter().all(|depth| *depth <= 1), "{way:?}");
+    }
+}
+
+#[test]
+fn who_does_not_wait_fills_the_queue() {
+    for way in [Way::B, Way::P] {
+        let seen = outcome(way);
+        assert_eq!(seen.depth.max, 32, "{way:?}");
+        assert!(seen.depth.mean > 30.0, "{way:?}: {}", seen.depth.mean);
+        assert!((seen.drift - 1.0).abs() < 0.05, "{way:?}: {}", seen.drift);
+    }
+}
+
+#[test]
+fn waiting_costs_what_the_papers_say_it_costs() {
+    let [xnf, x, b, p] = [Way::XnF, Way::X, Way::B, Way::P].map(|way| outcome(way).iops);
+    assert!(xnf < 0.05 * p && xnf < x && x < 0.5 * p && b > 0.9 * p, "{xnf} {x} {b} {p}");
+}
+
+#[test]
+fn a_writer_that_waits_is_switched_back_in_for_each_answer() {
+    let [xnf, x, b] = [Way::XnF, Way::X, Way::B].map(|way| outcome(way).switches);
+    assert!((xnf - 2.0).abs() < 0.05 && (x - 1.0).abs() < 0.05 && b < 0.1, "{xnf} {x} {b}");
+}
+
+#[test]
+fn delays_of_wait_on_dispatch_are_the_hosts_alone() {
+    let host = Host::builtin("pc").unwrap();
+    let calls = host.write_us.value + host.sync_us.value + host.dispatch_us.value;
+    let (wod, wot) = (outcome(Way::BarrierBurst).delays, outcome(Way::X).delays);
+    assert!((wod.p50 - calls).abs() < 1e-3 && (wod.p99 - calls).abs() < 1e-3, "{wod:?}");
+    assert!(wot.p50 > calls + host.completion_us.value + host.context_switch_us.value, "{wot:?}");
+}
+
+#[test]
+fn a_barrier_as_a_command_costs_more_than_as_a_flag() {
+    assert!(outcome(Way::BarrierCommand).iops < 0.8 * outcome(Way::B).iops);
+}
+
+#[test]
+fn every_mechanism_keeps_order() {
+    for mechanism in Mechanism::ALL.into_iter().filter(|mechanism| *mechanism != Mechanism::None) {
+        for service in [OrderedService::None, OrderedService::Serial, OrderedService::Pipelined] {
+            let mut run = Run { device: drive(mechanism), ..run(Way::B) };
+            run.device.host.ordered_service = service;
+            run.outcome(1).unwrap();
+        }
+    }
+}
+
+/// Negative control: a device without barriers is refused, so no run can pass for an ordered one on it.
+#[test]
+fn a_device_without_barriers_has_no_barrier_writes() {
+    let refused = Run { device: drive(Mechanism::None), ..run(Way::B) }.outcome(1);
+    assert!(matches!(refused, Err(FigureError::Block { .. })), "{refused:?}");
+}

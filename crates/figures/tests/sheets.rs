@@ -1,0 +1,173 @@
+//! Figures as scripts and people meet them: rows, JSON, HTML.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod drive;
+
+use drive::drive;
+use weir_figures::{Figure, FigureError, Lab, Sheet, Standing, report};
+use weir_flash::{Mechanism, Profile};
+
+const FIGURE: &str = r#"
+title = "for <tests> & controls"
+source = "none"
+plot = "bars"
+span_blocks = 8192
+writes = 2000
+writes_waiting = 200
+warm_up_max = 4000
+fitted = [["drive", "XnF"]]
+
+[[device]]
+profile = "drive"
+host = "pc"
+
+[[series]]
+name = "XnF"
+way = "XnF"
+measure = "iops"
+over = "P"
+
+[[series]]
+name = "X"
+way = "X"
+measure = "depth-max"
+
+[[series]]
+name = "B"
+way = "B"
+measure = "iops"
+over = "P"
+mechanism = "plp"
+
+[[series]]
+name = "P"
+way = "P"
+measure = "iops"
+"#;
+
+const PAPER: &str = r#"
+[[row]]
+device = "drive"
+series = "XnF"
+value = 0.5
+kind = "measured"
+source = "made up"
+
+[[row]]
+device = "drive"
+series = "X"
+value = 1
+kind = "text bound: at most"
+source = "made up"
+
+[[row]]
+device = "drive"
+series = "B"
+value = 90
+kind = "assumed"
+source = "made up"
+"#;
+
+fn profiles(name: &str) -> Result<Profile, FigureError> {
+    assert_eq!(name, "drive");
+    Ok(drive(Mechanism::InOrderRecovery))
+}
+
+fn figure() -> Figure {
+    Figure::parse("mine", FIGURE, PAPER, "notes with <b>marks</b> & https://example.org/").unwrap()
+}
+
+fn sheets(spread: bool) -> Vec<Sheet> {
+    let mut lab = Lab::new(&profiles, 1);
+    lab.spread = spread;
+    lab.run(&[figure()], &mut |_| {}).unwrap()
+}
+
+#[test]
+fn rows_are_what_was_measured_beside_what_is_printed() {
+    let rows = &sheets(false)[0].rows;
+    let texts: Vec<_> = rows.iter().map(|row| (row.series.as_str(), row.kind, row.error_text())).collect();
+    let error = |printed: f64, ours: f64| format!("{:+.1} %", (ours / printed - 1.0) * 100.0);
+    assert_eq!(texts[0], ("XnF", Standing::Fitted, "fitted".to_owned()));
+    assert_eq!(texts[1], ("X", Standing::TextBound, "kept".to_owned()));
+    assert_eq!(texts[2], ("B", Standing::Assumed, error(90.0, rows[2].ours)));
+    assert_eq!(texts[3], ("P", Standing::Predicted, "-".to_owned()));
+    assert_eq!(rows[1].ours, 1.0);
+    assert!(rows[2].ours > 90.0 && rows[2].ours < 110.0 && rows[3].ours > 10_000.0, "{rows:?}");
+}
+
+#[test]
+fn scripts_get_exactly_the_fields() {
+    let value = serde_json::to_value(&sheets(false)[0].rows).unwrap();
+    let rows = value.as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let mut keys: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, ["device", "error", "figure", "kind", "ours", "paper", "series"]);
+        assert!(row["ours"].is_f64());
+    }
+    assert!(rows[3]["paper"].is_null() && rows[3]["error"].is_null());
+    assert_eq!(rows[2]["paper"], 90.0);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let bytes = || {
+        let sheets = sheets(false);
+        (serde_json::to_string(&sheets[0].rows).unwrap(), report(&sheets, 1, false).unwrap())
+    };
+    assert_eq!(bytes(), bytes());
+}
+
+#[test]
+fn a_report_refers_to_nothing_outside_and_escapes_everything() {
+    for plot in ["bars", "depth"] {
+        let figure = Figure::parse(
+            "mine",
+            &FIGURE.replace("plot = \"bars\"", &format!("plot = {plot:?}")),
+            PAPER,
+            "notes with <b>marks</b> & a link",
+        );
+        let mut lab = Lab::new(&profiles, 1);
+        let html = report(&lab.run(&[figure.unwrap()], &mut |_| {}).unwrap(), 1, false).unwrap();
+        for word in ["src=", "href=", "url(", "@import", "<script", "<link"] {
+            assert!(!html.contains(word), "{plot}: {word}");
+        }
+        let addresses = html.matches("http").count() - html.matches("http://www.w3.org/2000/svg").count();
+        assert_eq!(addresses, 0, "{plot}");
+        assert!(html.contains("for &lt;tests&gt; &amp; controls"), "{plot}");
+        assert!(html.contains("&lt;b&gt;marks&lt;/b&gt; &amp; a link"), "{plot}");
+        assert!(html.matches("<svg").count() >= 2, "{plot}");
+    }
+}
+
+#[test]
+fn a_spread_lies_around_the_result_of_what_is_predicted() {
+    let rows = &sheets(true)[0].rows;
+    assert_eq!(rows[0].spread, None, "a fitted row");
+    for row in &rows[1..] {
+        let [low, high] = row.spread.unwrap();
+        assert!(low <= row.ours && row.ours <= high, "{row:?}");
+    }
+}
+
+#[test]
+fn runs_are_shared_and_told_of() {
+    let mut lab = Lab::new(&profiles, 1);
+    let mut told = Vec::new();
+    lab.run(&[figure(), figure()], &mut |progress| told.push(progress.clone())).unwrap();
+    // XnF, P, X, and B on another mechanism; P serves three rows.
+    assert_eq!(
+        told.iter().map(|progress| (progress.done, progress.total)).collect::<Vec<_>>(),
+        [(0, 4), (1, 4), (2, 4), (3, 4)]
+    );
+}
+
+#[test]
+fn a_mechanism_that_is_not_known_is_an_error_that_names_the_known_ones() {
+    let figure = Figure::parse("mine", &FIGURE.replace("plp", "prayer"), PAPER, "").unwrap();
+    let error = Lab::new(&profiles, 1).run(&[figure], &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("prayer") && error.contains("in-order-recovery"), "{error}");
+}
