@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use thiserror::Error;
+use weir_figures::FigureError;
 use weir_runtime::{RuntimeError, Stalled};
 use weir_storage::FileDiskError;
 use weir_volume::VolumeError;
@@ -16,6 +17,9 @@ pub(crate) enum CliError {
     /// The benchmark failed.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// A figure gives no result.
+    #[error(transparent)]
+    Figure(#[from] FigureError),
     /// The runtime could not start.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),

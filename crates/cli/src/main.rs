@@ -1,11 +1,12 @@
 //! `weir`: barriers on any disk, measured on yours.
 //!
-//! One command line a door: [`bench`] measures, [`volume`] makes, shows and checks volumes. Results go to
-//! standard output, everything else to standard error. The exit code is 0 for success, 1 where a check
-//! found damage, and 2 where the program could not do what it was asked to.
+//! One command line a door: [`bench`] measures, [`figures`] runs the papers' figures, [`volume`] makes, shows
+//! and checks volumes. Results go to standard output, everything else to standard error. The exit code is 0 for
+//! success, 1 where a check found damage, and 2 where the program could not do what it was asked to.
 
 mod bench;
 mod error;
+mod figures;
 mod size;
 mod table;
 mod volume;
@@ -34,6 +35,7 @@ const EXAMPLES: &str = "\
 Examples:
   weir bench --quick                       half a minute in the current directory
   weir bench --on /mnt/disk --json         all of it on another disk, for scripts
+  weir figures fast18-fig09                a paper's figure, ours beside it
   weir volume create a.weir --size 4G      a volume in a new file
   weir volume check a.weir                 read all of it and compare checksums
 
@@ -43,6 +45,8 @@ Exit codes: 0 success, 1 a check found damage, 2 the program could not do what i
 enum Command {
     /// Measure what order costs on this disk: raw, through the host's filesystem, and through Weir
     Bench(bench::BenchArguments),
+    /// Run the papers' figures on emulated devices, in virtual time, and compare
+    Figures(figures::FiguresArguments),
     /// Make, show and check volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
@@ -58,6 +62,7 @@ enum Verdict {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Bench(arguments) => bench::run(&arguments).map(|()| Verdict::Good),
+        Command::Figures(arguments) => figures::run(&arguments).map(|()| Verdict::Good),
         Command::Volume(command) => volume::run(&command),
     };
     match result {

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 use weir_block::BlockError;
+use weir_flash::ProfileError;
 use weir_runtime::Stalled;
 use weir_storage::{Rejected, Violation};
 
@@ -37,13 +38,8 @@ pub enum FigureError {
         known: String,
     },
     /// The device's profile cannot be used.
-    #[error("device {device:?}: {why}")]
-    Device {
-        /// The profile's name.
-        device: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// The block layer cannot work on the device in this way.
     #[error("{run}: {source}")]
     Block {

@@ -4,11 +4,14 @@
 //! Its *rows* are devices by *series*: a series is a way to write, on the device as its profile has it or with
 //! another barrier mechanism or ordered service, and what of the run is shown.
 
+use std::rc::Rc;
+
 use serde::Deserialize;
-use weir_flash::{Mechanism, OrderedService, Profile};
+use weir_flash::{Mechanism, OrderedService, Parameter, Profile};
 
 use crate::error::FigureError;
 use crate::host::Host;
+use crate::lab::Devices;
 use crate::paper::{Paper, Printed};
 use crate::run::{Outcome, Run};
 use crate::way::Way;
@@ -202,6 +205,8 @@ pub(crate) struct Case<'a> {
     pub(crate) run: Run,
     /// What the result is shown as a share of.
     pub(crate) over: Option<Run>,
+    /// The device's parameters.
+    pub(crate) parameters: Rc<[Parameter]>,
 }
 
 impl Case<'_> {
@@ -212,6 +217,7 @@ impl Case<'_> {
             series: self.series,
             run: change(&self.run),
             over: self.over.as_ref().map(&change),
+            parameters: Rc::clone(&self.parameters),
         }
     }
 
@@ -268,21 +274,18 @@ impl Figure {
         self.paper.rows.iter().find(|row| row.device == device && row.series == series)
     }
 
-    /// The rows, device by device. `profile` finds a device's profile by its name; a quick run has a tenth of
-    /// the writes.
-    pub(crate) fn cases(
-        &self,
-        profile: &dyn Fn(&str) -> Result<Profile, FigureError>,
-        quick: bool,
-    ) -> Result<Vec<Case<'_>>, FigureError> {
+    /// The rows, device by device; a quick run has a tenth of the writes.
+    pub(crate) fn cases(&self, devices: &Devices, quick: bool) -> Result<Vec<Case<'_>>, FigureError> {
         let mut cases = Vec::new();
         for place in &self.config.devices {
-            let (device, host) = (profile(&place.profile)?, Host::builtin(&place.host)?);
+            let ((device, parameters), host) = (devices(&place.profile)?, Host::builtin(&place.host)?);
+            let parameters: Rc<[Parameter]> = parameters.into();
             for series in self.config.series.iter().filter(|series| series.is_on(&place.profile)) {
                 let over = series.over.map(|way| self.run(device.clone(), &host, way, quick));
                 let changed = self.variant(device.clone(), series)?;
                 let run = self.run(changed, &host, series.way, quick);
-                cases.push(Case { device: &place.profile, series, run, over });
+                let parameters = Rc::clone(&parameters);
+                cases.push(Case { device: &place.profile, series, run, over, parameters });
             }
         }
         Ok(cases)

@@ -118,8 +118,9 @@ pub(crate) fn microseconds(value: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use weir_flash::Kind;
+
     use super::*;
-    use crate::parameter::Kind;
 
     #[test]
     fn built_in_hosts_say_where_their_numbers_come_from() {

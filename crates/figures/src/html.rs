@@ -64,6 +64,9 @@ fn section(sheet: &Sheet) -> Result<Markup, FigureError> {
             tr { th { "device" } th { "series" } th { "unit" } th { "paper" } th { "ours" } th { "error" } }
             @for row in &sheet.rows { (line(row)) }
         }
+        ul {
+            @for origin in &sheet.origins { li { (origin) } }
+        }
         details {
             summary { "Notes" }
             pre { (sheet.figure.notes) }

@@ -1,25 +1,29 @@
 //! The *lab* runs figures: every run once, however many rows it serves.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use weir_flash::Profile;
+use weir_flash::{Kind, Parameter, Profile};
 
 use crate::error::FigureError;
 use crate::figure::{Case, Figure};
 use crate::gauge::Depth;
-use crate::parameter::Kind;
 use crate::row::Row;
 use crate::run::{Outcome, Run};
+use crate::vary;
 
 /// How far an assumed parameter is moved, up and down.
 const VARIATION: f64 = 0.2;
 
-/// Finds a device's profile by its name.
-pub type Profiles = dyn Fn(&str) -> Result<Profile, FigureError>;
+/// A device's profile, and where its numbers come from.
+pub type Described = (Profile, Vec<Parameter>);
+
+/// Finds a device by its profile's name.
+pub(crate) type Devices = dyn Fn(&str) -> Result<Described, FigureError>;
 
 /// Where figures are run.
-pub struct Lab<'a> {
-    profiles: &'a Profiles,
+pub struct Lab {
+    devices: Box<Devices>,
     /// Decides every run, with the profiles.
     pub seed: u64,
     /// A tenth of the writes: for a look.
@@ -36,8 +40,27 @@ pub struct Sheet {
     pub figure: Figure,
     /// The rows, device by device.
     pub rows: Vec<Row>,
-    /// Queue depth over time, for each row's run; one for each run.
+    /// Queue depth over time, for each device and way.
     pub curves: Vec<Curve>,
+    /// Where the numbers behind each device's rows come from.
+    pub origins: Vec<Origin>,
+}
+
+/// Where the numbers behind a device's rows come from: how many parameters its profile and its host's have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The device's profile.
+    pub device: String,
+    /// The host's profile.
+    pub host: String,
+    /// Parameters that were published.
+    pub sourced: usize,
+    /// Parameters that were fitted to rows of a paper.
+    pub fitted: usize,
+    /// Parameters that were assumed.
+    pub assumed: usize,
+    /// Rows of this figure that parameters were fitted to.
+    pub fitted_rows: usize,
 }
 
 /// Queue depth over virtual time.
@@ -64,11 +87,21 @@ pub struct Progress {
     pub what: String,
 }
 
-impl<'a> Lab<'a> {
-    /// A lab that finds profiles by `profiles`.
+impl Lab {
+    /// A lab with the devices that come with Weir.
     #[must_use]
-    pub fn new(profiles: &'a Profiles, seed: u64) -> Lab<'a> {
-        Lab { profiles, seed, quick: false, spread: false, outcomes: BTreeMap::new() }
+    pub fn new(seed: u64) -> Lab {
+        Lab::with_devices(seed, |name| Ok(Profile::load(name)?))
+    }
+
+    /// A lab that finds devices by `devices`.
+    #[must_use]
+    pub fn with_devices(
+        seed: u64,
+        devices: impl Fn(&str) -> Result<Described, FigureError> + 'static,
+    ) -> Lab {
+        let devices = Box::new(devices);
+        Lab { devices, seed, quick: false, spread: false, outcomes: BTreeMap::new() }
     }
 
     /// Runs `figures`, and tells `progress` of every run that begins.
@@ -80,8 +113,10 @@ impl<'a> Lab<'a> {
         figures: &[Figure],
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Vec<Sheet>, FigureError> {
-        let all: Vec<Vec<Case<'_>>> =
-            figures.iter().map(|figure| figure.cases(self.profiles, self.quick)).collect::<Result<_, _>>()?;
+        let all: Vec<Vec<Case<'_>>> = figures
+            .iter()
+            .map(|figure| figure.cases(&*self.devices, self.quick))
+            .collect::<Result<_, _>>()?;
         let varied: Vec<Vec<Vec<Case<'_>>>> = figures
             .iter()
             .zip(&all)
@@ -113,16 +148,26 @@ impl<'a> Lab<'a> {
             return Vec::new();
         }
         let host = case.run.host.clone();
-        let assumed = host.parameters().into_iter().filter(|(_, parameter)| parameter.kind == Kind::Assumed);
-        let moved = assumed.flat_map(|(key, _)| {
-            [1.0 - VARIATION, 1.0 + VARIATION].map(|factor| {
+        let of_host = host.parameters().into_iter().filter(|(_, parameter)| parameter.kind == Kind::Assumed);
+        let of_host: Vec<&str> = of_host.map(|(key, _)| key).collect();
+        let mut moved = Vec::new();
+        for factor in [1.0 - VARIATION, 1.0 + VARIATION] {
+            moved.extend(of_host.iter().map(|key| {
                 case.changed(|run| {
                     let host = run.host.scaled(key, factor).unwrap_or_else(|| run.host.clone());
                     Run { host, ..run.clone() }
                 })
-            })
-        });
-        moved.collect()
+            }));
+            let assumed = case.parameters.iter().filter(|parameter| parameter.kind == Kind::Assumed);
+            moved.extend(assumed.map(|parameter| {
+                case.changed(|run| {
+                    let device = vary::scaled(&run.device, &parameter.key, factor)
+                        .unwrap_or_else(|| run.device.clone());
+                    Run { device, ..run.clone() }
+                })
+            }));
+        }
+        moved
     }
 
     /// What a case shows: a number, or a share in percent.
@@ -158,7 +203,41 @@ impl<'a> Lab<'a> {
                 });
             }
         }
-        Sheet { figure: figure.clone(), rows, curves }
+        Sheet { figure: figure.clone(), rows, curves, origins: origins(figure, cases) }
+    }
+}
+
+fn origins(figure: &Figure, cases: &[Case<'_>]) -> Vec<Origin> {
+    let mut origins: Vec<Origin> = Vec::new();
+    for case in cases {
+        let fitted = usize::from(figure.is_fitted(case.device, &case.series.name));
+        if let Some(known) = origins.iter_mut().find(|origin| origin.device == case.device) {
+            known.fitted_rows += fitted;
+            continue;
+        }
+        let of_host = case.run.host.parameters().map(|(_, parameter)| parameter.kind);
+        let kinds = || case.parameters.iter().map(|parameter| parameter.kind).chain(of_host);
+        let count = |kind| kinds().filter(|other| *other == kind).count();
+        origins.push(Origin {
+            device: case.device.to_owned(),
+            host: case.run.host.name.clone(),
+            sourced: count(Kind::Sourced),
+            fitted: count(Kind::Fitted),
+            assumed: count(Kind::Assumed),
+            fitted_rows: fitted,
+        });
+    }
+    origins
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Origin { device, host, sourced, fitted, assumed, fitted_rows } = self;
+        write!(
+            f,
+            "{device} on {host}: {sourced} parameters sourced, {fitted} fitted (to {fitted_rows} rows here), \
+             {assumed} assumed"
+        )
     }
 }
 

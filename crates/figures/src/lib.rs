@@ -12,7 +12,7 @@
 //! | a host's costs; a parameter and its source | `host.rs`, `parameter.rs` |
 //! | the ways to write | `way.rs` |
 //! | a run, and the gauge that measures it | `run.rs`, `gauge.rs` |
-//! | the lab, and its rows | `lab.rs`, `row.rs` |
+//! | the lab, its rows, and how far they depend on what was assumed | `lab.rs`, `row.rs`, `vary.rs` |
 //! | plots and the report | `plot.rs`, `html.rs` |
 //!
 //! # What a row proves
@@ -37,6 +37,7 @@ mod parameter;
 mod plot;
 mod row;
 mod run;
+mod vary;
 mod way;
 
 pub use error::FigureError;
@@ -44,9 +45,9 @@ pub use figure::{Config, Figure, Measure, Place, Plot, Series};
 pub use gauge::{Delays, Depth};
 pub use host::Host;
 pub use html::report;
-pub use lab::{Curve, Lab, Profiles, Progress, Sheet};
+pub use lab::{Curve, Described, Lab, Origin, Progress, Sheet};
 pub use paper::{Paper, Printed, PrintedKind};
-pub use parameter::{Kind, Parameter};
+pub use parameter::Parameter;
 pub use row::{Row, Standing};
 pub use run::{Outcome, Run};
 pub use way::Way;

@@ -18,6 +18,9 @@ const BAR_HEIGHT: u32 = 24;
 const LABEL_WIDTH: u32 = 330;
 const CURVE_HEIGHT: u32 = 180;
 
+/// A family that every viewer has, and its size.
+const FONT: (&str, u32) = ("sans-serif", 16);
+
 const OURS: RGBColor = RGBColor(62, 114, 163);
 const PAPER: RGBColor = RGBColor(196, 78, 43);
 
@@ -96,6 +99,7 @@ fn draw_bars(svg: &mut String, rows: &[&Row]) -> Drawn {
         .y_labels(rows.len() + 1)
         .y_label_formatter(&|place| label(place).unwrap_or_default())
         .x_labels(8)
+        .label_style(FONT)
         .draw()?;
     for (place, row) in rows.iter().rev().enumerate() {
         let (from, to) = (SegmentValue::Exact(place), SegmentValue::Exact(place + 1));
@@ -123,7 +127,7 @@ fn draw_curve(svg: &mut String, curve: &Curve) -> Drawn {
         .x_label_area_size(30)
         .y_label_area_size(40)
         .build_cartesian_2d(0.0..end, 0.0..top)?;
-    chart.configure_mesh().y_labels(5).x_labels(8).draw()?;
+    chart.configure_mesh().y_labels(5).x_labels(8).label_style(FONT).draw()?;
     // A step for each sample: between two the depth is not on its way.
     let steps =
         depth.samples.iter().enumerate().flat_map(|(place, sample)| {

@@ -87,6 +87,12 @@ impl Row {
         }
     }
 
+    /// Whether the rate was the same in both halves of the window, within 5 %.
+    #[must_use]
+    pub fn is_steady(&self) -> bool {
+        (self.drift - 1.0).abs() <= 0.05
+    }
+
     /// What the paper prints, in words: `35`, `< 40`, nothing.
     #[must_use]
     pub fn paper_text(&self) -> String {
@@ -110,15 +116,23 @@ impl Row {
         }
     }
 
-    /// The error, in words: `+3 %`, `fitted`, `kept`, nothing.
+    /// The error, in words: `+3 %`, `kept`, nothing; for a fitted row `fitted`, with what is left over.
     #[must_use]
     pub fn error_text(&self) -> String {
         match (self.kind, self.error) {
-            (Standing::Fitted, _) => "fitted".to_owned(),
+            (Standing::Fitted, _) => self.residual_text(),
             (Standing::TextBound, Some(error)) => format!("broken by {:.1} %", error.abs() * 100.0),
             (_, Some(error)) => format!("{:+.1} %", error * 100.0),
             (Standing::TextBound, None) => "kept".to_owned(),
             (_, None) => "-".to_owned(),
+        }
+    }
+
+    /// A fit has no error but a residual, which is not hidden.
+    fn residual_text(&self) -> String {
+        match self.paper.as_ref().and_then(|paper| paper.error(self.ours)) {
+            Some(residual) => format!("fitted, {:+.1} % left", residual * 100.0),
+            None => "fitted".to_owned(),
         }
     }
 }

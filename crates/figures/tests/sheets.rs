@@ -5,8 +5,8 @@
 mod drive;
 
 use drive::drive;
-use weir_figures::{Figure, FigureError, Lab, Sheet, Standing, report};
-use weir_flash::{Mechanism, Profile};
+use weir_figures::{Figure, Lab, Sheet, Standing, report};
+use weir_flash::{Kind, Mechanism, Parameter};
 
 const FIGURE: &str = r#"
 title = "for <tests> & controls"
@@ -69,9 +69,18 @@ kind = "assumed"
 source = "made up"
 "#;
 
-fn profiles(name: &str) -> Result<Profile, FigureError> {
-    assert_eq!(name, "drive");
-    Ok(drive(Mechanism::InOrderRecovery))
+fn lab() -> Lab {
+    let assumed = Parameter {
+        key: "host.latency".to_owned(),
+        value: "10 us".to_owned(),
+        kind: Kind::Assumed,
+        source: "made up".to_owned(),
+        range: None,
+    };
+    Lab::with_devices(1, move |name| {
+        assert_eq!(name, "drive");
+        Ok((drive(Mechanism::InOrderRecovery), vec![assumed.clone()]))
+    })
 }
 
 fn figure() -> Figure {
@@ -79,7 +88,7 @@ fn figure() -> Figure {
 }
 
 fn sheets(spread: bool) -> Vec<Sheet> {
-    let mut lab = Lab::new(&profiles, 1);
+    let mut lab = lab();
     lab.spread = spread;
     lab.run(&[figure()], &mut |_| {}).unwrap()
 }
@@ -89,7 +98,9 @@ fn rows_are_what_was_measured_beside_what_is_printed() {
     let rows = &sheets(false)[0].rows;
     let texts: Vec<_> = rows.iter().map(|row| (row.series.as_str(), row.kind, row.error_text())).collect();
     let error = |printed: f64, ours: f64| format!("{:+.1} %", (ours / printed - 1.0) * 100.0);
-    assert_eq!(texts[0], ("XnF", Standing::Fitted, "fitted".to_owned()));
+    let residual = format!("fitted, {} left", error(0.5, rows[0].ours));
+    assert_eq!(texts[0], ("XnF", Standing::Fitted, residual));
+    assert_eq!(rows[0].error, None);
     assert_eq!(texts[1], ("X", Standing::TextBound, "kept".to_owned()));
     assert_eq!(texts[2], ("B", Standing::Assumed, error(90.0, rows[2].ours)));
     assert_eq!(texts[3], ("P", Standing::Predicted, "-".to_owned()));
@@ -130,7 +141,7 @@ fn a_report_refers_to_nothing_outside_and_escapes_everything() {
             PAPER,
             "notes with <b>marks</b> & a link",
         );
-        let mut lab = Lab::new(&profiles, 1);
+        let mut lab = lab();
         let html = report(&lab.run(&[figure.unwrap()], &mut |_| {}).unwrap(), 1, false).unwrap();
         for word in ["src=", "href=", "url(", "@import", "<script", "<link"] {
             assert!(!html.contains(word), "{plot}: {word}");
@@ -155,7 +166,7 @@ fn a_spread_lies_around_the_result_of_what_is_predicted() {
 
 #[test]
 fn runs_are_shared_and_told_of() {
-    let mut lab = Lab::new(&profiles, 1);
+    let mut lab = lab();
     let mut told = Vec::new();
     lab.run(&[figure(), figure()], &mut |progress| told.push(progress.clone())).unwrap();
     // XnF, P, X, and B on another mechanism; P serves three rows.
@@ -168,6 +179,6 @@ fn runs_are_shared_and_told_of() {
 #[test]
 fn a_mechanism_that_is_not_known_is_an_error_that_names_the_known_ones() {
     let figure = Figure::parse("mine", &FIGURE.replace("plp", "prayer"), PAPER, "").unwrap();
-    let error = Lab::new(&profiles, 1).run(&[figure], &mut |_| {}).unwrap_err().to_string();
+    let error = lab().run(&[figure], &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("prayer") && error.contains("in-order-recovery"), "{error}");
 }

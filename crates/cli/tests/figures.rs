@@ -1,0 +1,64 @@
+//! `weir figures` as scripts and people meet it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::{Command, Output};
+
+const NAMES: [&str; 4] = ["fast18-fig01", "fast18-fig05-ablations", "fast18-fig09", "fast18-fig10"];
+
+fn figures(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir")).arg("figures").args(arguments).output().unwrap()
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = figures(arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn all_figures_are_listed() {
+    let text = printed(&["--list"]);
+    assert!(NAMES.iter().all(|name| text.contains(name)), "{text}");
+    let list: Vec<String> = serde_json::from_str(&printed(&["--list", "--json"])).unwrap();
+    assert_eq!(list, NAMES);
+}
+
+#[test]
+fn an_unknown_figure_is_an_error_that_names_the_known_ones() {
+    let output = figures(&["fast18-fig99"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(NAMES.iter().all(|name| error.contains(name)), "{error}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_figure_is_a_list_of_rows_and_the_same_for_the_same_seed() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let report = directory.path().join("report.html");
+    let arguments = ["fast18-fig10", "--quick", "--json", "--html", report.to_str().unwrap()];
+    let (text, page) = (printed(&arguments), std::fs::read(&report).unwrap());
+    assert_eq!((printed(&arguments), std::fs::read(&report).unwrap()), (text.clone(), page));
+    let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let value = |device: &str, series: &str| {
+        let mut rows = rows.as_array().unwrap().iter();
+        let row = rows.find(|row| row["device"] == device && row["series"] == series).unwrap();
+        assert_eq!(row["figure"], "fast18-fig10");
+        row["ours"].as_f64().unwrap()
+    };
+    for (device, depth) in [("sata-ssd", 32.0), ("ufs20", 16.0)] {
+        assert_eq!(value(device, "X, at most"), 1.0, "{device}");
+        assert_eq!(value(device, "B, at most"), depth, "{device}");
+        assert!(value(device, "B, on average") > 0.95 * depth, "{device}");
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_an_error_that_names_the_file() {
+    let output = figures(&["fast18-fig10", "--quick", "--html", "nowhere/report.html"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("nowhere/report.html"), "{error}");
+}
