@@ -41,7 +41,9 @@ impl Ftl {
         let full = self.geometry.blocks_of(die).filter(|block| {
             let known = &self.blocks[block.0 as usize];
             let settled = known.unsettled == 0 || self.mutants.has(FlashMutant::CleansUnsettled);
-            known.state == State::Full && settled && known.valid < slots
+            // Copies fill whole pages: a page must be gained, or cleaning would go round for ever.
+            let gains = known.valid.div_ceil(self.geometry.slots_per_page) < self.geometry.pages_per_block;
+            known.state == State::Full && settled && gains
         });
         let known = |block: &EraseBlock| &self.blocks[block.0 as usize];
         match self.gc {

@@ -130,6 +130,12 @@ impl FlashDevice {
         self.machine.borrow().ftl.is_cleaning()
     }
 
+    /// Blocks in a page of its flash: what one program operation writes.
+    #[must_use]
+    pub fn blocks_per_page(&self) -> u32 {
+        self.machine.borrow().ftl.geometry.slots_per_page
+    }
+
     /// What it has counted.
     #[must_use]
     pub fn stats(&self) -> Stats {

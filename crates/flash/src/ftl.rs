@@ -334,12 +334,13 @@ impl Ftl {
             }
             let Some(page) = self.take_page(die, false) else { break };
             let end = (filled + slots).min(blocks);
-            let contents = (filled..end).map(|lpn| {
+            let mut contents = self.contents();
+            contents.extend((filled..end).map(|lpn| {
                 let version = first_version + u64::from(lpn);
                 Content { lpn, version, payload: Payload::Version }
-            });
+            }));
             let tag = self.sequencer.tag(end == blocks);
-            let (sequence, contents) = (self.next_sequence, contents.collect());
+            let sequence = self.next_sequence;
             self.next_sequence += 1;
             self.settled.push_back(false);
             self.programmed(Program { page, sequence, tag, contents, reads: 0 }, &mut outcome);

@@ -58,6 +58,7 @@ pub use mutants::FlashMutant;
 pub use options::{FlashOptions, Keep};
 pub use probe::{Busy, Probe};
 pub use profile::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, Mechanism, Nand, OrderedService, Profile, SimpleService,
+    Barrier, Cache, Flush, Ftl, GcPolicy, Host, Kind, Mechanism, Nand, OrderedService, Parameter, Profile,
+    ProfileError, SimpleService,
 };
 pub use stats::Stats;

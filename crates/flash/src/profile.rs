@@ -1,6 +1,15 @@
 //! A *profile* describes a device: its link, queue, cache, flash, firmware and barrier mechanism. Profiles are
 //! data, in TOML, with a source for every number.
 
+mod builtin;
+mod check;
+mod document;
+mod error;
+mod unit;
+
+pub use document::{Kind, Parameter};
+pub use error::ProfileError;
+
 /// Everything that a device model is made of. All times are nanoseconds, all sizes bytes unless a name says
 /// otherwise.
 #[derive(Clone, Debug, PartialEq)]

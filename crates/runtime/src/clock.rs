@@ -85,6 +85,12 @@ pub(crate) fn cpu_time() -> CpuTime {
     CpuTime { user: duration(usage.user_time()), system: duration(usage.system_time()) }
 }
 
+/// The most memory that this process had resident, in bytes; zero if the system does not say.
+pub(crate) fn peak_memory_bytes() -> u64 {
+    let kibibytes = getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| usage.max_rss());
+    u64::try_from(kibibytes).unwrap_or(0) * 1024
+}
+
 fn duration(time: TimeVal) -> Duration {
     let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
     let micros = u64::try_from(time.tv_usec()).unwrap_or(0);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rand::Rng as _;
 
-use crate::clock::cpu_time;
+use crate::clock::{cpu_time, peak_memory_bytes};
 use crate::cores::CoreScheduler;
 use crate::executor::Executor;
 use crate::random::kernel_entropy;
@@ -71,6 +71,12 @@ impl Handle {
     /// depend on it.
     pub fn cpu_time(&self) -> CpuTime {
         cpu_time()
+    }
+
+    /// The most memory that this process had resident so far, in bytes. As with
+    /// [`cpu_time`](Self::cpu_time), never let a simulated result depend on it.
+    pub fn peak_memory_bytes(&self) -> u64 {
+        peak_memory_bytes()
     }
 }
 

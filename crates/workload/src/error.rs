@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 use weir_block::{BlockError, Refused};
 use weir_runtime::Stalled;
-use weir_storage::{FileDiskError, Rejected, StorageError};
+use weir_storage::{FileDiskError, Rejected, StorageError, Violation};
 use weir_volume::VolumeError;
 
 /// Why a benchmark ended without a result. Its files are gone in any case.
@@ -90,6 +90,9 @@ pub enum BenchError {
     /// Nothing was left to wait for.
     #[error(transparent)]
     Stalled(#[from] Stalled),
+    /// The order recorder saw writes persist in the wrong order.
+    #[error("order was broken: {0}; this is a bug of Weir or of the device")]
+    Order(#[from] Violation),
 }
 
 impl From<StorageError> for BenchError {

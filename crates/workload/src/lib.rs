@@ -14,6 +14,7 @@
 //! | [`Mode`], [`Turn`] | a way of writing, and one round of it |
 //! | [`Plan`] | sizes, rounds, quota |
 //! | [`Report`] | medians, spreads, and the ratios with their meanings |
+//! | [`simulate`] | how fast an emulated device is simulated |
 //!
 //! [`bench`] runs the whole of it; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
 //! [`RawRun`] and [`Stack`] work on any [`Storage`](weir_storage::Storage), in virtual time too.
@@ -33,6 +34,7 @@ mod raw;
 mod recovery;
 mod report;
 mod scratch;
+mod simulated;
 mod stack;
 mod statistics;
 mod writes;
@@ -54,6 +56,7 @@ pub use report::{
     About, DiskBytes, LatencyReport, LossWindowReport, ModeReport, RATIOS, Ratio, Report, SpreadReport,
 };
 pub use scratch::{Place, Scratch};
+pub use simulated::{SimulatedOptions, SimulatedReport, simulate};
 pub use stack::{Stack, WeirCalls, Work};
 pub use statistics::Spread;
 pub use writes::{Span, Writes};

@@ -1,0 +1,69 @@
+//! The profiles that come with Weir, and those of the user.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use super::Profile;
+use super::document::{Parameter, parse};
+use super::error::ProfileError;
+
+/// Bytes in a profile's file at most.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+const BUILTIN: [(&str, &str); 7] = [
+    ("emmc50", include_str!("../../profiles/emmc50.toml")),
+    ("ufs20", include_str!("../../profiles/ufs20.toml")),
+    ("sata-ssd", include_str!("../../profiles/sata-ssd.toml")),
+    ("sata-plp", include_str!("../../profiles/sata-plp.toml")),
+    ("nvme", include_str!("../../profiles/nvme.toml")),
+    ("pcie", include_str!("../../profiles/pcie.toml")),
+    ("flash-array", include_str!("../../profiles/flash-array.toml")),
+];
+
+impl Profile {
+    /// The names of the profiles that come with Weir.
+    pub const NAMES: [&str; 7] = ["emmc50", "ufs20", "sata-ssd", "sata-plp", "nvme", "pcie", "flash-array"];
+
+    /// Reads a profile, checks it, and lists its parameters.
+    ///
+    /// # Errors
+    /// What is wrong with it: see [`ProfileError`].
+    pub fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileError> {
+        let (profile, parameters) = parse(text)?;
+        profile.check()?;
+        Ok((profile, parameters))
+    }
+
+    /// The text of a profile that comes with Weir.
+    fn text(name: &str) -> Result<&'static str, ProfileError> {
+        let found = BUILTIN.iter().find(|(known, _)| *known == name);
+        let unknown = || ProfileError::Unknown { name: name.to_owned(), known: Profile::NAMES.join(", ") };
+        found.map(|(_, text)| *text).ok_or_else(unknown)
+    }
+
+    /// A profile that comes with Weir.
+    ///
+    /// # Errors
+    /// [`ProfileError::Unknown`] names those that there are.
+    pub fn builtin(name: &str) -> Result<Profile, ProfileError> {
+        Ok(Profile::parse(Profile::text(name)?)?.0)
+    }
+
+    /// A profile and its parameters, by the name of one that comes with Weir, or by the path of a file that
+    /// ends in `.toml`.
+    ///
+    /// # Errors
+    /// What is wrong with the name, the file or the profile.
+    pub fn load(name: &str) -> Result<(Profile, Vec<Parameter>), ProfileError> {
+        if Path::new(name).extension().is_none_or(|extension| extension != "toml") {
+            return Profile::parse(Profile::text(name)?);
+        }
+        let failed =
+            |error: std::io::Error| ProfileError::File { path: name.to_owned(), why: error.to_string() };
+        let mut text = String::new();
+        let file = File::open(name).map_err(failed)?;
+        file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+        Profile::parse(&text)
+    }
+}

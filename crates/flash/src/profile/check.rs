@@ -1,0 +1,132 @@
+//! Whether a device is possible, and smaller ones like it.
+
+use weir_storage::BLOCK_BYTES;
+
+use super::error::ProfileError;
+use super::{Mechanism, Profile};
+
+/// The longest time in a profile: a minute. Longer ones are mistakes.
+const TIME_NS_MAX: u64 = 60_000_000_000;
+
+fn within<T: PartialOrd + Copy + std::fmt::Display>(
+    key: &str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<(), ProfileError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let right = format!("from {least} to {most}");
+    Err(ProfileError::Value { key: key.to_owned(), found: value.to_string(), right })
+}
+
+impl Profile {
+    /// 4 KiB places on the flash, spare ones included.
+    #[must_use]
+    pub fn raw_blocks(&self) -> u64 {
+        let Self { nand, .. } = self;
+        let pages = [nand.channels, nand.ways, nand.planes, nand.blocks_per_plane, nand.pages_per_block];
+        let pages = pages.iter().fold(1_u64, |product, factor| product.saturating_mul(u64::from(*factor)));
+        pages.saturating_mul(u64::from(nand.page_bytes) / BLOCK_BYTES as u64)
+    }
+
+    /// Blocks of the free erase blocks, and of those being filled, that the firmware cannot do without.
+    fn reserve_blocks(&self) -> u64 {
+        let erase_block = u64::from(self.nand.pages_per_block) * u64::from(self.nand.page_bytes) / 4096;
+        let together = if self.nand.multi_plane { u64::from(self.nand.planes) } else { 1 };
+        let dies = u64::from(self.nand.channels) * u64::from(self.nand.ways);
+        dies * (u64::from(self.ftl.gc_free_blocks) + 2) * erase_block * together
+    }
+
+    /// Checks that the device is possible.
+    ///
+    /// # Errors
+    /// The first key that is out of range, or what does not go together.
+    pub fn check(&self) -> Result<(), ProfileError> {
+        let Self { host, nand, ftl, cache, flush, .. } = self;
+        within("host.queue_depth", host.queue_depth, 1, 65_536)?;
+        within("host.max_transfer", host.max_transfer_blocks, 1, 65_536)?;
+        within("host.link", host.link_bytes_per_second, 1_000_000, 1_000_000_000_000)?;
+        within("nand.channel", nand.channel_bytes_per_second, 1_000_000, 1_000_000_000_000)?;
+        for (key, time) in [
+            ("host.command", host.command_ns),
+            ("host.latency", host.latency_ns),
+            ("nand.erase", nand.erase_ns),
+            ("flush.fixed", flush.fixed_ns),
+        ] {
+            within(key, time, 0, TIME_NS_MAX)?;
+        }
+        for (key, times) in [("nand.read", &nand.read_ns), ("nand.program", &nand.program_ns)] {
+            within(key, times.len(), 1, 65_536)?;
+            times.iter().try_for_each(|time| within(key, *time, 1, TIME_NS_MAX))?;
+        }
+        within("flush.journal_pages", flush.journal_pages, 0, 1000)?;
+        within("cache.destage_share", cache.destage_share, 0.0, 0.9)?;
+        within("ftl.checkpoint_share", ftl.checkpoint_share, 1e-6, 0.5)?;
+        within("ftl.gc_free_blocks", ftl.gc_free_blocks, 2, 1000)?;
+        within("barrier.penalty", self.barrier.penalty, 0.0, 1.0)?;
+        self.check_geometry()
+    }
+
+    fn check_geometry(&self) -> Result<(), ProfileError> {
+        let Self { host, nand, cache, .. } = self;
+        for (key, count) in [
+            ("nand.channels", nand.channels),
+            ("nand.ways", nand.ways),
+            ("nand.planes", nand.planes),
+            ("nand.blocks_per_plane", nand.blocks_per_plane),
+        ] {
+            within(key, count, 1, 1 << 20)?;
+        }
+        within("nand.channels * nand.ways", u64::from(nand.channels) * u64::from(nand.ways), 1, 1024)?;
+        within("nand.pages_per_block", nand.pages_per_block, 2, 65_535)?;
+        let impossible = |what: String| Err(ProfileError::Geometry(what));
+        if nand.page_bytes == 0 || nand.page_bytes % BLOCK_BYTES as u32 != 0 {
+            return impossible(format!("nand.page is {} bytes, not a multiple of 4 KiB", nand.page_bytes));
+        }
+        let together = if nand.multi_plane { u64::from(nand.planes) } else { 1 };
+        within("blocks in a page of all planes", u64::from(nand.page_bytes) / 4096 * together, 1, 255)?;
+        if self.blocks == 0 {
+            return impossible("device.capacity is less than one block of 4 KiB".to_owned());
+        }
+        let (raw, reserve) = (self.raw_blocks(), self.reserve_blocks());
+        if raw >= 1 << 31 {
+            return impossible(format!("{raw} places of 4 KiB on flash; there may be fewer than 2^31"));
+        }
+        if self.blocks.saturating_add(reserve) > raw {
+            return impossible(format!(
+                "device.capacity is {} blocks of 4 KiB, the firmware needs {reserve} more, and the flash has {raw}; \
+                 enlarge nand.blocks_per_plane or lower the capacity",
+                self.blocks
+            ));
+        }
+        if cache.bytes < u64::from(host.max_transfer_blocks) * BLOCK_BYTES as u64 {
+            return impossible("cache.size is less than host.max_transfer".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The same device with a capacity of `blocks`, 256 and more, and fewer erase blocks; in the same proportion
+    /// to spare ones as far as the firmware's reserve allows.
+    #[must_use]
+    pub fn with_capacity(&self, blocks: u64) -> Profile {
+        let mut small = self.clone();
+        small.blocks = blocks.clamp(256, self.blocks);
+        let share = small.blocks as f64 / self.blocks as f64;
+        let wanted = (f64::from(self.nand.blocks_per_plane) * share).ceil() as u32;
+        small.nand.blocks_per_plane = wanted.clamp(1, self.nand.blocks_per_plane);
+        while small.check().is_err() && small.nand.blocks_per_plane < self.nand.blocks_per_plane {
+            small.nand.blocks_per_plane += 1;
+        }
+        small
+    }
+
+    /// The same device with another barrier mechanism.
+    #[must_use]
+    pub fn with_mechanism(&self, mechanism: Mechanism) -> Profile {
+        let mut other = self.clone();
+        other.barrier.mechanism = mechanism;
+        other
+    }
+}

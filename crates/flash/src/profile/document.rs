@@ -1,0 +1,267 @@
+//! A profile as a TOML document: every number with its source.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::ProfileError;
+use super::unit::Quantity;
+use super::{
+    Barrier, Cache, Flush, Ftl, GcPolicy, Host, Mechanism, Nand, OrderedService, Profile, SimpleService,
+};
+
+/// Where a number comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Published; the source says where.
+    Sourced,
+    /// Chosen so that rows of a paper come out; the source says which.
+    Fitted,
+    /// Plausible; the range says how far it may be off.
+    Assumed,
+}
+
+/// A number of a profile, with where it comes from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Parameter {
+    /// Its key, as `nand.erase`.
+    pub key: String,
+    /// Its value, as the profile writes it.
+    pub value: String,
+    /// Where it comes from.
+    pub kind: Kind,
+    /// The publication, the rows, or the reason.
+    pub source: String,
+    /// Smallest and largest plausible value, where it is assumed.
+    pub range: Option<[String; 2]>,
+}
+
+/// A value as it is given.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    value: toml::Value,
+    kind: Kind,
+    source: String,
+    range: Option<[toml::Value; 2]>,
+}
+
+type Section = BTreeMap<String, Given>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    name: String,
+    title: String,
+    device: Section,
+    host: Section,
+    cache: Section,
+    nand: Section,
+    ftl: Section,
+    flush: Section,
+    barrier: Section,
+}
+
+/// All keys of a profile.
+const KEYS: [&str; 30] = [
+    "device.capacity",
+    "cache.size",
+    "cache.destage_share",
+    "ftl.gc",
+    "ftl.gc_free_blocks",
+    "ftl.checkpoint_share",
+    "flush.fixed",
+    "flush.journal_pages",
+    "barrier.mechanism",
+    "barrier.penalty",
+    "host.queue_depth",
+    "host.max_transfer",
+    "host.link",
+    "host.full_duplex",
+    "host.command",
+    "host.latency",
+    "host.ordered_service",
+    "host.simple_service",
+    "host.fua",
+    "nand.channels",
+    "nand.ways",
+    "nand.planes",
+    "nand.multi_plane",
+    "nand.blocks_per_plane",
+    "nand.pages_per_block",
+    "nand.page",
+    "nand.read",
+    "nand.program",
+    "nand.erase",
+    "nand.channel",
+];
+
+/// The values of a document, taken one by one.
+struct Reader {
+    left: BTreeMap<String, Given>,
+    parameters: Vec<Parameter>,
+}
+
+/// Reads a profile and its parameters.
+pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileError> {
+    let document: Document = toml::from_str(text).map_err(|error| ProfileError::Format(error.to_string()))?;
+    let Document { name, title, device, host, cache, nand, ftl, flush, barrier } = document;
+    let sections = [
+        ("device", device),
+        ("host", host),
+        ("cache", cache),
+        ("nand", nand),
+        ("ftl", ftl),
+        ("flush", flush),
+        ("barrier", barrier),
+    ];
+    let values = sections.into_iter().flat_map(|(section, values)| {
+        values.into_iter().map(move |(key, given)| (format!("{section}.{key}"), given))
+    });
+    let left: BTreeMap<String, Given> = values.collect();
+    if let Some(key) = left.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        return Err(ProfileError::Format(format!("there is no key `{key}` in a profile")));
+    }
+    let mut reader = Reader { left, parameters: Vec::new() };
+    let profile = Profile {
+        name,
+        title,
+        blocks: reader.quantity("device.capacity", Quantity::Size)? / 4096,
+        host: reader.host()?,
+        cache: Cache {
+            bytes: reader.quantity("cache.size", Quantity::Size)?,
+            destage_share: reader.share("cache.destage_share")?,
+        },
+        nand: reader.nand()?,
+        ftl: Ftl {
+            gc: reader
+                .word("ftl.gc", &[("greedy", GcPolicy::Greedy), ("cost-benefit", GcPolicy::CostBenefit)])?,
+            gc_free_blocks: reader.count("ftl.gc_free_blocks")?,
+            checkpoint_share: reader.share("ftl.checkpoint_share")?,
+        },
+        flush: Flush {
+            fixed_ns: reader.quantity("flush.fixed", Quantity::Time)?,
+            journal_pages: reader.count("flush.journal_pages")?,
+        },
+        barrier: Barrier {
+            mechanism: reader.word("barrier.mechanism", &Mechanism::ALL.map(|m| (m.name(), m)))?,
+            penalty: reader.share("barrier.penalty")?,
+        },
+    };
+    Ok((profile, reader.parameters))
+}
+
+/// A value as text: what it was in the file, without quotes.
+fn text_of(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Array(values) => values.iter().map(text_of).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
+
+fn wrong(key: &str, value: &toml::Value, right: impl Into<String>) -> ProfileError {
+    ProfileError::Value { key: key.to_owned(), found: value.to_string(), right: right.into() }
+}
+
+impl Reader {
+    fn take(&mut self, key: &str) -> Result<toml::Value, ProfileError> {
+        let missing = || ProfileError::Format(format!("the key `{key}` is missing"));
+        let Given { value, kind, source, range } = self.left.remove(key).ok_or_else(missing)?;
+        if source.trim().is_empty() {
+            return Err(ProfileError::Format(format!("`{key}` has no source")));
+        }
+        if (kind == Kind::Assumed) != range.is_some() {
+            let rule = "an assumed value has a range, and no other has";
+            return Err(ProfileError::Format(format!("`{key}`: {rule}")));
+        }
+        self.parameters.push(Parameter {
+            key: key.to_owned(),
+            value: text_of(&value),
+            kind,
+            source,
+            range: range.map(|[least, most]| [text_of(&least), text_of(&most)]),
+        });
+        Ok(value)
+    }
+
+    fn quantity(&mut self, key: &str, quantity: Quantity) -> Result<u64, ProfileError> {
+        let value = self.take(key)?;
+        let read = value.as_str().and_then(|text| quantity.read(text));
+        read.ok_or_else(|| wrong(key, &value, format!("a number in {}", quantity.names())))
+    }
+
+    fn times(&mut self, key: &str) -> Result<Vec<u64>, ProfileError> {
+        let value = self.take(key)?;
+        let read = |value: &toml::Value| value.as_str().and_then(|text| Quantity::Time.read(text));
+        let times = match &value {
+            toml::Value::Array(values) => values.iter().map(read).collect::<Option<Vec<u64>>>(),
+            one => read(one).map(|time| vec![time]),
+        };
+        let right = || format!("a time in {}, or a list of such", Quantity::Time.names());
+        times.filter(|times| !times.is_empty()).ok_or_else(|| wrong(key, &value, right()))
+    }
+
+    fn count(&mut self, key: &str) -> Result<u32, ProfileError> {
+        let value = self.take(key)?;
+        let count = value.as_integer().and_then(|count| u32::try_from(count).ok());
+        count.ok_or_else(|| wrong(key, &value, "a whole number below 2^32"))
+    }
+
+    fn share(&mut self, key: &str) -> Result<f64, ProfileError> {
+        let value = self.take(key)?;
+        let share = value.as_float().or_else(|| value.as_integer().map(|share| share as f64));
+        let share = share.filter(|share| (0.0..=1.0).contains(share));
+        share.ok_or_else(|| wrong(key, &value, "a share from 0 to 1"))
+    }
+
+    fn switch(&mut self, key: &str) -> Result<bool, ProfileError> {
+        let value = self.take(key)?;
+        value.as_bool().ok_or_else(|| wrong(key, &value, "true or false"))
+    }
+
+    fn word<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Result<T, ProfileError> {
+        let value = self.take(key)?;
+        let found = words.iter().find(|(word, _)| value.as_str() == Some(word));
+        let right = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+        found.map(|(_, meaning)| *meaning).ok_or_else(|| wrong(key, &value, format!("one of {}", right())))
+    }
+
+    fn host(&mut self) -> Result<Host, ProfileError> {
+        let ordered = [
+            ("none", OrderedService::None),
+            ("serial", OrderedService::Serial),
+            ("pipelined", OrderedService::Pipelined),
+        ];
+        Ok(Host {
+            queue_depth: self.count("host.queue_depth")?,
+            max_transfer_blocks: u32::try_from(self.quantity("host.max_transfer", Quantity::Size)? / 4096)
+                .unwrap_or(u32::MAX),
+            link_bytes_per_second: self.quantity("host.link", Quantity::Rate)?,
+            full_duplex: self.switch("host.full_duplex")?,
+            command_ns: self.quantity("host.command", Quantity::Time)?,
+            latency_ns: self.quantity("host.latency", Quantity::Time)?,
+            ordered_service: self.word("host.ordered_service", &ordered)?,
+            simple_service: self
+                .word("host.simple_service", &[("fifo", SimpleService::Fifo), ("any", SimpleService::Any)])?,
+            fua: self.switch("host.fua")?,
+        })
+    }
+
+    fn nand(&mut self) -> Result<Nand, ProfileError> {
+        Ok(Nand {
+            channels: self.count("nand.channels")?,
+            ways: self.count("nand.ways")?,
+            planes: self.count("nand.planes")?,
+            multi_plane: self.switch("nand.multi_plane")?,
+            blocks_per_plane: self.count("nand.blocks_per_plane")?,
+            pages_per_block: self.count("nand.pages_per_block")?,
+            page_bytes: u32::try_from(self.quantity("nand.page", Quantity::Size)?).unwrap_or(u32::MAX),
+            read_ns: self.times("nand.read")?,
+            program_ns: self.times("nand.program")?,
+            erase_ns: self.quantity("nand.erase", Quantity::Time)?,
+            channel_bytes_per_second: self.quantity("nand.channel", Quantity::Rate)?,
+        })
+    }
+}
