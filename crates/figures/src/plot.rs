@@ -73,6 +73,11 @@ fn end_of_axis(values: impl Iterator<Item = f64>) -> f64 {
     values.filter(|value| value.is_finite()).fold(1e-9, f64::max) * 1.05
 }
 
+/// A number on an axis: 20, 50 K.
+fn axis_text(value: f64) -> String {
+    if value >= 1000.0 { format!("{} K", value / 1e3) } else { format!("{value}") }
+}
+
 fn draw_bars(svg: &mut String, rows: &[&Row]) -> Drawn {
     let printed = |row: &Row| row.paper.as_ref().map(|paper| paper.value);
     let end = end_of_axis(rows.iter().flat_map(|row| [Some(row.ours), printed(row)]).flatten());
@@ -96,6 +101,8 @@ fn draw_bars(svg: &mut String, rows: &[&Row]) -> Drawn {
     chart
         .configure_mesh()
         .disable_y_mesh()
+        .light_line_style(WHITE)
+        .x_label_formatter(&|value| axis_text(*value))
         .y_labels(rows.len() + 1)
         .y_label_formatter(&|place| label(place).unwrap_or_default())
         .x_labels(8)
@@ -127,13 +134,13 @@ fn draw_curve(svg: &mut String, curve: &Curve) -> Drawn {
         .x_label_area_size(30)
         .y_label_area_size(40)
         .build_cartesian_2d(0.0..end, 0.0..top)?;
-    chart.configure_mesh().y_labels(5).x_labels(8).label_style(FONT).draw()?;
+    chart.configure_mesh().light_line_style(WHITE).y_labels(5).x_labels(8).label_style(FONT).draw()?;
     // A step for each sample: between two the depth is not on its way.
     let steps =
         depth.samples.iter().enumerate().flat_map(|(place, sample)| {
             [(at(place), f64::from(*sample)), (at(place + 1), f64::from(*sample))]
         });
-    chart.draw_series(LineSeries::new(steps, OURS.stroke_width(1)))?;
+    chart.draw_series(LineSeries::new(steps, OURS.stroke_width(2)))?;
     root.present()?;
     Ok(())
 }

@@ -12,6 +12,7 @@ const FIGURE: &str = r#"
 title = "for <tests> & controls"
 source = "none"
 plot = "bars"
+capacity_blocks = 16_384
 span_blocks = 8192
 writes = 2000
 writes_waiting = 200
