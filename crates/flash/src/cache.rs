@@ -219,9 +219,9 @@ impl Cache {
         }
     }
 
-    /// Whether a unit is being written back.
-    pub(crate) fn in_unit(&self) -> bool {
-        self.unit_left > 0
+    /// Waiting entries of the unit that is being written back; 0 where there is none.
+    pub(crate) fn unit_left(&self) -> usize {
+        self.unit_left
     }
 
     /// How many of the waiting entries the next page may take, up to `most`, and whether nothing can join them

@@ -22,7 +22,9 @@ impl Ftl {
             return;
         }
         if self.dies[die as usize].cleaning.is_none() {
-            if self.dies[die as usize].free.len() >= self.gc_free_blocks {
+            let promised = self.promised_pages;
+            let spares = promised == 0 || self.room_pages() >= promised + self.geometry.pages_per_block;
+            if self.dies[die as usize].free.len() >= self.gc_free_blocks || !spares {
                 return;
             }
             let Some(victim) = self.victim(die).filter(|victim| self.fits(die, *victim)) else {

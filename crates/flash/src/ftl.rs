@@ -113,6 +113,9 @@ pub(crate) struct Ftl {
     interval_pages: u64,
     since_checkpoint: u64,
     keeps_map: bool,
+    /// Pages that the unit being written back still needs: cleaning leaves them, since what it frees may come back
+    /// only when the unit counts.
+    pub(crate) promised_pages: u32,
     /// Dies that were starved until something of theirs was superseded.
     relieved: Vec<u32>,
     /// Emptied payloads, to be filled again.
@@ -158,6 +161,7 @@ impl Ftl {
             interval_pages: (pages * profile.ftl.checkpoint_share).max(1.0) as u64,
             since_checkpoint: 0,
             keeps_map: !options.never_cut,
+            promised_pages: 0,
             relieved: Vec::new(),
             spare_contents: Vec::new(),
         };
@@ -223,14 +227,24 @@ impl Ftl {
         state.cleaning.is_none() && self.array.is_idle(die) && (state.open.is_some() || state.free.len() > 1)
     }
 
-    /// Pages of the host's data that can be programmed before anything is cleaned.
+    /// Pages of the host's data that can be programmed before anything more is cleaned. One free block of each
+    /// die is cleaning's own, and one more where it is at work.
     pub(crate) fn room_pages(&self) -> u32 {
         let pages = self.geometry.pages_per_block;
         let room = |die: &DieState| {
             let open = die.open.map_or(0, |block| pages - self.blocks[block.0 as usize].next_page);
-            open + (die.free.len().saturating_sub(1)) as u32 * pages
+            let kept = 1 + usize::from(die.cleaning.is_some());
+            open + (die.free.len().saturating_sub(kept)) as u32 * pages
         };
         self.dies.iter().map(room).sum()
+    }
+
+    /// Lets every idle die clean that wants to: what kept it from that may be over.
+    pub(crate) fn clean_idle(&mut self, now: u64) {
+        for die in 0..self.geometry.dies {
+            self.clean(die, now);
+            self.refresh(die);
+        }
     }
 
     /// Lists a die that may take a page now.
@@ -255,6 +269,7 @@ impl Ftl {
         let die = self.ready.pop_front()?;
         self.dies[die as usize].listed = false;
         let page = self.take_page(die, false)?;
+        self.promised_pages = self.promised_pages.saturating_sub(1);
         let tag = self.sequencer.tag(last);
         self.stats.programmed_pages += 1;
         self.since_checkpoint += 1;
@@ -439,7 +454,9 @@ impl Ftl {
 
     /// Begins a checkpoint if one is due: after so many pages, or because something waits for the gate.
     pub(crate) fn checkpoint_if_due(&mut self, next_version: u64, now: u64) {
-        let due = self.since_checkpoint >= self.interval_pages || !self.waiting.is_empty();
+        let from = self.next_sequence - self.settled.len() as u64;
+        let covers = |block: &EraseBlock| self.blocks[block.0 as usize].last_sequence < from;
+        let due = self.since_checkpoint >= self.interval_pages || self.waiting.iter().any(covers);
         if due && self.writing.is_none() {
             self.checkpoint(next_version, now);
         }

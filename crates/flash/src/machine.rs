@@ -298,7 +298,7 @@ impl Machine {
                 self.phase = Phase::Serving;
                 self.ftl.medium.dump = None;
                 self.controller_free = self.controller_free.max(now);
-                (0..self.ftl.geometry.dies).for_each(|die| self.ftl.clean(die, now));
+                self.ftl.clean_idle(now);
                 true
             }
             Phase::Scanning(_) | Phase::Sealing | Phase::Serving => false,
@@ -591,10 +591,13 @@ impl Machine {
             // Commands that wait for room in a cache of which nothing is on its way are a demand too.
             let stuck = self.stalled && self.cache.waiting() == self.cache.len();
             let over = self.cache.waiting() >= (self.destage_over + 1).max(slots);
-            if !(demanded || stuck || over || self.cache.in_unit()) {
+            if !(demanded || stuck || over || self.cache.unit_left() > 0) {
                 return;
             }
-            self.cache.begin_unit(self.ftl.room_pages() as usize * slots);
+            if self.cache.unit_left() == 0 {
+                self.cache.begin_unit(self.ftl.room_pages() as usize * slots);
+                self.ftl.promised_pages = self.cache.unit_left().div_ceil(slots) as u32;
+            }
             let (count, no_more) = self.cache.eligible(slots);
             if count == 0 || !(count == slots || no_more || demanded || stuck) {
                 return;
@@ -604,6 +607,9 @@ impl Machine {
             match self.ftl.write_back(contents, last, now) {
                 Some(page) => self.cache.issued(page, ids),
                 None => return,
+            }
+            if last {
+                self.ftl.clean_idle(now);
             }
         }
     }
