@@ -75,7 +75,8 @@ fn end_of_axis(values: impl Iterator<Item = f64>) -> f64 {
 
 /// A number on an axis: 20, 50 K.
 fn axis_text(value: f64) -> String {
-    if value >= 1000.0 { format!("{} K", value / 1e3) } else { format!("{value}") }
+    let rounded = |value: f64| (value * 100.0).round() / 100.0;
+    if value >= 1000.0 { format!("{} K", rounded(value / 1e3)) } else { format!("{}", rounded(value)) }
 }
 
 fn draw_bars(svg: &mut String, rows: &[&Row]) -> Drawn {

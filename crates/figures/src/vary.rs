@@ -1,6 +1,7 @@
 //! How far a prediction depends on what was assumed: the same device with one of its parameters moved.
 
 use weir_flash::Profile;
+use weir_storage::BLOCK_BYTES;
 
 /// `device` with the parameter `key`, as its profile's file calls it, times `factor`. None where it is not a
 /// number that can be moved alone, or the device would be impossible.
@@ -14,17 +15,71 @@ pub(crate) fn scaled(device: &Profile, key: &str, factor: f64) -> Option<Profile
         "host.link" => host.link_bytes_per_second = time(host.link_bytes_per_second),
         "host.command" => host.command_ns = time(host.command_ns),
         "host.latency" => host.latency_ns = time(host.latency_ns),
-        "cache.size" => cache.bytes = time(cache.bytes),
+        "cache.size" => {
+            // A cache holds the largest command; figures write single blocks.
+            cache.bytes = time(cache.bytes);
+            let blocks = u32::try_from(cache.bytes / BLOCK_BYTES as u64).unwrap_or(u32::MAX);
+            host.max_transfer_blocks = host.max_transfer_blocks.min(blocks);
+        }
         "cache.destage_share" => cache.destage_share *= factor,
+        "nand.ways" => {
+            // The capacity stays: fewer dies are larger ones. Each has a reserve for cleaning.
+            let dies = count(nand.ways).max(1);
+            let blocks = u64::from(nand.blocks_per_plane) * u64::from(nand.ways);
+            let blocks = blocks.div_ceil(u64::from(dies)) + u64::from(ftl.gc_free_blocks) + 2;
+            nand.blocks_per_plane = u32::try_from(blocks).unwrap_or(u32::MAX);
+            nand.ways = dies;
+        }
         "nand.read" => nand.read_ns.iter_mut().for_each(|ns| *ns = time(*ns)),
         "nand.program" => nand.program_ns.iter_mut().for_each(|ns| *ns = time(*ns)),
         "nand.erase" => nand.erase_ns = time(nand.erase_ns),
         "nand.channel" => nand.channel_bytes_per_second = time(nand.channel_bytes_per_second),
-        "ftl.gc_free_blocks" => ftl.gc_free_blocks = count(ftl.gc_free_blocks),
+        "ftl.gc_free_blocks" => {
+            // The reserve comes on top of the capacity.
+            let before = ftl.gc_free_blocks;
+            ftl.gc_free_blocks = count(before).max(2);
+            nand.blocks_per_plane += ftl.gc_free_blocks.saturating_sub(before);
+        }
         "ftl.checkpoint_share" => ftl.checkpoint_share *= factor,
         "flush.fixed" => flush.fixed_ns = time(flush.fixed_ns),
         "flush.journal_pages" => flush.journal_pages = count(flush.journal_pages),
         _ => return None,
     }
     device.check().ok().map(|()| device)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_flash::Kind;
+
+    use super::*;
+
+    /// Words, and numbers that cannot be moved alone, are zero, or a limit that single blocks never meet.
+    const NOT_MOVED: [&str; 9] = [
+        "barrier.mechanism",
+        "barrier.penalty",
+        "device.capacity",
+        "ftl.gc",
+        "host.fua",
+        "host.max_transfer",
+        "host.ordered_service",
+        "host.simple_service",
+        "nand.blocks_per_plane",
+    ];
+
+    #[test]
+    fn every_assumed_number_is_moved() {
+        let mut moved = 0;
+        for name in Profile::NAMES {
+            let (device, parameters) = Profile::load(name).unwrap();
+            let device = device.with_capacity(1 << 20);
+            let assumed = parameters.iter().filter(|parameter| parameter.kind == Kind::Assumed);
+            for key in assumed.map(|parameter| parameter.key.as_str()) {
+                let both = [0.8, 1.2].map(|factor| scaled(&device, key, factor));
+                assert_eq!(both.iter().all(Option::is_some), !NOT_MOVED.contains(&key), "{name}: {key}");
+                moved += both.iter().flatten().filter(|other| **other != device).count();
+            }
+        }
+        assert!(moved > 50, "{moved}");
+    }
 }

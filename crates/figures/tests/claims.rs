@@ -1,0 +1,74 @@
+//! What the figures are there to show, on the devices that come with Weir.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use weir_figures::{Figure, Lab, Row};
+use weir_flash::Profile;
+
+/// A figure's rows, of a quick run.
+fn rows(name: &str) -> Vec<Row> {
+    let mut lab = Lab::new(1);
+    lab.quick = true;
+    let sheets = lab.run(&[Figure::named(name).unwrap()], &mut |_| {}).unwrap();
+    sheets.into_iter().flat_map(|sheet| sheet.rows).collect()
+}
+
+fn ours(rows: &[Row], device: &str, series: &str) -> f64 {
+    rows.iter().find(|row| row.device == device && row.series == series).unwrap().ours
+}
+
+#[test]
+fn order_costs_next_to_nothing_and_waiting_for_it_costs_most_of_the_rate() {
+    let rows = rows("fast18-fig09");
+    for device in Profile::NAMES {
+        let barrier = ours(&rows, device, "B, in-order recovery");
+        assert!((98.0..=102.0).contains(&barrier), "{device}: {barrier}");
+    }
+    for device in ["sata-ssd", "sata-plp", "ufs20"] {
+        let [xnf, x, b] = ["XnF", "X", "B"].map(|series| ours(&rows, device, series));
+        assert!(xnf < x && x < 40.0 && b > 2.0 * x, "{device}: {xnf} {x} {b}");
+        // Without its parts it is worth less.
+        let [serial, none, writeback] = [
+            "B, in-order recovery, serial service",
+            "B, in-order recovery, no ordered service",
+            "B, in-order writeback",
+        ]
+        .map(|series| ours(&rows, device, series));
+        assert!(writeback < none && none < serial && serial < 95.0, "{device}: {writeback} {none} {serial}");
+    }
+    let measured = rows.iter().find(|row| row.device == "ufs20" && row.series == "B").unwrap();
+    assert!(measured.error.unwrap().abs() < 0.2, "the one barrier row that the paper measured: {measured:?}");
+}
+
+#[test]
+fn the_more_a_device_does_in_parallel_the_less_is_left() {
+    let rows = rows("fast18-fig01");
+    let share = |device| ours(&rows, device, "XnF/P");
+    for device in ["sata-ssd", "nvme", "pcie", "flash-array"] {
+        assert!(share(device) < 2.0 && share(device) < share("ufs20") / 4.0, "{device}: {}", share(device));
+        assert!(share(device) < share("sata-plp") / 4.0, "{device}: {}", share(device));
+    }
+    assert!(share("ufs20") < share("emmc50"));
+    assert!(rows.iter().all(Row::is_steady), "{rows:?}");
+}
+
+#[test]
+fn each_part_of_a_barrier_write_earns_its_place() {
+    let rows = rows("fast18-fig05-ablations");
+    for device in ["sata-ssd", "sata-plp", "ufs20"] {
+        let [flag, command, waiting, nothing, delay] = [
+            "barrier as a flag",
+            "barrier as a command",
+            "barrier, waiting for transfers",
+            "nothing, waiting for transfers",
+            "WoD over WoT, mean",
+        ]
+        .map(|series| ours(&rows, device, series));
+        assert!(command < 0.75 * flag, "{device}: {command} {flag}");
+        assert!(
+            (waiting / nothing - 1.0).abs() < 0.05 && waiting < 0.5 * flag,
+            "{device}: {waiting} {nothing}"
+        );
+        assert!(delay < 20.0, "{device}: {delay}");
+    }
+}
