@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use weir_flash::Profile;
 use weir_runtime::Handle;
-use weir_workload::{BenchOptions, CleaningReport, Plan, Progress, RecoveryTime, Report};
+use weir_workload::{
+    BenchOptions, CleaningReport, Plan, Progress, RecoveryTime, Report, SimulatedOptions, simulate,
+};
 
 use crate::error::CliError;
 use crate::size::Size;
@@ -43,6 +46,21 @@ pub(crate) struct BenchArguments {
     /// Time recovery after a span (1 GiB) written since the last checkpoint instead
     #[arg(long)]
     recovery: bool,
+    /// Simulate an emulated device instead, by name or by a profile that ends in .toml; needs --virtual
+    #[arg(long, value_name = "NAME|FILE", requires = "virtual_time", conflicts_with_all = ["cleaning", "recovery", "keep", "on"])]
+    device: Option<String>,
+    /// In virtual time: how fast the device is simulated, and what it did in its own time
+    #[arg(long = "virtual", id = "virtual_time", requires = "device")]
+    virtual_time: bool,
+    /// With --virtual: check the order of every write
+    #[arg(long, requires = "virtual_time")]
+    recorder: bool,
+    /// With --virtual: each write is a barrier
+    #[arg(long, requires = "virtual_time")]
+    barriers: bool,
+    /// With --virtual: the device was written from end to end before, and is written over all of it
+    #[arg(long, requires = "virtual_time", conflicts_with = "size")]
+    preconditioned: bool,
     /// The smallest sizes: shows that everything works, and no speed
     #[arg(long, hide = true, conflicts_with = "quick")]
     tiny: bool,
@@ -59,6 +77,9 @@ enum Found {
 
 /// Runs the benchmark asked for and prints what it found.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
+    if let Some(device) = &arguments.device {
+        return simulated(device, arguments);
+    }
     let found = in_wall_time(arguments.seed, |handle| measure(handle, arguments))?;
     if arguments.json {
         return print(&serde_json::to_string_pretty(&found)?);
@@ -68,6 +89,48 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
         Found::Cleaning(report) => table::cleaning(report),
         Found::Recovery(report) => table::recovery(report),
     })
+}
+
+/// Writes that are simulated, and how many of them for a quick look.
+const SIMULATED_WRITES: u64 = 8_000_000;
+const SIMULATED_WRITES_QUICK: u64 = 500_000;
+
+/// Simulates a device, timed by the wall.
+fn simulated(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {
+    let (profile, _) = Profile::load(device)?;
+    let span_blocks = arguments.size.map_or(1 << 18, |size| (size.0 / 4096).max(64));
+    let options = SimulatedOptions {
+        writes: if arguments.quick { SIMULATED_WRITES_QUICK } else { SIMULATED_WRITES },
+        seed: arguments.seed,
+        recorder: arguments.recorder,
+        barriers: arguments.barriers,
+        preconditioned: arguments.preconditioned,
+        span_blocks: if arguments.preconditioned { u64::MAX } else { span_blocks },
+        ..SimulatedOptions::default()
+    };
+    let report =
+        in_wall_time(arguments.seed, |clock| async move { Ok(simulate(&clock, &profile, &options)?) })?;
+    if arguments.json {
+        return print(&serde_json::to_string_pretty(&report)?);
+    }
+    print(&format!(
+        "{}: {} random writes of 4 KiB, {} in flight\n\
+         simulated     {:.2} s of the device's time, {:.0} writes a second\n\
+         took          {:.2} s, {:.0} writes simulated a second\n\
+         memory        {:.0} MiB at most\n\
+         amplification {:.2}\n\
+         trace hash    {}",
+        report.device,
+        report.writes,
+        report.depth,
+        report.simulated_seconds,
+        report.simulated_iops,
+        report.wall_seconds,
+        report.simulated_per_second,
+        report.peak_rss_bytes as f64 / 1_048_576.0,
+        report.write_amplification,
+        report.trace_hash,
+    ))
 }
 
 async fn measure(handle: Handle, arguments: &BenchArguments) -> Result<Found, CliError> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 use weir_figures::FigureError;
+use weir_flash::ProfileError;
 use weir_runtime::{RuntimeError, Stalled};
 use weir_storage::FileDiskError;
 use weir_volume::VolumeError;
@@ -17,6 +18,9 @@ pub(crate) enum CliError {
     /// The benchmark failed.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// The device's profile is wrong.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// A figure gives no result.
     #[error(transparent)]
     Figure(#[from] FigureError),

@@ -5,10 +5,12 @@
 //! success, 1 where a check found damage, and 2 where the program could not do what it was asked to.
 
 mod bench;
+mod devices;
 mod error;
 mod figures;
 mod size;
 mod table;
+mod trace;
 mod volume;
 
 use std::future::Future;
@@ -47,6 +49,10 @@ enum Command {
     Bench(bench::BenchArguments),
     /// Run the papers' figures on emulated devices, in virtual time, and compare
     Figures(figures::FiguresArguments),
+    /// List the devices that can be emulated, with the source of every number
+    Devices(devices::DevicesArguments),
+    /// Write one run on an emulated device as a timeline, for Perfetto or Chrome's tracing page
+    Trace(trace::TraceArguments),
     /// Make, show and check volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
@@ -63,6 +69,8 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Bench(arguments) => bench::run(&arguments).map(|()| Verdict::Good),
         Command::Figures(arguments) => figures::run(&arguments).map(|()| Verdict::Good),
+        Command::Devices(arguments) => devices::run(&arguments).map(|()| Verdict::Good),
+        Command::Trace(arguments) => trace::run(&arguments).map(|()| Verdict::Good),
         Command::Volume(command) => volume::run(&command),
     };
     match result {

@@ -19,6 +19,14 @@ fn refused(from: &str, to: &str) -> String {
     Profile::parse(&text.replacen(from, to, 1)).unwrap_err().to_string()
 }
 
+fn conforms(profile: &Profile) {
+    let runtime = Runtime::simulated(Simulation::default());
+    let handle = runtime.handle();
+    let make = async || FlashDevice::new(&handle, profile, FlashOptions::default()) as Rc<dyn Storage>;
+    let report = runtime.block_on(conformance(&handle, Expectations::default(), make));
+    assert!(matches!(report, Ok(Ok(_))), "{profile:?}: {report:?}");
+}
+
 #[test]
 fn every_profile_is_possible_and_conforms_on_any_mechanism() {
     for name in Profile::NAMES {
@@ -30,11 +38,7 @@ fn every_profile_is_possible_and_conforms_on_any_mechanism() {
             let small = profile.with_capacity(4096).with_mechanism(mechanism);
             assert_eq!(small.check(), Ok(()), "{name}");
             assert_eq!(small.blocks, 4096);
-            let runtime = Runtime::simulated(Simulation::default());
-            let handle = runtime.handle();
-            let make = async || FlashDevice::new(&handle, &small, FlashOptions::default()) as Rc<dyn Storage>;
-            let report = runtime.block_on(conformance(&handle, Expectations::default(), make));
-            assert!(matches!(report, Ok(Ok(_))), "{name} {mechanism:?}: {report:?}");
+            conforms(&small);
         }
     }
 }
@@ -54,12 +58,35 @@ fn what_is_wrong_is_named() {
     assert!(refused("\"in-order-recovery\"", "\"magic\"").contains("in-order-writeback"));
     let unsourced = refused(", source = \"FAST 2018 paper, section 6: QD 32\"", "");
     assert!(unsourced.contains("source"), "{unsourced}");
+    let key = refused("destage_share", "share");
+    assert!(key.contains("cache.share") && key.contains("cache.destage_share"), "{key}");
+    let range = refused("range = [2, 8]", "range = [5, 8]");
+    assert!(range.contains("nand.ways") && range.contains("5 to 8"), "{range}");
+    let unit = refused("range = [\"8 MiB\",", "range = [\"8 ms\",");
+    assert!(unit.contains("cache.size, range") && unit.contains("KiB"), "{unit}");
+    let ranged = refused("kind = \"assumed\"", "kind = \"sourced\"");
+    assert!(ranged.contains("host.simple_service") || ranged.contains("range"), "{ranged}");
     let unknown = Profile::builtin("floppy").unwrap_err();
     assert!(matches!(&unknown, ProfileError::Unknown { known, .. } if known.contains("ufs20")));
     assert!(matches!(Profile::load("/nowhere/my.toml"), Err(ProfileError::File { .. })));
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let error = Profile::load(manifest).unwrap_err().to_string();
+    assert!(
+        error.starts_with(manifest) && error.contains(": line ") && error.contains("unknown field"),
+        "{error}"
+    );
 }
 
-/// Any text is refused or read; nothing panics.
+#[test]
+fn a_device_is_never_made_larger() {
+    let small = Profile::builtin("emmc50").unwrap().with_capacity(256);
+    assert_eq!((small.blocks, small.check()), (256, Ok(())));
+    assert_eq!(small.with_capacity(1 << 20), small);
+    let tiny = Profile { blocks: 100, ..small };
+    assert_eq!(tiny.with_capacity(256).blocks, 100);
+}
+
+/// Text with errors is refused or read; nothing panics.
 #[test]
 fn damaged_profiles_are_refused_or_read() {
     let runtime = Runtime::simulated(Simulation::default());
@@ -75,4 +102,62 @@ fn damaged_profiles_are_refused_or_read() {
             assert_eq!(profile.check(), Ok(()));
         }
     }
+    assert!(Profile::parse(&format!("name = {}", "[".repeat(100_000))).is_err());
+}
+
+/// A profile's text, with nothing assumed, so that no range keeps values where they are.
+fn without_ranges(text: &str) -> String {
+    let line = |line: &str| match line.split_once(", range = ") {
+        Some((line, _)) => line.replace("\"assumed\"", "\"fitted\"") + " }\n",
+        None => line.to_owned() + "\n",
+    };
+    text.lines().map(line).collect()
+}
+
+/// The text with the number of a random value replaced by one up to a thousand times as large or small.
+fn with_other_number(text: &str, random: &mut impl FnMut(u64) -> u64) -> String {
+    let values = text.match_indices("{ value = ").map(|(place, found)| place + found.len());
+    let is_number =
+        |place: &usize| text[*place..].trim_start_matches('"').starts_with(|c: char| c.is_ascii_digit());
+    let values: Vec<usize> = values.filter(is_number).collect();
+    let place = values[random(values.len() as u64) as usize];
+    let (before, after) = text.split_at(place);
+    let digits = after.find(|c: char| c.is_ascii_digit()).unwrap();
+    let length = after[digits..].find(|c: char| !c.is_ascii_digit()).unwrap();
+    let number: u64 = after[digits..digits + length].parse().unwrap();
+    let other = match random(3) {
+        0 => number / (1 << random(10)),
+        1 => number * (1 << random(10)),
+        _ => random(2 * number + 4),
+    };
+    format!("{before}{}{other}{}", &after[..digits], &after[digits + length..])
+}
+
+/// A device that a profile allows conforms, however odd.
+#[test]
+fn changed_profiles_are_refused_or_conform() {
+    let runtime = Runtime::simulated(Simulation::default());
+    let mut random = runtime.handle().random("change");
+    let mut random = |below| random.below(below);
+    let (mut refused, mut used) = (0, 0);
+    for round in 0..400 {
+        let name = Profile::NAMES[round % Profile::NAMES.len()];
+        let path = format!("{}/profiles/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        let mut text = without_ranges(&std::fs::read_to_string(path).unwrap());
+        for _ in 0..1 + random(3) {
+            text = with_other_number(&text, &mut random);
+        }
+        let Ok((profile, _)) = Profile::parse(&text) else {
+            refused += 1;
+            continue;
+        };
+        let mechanism = Mechanism::ALL[random(5) as usize];
+        let small = profile.with_capacity(2048).with_mechanism(mechanism);
+        if small.raw_blocks() < 1 << 18 {
+            conforms(&small);
+            used += 1;
+        }
+    }
+    println!("{refused} {used}");
+    assert!(refused > 50 && used > 50, "{refused} refused, {used} used");
 }

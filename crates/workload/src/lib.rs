@@ -15,6 +15,7 @@
 //! | [`Plan`] | sizes, rounds, quota |
 //! | [`Report`] | medians, spreads, and the ratios with their meanings |
 //! | [`simulate`] | how fast an emulated device is simulated |
+//! | [`trace`] | a run on an emulated device, told to a probe |
 //!
 //! [`bench`] runs the whole of it; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
 //! [`RawRun`] and [`Stack`] work on any [`Storage`](weir_storage::Storage), in virtual time too.
@@ -56,7 +57,7 @@ pub use report::{
     About, DiskBytes, LatencyReport, LossWindowReport, ModeReport, RATIOS, Ratio, Report, SpreadReport,
 };
 pub use scratch::{Place, Scratch};
-pub use simulated::{SimulatedOptions, SimulatedReport, simulate};
+pub use simulated::{SimulatedOptions, SimulatedReport, TracedCalls, simulate, trace};
 pub use stack::{Stack, WeirCalls, Work};
 pub use statistics::Spread;
 pub use writes::{Span, Writes};

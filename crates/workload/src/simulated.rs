@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 use weir_block::{BlockLayer, BlockOptions, Class, Refused, Request};
-use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
+use weir_flash::{FlashDevice, FlashOptions, Keep, Mechanism, Probe, Profile};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Lba, Part, Recorder, Storage, StreamId, Ticket};
 
@@ -166,5 +166,68 @@ async fn writes(
     for (_, ticket) in in_flight {
         ticket.transferred().await?;
     }
+    Ok(())
+}
+
+/// How each write of a traced run is followed up: the papers' four ways (FAST 2018 paper, figure 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TracedCalls {
+    /// Wait for the transfer, then flush.
+    Xnf,
+    /// Wait for the transfer.
+    X,
+    /// A barrier; wait for nothing but queue space.
+    B,
+    /// Orderless; wait for nothing but queue space.
+    P,
+}
+
+/// Runs random writes of one block through the block layer on an emulated device, with `probe` told of
+/// everything that takes time. A device without barriers is taken with in-order recovery where the calls need
+/// them.
+///
+/// # Errors
+/// What the device or the block layer answered.
+pub fn trace(
+    profile: &Profile,
+    calls: TracedCalls,
+    writes: u64,
+    seed: u64,
+    probe: Rc<dyn Probe>,
+) -> Result<(), BenchError> {
+    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+    let handle = runtime.handle();
+    let mut profile = profile.clone();
+    if profile.barrier.mechanism == Mechanism::None {
+        profile = profile.with_mechanism(Mechanism::InOrderRecovery);
+    }
+    let keep = Keep::Versions;
+    let options = FlashOptions { keep, probe: Some(probe), never_cut: true, ..FlashOptions::default() };
+    let device = FlashDevice::new(&handle, &profile, options);
+    let layer = BlockLayer::new(&handle, device as Rc<dyn Storage>, BlockOptions::default(), None)?;
+    runtime.block_on(traced(&handle, &layer, &profile, calls, writes))?
+}
+
+async fn traced(
+    handle: &Handle,
+    layer: &BlockLayer,
+    profile: &Profile,
+    calls: TracedCalls,
+    writes: u64,
+) -> Result<(), BenchError> {
+    let mut random = handle.random("writes");
+    let class = if calls == TracedCalls::B { Class::Barrier } else { Class::Orderless };
+    let page = vec![0; BLOCK_BYTES];
+    for _ in 0..writes {
+        let parts = [Part::bytes(Lba(random.below(profile.blocks)), &page)];
+        let ticket = layer.submit(&Request::new(StreamId(0), class, &parts)).await?;
+        if matches!(calls, TracedCalls::X | TracedCalls::Xnf) {
+            ticket.transferred().await?;
+        }
+        if calls == TracedCalls::Xnf {
+            layer.when_space(BlockLayer::flush).await?.transferred().await?;
+        }
+    }
+    layer.when_space(BlockLayer::flush).await?.transferred().await?;
     Ok(())
 }

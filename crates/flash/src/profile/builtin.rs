@@ -59,11 +59,20 @@ impl Profile {
         if Path::new(name).extension().is_none_or(|extension| extension != "toml") {
             return Profile::parse(Profile::text(name)?);
         }
-        let failed =
-            |error: std::io::Error| ProfileError::File { path: name.to_owned(), why: error.to_string() };
-        let mut text = String::new();
-        let file = File::open(name).map_err(failed)?;
-        file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-        Profile::parse(&text)
+        let read = read_text(name);
+        let text =
+            read.map_err(|error| ProfileError::File { path: name.to_owned(), why: error.to_string() })?;
+        let wrong = |error| ProfileError::In { path: name.to_owned(), error: Box::new(error) };
+        Profile::parse(&text).map_err(wrong)
     }
+}
+
+/// The text of a file of [`FILE_BYTES_MAX`] at most.
+fn read_text(path: &str) -> std::io::Result<String> {
+    let mut text = String::new();
+    let read = File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if read as u64 > FILE_BYTES_MAX {
+        return Err(std::io::Error::other("it is larger than 1 MiB"));
+    }
+    Ok(text)
 }

@@ -112,7 +112,7 @@ impl Profile {
     #[must_use]
     pub fn with_capacity(&self, blocks: u64) -> Profile {
         let mut small = self.clone();
-        small.blocks = blocks.clamp(256, self.blocks);
+        small.blocks = blocks.max(256).min(self.blocks);
         let share = small.blocks as f64 / self.blocks as f64;
         let wanted = (f64::from(self.nand.blocks_per_plane) * share).ceil() as u32;
         small.nand.blocks_per_plane = wanted.clamp(1, self.nand.blocks_per_plane);

@@ -105,7 +105,7 @@ struct Reader {
 
 /// Reads a profile and its parameters.
 pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileError> {
-    let document: Document = toml::from_str(text).map_err(|error| ProfileError::Format(error.to_string()))?;
+    let document: Document = toml::from_str(text).map_err(|error| malformed(text, &error))?;
     let Document { name, title, device, host, cache, nand, ftl, flush, barrier } = document;
     let sections = [
         ("device", device),
@@ -121,7 +121,7 @@ pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileErro
     });
     let left: BTreeMap<String, Given> = values.collect();
     if let Some(key) = left.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        return Err(ProfileError::Format(format!("there is no key `{key}` in a profile")));
+        return Err(unknown_key(key));
     }
     let mut reader = Reader { left, parameters: Vec::new() };
     let profile = Profile {
@@ -152,6 +152,20 @@ pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileErro
     Ok((profile, reader.parameters))
 }
 
+/// What the TOML parser found, on one line.
+fn malformed(text: &str, error: &toml::de::Error) -> ProfileError {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let line =
+        before.map_or_else(String::new, |before| format!("line {}: ", before.matches('\n').count() + 1));
+    ProfileError::Format(line + &error.message().replace('\n', " "))
+}
+
+fn unknown_key(key: &str) -> ProfileError {
+    let section = key.split_inclusive('.').next().unwrap_or_default();
+    let known: Vec<&str> = KEYS.into_iter().filter(|known| known.starts_with(section)).collect();
+    ProfileError::Format(format!("there is no key `{key}`, but {}", known.join(", ")))
+}
+
 /// A value as text: what it was in the file, without quotes.
 fn text_of(value: &toml::Value) -> String {
     match value {
@@ -161,12 +175,15 @@ fn text_of(value: &toml::Value) -> String {
     }
 }
 
-fn wrong(key: &str, value: &toml::Value, right: impl Into<String>) -> ProfileError {
-    ProfileError::Value { key: key.to_owned(), found: value.to_string(), right: right.into() }
-}
-
 impl Reader {
-    fn take(&mut self, key: &str) -> Result<toml::Value, ProfileError> {
+    /// Takes the value of `key`, and its range where it is assumed. `read` gives what a value means, in an order
+    /// that the range has to keep, or none where it means nothing; `right` says what does.
+    fn take<T: PartialOrd>(
+        &mut self,
+        key: &str,
+        right: &str,
+        read: impl Fn(&toml::Value) -> Option<T>,
+    ) -> Result<T, ProfileError> {
         let missing = || ProfileError::Format(format!("the key `{key}` is missing"));
         let Given { value, kind, source, range } = self.left.remove(key).ok_or_else(missing)?;
         if source.trim().is_empty() {
@@ -176,6 +193,22 @@ impl Reader {
             let rule = "an assumed value has a range, and no other has";
             return Err(ProfileError::Format(format!("`{key}`: {rule}")));
         }
+        let known = |key: &str, value| {
+            let wrong = || ProfileError::Value {
+                key: key.to_owned(),
+                found: toml::Value::to_string(value),
+                right: right.to_owned(),
+            };
+            read(value).ok_or_else(wrong)
+        };
+        let meaning = known(key, &value)?;
+        if let Some([least, most]) = &range {
+            let ends = format!("{key}, range");
+            if !(known(&ends, least)?..=known(&ends, most)?).contains(&meaning) {
+                let right = format!("within its range, {} to {}", text_of(least), text_of(most));
+                return Err(ProfileError::Value { key: key.to_owned(), found: value.to_string(), right });
+            }
+        }
         self.parameters.push(Parameter {
             key: key.to_owned(),
             value: text_of(&value),
@@ -183,49 +216,47 @@ impl Reader {
             source,
             range: range.map(|[least, most]| [text_of(&least), text_of(&most)]),
         });
-        Ok(value)
+        Ok(meaning)
     }
 
     fn quantity(&mut self, key: &str, quantity: Quantity) -> Result<u64, ProfileError> {
-        let value = self.take(key)?;
-        let read = value.as_str().and_then(|text| quantity.read(text));
-        read.ok_or_else(|| wrong(key, &value, format!("a number in {}", quantity.names())))
+        let right = format!("a number in {}", quantity.names());
+        self.take(key, &right, |value| quantity.read(value.as_str()?))
     }
 
     fn times(&mut self, key: &str) -> Result<Vec<u64>, ProfileError> {
-        let value = self.take(key)?;
-        let read = |value: &toml::Value| value.as_str().and_then(|text| Quantity::Time.read(text));
-        let times = match &value {
-            toml::Value::Array(values) => values.iter().map(read).collect::<Option<Vec<u64>>>(),
-            one => read(one).map(|time| vec![time]),
-        };
-        let right = || format!("a time in {}, or a list of such", Quantity::Time.names());
-        times.filter(|times| !times.is_empty()).ok_or_else(|| wrong(key, &value, right()))
+        let right = format!("a time in {}, or a list of such", Quantity::Time.names());
+        let read = |value: &toml::Value| Quantity::Time.read(value.as_str()?);
+        self.take(key, &right, |value| match value {
+            toml::Value::Array(values) if !values.is_empty() => values.iter().map(read).collect(),
+            one => Some(vec![read(one)?]),
+        })
     }
 
     fn count(&mut self, key: &str) -> Result<u32, ProfileError> {
-        let value = self.take(key)?;
-        let count = value.as_integer().and_then(|count| u32::try_from(count).ok());
-        count.ok_or_else(|| wrong(key, &value, "a whole number below 2^32"))
+        self.take(key, "a whole number below 2^32", |value| u32::try_from(value.as_integer()?).ok())
     }
 
     fn share(&mut self, key: &str) -> Result<f64, ProfileError> {
-        let value = self.take(key)?;
-        let share = value.as_float().or_else(|| value.as_integer().map(|share| share as f64));
-        let share = share.filter(|share| (0.0..=1.0).contains(share));
-        share.ok_or_else(|| wrong(key, &value, "a share from 0 to 1"))
+        self.take(key, "a share from 0 to 1", |value| {
+            let share = value.as_float().or_else(|| value.as_integer().map(|share| share as f64));
+            share.filter(|share| (0.0..=1.0).contains(share))
+        })
     }
 
     fn switch(&mut self, key: &str) -> Result<bool, ProfileError> {
-        let value = self.take(key)?;
-        value.as_bool().ok_or_else(|| wrong(key, &value, "true or false"))
+        self.take(key, "true or false", toml::Value::as_bool)
     }
 
+    /// One of `words`; a range of words is in their order.
     fn word<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Result<T, ProfileError> {
-        let value = self.take(key)?;
-        let found = words.iter().find(|(word, _)| value.as_str() == Some(word));
-        let right = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
-        found.map(|(_, meaning)| *meaning).ok_or_else(|| wrong(key, &value, format!("one of {}", right())))
+        let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let right = format!("one of {}", names.join(", "));
+        let place = self.take(key, &right, |value| {
+            let word = value.as_str()?;
+            names.iter().position(|name| *name == word)
+        })?;
+        Ok(words[place].1)
     }
 
     fn host(&mut self) -> Result<Host, ProfileError> {

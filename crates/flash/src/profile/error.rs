@@ -21,6 +21,14 @@ pub enum ProfileError {
         /// What the system said.
         why: String,
     },
+    /// A file was read and is wrong.
+    #[error("{path}: {error}")]
+    In {
+        /// Its path.
+        path: String,
+        /// What is wrong.
+        error: Box<ProfileError>,
+    },
     /// Not TOML, a key that is missing, or one that does not exist.
     #[error("{0}")]
     Format(String),

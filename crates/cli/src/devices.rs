@@ -1,0 +1,114 @@
+//! `weir devices`: what can be emulated, and where its numbers come from.
+
+use clap::Args;
+use comfy_table::{Table, presets::UTF8_BORDERS_ONLY};
+use serde::Serialize;
+use weir_flash::{Kind, Parameter, Profile};
+
+use crate::error::CliError;
+use crate::print;
+
+/// Arguments of `weir devices`.
+#[derive(Debug, Args)]
+pub(crate) struct DevicesArguments {
+    /// A device's name, or a profile of your own that ends in .toml: shows every parameter
+    #[arg(value_name = "NAME|FILE")]
+    device: Option<String>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// One device.
+#[derive(Serialize)]
+struct Device {
+    name: String,
+    title: String,
+    capacity_bytes: u64,
+    channels: u32,
+    dies: u32,
+    queue_depth: u32,
+    mechanism: &'static str,
+    sourced: usize,
+    fitted: usize,
+    assumed: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parameters: Vec<Parameter>,
+}
+
+impl Device {
+    fn load(name: &str) -> Result<Device, CliError> {
+        let (profile, parameters) = Profile::load(name)?;
+        let count = |kind| parameters.iter().filter(|parameter| parameter.kind == kind).count();
+        Ok(Device {
+            capacity_bytes: profile.blocks * 4096,
+            channels: profile.nand.channels,
+            dies: profile.nand.channels * profile.nand.ways,
+            queue_depth: profile.host.queue_depth,
+            mechanism: profile.barrier.mechanism.name(),
+            sourced: count(Kind::Sourced),
+            fitted: count(Kind::Fitted),
+            assumed: count(Kind::Assumed),
+            name: profile.name,
+            title: profile.title,
+            parameters,
+        })
+    }
+}
+
+/// Shows one device, or lists them all.
+pub(crate) fn run(arguments: &DevicesArguments) -> Result<(), CliError> {
+    if let Some(name) = &arguments.device {
+        let device = Device::load(name)?;
+        return print(&if arguments.json { serde_json::to_string_pretty(&device)? } else { one(&device) });
+    }
+    let devices = Profile::NAMES.into_iter().map(Device::load).collect::<Result<Vec<_>, _>>()?;
+    let devices: Vec<Device> =
+        devices.into_iter().map(|device| Device { parameters: Vec::new(), ..device }).collect();
+    print(&if arguments.json { serde_json::to_string_pretty(&devices)? } else { all(&devices) })
+}
+
+fn all(devices: &[Device]) -> String {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    let names = [
+        "device",
+        "GiB",
+        "channels",
+        "dies",
+        "queue",
+        "barriers by",
+        "sourced / fitted / assumed",
+        "what it is",
+    ];
+    table.set_header(names);
+    for device in devices {
+        table.add_row([
+            device.name.clone(),
+            (device.capacity_bytes >> 30).to_string(),
+            device.channels.to_string(),
+            device.dies.to_string(),
+            device.queue_depth.to_string(),
+            device.mechanism.to_owned(),
+            format!("{} / {} / {}", device.sourced, device.fitted, device.assumed),
+            device.title.clone(),
+        ]);
+    }
+    format!("{table}\n\nweir devices NAME shows every parameter and where it comes from.")
+}
+
+fn one(device: &Device) -> String {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header(["parameter", "value", "kind", "range", "source"]);
+    for Parameter { key, value, kind, source, range } in &device.parameters {
+        let kind = match kind {
+            Kind::Sourced => "sourced",
+            Kind::Fitted => "fitted",
+            Kind::Assumed => "assumed",
+        };
+        let range = range.as_ref().map_or(String::new(), |[least, most]| format!("{least} to {most}"));
+        table.add_row([key.clone(), value.clone(), kind.to_owned(), range, source.clone()]);
+    }
+    format!("{}: {}\n{table}", device.name, device.title)
+}

@@ -1,0 +1,139 @@
+//! `weir trace`: one run on an emulated device as a timeline, for Perfetto or Chrome's tracing page.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use weir_flash::{Busy, Probe, Profile};
+use weir_workload::{TracedCalls, trace};
+
+use crate::error::CliError;
+use crate::print;
+
+/// Events of a timeline at most; what comes later is not written.
+const EVENTS_MAX: usize = 2_000_000;
+
+/// Arguments of `weir trace`.
+#[derive(Debug, Args)]
+pub(crate) struct TraceArguments {
+    /// A device's name, or a profile of your own that ends in .toml
+    #[arg(long, value_name = "NAME|FILE", default_value = "ufs20")]
+    device: String,
+    /// How each write is followed up
+    #[arg(long, value_enum, default_value_t = Calls::B)]
+    calls: Calls,
+    /// Random writes of 4 KiB
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    writes: u64,
+    /// Seed of what is written where
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Where the timeline goes
+    #[arg(value_name = "FILE", default_value = "weir-trace.json")]
+    file: PathBuf,
+}
+
+/// The papers' four ways to write.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Calls {
+    /// Write, wait for the transfer, flush
+    Xnf,
+    /// Write, wait for the transfer
+    X,
+    /// Write with a barrier, wait for nothing but queue space
+    B,
+    /// Write orderless, wait for nothing but queue space
+    P,
+}
+
+/// Collects a timeline: one row for the link, the controller, each channel and each die, and two curves.
+#[derive(Default)]
+struct Timeline {
+    events: RefCell<Vec<Value>>,
+    rows: RefCell<BTreeMap<u32, String>>,
+}
+
+/// Rows in their order: flushes, controller, link, channels, dies.
+fn row(what: Busy) -> (u32, String, &'static str) {
+    match what {
+        Busy::Flush => (1, "flush".to_owned(), "flush"),
+        Busy::Controller(_) => (2, "controller".to_owned(), "decode"),
+        Busy::Link(_) => (3, "link".to_owned(), "transfer"),
+        Busy::Channel { channel } => (100 + channel, format!("channel {channel}"), "carry"),
+        Busy::Read { die } => (1000 + die, format!("die {die}"), "read"),
+        Busy::Program { die } => (1000 + die, format!("die {die}"), "program"),
+        Busy::Move { die } => (1000 + die, format!("die {die}"), "move"),
+        Busy::Erase { die } => (1000 + die, format!("die {die}"), "erase"),
+        Busy::System { die } => (1000 + die, format!("die {die}"), "checkpoint"),
+    }
+}
+
+/// Trace files count in microseconds.
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1000.0
+}
+
+impl Timeline {
+    fn add(&self, event: Value) {
+        let mut events = self.events.borrow_mut();
+        if events.len() < EVENTS_MAX {
+            events.push(event);
+        }
+    }
+
+    fn curve(&self, name: &str, at_ns: u64, value: u64) {
+        self.add(json!({"ph": "C", "pid": 1, "name": name, "ts": micros(at_ns), "args": {name: value}}));
+    }
+}
+
+impl Probe for Timeline {
+    fn busy(&self, what: Busy, from_ns: u64, to_ns: u64) {
+        let (thread, row, name) = row(what);
+        self.rows.borrow_mut().entry(thread).or_insert(row);
+        let (from, duration) = (micros(from_ns), micros(to_ns.saturating_sub(from_ns)));
+        self.add(json!({"ph": "X", "pid": 1, "tid": thread, "name": name, "ts": from, "dur": duration}));
+    }
+
+    fn queue_depth(&self, at_ns: u64, commands: u32) {
+        self.curve("queue depth", at_ns, u64::from(commands));
+    }
+
+    fn cached(&self, at_ns: u64, blocks: u64) {
+        self.curve("blocks in the cache", at_ns, blocks);
+    }
+}
+
+/// Runs, and writes the timeline.
+pub(crate) fn run(arguments: &TraceArguments) -> Result<(), CliError> {
+    let (profile, _) = Profile::load(&arguments.device)?;
+    let file = File::create(&arguments.file).map_err(CliError::Output)?;
+    let timeline = Rc::new(Timeline::default());
+    let calls = match arguments.calls {
+        Calls::Xnf => TracedCalls::Xnf,
+        Calls::X => TracedCalls::X,
+        Calls::B => TracedCalls::B,
+        Calls::P => TracedCalls::P,
+    };
+    let probe = Rc::clone(&timeline) as Rc<dyn Probe>;
+    trace(&profile, calls, arguments.writes, arguments.seed, probe)?;
+    let mut output = BufWriter::new(file);
+    write!(output, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[").map_err(CliError::Output)?;
+    let names = timeline.rows.borrow();
+    let rows = names.iter().map(
+        |(thread, name)| json!({"ph": "M", "pid": 1, "tid": thread, "name": "thread_name", "args": {"name": name}}),
+    );
+    let process = json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": profile.name}});
+    let events = timeline.events.borrow();
+    for (place, event) in std::iter::once(process).chain(rows).chain(events.iter().cloned()).enumerate() {
+        let separator = if place == 0 { "\n" } else { ",\n" };
+        write!(output, "{separator}{event}").map_err(CliError::Output)?;
+    }
+    writeln!(output, "\n]}}").and_then(|()| output.flush()).map_err(CliError::Output)?;
+    let path = arguments.file.display();
+    print(&format!("{} events in {path}: open it at ui.perfetto.dev or chrome://tracing", events.len()))
+}
