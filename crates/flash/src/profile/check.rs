@@ -5,8 +5,8 @@ use weir_storage::BLOCK_BYTES;
 use super::error::ProfileError;
 use super::{Mechanism, Profile};
 
-/// The longest time in a profile: a minute. Longer ones are mistakes.
-const TIME_NS_MAX: u64 = 60_000_000_000;
+/// The longest time in a profile: a second, of which no flash comes near. Longer ones are mistakes.
+const TIME_NS_MAX: u64 = 1_000_000_000;
 
 fn within<T: PartialOrd + Copy + std::fmt::Display>(
     key: &str,
@@ -46,7 +46,7 @@ impl Profile {
     pub fn check(&self) -> Result<(), ProfileError> {
         let Self { host, nand, ftl, cache, flush, .. } = self;
         within("host.queue_depth", host.queue_depth, 1, 65_536)?;
-        within("host.max_transfer", host.max_transfer_blocks, 1, 65_536)?;
+        within("host.max_transfer, in blocks of 4 KiB", host.max_transfer_blocks, 1, 65_536)?;
         within("host.link", host.link_bytes_per_second, 1_000_000, 1_000_000_000_000)?;
         within("nand.channel", nand.channel_bytes_per_second, 1_000_000, 1_000_000_000_000)?;
         for (key, time) in [

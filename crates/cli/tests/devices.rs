@@ -1,0 +1,76 @@
+//! `weir devices` as scripts and people meet it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::process::{Command, Output};
+
+const NAMES: [&str; 7] = ["emmc50", "ufs20", "sata-ssd", "sata-plp", "nvme", "pcie", "flash-array"];
+
+fn devices(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir")).arg("devices").args(arguments).output().unwrap()
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = devices(arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// One line on standard error that holds all of `words`, exit code 2, and nothing on standard output.
+fn refused(argument: &str, words: &[&str]) {
+    let output = devices(&[argument]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+    assert!(words.iter().all(|word| error.contains(word)), "no {words:?} in {error}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn every_device_is_listed_with_the_kinds_of_its_numbers() {
+    let text = printed(&[]);
+    assert!(NAMES.iter().all(|name| text.contains(name)), "{text}");
+    let list: serde_json::Value = serde_json::from_str(&printed(&["--json"])).unwrap();
+    let names: Vec<&str> = list.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, NAMES);
+    for (name, row) in NAMES.iter().zip(list.as_array().unwrap()) {
+        let device: serde_json::Value = serde_json::from_str(&printed(&[name, "--json"])).unwrap();
+        let parameters = device["parameters"].as_array().unwrap();
+        for kind in ["sourced", "fitted", "assumed"] {
+            let of_kind = parameters.iter().filter(|parameter| parameter["kind"] == kind);
+            assert_eq!(row[kind], of_kind.count(), "{name}: {kind}");
+        }
+    }
+}
+
+#[test]
+fn a_device_is_shown_with_the_source_of_every_number() {
+    let text = printed(&["ufs20"]);
+    let line = text.lines().find(|line| line.contains("host.queue_depth")).unwrap();
+    assert!(line.contains("16") && line.contains("sourced") && line.contains("FAST 2018"), "{line}");
+    let line = text.lines().find(|line| line.contains("nand.program")).unwrap();
+    assert!(line.contains("300 us") && line.contains("200 us to 500 us"), "{line}");
+}
+
+#[test]
+fn a_profile_of_your_own_is_shown_or_refused_with_the_reason() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("mine.toml");
+    let path = path.to_str().unwrap();
+    let text = include_str!("../../flash/profiles/sata-ssd.toml");
+    fs::write(path, text.replace("\"sata-ssd\"", "\"mine\"")).unwrap();
+    assert!(printed(&[path]).starts_with("mine: SATA SSD"));
+    for (from, to, words) in [
+        ("value = 32,", "value = 0,", ["host.queue_depth", "from 1 to"]),
+        ("queue_depth =", "queue_depht =", ["host.queue_depht", "host.queue_depth"]),
+        ("\"3.8 ms\"", "\"3.8 MB\"", ["nand.erase", "ns, us, ms, s"]),
+        ("\"238 GiB\"", "\"300 GiB\"", ["device.capacity", "nand.blocks_per_plane"]),
+        ("[nand]", "[nand", ["mine.toml", "line "]),
+    ] {
+        fs::write(path, text.replacen(from, to, 1)).unwrap();
+        refused(path, &words);
+    }
+    refused("floppy", &NAMES);
+    refused("nowhere/mine.toml", &["nowhere/mine.toml"]);
+}
