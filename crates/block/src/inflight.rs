@@ -1,6 +1,8 @@
 //! Commands in flight: accepted by the device and not yet transferred. A command that was transferred on
 //! return from `submit` is never entered here.
 
+use std::task::Waker;
+
 use weir_storage::{Completer, Extent, RequestId, StorageError, StreamId, Tag, Ticket};
 
 /// What a command in flight is there for.
@@ -57,7 +59,9 @@ impl Flight {
 #[derive(Default)]
 pub(crate) struct Flights {
     flights: Vec<Flight>,
-    /// Tickets that the dispatcher does not watch yet.
+    /// Wakes the dispatcher, once there is one.
+    waker: Option<Waker>,
+    /// Tickets that cannot wake the dispatcher by themselves, and that it does not wait for yet.
     fresh: Vec<Ticket>,
 }
 
@@ -71,8 +75,21 @@ impl Flights {
     }
 
     pub(crate) fn push(&mut self, flight: Flight) {
-        self.fresh.push(flight.ticket.clone());
+        let watched = self.waker.as_ref().is_some_and(|waker| flight.ticket.watch(waker));
+        if !watched {
+            self.fresh.push(flight.ticket.clone());
+        }
         self.flights.push(flight);
+    }
+
+    /// Tickets wake the dispatcher by `waker` from now on.
+    pub(crate) fn wake_by(&mut self, waker: Waker) {
+        self.waker = Some(waker);
+    }
+
+    /// Whether the device has answered a command since the last look.
+    pub(crate) fn any_settled(&self) -> bool {
+        self.flights.iter().any(|flight| flight.ticket.poll_transferred().is_some())
     }
 
     pub(crate) fn has_fresh(&self) -> bool {

@@ -1,8 +1,9 @@
 //! The block layer as its callers see it, and its one task.
 
 use std::cell::RefCell;
-use std::future::{Future, pending};
+use std::future::{Future, pending, poll_fn};
 use std::rc::{Rc, Weak};
+use std::task::Poll;
 
 use event_listener::Event;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -251,8 +252,21 @@ async fn until(clock: &Handle, deadline: Option<Instant>) {
     }
 }
 
+/// Finishes when the device has answered a command; the command's ticket wakes whoever waits here.
+async fn any_settled(layer: &Weak<BlockLayer>) {
+    poll_fn(|_| match layer.upgrade() {
+        Some(layer) if layer.scheduler.borrow().flights.any_settled() => Poll::Ready(()),
+        _ => Poll::Pending,
+    })
+    .await;
+}
+
 /// Moves queued requests on: at every completion, free slot, and deadline.
 async fn dispatcher(layer: Weak<BlockLayer>, device: Rc<dyn Storage>, wake: Rc<Event>, clock: Handle) {
+    let waker = poll_fn(|context| Poll::Ready(context.waker().clone())).await;
+    if let Some(layer) = layer.upgrade() {
+        layer.scheduler.borrow_mut().flights.wake_by(waker);
+    }
     let mut flights = FuturesUnordered::new();
     let mut durables = FuturesUnordered::new();
     let mut woken = wake.listen().fuse();
@@ -276,6 +290,7 @@ async fn dispatcher(layer: Weak<BlockLayer>, device: Rc<dyn Storage>, wake: Rc<E
                 slots = device.slots().listen().fuse();
                 slot = true;
             }
+            () = any_settled(&layer).fuse() => {}
             () = next(&mut flights).fuse() => while flights.next().now_or_never().flatten().is_some() {},
             () = next(&mut durables).fuse() => continue,
             () = until(&clock, deadline).fuse() => {}

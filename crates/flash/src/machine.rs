@@ -25,7 +25,7 @@ use crate::options::{FlashOptions, Mutants};
 use crate::probe::{Busy, Probe};
 use crate::profile::{Host, Mechanism, OrderedService, Profile, SimpleService};
 use crate::queue::{Blocks, Kind, Queue, Queued};
-use crate::recovery::recover;
+use crate::recovery::{Recovered, recover};
 use crate::stats::Stats;
 
 /// A write whose blocks are followed until they count.
@@ -133,7 +133,7 @@ impl Machine {
     ) -> Machine {
         let mutants = Mutants::of(options);
         let mechanism = profile.barrier.mechanism;
-        let recovered = recover(&medium, profile, mutants);
+        let recovered = if fresh { Recovered::nothing(profile) } else { recover(&medium, profile, mutants) };
         let capacity =
             (profile.cache.bytes / BLOCK_BYTES as u64).max(u64::from(profile.host.max_transfer_blocks));
         let mut cache = Cache::new(capacity as usize, mechanism, mutants);

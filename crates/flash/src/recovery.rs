@@ -11,7 +11,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::ftl::Start;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
-use crate::mechanism::{Kept, Sequencer};
+use crate::mechanism::{Kept, Progress, Sequencer};
 use crate::medium::{Content, Medium, Payload, Spare, Tag};
 use crate::mutants::FlashMutant;
 use crate::options::Mutants;
@@ -27,6 +27,19 @@ pub(crate) struct Recovered {
     pub(crate) time_ns: u64,
 }
 
+impl Recovered {
+    /// What there is on a device that was never written.
+    pub(crate) fn nothing(profile: &Profile) -> Recovered {
+        let start = Start {
+            map: vec![Slot::NONE; profile.blocks as usize],
+            sequencer: Sequencer::new(profile.barrier.mechanism, Progress::default()),
+            next_sequence: 0,
+            checkpoint: (0, 0),
+        };
+        Recovered { start, next_version: 1, dump: Vec::new(), time_ns: 0 }
+    }
+}
+
 /// The version of a block whose place was erased since the checkpoint: something newer is found later.
 const DANGLING: u64 = 0;
 
@@ -37,7 +50,7 @@ pub(crate) fn recover(medium: &Medium, profile: &Profile, mutants: Mutants) -> R
         scan_from: 0,
         end: 0,
         next_version: 1,
-        progress: Default::default(),
+        progress: Progress::default(),
         map: Vec::new(),
     };
     let newest = medium.checkpoints.iter().flatten().max_by_key(|checkpoint| checkpoint.number);

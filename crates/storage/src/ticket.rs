@@ -6,7 +6,9 @@
 //! durable when its [`Watermark`] has passed them, so that a write into a log allocates nothing.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 
 use event_listener::Event;
 use weir_runtime::Buffer;
@@ -44,23 +46,35 @@ struct Shared {
     transferred: Cell<Phase>,
     durable: Cell<Phase>,
     data: RefCell<Option<Buffer>>,
-    changed: Event,
+    /// Who is to be told of each change. Almost always one task, or none: a list needs no event's allocation.
+    watchers: RefCell<Vec<Waker>>,
 }
 
 impl Shared {
     fn settle(&self, phase: &Cell<Phase>, result: Result<(), StorageError>) {
         if phase.get().is_none() {
             phase.set(Some(result));
-            self.changed.notify(usize::MAX);
+            let watchers = std::mem::take(&mut *self.watchers.borrow_mut());
+            watchers.into_iter().for_each(Waker::wake);
         }
     }
 
     async fn settled(&self, phase: &Cell<Phase>) -> Result<(), StorageError> {
-        loop {
-            if let Some(result) = phase.get() {
-                return result;
+        poll_fn(|context| match phase.get() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                self.watch(context.waker());
+                Poll::Pending
             }
-            self.changed.listen().await;
+        })
+        .await
+    }
+
+    /// Wakes `waker` when a phase ends; once, however often it is asked to.
+    fn watch(&self, waker: &Waker) {
+        let mut watchers = self.watchers.borrow_mut();
+        if !watchers.iter().any(|known| known.will_wake(waker)) {
+            watchers.push(waker.clone());
         }
     }
 }
@@ -79,7 +93,7 @@ impl Ticket {
             transferred: Cell::new(None),
             durable: Cell::new(None),
             data: RefCell::new(None),
-            changed: Event::new(),
+            watchers: RefCell::new(Vec::new()),
         });
         (Ticket(State::Pending(Rc::clone(&shared))), Completer(shared))
     }
@@ -134,6 +148,15 @@ impl Ticket {
             State::Pending(shared) => shared.settled(&shared.durable).await,
             State::Logged { watermark, sequence, .. } => watermark.until_durable(*sequence).await,
         }
+    }
+
+    /// Wakes `waker` when the next phase of a command in flight ends, so that a task that looks after many
+    /// commands needs no future for each. False for tickets that wake nobody: finished ones, and those of a log.
+    #[must_use]
+    pub fn watch(&self, waker: &Waker) -> bool {
+        let State::Pending(shared) = &self.0 else { return false };
+        shared.watch(waker);
+        true
     }
 
     /// The data of a finished read; the first caller gets it.
