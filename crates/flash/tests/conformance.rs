@@ -1,11 +1,13 @@
 //! The conformance suite of storages, on every mechanism, on small devices and on the profiles.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 mod small;
 
 use std::rc::Rc;
 
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, OrderedService, Profile, SimpleService};
-use weir_runtime::{Runtime, Simulation};
+use weir_runtime::{Runtime, Simulation, Wall};
 use weir_storage::{Expectations, Storage, conformance};
 
 fn conforms(profile: &Profile) {
@@ -28,4 +30,15 @@ fn every_mechanism_conforms() {
             }
         }
     }
+}
+
+/// The same device in wall time: it answers when a real one would.
+#[test]
+fn a_device_conforms_in_wall_time() {
+    let runtime = Runtime::wall(Wall::default()).unwrap();
+    let handle = runtime.handle();
+    let profile = small::profile(Mechanism::InOrderRecovery);
+    let make = async || FlashDevice::new(&handle, &profile, FlashOptions::default()) as Rc<dyn Storage>;
+    let report = runtime.block_on(conformance(&handle, Expectations::default(), make));
+    assert!(matches!(report, Ok(Ok(_))), "{report:?}");
 }
