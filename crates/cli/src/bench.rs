@@ -9,7 +9,8 @@ use serde::Serialize;
 use weir_flash::Profile;
 use weir_runtime::Handle;
 use weir_workload::{
-    BenchOptions, CleaningReport, Plan, Progress, RecoveryTime, Report, SimulatedOptions, simulate,
+    BenchOptions, CleaningReport, DeviceRate, Plan, Progress, RecoveryTime, Report, SimulatedOptions,
+    TracedCalls, device_rate, simulate,
 };
 
 use crate::error::CliError;
@@ -46,8 +47,8 @@ pub(crate) struct BenchArguments {
     /// Time recovery after a span (1 GiB) written since the last checkpoint instead
     #[arg(long)]
     recovery: bool,
-    /// Simulate an emulated device instead, by name or by a profile that ends in .toml; needs --virtual
-    #[arg(long, value_name = "NAME|FILE", requires = "virtual_time", conflicts_with_all = ["cleaning", "recovery", "keep", "on"])]
+    /// Measure an emulated device instead, by name or by a profile that ends in .toml: XnF, X, B and P
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["cleaning", "recovery", "keep", "on"])]
     device: Option<String>,
     /// In virtual time: how fast the device is simulated, and what it did in its own time
     #[arg(long = "virtual", id = "virtual_time", requires = "device")]
@@ -78,7 +79,11 @@ enum Found {
 /// Runs the benchmark asked for and prints what it found.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
     if let Some(device) = &arguments.device {
-        return simulated(device, arguments);
+        return if arguments.virtual_time {
+            simulated(device, arguments)
+        } else {
+            emulated(device, arguments)
+        };
     }
     let found = in_wall_time(arguments.seed, |handle| measure(handle, arguments))?;
     if arguments.json {
@@ -94,6 +99,31 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
 /// Writes that are simulated, and how many of them for a quick look.
 const SIMULATED_WRITES: u64 = 8_000_000;
 const SIMULATED_WRITES_QUICK: u64 = 500_000;
+
+/// Seconds for each way of writing on an emulated device, and for a quick look.
+const EMULATED_SECONDS: f64 = 5.0;
+const EMULATED_SECONDS_QUICK: f64 = 0.5;
+
+/// Measures an emulated device in wall time, as if it were a disk.
+fn emulated(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {
+    let (profile, _) = Profile::load(device)?;
+    let seconds = if arguments.quick { EMULATED_SECONDS_QUICK } else { EMULATED_SECONDS };
+    let rates = in_wall_time(arguments.seed, |handle| async move {
+        let mut rates = Vec::new();
+        for calls in TracedCalls::ALL {
+            rates.push(device_rate(&handle, &profile, calls, seconds).await?);
+        }
+        Ok(rates)
+    })?;
+    if arguments.json {
+        return print(&serde_json::to_string_pretty(&rates)?);
+    }
+    let lines = rates.iter().map(|rate| {
+        let DeviceRate { calls, writes, writes_per_second, .. } = rate;
+        format!("{calls:4} {writes_per_second:10.0} writes a second ({writes} writes)")
+    });
+    print(&format!("{device}, emulated in memory, in wall time\n{}", lines.collect::<Vec<_>>().join("\n")))
+}
 
 /// Simulates a device, timed by the wall.
 fn simulated(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {

@@ -15,6 +15,7 @@
 //! | [`Plan`] | sizes, rounds, quota |
 //! | [`Report`] | medians, spreads, and the ratios with their meanings |
 //! | [`simulate`] | how fast an emulated device is simulated |
+//! | [`device_rate`] | what a program reaches on an emulated device in wall time |
 //! | [`trace`] | a run on an emulated device, told to a probe |
 //!
 //! [`bench`] runs the whole of it; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
@@ -57,7 +58,9 @@ pub use report::{
     About, DiskBytes, LatencyReport, LossWindowReport, ModeReport, RATIOS, Ratio, Report, SpreadReport,
 };
 pub use scratch::{Place, Scratch};
-pub use simulated::{SimulatedOptions, SimulatedReport, TracedCalls, simulate, trace};
+pub use simulated::{
+    DeviceRate, SimulatedOptions, SimulatedReport, TracedCalls, device_rate, simulate, trace,
+};
 pub use stack::{Stack, WeirCalls, Work};
 pub use statistics::Spread;
 pub use writes::{Span, Writes};

@@ -231,3 +231,68 @@ async fn traced(
     layer.when_space(BlockLayer::flush).await?.transferred().await?;
     Ok(())
 }
+
+/// Blocks written over by [`device_rate`]: 64 MiB, which is what it keeps in memory at most, and as much again
+/// for what the device has not cleaned.
+const RATE_SPAN_BLOCKS: u64 = 1 << 14;
+
+/// What a program reaches on an emulated device in wall time.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceRate {
+    /// The device's profile.
+    pub device: String,
+    /// XnF, X, B or P.
+    pub calls: &'static str,
+    /// Writes made.
+    pub writes: u64,
+    /// Writes a second.
+    pub writes_per_second: f64,
+}
+
+/// Writes random blocks on an emulated device in the time of `handle`, for about `seconds`, through the block
+/// layer, as on a disk. The device keeps the bytes in memory.
+///
+/// # Errors
+/// What the device or the block layer answered.
+pub async fn device_rate(
+    handle: &Handle,
+    profile: &Profile,
+    calls: TracedCalls,
+    seconds: f64,
+) -> Result<DeviceRate, BenchError> {
+    let profile = profile.with_capacity(RATE_SPAN_BLOCKS);
+    let device = FlashDevice::new(handle, &profile, FlashOptions::default());
+    let layer = BlockLayer::new(handle, device as Rc<dyn Storage>, BlockOptions::default(), None)?;
+    let began = handle.now();
+    let mut writes = 0;
+    let elapsed = || handle.now().since(began).as_secs_f64();
+    // The first batch says how large the next ones may be.
+    let mut batch = 16;
+    while elapsed() < seconds {
+        traced(handle, &layer, &profile, calls, batch).await?;
+        writes += batch;
+        batch = (writes as f64 / elapsed().max(1e-6) * seconds / 8.0).clamp(16.0, 1e6) as u64;
+    }
+    Ok(DeviceRate {
+        device: profile.name.clone(),
+        calls: calls.name(),
+        writes,
+        writes_per_second: writes as f64 / elapsed().max(1e-9),
+    })
+}
+
+impl TracedCalls {
+    /// All four, as the benchmark's table lists them.
+    pub const ALL: [TracedCalls; 4] = [TracedCalls::Xnf, TracedCalls::X, TracedCalls::B, TracedCalls::P];
+
+    /// The papers' letter.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            TracedCalls::Xnf => "XnF",
+            TracedCalls::X => "X",
+            TracedCalls::B => "B",
+            TracedCalls::P => "P",
+        }
+    }
+}
