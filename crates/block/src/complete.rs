@@ -1,8 +1,12 @@
 //! What becomes of commands once the device has answered, and of a stream once an order-preserving write of
 //! it has failed (S5).
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use weir_runtime::Instant;
-use weir_storage::{Completer, RequestId, StorageError, StreamId, Ticket};
+use weir_storage::{Completer, RequestId, Storage, StorageError, StreamId, Ticket};
 
 use crate::epoch::Phase;
 use crate::inflight::{Flight, Purpose};
@@ -17,6 +21,19 @@ impl Refusals {
         self.others = self.others.filter(|until| *until > now);
     }
 
+    /// The device refused something: a free slot is news from now on.
+    pub(crate) fn listen(&mut self, device: &dyn Storage) {
+        self.slot.get_or_insert_with(|| device.slots().listen());
+    }
+
+    /// Ready when a slot is free.
+    pub(crate) fn poll_slot(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.slot {
+            Some(slot) => Pin::new(slot).poll(context),
+            None => Poll::Pending,
+        }
+    }
+
     /// A slot became free: try again at once.
     pub(crate) fn clear(&mut self) {
         *self = Refusals::default();
@@ -26,17 +43,31 @@ impl Refusals {
 impl Scheduler {
     /// Looks at the commands in flight and finishes those that the device has answered.
     pub(crate) fn retire(&mut self) {
-        let settled = self.flights.take_settled();
-        if !settled.is_empty() {
-            self.refusals.clear();
-        }
         // A failed flush first: one that ends beside it can no longer vouch for what that one lost.
-        let failed_flush = settled.iter().any(|(flight, result)| flight.flushes && result.is_err());
-        self.poisoned |= failed_flush && !self.options.drops(BlockMutant::FlushLies);
+        self.poisoned |= self.flights.a_flush_failed() && !self.options.drops(BlockMutant::FlushLies);
         // Then successes: what was transferred when another failed is not taken back (S5).
-        let (done, failed): (Vec<_>, Vec<_>) = settled.into_iter().partition(|(_, result)| result.is_ok());
-        for (flight, result) in done.into_iter().chain(failed) {
+        let mut failed = Vec::new();
+        while let Some((flight, result)) = self.flights.take_settled() {
+            self.refusals.clear();
+            match result {
+                Ok(()) => self.settled(flight, result),
+                Err(_) => failed.push((flight, result)),
+            }
+        }
+        for (flight, result) in failed {
             self.settled(flight, result);
+        }
+    }
+
+    /// Forgets the oldest commands, where their end mattered to nobody, and looks at all if that is not enough.
+    pub(crate) fn free_slots(&mut self) {
+        while let Some((flight, result)) = self.flights.take_quiet() {
+            if result.is_err() {
+                self.forget(&flight.tags);
+            }
+        }
+        if !self.has_slot() {
+            self.retire();
         }
     }
 

@@ -5,7 +5,7 @@ use weir_runtime::Instant;
 use weir_storage::{Command, Part, Priority, Rejected, RequestId, StorageError, Tag, Ticket, Write};
 
 use crate::epoch::{Keeper, Phase, Streams};
-use crate::inflight::{Flight, Flights, Purpose};
+use crate::inflight::{Flight, Flights, Owners, Purpose};
 use crate::mutants::BlockMutant;
 use crate::outside::Held;
 use crate::queue::{Pending, Queue, Stage, StoredPart, Work};
@@ -21,6 +21,21 @@ impl Scheduler {
             | self.dispatch_flushes(now)
             | self.dispatch_requests(now)
         {}
+        if self.waits() {
+            self.flights.watch_all();
+        }
+    }
+
+    /// Whether something waits for a slot, for a command in flight, or for time to pass.
+    pub(crate) fn waits(&self) -> bool {
+        !self.queue.is_empty()
+            || !self.flushes.is_empty()
+            || self.streams.iter().any(|stream| stream.phase != Phase::Open)
+    }
+
+    /// Whether the dispatcher has something new to wait for.
+    pub(crate) fn has_news(&self) -> bool {
+        self.waits() || self.flights.has_fresh() || !self.durables.is_empty()
     }
 
     /// The next moment at which time alone moves something on.
@@ -116,7 +131,7 @@ impl Scheduler {
         }
         stream.phase = Phase::Flushing;
         let purpose = Purpose::Epoch(stream.id);
-        self.flushes.push_back(FlushRequest { purpose, owners: Vec::new(), ordered: None });
+        self.flushes.push_back(FlushRequest { purpose, owners: Owners::new(), ordered: None });
     }
 
     /// A mark with nothing order-preserving queued becomes the device's barrier command (E4).
@@ -129,7 +144,7 @@ impl Scheduler {
             Ok(ticket) => {
                 self.stats.bare_barriers += 1;
                 let mut flight = Flight::new(ticket, Purpose::Answer);
-                flight.owners = std::mem::take(&mut self.streams.at(index).marks);
+                flight.owners = std::mem::take(&mut self.streams.at(index).marks).into();
                 flight.ordered = Some(id);
                 self.track(flight);
                 self.leave(index);
@@ -162,7 +177,12 @@ impl Scheduler {
             self.stats.flushes += 1;
             self.freed = true;
             dispatched = true;
-            self.track(Flight { owners, ordered, flushes: true, fua: true, ..Flight::new(ticket, purpose) });
+            let mut flight = Flight::new(ticket, purpose);
+            flight.owners = owners;
+            flight.ordered = ordered;
+            flight.flushes = true;
+            flight.fua = true;
+            self.track(flight);
         }
         dispatched
     }
@@ -266,7 +286,7 @@ impl Scheduler {
         stream.refused = stream.refused.filter(|refused| *refused != id);
         let last = stream.phase == Phase::Closed && stream.queued == 0;
         if barrier {
-            flight.owners.append(&mut stream.marks);
+            flight.owners.extend(stream.marks.drain(..));
             self.stats.reassigned += u64::from(stream.closed_by != Some(id));
         }
         self.track(flight);
@@ -298,11 +318,13 @@ impl Scheduler {
     pub(crate) fn refuse_ordered(&mut self, now: Instant) {
         self.stats.busy += 1;
         self.refusals.ordered = Some(now + self.options.busy_retry);
+        self.refusals.listen(&*self.device);
     }
 
     pub(crate) fn refuse_others(&mut self, now: Instant) {
         self.stats.busy += 1;
         self.refusals.others = Some(now + self.options.busy_retry);
+        self.refusals.listen(&*self.device);
     }
 
     /// Keeps track of an accepted command, or answers at once if it is transferred already.

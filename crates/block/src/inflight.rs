@@ -1,9 +1,24 @@
 //! Commands in flight: accepted by the device and not yet transferred. A command that was transferred on
 //! return from `submit` is never entered here.
+//!
+//! A command is *quiet* if its end matters to nobody in the layer but to those that want its slot or what it
+//! touches: its owner holds the device's own ticket. As long as nothing is queued, the end of a quiet command
+//! wakes nobody here, and it is forgotten when its slot is wanted.
 
+use std::collections::VecDeque;
 use std::task::Waker;
 
+use smallvec::SmallVec;
 use weir_storage::{Completer, Extent, RequestId, StorageError, StreamId, Tag, Ticket};
+
+/// Whoever waits for a request. Here and below there is almost always one, which needs no allocation.
+pub(crate) type Owners = SmallVec<[Completer; 1]>;
+
+/// The requests that a command carries.
+pub(crate) type Tags = SmallVec<[Tag; 1]>;
+
+/// What a command touches.
+pub(crate) type Extents = SmallVec<[Extent; 1]>;
 
 /// What a command in flight is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +36,7 @@ pub(crate) enum Purpose {
 /// A command in flight.
 pub(crate) struct Flight {
     pub(crate) ticket: Ticket,
-    pub(crate) extents: Vec<Extent>,
+    pub(crate) extents: Extents,
     /// It changes what it touches.
     pub(crate) writes: bool,
     /// Its answer says that something is durable: an FUA write, a flush.
@@ -32,9 +47,11 @@ pub(crate) struct Flight {
     pub(crate) barriers: u64,
     /// The stream whose epoch it belongs to.
     pub(crate) ordered: Option<StreamId>,
-    pub(crate) tags: Vec<Tag>,
-    pub(crate) owners: Vec<Completer>,
+    pub(crate) tags: Tags,
+    pub(crate) owners: Owners,
     pub(crate) purpose: Purpose,
+    /// Its end wakes the dispatcher.
+    watched: bool,
 }
 
 impl Flight {
@@ -42,25 +59,57 @@ impl Flight {
     pub(crate) fn new(ticket: Ticket, purpose: Purpose) -> Flight {
         Flight {
             ticket,
-            extents: Vec::new(),
+            extents: Extents::new(),
             writes: false,
             fua: false,
             flushes: false,
             barriers: 0,
             ordered: None,
-            tags: Vec::new(),
-            owners: Vec::new(),
+            tags: Tags::new(),
+            owners: Owners::new(),
             purpose,
+            watched: false,
         }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.owners.is_empty()
+            && self.purpose == Purpose::Answer
+            && self.ordered.is_none()
+            && !self.fua
+            && !self.flushes
+    }
+
+    fn settled(&self) -> Option<Result<(), StorageError>> {
+        self.ticket.poll_transferred()
+    }
+}
+
+/// The blocks from `start` to before `end`.
+#[derive(Clone, Copy)]
+struct Span {
+    start: u64,
+    end: u64,
+}
+
+impl Span {
+    fn around(extents: &[Extent]) -> Span {
+        let start = extents.iter().map(|extent| extent.start.0).min().unwrap_or(u64::MAX);
+        let end = extents.iter().map(|extent| extent.end().0).max().unwrap_or(0);
+        Span { start, end }
     }
 }
 
 /// All commands in flight, in dispatch order; never more than the device's queue depth.
 #[derive(Default)]
 pub(crate) struct Flights {
-    flights: Vec<Flight>,
+    flights: VecDeque<Flight>,
+    /// From where to where each of them touches blocks: small, since every write is compared with all of them.
+    spans: VecDeque<Span>,
     /// Wakes the dispatcher, once there is one.
     waker: Option<Waker>,
+    /// Commands whose end wakes nobody.
+    unwatched: usize,
     /// Tickets that cannot wake the dispatcher by themselves, and that it does not wait for yet.
     fresh: Vec<Ticket>,
 }
@@ -75,11 +124,29 @@ impl Flights {
     }
 
     pub(crate) fn push(&mut self, flight: Flight) {
-        let watched = self.waker.as_ref().is_some_and(|waker| flight.ticket.watch(waker));
-        if !watched {
+        let quiet = flight.is_quiet();
+        self.spans.push_back(Span::around(&flight.extents));
+        self.flights.push_back(flight);
+        self.unwatched += 1;
+        if !quiet {
+            self.watch(self.flights.len() - 1);
+        }
+    }
+
+    fn watch(&mut self, index: usize) {
+        let Some(flight) = self.flights.get_mut(index).filter(|flight| !flight.watched) else { return };
+        flight.watched = true;
+        self.unwatched -= 1;
+        if !self.waker.as_ref().is_some_and(|waker| flight.ticket.watch(waker)) {
             self.fresh.push(flight.ticket.clone());
         }
-        self.flights.push(flight);
+    }
+
+    /// Somebody waits for a slot, or for what a command touches: the end of any of them wakes the dispatcher.
+    pub(crate) fn watch_all(&mut self) {
+        if self.unwatched > 0 {
+            (0..self.flights.len()).for_each(|index| self.watch(index));
+        }
     }
 
     /// Tickets wake the dispatcher by `waker` from now on.
@@ -89,7 +156,12 @@ impl Flights {
 
     /// Whether the device has answered a command since the last look.
     pub(crate) fn any_settled(&self) -> bool {
-        self.flights.iter().any(|flight| flight.ticket.poll_transferred().is_some())
+        self.flights.iter().any(|flight| flight.settled().is_some())
+    }
+
+    /// Whether a flush has failed since the last look.
+    pub(crate) fn a_flush_failed(&self) -> bool {
+        self.flights.iter().any(|flight| flight.flushes && matches!(flight.settled(), Some(Err(_))))
     }
 
     pub(crate) fn has_fresh(&self) -> bool {
@@ -104,26 +176,36 @@ impl Flights {
         self.flights.iter_mut()
     }
 
-    /// The commands that are transferred, or failed, since the last look.
-    pub(crate) fn take_settled(&mut self) -> Vec<(Flight, Result<(), StorageError>)> {
-        let mut settled = Vec::new();
-        let mut index = 0;
-        while index < self.flights.len() {
-            match self.flights[index].ticket.poll_transferred() {
-                Some(result) => settled.push((self.flights.remove(index), result)),
-                None => index += 1,
-            }
-        }
-        settled
+    /// The oldest command that is transferred, or failed, since the last look.
+    pub(crate) fn take_settled(&mut self) -> Option<(Flight, Result<(), StorageError>)> {
+        self.take(self.flights.iter().position(|flight| flight.settled().is_some())?)
+    }
+
+    /// The oldest command, if it is quiet, and transferred or failed.
+    pub(crate) fn take_quiet(&mut self) -> Option<(Flight, Result<(), StorageError>)> {
+        if self.flights.front()?.is_quiet() { self.take(0) } else { None }
+    }
+
+    fn take(&mut self, index: usize) -> Option<(Flight, Result<(), StorageError>)> {
+        let result = self.flights.get(index)?.settled()?;
+        let flight = self.flights.remove(index)?;
+        self.spans.remove(index);
+        self.unwatched -= usize::from(!flight.watched);
+        Some((flight, result))
     }
 
     /// Whether a command that touches `extent`, and `writes` it or not, would have no order with one in
     /// flight (S6). A barrier that the device services in its place separates them: `barriers` were accepted.
     pub(crate) fn conflict(&self, extent: Extent, writes: bool, barriers: u64) -> bool {
-        self.flights.iter().any(|flight| {
-            (writes || flight.writes)
-                && flight.barriers == barriers
-                && flight.extents.iter().any(|theirs| theirs.overlaps(extent))
-        })
+        let (start, end) = (extent.start.0, extent.end().0);
+        // Where a random write lies is no branch predictor's business: no early end.
+        let near = |span: &Span| (span.start < end) & (start < span.end);
+        self.spans.iter().fold(false, |any, span| any | near(span))
+            && self.flights.iter().any(|flight| {
+                (writes || flight.writes)
+                    && flight.barriers == barriers
+                    && flight.extents.iter().any(|theirs| theirs.overlaps(extent))
+                    && flight.settled().is_none()
+            })
     }
 }

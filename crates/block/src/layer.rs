@@ -9,10 +9,11 @@ use event_listener::Event;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::{FutureExt, select_biased};
 use weir_runtime::{Handle, Instant};
-use weir_storage::{Completer, Extent, Recorder, Rejected, Storage, StreamId, Ticket};
+use weir_storage::{Extent, Recorder, Rejected, Storage, StreamId, Ticket};
 
 use crate::elevator::{Elevator, elevator};
 use crate::error::{BlockError, Refused};
+use crate::inflight::Owners;
 use crate::options::BlockOptions;
 use crate::promote::Promotion;
 use crate::request::Request;
@@ -58,7 +59,7 @@ impl BlockLayer {
         elevator: Box<dyn Elevator>,
         recorder: Option<Rc<Recorder>>,
     ) -> Result<Rc<BlockLayer>, BlockError> {
-        let scheduler = Scheduler::new(Rc::clone(&device), options, elevator, recorder)?;
+        let scheduler = Scheduler::new(device, options, elevator, recorder)?;
         let wake = Rc::new(Event::new());
         let layer = Rc::new(BlockLayer {
             scheduler: RefCell::new(scheduler),
@@ -66,7 +67,7 @@ impl BlockLayer {
             space: Event::new(),
             wake: Rc::clone(&wake),
         });
-        drop(handle.spawn(dispatcher(Rc::downgrade(&layer), device, wake, handle.clone())));
+        drop(handle.spawn(dispatcher(Rc::downgrade(&layer), wake, handle.clone())));
         Ok(layer)
     }
 
@@ -200,6 +201,13 @@ impl BlockLayer {
 
     /// Moves on everything that can move, and tells whoever waits for that.
     fn pump(&self) {
+        self.move_on();
+        if self.scheduler.borrow().has_news() {
+            self.wake.notify(1);
+        }
+    }
+
+    fn move_on(&self) {
         let mut scheduler = self.scheduler.borrow_mut();
         scheduler.pump(self.clock.now());
         let freed = std::mem::take(&mut scheduler.freed);
@@ -207,15 +215,6 @@ impl BlockLayer {
         if freed {
             self.space.notify(usize::MAX);
         }
-        self.wake.notify(1);
-    }
-
-    /// Time went on, the device answered, or has a slot free.
-    fn moved_on(&self, slot_free: bool) {
-        if slot_free {
-            self.scheduler.borrow_mut().refusals.clear();
-        }
-        self.pump();
     }
 }
 
@@ -226,7 +225,7 @@ impl Drop for BlockLayer {
 }
 
 /// The second phase of a queued write, from the device's ticket to the layer's.
-async fn pass_durability(ticket: Ticket, owners: Vec<Completer>) {
+async fn pass_durability(ticket: Ticket, owners: Owners) {
     let result = ticket.durable().await;
     owners.iter().for_each(|owner| owner.durable(result));
 }
@@ -261,8 +260,17 @@ async fn any_settled(layer: &Weak<BlockLayer>) {
     .await;
 }
 
+/// Finishes when a slot becomes free on a device that refused something.
+async fn slot(layer: &Weak<BlockLayer>) {
+    poll_fn(|context| match layer.upgrade() {
+        Some(layer) => layer.scheduler.borrow_mut().refusals.poll_slot(context),
+        None => Poll::Pending,
+    })
+    .await;
+}
+
 /// Moves queued requests on: at every completion, free slot, and deadline.
-async fn dispatcher(layer: Weak<BlockLayer>, device: Rc<dyn Storage>, wake: Rc<Event>, clock: Handle) {
+async fn dispatcher(layer: Weak<BlockLayer>, wake: Rc<Event>, clock: Handle) {
     let waker = poll_fn(|context| Poll::Ready(context.waker().clone())).await;
     if let Some(layer) = layer.upgrade() {
         layer.scheduler.borrow_mut().flights.wake_by(waker);
@@ -270,7 +278,6 @@ async fn dispatcher(layer: Weak<BlockLayer>, device: Rc<dyn Storage>, wake: Rc<E
     let mut flights = FuturesUnordered::new();
     let mut durables = FuturesUnordered::new();
     let mut woken = wake.listen().fuse();
-    let mut slots = device.slots().listen().fuse();
     while let Some(layer_now) = layer.upgrade() {
         let deadline = {
             let mut scheduler = layer_now.scheduler.borrow_mut();
@@ -280,23 +287,21 @@ async fn dispatcher(layer: Weak<BlockLayer>, device: Rc<dyn Storage>, wake: Rc<E
             scheduler.next_deadline(clock.now())
         };
         drop(layer_now);
-        let mut slot = false;
         select_biased! {
             () = woken => {
                 woken = wake.listen().fuse();
                 continue;
             }
-            () = slots => {
-                slots = device.slots().listen().fuse();
-                slot = true;
-            }
+            () = slot(&layer).fuse() => if let Some(layer) = layer.upgrade() {
+                layer.scheduler.borrow_mut().refusals.clear();
+            },
             () = any_settled(&layer).fuse() => {}
             () = next(&mut flights).fuse() => while flights.next().now_or_never().flatten().is_some() {},
             () = next(&mut durables).fuse() => continue,
             () = until(&clock, deadline).fuse() => {}
         }
         if let Some(layer) = layer.upgrade() {
-            layer.moved_on(slot);
+            layer.move_on();
         }
     }
 }

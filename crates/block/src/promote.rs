@@ -25,6 +25,7 @@ impl Scheduler {
         if self.options.drops(BlockMutant::NoPromotion) {
             return promotion;
         }
+        self.retire();
         let covers = |extent: Extent| pages.iter().any(|page| page.overlaps(extent));
         let queued: Vec<RequestId> = self
             .queue
@@ -49,6 +50,8 @@ impl Scheduler {
                 promotion.tickets.push(flight.ticket.clone());
             }
         }
+        // If one of them fails, its stream does (S5).
+        self.flights.watch_all();
         promotion
     }
 

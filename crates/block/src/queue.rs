@@ -7,9 +7,10 @@ use std::rc::Rc;
 
 use weir_runtime::Buffer;
 use weir_storage::{
-    BLOCK_BYTES, Completer, Data, Epoch, Extent, Lba, Part, RequestId, Storage, StreamId, Tag, Ticket,
-    WriteFlags,
+    BLOCK_BYTES, Data, Epoch, Extent, Lba, Part, RequestId, Storage, StreamId, Ticket, WriteFlags,
 };
+
+use crate::inflight::{Extents, Owners, Tags};
 
 /// One part of a queued write: `bytes` bytes at `offset` of a buffer that nobody changes any more.
 pub(crate) struct StoredPart {
@@ -77,11 +78,11 @@ impl Work {
         }
     }
 
-    pub(crate) fn extents(&self) -> Vec<Extent> {
+    pub(crate) fn extents(&self) -> Extents {
         match self {
             Work::Write { parts, .. } => parts.iter().map(StoredPart::extent).collect(),
-            Work::Read(extent) => vec![*extent],
-            Work::Discard(extents) => extents.clone(),
+            Work::Read(extent) => [*extent].into(),
+            Work::Discard(extents) => extents.as_slice().into(),
         }
     }
 
@@ -138,9 +139,9 @@ pub(crate) struct Pending {
     /// It brought the barrier flag with it (and lost it on entering the queue, E4).
     pub(crate) closes: bool,
     pub(crate) stage: Stage,
-    pub(crate) tags: Vec<Tag>,
+    pub(crate) tags: Tags,
     /// Whoever waits for it.
-    pub(crate) owners: Vec<Completer>,
+    pub(crate) owners: Owners,
     /// What the owners hold.
     pub(crate) tickets: Vec<Ticket>,
 }

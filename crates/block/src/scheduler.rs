@@ -5,16 +5,17 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
+use event_listener::EventListener;
 use weir_runtime::{Handle, Instant};
 use weir_storage::{
-    Command, Completer, Extent, Order, Ordering, Part, Priority, Recorder, Rejected, RequestId, Storage,
-    StorageError, StreamId, Tag, Ticket, Write,
+    Command, Extent, Order, Ordering, Part, Priority, Recorder, Rejected, RequestId, Storage, StorageError,
+    StreamId, Tag, Ticket, Write,
 };
 
 use crate::elevator::{Elevator, Entry};
 use crate::epoch::{Keeper, Phase, Streams};
 use crate::error::{BlockError, Refused};
-use crate::inflight::{Flight, Flights, Purpose};
+use crate::inflight::{Flight, Flights, Owners, Purpose};
 use crate::merge;
 use crate::mutants::BlockMutant;
 use crate::options::{BlockOptions, Dispatch};
@@ -26,7 +27,7 @@ use crate::stats::Stats;
 /// A flush to be dispatched.
 pub(crate) struct FlushRequest {
     pub(crate) purpose: Purpose,
-    pub(crate) owners: Vec<Completer>,
+    pub(crate) owners: Owners,
     /// The stream that fails with it.
     pub(crate) ordered: Option<StreamId>,
 }
@@ -36,6 +37,8 @@ pub(crate) struct FlushRequest {
 pub(crate) struct Refusals {
     pub(crate) ordered: Option<Instant>,
     pub(crate) others: Option<Instant>,
+    /// Listens for a free slot from the refusal on: nothing comes between.
+    pub(crate) slot: Option<EventListener>,
 }
 
 pub(crate) struct Scheduler {
@@ -50,7 +53,7 @@ pub(crate) struct Scheduler {
     pub(crate) flights: Flights,
     pub(crate) refusals: Refusals,
     /// Writes transferred whose owners wait for the second phase; the dispatcher takes them over.
-    pub(crate) durables: Vec<(Ticket, Vec<Completer>)>,
+    pub(crate) durables: Vec<(Ticket, Owners)>,
     /// Barriers accepted that the device services in their place.
     pub(crate) barriers: u64,
     /// A flush failed, and may have lost what it covered: nothing more is acknowledged as durable (S5).
@@ -107,7 +110,11 @@ impl Scheduler {
         if self.poisoned && (request.fua || request.preflush) {
             return Err(StorageError::Poisoned.into());
         }
-        let straight = stream.phase == Phase::Open && self.queue.is_empty() && self.may_pass(request);
+        let open = stream.phase == Phase::Open;
+        if !self.has_slot() {
+            self.free_slots();
+        }
+        let straight = open && self.queue.is_empty() && self.may_pass(request);
         if !straight && self.queue.writes() >= self.options.queue_requests {
             return Err(Refused::Full);
         }
@@ -180,12 +187,12 @@ impl Scheduler {
     /// one gets a ticket of the layer's, which fails if an earlier one of its stream does (S5).
     fn follow(&mut self, request: &Request<'_>, tag: Tag, ticket: Ticket, barriers: u64) -> Ticket {
         let mut flight = Flight::new(ticket.clone(), Purpose::Answer);
-        flight.extents = request.parts.iter().map(Part::extent).collect();
+        flight.extents.extend(request.parts.iter().map(Part::extent));
         flight.writes = true;
         flight.fua = request.fua;
         flight.flushes = request.preflush;
         flight.barriers = barriers;
-        flight.tags = vec![tag];
+        flight.tags.push(tag);
         let mut answer = ticket;
         if request.is_ordered() {
             let (own, owner) = Ticket::pending();
@@ -273,7 +280,11 @@ impl Scheduler {
             return Err(Refused::Full);
         }
         let (ticket, owner) = Ticket::pending();
-        self.flushes.push_back(FlushRequest { purpose: Purpose::Answer, owners: vec![owner], ordered: None });
+        self.flushes.push_back(FlushRequest {
+            purpose: Purpose::Answer,
+            owners: [owner].into(),
+            ordered: None,
+        });
         Ok(ticket)
     }
 
@@ -314,8 +325,8 @@ impl Scheduler {
             place,
             closes,
             stage: Stage::Held,
-            tags: vec![tag],
-            owners: vec![owner],
+            tags: [tag].into(),
+            owners: [owner].into(),
             tickets: vec![ticket.clone()],
         };
         if open || !held_back || self.options.drops(BlockMutant::EpochsMixed) {
@@ -337,7 +348,7 @@ impl Scheduler {
         {
             pending.stage = Stage::Flushing;
             let purpose = Purpose::Preflush(pending.id);
-            self.flushes.push_back(FlushRequest { purpose, owners: Vec::new(), ordered: None });
+            self.flushes.push_back(FlushRequest { purpose, owners: Owners::new(), ordered: None });
         }
         let limits = merge::Limits {
             blocks: u64::from(self.device.capabilities().max_transfer_blocks),

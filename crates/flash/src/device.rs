@@ -36,6 +36,8 @@ pub struct FlashDevice {
     blocks: u64,
     machine: RefCell<Machine>,
     slots: Event,
+    /// A command was refused since slots were last announced.
+    refused: Cell<bool>,
     /// The driver, and when it looks again.
     waker: RefCell<Option<Waker>>,
     armed: Cell<Option<u64>>,
@@ -78,6 +80,7 @@ impl FlashDevice {
             blocks: profile.blocks,
             machine: RefCell::new(machine),
             slots: Event::new(),
+            refused: Cell::new(false),
             waker: RefCell::new(None),
             armed: Cell::new(None),
             observer: RefCell::new(None),
@@ -156,7 +159,7 @@ impl FlashDevice {
             let happened = machine.step(now);
             let freed = std::mem::take(&mut machine.freed);
             drop(machine);
-            if freed {
+            if freed && self.refused.take() {
                 self.slots.notify(usize::MAX);
             }
             if !happened {
@@ -244,6 +247,7 @@ impl Storage for FlashDevice {
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         self.capabilities.check(&command, self.blocks)?;
         if self.machine.borrow().is_full() {
+            self.refused.set(true);
             return Err(Rejected::Busy);
         }
         let (ticket, completer) = Ticket::pending();

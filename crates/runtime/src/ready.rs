@@ -23,6 +23,10 @@ pub(crate) type Message = Box<dyn FnOnce(&Handle) + Send>;
 #[derive(Debug)]
 pub(crate) struct ReadyQueue {
     state: Mutex<State>,
+    /// Whether tasks, or messages and notifications, may wait: set and cleared under the lock, and looked at
+    /// without it, so that a pass of the loop that finds nothing costs no lock. A park looks under the lock.
+    has_tasks: AtomicBool,
+    has_messages: AtomicBool,
     /// The eventfd that ends a park; none in virtual time, which never parks.
     unpark: Option<Arc<File>>,
 }
@@ -53,7 +57,12 @@ impl fmt::Debug for State {
 
 impl ReadyQueue {
     pub(crate) fn new(unpark: Option<Arc<File>>) -> Arc<Self> {
-        Arc::new(ReadyQueue { state: Mutex::default(), unpark })
+        Arc::new(ReadyQueue {
+            state: Mutex::default(),
+            has_tasks: AtomicBool::new(false),
+            has_messages: AtomicBool::new(false),
+            unpark,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -64,6 +73,7 @@ impl ReadyQueue {
     fn push(&self, task: TaskId) {
         let mut state = self.lock();
         state.tasks.push_back(task);
+        self.has_tasks.store(true, Ordering::Release);
         self.unpark(state);
     }
 
@@ -80,7 +90,11 @@ impl ReadyQueue {
 
     /// Moves all ready tasks to the end of `local`.
     pub(crate) fn drain_into(&self, local: &mut VecDeque<TaskId>) {
+        if !self.has_tasks.load(Ordering::Acquire) {
+            return;
+        }
         let mut state = self.lock();
+        self.has_tasks.store(false, Ordering::Release);
         if local.is_empty() {
             std::mem::swap(&mut state.tasks, local);
         } else {
@@ -90,7 +104,11 @@ impl ReadyQueue {
 
     /// Takes the messages of other threads.
     pub(crate) fn take_inbox(&self) -> VecDeque<Message> {
+        if !self.has_messages.load(Ordering::Acquire) {
+            return VecDeque::new();
+        }
         let mut state = self.lock();
+        self.has_messages.store(false, Ordering::Release);
         state.notified = false;
         std::mem::take(&mut state.inbox)
     }
@@ -159,6 +177,7 @@ impl Remote {
     pub fn wake(&self) {
         let mut state = self.0.lock();
         state.notified = true;
+        self.0.has_messages.store(true, Ordering::Release);
         self.0.unpark(state);
     }
 
@@ -183,6 +202,7 @@ impl Remote {
             let future = start(handle);
             handle.spawn(future);
         }));
+        self.0.has_messages.store(true, Ordering::Release);
         self.0.unpark(state);
         Ok(())
     }

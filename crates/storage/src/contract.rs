@@ -23,8 +23,8 @@ pub trait Storage {
     /// [`Rejected::Busy`] when the queue is full: listen to [`Storage::slots`], then submit again.
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected>;
 
-    /// Notified whenever a slot becomes free; a refusal is always followed by a notification. Nothing can come between a refusal and listening: a
-    /// runtime has one thread.
+    /// Notified when a slot becomes free after a refusal, and perhaps at other times. Nothing can come between a
+    /// refusal and listening: a runtime has one thread.
     fn slots(&self) -> &Event;
 
     /// A buffer that suits the device (registered with the kernel where that helps), `bytes` long, zeroed.

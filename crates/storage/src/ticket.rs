@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use event_listener::Event;
+use smallvec::SmallVec;
 use weir_runtime::Buffer;
 
 use crate::error::StorageError;
@@ -46,8 +47,8 @@ struct Shared {
     transferred: Cell<Phase>,
     durable: Cell<Phase>,
     data: RefCell<Option<Buffer>>,
-    /// Who is to be told of each change. Almost always one task, or none: a list needs no event's allocation.
-    watchers: RefCell<Vec<Waker>>,
+    /// Who is to be told of each change: almost always one task, or none, which needs no allocation.
+    watchers: RefCell<SmallVec<[Waker; 1]>>,
 }
 
 impl Shared {
@@ -93,7 +94,7 @@ impl Ticket {
             transferred: Cell::new(None),
             durable: Cell::new(None),
             data: RefCell::new(None),
-            watchers: RefCell::new(Vec::new()),
+            watchers: RefCell::default(),
         });
         (Ticket(State::Pending(Rc::clone(&shared))), Completer(shared))
     }
