@@ -5,8 +5,10 @@
 
 mod blocks;
 mod checksum;
+mod dirhash;
 mod error;
 
 pub use blocks::{BLOCK_BYTES, Blocks, Kind};
 pub use checksum::Checksums;
+pub use dirhash::{HashVersion, NameHash, NameHasher};
 pub use error::{FormatError, Place, Structure};
