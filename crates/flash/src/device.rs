@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -9,7 +10,8 @@ use std::task::{Context, Poll, Waker};
 use event_listener::Event;
 use weir_runtime::{Handle, Instant, Random, Sleep};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, Discard, Lba, Ordering, Priority, Rejected, Storage, Ticket, Write,
+    BLOCK_BYTES, Capabilities, Command, CommandKind, Discard, Lba, Ordering, Priority, Rejected, Storage,
+    StorageError, Ticket, Write,
 };
 
 use crate::geometry::Geometry;
@@ -120,10 +122,10 @@ impl FlashDevice {
     }
 
     /// What a read of a block would find, in no time. `bytes` is one block; behind the last block nothing is
-    /// found.
+    /// found, and neither is what a backing file does not give back.
     pub fn peek(&self, block: Lba, bytes: &mut [u8]) {
         if block.0 < self.blocks && bytes.len() == BLOCK_BYTES {
-            self.machine.borrow().peek(block.0 as u32, bytes);
+            let _ = self.machine.borrow().peek(block.0 as u32, bytes);
         }
     }
 
@@ -185,15 +187,19 @@ impl FlashDevice {
         }
     }
 
-    fn kind(&self, command: &Command<'_>) -> Kind {
+    fn kind(&self, command: &Command<'_>) -> Result<Kind, StorageError> {
         let machine = self.machine.borrow();
-        let payload = |bytes: &[u8]| match machine.keeps_bytes() {
-            true => Payload::Bytes(Rc::from(bytes)),
-            false => Payload::Version,
+        let payload = |at: Lba, bytes: &[u8]| {
+            let failed = |cause: io::Error| StorageError::Device {
+                command: CommandKind::Write,
+                at,
+                cause: cause.kind(),
+            };
+            machine.payload(bytes).map_err(failed)
         };
-        match command {
+        Ok(match command {
             Command::Write(write) => Kind::Write {
-                blocks: blocks_of(write, payload),
+                blocks: blocks_of(write, payload)?,
                 barrier: write.flags.barrier,
                 fua: write.flags.fua,
                 tags: if machine.follows_requests() { write.tags.to_vec() } else { Vec::new() },
@@ -203,21 +209,24 @@ impl FlashDevice {
             Command::Barrier { .. } => Kind::Barrier,
             // The capabilities offer neither share nor packed writes.
             Command::Flush | Command::Share(_) | Command::Packed(_) => Kind::Flush,
-        }
+        })
     }
 }
 
-fn blocks_of(write: &Write<'_>, payload: impl Fn(&[u8]) -> Payload) -> Blocks {
+fn blocks_of(
+    write: &Write<'_>,
+    payload: impl Fn(Lba, &[u8]) -> Result<Payload, StorageError>,
+) -> Result<Blocks, StorageError> {
     if let [part] = write.parts
         && part.extent().blocks == 1
     {
-        return Blocks::One(part.start.0 as u32, payload(part.data.bytes()));
+        return Ok(Blocks::One(part.start.0 as u32, payload(part.start, part.data.bytes())?));
     }
     let blocks = write.parts.iter().flat_map(|part| {
         let blocks = part.data.bytes().chunks_exact(BLOCK_BYTES);
-        part.extent().iter().zip(blocks).map(|(lba, bytes)| (lba.0 as u32, payload(bytes)))
+        part.extent().iter().zip(blocks).map(|(lba, bytes)| Ok((lba.0 as u32, payload(lba, bytes)?)))
     });
-    Blocks::Many(blocks.collect())
+    Ok(Blocks::Many(blocks.collect::<Result<_, _>>()?))
 }
 
 /// What a device of this profile can do.
@@ -257,7 +266,7 @@ impl Storage for FlashDevice {
             Command::Barrier { .. } => (self.capabilities.ordered_service, false),
             _ => (false, false),
         };
-        let queued = Queued { kind: self.kind(&command), ordered, completer };
+        let queued = Queued { kind: self.kind(&command)?, ordered, completer };
         self.machine.borrow_mut().accept(queued, head_of_queue, self.handle.now().as_nanos());
         self.rearm();
         Ok(ticket)

@@ -19,6 +19,7 @@
 //! | recovery from the spare areas | `recovery.rs` |
 //! | dies and channels, in time | `array.rs` |
 //! | what is on flash | `medium.rs` |
+//! | where its bytes lie, if not in memory | `backing.rs` |
 //! | the same behind the contract of a storage | `device.rs` |
 //!
 //! # What is not
@@ -34,6 +35,7 @@
 //! erased are as they were, torn, or done. [`FlashDevice::restarted`] recovers from it.
 
 mod array;
+mod backing;
 mod cache;
 mod checkpoint;
 mod clean;
@@ -51,6 +53,7 @@ mod queue;
 mod recovery;
 mod stats;
 
+pub use backing::Backing;
 pub use device::FlashDevice;
 pub use medium::Medium;
 #[cfg(feature = "mutants")]

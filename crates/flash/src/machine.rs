@@ -10,6 +10,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::io;
 use std::rc::Rc;
 
 use weir_runtime::{Buffer, Random};
@@ -21,7 +22,7 @@ use crate::ftl::{Ftl, Outcome};
 use crate::geometry::{Page, Slot};
 use crate::medium::{Content, Medium, Payload};
 use crate::mutants::FlashMutant;
-use crate::options::{FlashOptions, Mutants};
+use crate::options::{FlashOptions, Keep, Mutants};
 use crate::probe::{Busy, Probe};
 use crate::profile::{Host, Mechanism, OrderedService, Profile, SimpleService};
 use crate::queue::{Blocks, Kind, Queue, Queued};
@@ -81,7 +82,7 @@ pub(crate) struct Machine {
     flush_ns: u64,
     flush_journal_ns: u64,
     destage_over: usize,
-    keeps_bytes: bool,
+    keep: Keep,
     mutants: Mutants,
     recorder: Option<Rc<Recorder>>,
     probe: Option<Rc<dyn Probe>>,
@@ -155,7 +156,7 @@ impl Machine {
             flush_ns: profile.flush.fixed_ns,
             flush_journal_ns: u64::from(profile.flush.journal_pages) * ftl.array.page_ns(),
             destage_over: (capacity as f64 * profile.cache.destage_share) as usize,
-            keeps_bytes: options.keep == crate::options::Keep::Bytes,
+            keep: options.keep.clone(),
             mutants,
             recorder: options.recorder.clone(),
             probe: options.probe.clone(),
@@ -195,8 +196,13 @@ impl Machine {
         self.next_version += u64::from(filled);
     }
 
-    pub(crate) fn keeps_bytes(&self) -> bool {
-        self.keeps_bytes
+    /// What is kept of one block of data.
+    pub(crate) fn payload(&self, bytes: &[u8]) -> io::Result<Payload> {
+        Ok(match &self.keep {
+            Keep::Bytes => Payload::Bytes(Rc::from(bytes)),
+            Keep::File(backing) => Payload::Filed(backing.put(bytes)?),
+            Keep::Versions => Payload::Version,
+        })
     }
 
     pub(crate) fn follows_requests(&self) -> bool {
@@ -675,22 +681,28 @@ impl Machine {
     fn read(&mut self, extent: Extent, completer: Completer, now: u64) {
         let mut buffer = Buffer::new(extent.bytes());
         let mut pages: Vec<Page> = Vec::new();
+        let mut shown = Ok(());
         for (lba, bytes) in extent.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
             self.stats.read_blocks += 1;
             let lpn = lba.0 as u32;
             if let Some(content) = self.cache.find(lpn) {
                 self.stats.read_hits += 1;
-                show(&content, bytes);
+                shown = shown.and(show(&content, bytes).map_err(|cause| (lba, cause)));
                 continue;
             }
             let slot = self.ftl.map[lpn as usize];
             if slot != Slot::NONE {
-                show(&self.ftl.medium.content(slot), bytes);
+                let content = self.ftl.medium.content(slot);
+                shown = shown.and(show(&content, bytes).map_err(|cause| (lba, cause)));
                 let page = self.ftl.geometry.page_of(slot);
                 if pages.last() != Some(&page) {
                     pages.push(page);
                 }
             }
+        }
+        if let Err((at, cause)) = shown {
+            let failed = StorageError::Device { command: CommandKind::Read, at, cause: cause.kind() };
+            return self.answer(&completer, Err(failed), Err(failed), now);
         }
         let reading = Reading { pages_left: pages.len() as u32, extent, buffer, completer };
         if pages.is_empty() {
@@ -708,14 +720,15 @@ impl Machine {
     }
 
     /// What a read would find.
-    pub(crate) fn peek(&self, lpn: u32, bytes: &mut [u8]) {
+    pub(crate) fn peek(&self, lpn: u32, bytes: &mut [u8]) -> io::Result<()> {
         let slot = self.ftl.map[lpn as usize];
         if let Some(content) = self.cache.find(lpn) {
-            show(&content, bytes);
+            show(&content, bytes)
         } else if slot != Slot::NONE {
-            show(&self.ftl.medium.content(slot), bytes);
+            show(&self.ftl.medium.content(slot), bytes)
         } else {
             bytes.fill(0);
+            Ok(())
         }
     }
 
@@ -745,9 +758,10 @@ impl Machine {
 }
 
 /// Puts the content of a slot into a block of memory.
-fn show(content: &Content, bytes: &mut [u8]) {
+fn show(content: &Content, bytes: &mut [u8]) -> io::Result<()> {
     match &content.payload {
         Payload::Bytes(kept) => bytes.copy_from_slice(kept),
+        Payload::Filed(place) => return place.read(bytes),
         Payload::Version => {
             bytes[..8].copy_from_slice(&u64::from(content.lpn).to_le_bytes());
             bytes[8..16].copy_from_slice(&content.version.to_le_bytes());
@@ -755,4 +769,5 @@ fn show(content: &Content, bytes: &mut [u8]) {
         }
         Payload::Discard(_) => bytes.fill(0),
     }
+    Ok(())
 }

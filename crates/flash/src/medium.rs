@@ -8,6 +8,7 @@
 
 use std::rc::Rc;
 
+use crate::backing::Place;
 use crate::checkpoint::Checkpoint;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
 
@@ -18,6 +19,8 @@ pub(crate) enum Payload {
     Version,
     /// One block.
     Bytes(Rc<[u8]>),
+    /// One block, in a backing file.
+    Filed(Rc<Place>),
     /// No data but a record: these many logical blocks from the slot's own are discarded.
     Discard(u32),
 }

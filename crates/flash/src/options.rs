@@ -4,15 +4,18 @@ use std::rc::Rc;
 
 use weir_storage::Recorder;
 
+use crate::backing::Backing;
 use crate::mutants::FlashMutant;
 use crate::probe::Probe;
 
 /// What the device keeps of the data written to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum Keep {
-    /// The bytes.
+    /// The bytes, in memory.
     #[default]
     Bytes,
+    /// The bytes, in a file. A write that the file does not take, and a read that it does not answer, fail.
+    File(Rc<Backing>),
     /// Versions only, so that large devices fit into memory: a block that was written reads its logical block
     /// number and its version, 8 bytes each and little-endian, and zeroes behind them.
     Versions,

@@ -129,10 +129,10 @@ impl Rebuilt {
                 Payload::Discard(blocks) => {
                     (lpn..lpn.saturating_add(blocks)).for_each(|lpn| self.set(lpn, version, Slot::NONE));
                 }
-                Payload::Bytes(_) | Payload::Version if spare.tag == Tag::Moved => {
+                _ if spare.tag == Tag::Moved => {
                     self.moved(lpn, version, slot);
                 }
-                Payload::Bytes(_) | Payload::Version => self.set(lpn, version, slot),
+                _ => self.set(lpn, version, slot),
             }
         }
     }
