@@ -13,7 +13,7 @@ const BLOCKS: u64 = 16 << 10;
 fn resident_mib() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
-    pages * 4096 >> 20
+    (pages * 4096) >> 20
 }
 
 /// By how much this process is larger when 64 MiB were written to a device, in MiB.
