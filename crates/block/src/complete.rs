@@ -61,11 +61,8 @@ impl Scheduler {
 
     /// Forgets the oldest commands, where their end mattered to nobody, and looks at all if that is not enough.
     pub(crate) fn free_slots(&mut self) {
-        while let Some((flight, result)) = self.flights.take_quiet() {
-            if result.is_err() {
-                self.forget(&flight.tags);
-            }
-        }
+        let recorder = self.recorder.as_deref();
+        self.flights.drop_quiet(|tags| recorder.iter().for_each(|recorder| recorder.failed(tags)));
         if !self.has_slot() {
             self.retire();
         }

@@ -178,20 +178,28 @@ impl Flights {
 
     /// The oldest command that is transferred, or failed, since the last look.
     pub(crate) fn take_settled(&mut self) -> Option<(Flight, Result<(), StorageError>)> {
-        self.take(self.flights.iter().position(|flight| flight.settled().is_some())?)
-    }
-
-    /// The oldest command, if it is quiet, and transferred or failed.
-    pub(crate) fn take_quiet(&mut self) -> Option<(Flight, Result<(), StorageError>)> {
-        if self.flights.front()?.is_quiet() { self.take(0) } else { None }
-    }
-
-    fn take(&mut self, index: usize) -> Option<(Flight, Result<(), StorageError>)> {
-        let result = self.flights.get(index)?.settled()?;
+        let over = |flight: &Flight| flight.settled();
+        let (index, result) =
+            self.flights.iter().enumerate().find_map(|(index, flight)| Some((index, over(flight)?)))?;
         let flight = self.flights.remove(index)?;
         self.spans.remove(index);
         self.unwatched -= usize::from(!flight.watched);
         Some((flight, result))
+    }
+
+    /// Forgets the oldest commands as long as they are quiet and over; `failed` gets the tags of those that
+    /// failed.
+    pub(crate) fn drop_quiet(&mut self, failed: impl Fn(&[Tag])) {
+        while let Some(oldest) = self.flights.front().filter(|flight| flight.is_quiet())
+            && let Some(result) = oldest.settled()
+        {
+            if result.is_err() {
+                failed(&oldest.tags);
+            }
+            self.unwatched -= usize::from(!oldest.watched);
+            self.flights.pop_front();
+            self.spans.pop_front();
+        }
     }
 
     /// Whether a command that touches `extent`, and `writes` it or not, would have no order with one in

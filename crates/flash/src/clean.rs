@@ -28,7 +28,8 @@ impl Ftl {
                 return;
             }
             let Some(victim) = self.victim(die).filter(|victim| self.fits(die, *victim)) else {
-                self.dies[die as usize].starved = true;
+                let already = std::mem::replace(&mut self.dies[die as usize].starved, true);
+                self.starved += u32::from(!already);
                 return;
             };
             self.blocks[victim.0 as usize].state = State::Victim;
@@ -113,7 +114,7 @@ impl Ftl {
             if slot.0 - geometry.slot(page, 0).0 >= used {
                 continue;
             }
-            let lpn = self.medium.block(cleaning.victim).lpn(geometry.nth_slot(slot));
+            let lpn = self.medium.block(cleaning.victim).lpn(geometry.place_of(slot).1);
             if self.map.get(lpn as usize) == Some(&slot) {
                 contents.push(self.medium.content(slot));
                 reads += u32::from(last_page != Some(page));

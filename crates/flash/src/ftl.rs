@@ -116,6 +116,8 @@ pub(crate) struct Ftl {
     /// Pages that the unit being written back still needs: cleaning leaves them, since what it frees may come back
     /// only when the unit counts.
     pub(crate) promised_pages: u32,
+    /// How many dies are starved.
+    pub(crate) starved: u32,
     /// Dies that were starved until something of theirs was superseded.
     relieved: Vec<u32>,
     /// Emptied payloads, to be filled again.
@@ -162,6 +164,7 @@ impl Ftl {
             since_checkpoint: 0,
             keeps_map: !options.never_cut,
             promised_pages: 0,
+            starved: 0,
             relieved: Vec::new(),
             spare_contents: Vec::new(),
         };
@@ -172,7 +175,7 @@ impl Ftl {
     /// Finds out what is in each erase block: after a start nothing is on its way.
     pub(crate) fn take_stock(&mut self) {
         for slot in self.map.iter().filter(|slot| **slot != Slot::NONE) {
-            let block = self.geometry.block_of(self.geometry.page_of(*slot));
+            let (block, _) = self.geometry.place_of(*slot);
             self.blocks[block.0 as usize].valid += 1;
         }
         for die in 0..self.geometry.dies {
@@ -394,9 +397,10 @@ impl Ftl {
         }
         for nth in 0..u32::from(spare.used) {
             let slot = self.geometry.slot(page, nth);
-            let nth = self.geometry.nth_slot(slot);
-            let (lpn, version) = (self.medium.block(block).lpn(nth), self.medium.block(block).version(nth));
-            if let Payload::Discard(blocks) = self.medium.block(block).content(nth).payload {
+            let (_, nth) = self.geometry.place_of(slot);
+            let written = self.medium.block(block);
+            let (lpn, version) = (written.lpn(nth), written.version(nth));
+            if let Some(blocks) = written.discards(nth) {
                 (lpn..lpn.saturating_add(blocks)).for_each(|lpn| self.discard(lpn, version));
                 continue;
             }
@@ -424,11 +428,14 @@ impl Ftl {
 
     fn invalidate(&mut self, slot: Slot) {
         if slot != Slot::NONE {
-            let block = self.geometry.block_of(self.geometry.page_of(slot));
+            let (block, _) = self.geometry.place_of(slot);
             self.blocks[block.0 as usize].valid -= 1;
-            let die = self.geometry.die_of(block);
-            if std::mem::take(&mut self.dies[die as usize].starved) {
-                self.relieved.push(die);
+            if self.starved > 0 {
+                let die = self.geometry.die_of(block);
+                if std::mem::take(&mut self.dies[die as usize].starved) {
+                    self.starved -= 1;
+                    self.relieved.push(die);
+                }
             }
         }
     }

@@ -96,9 +96,10 @@ impl Geometry {
         Page(slot.0 / self.slots_per_page)
     }
 
-    /// The place of a slot in its erase block.
-    pub(crate) fn nth_slot(&self, slot: Slot) -> usize {
-        (slot.0 % self.slots_per_block()) as usize
+    /// The erase block of a slot, and the slot's place in it.
+    pub(crate) fn place_of(&self, slot: Slot) -> (EraseBlock, usize) {
+        let slots = self.slots_per_block();
+        (EraseBlock(slot.0 / slots), (slot.0 % slots) as usize)
     }
 
     pub(crate) fn page_bytes(&self) -> u64 {

@@ -66,6 +66,9 @@ enum Later {
     Persisted { completer: Completer, held: bool },
 }
 
+/// Later than everything that happens.
+const NEVER: u64 = u64::MAX;
+
 /// What follows a power cut.
 enum Phase {
     /// The firmware reads what is on flash, until then.
@@ -246,19 +249,21 @@ impl Machine {
 
     /// When something happens next.
     pub(crate) fn next_event(&self) -> Option<u64> {
-        let decoded = match (self.host.simple_service, &self.phase) {
-            (SimpleService::Any, Phase::Serving) if !self.queue.is_empty() => Some(self.controller_free),
-            _ => None,
+        let flash = self.ftl.array.next().unwrap_or(NEVER);
+        let served = self.in_service.front().map_or(NEVER, |(done, _)| *done);
+        let later = self.later.peek().map_or(NEVER, |Reverse((at, _))| *at);
+        let controller = match (self.host.simple_service, &self.phase) {
+            (_, Phase::Scanning(until)) => *until,
+            // A controller that is free already waits for something else: room in the cache.
+            (SimpleService::Any, Phase::Serving)
+                if !self.queue.is_empty() && self.controller_free > self.seen =>
+            {
+                self.controller_free
+            }
+            _ => NEVER,
         };
-        let scanned = match self.phase {
-            Phase::Scanning(until) => Some(until),
-            Phase::Sealing | Phase::Serving => None,
-        };
-        let served = self.in_service.front().map(|(done, _)| *done);
-        let later = self.later.peek().map(|Reverse((at, _))| *at);
-        // A controller that is free already waits for something else: room in the cache.
-        let decoded = decoded.filter(|at| *at > self.seen);
-        [self.ftl.array.next(), served, later, scanned, decoded].into_iter().flatten().min()
+        let next = flash.min(served).min(later).min(controller);
+        (next != NEVER).then_some(next)
     }
 
     /// Lets one thing happen that is due by `now`; false if there is none.
@@ -424,7 +429,11 @@ impl Machine {
     }
 
     fn carry_ns(&self, bytes: usize) -> u64 {
-        (bytes as u128 * 1_000_000_000 / u128::from(self.host.link_bytes_per_second.max(1))) as u64
+        let rate = self.host.link_bytes_per_second.max(1);
+        match (bytes as u64).checked_mul(1_000_000_000) {
+            Some(scaled) => scaled / rate,
+            None => (bytes as u128 * 1_000_000_000 / u128::from(rate)) as u64,
+        }
     }
 
     /// A command has been decoded, and its data is here.

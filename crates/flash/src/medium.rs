@@ -60,16 +60,40 @@ pub(crate) struct Spare {
     pub(crate) used: u8,
 }
 
+/// The spare area of a slot: its logical block, 32 bits, and its version, 40 bits. Nine bytes side by side, since
+/// there is one for every slot of the device, and looking one up should miss the processor's caches once.
+#[derive(Clone, Copy, Debug)]
+struct Label([u8; 9]);
+
+impl Label {
+    /// Of a slot that holds nothing.
+    const EMPTY: Label = Label([0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0]);
+
+    fn new(lpn: u32, version: u64) -> Label {
+        let mut bytes = [0; 9];
+        bytes[..4].copy_from_slice(&lpn.to_le_bytes());
+        bytes[4..].copy_from_slice(&version.to_le_bytes()[..5]);
+        Label(bytes)
+    }
+
+    fn lpn(self) -> u32 {
+        let [a, b, c, d, ..] = self.0;
+        u32::from_le_bytes([a, b, c, d])
+    }
+
+    fn version(self) -> u64 {
+        let [.., a, b, c, d, e] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
+    }
+}
+
 /// An erase block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Block {
     /// Times erased.
     pub(crate) wear: u32,
     pages: Vec<Spare>,
-    lpns: Vec<u32>,
-    /// Versions have 40 bits, in two arrays: 5 bytes a slot.
-    versions_low: Vec<u32>,
-    versions_high: Vec<u8>,
+    labels: Vec<Label>,
     /// By place in the block; only slots that hold bytes or records are listed where versions are enough.
     payloads: Vec<Payload>,
     /// Of everything programmed here since the last erase.
@@ -88,12 +112,20 @@ impl Block {
 
     /// The logical block of a programmed slot.
     pub(crate) fn lpn(&self, nth_slot: usize) -> u32 {
-        self.lpns[nth_slot]
+        self.labels[nth_slot].lpn()
     }
 
     /// The version of a programmed slot.
     pub(crate) fn version(&self, nth_slot: usize) -> u64 {
-        u64::from(self.versions_high[nth_slot]) << 32 | u64::from(self.versions_low[nth_slot])
+        self.labels[nth_slot].version()
+    }
+
+    /// How many logical blocks a programmed slot discards, if it is a record of that.
+    pub(crate) fn discards(&self, nth_slot: usize) -> Option<u32> {
+        match self.payloads.get(nth_slot) {
+            Some(Payload::Discard(blocks)) => Some(*blocks),
+            _ => None,
+        }
     }
 
     /// What a programmed slot holds.
@@ -143,14 +175,14 @@ impl Medium {
 
     /// What a programmed slot holds.
     pub(crate) fn content(&self, slot: Slot) -> Content {
-        let block = self.block(self.geometry.block_of(self.geometry.page_of(slot)));
-        block.content(self.geometry.nth_slot(slot))
+        let (block, nth) = self.geometry.place_of(slot);
+        self.block(block).content(nth)
     }
 
     /// The version of a programmed slot.
     pub(crate) fn version(&self, slot: Slot) -> u64 {
-        let block = self.block(self.geometry.block_of(self.geometry.page_of(slot)));
-        block.version(self.geometry.nth_slot(slot))
+        let (block, nth) = self.geometry.place_of(slot);
+        self.block(block).version(nth)
     }
 
     /// Programs the next page of its erase block.
@@ -160,9 +192,7 @@ impl Medium {
         assert_eq!(block.programmed(), geometry.nth_page(page), "pages are programmed in order");
         if block.pages.capacity() == 0 {
             block.pages.reserve_exact(geometry.pages_per_block as usize);
-            block.lpns.reserve_exact(geometry.slots_per_block() as usize);
-            block.versions_low.reserve_exact(geometry.slots_per_block() as usize);
-            block.versions_high.reserve_exact(geometry.slots_per_block() as usize);
+            block.labels.reserve_exact(geometry.slots_per_block() as usize);
         }
         block.pages.push(Spare { sequence, tag, used: contents.len() as u8 });
         block.hash = mix(mix(block.hash, sequence), u64::from(tag == Tag::Torn));
@@ -170,17 +200,13 @@ impl Medium {
             let Content { lpn, version, payload } = content;
             block.hash = mix(mix(block.hash, u64::from(*lpn)), *version);
             if !matches!(payload, Payload::Version) {
-                block.payloads.resize(block.lpns.len(), Payload::Version);
+                block.payloads.resize(block.labels.len(), Payload::Version);
                 block.payloads.push(payload.clone());
             }
-            block.lpns.push(*lpn);
-            block.versions_low.push(*version as u32);
-            block.versions_high.push((*version >> 32) as u8);
+            block.labels.push(Label::new(*lpn, *version));
         }
         let end = block.pages.len() * geometry.slots_per_page as usize;
-        block.lpns.resize(end, u32::MAX);
-        block.versions_low.resize(end, 0);
-        block.versions_high.resize(end, 0);
+        block.labels.resize(end, Label::EMPTY);
     }
 
     /// A page whose programming the power cut interrupted.
@@ -202,9 +228,7 @@ impl Medium {
         let erased = Rc::make_mut(&mut self.blocks[block.0 as usize]);
         erased.wear += 1;
         erased.pages.clear();
-        erased.lpns.clear();
-        erased.versions_low.clear();
-        erased.versions_high.clear();
+        erased.labels.clear();
         erased.payloads.clear();
         erased.hash = 0;
     }

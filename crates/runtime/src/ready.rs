@@ -1,6 +1,10 @@
 //! The ready queue: which tasks are to be polled, and the one door through which other threads reach the
 //! executor.
+//!
+//! Almost every wake-up comes from the executor's own thread. Such a one goes to a list of that thread, which
+//! needs no lock; [`ReadyQueue::enter`] says whose list it is for the time being.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
@@ -55,6 +59,37 @@ impl fmt::Debug for State {
     }
 }
 
+thread_local! {
+    static LOCAL: Local = const { Local { of: Cell::new(0), tasks: RefCell::new(VecDeque::new()) } };
+}
+
+/// The wake-ups that come from the thread of the executor itself.
+struct Local {
+    /// The queue that this list stands in for, by its address; 0 if no executor runs on this thread.
+    of: Cell<usize>,
+    tasks: RefCell<VecDeque<TaskId>>,
+}
+
+/// As long as it lives, the executor of a queue runs on this thread.
+#[derive(Debug)]
+pub(crate) struct Running<'a> {
+    queue: &'a ReadyQueue,
+    /// Of the executor that this one runs inside of, if any.
+    outer: usize,
+    outer_tasks: VecDeque<TaskId>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let outer_tasks = std::mem::take(&mut self.outer_tasks);
+        let left = LOCAL.with(|local| {
+            local.of.set(self.outer);
+            local.tasks.replace(outer_tasks)
+        });
+        left.into_iter().for_each(|task| self.queue.push(task));
+    }
+}
+
 impl ReadyQueue {
     pub(crate) fn new(unpark: Option<Arc<File>>) -> Arc<Self> {
         Arc::new(ReadyQueue {
@@ -70,7 +105,31 @@ impl ReadyQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The executor of this queue runs on this thread until what it gives back is dropped.
+    pub(crate) fn enter(&self) -> Running<'_> {
+        LOCAL.with(|local| Running {
+            queue: self,
+            outer: local.of.replace(self.address()),
+            outer_tasks: local.tasks.take(),
+        })
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Does something to the list that stands in for this queue, if this is its executor's thread.
+    fn on_own_thread<T>(&self, act: impl FnOnce(&mut VecDeque<TaskId>) -> T) -> Option<T> {
+        // There is no list left while a thread ends.
+        let done = LOCAL
+            .try_with(|local| (local.of.get() == self.address()).then(|| act(&mut local.tasks.borrow_mut())));
+        done.ok().flatten()
+    }
+
     fn push(&self, task: TaskId) {
+        if self.on_own_thread(|tasks| tasks.push_back(task)).is_some() {
+            return;
+        }
         let mut state = self.lock();
         state.tasks.push_back(task);
         self.has_tasks.store(true, Ordering::Release);
@@ -90,16 +149,18 @@ impl ReadyQueue {
 
     /// Moves all ready tasks to the end of `local`.
     pub(crate) fn drain_into(&self, local: &mut VecDeque<TaskId>) {
-        if !self.has_tasks.load(Ordering::Acquire) {
-            return;
-        }
-        let mut state = self.lock();
-        self.has_tasks.store(false, Ordering::Release);
-        if local.is_empty() {
-            std::mem::swap(&mut state.tasks, local);
-        } else {
+        if self.has_tasks.load(Ordering::Acquire) {
+            let mut state = self.lock();
+            self.has_tasks.store(false, Ordering::Release);
             local.append(&mut state.tasks);
         }
+        self.on_own_thread(|tasks| {
+            if local.is_empty() {
+                std::mem::swap(tasks, local);
+            } else {
+                local.append(tasks);
+            }
+        });
     }
 
     /// Takes the messages of other threads.
@@ -116,7 +177,8 @@ impl ReadyQueue {
     /// Declares the executor parked, unless there is something to do.
     pub(crate) fn begin_park(&self) -> bool {
         let mut state = self.lock();
-        state.parked = state.tasks.is_empty() && state.inbox.is_empty() && !state.notified;
+        let idle = self.on_own_thread(|tasks| tasks.is_empty()).unwrap_or(true);
+        state.parked = idle && state.tasks.is_empty() && state.inbox.is_empty() && !state.notified;
         state.parked
     }
 

@@ -125,6 +125,7 @@ impl Runtime {
         assert!(!self.entered.replace(true), "block_on was called from inside a task of the same runtime");
         let _entered = Entered(&self.entered);
         let executor = &*self.handle.0;
+        let _running = executor.ready.enter();
         let mut future = pin!(future);
         let wake = TaskWaker::new(TaskId::MAIN, executor.ready.clone());
         let waker = Waker::from(wake.clone());

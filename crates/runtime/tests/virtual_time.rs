@@ -300,3 +300,34 @@ fn block_on_inside_itself_is_a_bug() {
     let runtime = simulated(0, false);
     let _ = runtime.block_on(async { runtime.block_on(async {}) });
 }
+
+/// A runtime that runs inside a task of another neither takes nor loses the wake-ups that the outer one gets
+/// meanwhile, nor those that are left when its own `block_on` ends.
+#[test]
+fn a_runtime_inside_another_keeps_their_wake_ups_apart() {
+    let outer = Runtime::simulated(Simulation::default());
+    let inner = Runtime::simulated(Simulation::default());
+    let event = Rc::new(Event::new());
+    let woken = Rc::new(Cell::new(0));
+    for runtime in [&outer, &inner] {
+        let (event, woken) = (event.clone(), woken.clone());
+        drop(runtime.handle().spawn(async move {
+            event.listen().await;
+            woken.set(woken.get() + 1);
+        }));
+    }
+    let handle = inner.handle();
+    let finished = outer.block_on(async {
+        outer.handle().yield_now().await;
+        let inside = inner.block_on(async {
+            handle.yield_now().await;
+            event.notify(2);
+        });
+        assert!(inside.is_ok());
+        outer.handle().sleep(Duration::from_nanos(1)).await;
+        woken.get()
+    });
+    assert_eq!(finished.ok(), Some(1), "the outer task ran, the inner one waits for its runtime");
+    assert!(inner.block_on(async { handle.yield_now().await }).is_ok());
+    assert_eq!(woken.get(), 2);
+}
