@@ -1,0 +1,35 @@
+//! The journal: a ring of blocks, the *log*, in which changes to metadata are written as a whole before
+//! any of them goes home.
+//!
+//! A *transaction* in the log is revoke blocks, then descriptor blocks each followed by the copies that it
+//! describes (together JD), then one commit block (JC). It counts if, and only if, its commit block is
+//! whole. All numbers are big-endian. Block 0 of the journal is its superblock, which says where the oldest
+//! transaction that is still needed begins; the log is the blocks from `first` to the end, and goes round.
+//!
+//! | here | what |
+//! |---|---|
+//! | [`JournalSuperblock`] | block 0: size, tail, features, identity |
+//! | [`LogFormat`] | how the other blocks are encoded: width of addresses, checksums |
+//! | [`LogRing`], [`Sequence`] | arithmetic that goes round |
+//! | [`encode_transaction`], [`encode_commit`] | the writer's side |
+//! | [`replay`] | recovery: which copies go home after a crash |
+//!
+//! Crash model: a block of 4,096 bytes is old or new, never mixed; blocks between two barriers persist in
+//! any combination. So a commit block whose checksum fails was never committed, and a valid commit block
+//! over damaged copies is damage (or storage that lies about barriers), not the end of the log.
+
+mod block;
+mod encode;
+mod replay;
+mod ring;
+mod superblock;
+
+pub use block::LogFormat;
+pub use encode::{LogBlock, encode_commit, encode_transaction};
+pub use replay::{HomeWrite, LogReader, Replay, replay};
+pub use ring::{LogRing, Sequence};
+pub use superblock::JournalSuperblock;
+
+/// The first four bytes of every block of the journal that is not a copy. A copy that begins so is *escaped*:
+/// its first four bytes are zero in the log, and its tag says so.
+const MAGIC: [u8; 4] = 0xC03B_3998_u32.to_be_bytes();
