@@ -3,12 +3,29 @@
 //! Codecs over bytes, and algorithms over a small trait, [`Blocks`]. No input or output, no policy: what is
 //! cached, journaled or written when is somebody else's business.
 
+pub mod bitmap;
 mod blocks;
 mod checksum;
+mod descriptor;
 mod dirhash;
 mod error;
+mod extent;
+mod features;
+mod inode;
+pub mod journal;
+mod layout;
+mod superblock;
 
 pub use blocks::{BLOCK_BYTES, Blocks, Kind};
 pub use checksum::Checksums;
+pub use descriptor::{Descriptor, group_flags};
 pub use dirhash::{HashVersion, NameHash, NameHasher};
 pub use error::{FormatError, Place, Structure};
+pub use extent::{Extent, ExtentTree, check_extents};
+pub use features::{Feature, FeatureSet, Features};
+pub use inode::{
+    BAD_BLOCKS_INODE, BLOCK_AREA_BYTES, FileTime, FileType, INODE_BYTES, Inode, JOURNAL_INODE, RESIZE_INODE,
+    ROOT_INODE, Stamp, inode_flags,
+};
+pub use layout::Layout;
+pub use superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};

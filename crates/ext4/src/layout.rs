@@ -1,0 +1,242 @@
+//! Where everything is that does not move: groups, the superblock and its copies, descriptors, and which
+//! bytes of which block an inode is.
+//!
+//! A *group* is as many blocks as one bitmap block has bits. Some groups start with a copy of the superblock
+//! and of all descriptors. A *flexible group* is a number of groups whose bitmaps and inode tables lie
+//! together in the first of them, so that the others are free for long files; where exactly, the descriptors
+//! say.
+
+use std::ops::Range;
+
+use crate::bitmap;
+use crate::blocks::BLOCK_BYTES;
+use crate::checksum::Checksums;
+use crate::descriptor::Descriptor;
+use crate::error::{FormatError, Place, Structure};
+use crate::features::Feature;
+use crate::inode::INODE_BYTES;
+use crate::superblock::Superblock;
+
+/// Inodes in a block of an inode table.
+const INODES_PER_BLOCK: u32 = (BLOCK_BYTES / INODE_BYTES) as u32;
+
+/// The sizes of a filesystem, and the places that follow from them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    blocks: u64,
+    groups: u32,
+    blocks_per_group: u32,
+    inodes_per_group: u32,
+    descriptor_bytes: u32,
+    reserved_descriptor_blocks: u32,
+    groups_per_flex: u32,
+    sparse: bool,
+    checksums: Checksums,
+}
+
+impl Layout {
+    /// The layout of the filesystem of a checked superblock.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Corrupt`] if there are more groups than fit in 32 bits, or the descriptors do not fit
+    /// in a group.
+    pub fn new(superblock: &Superblock) -> Result<Self, FormatError> {
+        let corrupt = |what| FormatError::corrupt(Structure::Superblock, Place::Block(0), what);
+        let blocks_per_group = superblock.blocks_per_group.get();
+        if blocks_per_group == 0 || superblock.inodes_per_group.get() == 0 {
+            return Err(corrupt("size of a group"));
+        }
+        let groups = superblock.blocks().div_ceil(u64::from(blocks_per_group));
+        let features = superblock.features();
+        let flexible = features.has(Feature::FLEX_BG);
+        let layout = Self {
+            blocks: superblock.blocks(),
+            groups: u32::try_from(groups).map_err(|_| corrupt("number of groups"))?,
+            blocks_per_group,
+            inodes_per_group: superblock.inodes_per_group.get(),
+            descriptor_bytes: if features.has(Feature::WIDE) { 64 } else { 32 },
+            reserved_descriptor_blocks: superblock.reserved_descriptor_blocks.get().into(),
+            groups_per_flex: if flexible { 1 << superblock.log_groups_per_flex.min(31) } else { 1 },
+            sparse: features.has(Feature::SPARSE_SUPER),
+            checksums: superblock.checksums(),
+        };
+        let base = 1 + layout.descriptor_blocks() + u64::from(layout.reserved_descriptor_blocks);
+        if base >= u64::from(blocks_per_group) || base >= layout.blocks {
+            return Err(corrupt("room for the descriptors"));
+        }
+        Ok(layout)
+    }
+
+    /// Blocks in the filesystem.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Groups in the filesystem.
+    pub fn groups(&self) -> u32 {
+        self.groups
+    }
+
+    /// Inodes in the filesystem.
+    pub fn inodes(&self) -> u32 {
+        // The superblock's check: this is its number of inodes, which has 32 bits.
+        self.groups.saturating_mul(self.inodes_per_group)
+    }
+
+    /// Blocks in every group but the last.
+    pub fn blocks_per_group(&self) -> u32 {
+        self.blocks_per_group
+    }
+
+    /// Inodes in every group.
+    pub fn inodes_per_group(&self) -> u32 {
+        self.inodes_per_group
+    }
+
+    /// Groups in a flexible group; 1 without the feature `flex_bg`.
+    pub fn groups_per_flex(&self) -> u32 {
+        self.groups_per_flex
+    }
+
+    /// Blocks of one group's inode table.
+    pub fn table_blocks(&self) -> u32 {
+        self.inodes_per_group.div_ceil(INODES_PER_BLOCK)
+    }
+
+    /// How structures are sealed.
+    pub fn checksums(&self) -> Checksums {
+        self.checksums
+    }
+
+    /// Bytes of a descriptor: 32, or 64 with the feature `64bit`.
+    pub fn descriptor_bytes(&self) -> usize {
+        self.descriptor_bytes as usize
+    }
+
+    /// Blocks that all descriptors take.
+    pub fn descriptor_blocks(&self) -> u64 {
+        (u64::from(self.groups) * u64::from(self.descriptor_bytes)).div_ceil(BLOCK_BYTES as u64)
+    }
+
+    /// The group that a block lies in; `None` beyond the end.
+    pub fn group_of(&self, block: u64) -> Option<u32> {
+        (block < self.blocks).then(|| (block / u64::from(self.blocks_per_group)) as u32)
+    }
+
+    /// The first block of a group.
+    pub fn first_block(&self, group: u32) -> u64 {
+        u64::from(group) * u64::from(self.blocks_per_group)
+    }
+
+    /// Blocks in a group: fewer in the last, none beyond.
+    pub fn blocks_in(&self, group: u32) -> u32 {
+        let rest = self.blocks.saturating_sub(self.first_block(group));
+        rest.min(u64::from(self.blocks_per_group)) as u32
+    }
+
+    /// Whether a group starts with the superblock or a copy of it, followed by the descriptors. With
+    /// `sparse_super` those are groups 0, 1, and the powers of 3, 5 and 7.
+    pub fn has_superblock(&self, group: u32) -> bool {
+        !self.sparse || group <= 1 || [3, 5, 7].into_iter().any(|base| is_power(group, base))
+    }
+
+    /// Blocks at the start of a group for the superblock, the descriptors and their reserve.
+    pub fn base_blocks(&self, group: u32) -> u32 {
+        if !self.has_superblock(group) {
+            return 0;
+        }
+        // `new` checked that they fit in a group.
+        1 + self.descriptor_blocks() as u32 + self.reserved_descriptor_blocks
+    }
+
+    /// The block of the descriptors, and the bytes in it, that describe `group`.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Invalid`] if there is no such group.
+    pub fn descriptor_place(&self, group: u32) -> Result<(u64, Range<usize>), FormatError> {
+        if group >= self.groups {
+            return Err(FormatError::Invalid { what: "a group beyond the last" });
+        }
+        let byte = u64::from(group) * u64::from(self.descriptor_bytes);
+        let start = (byte % BLOCK_BYTES as u64) as usize;
+        Ok((1 + byte / BLOCK_BYTES as u64, start..start + self.descriptor_bytes()))
+    }
+
+    /// The group of an inode, and its place in the group's bitmap and table.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Corrupt`] if there is no such inode: the number usually comes from a directory.
+    pub fn inode_group(&self, inode: u32) -> Result<(u32, u32), FormatError> {
+        if inode == 0 || inode > self.inodes() {
+            return Err(FormatError::corrupt(Structure::Inode, Place::Inode(inode), "no such inode"));
+        }
+        Ok(((inode - 1) / self.inodes_per_group, (inode - 1) % self.inodes_per_group))
+    }
+
+    /// The number of the inode at `index` of a group.
+    pub fn inode_at(&self, group: u32, index: u32) -> u32 {
+        group * self.inodes_per_group + index + 1
+    }
+
+    /// The block, and the bytes in it, of the inode at `index` of the group with `descriptor`.
+    pub fn inode_place(&self, descriptor: &Descriptor, index: u32) -> (u64, Range<usize>) {
+        let start = (index % INODES_PER_BLOCK) as usize * INODE_BYTES;
+        let block = descriptor.inode_table() + u64::from(index / INODES_PER_BLOCK);
+        (block, start..start + INODE_BYTES)
+    }
+
+    /// Writes the block bitmap of a group whose bitmap was never written: its own metadata is in use, and
+    /// what is beyond the group's end.
+    pub fn fresh_block_bitmap(&self, group: u32, descriptor: &Descriptor, bits: &mut [u8]) {
+        bits.fill(0);
+        bitmap::set(bits, 0..self.base_blocks(group));
+        let (first, length) = (self.first_block(group), self.blocks_in(group));
+        let own = [
+            (descriptor.block_bitmap(), 1),
+            (descriptor.inode_bitmap(), 1),
+            (descriptor.inode_table(), u64::from(self.table_blocks())),
+        ];
+        for (start, count) in own {
+            let bit = |block: u64| block.saturating_sub(first).min(u64::from(length)) as u32;
+            bitmap::set(bits, bit(start)..bit(start + count));
+        }
+        bitmap::set(bits, length..BLOCK_BYTES as u32 * 8);
+    }
+
+    /// Writes the inode bitmap of a group whose bitmap was never written: no inode is in use.
+    pub fn fresh_inode_bitmap(&self, bits: &mut [u8]) {
+        bits.fill(0);
+        bitmap::set(bits, self.inodes_per_group..BLOCK_BYTES as u32 * 8);
+    }
+
+    /// The bytes of a block bitmap that its checksum covers.
+    pub(crate) fn used_block_bits<'a>(&self, bits: &'a [u8]) -> &'a [u8] {
+        &bits[..bits.len().min(self.blocks_per_group as usize / 8)]
+    }
+
+    /// The bytes of an inode bitmap that its checksum covers.
+    pub(crate) fn used_inode_bits<'a>(&self, bits: &'a [u8]) -> &'a [u8] {
+        &bits[..bits.len().min(self.inodes_per_group as usize / 8)]
+    }
+}
+
+fn is_power(mut number: u32, base: u32) -> bool {
+    while number > 1 && number.is_multiple_of(base) {
+        number /= base;
+    }
+    number == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_at_powers_of_3_5_and_7() {
+        let powers = (2..400).filter(|group| [3, 5, 7].into_iter().any(|base| is_power(*group, base)));
+        assert_eq!(powers.collect::<Vec<u32>>(), [3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343]);
+    }
+}
