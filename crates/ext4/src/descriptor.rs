@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::checksum::{Checksums, crc32c};
+use crate::checksum::crc32c;
 use crate::error::{FormatError, Place, Structure};
 use crate::layout::Layout;
 

@@ -150,6 +150,20 @@ impl Layout {
         1 + self.descriptor_blocks() as u32 + self.reserved_descriptor_blocks
     }
 
+    /// The groups that share a flexible group with `group`.
+    pub fn flex_members(&self, group: u32) -> Range<u32> {
+        let first = group - group % self.groups_per_flex;
+        first..first.saturating_add(self.groups_per_flex).min(self.groups)
+    }
+
+    /// Blocks behind the base of a group that mkfs of this crate gives to bitmaps and inode tables: those of
+    /// its whole flexible group in the first of it, none in the others. In other images only the descriptors
+    /// know.
+    pub(crate) fn table_room(&self, group: u32) -> u32 {
+        let members = self.flex_members(group);
+        if members.start == group { (members.end - group) * (2 + self.table_blocks()) } else { 0 }
+    }
+
     /// The block of the descriptors, and the bytes in it, that describe `group`.
     ///
     /// # Errors

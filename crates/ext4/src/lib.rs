@@ -7,6 +7,7 @@ pub mod bitmap;
 mod blocks;
 mod checksum;
 mod descriptor;
+pub mod directory;
 mod dirhash;
 mod error;
 mod extent;
@@ -14,6 +15,7 @@ mod features;
 mod inode;
 pub mod journal;
 mod layout;
+mod mkfs;
 mod superblock;
 
 pub use blocks::{BLOCK_BYTES, Blocks, Kind};
@@ -28,4 +30,5 @@ pub use inode::{
     ROOT_INODE, Stamp, inode_flags,
 };
 pub use layout::Layout;
+pub use mkfs::{Mkfs, NewImage};
 pub use superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
