@@ -55,7 +55,7 @@ impl HashVersion {
         }
     }
 
-    fn is_unsigned(self) -> bool {
+    pub(crate) fn is_unsigned(self) -> bool {
         matches!(self, Self::LegacyUnsigned | Self::HalfMd4Unsigned | Self::TeaUnsigned)
     }
 }
