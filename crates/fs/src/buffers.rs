@@ -1,0 +1,157 @@
+//! The cache of buffers. What the journal still needs stays; of the rest, what was used longest ago goes first.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use event_listener::Event;
+use weir_ext4::{Checksums, Kind};
+use weir_runtime::Buffer as Memory;
+use weir_storage::BLOCK_BYTES;
+
+use crate::buffer::{Buffer, Role};
+use crate::disk::Disk;
+use crate::error::FsError;
+
+/// A place in the cache.
+enum Place {
+    /// Somebody reads it.
+    Loading,
+    Here {
+        buffer: Rc<Buffer>,
+        /// When it was used last, as a count of uses.
+        used: u64,
+    },
+}
+
+#[derive(Default)]
+struct State {
+    places: BTreeMap<u64, Place>,
+    /// Uses in order, with the block used; those that are not its latest are skipped.
+    uses: VecDeque<(u64, u64)>,
+    next_use: u64,
+}
+
+/// All buffers in memory.
+pub(crate) struct Buffers {
+    disk: Rc<Disk>,
+    pub(crate) checksums: Checksums,
+    limit: usize,
+    state: RefCell<State>,
+    loaded: Event,
+}
+
+impl Buffers {
+    pub(crate) fn new(disk: Rc<Disk>, checksums: Checksums, limit: usize) -> Rc<Buffers> {
+        Rc::new(Buffers { disk, checksums, limit, state: RefCell::default(), loaded: Event::new() })
+    }
+
+    /// The buffer of a block, read and verified if it is not here. Blocks that share their checksums' place with
+    /// others (descriptors, inodes, bitmaps) are verified by whoever looks into them.
+    pub(crate) async fn get(&self, block: u64, kind: Kind) -> Result<Rc<Buffer>, FsError> {
+        loop {
+            if let Some(found) = self.find(block) {
+                match found {
+                    Some(buffer) => return Ok(buffer),
+                    None => self.loaded.listen().await,
+                }
+                continue;
+            }
+            let loading = Loading { buffers: self, block };
+            self.state.borrow_mut().places.insert(block, Place::Loading);
+            let memory = self.disk.read(block, 1).await?;
+            self.checksums.verify(kind, block, &memory)?;
+            drop(loading);
+            let buffer = Buffer::new(block, Role::Metadata(kind), memory);
+            self.insert(&buffer);
+            return Ok(buffer);
+        }
+    }
+
+    /// A buffer of zeros for a block that was just allocated; what was there before does not matter.
+    pub(crate) fn fresh(&self, block: u64, role: Role) -> Rc<Buffer> {
+        if let Some(Some(buffer)) = self.find(block) {
+            buffer.turn_into(role);
+            return buffer;
+        }
+        let buffer = Buffer::new(block, role, Memory::new(BLOCK_BYTES));
+        self.insert(&buffer);
+        buffer
+    }
+
+    /// The buffer of a block, if it is here.
+    pub(crate) fn cached(&self, block: u64) -> Option<Rc<Buffer>> {
+        self.find(block).flatten()
+    }
+
+    /// `Some(None)` for one that is being read.
+    fn find(&self, block: u64) -> Option<Option<Rc<Buffer>>> {
+        let mut state = self.state.borrow_mut();
+        let now = state.next_use;
+        let found = match state.places.get_mut(&block)? {
+            Place::Loading => return Some(None),
+            Place::Here { buffer, used } => {
+                *used = now;
+                Rc::clone(buffer)
+            }
+        };
+        state.next_use += 1;
+        state.uses.push_back((now, block));
+        self.make_room(&mut state);
+        Some(Some(found))
+    }
+
+    fn insert(&self, buffer: &Rc<Buffer>) {
+        let mut state = self.state.borrow_mut();
+        let now = state.next_use;
+        state.next_use += 1;
+        state.uses.push_back((now, buffer.block));
+        state.places.insert(buffer.block, Place::Here { buffer: Rc::clone(buffer), used: now });
+        self.make_room(&mut state);
+    }
+
+    /// Forgets what was used longest ago and nobody needs, as far as there is too much. Each use is looked at
+    /// once, so that this costs no more than the uses did.
+    fn make_room(&self, state: &mut State) {
+        let mut left = state.uses.len();
+        while left > 0 && (state.places.len() > self.limit || state.uses.len() > 4 * self.limit.max(16)) {
+            left -= 1;
+            let Some((at, block)) = state.uses.pop_front() else { return };
+            let Some(Place::Here { buffer, used }) = state.places.get(&block) else { continue };
+            if *used != at {
+                continue;
+            }
+            let needed = buffer.pins.get() > 0 || Rc::strong_count(buffer) > 1;
+            if needed || state.places.len() <= self.limit {
+                state.uses.push_back((at, block));
+            } else {
+                state.places.remove(&block);
+            }
+        }
+    }
+
+    /// Forgets a block that was freed. The journal keeps what it needs of it.
+    pub(crate) fn forget(&self, block: u64) {
+        let mut state = self.state.borrow_mut();
+        if matches!(state.places.get(&block), Some(Place::Here { .. })) {
+            state.places.remove(&block);
+        }
+    }
+}
+
+/// Marks a block as being read until dropped, also by an error or by whoever gives up.
+struct Loading<'a> {
+    buffers: &'a Buffers,
+    block: u64,
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        let mut state = self.buffers.state.borrow_mut();
+        if matches!(state.places.get(&self.block), Some(Place::Loading)) {
+            state.places.remove(&self.block);
+        }
+        drop(state);
+        self.buffers.loaded.notify(usize::MAX);
+    }
+}

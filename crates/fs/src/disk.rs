@@ -1,0 +1,182 @@
+//! The block layer as the filesystem uses it: whole blocks in and out, flushes that are shared, and a count of
+//! what was waited for.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use event_listener::Event;
+use weir_block::{BlockLayer, Class, Request};
+use weir_runtime::{Buffer, Handle};
+use weir_storage::{BLOCK_BYTES, Capabilities, Data, Extent, Lba, Part, StorageError, StreamId, Ticket};
+
+use crate::error::FsError;
+
+/// The filesystem's only stream.
+const STREAM: StreamId = StreamId(0);
+
+/// What calls and the journal waited for. Waiting for queue space does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Times that somebody waited for a transfer of writes.
+    pub transfers: u64,
+    /// Flushes that were sent to the device.
+    pub flushes: u64,
+    /// Commit blocks with pre-flush or FUA that were waited for.
+    pub durable_commits: u64,
+}
+
+/// How many flushes were submitted and are over.
+#[derive(Default)]
+struct Flushes {
+    submitted: Cell<u64>,
+    finished: Cell<u64>,
+    /// Somebody submits one, or waits for it.
+    led: Cell<bool>,
+    failed: Cell<Option<StorageError>>,
+    changed: Event,
+}
+
+/// Leads a round of flushing until dropped, also when whoever leads gives up.
+struct Leader<'a>(&'a Flushes);
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        self.0.led.set(false);
+        self.0.changed.notify(usize::MAX);
+    }
+}
+
+/// The block layer, as one filesystem uses it.
+pub(crate) struct Disk {
+    layer: Rc<BlockLayer>,
+    pub(crate) handle: Handle,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) waits: RefCell<Waits>,
+    flushes: Flushes,
+}
+
+impl Disk {
+    pub(crate) fn new(handle: &Handle, layer: Rc<BlockLayer>, capabilities: Capabilities) -> Rc<Disk> {
+        Rc::new(Disk {
+            layer,
+            handle: handle.clone(),
+            capabilities,
+            waits: RefCell::default(),
+            flushes: Flushes::default(),
+        })
+    }
+
+    /// Reads `blocks` blocks from `start` on, as many as a command takes at most.
+    pub(crate) async fn read(&self, start: u64, blocks: u32) -> Result<Buffer, FsError> {
+        let extent = Extent::new(Lba(start), blocks);
+        let ticket = self.layer.when_space(|layer| layer.read(extent)).await?;
+        ticket.transferred().await?;
+        ticket.take_data().ok_or(FsError::Storage(StorageError::Gone))
+    }
+
+    /// Submits consecutive blocks from `start` on, as few writes as commands allow, all of `class` but the
+    /// last, which is of class `last`. Waits for queue space only.
+    pub(crate) async fn write(
+        &self,
+        start: u64,
+        blocks: &[Rc<Buffer>],
+        class: Class,
+        last: Class,
+        tickets: &mut Vec<Ticket>,
+    ) -> Result<(), FsError> {
+        let most = self.capabilities.max_transfer_blocks.max(1) as usize;
+        let writes = blocks.len().div_ceil(most);
+        for (nth, chunk) in blocks.chunks(most).enumerate() {
+            let parts: Vec<Part<'_>> = (start + (nth * most) as u64..)
+                .zip(chunk)
+                .map(|(block, buffer)| Part { start: Lba(block), data: whole(buffer) })
+                .collect();
+            let class = if nth + 1 == writes { last } else { class };
+            tickets.push(self.layer.submit(&Request::new(STREAM, class, &parts)).await?);
+        }
+        Ok(())
+    }
+
+    /// Submits one block with pre-flush and FUA where `durable`, and waits until it is transferred, or durable.
+    pub(crate) async fn write_commit(
+        &self,
+        block: u64,
+        buffer: &Rc<Buffer>,
+        durable: bool,
+    ) -> Result<(), FsError> {
+        let parts = [Part { start: Lba(block), data: whole(buffer) }];
+        let mut request = Request::orderless(STREAM, &parts);
+        (request.fua, request.preflush) = (durable, durable);
+        let ticket = self.layer.submit(&request).await?;
+        {
+            let mut waits = self.waits.borrow_mut();
+            waits.transfers += 1;
+            waits.durable_commits += u64::from(durable);
+        }
+        Ok(ticket.transferred().await?)
+    }
+
+    /// Waits until all of `tickets` are transferred; the first error, if there is one.
+    pub(crate) async fn transferred(&self, tickets: &[Ticket]) -> Result<(), FsError> {
+        if tickets.is_empty() {
+            return Ok(());
+        }
+        self.waits.borrow_mut().transfers += 1;
+        let mut result = Ok(());
+        for ticket in tickets {
+            result = result.and(ticket.transferred().await);
+        }
+        Ok(result?)
+    }
+
+    /// Puts a bare barrier mark.
+    pub(crate) async fn barrier(&self) -> Result<(), FsError> {
+        self.layer.when_space(|layer| layer.barrier(STREAM)).await?;
+        Ok(())
+    }
+
+    /// Makes orderless writes to these blocks that are not transferred yet part of the current epoch (E7); their
+    /// tickets.
+    pub(crate) fn promote(&self, pages: &[Extent]) -> Vec<Ticket> {
+        if pages.is_empty() { Vec::new() } else { self.layer.promote(STREAM, pages).tickets }
+    }
+
+    /// Makes durable whatever was transferred before. Those who come while a flush is on its way share the next.
+    pub(crate) async fn flush(&self) -> Result<(), FsError> {
+        let flushes = &self.flushes;
+        let mine = flushes.submitted.get() + 1;
+        loop {
+            if let Some(error) = flushes.failed.get() {
+                return Err(error.into());
+            }
+            if flushes.finished.get() >= mine {
+                return Ok(());
+            }
+            if flushes.led.replace(true) {
+                flushes.changed.listen().await;
+                continue;
+            }
+            let _leader = Leader(flushes);
+            let ticket = self.layer.when_space(BlockLayer::flush).await?;
+            flushes.submitted.set(flushes.submitted.get() + 1);
+            self.waits.borrow_mut().flushes += 1;
+            match ticket.transferred().await {
+                Ok(()) => flushes.finished.set(flushes.submitted.get()),
+                Err(error) => flushes.failed.set(Some(error)),
+            }
+        }
+    }
+
+    /// Discards extents, if the storage can.
+    pub(crate) async fn discard(&self, extents: &[Extent]) -> Result<(), FsError> {
+        let most = self.capabilities.max_discard_extents.max(1) as usize;
+        for extents in extents.chunks(most) {
+            self.layer.when_space(|layer| layer.discard(STREAM, extents)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn whole(buffer: &Rc<Buffer>) -> Data<'_> {
+    Data::Shared { buffer, offset: 0, bytes: BLOCK_BYTES }
+}

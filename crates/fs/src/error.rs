@@ -1,0 +1,81 @@
+//! What can go wrong in a filesystem. The doors turn these into errno; nothing below them knows it.
+
+use thiserror::Error;
+use weir_ext4::FormatError;
+use weir_storage::{Rejected, StorageError};
+
+/// Why a call failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FsError {
+    /// No such name or inode.
+    #[error("there is no such file or directory")]
+    NotFound,
+    /// The name is taken.
+    #[error("there is such a file already")]
+    Exists,
+    /// A file stands where a directory has to.
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory stands where a file has to.
+    #[error("a directory")]
+    IsDirectory,
+    /// The directory has entries.
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// No block or inode is free, or an index is full.
+    #[error("no space left on the filesystem")]
+    NoSpace,
+    /// Beyond the largest size of a file.
+    #[error("larger than a file can be")]
+    TooLarge,
+    /// A name of more than 255 bytes, or an empty one.
+    #[error("a name has 1 to 255 bytes")]
+    NameLength,
+    /// A hard link too many.
+    #[error("too many links to the inode")]
+    TooManyLinks,
+    /// An argument that means nothing here.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// No such extended attribute.
+    #[error("there is no such attribute")]
+    NoAttribute,
+    /// The filesystem takes no changes any more, or never did.
+    #[error("the filesystem is read-only: {0}")]
+    ReadOnly(ReadOnlyReason),
+    /// The image is not a filesystem of the subset, or is damaged.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The storage failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The storage does not take such commands: a mistake of the filesystem.
+    #[error("the storage refused a command: {0}")]
+    Refused(Rejected),
+}
+
+/// Why a filesystem takes no changes.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReadOnlyReason {
+    /// It was mounted so.
+    #[error("mounted so")]
+    Mounted,
+    /// It is being unmounted.
+    #[error("being unmounted")]
+    Unmounted,
+    /// A write or flush of the journal failed. Nothing more is acknowledged as durable; what was, is.
+    #[error("the journal was aborted, since {0}")]
+    Aborted(StorageError),
+    /// Something on disk is damaged.
+    #[error("{0}")]
+    Damaged(FormatError),
+}
+
+impl From<Rejected> for FsError {
+    fn from(rejected: Rejected) -> FsError {
+        match rejected {
+            Rejected::Failed(error) => FsError::Storage(error),
+            other => FsError::Refused(other),
+        }
+    }
+}

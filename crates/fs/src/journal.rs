@@ -1,0 +1,545 @@
+//! The journal: transactions, and the tasks that commit and checkpoint them. It knows buffers and the log, and no
+//! inodes, pages or directories: what of them it needs it gets through [`OrderedData`] and [`Reuse`].
+//!
+//! # A transaction's life
+//!
+//! It is *running* while handles change buffers in it, then *locked*: its copies are taken, and the next one runs.
+//! The engine then dispatches D, JD and JC (`dual`, or `legacy`, which waits in between). Once its commit block
+//! is transferred it is *retired*: what it freed may be reused, its copies may go home, and when they are there
+//! (`checkpoint`) its place in the log is free again.
+//!
+//! # Who waits for what
+//!
+//! A handle waits for room in the log. `fbarrier` waits until JC is dispatched, `fsync` until it is durable.
+
+mod checkpoint;
+mod dual;
+mod handle;
+mod legacy;
+mod log;
+mod transaction;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use event_listener::Event;
+use futures_util::FutureExt;
+use futures_util::select_biased;
+use weir_ext4::FormatError;
+use weir_ext4::journal::{JournalSuperblock, Sequence};
+use weir_runtime::Instant;
+use weir_storage::Extent;
+
+use crate::buffers::Buffers;
+use crate::disk::Disk;
+use crate::error::{FsError, ReadOnlyReason};
+use crate::mutants::FsMutant;
+use crate::options::{Conflicts, Engine, MountOptions};
+
+pub(crate) use handle::Handle;
+pub(crate) use log::{JournalExtent, Log};
+use transaction::{Copy, Dispatched, Locked, Retired, Running, Unwritten};
+pub(crate) use transaction::{DataClass, Local, OrderedData};
+
+/// Share of the log that one transaction may take: a quarter, as jbd2 has it.
+const TRANSACTION_SHARE: u32 = 4;
+
+/// Who is told what may be done with blocks that transactions have freed (J7).
+pub(crate) trait Reuse {
+    /// The commit block is transferred: any write to these blocks comes after it.
+    fn may_be_reused(&self, freed: &[Extent]);
+
+    /// The transaction is durable: the blocks may be discarded.
+    fn may_be_discarded(&self, freed: &[Extent]);
+}
+
+struct State {
+    log: Log,
+    running: Running,
+    /// The newest transaction that somebody wants committed.
+    requested: Option<Sequence>,
+    /// Transactions that somebody wants durable, and that are not yet.
+    wanted: Vec<Sequence>,
+    /// The newest transaction whose commit block was dispatched.
+    dispatched_to: Sequence,
+    transferred_to: Sequence,
+    durable_to: Sequence,
+    dispatched: VecDeque<Dispatched>,
+    retired: VecDeque<Retired>,
+    /// What retired transactions have freed and is not durable yet.
+    freed: VecDeque<(Sequence, Vec<Extent>)>,
+    aborted: Option<ReadOnlyReason>,
+    closing: bool,
+    commits: u64,
+    checkpoints: u64,
+}
+
+/// The journal of a mounted filesystem.
+pub(crate) struct Journal {
+    pub(crate) disk: Rc<Disk>,
+    buffers: Rc<Buffers>,
+    reuse: Rc<dyn Reuse>,
+    engine: Engine,
+    options: MountOptions,
+    state: RefCell<State>,
+    unwritten: Unwritten,
+    /// A transaction went on, or the journal was aborted.
+    changed: Event,
+    /// Somebody wants a commit; or a flush; or room in the log.
+    commit_wanted: Rc<Event>,
+    flush_wanted: Rc<Event>,
+    checkpoint_wanted: Rc<Event>,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalStats {
+    /// Transactions committed.
+    pub commits: u64,
+    /// Times that the log's tail was moved.
+    pub checkpoints: u64,
+    /// Blocks of the log in use.
+    pub log_blocks_used: u32,
+}
+
+impl Journal {
+    /// The journal on an empty log, and its tasks.
+    pub(crate) fn new(
+        disk: Rc<Disk>,
+        buffers: Rc<Buffers>,
+        reuse: Rc<dyn Reuse>,
+        engine: Engine,
+        options: MountOptions,
+        superblock: JournalSuperblock,
+        area: Vec<JournalExtent>,
+    ) -> Rc<Journal> {
+        let first = superblock.sequence();
+        let before = Sequence(first.0.wrapping_sub(1));
+        let journal = Rc::new(Journal {
+            disk,
+            buffers,
+            reuse,
+            engine,
+            options,
+            state: RefCell::new(State {
+                log: Log::new(superblock, area),
+                running: Running::new(first),
+                requested: None,
+                wanted: Vec::new(),
+                dispatched_to: before,
+                transferred_to: before,
+                durable_to: before,
+                dispatched: VecDeque::new(),
+                retired: VecDeque::new(),
+                freed: VecDeque::new(),
+                aborted: None,
+                closing: false,
+                commits: 0,
+                checkpoints: 0,
+            }),
+            unwritten: Unwritten::default(),
+            changed: Event::new(),
+            commit_wanted: Rc::default(),
+            flush_wanted: Rc::default(),
+            checkpoint_wanted: Rc::default(),
+        });
+        let handle = &journal.disk.handle;
+        drop(handle.spawn_thread("commit", commit_task(Rc::downgrade(&journal))));
+        if matches!(engine, Engine::Dual { .. }) {
+            drop(handle.spawn_thread("flush", dual::flush_task(Rc::downgrade(&journal))));
+        }
+        drop(handle.spawn_thread("checkpoint", checkpoint::checkpoint_task(Rc::downgrade(&journal))));
+        journal
+    }
+
+    /// Whether a journal in this state makes anything durable: the legacy path without barriers does not.
+    pub(crate) fn flushes(&self) -> bool {
+        self.engine != Engine::Jbd2 { barrier: false }
+    }
+
+    /// Whether data and log blocks go in epochs.
+    pub(crate) fn is_dual(&self) -> bool {
+        matches!(self.engine, Engine::Dual { .. })
+    }
+
+    pub(crate) fn stats(&self) -> JournalStats {
+        let state = self.state.borrow();
+        let used = state.log.ring.used(state.log.tail, state.log.head);
+        JournalStats { commits: state.commits, checkpoints: state.checkpoints, log_blocks_used: used }
+    }
+
+    /// Why the journal takes nothing more, if that is so.
+    pub(crate) fn aborted(&self) -> Option<ReadOnlyReason> {
+        self.state.borrow().aborted.clone()
+    }
+
+    /// Ends the journal: what was acknowledged as durable is, and nothing more will be.
+    pub(crate) fn abort(&self, error: &FsError) {
+        if self.options.drops(FsMutant::ErrorIgnored) {
+            return;
+        }
+        let reason = match error {
+            FsError::Storage(error) => ReadOnlyReason::Aborted(*error),
+            FsError::Format(error) => ReadOnlyReason::Damaged(error.clone()),
+            FsError::ReadOnly(reason) => reason.clone(),
+            _ => ReadOnlyReason::Aborted(weir_storage::StorageError::Aborted),
+        };
+        self.state.borrow_mut().aborted.get_or_insert(reason);
+        self.changed.notify(usize::MAX);
+        for event in [&self.commit_wanted, &self.flush_wanted, &self.checkpoint_wanted] {
+            event.notify(usize::MAX);
+        }
+    }
+
+    fn check(&self) -> Result<(), FsError> {
+        match &self.state.borrow().aborted {
+            Some(reason) => Err(FsError::ReadOnly(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens a handle that changes at most `credits` blocks in one transaction (J8). Waits for room in the log.
+    ///
+    /// A task has one handle at a time, and does not wait for a commit while it holds one.
+    pub(crate) async fn start(self: &Rc<Journal>, credits: u32) -> Result<Handle, FsError> {
+        loop {
+            self.check()?;
+            {
+                let mut state = self.state.borrow_mut();
+                if state.closing {
+                    return Err(FsError::ReadOnly(ReadOnlyReason::Unmounted));
+                }
+                match state.admit(credits) {
+                    Admission::Enters => {
+                        let split = self.options.drops(FsMutant::GroupSplit);
+                        state.running.handles += u32::from(!split);
+                        return Ok(Handle::new(Rc::clone(self), credits, !split));
+                    }
+                    Admission::AfterCommit => {
+                        state.requested = Some(state.running.sequence);
+                        self.commit_wanted.notify(usize::MAX);
+                    }
+                    Admission::AfterCheckpoint => {
+                        if state.retired.is_empty() && !state.running.is_empty() {
+                            state.requested = Some(state.running.sequence);
+                            self.commit_wanted.notify(usize::MAX);
+                        }
+                        self.checkpoint_wanted.notify(usize::MAX);
+                    }
+                    Admission::Never => return Err(FsError::NoSpace),
+                    Admission::WhenUnlocked => {}
+                }
+            }
+            self.changed.listen().await;
+        }
+    }
+
+    /// The transaction that runs now.
+    pub(crate) fn running(&self) -> Sequence {
+        self.state.borrow().running.sequence
+    }
+
+    /// Whether a transaction is known durable.
+    pub(crate) fn is_durable(&self, sequence: Sequence) -> bool {
+        !sequence.is_after(self.state.borrow().durable_to)
+    }
+
+    /// Whether the commit block of a transaction was dispatched.
+    pub(crate) fn is_dispatched(&self, sequence: Sequence) -> bool {
+        !sequence.is_after(self.state.borrow().dispatched_to)
+    }
+
+    /// Has a transaction committed soon, if it runs still.
+    pub(crate) fn request_commit(&self, sequence: Sequence) {
+        let mut state = self.state.borrow_mut();
+        if state.running.sequence == sequence && !state.running.is_empty() {
+            state.requested = Some(sequence);
+            self.commit_wanted.notify(usize::MAX);
+        }
+    }
+
+    /// Commits a transaction, and waits until its commit block is dispatched: `fbarrier`.
+    pub(crate) async fn ordered(&self, sequence: Sequence) -> Result<(), FsError> {
+        self.request_commit(sequence);
+        self.until(|state| !sequence.is_after(state.dispatched_to)).await
+    }
+
+    /// Commits a transaction, and waits until its commit block is transferred.
+    pub(crate) async fn transferred(&self, sequence: Sequence) -> Result<(), FsError> {
+        self.request_commit(sequence);
+        self.until(|state| !sequence.is_after(state.transferred_to)).await
+    }
+
+    /// Commits a transaction, and waits until it is durable: `fsync`.
+    pub(crate) async fn durable(&self, sequence: Sequence) -> Result<(), FsError> {
+        self.request_commit(sequence);
+        if !self.is_durable(sequence) {
+            self.state.borrow_mut().wanted.push(sequence);
+            self.flush_wanted.notify(usize::MAX);
+        }
+        self.until(|state| !sequence.is_after(state.durable_to)).await
+    }
+
+    /// Commits whatever runs, and waits until it is in the log: for those who need what it frees.
+    pub(crate) async fn commit_all(&self) -> Result<(), FsError> {
+        let (running, empty) = {
+            let state = self.state.borrow();
+            (state.running.sequence, state.running.is_empty())
+        };
+        let newest = if empty { Sequence(running.0.wrapping_sub(1)) } else { running };
+        self.transferred(newest).await
+    }
+
+    async fn until(&self, mut done: impl FnMut(&State) -> bool) -> Result<(), FsError> {
+        loop {
+            if done(&self.state.borrow()) {
+                return Ok(());
+            }
+            self.check()?;
+            self.changed.listen().await;
+        }
+    }
+
+    /// Writes the superblock of a journal whose log begins at its head, so that recovery looks at it. The caller
+    /// flushes.
+    pub(crate) async fn open(&self) -> Result<(), FsError> {
+        self.write_superblock(true).await
+    }
+
+    /// Commits and checkpoints everything, and calls the journal empty. The journal takes nothing more.
+    pub(crate) async fn close(&self) -> Result<(), FsError> {
+        self.state.borrow_mut().closing = true;
+        self.changed.notify(usize::MAX);
+        self.commit_all().await?;
+        self.checkpoint().await?;
+        // J5 (e): nothing looks at the log once it is called empty, so all that is home has to be durable.
+        if !self.options.drops(FsMutant::EmptyWithoutFlush) {
+            self.disk.flush().await?;
+        }
+        self.write_superblock(false).await
+    }
+
+    async fn write_superblock(&self, needed: bool) -> Result<(), FsError> {
+        let (home, block) = {
+            let mut state = self.state.borrow_mut();
+            let sequence = state.running.sequence;
+            let tail = needed.then_some(state.log.tail);
+            state.log.superblock(tail, sequence)?
+        };
+        self.disk.write_commit(home, &block, false).await?;
+        self.disk.flush().await
+    }
+
+    /// Locks the running transaction when its handles are closed, takes its copies, and lets the next one run.
+    /// None if there is nothing to commit.
+    async fn lock(&self) -> Result<Option<Locked>, FsError> {
+        if self.engine == (Engine::Dual { conflicts: Conflicts::List }) {
+            self.conflicts_resolved().await?;
+        }
+        self.state.borrow_mut().running.locked = true;
+        self.until(|state| state.running.handles == 0).await?;
+        let blocks = self.log_space().await?;
+        let mut state = self.state.borrow_mut();
+        let next = Running::new(state.running.sequence.next());
+        let running = std::mem::replace(&mut state.running, next);
+        drop(state);
+        self.changed.notify(usize::MAX);
+        let mut copies = Vec::with_capacity(running.buffers.len());
+        for buffer in running.buffers.into_values() {
+            buffer.seal(&self.buffers.checksums)?;
+            if buffer.changed_in.get() == Some(running.sequence) {
+                buffer.changed_in.set(None);
+            }
+            buffer.held_by.set(Some(running.sequence));
+            let content = buffer.snapshot();
+            copies.push(Copy { buffer, content });
+        }
+        let locked = Locked {
+            sequence: running.sequence,
+            copies,
+            revokes: running.revokes.into_iter().collect(),
+            data: running.data.into_values().collect(),
+            freed: running.freed,
+            log_blocks: blocks,
+            log_end: 0,
+        };
+        let empty = locked.copies.is_empty()
+            && locked.revokes.is_empty()
+            && locked.data.is_empty()
+            && locked.freed.is_empty();
+        Ok((!empty).then_some(locked))
+    }
+
+    /// J4, policy list: waits until no transaction on its way holds a block that the running one has changed.
+    async fn conflicts_resolved(&self) -> Result<(), FsError> {
+        if self.options.drops(FsMutant::ConflictsIgnored) {
+            return Ok(());
+        }
+        self.until(|state| {
+            let transferred = state.transferred_to;
+            !state.running.conflicts.values().any(|holder| holder.is_after(transferred))
+        })
+        .await
+    }
+
+    /// Waits until the log has room for the running transaction, which is locked.
+    async fn log_space(&self) -> Result<u32, FsError> {
+        loop {
+            {
+                let state = self.state.borrow();
+                let blocks = state.log.blocks_for(state.running.buffers.len(), state.running.revokes.len());
+                if blocks <= state.log.free() {
+                    return Ok(blocks);
+                }
+                if blocks >= state.log.ring.blocks() {
+                    // More than was granted: a mistake of whoever changed so much in one handle.
+                    return Err(
+                        FormatError::Full { what: "the journal is too small for one operation" }.into()
+                    );
+                }
+            }
+            self.checkpoint_wanted.notify(usize::MAX);
+            self.changed.listen().await;
+            self.check()?;
+        }
+    }
+
+    /// JD and JC of a locked transaction, as they stand in the log.
+    fn compose(&self, locked: &mut Locked) -> Result<Composed, FsError> {
+        let millis = self.disk.handle.wall_clock_millis();
+        let mut state = self.state.borrow_mut();
+        if self.options.drops(FsMutant::LogBlockNotCopied) {
+            locked.copies.iter_mut().for_each(|copy| copy.content = copy.buffer.snapshot());
+        }
+        let (log, commit_at, commit) =
+            state.log.compose(locked.sequence, &locked.copies, &locked.revokes, millis)?;
+        locked.log_end = state.log.head;
+        state.commits += 1;
+        Ok(Composed { log, commit_at, commit })
+    }
+
+    /// The commit block of a transaction is transferred: its copies may go home, and what it freed may be reused.
+    fn retire(&self, locked: Locked) {
+        self.unwritten.take_in(&locked);
+        let mut state = self.state.borrow_mut();
+        state.transferred_to = locked.sequence;
+        state.retired.push_back(Retired { sequence: locked.sequence, log_end: locked.log_end });
+        if !locked.freed.is_empty() {
+            state.freed.push_back((locked.sequence, locked.freed.clone()));
+        }
+        let crowded = state.log.free() < state.log.ring.blocks() / 2;
+        drop(state);
+        self.reuse.may_be_reused(&locked.freed);
+        if crowded {
+            self.checkpoint_wanted.notify(usize::MAX);
+        }
+        self.changed.notify(usize::MAX);
+    }
+
+    /// Everything up to a transaction is durable.
+    fn is_durable_to(&self, sequence: Sequence) {
+        let mut freed = Vec::new();
+        {
+            let mut state = self.state.borrow_mut();
+            state.durable_to = sequence;
+            state.wanted.retain(|wanted| wanted.is_after(sequence));
+            while let Some((_, extents)) = state.freed.pop_front_if(|(freed, _)| !freed.is_after(sequence)) {
+                freed.extend(extents);
+            }
+        }
+        self.reuse.may_be_discarded(&freed);
+        self.changed.notify(usize::MAX);
+    }
+
+    /// When the running transaction is committed by its age.
+    fn commit_due(&self) -> Option<Instant> {
+        let state = self.state.borrow();
+        state.running.since.map(|since| since + self.options.commit_interval)
+    }
+
+    fn commit_is_due(&self) -> bool {
+        let now = self.disk.handle.now();
+        let due = self.commit_due().is_some_and(|due| due <= now);
+        let state = self.state.borrow();
+        state.aborted.is_none()
+            && !state.running.is_empty()
+            && (due || state.requested == Some(state.running.sequence))
+    }
+}
+
+/// JD and JC.
+struct Composed {
+    log: Vec<log::Run>,
+    commit_at: u64,
+    commit: Rc<weir_runtime::Buffer>,
+}
+
+/// Whether a handle may enter the running transaction.
+enum Admission {
+    Enters,
+    /// The running transaction is about to be committed.
+    WhenUnlocked,
+    /// It is as large as a transaction may be.
+    AfterCommit,
+    /// The log has no room.
+    AfterCheckpoint,
+    /// It asks for more than any transaction may have.
+    Never,
+}
+
+impl State {
+    fn admit(&mut self, credits: u32) -> Admission {
+        if self.running.locked {
+            return Admission::WhenUnlocked;
+        }
+        let most = self.log.ring.blocks() / TRANSACTION_SHARE;
+        let used = self.running.buffers.len() as u32 + self.running.granted;
+        if credits >= most {
+            return Admission::Never;
+        }
+        if used + credits > most {
+            return Admission::AfterCommit;
+        }
+        // A block granted may be changed, or revoked, which takes less.
+        let wanted = self.log.blocks_for((used + credits) as usize, self.running.revokes.len() + 1);
+        if wanted > self.log.free() {
+            return Admission::AfterCheckpoint;
+        }
+        self.running.granted += credits;
+        Admission::Enters
+    }
+}
+
+/// Commits whenever somebody wants it, or the running transaction is old enough.
+async fn commit_task(journal: Weak<Journal>) {
+    loop {
+        let Some(now) = journal.upgrade() else { return };
+        let wanted = now.commit_wanted.listen();
+        if now.commit_is_due() {
+            let done = match now.engine {
+                Engine::Dual { .. } => now.commit_dual().await,
+                Engine::Jbd2 { barrier } => now.commit_legacy(barrier).await,
+            };
+            if let Err(error) = done {
+                now.abort(&error);
+            }
+            continue;
+        }
+        let due = now.commit_due().filter(|_| now.aborted().is_none());
+        let clock = now.disk.handle.clone();
+        drop(now);
+        select_biased! {
+            () = wanted.fuse() => {}
+            () = until(&clock, due).fuse() => {}
+        }
+    }
+}
+
+/// Sleeps until then; for ever, if there is no such time.
+async fn until(clock: &weir_runtime::Handle, due: Option<Instant>) {
+    match due {
+        Some(due) => clock.sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

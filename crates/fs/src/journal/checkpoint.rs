@@ -1,0 +1,103 @@
+//! Checkpointing: committed blocks go home, and their place in the log is free again. Without a flush where the
+//! storage keeps order (J5): home writes, a barrier, the tail update as a barrier, and whatever overwrites the
+//! freed space comes later.
+
+use std::rc::{Rc, Weak};
+
+use weir_block::Class;
+use weir_ext4::journal::Sequence;
+use weir_runtime::Buffer as Memory;
+use weir_storage::Ticket;
+
+use crate::error::FsError;
+use crate::journal::Journal;
+use crate::mutants::FsMutant;
+
+/// Blocks on their way home.
+struct HomeWrites {
+    /// Which, and by which transaction.
+    written: Vec<(u64, Sequence)>,
+    runs: Vec<(u64, Vec<Rc<Memory>>)>,
+}
+
+impl Journal {
+    /// Brings everything home that is retired now, and moves the tail behind it.
+    pub(super) async fn checkpoint(&self) -> Result<(), FsError> {
+        let newest = {
+            let state = self.state.borrow();
+            let Some(newest) = state.retired.back() else { return Ok(()) };
+            (newest.sequence, newest.log_end)
+        };
+        let HomeWrites { written, runs } = self.home_writes();
+        let mut tickets: Vec<Ticket> = Vec::new();
+        for (start, blocks) in &runs {
+            self.disk.write(*start, blocks, Class::Orderless, Class::Orderless, &mut tickets).await?;
+        }
+        // J5 (b): the tail may move when the home writes are transferred, and not sooner. Nobody waits for us.
+        if !self.options.drops(FsMutant::TailBeforeHome) {
+            self.disk.transferred(&tickets).await?;
+        }
+        self.move_tail(newest.0.next(), newest.1).await?;
+        self.unwritten.are_home(&written);
+        let mut state = self.state.borrow_mut();
+        while state.retired.pop_front_if(|retired| !retired.sequence.is_after(newest.0)).is_some() {}
+        state.log.tail = newest.1;
+        state.checkpoints += 1;
+        drop(state);
+        self.changed.notify(usize::MAX);
+        Ok(())
+    }
+
+    /// The newest committed content of what is not home (J5 a), in the order of its blocks.
+    fn home_writes(&self) -> HomeWrites {
+        let copies = self.unwritten.copies.borrow();
+        let mut written = Vec::with_capacity(copies.len());
+        let mut runs: Vec<(u64, Vec<Rc<Memory>>)> = Vec::new();
+        for (&block, (sequence, copy)) in copies.iter() {
+            let uncommitted = self.options.drops(FsMutant::CheckpointsUncommitted);
+            let content = if uncommitted { copy.buffer.snapshot() } else { Rc::clone(&copy.content) };
+            written.push((block, *sequence));
+            match runs.last_mut() {
+                Some((start, blocks)) if *start + blocks.len() as u64 == block => blocks.push(content),
+                _ => runs.push((block, vec![content])),
+            }
+        }
+        HomeWrites { written, runs }
+    }
+
+    async fn move_tail(&self, sequence: Sequence, tail: u32) -> Result<(), FsError> {
+        let (home, block) = self.state.borrow_mut().log.superblock(Some(tail), sequence)?;
+        if !self.is_dual() {
+            // The host keeps order: flush, and let the tail be durable before the space is used again.
+            if self.flushes() {
+                self.disk.flush().await?;
+            }
+            return self.disk.write_commit(home, &block, self.flushes()).await;
+        }
+        // The home writes belong to the epoch in which they were transferred: close it.
+        self.disk.barrier().await?;
+        // J5 (c): what overwrites the freed space comes in a later epoch than this.
+        let free = self.options.drops(FsMutant::TailWithoutBarrier);
+        let class = if free { Class::Orderless } else { Class::Barrier };
+        let mut tickets = Vec::new();
+        self.disk.write(home, &[block], class, class, &mut tickets).await?;
+        // If it fails, the journal has to know.
+        self.disk.transferred(&tickets).await
+    }
+}
+
+/// Checkpoints whenever somebody wants room in the log.
+pub(super) async fn checkpoint_task(journal: Weak<Journal>) {
+    loop {
+        let Some(now) = journal.upgrade() else { return };
+        let wanted = now.checkpoint_wanted.listen();
+        drop(now);
+        wanted.await;
+        let Some(now) = journal.upgrade() else { return };
+        if now.aborted().is_none()
+            && let Err(error) = now.checkpoint().await
+        {
+            now.abort(&error);
+        }
+    }
+}

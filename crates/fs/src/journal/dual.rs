@@ -1,0 +1,102 @@
+//! Dual-mode journaling (FAST 2018 paper, section 4.2). The commit task dispatches and goes on; the flush task
+//! makes durable what somebody wants durable, and retires transactions in order (J1).
+
+use std::rc::Weak;
+
+use weir_block::Class;
+
+use crate::error::FsError;
+use crate::journal::transaction::{DataClass, Dispatched};
+use crate::journal::{Composed, Journal};
+use crate::mutants::FsMutant;
+use crate::options::JournalMode;
+
+impl Journal {
+    /// `{D, JD}` is one epoch, `{JC}` the next (J2). Nothing here waits for a transfer.
+    pub(super) async fn commit_dual(&self) -> Result<(), FsError> {
+        let Some(mut locked) = self.lock().await? else { return Ok(()) };
+        let mut tickets = Vec::new();
+        if self.options.mode != JournalMode::Writeback && !self.options.drops(FsMutant::OthersDataForgotten) {
+            let outside = self.options.drops(FsMutant::DataOutsideEpoch);
+            let class = if outside { DataClass::Orderless } else { DataClass::Ordered };
+            for data in &locked.data {
+                tickets.append(&mut data.submit(class).await?);
+            }
+        }
+        let Composed { log, commit_at, commit } = self.compose(&mut locked)?;
+        let closes =
+            if self.options.drops(FsMutant::CommitInEpochOfLog) { Class::Ordered } else { Class::Barrier };
+        let runs = log.len();
+        for (nth, run) in log.into_iter().enumerate() {
+            let last = if nth + 1 == runs { closes } else { Class::Ordered };
+            self.disk.write(run.start, &run.blocks, Class::Ordered, last, &mut tickets).await?;
+        }
+        if runs == 0 && !tickets.is_empty() {
+            self.disk.barrier().await?;
+        }
+        self.disk.write(commit_at, &[commit], Class::Barrier, Class::Barrier, &mut tickets).await?;
+        let mut state = self.state.borrow_mut();
+        state.dispatched_to = locked.sequence;
+        state.dispatched.push_back(Dispatched { locked, tickets });
+        drop(state);
+        self.changed.notify(usize::MAX);
+        self.flush_wanted.notify(usize::MAX);
+        Ok(())
+    }
+
+    /// Retires the oldest dispatched transaction, once D, JD and JC are transferred. False if there is none.
+    async fn retire_next(&self) -> Result<bool, FsError> {
+        let tickets = match self.state.borrow().dispatched.front() {
+            Some(oldest) => oldest.tickets.clone(),
+            None => return Ok(false),
+        };
+        let done = self.disk.transferred(&tickets).await;
+        if !self.options.drops(FsMutant::ErrorIgnored) {
+            done?;
+        }
+        let oldest = self.state.borrow_mut().dispatched.pop_front();
+        if let Some(oldest) = oldest {
+            self.retire(oldest.locked);
+        }
+        Ok(true)
+    }
+
+    /// Flushes, if somebody waits for a transaction that is transferred; everything transferred so far shares
+    /// the flush.
+    async fn flush_wanted(&self) -> Result<bool, FsError> {
+        let covers = {
+            let state = self.state.borrow();
+            let ready = |wanted: &_| !weir_ext4::journal::Sequence::is_after(*wanted, state.transferred_to);
+            if !state.wanted.iter().any(ready) {
+                return Ok(false);
+            }
+            state.transferred_to
+        };
+        if !self.options.drops(FsMutant::FlushForgotten) {
+            self.disk.flush().await?;
+        }
+        self.is_durable_to(covers);
+        Ok(true)
+    }
+}
+
+/// Retires and flushes for as long as the journal lives.
+pub(super) async fn flush_task(journal: Weak<Journal>) {
+    loop {
+        let Some(now) = journal.upgrade() else { return };
+        let wanted = now.flush_wanted.listen();
+        if now.aborted().is_none() {
+            let done = match now.flush_wanted().await {
+                Ok(false) => now.retire_next().await,
+                done => done,
+            };
+            match done {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => now.abort(&error),
+            }
+        }
+        drop(now);
+        wanted.await;
+    }
+}

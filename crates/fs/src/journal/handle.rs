@@ -1,0 +1,122 @@
+//! A *handle*: one operation's access to the running transaction. As long as it is open the transaction is not
+//! locked, so everything done with one handle is one atomic group, whatever files it touches (J8).
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use weir_ext4::journal::Sequence;
+use weir_storage::Extent;
+
+use crate::buffer::Buffer;
+use crate::journal::transaction::{OrderedData, Running};
+use crate::journal::{Journal, State};
+use crate::mutants::FsMutant;
+use crate::options::{Conflicts, Engine};
+
+/// An open handle; dropping it closes it.
+pub(crate) struct Handle {
+    journal: Rc<Journal>,
+    /// Blocks that it may still change.
+    left: Cell<u32>,
+    /// Whether it keeps the transaction from being locked: always, but in a mutant.
+    holds: bool,
+}
+
+impl Handle {
+    pub(super) fn new(journal: Rc<Journal>, credits: u32, holds: bool) -> Handle {
+        Handle { journal, left: Cell::new(credits), holds }
+    }
+
+    /// The transaction that it changes.
+    pub(crate) fn sequence(&self) -> Sequence {
+        self.journal.running()
+    }
+
+    /// Changes `range` of a buffer's bytes (J8: a change names its bytes).
+    pub(crate) fn modify<T>(
+        &self,
+        buffer: &Rc<Buffer>,
+        range: Range<usize>,
+        change: impl FnOnce(&mut [u8]) -> T,
+    ) -> T {
+        self.enter(buffer);
+        buffer.change(range, change)
+    }
+
+    /// Makes a buffer part of the transaction.
+    fn enter(&self, buffer: &Rc<Buffer>) {
+        let mut state = self.journal.state.borrow_mut();
+        let State { running, transferred_to, .. } = &mut *state;
+        running.since.get_or_insert_with(|| self.journal.disk.handle.now());
+        if buffer.changed_in.replace(Some(running.sequence)) == Some(running.sequence) {
+            return;
+        }
+        if self.journal.engine == (Engine::Dual { conflicts: Conflicts::List })
+            && let Some(holder) = buffer.held_by.get().filter(|holder| holder.is_after(*transferred_to))
+        {
+            running.conflicts.insert(buffer.block, holder);
+        }
+        buffer.pins.set(buffer.pins.get() + 1);
+        // Changed again, it is to be replayed after all.
+        running.revokes.remove(&buffer.block);
+        if let Some(old) = running.buffers.insert(buffer.block, Rc::clone(buffer)) {
+            leave(&old);
+        }
+        self.spend(running, 1);
+    }
+
+    fn spend(&self, running: &mut Running, blocks: u32) {
+        let spent = self.left.get().min(blocks);
+        self.left.set(self.left.get() - spent);
+        running.granted = running.granted.saturating_sub(spent);
+    }
+
+    /// A journaled block was freed: what the log holds of it is not replayed over whatever comes there next
+    /// (J5 d).
+    pub(crate) fn revoke(&self, block: u64) {
+        let mut state = self.journal.state.borrow_mut();
+        let running = &mut state.running;
+        running.since.get_or_insert_with(|| self.journal.disk.handle.now());
+        if let Some(buffer) = running.buffers.remove(&block) {
+            leave(&buffer);
+            running.conflicts.remove(&block);
+        }
+        if !self.journal.options.drops(FsMutant::NoRevoke) {
+            running.revokes.insert(block);
+        }
+    }
+
+    /// Blocks are freed with this transaction, and not reused before it is in the log (J7).
+    pub(crate) fn free(&self, extent: Extent) {
+        self.journal.state.borrow_mut().running.freed.push(extent);
+    }
+
+    /// The transaction refers to data that has to be written before its commit block (J2).
+    pub(crate) fn attach(&self, data: Rc<dyn OrderedData>) {
+        self.journal.state.borrow_mut().running.data.insert(data.id(), data);
+    }
+}
+
+/// A buffer leaves the running transaction without being committed.
+fn leave(buffer: &Buffer) {
+    buffer.changed_in.set(None);
+    buffer.pins.set(buffer.pins.get().saturating_sub(1));
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut state = self.journal.state.borrow_mut();
+        let running = &mut state.running;
+        self.spend(running, self.left.get());
+        if !self.holds {
+            return;
+        }
+        running.handles -= 1;
+        let last = running.handles == 0;
+        drop(state);
+        if last {
+            self.journal.changed.notify(usize::MAX);
+        }
+    }
+}

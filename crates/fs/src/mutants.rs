@@ -1,0 +1,43 @@
+//! Filesystems that drop one rule each. A rule without a mutant that tests kill is not implemented.
+
+/// What a mutant does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "mutants"), allow(dead_code, reason = "named where the rule is kept"))]
+pub enum FsMutant {
+    /// J1: the flush task acknowledges durability without a flush.
+    FlushForgotten,
+    /// J1: a transaction that somebody wants durable retires when it is transferred.
+    RetiresAtTransfer,
+    /// J2: JD is not closed by a barrier: JC belongs to its epoch.
+    CommitInEpochOfLog,
+    /// J2: the data of attached inodes is written without order.
+    DataOutsideEpoch,
+    /// J2: only the data of the inode that asked goes before the commit.
+    OthersDataForgotten,
+    /// J3: `fdatabarrier` of an inode with uncommitted size or allocation writes data only.
+    DataBarrierForgetsMetadata,
+    /// J3: nothing dirty, no barrier mark.
+    NoBareBarrier,
+    /// J4: a log block is not a copy: it shows what was changed after the transaction was locked.
+    LogBlockNotCopied,
+    /// J4: the conflict-page list is not waited for.
+    ConflictsIgnored,
+    /// J5 (a): a home write carries what is not committed yet.
+    CheckpointsUncommitted,
+    /// J5 (b): the log's tail moves before the home writes are transferred.
+    TailBeforeHome,
+    /// J5 (c): the tail update is not a barrier, so freed log space is overwritten in the same epoch.
+    TailWithoutBarrier,
+    /// J5 (d): nothing is revoked.
+    NoRevoke,
+    /// J5 (e): unmount calls the journal empty without a flush.
+    EmptyWithoutFlush,
+    /// J6: every write stamps its inode anew, timer or not.
+    StampsEveryWrite,
+    /// J7: a freed block is reused at once.
+    ReusesFreed,
+    /// J8: an atomic group is split between two transactions.
+    GroupSplit,
+    /// A failed write or flush of the journal aborts nothing.
+    ErrorIgnored,
+}

@@ -1,0 +1,105 @@
+//! How a filesystem is mounted.
+
+use std::time::Duration;
+
+#[cfg(feature = "mutants")]
+use crate::mutants::FsMutant;
+
+/// Which journal engine commits transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// The legacy path: one transaction at a time, and a wait for every transfer. With `barrier`, JC goes with
+    /// pre-flush and FUA and is durable; without, nothing is flushed and nothing ordered (EXT4-OD).
+    Jbd2 {
+        /// Whether JC is written with pre-flush and FUA.
+        barrier: bool,
+    },
+    /// Dual-mode journaling (FAST 2018 paper, section 4.2): a commit task that dispatches and never waits for a
+    /// transfer, and a flush task that makes durable what somebody wants durable (J1).
+    Dual {
+        /// What happens to a block that is changed again while its transaction is being committed (J4).
+        conflicts: Conflicts,
+    },
+}
+
+/// What happens to a block that is changed again while its transaction is being committed (J4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Conflicts {
+    /// It goes on a list, and the running transaction commits only when the list is empty (FAST 2018 paper,
+    /// section 4.3).
+    List,
+    /// Log blocks are immutable copies, made when somebody changes the block again; nothing waits.
+    #[default]
+    Copy,
+}
+
+/// What the journal holds of file data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JournalMode {
+    /// Nothing, and data has no order with the journal: after a crash a file may show what its blocks held
+    /// before.
+    Writeback,
+    /// Nothing, but data that a transaction refers to is written before its commit block.
+    #[default]
+    Ordered,
+    /// All of it.
+    Data,
+}
+
+/// The options of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// The journal's engine; `None` for dual-mode on storage with barriers, and the legacy path elsewhere.
+    pub engine: Option<Engine>,
+    /// What the journal holds of file data.
+    pub mode: JournalMode,
+    /// No changes; a journal that is not empty is refused then.
+    pub read_only: bool,
+    /// A transaction is committed when it is this old. Default: 5 s, as ext4's `commit`.
+    pub commit_interval: Duration,
+    /// File data that may be kept in memory, in bytes. Default: 256 MiB.
+    pub cache_bytes: u64,
+    /// Dirty file data from which on writeback begins, in bytes. Default: 16 MiB.
+    pub dirty_background_bytes: u64,
+    /// Dirty file data from which on writers wait for writeback, in bytes. Default: 64 MiB.
+    pub dirty_bytes: u64,
+    /// Metadata blocks that may be kept in memory beside those that the journal needs. Default: 16,384.
+    pub cache_metadata_blocks: usize,
+    /// Ticks a second of the clock that stamps inodes (J6). Default: 250.
+    pub timer_hz: u32,
+    /// The rule that this filesystem drops, to prove that tests notice.
+    #[cfg(feature = "mutants")]
+    pub mutant: Option<FsMutant>,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            engine: None,
+            mode: JournalMode::default(),
+            read_only: false,
+            commit_interval: Duration::from_secs(5),
+            cache_bytes: 256 << 20,
+            dirty_background_bytes: 16 << 20,
+            dirty_bytes: 64 << 20,
+            cache_metadata_blocks: 1 << 14,
+            timer_hz: 250,
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+}
+
+impl MountOptions {
+    /// Whether this filesystem drops the rule that `mutant` names.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn drops(&self, mutant: FsMutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// Whether this filesystem drops a rule: never, outside tests.
+    #[cfg(not(feature = "mutants"))]
+    pub(crate) const fn drops(&self, _: crate::mutants::FsMutant) -> bool {
+        false
+    }
+}
