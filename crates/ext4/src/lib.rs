@@ -3,6 +3,7 @@
 //! Codecs over bytes, and algorithms over a small trait, [`Blocks`]. No input or output, no policy: what is
 //! cached, journaled or written when is somebody else's business.
 
+pub mod attribute;
 pub mod bitmap;
 mod blocks;
 mod checksum;
@@ -17,6 +18,7 @@ pub mod journal;
 mod layout;
 mod mkfs;
 mod superblock;
+pub mod symlink;
 
 pub use blocks::{BLOCK_BYTES, Blocks, Kind};
 pub use checksum::Checksums;

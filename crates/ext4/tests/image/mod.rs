@@ -9,6 +9,8 @@ use weir_ext4::{BLOCK_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 
 use crate::judge;
 
+pub mod filesystem;
+
 /// Runs a future that waits for nothing, as everything over an image in memory does.
 pub fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {

@@ -1,0 +1,349 @@
+//! Extended attributes: names with values, kept with a file.
+//!
+//! Small ones lie in the inode behind its newer fields; the rest share one block. Both hold the same kind of
+//! list: entries from the start, values from the end, four zero bytes at least between them. In the block
+//! entries are sorted and hashed, so that files with the same attributes can share it; such a block is read
+//! here like any other, and whoever changes it looks at [`references`] first and writes a block of its own.
+//!
+//! Attributes are read as a whole, changed as a map, and stored as a whole: they are few and small.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::blocks::BLOCK_BYTES;
+use crate::error::{FormatError, Place, Structure};
+
+const MAGIC: [u8; 4] = 0xEA02_0000_u32.to_le_bytes();
+/// The bytes of an attribute block that count its references, little-endian.
+pub const REFERENCES: Range<usize> = 4..8;
+/// What comes before the entries in an inode: the magic number.
+const AREA_HEADER: usize = 4;
+/// What comes before the entries in a block.
+const BLOCK_HEADER: usize = 32;
+/// Bytes of an entry before its name.
+const ENTRY: usize = 16;
+/// The zero that ends the entries.
+const END: usize = 4;
+/// The longest name, without its prefix.
+const NAME_MAX: usize = 255;
+
+/// The prefixes that have a number. A prefix with a dot at its end is followed by a name, another is one.
+const PREFIXES: [(u8, &'static [u8]); 7] = [
+    (1, b"user."),
+    (2, b"system.posix_acl_access"),
+    (3, b"system.posix_acl_default"),
+    (4, b"trusted."),
+    (6, b"security."),
+    (8, b"system.richacl"),
+    (7, b"system."),
+];
+
+/// An attribute's name: the number of a prefix, and the rest.
+///
+/// Names are ordered as in a block: by prefix, then length, then bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttributeName {
+    prefix: u8,
+    rest: Vec<u8>,
+}
+
+impl AttributeName {
+    /// The name that callers know as `full`, such as `user.comment`.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Invalid`] for an unknown prefix, an empty rest, one longer than 255 bytes, or a zero
+    /// byte.
+    pub fn parse(full: &[u8]) -> Result<Self, FormatError> {
+        let known = PREFIXES.into_iter().find_map(|(prefix, text)| {
+            let rest = full.strip_prefix(text)?;
+            (text.ends_with(b".") || rest.is_empty()).then_some((prefix, text, rest))
+        });
+        let Some((prefix, text, rest)) = known else {
+            return Err(FormatError::Invalid { what: "an attribute's name begins with a known prefix" });
+        };
+        if rest.len() > NAME_MAX || rest.contains(&0) || (rest.is_empty() && text.ends_with(b".")) {
+            return Err(FormatError::Invalid { what: "an attribute's name has 1 to 255 bytes, none zero" });
+        }
+        Ok(Self { prefix, rest: rest.to_vec() })
+    }
+
+    /// The name as callers know it; `None` for a prefix without a text, which is not shown to them.
+    pub fn full(&self) -> Option<Vec<u8>> {
+        let (_, text) = PREFIXES.iter().find(|&&(prefix, _)| prefix == self.prefix)?;
+        Some([text, self.rest.as_slice()].concat())
+    }
+}
+
+impl Ord for AttributeName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.prefix, self.rest.len(), &self.rest).cmp(&(other.prefix, other.rest.len(), &other.rest))
+    }
+}
+
+impl PartialOrd for AttributeName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// All attributes of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    values: BTreeMap<AttributeName, Vec<u8>>,
+}
+
+/// The two things that hold a list: where entries begin, what value offsets count from, what to call it.
+#[derive(Clone, Copy)]
+struct Holder<'a> {
+    bytes: &'a [u8],
+    first: usize,
+    base: usize,
+    place: Place,
+}
+
+impl Attributes {
+    /// Reads the attributes of an inode: what is behind its newer fields, and its attribute block with its
+    /// number if it has one.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Corrupt`] for damage, [`FormatError::Feature`] for a value in an inode of its own.
+    pub fn read(inode: u32, area: &[u8], block: Option<(u64, &[u8])>) -> Result<Self, FormatError> {
+        let mut attributes = Self::default();
+        if area.starts_with(&MAGIC) {
+            let place = Place::Inode(inode);
+            attributes.read_list(Holder { bytes: area, first: AREA_HEADER, base: AREA_HEADER, place })?;
+        }
+        if let Some((number, bytes)) = block {
+            references(number, bytes)?;
+            let place = Place::Block(number);
+            attributes.read_list(Holder { bytes, first: BLOCK_HEADER, base: 0, place })?;
+        }
+        Ok(attributes)
+    }
+
+    fn read_list(&mut self, holder: Holder<'_>) -> Result<(), FormatError> {
+        let Holder { bytes, place, .. } = holder;
+        let corrupt = |what| FormatError::corrupt(Structure::Attributes, place, what);
+        let end = list_end(bytes, holder.first).ok_or_else(|| corrupt("its entries do not end"))?;
+        let mut at = holder.first;
+        while at < end {
+            let prefix = bytes[at + 1];
+            let rest = bytes[at + ENTRY..at + ENTRY + usize::from(bytes[at])].to_vec();
+            if u32_at(bytes, at + 4) != 0 {
+                return Err(FormatError::Feature { name: "ea_inode" });
+            }
+            if rest.contains(&0) {
+                return Err(corrupt("a zero byte in a name"));
+            }
+            let size = u32_at(bytes, at + 8) as usize;
+            let start = holder.base + usize::from(u16::from_le_bytes([bytes[at + 2], bytes[at + 3]]));
+            let value = match size {
+                0 => &[][..],
+                _ => bytes
+                    .get(start..start.saturating_add(size))
+                    .filter(|_| start >= end + END)
+                    .ok_or_else(|| corrupt("the place of a value"))?,
+            };
+            at += ENTRY + rest.len().next_multiple_of(4);
+            if self.values.insert(AttributeName { prefix, rest }, value.to_vec()).is_some() {
+                return Err(corrupt("a name twice"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of an attribute.
+    pub fn get(&self, name: &AttributeName) -> Option<&[u8]> {
+        self.values.get(name).map(Vec::as_slice)
+    }
+
+    /// Sets the value of an attribute, new or known. Whether it fits is [`store`](Self::store)'s business.
+    pub fn set(&mut self, name: AttributeName, value: Vec<u8>) {
+        self.values.insert(name, value);
+    }
+
+    /// Removes an attribute; false if there was none of this name.
+    pub fn remove(&mut self, name: &AttributeName) -> bool {
+        self.values.remove(name).is_some()
+    }
+
+    /// All names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &AttributeName> {
+        self.values.keys()
+    }
+
+    /// Stores all attributes: in order, what fits into the inode's `area`, and the rest in a block with one
+    /// reference, which is returned if there has to be one, not yet sealed with its checksum.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Full`] when they do not fit; then `area` is as it was.
+    pub fn store(&self, area: &mut [u8]) -> Result<Option<Box<[u8; BLOCK_BYTES]>>, FormatError> {
+        let mut room = area.len().saturating_sub(AREA_HEADER + END);
+        let mut fits = |name: &AttributeName, value: &[u8]| {
+            let needed = entry_bytes(name, value);
+            let fits = needed <= room;
+            room -= if fits { needed } else { 0 };
+            fits
+        };
+        let (mut inside, mut outside): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
+        for (name, value) in &self.values {
+            if fits(name, value) { &mut inside } else { &mut outside }.push((name, value.as_slice()));
+        }
+        let needed: usize = outside.iter().map(|(name, value)| entry_bytes(name, value)).sum();
+        if needed > BLOCK_BYTES - BLOCK_HEADER - END {
+            return Err(FormatError::Full { what: "a file's attributes fill its inode and one block" });
+        }
+        area.fill(0);
+        if !inside.is_empty() {
+            area[..AREA_HEADER].copy_from_slice(&MAGIC);
+            put_list(area, AREA_HEADER, AREA_HEADER, &inside, false);
+        }
+        Ok((!outside.is_empty()).then(|| encode_block(&outside)))
+    }
+}
+
+/// How many inodes share an attribute block; the header is checked.
+///
+/// # Errors
+///
+/// [`FormatError::Corrupt`] for what is not an attribute block.
+pub fn references(block: u64, bytes: &[u8]) -> Result<u32, FormatError> {
+    let corrupt = |what| FormatError::corrupt(Structure::Attributes, Place::Block(block), what);
+    if bytes.len() != BLOCK_BYTES || !bytes.starts_with(&MAGIC) {
+        return Err(corrupt("magic number"));
+    }
+    if u32_at(bytes, 8) != 1 {
+        return Err(corrupt("number of blocks"));
+    }
+    match u32_at(bytes, REFERENCES.start) {
+        0 => Err(corrupt("number of references")),
+        references => Ok(references),
+    }
+}
+
+/// Where the entries end; `None` if they do not, or not within the bytes.
+fn list_end(bytes: &[u8], first: usize) -> Option<usize> {
+    let mut at = first;
+    loop {
+        let head = bytes.get(at..at + END)?;
+        if head == [0; END] {
+            return Some(at);
+        }
+        at += ENTRY + usize::from(head[0]).next_multiple_of(4);
+    }
+}
+
+fn entry_bytes(name: &AttributeName, value: &[u8]) -> usize {
+    ENTRY + name.rest.len().next_multiple_of(4) + value.len().next_multiple_of(4)
+}
+
+/// Writes entries from `first` on, values from the end; value offsets count from `base`. The bytes are zero
+/// before, and large enough.
+fn put_list(bytes: &mut [u8], first: usize, base: usize, list: &[(&AttributeName, &[u8])], hashed: bool) {
+    let mut at = first;
+    let mut values = bytes.len() & !3;
+    for &(name, value) in list {
+        values -= value.len().next_multiple_of(4);
+        bytes[values..values + value.len()].copy_from_slice(value);
+        let offset = if value.is_empty() { 0 } else { values - base };
+        bytes[at] = name.rest.len() as u8;
+        bytes[at + 1] = name.prefix;
+        bytes[at + 2..at + 4].copy_from_slice(&(offset as u16).to_le_bytes());
+        bytes[at + 8..at + 12].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        let hash = if hashed { entry_hash(&name.rest, value) } else { 0 };
+        bytes[at + 12..at + 16].copy_from_slice(&hash.to_le_bytes());
+        bytes[at + ENTRY..at + ENTRY + name.rest.len()].copy_from_slice(&name.rest);
+        at += ENTRY + name.rest.len().next_multiple_of(4);
+    }
+}
+
+fn encode_block(list: &[(&AttributeName, &[u8])]) -> Box<[u8; BLOCK_BYTES]> {
+    let mut block = Box::new([0; BLOCK_BYTES]);
+    put_list(&mut block[..], BLOCK_HEADER, 0, list, true);
+    // Magic number, one reference, one block, and the hash of all entries.
+    block[..4].copy_from_slice(&MAGIC);
+    block[REFERENCES].copy_from_slice(&1_u32.to_le_bytes());
+    block[8..12].copy_from_slice(&1_u32.to_le_bytes());
+    let hashes = list.iter().map(|(name, value)| entry_hash(&name.rest, value));
+    let hash = hashes.fold(0_u32, |all, hash| all.rotate_left(16) ^ hash);
+    block[12..16].copy_from_slice(&hash.to_le_bytes());
+    block
+}
+
+fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
+    let hash = name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ u32::from(byte));
+    value.chunks(4).fold(hash, |hash, chunk| {
+        let mut word = [0; 4];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash.rotate_left(16) ^ u32::from_le_bytes(word)
+    })
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(full: &str) -> AttributeName {
+        AttributeName::parse(full.as_bytes()).expect("a name")
+    }
+
+    #[test]
+    fn names_have_known_prefixes() {
+        for full in ["user.a", "system.posix_acl_access", "trusted.x.y", "security.selinux", "system.other"] {
+            assert_eq!(name(full).full().as_deref(), Some(full.as_bytes()));
+        }
+        assert_eq!(name("system.posix_acl_access").prefix, 2);
+        assert_eq!(name("system.posix_acl_accessory").prefix, 7);
+        for wrong in ["user.", "user", "", "other.a", "user.a\0b"] {
+            AttributeName::parse(wrong.as_bytes()).expect_err(wrong);
+        }
+        AttributeName::parse(&[b"user.".as_slice(), &[b'a'; 256]].concat()).expect_err("too long");
+    }
+
+    #[test]
+    fn what_is_stored_is_read_again() {
+        let mut attributes = Attributes::default();
+        for (full, length) in [("user.b", 3), ("user.a", 0), ("security.c", 20), ("user.long", 1000)] {
+            attributes.set(name(full), (0..length).map(|at| at as u8).collect());
+        }
+        let mut area = [0xFF; 96];
+        let block = attributes.store(&mut area).expect("room").expect("a block");
+        assert_eq!(references(5, &block[..]), Ok(1));
+        assert_eq!(Attributes::read(9, &area, Some((5, &block[..]))), Ok(attributes.clone()));
+        attributes.remove(&name("user.long"));
+        assert!(attributes.store(&mut area).expect("room").is_none(), "the rest fits in the inode");
+        assert_eq!(Attributes::read(9, &area, None), Ok(attributes.clone()));
+        attributes.set(name("user.long"), vec![1; 4096]);
+        let before = area;
+        assert!(matches!(attributes.store(&mut area), Err(FormatError::Full { .. })));
+        assert_eq!(area, before, "what did not fit changed nothing");
+    }
+
+    #[test]
+    fn every_flipped_bit_is_an_error_or_another_list() {
+        let mut attributes = Attributes::default();
+        attributes.set(name("user.abc"), vec![7; 20]);
+        attributes.set(name("trusted.de"), vec![8; 9]);
+        let mut area = [0; 96];
+        attributes.store(&mut area).expect("room");
+        let block = attributes.store(&mut []).expect("room").expect("a block");
+        let mut errors = 0;
+        for at in 0..96 * 8 {
+            let mut bad = area;
+            bad[at / 8] ^= 1 << (at % 8);
+            errors += u32::from(Attributes::read(9, &bad, None).is_err());
+            let mut bad = block.clone();
+            bad[at / 8] ^= 1 << (at % 8);
+            errors += u32::from(Attributes::read(9, &[], Some((5, &bad[..]))).is_err());
+        }
+        assert!(errors > 100, "most damage of the fields is noticed: {errors}");
+    }
+}
