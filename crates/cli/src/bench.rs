@@ -9,8 +9,7 @@ use serde::Serialize;
 use weir_flash::Profile;
 use weir_runtime::Handle;
 use weir_workload::{
-    BenchOptions, CleaningReport, DeviceRate, Plan, Progress, RecoveryTime, Report, SimulatedOptions,
-    TracedCalls, device_rate, simulate,
+    BenchOptions, CleaningReport, Emulated, Plan, Progress, RecoveryTime, Report, SimulatedOptions, simulate,
 };
 
 use crate::error::CliError;
@@ -32,7 +31,7 @@ pub(crate) struct BenchArguments {
     /// Rounds; every mode has its turn in each [default: 5, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Bytes that each mode writes over, such as 4G, 64M at least [default: 1G, quick: 128M]
+    /// Bytes that each mode writes over, such as 4G, 64M at least [default: 1G, quick: 128M, with --device: 64M, quick: 16M]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
     /// Seed of what is written where
@@ -47,9 +46,13 @@ pub(crate) struct BenchArguments {
     /// Time recovery after a span (1 GiB) written since the last checkpoint instead
     #[arg(long)]
     recovery: bool,
-    /// Measure an emulated device instead, by name or by a profile that ends in .toml: XnF, X, B and P
+    /// Measure an emulated device instead, by name or by a profile that ends in .toml
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["cleaning", "recovery", "keep", "on"])]
     device: Option<String>,
+    /// With --device: its bytes lie in files in this directory instead of in memory; they have no name and
+    /// vanish with the process
+    #[arg(long, value_name = "PATH", requires = "device", conflicts_with = "virtual_time")]
+    backing: Option<PathBuf>,
     /// In virtual time: how fast the device is simulated, and what it did in its own time
     #[arg(long = "virtual", id = "virtual_time", requires = "device")]
     virtual_time: bool,
@@ -78,12 +81,8 @@ enum Found {
 
 /// Runs the benchmark asked for and prints what it found.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
-    if let Some(device) = &arguments.device {
-        return if arguments.virtual_time {
-            simulated(device, arguments)
-        } else {
-            emulated(device, arguments)
-        };
+    if let Some(device) = arguments.device.as_ref().filter(|_| arguments.virtual_time) {
+        return simulated(device, arguments);
     }
     let found = in_wall_time(arguments.seed, |handle| measure(handle, arguments))?;
     if arguments.json {
@@ -99,31 +98,6 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
 /// Writes that are simulated, and how many of them for a quick look.
 const SIMULATED_WRITES: u64 = 8_000_000;
 const SIMULATED_WRITES_QUICK: u64 = 500_000;
-
-/// Seconds for each way of writing on an emulated device, and for a quick look.
-const EMULATED_SECONDS: f64 = 5.0;
-const EMULATED_SECONDS_QUICK: f64 = 0.5;
-
-/// Measures an emulated device in wall time, as if it were a disk.
-fn emulated(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {
-    let (profile, _) = Profile::load(device)?;
-    let seconds = if arguments.quick { EMULATED_SECONDS_QUICK } else { EMULATED_SECONDS };
-    let rates = in_wall_time(arguments.seed, |handle| async move {
-        let mut rates = Vec::new();
-        for calls in TracedCalls::ALL {
-            rates.push(device_rate(&handle, &profile, calls, seconds).await?);
-        }
-        Ok(rates)
-    })?;
-    if arguments.json {
-        return print(&serde_json::to_string_pretty(&rates)?);
-    }
-    let lines = rates.iter().map(|rate| {
-        let DeviceRate { calls, writes, writes_per_second, .. } = rate;
-        format!("{calls:4} {writes_per_second:10.0} writes a second ({writes} writes)")
-    });
-    print(&format!("{device}, emulated in memory, in wall time\n{}", lines.collect::<Vec<_>>().join("\n")))
-}
 
 /// Simulates a device, timed by the wall.
 fn simulated(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {
@@ -164,17 +138,23 @@ fn simulated(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {
 }
 
 async fn measure(handle: Handle, arguments: &BenchArguments) -> Result<Found, CliError> {
+    let profile = arguments.device.as_deref().map(Profile::load).transpose()?;
+    let device = profile.map(|(profile, _)| Emulated { profile, backing: arguments.backing.clone() });
+    let emulated = device.is_some();
     let options = BenchOptions {
         directory: arguments.on.clone(),
+        device,
         span_bytes: arguments.size.map(|size| size.0),
         rounds: arguments.rounds,
         seed: arguments.seed,
         keep: arguments.keep,
     };
-    let plan = match (arguments.quick, arguments.tiny) {
-        (true, _) => Plan::quick(),
-        (false, true) => Plan::tiny(),
-        (false, false) => Plan::full(),
+    let plan = match (arguments.tiny, arguments.quick, emulated) {
+        (true, _, _) => Plan::tiny(),
+        (false, true, false) => Plan::quick(),
+        (false, true, true) => Plan::device_quick(),
+        (false, false, false) => Plan::full(),
+        (false, false, true) => Plan::device(),
     };
     let plan = plan.with(&options)?;
     let mut teller = Teller::new(&handle)?;

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use weir_workload::{
-    About, CleaningReport, LossWindowReport, ModeReport, Plan, RATIOS, RecoveryTime, Report, Spread,
+    About, CleaningReport, DeviceReport, LossWindowReport, ModeReport, Plan, RATIOS, RecoveryTime, Report,
+    Spread,
 };
 
 use crate::size::Size;
@@ -91,15 +92,21 @@ fn notes(report: &Report) -> String {
         loss_window(report.loss_window, plan),
         "The cost of order, and what cleaning costs in steady state, are about Weir. The ratios to the raw disk and to the host's filesystem hold for this disk and this machine only.".to_owned(),
         rounds(report),
+    ];
+    if let Some(emulated) = &report.device {
+        lines.push(device(emulated));
+        lines.extend(limited_by_the_processor(report));
+    }
+    lines.extend(report.disk.as_ref().map(|disk| {
         format!(
             "Measured in {} on {} ({}).",
-            report.disk.directory.display(),
-            report.disk.device.as_deref().unwrap_or("no block device"),
-            report.disk.filesystem.as_deref().unwrap_or("unknown filesystem"),
-        ),
-        report.machine.line() + ".",
-    ];
-    if !report.disk.direct_io {
+            disk.directory.display(),
+            disk.device.as_deref().unwrap_or("no block device"),
+            disk.filesystem.as_deref().unwrap_or("unknown filesystem"),
+        )
+    }));
+    lines.push(report.machine.line() + ".");
+    if report.disk.as_ref().is_some_and(|disk| !disk.direct_io) {
         lines.push("This filesystem refuses direct I/O: the raw modes and Weir go through the page cache, and their figures are those of memory.".to_owned());
     }
     let short: Vec<&str> =
@@ -108,6 +115,25 @@ fn notes(report: &Report) -> String {
         lines.push(format!("Out of time before the quota: {}.", short.join("; ")));
     }
     lines.join("\n")
+}
+
+fn device(device: &DeviceReport) -> String {
+    let DeviceReport { name, title, mechanism, backing } = device;
+    let bytes =
+        backing.as_ref().map_or_else(|| "memory".to_owned(), |path| format!("files in {}", path.display()));
+    format!(
+        "Measured on {name} ({title}), emulated in wall time, its bytes in {bytes}. Barrier mechanism: {mechanism}. The raw modes and each volume have a device of their own.\n\
+         The modes of the host's filesystem are left out: there is none on an emulated device.",
+    )
+}
+
+/// Modes that kept a core busy: the device may have been held up by its emulation.
+fn limited_by_the_processor(report: &Report) -> Option<String> {
+    let busy = |mode: &&ModeReport| mode.cpu_us_per_op * mode.iops > 0.9e6;
+    let modes: Vec<&str> = report.modes.iter().filter(busy).map(|mode| mode.title.as_str()).collect();
+    let modes = modes.join("; ");
+    (!modes.is_empty())
+        .then(|| format!("Limited by this machine's processor rather than by the device: {modes}."))
 }
 
 /// The bytes are a hard limit; the time is not, as nobody can tell a disk how long to take.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use weir_flash::{Busy, Probe, Profile};
-use weir_workload::{TracedCalls, trace};
+use weir_workload::{WeirCalls, trace};
 
 use crate::error::CliError;
 use crate::print;
@@ -114,10 +114,10 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<(), CliError> {
     let file = File::create(&arguments.file).map_err(CliError::Output)?;
     let timeline = Rc::new(Timeline::default());
     let calls = match arguments.calls {
-        Calls::Xnf => TracedCalls::Xnf,
-        Calls::X => TracedCalls::X,
-        Calls::B => TracedCalls::B,
-        Calls::P => TracedCalls::P,
+        Calls::Xnf => WeirCalls::Xnf,
+        Calls::X => WeirCalls::X,
+        Calls::B => WeirCalls::B,
+        Calls::P => WeirCalls::P,
     };
     let probe = Rc::clone(&timeline) as Rc<dyn Probe>;
     trace(&profile, calls, arguments.writes, arguments.seed, probe)?;

@@ -105,6 +105,33 @@ fn help_says_what_it_is_for() {
 }
 
 #[test]
+fn bench_measures_an_emulated_device() {
+    let directory = directory();
+    let tiny = ["bench", "--device", "ufs20", "--tiny", "--rounds", "1"];
+    let output = works(directory.path(), &tiny);
+    for words in [
+        "its own barrier",
+        "Weir B, steady",
+        "what you keep",
+        "ufs20",
+        "in memory",
+        "in-order-recovery",
+        "left out",
+    ] {
+        assert!(output.contains(words), "{words}: {output}");
+    }
+    assert!(!output.contains("host fs") && !output.contains("today's price"), "{output}");
+    let output = works(directory.path(), &[&tiny[..], &["--json", "--backing", "."]].concat());
+    let document: serde_json::Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((&document["device"]["name"], &document["device"]["backing"]), (&"ufs20".into(), &".".into()));
+    assert!(document["disk"].is_null() && document["ratios"]["own_barrier_vs_raw_random"].is_number());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    fails(directory.path(), &[&tiny[..], &["--backing", "nowhere"]].concat(), 2, &["nowhere", "--backing"]);
+    let refused = weir(directory.path(), &["bench", "--tiny", "--backing", "."]);
+    assert!(text(&refused.stderr).contains("--device"), "{refused:?}");
+}
+
+#[test]
 fn bench_names_what_is_wrong() {
     let directory = directory();
     fails(directory.path(), &["bench", "--on", "nowhere"], 2, &["nowhere", "No such file"]);

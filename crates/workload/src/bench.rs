@@ -4,16 +4,18 @@
 //! ratio is the cost of order, are neighbours. After each turn the content is read back, for Weir after the
 //! volume was opened anew; in the last round all of it (in the short benchmark: a sample).
 
-use std::path::Path;
-use std::rc::Rc;
 use std::time::Duration;
 
+use weir_block::BlockOptions;
+use weir_flash::Mechanism;
 use weir_runtime::{Handle, Instant, Random};
-use weir_storage::{FileDisk, FileDiskOptions, Storage};
+use weir_storage::{FileDisk, FileDiskOptions};
 use weir_volume::{Completion, Format, LossWindowSeen, Volume, VolumeOptions};
 
+use crate::caller::{Caller, WeirCalls};
 use crate::chooser::Distribution;
 use crate::content::Pages;
+use crate::emulated::Emulated;
 use crate::error::BenchError;
 use crate::host::{self, HostCalls};
 use crate::ledger::{Coverage, Ledger};
@@ -21,10 +23,11 @@ use crate::machine::{Load, Machine, Usage};
 use crate::measure::{Goal, Measured, Meter};
 use crate::mode::{Mode, SEQUENTIAL_BLOCKS, SEQUENTIAL_DEPTH};
 use crate::plan::{BenchOptions, Plan};
-use crate::raw::{RawRun, fill};
+use crate::plot::{Land, Plot};
+use crate::raw::RawRun;
 use crate::report::Report;
 use crate::scratch::{Place, Scratch};
-use crate::stack::{Stack, WeirCalls, Work};
+use crate::stack::{Stack, Work};
 use crate::writes::{Span, Writes};
 
 /// One turn of one mode.
@@ -65,8 +68,11 @@ const SAMPLE_BLOCKS: u64 = 1024;
 /// How often the steady volume's size is written before it is measured.
 const AGEING_FACTOR: u64 = 2;
 
-/// Steps before the first round: four files to fill, one volume to age.
-const SETUP_STEPS: u64 = 5;
+/// Steps before the first round: three plots to fill, one volume to age ...
+const SETUP_STEPS: u64 = 4;
+
+/// ... and the host's file to fill where there is one.
+const SETUP_STEPS_HOST: u64 = 1;
 
 /// Runs the benchmark of `plan`; `progress` is told at each step.
 ///
@@ -78,20 +84,21 @@ pub async fn bench(
     options: &BenchOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, BenchError> {
-    let place = Place::look(&options.directory)?;
-    check_room(&place, plan.disk_bytes())?;
-    let total = SETUP_STEPS + u64::from(plan.rounds) * Mode::ALL.len() as u64;
+    let modes = modes(options.device.as_ref());
+    let turns_left = u64::from(plan.rounds) * modes.len() as u64;
+    let host = if options.device.is_none() { SETUP_STEPS_HOST } else { 0 };
+    let total = SETUP_STEPS + host + turns_left;
     let mut done = 0;
     let mut step = |stage: String, what: &str| {
         progress(Progress { done, total, stage, what: what.to_owned() });
         done += 1;
     };
     let mut prepare = |what: &str| step("preparing".to_owned(), what);
-    let mut ground = Ground::prepare(handle, place, plan, options, &mut prepare).await?;
+    let mut ground = Ground::prepare(handle, plan, options, turns_left, &mut prepare).await?;
     let mut turns = Vec::new();
     let mut usage = Usage::default();
     for round in 0..ground.plan.rounds {
-        let mut order = Mode::ALL;
+        let mut order = modes.clone();
         if round % 2 == 1 {
             order.reverse();
         }
@@ -103,33 +110,27 @@ pub async fn bench(
         }
     }
     step("done".to_owned(), "");
-    Ok(Report::new(ground.plan, options.seed, ground.place, Machine::seen(usage), &turns))
+    let disk = ground.host.map(|host| host.place);
+    let device = options.device.as_ref().map(Emulated::report);
+    Ok(Report::new(ground.plan, options.seed, (disk, device), Machine::seen(usage), &turns))
 }
 
-/// Refuses to begin what cannot end.
-pub(crate) fn check_room(place: &Place, needed: u64) -> Result<(), BenchError> {
-    match place.free_bytes() {
-        Some(free) if free < needed => Err(BenchError::NoRoom {
-            path: place.directory.clone(),
-            needed_mib: needed >> 20,
-            free_mib: free >> 20,
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// A scratch file, the disk that it is for Weir, and what it must hold.
-struct Plot {
-    scratch: Scratch,
-    disk: Rc<FileDisk>,
-    ledger: Ledger,
+/// The modes that make sense: on an emulated device there is no filesystem of the host, and a real disk takes no
+/// barriers.
+fn modes(device: Option<&Emulated>) -> Vec<Mode> {
+    let barriers = device.is_some_and(|device| device.profile.barrier.mechanism != Mechanism::None);
+    let makes_sense = |mode: &Mode| match mode {
+        Mode::Host(_) => device.is_none(),
+        Mode::OwnBarrier => barriers,
+        _ => true,
+    };
+    Mode::ALL.into_iter().filter(makes_sense).collect()
 }
 
 /// Everything that the turns share.
 struct Ground {
     handle: Handle,
     plan: Plan,
-    place: Place,
     pages: Pages,
     random: Random,
     /// When the benchmark began.
@@ -139,55 +140,54 @@ struct Ground {
     /// Runs so far; each turn is one.
     runs: u32,
     raw: Plot,
-    /// The host's file, and what it must hold.
-    host: (Scratch, Ledger),
-    append: Scratch,
+    /// None where the device is emulated.
+    host: Option<HostFiles>,
     fresh: Plot,
     steady: Plot,
+}
+
+/// What the host's filesystem is measured with.
+struct HostFiles {
+    place: Place,
+    file: Scratch,
+    /// What the file must hold.
+    ledger: Ledger,
+    append: Scratch,
 }
 
 impl Ground {
     async fn prepare(
         handle: &Handle,
-        mut place: Place,
         plan: Plan,
         options: &BenchOptions,
+        turns_left: u64,
         step: &mut dyn FnMut(&str),
     ) -> Result<Ground, BenchError> {
         let began = handle.now();
-        let turns_left = u64::from(plan.rounds) * Mode::ALL.len() as u64;
-        let directory = place.directory.clone();
+        let land = Land::look(&plan, options)?;
         let mut random = handle.random("bench");
         let pages = Pages::new(&mut random);
-        let plot = |name, bytes| Plot::create(handle, &directory, name, bytes, options.keep);
-        let (mut raw, mut host) = (plot("raw", plan.span_bytes)?, plot("host", plan.span_bytes)?);
+        let plot = |name, bytes| Plot::create(handle, &land, name, bytes);
+        let mut raw = plot("raw", plan.span_bytes)?;
         let (mut fresh, mut steady) = (plot("fresh", plan.fresh_bytes)?, plot("steady", plan.steady_bytes)?);
-        let names =
-            ["the raw file", "the host's file", "the fresh volume's file", "the steady volume's file"];
-        for (plot, name) in [&mut raw, &mut host, &mut fresh, &mut steady].into_iter().zip(names) {
-            step(&format!("filling {name}"));
-            fill(handle, &*plot.disk, &pages, 1, &mut plot.ledger).await?;
+        let plots = [&mut raw, &mut fresh, &mut steady];
+        for (plot, name) in plots.into_iter().zip(["raw disk", "fresh volume's disk", "steady volume's disk"])
+        {
+            step(&format!("filling the {name}"));
+            plot.fill(handle, &pages).await?;
         }
-        place.direct_io = raw.disk.direct();
-        // The host's file is not locked by Weir while the host's calls are measured.
-        let Plot { scratch, ledger, .. } = host;
-        let append = Scratch::create(&directory, "append", 0, options.keep)?;
-        let handle = handle.clone();
-        let mut ground = Ground {
-            handle,
-            plan,
-            place,
-            pages,
-            random,
-            began,
-            turns_left,
-            runs: 1,
-            raw,
-            host: (scratch, ledger),
-            append,
-            fresh,
-            steady,
+        let host = match land {
+            Land::Device(_) => None,
+            Land::Disk { mut place, keep } => {
+                step("filling the host's file");
+                place.direct_io = raw.direct;
+                Some(HostFiles::prepare(handle, place, keep, &plan, &pages).await?)
+            }
         };
+        let handle = handle.clone();
+        let runs = 1;
+        let mut ground =
+            Ground { handle, plan, pages, random, began, turns_left, runs, raw, host, fresh, steady };
         step("ageing the steady volume");
         ground.age().await?;
         Ok(ground)
@@ -198,7 +198,7 @@ impl Ground {
         let blocks = self.plan.span_blocks();
         self.create_volume(Mode::Steady).await?;
         let stack = Stack::open(&self.handle, self.steady.disk(), self.plan.volume_options()).await?;
-        let ageing = AGEING_FACTOR * self.steady.disk.blocks();
+        let ageing = AGEING_FACTOR * self.steady.disk().blocks();
         for (distribution, count) in [(Distribution::Sequential, blocks), (Distribution::Uniform, ageing)] {
             let writes = self.writes(distribution);
             stack.run(WeirCalls::P, &mut writes.clone(), &mut self.pages, &Goal::writes(count)).await?;
@@ -217,6 +217,7 @@ impl Ground {
                 let span = Span { blocks: self.plan.span_blocks(), unit_blocks: SEQUENTIAL_BLOCKS };
                 self.raw(mode, SEQUENTIAL_DEPTH, span, coverage, usage).await
             }
+            Mode::OwnBarrier => self.own_barrier(mode, coverage, usage).await,
             Mode::Host(calls) => self.host(mode, calls, coverage, usage).await,
             Mode::Fresh(calls) => self.weir(mode, calls, coverage, usage).await,
             Mode::Steady => self.weir(mode, WeirCalls::B, coverage, usage).await,
@@ -236,20 +237,43 @@ impl Ground {
         let goal = self.goal(span.unit_blocks);
         let run = RawRun { run: self.next_run(), span, distribution, depth, goal, lane_writes: u64::MAX };
         let load = Load::now(&self.handle);
-        let measured = run.run(&self.handle, &*self.raw.disk, &self.pages, &mut self.raw.ledger).await?;
+        let measured = run.run(&self.handle, &*self.raw.disk(), &self.pages, &mut self.raw.ledger).await?;
         usage.add(load.until_now(&self.handle));
-        let checked_blocks =
-            self.raw.ledger.verify(&*self.raw.disk, &self.pages, coverage, &mut self.random).await?;
-        let bytes = measured.writes * span.unit_bytes();
-        Ok(Turn {
-            mode,
-            measured,
-            bytes,
-            disk_bytes: Some(bytes),
-            flushes: 1,
-            loss_window: None,
-            checked_blocks,
-        })
+        self.raw_turn(mode, measured, span.unit_bytes(), coverage).await
+    }
+
+    /// B on the disk itself, without the volume.
+    async fn own_barrier(
+        &mut self,
+        mode: Mode,
+        coverage: Coverage,
+        usage: &mut Usage,
+    ) -> Result<Turn, BenchError> {
+        let start = self.writes(Distribution::Uniform);
+        let goal = self.goal(1);
+        let caller = Caller::new(&self.handle, self.raw.disk(), BlockOptions::default())?;
+        let load = Load::now(&self.handle);
+        let watch = self.raw.watch(&self.handle);
+        let mut measured = caller.run(WeirCalls::B, &mut start.clone(), &mut self.pages, &goal).await?;
+        measured.disk_depth = watch.map(|watch| watch.mean()).or(measured.disk_depth);
+        usage.add(load.until_now(&self.handle));
+        self.raw.ledger.enter(start, measured.writes);
+        self.raw_turn(mode, measured, Span::pages(1).unit_bytes(), coverage).await
+    }
+
+    /// Reads back after a turn on the disk itself, which wrote what the user wrote and flushed once.
+    async fn raw_turn(
+        &mut self,
+        mode: Mode,
+        measured: Measured,
+        unit_bytes: u64,
+        coverage: Coverage,
+    ) -> Result<Turn, BenchError> {
+        let disk = self.raw.disk();
+        let checked_blocks = self.raw.ledger.verify(&*disk, &self.pages, coverage, &mut self.random).await?;
+        let bytes = measured.writes * unit_bytes;
+        let disk_bytes = Some(bytes);
+        Ok(Turn { mode, measured, bytes, disk_bytes, flushes: 1, loss_window: None, checked_blocks })
     }
 
     async fn host(
@@ -259,28 +283,31 @@ impl Ground {
         coverage: Coverage,
         usage: &mut Usage,
     ) -> Result<Turn, BenchError> {
-        let append = calls == HostCalls::AppendFsync;
-        let distribution = if append { Distribution::Sequential } else { Distribution::Uniform };
-        let start = self.writes(distribution);
+        let start = self.writes(match calls {
+            HostCalls::AppendFsync => Distribution::Sequential,
+            _ => Distribution::Uniform,
+        });
         let goal = self.goal(1);
-        let scratch = if append { &self.append } else { &self.host.0 };
+        let Some(files) = &mut self.host else { return Err(BenchError::NoFilesystem) };
+        let append = calls == HostCalls::AppendFsync;
+        let scratch = if append { &files.append } else { &files.file };
         let mut writes = start.clone();
         let load = Load::now(&self.handle);
-        let before = self.place.written_bytes();
+        let before = files.place.written_bytes();
         let mut meter = Meter::start(&self.handle);
         let flushes = host::run(calls, scratch.file(), &mut writes, &mut self.pages, &goal, &mut meter)
             .map_err(|source| scratch.write_failed(source))?;
         let measured = meter.stop();
         let used = load.until_now(&self.handle);
         // The device's counter is everybody's: it stands for this turn only where nobody else was at work.
-        let counted = self.place.written_bytes().zip(before).filter(|_| used.quiet());
+        let counted = files.place.written_bytes().zip(before).filter(|_| used.quiet());
         let disk_bytes = counted.map(|(after, before)| after.saturating_sub(before));
         // The kernel's own threads write the page cache back: that load is the mode's, not somebody else's.
         if calls != HostCalls::FinalFsync {
             usage.add(used);
         }
         let mut fresh = Ledger::new(if append { self.plan.span_blocks() } else { 0 });
-        let ledger = if append { &mut fresh } else { &mut self.host.1 };
+        let ledger = if append { &mut fresh } else { &mut files.ledger };
         ledger.enter(start, measured.writes);
         let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
         let disk = FileDisk::open(&self.handle, scratch.path(), options)?;
@@ -307,7 +334,10 @@ impl Ground {
         let disk = self.plot(mode).disk();
         let stack = Stack::open(&self.handle, disk, options).await?;
         let load = Load::now(&self.handle);
-        let (measured, work) = stack.run(calls, &mut start.clone(), &mut self.pages, &goal).await?;
+        let handle = self.handle.clone();
+        let watch = self.plot(mode).watch(&handle);
+        let (mut measured, work) = stack.run(calls, &mut start.clone(), &mut self.pages, &goal).await?;
+        measured.disk_depth = watch.map(|watch| watch.mean()).or(measured.disk_depth);
         usage.add(load.until_now(&self.handle));
         let loss_window = Some(stack.volume().stats().loss_window);
         stack.close().await?;
@@ -365,21 +395,19 @@ impl Ground {
     }
 }
 
-impl Plot {
-    fn create(
+impl HostFiles {
+    async fn prepare(
         handle: &Handle,
-        directory: &Path,
-        name: &str,
-        bytes: u64,
+        place: Place,
         keep: bool,
-    ) -> Result<Plot, BenchError> {
-        let scratch = Scratch::create(directory, name, bytes, keep)?;
-        let disk = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;
-        let ledger = Ledger::new(disk.blocks());
-        Ok(Plot { scratch, disk, ledger })
-    }
-
-    fn disk(&self) -> Rc<dyn Storage> {
-        Rc::clone(&self.disk) as Rc<dyn Storage>
+        plan: &Plan,
+        pages: &Pages,
+    ) -> Result<HostFiles, BenchError> {
+        let file = Scratch::create(&place.directory, "host", plan.span_bytes, keep)?;
+        // The host's file is not locked by Weir while the host's calls are measured.
+        let mut plot = Plot::on(handle, &file)?;
+        plot.fill(handle, pages).await?;
+        let append = Scratch::create(&place.directory, "append", 0, keep)?;
+        Ok(HostFiles { place, file, ledger: plot.ledger, append })
     }
 }

@@ -7,14 +7,16 @@ use weir_runtime::Handle;
 use weir_storage::{FileDisk, FileDiskOptions, Storage};
 use weir_volume::{CleaningPolicy, Format, Volume, VolumeOptions};
 
-use crate::bench::{Progress, check_room};
+use crate::bench::Progress;
+use crate::caller::WeirCalls;
 use crate::chooser::Distribution;
 use crate::content::Pages;
 use crate::error::BenchError;
 use crate::measure::Goal;
 use crate::plan::{BenchOptions, Plan};
+use crate::plot::check_room;
 use crate::scratch::{Place, Scratch};
-use crate::stack::{Stack, WeirCalls, Work};
+use crate::stack::{Stack, Work};
 use crate::writes::{Span, Writes};
 
 /// What cleaning cost in all cases.

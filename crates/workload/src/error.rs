@@ -12,7 +12,7 @@ use weir_volume::VolumeError;
 #[derive(Debug, Error)]
 pub enum BenchError {
     /// The kernel refused something on a file.
-    #[error("cannot {doing} in {}: {source}; --on chooses another directory", path.display())]
+    #[error("cannot {doing} in {}: {source}; --on (with --device: --backing) chooses another directory", path.display())]
     File {
         /// What was tried.
         doing: &'static str,
@@ -31,7 +31,7 @@ pub enum BenchError {
         path: PathBuf,
     },
     /// The filesystem is too full.
-    #[error("{} has {free_mib} MiB free, the benchmark needs {needed_mib} MiB: free some, use --on, or a smaller --size", path.display())]
+    #[error("{} has {free_mib} MiB free, the benchmark needs {needed_mib} MiB: free some, use another directory, or a smaller --size", path.display())]
     NoRoom {
         /// The directory.
         path: PathBuf,
@@ -50,6 +50,17 @@ pub enum BenchError {
         /// Largest, in MiB.
         max_mib: u64,
     },
+    /// The emulated device is too small.
+    #[error("the device has {device_mib} MiB, the benchmark needs {needed_mib} MiB: use a smaller --size")]
+    Capacity {
+        /// What the profile says, in MiB.
+        device_mib: u64,
+        /// MiB needed.
+        needed_mib: u64,
+    },
+    /// A mode of the host's filesystem where there is none.
+    #[error("an emulated device has no filesystem of the host; leave the mode out")]
+    NoFilesystem,
     /// The file disk could not be opened.
     #[error(transparent)]
     Disk(#[from] FileDiskError),

@@ -15,16 +15,18 @@
 //! | [`Plan`] | sizes, rounds, quota |
 //! | [`Report`] | medians, spreads, and the ratios with their meanings |
 //! | [`simulate`] | how fast an emulated device is simulated |
-//! | [`device_rate`] | what a program reaches on an emulated device in wall time |
+//! | [`Emulated`] | an emulated device in place of a disk, in wall time |
 //! | [`trace`] | a run on an emulated device, told to a probe |
 //!
 //! [`bench`] runs the whole of it; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
 //! [`RawRun`] and [`Stack`] work on any [`Storage`](weir_storage::Storage), in virtual time too.
 
 mod bench;
+mod caller;
 mod chooser;
 mod cleaning;
 mod content;
+mod emulated;
 mod error;
 mod host;
 mod ledger;
@@ -32,6 +34,7 @@ mod machine;
 mod measure;
 mod mode;
 mod plan;
+mod plot;
 mod raw;
 mod recovery;
 mod report;
@@ -42,9 +45,11 @@ mod statistics;
 mod writes;
 
 pub use bench::{Progress, Turn, bench};
+pub use caller::WeirCalls;
 pub use chooser::{Chooser, Distribution, ZIPF_EXPONENT};
 pub use cleaning::{CleaningCase, CleaningReport, cleaning};
 pub use content::{Pages, Stamp};
+pub use emulated::{DeviceReport, Emulated};
 pub use error::BenchError;
 pub use host::HostCalls;
 pub use ledger::{Coverage, Ledger};
@@ -58,9 +63,7 @@ pub use report::{
     About, DiskBytes, LatencyReport, LossWindowReport, ModeReport, RATIOS, Ratio, Report, SpreadReport,
 };
 pub use scratch::{Place, Scratch};
-pub use simulated::{
-    DeviceRate, SimulatedOptions, SimulatedReport, TracedCalls, device_rate, simulate, trace,
-};
-pub use stack::{Stack, WeirCalls, Work};
+pub use simulated::{SimulatedOptions, SimulatedReport, simulate, trace};
+pub use stack::{Stack, Work};
 pub use statistics::Spread;
 pub use writes::{Span, Writes};

@@ -1,7 +1,7 @@
 //! The ways of writing that a benchmark puts side by side.
 
+use crate::caller::WeirCalls;
 use crate::host::HostCalls;
-use crate::stack::WeirCalls;
 
 /// One way of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,6 +10,8 @@ pub enum Mode {
     RawRandom(u32),
     /// Sequential 256 KiB writes straight to the disk, eight in flight.
     RawSequential,
+    /// Random 4 KiB writes straight to a disk that keeps barriers itself, each a barrier.
+    OwnBarrier,
     /// The host's filesystem.
     Host(HostCalls),
     /// Through Weir, on a volume made for the turn.
@@ -25,12 +27,14 @@ pub const SEQUENTIAL_BLOCKS: u32 = 64;
 pub const SEQUENTIAL_DEPTH: u32 = 8;
 
 impl Mode {
-    /// All modes, in the order of a round. B and P are neighbours: their ratio is the cost of order.
-    pub const ALL: [Mode; 13] = [
+    /// All modes, in the order of a round: those of the host's filesystem where there is one, and the disk's own
+    /// barrier where it has one. B and P are neighbours: their ratio is the cost of order.
+    pub const ALL: [Mode; 14] = [
         Mode::RawRandom(1),
         Mode::RawRandom(8),
         Mode::RawRandom(32),
         Mode::RawSequential,
+        Mode::OwnBarrier,
         Mode::Host(HostCalls::Fdatasync),
         Mode::Host(HostCalls::AppendFsync),
         Mode::Host(HostCalls::FinalFsync),
@@ -55,6 +59,7 @@ impl Mode {
         match self {
             Mode::RawRandom(_) => "raw_random",
             Mode::RawSequential => "raw_sequential_256k",
+            Mode::OwnBarrier => "own_barrier",
             Mode::Host(HostCalls::Fdatasync) => "host_fdatasync",
             Mode::Host(HostCalls::AppendFsync) => "host_append_fsync",
             Mode::Host(HostCalls::FinalFsync) => "host_buffered_final_fsync",
@@ -71,7 +76,7 @@ impl Mode {
     /// wait for queue space only, and the disk sees the commands that the volume makes of them.
     #[must_use]
     pub fn waits(self) -> bool {
-        !matches!(self, Mode::Fresh(WeirCalls::B | WeirCalls::P) | Mode::Steady)
+        !matches!(self, Mode::OwnBarrier | Mode::Fresh(WeirCalls::B | WeirCalls::P) | Mode::Steady)
     }
 
     /// What it does, for a table.
@@ -87,6 +92,7 @@ impl Mode {
         match self {
             Mode::RawRandom(_) => "raw disk, random 4 KiB",
             Mode::RawSequential => "raw disk, sequential 256 KiB",
+            Mode::OwnBarrier => "raw disk, its own barrier each",
             Mode::Host(HostCalls::Fdatasync) => "host fs, pwrite + fdatasync",
             Mode::Host(HostCalls::AppendFsync) => "host fs, append + fsync",
             Mode::Host(HostCalls::FinalFsync) => "host fs, pwrite, one fsync",

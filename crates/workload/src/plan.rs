@@ -7,14 +7,17 @@ use serde::Serialize;
 use weir_storage::BLOCK_BYTES;
 use weir_volume::{LossWindow, VolumeOptions};
 
+use crate::emulated::Emulated;
 use crate::error::BenchError;
 use crate::raw::FILL_ALIGNMENT_BLOCKS;
 
 /// What the user asks for.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
-    /// Where the scratch files go.
+    /// Where the scratch files go; not used with a device.
     pub directory: PathBuf,
+    /// The emulated device that takes the disk's place.
+    pub device: Option<Emulated>,
     /// Bytes that each mode writes over, 64 segments to 1 TiB; `None` for the plan's own choice.
     pub span_bytes: Option<u64>,
     /// Rounds; `None` for the plan's own choice.
@@ -93,6 +96,27 @@ impl Plan {
         let window = LossWindow { bytes: 16 * MIB, ..LossWindow::default() };
         let plan = Plan::new(true, 128 * MIB, 1, Duration::from_secs(1), window, 256);
         Plan { turn_seconds_max: Some(4.0), seconds_max: Some(22.0), ..plan }
+    }
+
+    /// The benchmark on an emulated device, which may be a phone's and has no host's filesystem: five rounds over
+    /// 64 MiB, through a smaller volume, in about two minutes.
+    #[must_use]
+    pub fn device() -> Plan {
+        let window = LossWindow { bytes: 16 * MIB, ..LossWindow::default() };
+        let mut plan = Plan::new(false, 64 * MIB, 5, Duration::from_secs(1), window, 128);
+        plan.fresh_room_bytes = 512 * MIB;
+        plan.set_span(plan.span_bytes);
+        Plan { turn_seconds_max: Some(4.0), seconds_max: Some(110.0), ..plan }
+    }
+
+    /// The short one on an emulated device, which ends within half a minute: 16 MiB, one round.
+    #[must_use]
+    pub fn device_quick() -> Plan {
+        let window = LossWindow { bytes: 4 * MIB, ..LossWindow::default() };
+        let mut plan = Plan::new(true, 16 * MIB, 1, Duration::from_secs(1), window, 64);
+        plan.fresh_room_bytes = 256 * MIB;
+        plan.set_span(plan.span_bytes);
+        Plan { turn_seconds_max: Some(4.0), seconds_max: Some(24.0), ..plan }
     }
 
     /// The smallest, for tests: it shows that everything works, and no speed.
@@ -195,6 +219,12 @@ impl Plan {
         3 * self.span_bytes + self.fresh_bytes + self.steady_bytes
     }
 
+    /// Sizes of the emulated devices that take the files' place: for the raw modes, and for the two volumes.
+    #[must_use]
+    pub(crate) fn device_sizes(&self) -> [u64; 3] {
+        [self.span_bytes, self.fresh_bytes, self.steady_bytes]
+    }
+
     /// Size of the file on which the cost of cleaning is counted: a quarter of the span, and at least so many
     /// segments that the few which a volume keeps free do not distort the utilisation.
     #[must_use]
@@ -222,12 +252,12 @@ mod tests {
     use super::*;
 
     fn options(span_bytes: Option<u64>, rounds: Option<u32>) -> BenchOptions {
-        BenchOptions { directory: PathBuf::new(), span_bytes, rounds, seed: 0, keep: false }
+        BenchOptions { directory: PathBuf::new(), device: None, span_bytes, rounds, seed: 0, keep: false }
     }
 
     #[test]
     fn the_quota_is_four_times_what_weir_may_buffer() {
-        for plan in [Plan::full(), Plan::quick(), Plan::tiny()] {
+        for plan in [Plan::full(), Plan::quick(), Plan::device(), Plan::device_quick(), Plan::tiny()] {
             assert_eq!(plan.quota_bytes, 4 * plan.weir_buffers_bytes);
             assert!(plan.weir_buffers_bytes >= plan.loss_window_bytes);
             let share = plan.span_bytes as f64 / plan.steady_bytes as f64;
@@ -248,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_smaller_span_needs_less_room() {
-        for plan in [Plan::full(), Plan::quick(), Plan::tiny()] {
+        for plan in [Plan::full(), Plan::quick(), Plan::device(), Plan::tiny()] {
             let half = plan.clone().with(&options(Some(plan.span_bytes / 2), None)).unwrap();
             let share = half.disk_bytes() as f64 / plan.disk_bytes() as f64;
             assert!((0.49..0.51).contains(&share), "{share}");

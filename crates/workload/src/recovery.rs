@@ -7,15 +7,17 @@ use weir_runtime::Handle;
 use weir_storage::{FileDisk, FileDiskOptions, Storage};
 use weir_volume::{Format, Volume, VolumeOptions};
 
-use crate::bench::{Progress, check_room};
+use crate::bench::Progress;
+use crate::caller::WeirCalls;
 use crate::chooser::Distribution;
 use crate::content::Pages;
 use crate::error::BenchError;
 use crate::ledger::{Coverage, Ledger};
 use crate::measure::Goal;
 use crate::plan::{BenchOptions, Plan};
+use crate::plot::check_room;
 use crate::scratch::{Place, Scratch};
-use crate::stack::{Stack, WeirCalls};
+use crate::stack::Stack;
 use crate::writes::{Span, Writes};
 
 /// What recovery took.

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::bench::Turn;
+use crate::caller::WeirCalls;
+use crate::emulated::DeviceReport;
 use crate::host::HostCalls;
 use crate::machine::Machine;
 use crate::mode::Mode;
 use crate::plan::Plan;
 use crate::scratch::Place;
-use crate::stack::WeirCalls;
 use crate::statistics::Spread;
 
 /// The result of a benchmark; serialised, it is the document that scripts read.
@@ -26,8 +27,10 @@ pub struct Report {
     pub plan: Plan,
     /// The machine, and whether it was busy.
     pub machine: Machine,
-    /// Where the files were.
-    pub disk: Place,
+    /// Where the files were; null for an emulated device.
+    pub disk: Option<Place>,
+    /// The emulated device; null for a disk.
+    pub device: Option<DeviceReport>,
     /// The ratios by name.
     pub ratios: BTreeMap<&'static str, f64>,
     /// The largest loss window seen in any of Weir's turns.
@@ -158,7 +161,7 @@ const HOST: Mode = Mode::Host(HostCalls::Fdatasync);
 const RAW: Mode = Mode::RawRandom(32);
 
 /// All ratios, in the order in which they are told.
-pub const RATIOS: [Ratio; 6] = [
+pub const RATIOS: [Ratio; 7] = [
     Ratio {
         name: "cost_of_order",
         title: "cost of order",
@@ -196,6 +199,15 @@ pub const RATIOS: [Ratio; 6] = [
         of: Quantity::Bytes,
     },
     Ratio {
+        name: "own_barrier_vs_raw_random",
+        title: "the disk's own barrier",
+        meaning: "a barrier after every write, kept by the disk itself, over its orderless random writes at depth 32; without Weir's volume",
+        about: About::ThisDisk,
+        over: Mode::OwnBarrier,
+        under: RAW,
+        of: Quantity::Writes,
+    },
+    Ratio {
         name: "flushed_vs_host_fdatasync",
         title: "same guarantee",
         meaning: "Weir with a flush after every write, over the host's pwrite + fdatasync: both durable at once",
@@ -216,7 +228,14 @@ pub const RATIOS: [Ratio; 6] = [
 ];
 
 impl Report {
-    pub(crate) fn new(plan: Plan, seed: u64, disk: Place, machine: Machine, turns: &[Turn]) -> Report {
+    pub(crate) fn new(
+        plan: Plan,
+        seed: u64,
+        ground: (Option<Place>, Option<DeviceReport>),
+        machine: Machine,
+        turns: &[Turn],
+    ) -> Report {
+        let (disk, device) = ground;
         let of = |mode: Mode| turns.iter().filter(move |turn| turn.mode == mode);
         let modes: Vec<ModeReport> = Mode::ALL
             .into_iter()
@@ -233,6 +252,7 @@ impl Report {
             plan,
             machine,
             disk,
+            device,
             ratios: ratios.iter().map(|(&name, spread)| (name, spread.median)).collect(),
             loss_window: LossWindowReport::largest(turns),
             modes,
@@ -369,6 +389,7 @@ mod tests {
                     turn(Mode::Fresh(WeirCalls::P), 2000 * round, 4096),
                     turn(RAW, 100, 4096),
                     turn(Mode::RawSequential, 10 * round, 262_144),
+                    turn(Mode::OwnBarrier, 90, 4096),
                     turn(HOST, 10, 4096),
                     turn(Mode::Fresh(WeirCalls::Xnf), 20, 4096),
                     turn(Mode::Steady, 500, 4096),
@@ -376,7 +397,7 @@ mod tests {
             })
             .collect();
         let place = Place::look(&PathBuf::from("/")).unwrap();
-        Report::new(Plan::tiny(), 7, place, Machine::seen(Usage::default()), &turns)
+        Report::new(Plan::tiny(), 7, (Some(place), None), Machine::seen(Usage::default()), &turns)
     }
 
     #[test]
@@ -388,6 +409,7 @@ mod tests {
         assert_eq!(ratio("ordered_vs_host_fdatasync"), 200.0);
         assert_eq!(ratio("flushed_vs_host_fdatasync"), 2.0);
         assert_eq!(ratio("steady_state_vs_raw_random"), 5.0);
+        assert_eq!(ratio("own_barrier_vs_raw_random"), 0.9);
         assert_eq!(ratio("ordered_bandwidth_share"), 1000.0 * 4096.0 / (10.0 * 262_144.0));
         assert_eq!(
             report.spread.ratios["ordered_vs_raw_random"],
@@ -415,7 +437,7 @@ mod tests {
         assert_eq!(b.write_amplification, Some(2.0));
         assert!((b.latency_us.p99 / 2.0 - 1.0).abs() < 0.01);
         assert_eq!((report.loss_window.ms_max, report.loss_window.bytes_max), (6.0, 6000));
-        assert_eq!(report.checked_blocks, 42);
+        assert_eq!(report.checked_blocks, 48);
     }
 
     #[test]

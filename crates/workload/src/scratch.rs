@@ -62,6 +62,11 @@ impl Scratch {
     pub fn file(&self) -> &File {
         &self.file
     }
+
+    /// The file alone.
+    pub(crate) fn into_file(self) -> File {
+        self.file
+    }
 }
 
 fn refused(doing: &'static str, directory: &Path, source: io::Error) -> BenchError {

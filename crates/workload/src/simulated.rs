@@ -11,6 +11,7 @@ use weir_flash::{FlashDevice, FlashOptions, Keep, Mechanism, Probe, Profile};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Lba, Part, Recorder, Storage, StreamId, Ticket};
 
+use crate::caller::WeirCalls;
 use crate::error::BenchError;
 
 /// What is simulated.
@@ -169,19 +170,6 @@ async fn writes(
     Ok(())
 }
 
-/// How each write of a traced run is followed up: the papers' four ways (FAST 2018 paper, figure 9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TracedCalls {
-    /// Wait for the transfer, then flush.
-    Xnf,
-    /// Wait for the transfer.
-    X,
-    /// A barrier; wait for nothing but queue space.
-    B,
-    /// Orderless; wait for nothing but queue space.
-    P,
-}
-
 /// Runs random writes of one block through the block layer on an emulated device, with `probe` told of
 /// everything that takes time. A device without barriers is taken with in-order recovery where the calls need
 /// them.
@@ -190,7 +178,7 @@ pub enum TracedCalls {
 /// What the device or the block layer answered.
 pub fn trace(
     profile: &Profile,
-    calls: TracedCalls,
+    calls: WeirCalls,
     writes: u64,
     seed: u64,
     probe: Rc<dyn Probe>,
@@ -212,87 +200,22 @@ async fn traced(
     handle: &Handle,
     layer: &BlockLayer,
     profile: &Profile,
-    calls: TracedCalls,
+    calls: WeirCalls,
     writes: u64,
 ) -> Result<(), BenchError> {
     let mut random = handle.random("writes");
-    let class = if calls == TracedCalls::B { Class::Barrier } else { Class::Orderless };
+    let class = if calls == WeirCalls::B { Class::Barrier } else { Class::Orderless };
     let page = vec![0; BLOCK_BYTES];
     for _ in 0..writes {
         let parts = [Part::bytes(Lba(random.below(profile.blocks)), &page)];
         let ticket = layer.submit(&Request::new(StreamId(0), class, &parts)).await?;
-        if matches!(calls, TracedCalls::X | TracedCalls::Xnf) {
+        if matches!(calls, WeirCalls::X | WeirCalls::Xnf) {
             ticket.transferred().await?;
         }
-        if calls == TracedCalls::Xnf {
+        if calls == WeirCalls::Xnf {
             layer.when_space(BlockLayer::flush).await?.transferred().await?;
         }
     }
     layer.when_space(BlockLayer::flush).await?.transferred().await?;
     Ok(())
-}
-
-/// Blocks written over by [`device_rate`]: 64 MiB, which is what it keeps in memory at most, and as much again
-/// for what the device has not cleaned.
-const RATE_SPAN_BLOCKS: u64 = 1 << 14;
-
-/// What a program reaches on an emulated device in wall time.
-#[derive(Clone, Debug, Serialize)]
-pub struct DeviceRate {
-    /// The device's profile.
-    pub device: String,
-    /// XnF, X, B or P.
-    pub calls: &'static str,
-    /// Writes made.
-    pub writes: u64,
-    /// Writes a second.
-    pub writes_per_second: f64,
-}
-
-/// Writes random blocks on an emulated device in the time of `handle`, for about `seconds`, through the block
-/// layer, as on a disk. The device keeps the bytes in memory.
-///
-/// # Errors
-/// What the device or the block layer answered.
-pub async fn device_rate(
-    handle: &Handle,
-    profile: &Profile,
-    calls: TracedCalls,
-    seconds: f64,
-) -> Result<DeviceRate, BenchError> {
-    let profile = profile.with_capacity(RATE_SPAN_BLOCKS);
-    let device = FlashDevice::new(handle, &profile, FlashOptions::default());
-    let layer = BlockLayer::new(handle, device as Rc<dyn Storage>, BlockOptions::default(), None)?;
-    let began = handle.now();
-    let mut writes = 0;
-    let elapsed = || handle.now().since(began).as_secs_f64();
-    // The first batch says how large the next ones may be.
-    let mut batch = 16;
-    while elapsed() < seconds {
-        traced(handle, &layer, &profile, calls, batch).await?;
-        writes += batch;
-        batch = (writes as f64 / elapsed().max(1e-6) * seconds / 8.0).clamp(16.0, 1e6) as u64;
-    }
-    Ok(DeviceRate {
-        device: profile.name.clone(),
-        calls: calls.name(),
-        writes,
-        writes_per_second: writes as f64 / elapsed().max(1e-9),
-    })
-}
-
-impl TracedCalls {
-    /// All four, as the benchmark's table lists them.
-    pub const ALL: [TracedCalls; 4] = [TracedCalls::Xnf, TracedCalls::X, TracedCalls::B, TracedCalls::P];
-
-    /// The papers' letter.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            TracedCalls::Xnf => "XnF",
-            TracedCalls::X => "X",
-            TracedCalls::B => "B",
-            TracedCalls::P => "P",
-        }
-    }
 }

@@ -1,38 +1,22 @@
-//! Weir's own stack on a disk, and the papers' four ways of writing through it.
+//! Weir's own stack on a disk.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 
-use weir_block::{BlockLayer, BlockOptions, Class, Refused, Request};
+use weir_block::BlockOptions;
 use weir_runtime::Handle;
-use weir_storage::{Lba, Part, Storage, StorageError, StreamId, Ticket};
+use weir_storage::Storage;
 use weir_volume::{Stats, Volume, VolumeOptions};
 
+use crate::caller::{Caller, WeirCalls};
 use crate::content::Pages;
 use crate::error::BenchError;
 use crate::measure::{Goal, Measured, Meter};
 use crate::writes::Writes;
 
-/// How a program waits when it writes through Weir: the papers' four cases (FAST 2018 paper, figure 9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WeirCalls {
-    /// XnF: write, wait for the transfer, flush.
-    Xnf,
-    /// X: write, wait for the transfer.
-    X,
-    /// B: write with a barrier, wait for nothing but queue space.
-    B,
-    /// P: write orderless, wait for nothing but queue space.
-    P,
-}
-
-/// Writes between two turns for the rest of the runtime, when nothing else makes the loop wait.
-const WRITES_PER_TURN: u32 = 1024;
-
 /// Block layer on volume on disk.
 pub struct Stack {
     handle: Handle,
-    block: Rc<BlockLayer>,
+    caller: Caller,
     volume: Rc<Volume>,
 }
 
@@ -48,13 +32,9 @@ impl Stack {
     ) -> Result<Stack, BenchError> {
         let volume = Rc::new(Volume::open(handle, disk, options).await?);
         let below: Rc<dyn Storage> = Rc::clone(&volume) as Rc<dyn Storage>;
-        let block = BlockLayer::new(
-            handle,
-            below,
-            BlockOptions { queue_requests: 1, ..BlockOptions::default() },
-            None,
-        )?;
-        Ok(Stack { handle: handle.clone(), block, volume })
+        let options = BlockOptions { queue_requests: 1, ..BlockOptions::default() };
+        let caller = Caller::new(handle, below, options)?;
+        Ok(Stack { handle: handle.clone(), caller, volume })
     }
 
     /// The volume.
@@ -78,8 +58,8 @@ impl Stack {
 
     /// The volume alone. The block layer's task lets go of it at its next turn.
     async fn take_apart(self) -> Volume {
-        let Stack { handle, block, mut volume } = self;
-        drop(block);
+        let Stack { handle, caller, mut volume } = self;
+        drop(caller);
         loop {
             match Rc::try_unwrap(volume) {
                 Ok(volume) => return volume,
@@ -87,12 +67,6 @@ impl Stack {
             }
             handle.yield_now().await;
         }
-    }
-
-    /// Flushes, and waits for it.
-    async fn flush(&self) -> Result<(), BenchError> {
-        let ticket = self.block.when_space(BlockLayer::flush).await?;
-        Ok(ticket.transferred().await?)
     }
 
     /// Writes until `goal` is reached, then flushes once, all of it timed. Returns what the volume did
@@ -109,105 +83,13 @@ impl Stack {
     ) -> Result<(Measured, Work), BenchError> {
         let before = self.volume.stats();
         let mut meter = Meter::start(&self.handle);
-        match calls {
-            WeirCalls::Xnf => self.waiting(true, writes, pages, goal, &mut meter).await?,
-            WeirCalls::X => self.waiting(false, writes, pages, goal, &mut meter).await?,
-            WeirCalls::B => self.streaming(Class::Barrier, writes, pages, goal, &mut meter).await?,
-            WeirCalls::P => self.streaming(Class::Orderless, writes, pages, goal, &mut meter).await?,
-        }
+        self.caller.write(calls, writes, pages, goal, &mut meter).await?;
         let cleaned_blocks = self.volume.stats().cleaned_blocks - before.cleaned_blocks;
-        self.flush().await?;
+        self.caller.flush().await?;
         let measured = meter.stop();
         let work = Work::between(&before, &self.volume.stats());
         work.reached_the_disk(measured.writes, cleaned_blocks)?;
         Ok((measured, work))
-    }
-
-    /// B and P: the loop of a program that never waits for the disk.
-    async fn streaming(
-        &self,
-        class: Class,
-        writes: &mut Writes,
-        pages: &mut Pages,
-        goal: &Goal,
-        meter: &mut Meter,
-    ) -> Result<(), BenchError> {
-        let mut pending = Pending::default();
-        while !meter.reached(goal) {
-            for _ in 0..WRITES_PER_TURN {
-                let stamp = writes.take();
-                let parts = [Part::bytes(Lba(stamp.block), pages.page(stamp))];
-                let request = Request::new(StreamId(0), class, &parts);
-                loop {
-                    match self.block.try_submit(&request) {
-                        Ok(ticket) => break pending.add(ticket)?,
-                        Err(Refused::Full) => self.block.space().listen().await,
-                        Err(refused) => return Err(refused.into()),
-                    }
-                }
-                meter.lap();
-                if meter.reached(goal) {
-                    break;
-                }
-            }
-            self.handle.yield_now().await;
-        }
-        pending.settle().await
-    }
-
-    /// X and XnF: Wait-on-Transfer after each write, and a flush where it is asked for.
-    async fn waiting(
-        &self,
-        flush: bool,
-        writes: &mut Writes,
-        pages: &mut Pages,
-        goal: &Goal,
-        meter: &mut Meter,
-    ) -> Result<(), BenchError> {
-        while !meter.reached(goal) {
-            let stamp = writes.take();
-            let parts = [Part::bytes(Lba(stamp.block), pages.page(stamp))];
-            let ticket = self.block.submit(&Request::orderless(StreamId(0), &parts)).await?;
-            ticket.transferred().await?;
-            if flush {
-                self.flush().await?;
-            }
-            meter.lap();
-        }
-        Ok(())
-    }
-}
-
-/// Tickets of writes that still queue. A flush covers what was transferred before it (S2), so the last one
-/// waits for them, and a write that failed must not go unnoticed.
-#[derive(Default)]
-struct Pending(VecDeque<Ticket>);
-
-impl Pending {
-    #[inline]
-    fn add(&mut self, ticket: Ticket) -> Result<(), StorageError> {
-        match ticket.poll_transferred() {
-            Some(result) => result,
-            None => {
-                self.0.push_back(ticket);
-                self.prune()
-            }
-        }
-    }
-
-    fn prune(&mut self) -> Result<(), StorageError> {
-        while let Some(result) = self.0.front().and_then(Ticket::poll_transferred) {
-            result?;
-            self.0.pop_front();
-        }
-        Ok(())
-    }
-
-    async fn settle(self) -> Result<(), BenchError> {
-        for ticket in self.0 {
-            ticket.transferred().await?;
-        }
-        Ok(())
     }
 }
 

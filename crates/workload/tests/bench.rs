@@ -4,15 +4,29 @@
 
 use std::path::Path;
 
+use weir_flash::{Mechanism, Profile};
 use weir_runtime::{Runtime, Wall};
-use weir_workload::{BenchError, BenchOptions, Distribution, Mode, Plan, RATIOS, bench, cleaning, recovery};
+use weir_workload::{
+    BenchError, BenchOptions, Distribution, Emulated, Mode, Plan, RATIOS, Report, bench, cleaning, recovery,
+};
 
 fn options(directory: &Path) -> BenchOptions {
-    BenchOptions { directory: directory.to_owned(), span_bytes: None, rounds: None, seed: 3, keep: false }
+    BenchOptions {
+        directory: directory.to_owned(),
+        device: None,
+        span_bytes: None,
+        rounds: None,
+        seed: 3,
+        keep: false,
+    }
 }
 
 fn runtime() -> Runtime {
     Runtime::wall(Wall { seed: 3, ..Wall::default() }).unwrap()
+}
+
+fn names(report: &Report) -> Vec<String> {
+    report.modes.iter().map(|mode| mode.name.clone()).collect()
 }
 
 /// The build's own directory: on a real disk, where /tmp often is not.
@@ -32,7 +46,8 @@ fn every_mode_writes_its_share_and_is_read_back() {
     let work = bench(&handle, plan.clone(), &options, &mut progress);
     let report = runtime.block_on(work).unwrap().unwrap();
 
-    assert_eq!(report.modes.len(), Mode::ALL.len());
+    let all_but_own_barrier = Mode::ALL.into_iter().filter(|mode| *mode != Mode::OwnBarrier);
+    assert_eq!(names(&report), all_but_own_barrier.map(Mode::name).collect::<Vec<_>>());
     for mode in &report.modes {
         assert!(mode.quota_reached, "{}: {} writes", mode.name, mode.writes);
         assert!(mode.iops > 0.0 && mode.cpu_us_per_op > 0.0 && mode.queue_depth_mean > 0.0, "{mode:?}");
@@ -49,11 +64,11 @@ fn every_mode_writes_its_share_and_is_read_back() {
     for name in ["weir_b", "weir_p", "weir_b_steady_80"] {
         assert!(mode(name).write_amplification > Some(1.0), "{name}: headers at least");
     }
-    for ratio in RATIOS {
+    for ratio in RATIOS.iter().filter(|ratio| ratio.name != "own_barrier_vs_raw_random") {
         assert!(report.ratios[ratio.name] > 0.0, "{}", ratio.name);
     }
     assert!(report.loss_window.bytes_max > 0 && report.loss_window.ms_max > 0.0);
-    assert!(report.checked_blocks >= 1024 * Mode::ALL.len() as u64, "{}", report.checked_blocks);
+    assert!(report.checked_blocks >= 1024 * report.modes.len() as u64, "{}", report.checked_blocks);
     assert!(steps.is_sorted() && steps.iter().all(|(done, total)| done <= total), "{steps:?}");
     assert_eq!(steps.last().map(|(done, total)| total - done), Some(0));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");
@@ -120,7 +135,74 @@ fn the_smallest_span_works() {
     let handle = runtime.handle();
     let work = bench(&handle, plan, &smallest, &mut progress);
     let report = runtime.block_on(work).unwrap().unwrap();
-    assert_eq!(report.modes.len(), Mode::ALL.len());
+    assert_eq!(report.modes.len(), Mode::ALL.len() - 1, "a file has no barrier of its own");
     stages.dedup();
     assert_eq!(stages, ["preparing", "round 1 of 1", "done"]);
+}
+
+/// Measures an emulated device, with one round of the smallest sizes.
+fn on_device(profile: Profile, backing: Option<&Path>) -> Result<Report, BenchError> {
+    let runtime = runtime();
+    let device = Some(Emulated { profile, backing: backing.map(Path::to_owned) });
+    let options =
+        BenchOptions { device, rounds: Some(1), span_bytes: Some(8 << 20), ..options(Path::new("nowhere")) };
+    let plan = Plan::tiny().with(&options).unwrap();
+    let handle = runtime.handle();
+    let mut steps = Vec::new();
+    let mut progress = |step: weir_workload::Progress| steps.push((step.done, step.total));
+    let work = bench(&handle, plan, &options, &mut progress);
+    let report = runtime.block_on(work).unwrap();
+    assert!(report.is_err() || steps.last().is_some_and(|(done, total)| done == total), "{steps:?}");
+    report
+}
+
+fn device(name: &str) -> Profile {
+    Profile::load(name).unwrap().0
+}
+
+#[test]
+fn an_emulated_device_is_measured_like_a_disk() {
+    let report = on_device(device("ufs20"), None).unwrap();
+    let all_but_the_host = Mode::ALL.into_iter().filter(|mode| !matches!(mode, Mode::Host(_)));
+    assert_eq!(names(&report), all_but_the_host.map(Mode::name).collect::<Vec<_>>());
+    assert!(report.disk.is_none());
+    let said = report.device.as_ref().unwrap();
+    assert_eq!((said.name.as_str(), said.mechanism), ("ufs20", "in-order-recovery"));
+    for ratio in RATIOS.iter().filter(|ratio| !ratio.name.contains("host")) {
+        assert!(report.ratios[ratio.name] > 0.0, "{}", ratio.name);
+    }
+    let mode = |name: &str| report.modes.iter().find(|mode| mode.name == name).unwrap();
+    // The profile's controller takes 70 us for each command: nothing is faster, however busy this machine is.
+    for name in ["raw_random_depth_32", "own_barrier"] {
+        assert!(mode(name).iops < 1e6 / 70.0, "{name}: {}", mode(name).iops);
+    }
+    // It takes commands from a program that waits one by one, and from one that does not as they come.
+    assert!(mode("raw_random_depth_1").queue_depth_mean <= 1.0);
+    assert!(mode("own_barrier").queue_depth_mean > 4.0, "{}", mode("own_barrier").queue_depth_mean);
+    assert_eq!(mode("own_barrier").flushes, 1, "none but the last");
+    assert_eq!(report.checked_blocks, 1024 * report.modes.len() as u64);
+}
+
+#[test]
+fn a_legacy_device_has_no_barrier_of_its_own() {
+    let report = on_device(device("ufs20").with_mechanism(Mechanism::None), None).unwrap();
+    assert!(!names(&report).contains(&"own_barrier".to_owned()));
+    assert!(!report.ratios.contains_key("own_barrier_vs_raw_random"));
+    assert!(report.ratios["cost_of_order"] > 0.0, "the volume needs none");
+}
+
+#[test]
+fn a_device_in_files_leaves_nothing_behind() {
+    let directory = directory();
+    let report = on_device(device("sata-ssd"), Some(directory.path())).unwrap();
+    assert_eq!(report.device.unwrap().backing.as_deref(), Some(directory.path()));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    let missing = on_device(device("ufs20"), Some(Path::new("nowhere")));
+    assert!(matches!(missing, Err(BenchError::File { .. })), "{missing:?}");
+}
+
+#[test]
+fn a_device_that_is_too_small_is_noticed() {
+    let found = on_device(device("ufs20").with_capacity(4096), None);
+    assert!(matches!(found, Err(BenchError::Capacity { device_mib: 16, needed_mib: 34 })), "{found:?}");
 }

@@ -1,0 +1,108 @@
+//! A *plot* is the piece of a disk that a mode writes to, and what it must hold: a scratch file on the disk that
+//! is measured, or an emulated device of its own.
+
+use std::rc::Rc;
+
+use weir_runtime::Handle;
+use weir_storage::{FileDisk, FileDiskOptions, Storage};
+
+use crate::content::Pages;
+use crate::emulated::{Emulated, QueueDepth, Watch};
+use crate::error::BenchError;
+use crate::ledger::Ledger;
+use crate::plan::{BenchOptions, Plan};
+use crate::raw::fill;
+use crate::scratch::{Place, Scratch};
+
+/// Where plots lie.
+pub(crate) enum Land<'a> {
+    /// In files on a disk.
+    Disk {
+        /// The directory.
+        place: Place,
+        /// Whether the files stay.
+        keep: bool,
+    },
+    /// On emulated devices.
+    Device(&'a Emulated),
+}
+
+impl<'a> Land<'a> {
+    /// Where the plots of a benchmark will lie, if there is room.
+    pub(crate) fn look(plan: &Plan, options: &'a BenchOptions) -> Result<Land<'a>, BenchError> {
+        if let Some(emulated) = &options.device {
+            if let Some(directory) = &emulated.backing {
+                check_room(&Place::look(directory)?, emulated.flash_bytes(&plan.device_sizes()))?;
+            }
+            return Ok(Land::Device(emulated));
+        }
+        let place = Place::look(&options.directory)?;
+        check_room(&place, plan.disk_bytes())?;
+        Ok(Land::Disk { place, keep: options.keep })
+    }
+}
+
+/// Refuses to begin what cannot end.
+pub(crate) fn check_room(place: &Place, needed: u64) -> Result<(), BenchError> {
+    match place.free_bytes() {
+        Some(free) if free < needed => Err(BenchError::NoRoom {
+            path: place.directory.clone(),
+            needed_mib: needed >> 20,
+            free_mib: free >> 20,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A storage, and what it must hold.
+pub(crate) struct Plot {
+    disk: Rc<dyn Storage>,
+    pub(crate) ledger: Ledger,
+    /// Whether the kernel's page cache is passed by; emulated devices have none.
+    pub(crate) direct: bool,
+    depth: Option<Rc<QueueDepth>>,
+}
+
+impl Plot {
+    /// A plot of `bytes` bytes, of which nothing was written.
+    pub(crate) fn create(
+        handle: &Handle,
+        land: &Land<'_>,
+        name: &str,
+        bytes: u64,
+    ) -> Result<Plot, BenchError> {
+        match land {
+            Land::Disk { place, keep } => {
+                Plot::on(handle, &Scratch::create(&place.directory, name, bytes, *keep)?)
+            }
+            Land::Device(emulated) => {
+                let (device, depth) = emulated.device(handle, name, bytes)?;
+                let ledger = Ledger::new(device.blocks());
+                Ok(Plot { disk: device, ledger, direct: true, depth: Some(depth) })
+            }
+        }
+    }
+
+    /// The plot that is this file.
+    pub(crate) fn on(handle: &Handle, scratch: &Scratch) -> Result<Plot, BenchError> {
+        let disk = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;
+        let (direct, ledger) = (disk.direct(), Ledger::new(disk.blocks()));
+        Ok(Plot { disk, ledger, direct, depth: None })
+    }
+
+    /// Writes all of it once, as run 1.
+    pub(crate) async fn fill(&mut self, handle: &Handle, pages: &Pages) -> Result<(), BenchError> {
+        fill(handle, &*self.disk, pages, 1, &mut self.ledger).await?;
+        Ok(())
+    }
+
+    /// The storage.
+    pub(crate) fn disk(&self) -> Rc<dyn Storage> {
+        Rc::clone(&self.disk)
+    }
+
+    /// Watches the queue of an emulated device from now on; a disk's commands are those of the process.
+    pub(crate) fn watch(&self, handle: &Handle) -> Option<Watch> {
+        Some(self.depth.as_ref()?.watch(handle))
+    }
+}
