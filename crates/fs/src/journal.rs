@@ -17,6 +17,8 @@ mod dual;
 mod handle;
 mod legacy;
 mod log;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
 use std::cell::RefCell;
@@ -28,7 +30,7 @@ use futures_util::FutureExt;
 use futures_util::select_biased;
 use weir_ext4::FormatError;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
-use weir_runtime::Instant;
+use weir_runtime::{Instant, Semaphore};
 use weir_storage::Extent;
 
 use crate::buffers::Buffers;
@@ -69,6 +71,10 @@ struct State {
     retired: VecDeque<Retired>,
     /// What retired transactions have freed and is not durable yet.
     freed: VecDeque<(Sequence, Vec<Extent>)>,
+    /// Home writes are being submitted: what is freed meanwhile is held back, or a late one would overwrite what
+    /// comes there next. Once they are submitted, the block layer keeps them before whatever overlaps them (S6).
+    submitting_home: bool,
+    held_back: Vec<Extent>,
     aborted: Option<ReadOnlyReason>,
     closing: bool,
     commits: u64,
@@ -84,6 +90,8 @@ pub(crate) struct Journal {
     options: MountOptions,
     state: RefCell<State>,
     unwritten: Unwritten,
+    /// One checkpoint at a time.
+    checkpointing: Semaphore,
     /// A transaction went on, or the journal was aborted.
     changed: Event,
     /// Somebody wants a commit; or a flush; or room in the log.
@@ -133,12 +141,15 @@ impl Journal {
                 dispatched: VecDeque::new(),
                 retired: VecDeque::new(),
                 freed: VecDeque::new(),
+                submitting_home: false,
+                held_back: Vec::new(),
                 aborted: None,
                 closing: false,
                 commits: 0,
                 checkpoints: 0,
             }),
             unwritten: Unwritten::default(),
+            checkpointing: Semaphore::new(1),
             changed: Event::new(),
             commit_wanted: Rc::default(),
             flush_wanted: Rc::default(),
@@ -429,8 +440,14 @@ impl Journal {
             state.freed.push_back((locked.sequence, locked.freed.clone()));
         }
         let crowded = state.log.free() < state.log.ring.blocks() / 2;
+        let reusable = if state.submitting_home {
+            state.held_back.extend(&locked.freed);
+            Vec::new()
+        } else {
+            locked.freed
+        };
         drop(state);
-        self.reuse.may_be_reused(&locked.freed);
+        self.reuse.may_be_reused(&reusable);
         if crowded {
             self.checkpoint_wanted.notify(usize::MAX);
         }

@@ -6,8 +6,8 @@
 pub enum FsMutant {
     /// J1: the flush task acknowledges durability without a flush.
     FlushForgotten,
-    /// J1: a transaction that somebody wants durable retires when it is transferred.
-    RetiresAtTransfer,
+    /// J1: a transaction is retired when its commit block is dispatched.
+    RetiresAtDispatch,
     /// J2: JD is not closed by a barrier: JC belongs to its epoch.
     CommitInEpochOfLog,
     /// J2: the data of attached inodes is written without order.

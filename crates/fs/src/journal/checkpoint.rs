@@ -6,33 +6,39 @@ use std::rc::{Rc, Weak};
 
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
-use weir_runtime::Buffer as Memory;
 use weir_storage::Ticket;
 
 use crate::error::FsError;
 use crate::journal::Journal;
+use crate::journal::log::Run;
 use crate::mutants::FsMutant;
 
 /// Blocks on their way home.
 struct HomeWrites {
     /// Which, and by which transaction.
     written: Vec<(u64, Sequence)>,
-    runs: Vec<(u64, Vec<Rc<Memory>>)>,
+    runs: Vec<Run>,
 }
 
 impl Journal {
     /// Brings everything home that is retired now, and moves the tail behind it.
     pub(super) async fn checkpoint(&self) -> Result<(), FsError> {
+        let _turn = self.checkpointing.acquire(1).await;
         let newest = {
             let state = self.state.borrow();
             let Some(newest) = state.retired.back() else { return Ok(()) };
             (newest.sequence, newest.log_end)
         };
         let HomeWrites { written, runs } = self.home_writes();
-        let mut tickets: Vec<Ticket> = Vec::new();
-        for (start, blocks) in &runs {
-            self.disk.write(*start, blocks, Class::Orderless, Class::Orderless, &mut tickets).await?;
-        }
+        self.state.borrow_mut().submitting_home = true;
+        let submitted = self.submit_home(&runs).await;
+        let held_back = {
+            let mut state = self.state.borrow_mut();
+            state.submitting_home = false;
+            std::mem::take(&mut state.held_back)
+        };
+        self.reuse.may_be_reused(&held_back);
+        let tickets = submitted?;
         // J5 (b): the tail may move when the home writes are transferred, and not sooner. Nobody waits for us.
         if !self.options.drops(FsMutant::TailBeforeHome) {
             self.disk.transferred(&tickets).await?;
@@ -48,18 +54,26 @@ impl Journal {
         Ok(())
     }
 
+    async fn submit_home(&self, runs: &[Run]) -> Result<Vec<Ticket>, FsError> {
+        let mut tickets = Vec::new();
+        for Run { start, blocks } in runs {
+            self.disk.write(*start, blocks, Class::Orderless, Class::Orderless, &mut tickets).await?;
+        }
+        Ok(tickets)
+    }
+
     /// The newest committed content of what is not home (J5 a), in the order of its blocks.
     fn home_writes(&self) -> HomeWrites {
         let copies = self.unwritten.copies.borrow();
         let mut written = Vec::with_capacity(copies.len());
-        let mut runs: Vec<(u64, Vec<Rc<Memory>>)> = Vec::new();
+        let mut runs: Vec<Run> = Vec::new();
         for (&block, (sequence, copy)) in copies.iter() {
             let uncommitted = self.options.drops(FsMutant::CheckpointsUncommitted);
             let content = if uncommitted { copy.buffer.snapshot() } else { Rc::clone(&copy.content) };
             written.push((block, *sequence));
             match runs.last_mut() {
-                Some((start, blocks)) if *start + blocks.len() as u64 == block => blocks.push(content),
-                _ => runs.push((block, vec![content])),
+                Some(run) if run.start + run.blocks.len() as u64 == block => run.blocks.push(content),
+                _ => runs.push(Run { start: block, blocks: vec![content] }),
             }
         }
         HomeWrites { written, runs }

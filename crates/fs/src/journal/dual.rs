@@ -50,9 +50,11 @@ impl Journal {
             Some(oldest) => oldest.tickets.clone(),
             None => return Ok(false),
         };
-        let done = self.disk.transferred(&tickets).await;
-        if !self.options.drops(FsMutant::ErrorIgnored) {
-            done?;
+        if !self.options.drops(FsMutant::RetiresAtDispatch) {
+            let done = self.disk.transferred(&tickets).await;
+            if !self.options.drops(FsMutant::ErrorIgnored) {
+                done?;
+            }
         }
         let oldest = self.state.borrow_mut().dispatched.pop_front();
         if let Some(oldest) = oldest {

@@ -1,0 +1,578 @@
+//! The rules of the journal, seen at the device: each holds, and a journal that drops it is noticed.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use event_listener::Event;
+use weir_block::{BlockLayer, BlockOptions, Dispatch};
+use weir_ext4::journal::{JournalSuperblock, LogReader, Sequence, replay};
+use weir_ext4::{BLOCK_BYTES, Checksums, FormatError, Kind};
+use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
+use weir_runtime::{Buffer as Memory, Runtime, Simulation};
+use weir_storage::{
+    Capabilities, Command, Extent, Lba, Order, Recorder, Rejected, Storage, StorageError, Ticket, WriteFlags,
+};
+
+use super::{DataClass, Journal, JournalExtent, Local, OrderedData, Reuse};
+use crate::buffer::{Buffer, Role};
+use crate::buffers::Buffers;
+use crate::disk::Disk;
+use crate::error::FsError;
+use crate::mutants::FsMutant;
+use crate::options::{Conflicts, Engine, MountOptions};
+
+/// Where the journal lies, and how large it is.
+const AREA: JournalExtent = JournalExtent { first: 0, start: 1000, blocks: 64 };
+
+/// What the device was told.
+struct Told {
+    /// None for a bare barrier and a flush.
+    write: Option<(u64, Vec<u8>)>,
+    flags: WriteFlags,
+    barrier: bool,
+    flush: bool,
+    /// The order that the block layer's first tag in it names.
+    order: Option<Order>,
+    ticket: Ticket,
+    /// Which of those before were transferred by then.
+    transferred: Vec<usize>,
+}
+
+/// Stands before a device and writes down what it is told.
+struct Scribe {
+    inner: Rc<FlashDevice>,
+    told: RefCell<Vec<Told>>,
+    /// A write to this block fails.
+    fails: Cell<Option<u64>>,
+}
+
+impl Storage for Scribe {
+    fn blocks(&self) -> u64 {
+        self.inner.blocks()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn slots(&self) -> &Event {
+        self.inner.slots()
+    }
+
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        let failed = |start: Lba| self.fails.get() == Some(start.0);
+        let ticket = match &command {
+            Command::Write(write) if write.parts.iter().any(|part| failed(part.start)) => {
+                let (ticket, completer) = Ticket::pending();
+                completer.transferred(Err(StorageError::NoSpace));
+                ticket
+            }
+            _ => self.inner.submit(command)?,
+        };
+        let mut told = self.told.borrow_mut();
+        let done = |(index, told): (usize, &Told)| told.ticket.poll_transferred().map(|_| index);
+        let transferred: Vec<usize> = told.iter().enumerate().filter_map(done).collect();
+        let order = match &command {
+            Command::Write(write) => write.tags.first().map(|tag| tag.order),
+            _ => None,
+        };
+        let (write, flags) = match &command {
+            Command::Write(write) => {
+                let start = write.parts.first().map_or(0, |part| part.start.0);
+                (
+                    Some((start, write.parts.iter().flat_map(|part| part.data.bytes().to_vec()).collect())),
+                    write.flags,
+                )
+            }
+            _ => (None, WriteFlags::default()),
+        };
+        if !matches!(command, Command::Read { .. }) {
+            let barrier = flags.barrier || matches!(command, Command::Barrier { .. });
+            let flush = matches!(command, Command::Flush);
+            told.push(Told { write, flags, barrier, flush, order, ticket: ticket.clone(), transferred });
+        }
+        Ok(ticket)
+    }
+}
+
+impl Scribe {
+    /// The block at `lba` of the `nth` write that covers it, and the write's place among all commands.
+    fn writes_of(&self, lba: u64) -> Vec<(usize, Vec<u8>)> {
+        let mut found = Vec::new();
+        for (index, told) in self.told.borrow().iter().enumerate() {
+            if let Some((start, bytes)) = &told.write
+                && lba >= *start
+                && (lba - start) < (bytes.len() / BLOCK_BYTES) as u64
+            {
+                let at = (lba - start) as usize * BLOCK_BYTES;
+                found.push((index, bytes[at..at + BLOCK_BYTES].to_vec()));
+            }
+        }
+        found
+    }
+
+    /// How many barriers were told before command `index`: its epoch.
+    fn epoch(&self, index: usize) -> usize {
+        self.told.borrow()[..index].iter().filter(|told| told.barrier).count()
+    }
+
+    /// The places of the log's descriptor and commit blocks, as commands.
+    fn log_writes(&self, block_type: u32) -> Vec<usize> {
+        let mut found = Vec::new();
+        for (index, told) in self.told.borrow().iter().enumerate() {
+            let Some((start, bytes)) = &told.write else { continue };
+            let blocks = bytes.chunks(BLOCK_BYTES).enumerate();
+            let ours = blocks.filter(|(nth, bytes)| {
+                let at = start + *nth as u64;
+                let log = AREA.start + 1..AREA.start + u64::from(AREA.blocks);
+                log.contains(&at) && bytes[..8] == [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, block_type as u8]
+            });
+            found.extend(ours.map(|_| index));
+        }
+        found
+    }
+
+    fn descriptors(&self) -> Vec<usize> {
+        self.log_writes(1)
+    }
+
+    fn commits(&self) -> Vec<usize> {
+        self.log_writes(2)
+    }
+}
+
+/// A file of one dirty block.
+struct File {
+    block: u64,
+    disk: Rc<Disk>,
+    dirty: Cell<bool>,
+}
+
+impl OrderedData for File {
+    fn id(&self) -> u64 {
+        self.block
+    }
+
+    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, FsError>> {
+        Box::pin(async move {
+            // Others may come between: what is locked must not change by it.
+            self.disk.handle.yield_now().await;
+            let mut tickets = Vec::new();
+            if self.dirty.take() {
+                let class = match class {
+                    DataClass::Ordered => weir_block::Class::Ordered,
+                    DataClass::Orderless => weir_block::Class::Orderless,
+                };
+                let blocks = [Rc::new(Memory::new(BLOCK_BYTES))];
+                self.disk.write(self.block, &blocks, class, class, &mut tickets).await?;
+            }
+            Ok(tickets)
+        })
+    }
+}
+
+#[derive(Default)]
+struct Freed(RefCell<Vec<Extent>>);
+
+impl Reuse for Freed {
+    fn may_be_reused(&self, freed: &[Extent]) {
+        self.0.borrow_mut().extend(freed);
+    }
+
+    fn may_be_discarded(&self, _: &[Extent]) {}
+}
+
+/// A journal on a device, and everything that tests look at.
+struct Stage {
+    clock: weir_runtime::Handle,
+    scribe: Rc<Scribe>,
+    disk: Rc<Disk>,
+    buffers: Rc<Buffers>,
+    journal: Rc<Journal>,
+}
+
+impl Stage {
+    fn buffer(&self, block: u64) -> Rc<Buffer> {
+        self.buffers.fresh(block, Role::Metadata(Kind::SymlinkTarget))
+    }
+
+    fn file(&self, block: u64) -> Rc<File> {
+        Rc::new(File { block, disk: Rc::clone(&self.disk), dirty: Cell::new(true) })
+    }
+
+    /// Changes blocks in one handle, to `byte`.
+    async fn change(&self, buffers: &[&Rc<Buffer>], byte: u8, file: Option<&Rc<File>>) -> Sequence {
+        let handle = self.journal.start(8).await.expect("room");
+        for buffer in buffers {
+            handle.modify(buffer, 16..32, |bytes| bytes.fill(byte));
+        }
+        if let Some(file) = file {
+            handle.attach(Rc::clone(file) as Rc<dyn OrderedData>);
+        }
+        handle.sequence()
+    }
+}
+
+const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
+
+/// Plays `script` on a journal with this engine.
+fn play<T>(engine: Engine, mutant: Option<FsMutant>, script: impl AsyncFnOnce(Stage) -> T) -> T {
+    let runtime = Runtime::simulated(Simulation::default());
+    let clock = runtime.handle();
+    let mut profile = Profile::builtin("ufs20").expect("built in").with_capacity(4096);
+    profile.host.queue_depth = 32;
+    if engine == DUAL || matches!(engine, Engine::Dual { .. }) {
+        profile = profile.with_mechanism(Mechanism::InOrderRecovery);
+    }
+    let recorder = Recorder::new();
+    let options = FlashOptions { recorder: Some(Rc::clone(&recorder)), ..FlashOptions::default() };
+    let inner = FlashDevice::new(&clock, &profile, options);
+    let scribe = Rc::new(Scribe { inner, told: RefCell::default(), fails: Cell::new(None) });
+    let legacy = matches!(engine, Engine::Jbd2 { .. });
+    let dispatch = if legacy { Dispatch::Legacy } else { Dispatch::OrderPreserving };
+    let options = BlockOptions { dispatch, ..BlockOptions::default() };
+    let storage = Rc::clone(&scribe) as Rc<dyn Storage>;
+    let capabilities = *storage.capabilities();
+    let layer =
+        BlockLayer::new(&clock, storage, options, Some(Rc::clone(&recorder))).expect("a device that fits");
+    let disk = Disk::new(&clock, layer, capabilities);
+    let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
+    let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
+    let options = MountOptions { mutant, ..MountOptions::default() };
+    let reuse = Rc::new(Freed::default());
+    let journal =
+        Journal::new(Rc::clone(&disk), Rc::clone(&buffers), reuse, engine, options, superblock, vec![AREA]);
+    let stage = Stage { clock: clock.clone(), scribe, disk, buffers, journal };
+    let result = runtime.block_on(script(stage)).expect("no stall");
+    if !matches!(engine, Engine::Jbd2 { .. }) {
+        recorder.check().expect("order is kept from the block layer to the flash (Eq. 1)");
+    }
+    result
+}
+
+/// Proves that `rule` holds, and that the check can fail: a journal that drops the rule does not pass it.
+fn prove(mutants: &[FsMutant], rule: impl Fn(Option<FsMutant>) -> Result<(), String>) {
+    assert_eq!(rule(None), Ok(()));
+    for mutant in mutants {
+        assert!(rule(Some(*mutant)).is_err(), "{mutant:?} was not noticed");
+    }
+}
+
+fn require(holds: bool, what: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what.to_owned()) }
+}
+
+#[test]
+fn j1_durable_means_flushed_after_the_transfer() {
+    prove(&[FsMutant::FlushForgotten], |mutant| {
+        play(DUAL, mutant, async |stage| {
+            let buffer = stage.buffer(50);
+            let sequence = stage.change(&[&buffer], 1, None).await;
+            stage.journal.durable(sequence).await.map_err(|error| error.to_string())?;
+            let commit = stage.scribe.commits()[0];
+            let told = stage.scribe.told.borrow();
+            let covers = |told: &Told| told.flush && told.transferred.contains(&commit);
+            require(told[commit..].iter().any(covers), "no flush after the commit block was transferred")?;
+            let waits = *stage.disk.waits.borrow();
+            require((waits.transfers, waits.flushes) == (1, 1), "one transfer, one flush")
+        })
+    });
+}
+
+#[test]
+fn j1_an_ordering_commit_waits_for_no_transfer_and_flushes_nothing() {
+    play(DUAL, None, async |stage| {
+        let buffer = stage.buffer(50);
+        for byte in 0..20 {
+            let sequence = stage.change(&[&buffer], byte, None).await;
+            let before = stage.clock.now();
+            stage.journal.ordered(sequence).await.expect("dispatched");
+            assert_eq!(stage.clock.now(), before, "time went on");
+        }
+        assert_eq!(stage.disk.waits.borrow().flushes, 0);
+        assert_eq!(stage.journal.stats().commits, 20);
+    });
+}
+
+#[test]
+fn j1_concurrent_fsyncs_share_flushes() {
+    play(DUAL, None, async |stage| {
+        let stage = Rc::new(stage);
+        let tasks: Vec<_> = (0..8u64)
+            .map(|nth| {
+                let stage = Rc::clone(&stage);
+                stage.clock.clone().spawn(async move {
+                    let buffer = stage.buffer(50 + nth);
+                    let sequence = stage.change(&[&buffer], 1, None).await;
+                    stage.journal.durable(sequence).await
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("not cancelled").expect("durable");
+        }
+        let flushes = stage.disk.waits.borrow().flushes;
+        assert!((1..=3).contains(&flushes), "{flushes} flushes for 8 calls");
+    });
+}
+
+#[test]
+fn j2_data_and_log_are_one_epoch_and_the_commit_block_the_next() {
+    use FsMutant::{CommitInEpochOfLog, DataOutsideEpoch, OthersDataForgotten};
+    prove(&[CommitInEpochOfLog, DataOutsideEpoch, OthersDataForgotten], |mutant| {
+        play(DUAL, mutant, async |stage| {
+            let (one, two) = (stage.buffer(50), stage.buffer(51));
+            let (mine, other) = (stage.file(200), stage.file(300));
+            stage.change(&[&one], 1, Some(&other)).await;
+            let sequence = stage.change(&[&two], 1, Some(&mine)).await;
+            stage.journal.ordered(sequence).await.map_err(|error| error.to_string())?;
+            stage.clock.sleep(Duration::from_millis(50)).await;
+            let scribe = &stage.scribe;
+            let (descriptor, commit) = (scribe.descriptors()[0], scribe.commits()[0]);
+            let order = |index: usize| scribe.told.borrow()[index].order;
+            let (Some(Order::Epoch(_, log)), Some(Order::Epoch(_, end))) = (order(descriptor), order(commit))
+            else {
+                return Err("the log was written without order".to_owned());
+            };
+            require(log < end, "JC in the epoch of JD")?;
+            require(scribe.told.borrow()[commit].barrier, "JC closes no epoch")?;
+            for file in [200, 300] {
+                let data = scribe.writes_of(file);
+                let data = data.first().ok_or("data was not written")?.0;
+                let told = scribe.told.borrow();
+                require(told[data].order == told[descriptor].order, "data and log in different epochs")?;
+            }
+            Ok(())
+        })
+    });
+}
+
+#[test]
+fn j4_a_log_block_shows_what_was_locked() {
+    prove(&[FsMutant::LogBlockNotCopied], |mutant| {
+        play(DUAL, mutant, async |stage| {
+            let buffer = stage.buffer(50);
+            let file = stage.file(200);
+            let sequence = stage.change(&[&buffer], 1, Some(&file)).await;
+            stage.journal.request_commit(sequence);
+            while stage.journal.running() == sequence {
+                stage.clock.yield_now().await;
+            }
+            stage.change(&[&buffer], 2, None).await;
+            stage.journal.ordered(sequence).await.map_err(|error| error.to_string())?;
+            stage.clock.sleep(Duration::from_millis(50)).await;
+            let copy = stage.scribe.writes_of(AREA.start + 2);
+            require(copy[0].1[16..32] == [1; 16], "the log block changed after it was locked")
+        })
+    });
+}
+
+/// Two transactions that change one block, the second right behind the first: whether it was dispatched before
+/// the first was transferred.
+fn overtakes(conflicts: Conflicts, mutant: Option<FsMutant>) -> bool {
+    play(Engine::Dual { conflicts }, mutant, async |stage| {
+        let buffer = stage.buffer(50);
+        for byte in [1, 2] {
+            let sequence = stage.change(&[&buffer], byte, None).await;
+            stage.journal.ordered(sequence).await.expect("dispatched");
+        }
+        stage.clock.sleep(Duration::from_millis(50)).await;
+        let commits = stage.scribe.commits();
+        let told = stage.scribe.told.borrow();
+        let second = stage.scribe.descriptors()[1];
+        !told[second].transferred.contains(&commits[0])
+    })
+}
+
+#[test]
+fn j4_by_the_list_a_conflict_waits_for_the_transfer() {
+    prove(&[FsMutant::ConflictsIgnored], |mutant| {
+        require(!overtakes(Conflicts::List, mutant), "the conflict list was not waited for")
+    });
+    assert!(overtakes(Conflicts::Copy, None), "copies wait for nothing");
+}
+
+#[test]
+fn j5_home_writes_carry_what_is_committed_and_come_after_the_commit_block() {
+    prove(&[FsMutant::CheckpointsUncommitted, FsMutant::RetiresAtDispatch], |mutant| {
+        play(DUAL, mutant, async |stage| {
+            let buffer = stage.buffer(50);
+            let sequence = stage.change(&[&buffer], 1, None).await;
+            stage.journal.ordered(sequence).await.map_err(|error| error.to_string())?;
+            stage.journal.transferred(sequence).await.map_err(|error| error.to_string())?;
+            stage.change(&[&buffer], 2, None).await;
+            stage.journal.checkpoint().await.map_err(|error| error.to_string())?;
+            let home = stage.scribe.writes_of(50);
+            let (at, content) = home.first().ok_or("nothing went home")?;
+            require(content[16..32] == [1; 16], "what is not committed went home")?;
+            let commit = stage.scribe.commits()[0];
+            require(
+                stage.scribe.told.borrow()[*at].transferred.contains(&commit),
+                "a home write before the commit block was transferred",
+            )
+        })
+    });
+}
+
+#[test]
+fn j5_the_tail_moves_behind_the_home_writes() {
+    prove(&[FsMutant::TailBeforeHome, FsMutant::TailWithoutBarrier], |mutant| {
+        play(DUAL, mutant, async |stage| {
+            let buffer = stage.buffer(50);
+            let sequence = stage.change(&[&buffer], 1, None).await;
+            stage.journal.transferred(sequence).await.map_err(|error| error.to_string())?;
+            stage.journal.checkpoint().await.map_err(|error| error.to_string())?;
+            let home = stage.scribe.writes_of(50)[0].0;
+            let tail = stage.scribe.writes_of(AREA.start)[0].0;
+            let told = stage.scribe.told.borrow();
+            require(told[tail].transferred.contains(&home), "the tail moved before its blocks were home")?;
+            require(
+                stage.scribe.epoch(home) < stage.scribe.epoch(tail),
+                "the tail in the epoch of the home writes",
+            )?;
+            require(told[tail].barrier, "nothing keeps the freed space behind the tail")
+        })
+    });
+}
+
+/// Reads the log as it was told to the device.
+struct ToldLog(BTreeMap<u32, Vec<u8>>);
+
+impl LogReader for ToldLog {
+    type Error = FormatError;
+
+    async fn read(&self, block: u32, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), FormatError> {
+        match self.0.get(&block) {
+            Some(found) => bytes.copy_from_slice(found),
+            None => bytes.fill(0),
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn j5_what_was_freed_is_not_replayed() {
+    prove(&[FsMutant::NoRevoke], |mutant| {
+        play(DUAL, mutant, async |stage| {
+            let (freed, other) = (stage.buffer(50), stage.buffer(51));
+            stage.journal.open().await.map_err(|error| error.to_string())?;
+            let sequence = stage.change(&[&freed], 1, None).await;
+            stage.journal.ordered(sequence).await.map_err(|error| error.to_string())?;
+            let handle = stage.journal.start(2).await.map_err(|error| error.to_string())?;
+            handle.modify(&other, 0..1, |bytes| bytes.fill(1));
+            handle.revoke(50);
+            let sequence = handle.sequence();
+            drop(handle);
+            stage.journal.durable(sequence).await.map_err(|error| error.to_string())?;
+            let blocks = (0..AREA.blocks)
+                .filter_map(|nth| Some((nth, stage.scribe.writes_of(AREA.start + u64::from(nth)).pop()?.1)));
+            let log = ToldLog(blocks.collect());
+            let superblock =
+                JournalSuperblock::decode(&log.0[&0], AREA.blocks).map_err(|error| error.to_string())?;
+            let found = replay(&superblock, 4096, &log).await.map_err(|error| error.to_string())?;
+            let homes: Vec<u64> = found.writes.iter().map(|write| write.home).collect();
+            require(homes == [51], "the freed block would be replayed")
+        })
+    });
+}
+
+#[test]
+fn j5_an_empty_journal_is_flushed_first() {
+    prove(&[FsMutant::EmptyWithoutFlush], |mutant| {
+        play(DUAL, mutant, async |stage| {
+            let buffer = stage.buffer(50);
+            stage.change(&[&buffer], 1, None).await;
+            stage.journal.close().await.map_err(|error| error.to_string())?;
+            let home = stage.scribe.writes_of(50)[0].0;
+            let empty = stage.scribe.writes_of(AREA.start).pop().ok_or("no superblock")?.0;
+            let told = stage.scribe.told.borrow();
+            let flushed = told[home..empty].iter().any(|told| told.flush && told.transferred.contains(&home));
+            require(flushed, "called empty without a flush")
+        })
+    });
+}
+
+#[test]
+fn j8_a_group_is_never_split() {
+    prove(&[FsMutant::GroupSplit], |mutant| {
+        play(DUAL, mutant, async |stage| {
+            let (one, two) = (stage.buffer(50), stage.buffer(51));
+            let handle = stage.journal.start(2).await.map_err(|error| error.to_string())?;
+            handle.modify(&one, 0..1, |bytes| bytes.fill(1));
+            let first = handle.sequence();
+            stage.journal.request_commit(first);
+            stage.clock.sleep(Duration::from_millis(20)).await;
+            handle.modify(&two, 0..1, |bytes| bytes.fill(1));
+            let second = handle.sequence();
+            drop(handle);
+            require(first == second, "half of the group is in another transaction")
+        })
+    });
+}
+
+#[test]
+fn an_error_aborts_the_journal_and_nothing_is_acknowledged_any_more() {
+    prove(&[FsMutant::ErrorIgnored], |mutant| {
+        play(DUAL, mutant, async |stage| {
+            let buffer = stage.buffer(50);
+            stage.scribe.fails.set(Some(AREA.start + 3));
+            let sequence = stage.change(&[&buffer], 1, None).await;
+            require(
+                stage.journal.durable(sequence).await.is_err(),
+                "durable although the commit block failed",
+            )?;
+            require(stage.journal.aborted().is_some(), "the journal goes on")?;
+            require(stage.journal.start(1).await.is_err(), "the journal takes changes")
+        })
+    });
+}
+
+#[test]
+fn the_legacy_path_waits_for_every_transfer_and_flushes_twice() {
+    play(Engine::Jbd2 { barrier: true }, None, async |stage| {
+        let buffer = stage.buffer(50);
+        let file = stage.file(200);
+        let sequence = stage.change(&[&buffer], 1, Some(&file)).await;
+        stage.journal.durable(sequence).await.expect("durable");
+        let scribe = &stage.scribe;
+        let (data, log, commit) = (scribe.writes_of(200)[0].0, scribe.descriptors()[0], scribe.commits()[0]);
+        let told = scribe.told.borrow();
+        assert!(told[log].transferred.contains(&data), "the log waits for data");
+        assert!(told[commit].transferred.contains(&log), "the commit block waits for the log");
+        let flushes = told.iter().filter(|told| told.flush).count();
+        let fua = told[commit].flags.fua || told[commit..].iter().any(|told| told.flush);
+        assert!(flushes + usize::from(told[commit].flags.preflush) >= 1 && fua, "flush, then FUA");
+        let waits = *stage.disk.waits.borrow();
+        assert_eq!((waits.transfers, waits.durable_commits), (3, 1));
+    });
+}
+
+#[test]
+fn without_barriers_the_legacy_path_flushes_nothing() {
+    play(Engine::Jbd2 { barrier: false }, None, async |stage| {
+        let buffer = stage.buffer(50);
+        let sequence = stage.change(&[&buffer], 1, None).await;
+        stage.journal.durable(sequence).await.expect("acknowledged");
+        assert!(!stage.scribe.told.borrow().iter().any(|told| told.flush || told.flags.fua));
+    });
+}
+
+#[test]
+fn a_log_that_goes_round_is_checkpointed_and_every_operation_finds_room() {
+    for engine in [DUAL, Engine::Dual { conflicts: Conflicts::List }, Engine::Jbd2 { barrier: true }] {
+        play(engine, None, async |stage| {
+            for round in 0..200u64 {
+                let buffers: Vec<_> = (0..5).map(|nth| stage.buffer(50 + (round + nth) % 30)).collect();
+                let all: Vec<&Rc<Buffer>> = buffers.iter().collect();
+                let sequence = stage.change(&all, round as u8, None).await;
+                stage.journal.ordered(sequence).await.expect("dispatched");
+            }
+            let stats = stage.journal.stats();
+            assert_eq!(stats.commits, 200);
+            assert!(stats.checkpoints > 10, "{stats:?}");
+            stage.journal.close().await.expect("closed");
+        });
+    }
+}
