@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use event_listener::Event;
-use weir_ext4::{Checksums, Kind};
+use weir_ext4::{Checksums, FormatError, Kind};
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
@@ -49,6 +49,16 @@ impl Buffers {
     /// The buffer of a block, read and verified if it is not here. Blocks that share their checksums' place with
     /// others (descriptors, inodes, bitmaps) are verified by whoever looks into them.
     pub(crate) async fn get(&self, block: u64, kind: Kind) -> Result<Rc<Buffer>, FsError> {
+        self.get_verified(block, kind, |_| Ok(())).await
+    }
+
+    /// The same, for a block that carries no checksum of its own: if it is read, `verify` looks at it first.
+    pub(crate) async fn get_verified(
+        &self,
+        block: u64,
+        kind: Kind,
+        verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
+    ) -> Result<Rc<Buffer>, FsError> {
         loop {
             if let Some(found) = self.find(block) {
                 match found {
@@ -61,6 +71,7 @@ impl Buffers {
             self.state.borrow_mut().places.insert(block, Place::Loading);
             let memory = self.disk.read(block, 1).await?;
             self.checksums.verify(kind, block, &memory)?;
+            verify(&memory)?;
             drop(loading);
             let buffer = Buffer::new(block, Role::Metadata(kind), memory);
             self.insert(&buffer);

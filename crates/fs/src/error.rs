@@ -37,12 +37,27 @@ pub enum FsError {
     /// An argument that means nothing here.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
+    /// Something that nobody may do to such an inode.
+    #[error("not permitted: {0}")]
+    NotPermitted(&'static str),
+    /// Something that this filesystem does not do.
+    #[error("not supported: {0}")]
+    Unsupported(&'static str),
+    /// Symbolic links that lead to each other, or too many of them.
+    #[error("more than 40 symbolic links on the way")]
+    LinkLoop,
     /// No such extended attribute.
     #[error("there is no such attribute")]
     NoAttribute,
     /// The filesystem takes no changes any more, or never did.
     #[error("the filesystem is read-only: {0}")]
     ReadOnly(ReadOnlyReason),
+    /// A read-only mount of what a crash has left: nothing would be as the log says.
+    #[error("the journal has to be replayed first: mount the filesystem writable once")]
+    NeedsRecovery,
+    /// Dual-mode journaling on storage that keeps no order.
+    #[error("the storage keeps no order between writes: mount with the engine jbd2")]
+    NoBarriers,
     /// The image is not a filesystem of the subset, or is damaged.
     #[error(transparent)]
     Format(#[from] FormatError),
@@ -69,6 +84,16 @@ pub enum ReadOnlyReason {
     /// Something on disk is damaged.
     #[error("{0}")]
     Damaged(FormatError),
+}
+
+impl FsError {
+    /// A structure that cannot take any more is a lack of space to whoever wants to put something into it.
+    pub(crate) fn full_is_no_space(self) -> FsError {
+        match self {
+            FsError::Format(FormatError::Full { .. }) => FsError::NoSpace,
+            other => other,
+        }
+    }
 }
 
 impl From<Rejected> for FsError {

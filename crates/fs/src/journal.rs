@@ -164,6 +164,11 @@ impl Journal {
         journal
     }
 
+    /// The engine that commits.
+    pub(crate) fn engine(&self) -> Engine {
+        self.engine
+    }
+
     /// Whether a journal in this state makes anything durable: the legacy path without barriers does not.
     pub(crate) fn flushes(&self) -> bool {
         self.engine != Engine::Jbd2 { barrier: false }

@@ -1,0 +1,143 @@
+//! A mounted filesystem: what every call starts from.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use weir_ext4::{FileTime, Layout, Superblock};
+use weir_runtime::{Handle as Clock, Instant};
+
+use crate::buffers::Buffers;
+use crate::cache::PageCache;
+use crate::disk::{Disk, Waits};
+use crate::error::{FsError, ReadOnlyReason};
+use crate::journal::{Journal, JournalStats};
+use crate::mutants::FsMutant;
+use crate::names::Names;
+use crate::nodes::Nodes;
+use crate::options::{Engine, MountOptions};
+use crate::orphans::Orphans;
+use crate::space::Space;
+
+/// The number of an inode, from 1; the root directory is [`weir_ext4::ROOT_INODE`].
+pub type InodeNumber = u32;
+
+const NANOS_A_SECOND: u64 = 1_000_000_000;
+
+/// A mounted filesystem; clones share it. [`Filesystem::unmount`] ends it for all of them.
+#[derive(Clone)]
+pub struct Filesystem(pub(crate) Rc<Mounted>);
+
+/// What all parts of a mounted filesystem share.
+pub(crate) struct Mounted {
+    pub(crate) clock: Clock,
+    pub(crate) options: MountOptions,
+    pub(crate) disk: Rc<Disk>,
+    pub(crate) buffers: Rc<Buffers>,
+    pub(crate) layout: Layout,
+    /// As it was read, with what has changed since. Its totals are set at `sync` and unmount only.
+    pub(crate) superblock: RefCell<Superblock>,
+    pub(crate) space: Rc<Space>,
+    pub(crate) orphans: Orphans,
+    pub(crate) nodes: Nodes,
+    pub(crate) cache: Rc<PageCache>,
+    pub(crate) names: Names,
+    /// The journal, or why there is none: then nothing can be changed.
+    pub(crate) changes: Result<Rc<Journal>, ReadOnlyReason>,
+    /// Unix time in nanoseconds when the clock showed `mounted_at`.
+    pub(crate) epoch_nanos: u64,
+    pub(crate) mounted_at: Instant,
+}
+
+/// What was counted since the mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// The engine that commits; none where nothing can be changed.
+    pub engine: Option<Engine>,
+    /// What calls and the journal waited for.
+    pub waits: Waits,
+    /// What the journal did.
+    pub journal: JournalStats,
+}
+
+/// Sizes of a filesystem, as `statfs` tells them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statfs {
+    /// Bytes in a block.
+    pub block_bytes: u32,
+    /// Blocks for files, those that are taken by the format itself left out.
+    pub blocks: u64,
+    /// Free blocks, with those that can be used only after the next commit.
+    pub free_blocks: u64,
+    /// Free blocks without those that the superuser has reserved.
+    pub available_blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Bytes in a name at most.
+    pub name_bytes_max: u32,
+}
+
+impl Mounted {
+    /// The journal, which every change needs.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`] with the reason.
+    pub(crate) fn journal(&self) -> Result<&Rc<Journal>, FsError> {
+        let journal = self.changes.as_ref().map_err(|reason| FsError::ReadOnly(reason.clone()))?;
+        match journal.aborted() {
+            Some(reason) => Err(FsError::ReadOnly(reason)),
+            None => Ok(journal),
+        }
+    }
+
+    /// The time that inodes are stamped with. It moves with the timer, not with the clock (J6), so two writes
+    /// between two ticks change the inode once.
+    pub(crate) fn now(&self) -> FileTime {
+        let tick = match self.options.drops(FsMutant::StampsEveryWrite) {
+            true => 1,
+            false => NANOS_A_SECOND / u64::from(self.options.timer_hz.max(1)),
+        };
+        let passed = self.clock.now().as_nanos().saturating_sub(self.mounted_at.as_nanos());
+        let now = (self.epoch_nanos + passed) / tick * tick;
+        FileTime {
+            seconds: i64::try_from(now / NANOS_A_SECOND).unwrap_or(i64::MAX),
+            nanoseconds: (now % NANOS_A_SECOND) as u32,
+        }
+    }
+}
+
+impl Filesystem {
+    /// What was counted since the mount.
+    pub fn statistics(&self) -> Statistics {
+        let journal = self.0.changes.as_ref().ok();
+        Statistics {
+            engine: journal.map(|journal| journal.engine()),
+            waits: *self.0.disk.waits.borrow(),
+            journal: journal.map(|journal| journal.stats()).unwrap_or_default(),
+        }
+    }
+
+    /// Why nothing can be changed, if that is so.
+    pub fn read_only(&self) -> Option<ReadOnlyReason> {
+        match self.0.journal() {
+            Err(FsError::ReadOnly(reason)) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// How large the filesystem is, and how much of it is free.
+    pub async fn statfs(&self) -> Statfs {
+        let (mounted, superblock) = (&self.0, self.0.superblock.borrow());
+        let free = mounted.space.free_blocks();
+        Statfs {
+            block_bytes: weir_ext4::BLOCK_BYTES as u32,
+            blocks: mounted.layout.blocks() - mounted.space.overhead_blocks(),
+            free_blocks: free,
+            available_blocks: free.saturating_sub(superblock.reserved_blocks()),
+            inodes: mounted.layout.inodes(),
+            free_inodes: mounted.space.free_inodes(),
+            name_bytes_max: 255,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Making a filesystem on a storage.
+
+use weir_ext4::{BLOCK_BYTES, FormatError, Mkfs};
+use weir_storage::{Command, Lba, Part, Storage, Write, flush, submit_when_free};
+
+use crate::error::FsError;
+use crate::filesystem::Filesystem;
+
+/// Blocks that are gathered for one write, at most.
+const BLOCKS_AT_ONCE: u32 = 256;
+
+impl Filesystem {
+    /// Makes a filesystem of `options.blocks` blocks on a storage, whatever is there. What was a superblock is
+    /// cleared first, and the new one comes last, with a flush in between, so that a filesystem that was not
+    /// finished is none.
+    ///
+    /// # Errors
+    /// [`FsError::Format`] for options out of range, or a storage that is too small; what the storage answered.
+    pub async fn make(device: &dyn Storage, options: &Mkfs) -> Result<(), FsError> {
+        if options.blocks > device.blocks() {
+            let what = "a size that fits on the storage";
+            return Err(FormatError::Invalid { what }.into());
+        }
+        let image = options.plan()?;
+        let most = device.capabilities().max_transfer_blocks.clamp(1, BLOCKS_AT_ONCE) as usize * BLOCK_BYTES;
+        let mut run = Run { start: 0, bytes: vec![0; BLOCK_BYTES] };
+        run.write(device).await?;
+        flush(device).await?;
+        for (block, bytes) in image.writes() {
+            let continues = run.end() == block && run.bytes.len() < most && block != 0;
+            if !continues {
+                run.write(device).await?;
+                run.start = block;
+            }
+            if block == 0 {
+                flush(device).await?;
+            }
+            run.bytes.extend_from_slice(&bytes);
+        }
+        run.write(device).await?;
+        Ok(flush(device).await?)
+    }
+}
+
+/// Consecutive blocks.
+struct Run {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Run {
+    fn end(&self) -> u64 {
+        self.start + (self.bytes.len() / BLOCK_BYTES) as u64
+    }
+
+    async fn write(&mut self, device: &dyn Storage) -> Result<(), FsError> {
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
+        let parts = [Part::bytes(Lba(self.start), &self.bytes)];
+        let ticket = submit_when_free(device, Command::Write(Write::new(&parts))).await?;
+        ticket.transferred().await?;
+        self.bytes.clear();
+        Ok(())
+    }
+}

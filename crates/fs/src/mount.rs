@@ -1,0 +1,260 @@
+//! Mounting and unmounting.
+//!
+//! A mount goes: the superblock and its features; the journal, replayed if a crash left something in it; the
+//! superblock says that the log is in use, durably, before anything is written to it; orphans. Nothing of this
+//! loses anything if it crashes in between: then the next mount does it again.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use weir_block::{BlockLayer, BlockOptions, Dispatch};
+use weir_ext4::{Feature, FormatError, Kind, Layout, Place, SUPERBLOCK_OFFSET, Structure, Superblock};
+use weir_runtime::{Buffer as Memory, Handle as Clock};
+use weir_storage::{Recorder, Storage};
+use zerocopy::IntoBytes;
+
+use crate::buffers::Buffers;
+use crate::cache::PageCache;
+use crate::disk::Disk;
+use crate::error::{FsError, ReadOnlyReason};
+use crate::filesystem::{Filesystem, Mounted};
+use crate::journal::{Handle, Journal, Reuse};
+use crate::names::Names;
+use crate::nodes::Nodes;
+use crate::options::{Conflicts, Engine, MountOptions};
+use crate::orphans::{Orphans, orphans_on_disk};
+use crate::recovery::{FoundJournal, find_journal};
+use crate::space::Space;
+
+/// Journaled blocks that [`Mounted::log_totals`] changes.
+pub(crate) const TOTALS_CREDITS: u32 = 1;
+
+impl Filesystem {
+    /// Mounts the filesystem on `device`: one made by [`Filesystem::make`], or by `mkfs.ext4` with features of the
+    /// subset (docs/format/fs.md). What a crash has left in the journal is recovered first. The recorder, if
+    /// there is one, is told of every request.
+    ///
+    /// # Errors
+    /// [`FsError::Format`] names the feature that is not supported, or what is damaged;
+    /// [`FsError::NeedsRecovery`] for a read-only mount of what a crash has left; [`FsError::NoBarriers`] for an
+    /// engine that the storage cannot carry.
+    pub async fn mount(
+        clock: &Clock,
+        device: Rc<dyn Storage>,
+        recorder: Option<Rc<Recorder>>,
+        options: MountOptions,
+    ) -> Result<Filesystem, FsError> {
+        let capabilities = *device.capabilities();
+        let engine = options.engine.unwrap_or(match capabilities.barriers() {
+            true => Engine::Dual { conflicts: Conflicts::default() },
+            false => Engine::Jbd2 { barrier: true },
+        });
+        let dispatch = match engine {
+            Engine::Dual { .. } => Dispatch::OrderPreserving,
+            Engine::Jbd2 { .. } => Dispatch::Legacy,
+        };
+        let device_blocks = device.blocks();
+        let block_options = BlockOptions { dispatch, ..BlockOptions::default() };
+        let layer = BlockLayer::new(clock, device, block_options, recorder);
+        let disk = Disk::new(clock, layer.map_err(|_| FsError::NoBarriers)?, capabilities);
+        let found = Found::look(disk, device_blocks, &options).await?;
+        let mounted = if options.read_only {
+            found.mount_read_only(options).await?
+        } else {
+            found.mount_writable(options, engine).await?
+        };
+        let filesystem = Filesystem(mounted);
+        filesystem.0.finish_orphans().await?;
+        Ok(filesystem)
+    }
+
+    /// Writes everything back, empties the journal, and marks the filesystem clean; all clones of it can only read
+    /// after that.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`] if the journal was aborted: then the next mount recovers.
+    pub async fn unmount(self) -> Result<(), FsError> {
+        let mounted = &self.0;
+        let journal = match &mounted.changes {
+            Ok(journal) => journal,
+            Err(_) => return Ok(()),
+        };
+        mounted.write_back_everything().await?;
+        journal.close().await?;
+        let mut superblock = *mounted.superblock.borrow();
+        mounted.total(&mut superblock);
+        superblock.write_time = seconds(&mounted.clock).into();
+        set_needs_recovery(&mut superblock, false);
+        write_superblock(&mounted.disk, &mut superblock).await?;
+        *mounted.superblock.borrow_mut() = superblock;
+        Ok(())
+    }
+}
+
+impl Mounted {
+    /// Brings the superblock's totals up to date with the groups'. They are kept lazily, as ext4 does: nobody
+    /// needs them after a crash. Costs [`TOTALS_CREDITS`].
+    pub(crate) async fn log_totals(&self, handle: &Handle) -> Result<(), FsError> {
+        let block = self.buffers.get(0, Kind::Superblock).await?;
+        let mut superblock = *self.superblock.borrow();
+        self.total(&mut superblock);
+        if superblock != *self.superblock.borrow() {
+            let range = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + superblock.as_bytes().len();
+            handle.modify(&block, range, |bytes| bytes.copy_from_slice(superblock.as_bytes()));
+            *self.superblock.borrow_mut() = superblock;
+        }
+        Ok(())
+    }
+
+    fn total(&self, superblock: &mut Superblock) {
+        superblock.set_free_blocks(self.space.free_blocks());
+        superblock.free_inodes = self.space.free_inodes().into();
+    }
+}
+
+/// What is on a disk.
+struct Found {
+    disk: Rc<Disk>,
+    superblock: Superblock,
+    layout: Layout,
+    /// None only where nothing is going to be changed.
+    journal: Option<FoundJournal>,
+}
+
+impl Found {
+    /// Looks at the superblock and the journal, and recovers what is in the log.
+    async fn look(disk: Rc<Disk>, device_blocks: u64, options: &MountOptions) -> Result<Found, FsError> {
+        let superblock = read_superblock(&disk).await?;
+        let layout = Layout::new(&superblock)?;
+        if superblock.blocks() > device_blocks {
+            return Err(damaged("it says that it is larger than the storage").into());
+        }
+        if !superblock.features().has(Feature::HAS_JOURNAL) {
+            return match options.read_only {
+                true => Ok(Found { disk, superblock, layout, journal: None }),
+                false => Err(FormatError::MissingFeature { name: Feature::HAS_JOURNAL.name() }.into()),
+            };
+        }
+        let mut journal = find_journal(&disk, &layout, &superblock).await?;
+        if journal.superblock.start().is_none() {
+            return Ok(Found { disk, superblock, layout, journal: Some(journal) });
+        }
+        if options.read_only {
+            return Err(FsError::NeedsRecovery);
+        }
+        journal.replay(&disk, layout.blocks()).await?;
+        // The log may have held the superblock.
+        let superblock = read_superblock(&disk).await?;
+        if Layout::new(&superblock)? != layout {
+            return Err(damaged("the log holds one of another size").into());
+        }
+        Ok(Found { disk, superblock, layout, journal: Some(journal) })
+    }
+
+    async fn mount_read_only(self, options: MountOptions) -> Result<Rc<Mounted>, FsError> {
+        let (buffers, space) = self.load(options).await?;
+        Ok(self.mounted(options, buffers, space, Vec::new(), Err(ReadOnlyReason::Mounted)))
+    }
+
+    async fn mount_writable(mut self, options: MountOptions, engine: Engine) -> Result<Rc<Mounted>, FsError> {
+        let noted = self.journal.as_ref().is_some_and(|journal| journal.superblock.error() != 0);
+        if noted || self.superblock.has_errors() {
+            let (buffers, space) = self.load(options).await?;
+            let reason = damaged("errors were noted, and nobody has checked it since");
+            let changes = Err(ReadOnlyReason::Damaged(reason));
+            return Ok(self.mounted(options, buffers, space, Vec::new(), changes));
+        }
+        let Some(FoundJournal { superblock: mut log, area }) = self.journal.take() else {
+            return Err(FormatError::MissingFeature { name: Feature::HAS_JOURNAL.name() }.into());
+        };
+        let journal_blocks = log.blocks();
+        log.upgrade(self.superblock.features().has(Feature::METADATA_CSUM))?;
+        let now = seconds(&self.disk.handle);
+        self.superblock.mount_time = now.into();
+        self.superblock.write_time = now.into();
+        self.superblock.mounts = self.superblock.mounts.get().saturating_add(1).into();
+        set_needs_recovery(&mut self.superblock, true);
+        // Durable before the log is used: without it nobody would look at the log.
+        write_superblock(&self.disk, &mut self.superblock).await?;
+        let (buffers, space) = self.load_with(options, journal_blocks).await?;
+        let orphans = orphans_on_disk(&buffers, &space, &self.layout, &self.superblock).await?;
+        let reuse: Rc<dyn Reuse> = Rc::<Space>::clone(&space);
+        let (disk, cache) = (Rc::clone(&self.disk), Rc::clone(&buffers));
+        let journal = Journal::new(disk, cache, reuse, engine, options, log, area);
+        journal.open().await?;
+        Ok(self.mounted(options, buffers, space, orphans, Ok(journal)))
+    }
+
+    async fn load(&self, options: MountOptions) -> Result<(Rc<Buffers>, Rc<Space>), FsError> {
+        let journal_blocks = self.journal.as_ref().map_or(0, |journal| journal.superblock.blocks());
+        self.load_with(options, journal_blocks).await
+    }
+
+    async fn load_with(
+        &self,
+        options: MountOptions,
+        journal_blocks: u32,
+    ) -> Result<(Rc<Buffers>, Rc<Space>), FsError> {
+        let checksums = self.layout.checksums();
+        let buffers = Buffers::new(Rc::clone(&self.disk), checksums, options.cache_metadata_blocks);
+        let first_inode = self.superblock.first_inode.get();
+        let space = Space::load(&buffers, self.layout, options, journal_blocks, first_inode).await?;
+        Ok((buffers, space))
+    }
+
+    fn mounted(
+        self,
+        options: MountOptions,
+        buffers: Rc<Buffers>,
+        space: Rc<Space>,
+        orphans: Vec<u32>,
+        changes: Result<Rc<Journal>, ReadOnlyReason>,
+    ) -> Rc<Mounted> {
+        let clock = self.disk.handle.clone();
+        let cache = PageCache::new(Rc::clone(&self.disk), &options);
+        Rc::new(Mounted {
+            epoch_nanos: clock.wall_clock_millis().saturating_mul(1_000_000),
+            mounted_at: clock.now(),
+            options,
+            disk: self.disk,
+            buffers,
+            layout: self.layout,
+            superblock: RefCell::new(self.superblock),
+            space,
+            orphans: Orphans::new(orphans),
+            nodes: Nodes::new(&cache),
+            cache,
+            names: Names::new(clock.entropy() as u32),
+            changes,
+            clock,
+        })
+    }
+}
+
+async fn read_superblock(disk: &Disk) -> Result<Superblock, FsError> {
+    let bytes = disk.read(0, 1).await?;
+    Ok(Superblock::read(&bytes[SUPERBLOCK_OFFSET..])?)
+}
+
+/// Writes the superblock past the journal, into what block 0 holds besides, and makes it durable.
+async fn write_superblock(disk: &Disk, superblock: &mut Superblock) -> Result<(), FsError> {
+    superblock.seal();
+    let mut block: Memory = disk.read(0, 1).await?;
+    let bytes = superblock.as_bytes();
+    block[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + bytes.len()].copy_from_slice(bytes);
+    disk.write_commit(0, &Rc::new(block), false).await?;
+    disk.flush().await
+}
+
+fn set_needs_recovery(superblock: &mut Superblock, needed: bool) {
+    superblock.set_features(superblock.features().with(Feature::NEEDS_RECOVERY, needed));
+}
+
+fn damaged(what: &'static str) -> FormatError {
+    FormatError::corrupt(Structure::Superblock, Place::Block(0), what)
+}
+
+/// Seconds since 1970, as a superblock keeps them.
+fn seconds(clock: &Clock) -> u32 {
+    u32::try_from(clock.wall_clock_millis() / 1000).unwrap_or(u32::MAX)
+}

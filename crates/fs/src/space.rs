@@ -1,0 +1,185 @@
+//! *Space*: which blocks and inodes of which group are free, on disk and in memory.
+//!
+//! On disk a bit says that a block is free as soon as the transaction that frees it is in the log. In memory
+//! there is a second map for each group that was looked at, 4 KiB large: there a block that was freed stays taken
+//! until the commit block is transferred (J7). Nothing is allocated but by that map, so a write to a block that
+//! was reused can never persist where the transaction that freed it did not.
+
+mod blocks;
+mod group;
+mod inodes;
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+use weir_ext4::{Descriptor, FormatError, Kind, Layout, Place, Structure};
+use weir_storage::Extent;
+
+use crate::buffer::Buffer;
+use crate::buffers::Buffers;
+use crate::error::FsError;
+use crate::journal::{Handle, Reuse};
+use crate::options::MountOptions;
+use group::Group;
+
+/// Journaled blocks that [`Space::allocate`] changes: a bitmap and its descriptor.
+pub(crate) const ALLOCATE_CREDITS: u32 = 2;
+/// Journaled blocks that [`Space::free`] changes, for each group that the extent touches.
+pub(crate) const FREE_CREDITS: u32 = 2;
+/// Journaled blocks that [`Space::allocate_inode`] changes: a bitmap, its descriptor, and the inode's block of the
+/// table. [`Space::free_inode`] changes the first two.
+pub(crate) const INODE_CREDITS: u32 = 3;
+
+/// The blocks and inodes of all groups.
+pub(crate) struct Space {
+    buffers: Rc<Buffers>,
+    layout: Layout,
+    options: MountOptions,
+    groups: RefCell<Vec<Group>>,
+    /// By the descriptors: what waits for its commit is free there.
+    free_blocks: Cell<u64>,
+    /// Those that do wait (J7).
+    waiting: Cell<u64>,
+    free_inodes: Cell<u32>,
+    directories: Cell<u32>,
+    overhead: u64,
+    first_inode: u32,
+}
+
+impl Space {
+    /// Reads all descriptors. `journal_blocks` count as overhead; below `first_inode` inodes are reserved.
+    pub(crate) async fn load(
+        buffers: &Rc<Buffers>,
+        layout: Layout,
+        options: MountOptions,
+        journal_blocks: u32,
+        first_inode: u32,
+    ) -> Result<Rc<Space>, FsError> {
+        let mut groups = Vec::with_capacity(layout.groups() as usize);
+        let (mut free_blocks, mut free_inodes, mut directories) = (0, 0_u32, 0_u32);
+        let mut overhead = u64::from(journal_blocks);
+        let mut block: Option<Rc<Buffer>> = None;
+        for group in 0..layout.groups() {
+            let (at, range) = layout.descriptor_place(group)?;
+            let buffer = match block.take().filter(|buffer| buffer.block == at) {
+                Some(buffer) => buffer,
+                None => buffers.get(at, Kind::Descriptors).await?,
+            };
+            let descriptor = buffer.look(|bytes| Descriptor::read(&bytes[range], group, &layout))?;
+            block = Some(buffer);
+            free_blocks += u64::from(descriptor.free_blocks());
+            free_inodes = free_inodes.saturating_add(descriptor.free_inodes());
+            directories = directories.saturating_add(descriptor.directories());
+            overhead += u64::from(layout.base_blocks(group)) + 2 + u64::from(layout.table_blocks());
+            groups.push(Group::new(descriptor));
+        }
+        Ok(Rc::new(Space {
+            buffers: Rc::clone(buffers),
+            layout,
+            options,
+            groups: RefCell::new(groups),
+            free_blocks: Cell::new(free_blocks),
+            waiting: Cell::new(0),
+            free_inodes: Cell::new(free_inodes),
+            directories: Cell::new(directories),
+            overhead: overhead.min(layout.blocks()),
+            first_inode,
+        }))
+    }
+
+    /// Free blocks, with those that wait for the commit of what freed them.
+    pub(crate) fn free_blocks(&self) -> u64 {
+        self.free_blocks.get()
+    }
+
+    /// Whether some of them do wait.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting.get() > 0
+    }
+
+    /// Free inodes.
+    pub(crate) fn free_inodes(&self) -> u32 {
+        self.free_inodes.get()
+    }
+
+    /// Blocks that the format takes: superblocks, descriptors, bitmaps, inode tables, the journal.
+    pub(crate) fn overhead_blocks(&self) -> u64 {
+        self.overhead
+    }
+
+    /// Where an inode is: the block of its table, and the bytes in it.
+    ///
+    /// # Errors
+    /// [`FormatError::Corrupt`] for a number that no inode has, or one that was never used.
+    pub(crate) fn inode_place(&self, number: u32) -> Result<(u64, Range<usize>), FormatError> {
+        let (group, index) = self.layout.inode_group(number)?;
+        let descriptor = self.descriptor(group);
+        if index >= self.layout.inodes_per_group() - descriptor.unused_inodes() {
+            let place = Place::Inode(number);
+            return Err(FormatError::corrupt(Structure::Inode, place, "it was never used"));
+        }
+        Ok(self.layout.inode_place(&descriptor, index))
+    }
+
+    /// The group of an inode.
+    pub(crate) fn group_of_inode(&self, number: u32) -> u32 {
+        self.layout.inode_group(number).map_or(0, |(group, _)| group)
+    }
+
+    /// Where the first data of an inode best goes: the start of its group.
+    pub(crate) fn goal_for_inode(&self, number: u32) -> u64 {
+        self.layout.first_block(self.group_of_inode(number))
+    }
+
+    fn descriptor(&self, group: u32) -> Descriptor {
+        self.groups.borrow()[group as usize].descriptor
+    }
+
+    /// The block that holds the descriptor of a group.
+    async fn descriptor_buffer(&self, group: u32) -> Result<Rc<Buffer>, FsError> {
+        let (block, _) = self.layout.descriptor_place(group)?;
+        self.buffers.get(block, Kind::Descriptors).await
+    }
+
+    /// Changes the descriptor of a group, in memory and in its block.
+    fn change_descriptor(
+        &self,
+        handle: &Handle,
+        group: u32,
+        buffer: &Rc<Buffer>,
+        change: impl FnOnce(&mut Descriptor),
+    ) -> Result<(), FsError> {
+        let (_, range) = self.layout.descriptor_place(group)?;
+        let mut groups = self.groups.borrow_mut();
+        let descriptor = &mut groups[group as usize].descriptor;
+        change(descriptor);
+        handle.modify(buffer, range, |bytes| descriptor.write(bytes, group, &self.layout));
+        Ok(())
+    }
+
+    /// The parts of an extent in each group: the group, and the bits in its bitmap.
+    fn parts(&self, extent: Extent) -> impl Iterator<Item = (u32, Range<u32>)> + '_ {
+        let (start, end) = (extent.start.0, extent.end().0.min(self.layout.blocks()));
+        let (first, last) = (self.layout.group_of(start), self.layout.group_of(end.saturating_sub(1)));
+        let groups = first.zip(last).map_or(0..0, |(first, last)| first..last + 1);
+        groups.map(move |group| {
+            let base = self.layout.first_block(group);
+            let bit = |block: u64| block.saturating_sub(base).min(u64::from(self.layout.blocks_in(group)));
+            (group, bit(start) as u32..bit(end) as u32)
+        })
+    }
+}
+
+impl Reuse for Space {
+    fn may_be_reused(&self, freed: &[Extent]) {
+        for extent in freed {
+            self.waiting.set(self.waiting.get() - u64::from(extent.blocks));
+            for (group, bits) in self.parts(*extent) {
+                self.groups.borrow_mut()[group as usize].release(bits);
+            }
+        }
+    }
+
+    fn may_be_discarded(&self, _freed: &[Extent]) {}
+}

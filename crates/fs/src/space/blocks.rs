@@ -1,0 +1,208 @@
+//! Blocks: allocating runs of them near a goal, and giving them back.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use weir_ext4::{BLOCK_BYTES, FormatError, Kind, Place, Structure, bitmap, group_flags};
+use weir_storage::{Extent, Lba};
+
+use crate::buffer::{Buffer, Role};
+use crate::error::FsError;
+use crate::journal::Handle;
+use crate::mutants::FsMutant;
+use crate::space::Space;
+
+/// A run that continues at the goal is taken if it has that many blocks, even if longer ones are elsewhere.
+const WORTH_CONTINUING: u32 = 8;
+
+impl Space {
+    /// Allocates 1 to `most` consecutive blocks: at `goal` if it is free, else as near and as many as there are.
+    /// Costs [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS).
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`]; once the freed blocks of the running transaction are in the log there may be some.
+    pub(crate) async fn allocate(&self, handle: &Handle, goal: u64, most: u32) -> Result<Extent, FsError> {
+        let most = most.clamp(1, self.layout.blocks_per_group());
+        let home = self.layout.group_of(goal).unwrap_or(0);
+        let from = goal.saturating_sub(self.layout.first_block(home)) as u32;
+        let from = from.min(self.layout.blocks_in(home) - 1);
+        self.load_group(home).await?;
+        let run = self.groups.borrow()[home as usize].run_at(from, most);
+        if run.end - run.start >= most.min(WORTH_CONTINUING)
+            && let Some(found) = self.allocate_in(handle, home, from, run.end - run.start, most).await?
+        {
+            return Ok(found);
+        }
+        let mut wanted = most;
+        loop {
+            for group in (home..self.layout.groups()).chain(0..home) {
+                let from = if group == home { from } else { 0 };
+                if let Some(found) = self.allocate_in(handle, group, from, wanted, most).await? {
+                    return Ok(found);
+                }
+            }
+            if wanted == 1 {
+                return Err(FsError::NoSpace);
+            }
+            wanted = (wanted / 8).max(1);
+        }
+    }
+
+    /// Allocates `wanted` to `most` blocks of one group, if there is such a run.
+    async fn allocate_in(
+        &self,
+        handle: &Handle,
+        group: u32,
+        from: u32,
+        wanted: u32,
+        most: u32,
+    ) -> Result<Option<Extent>, FsError> {
+        if self.groups.borrow()[group as usize].longest() < wanted {
+            return Ok(None);
+        }
+        self.load_group(group).await?;
+        let descriptors = self.descriptor_buffer(group).await?;
+        let bits = self.block_bitmap(group).await?;
+        // Nothing waits from here on, so nobody comes between.
+        let found = self.groups.borrow_mut()[group as usize].find(from, wanted, most);
+        let Some(run) = found else { return Ok(None) };
+        self.mark(handle, group, &descriptors, &bits, run.clone(), true)?;
+        self.groups.borrow_mut()[group as usize].take(run.clone());
+        let start = self.layout.first_block(group) + u64::from(run.start);
+        Ok(Some(Extent::new(Lba(start), run.end - run.start)))
+    }
+
+    /// Frees blocks. They are not allocated again before this transaction's commit block is transferred (J7).
+    /// Costs [`FREE_CREDITS`](super::FREE_CREDITS) for each group that the extent touches.
+    ///
+    /// # Errors
+    /// [`FormatError::Corrupt`] for blocks that are free, that belong to the format, or that do not exist.
+    pub(crate) async fn free(&self, handle: &Handle, extent: Extent) -> Result<(), FsError> {
+        if extent.end().0 > self.layout.blocks() {
+            let place = Place::Block(extent.start.0);
+            let what = "beyond the filesystem";
+            return Err(FormatError::corrupt(Structure::BlockBitmap, place, what).into());
+        }
+        for (group, run) in self.parts(extent) {
+            self.load_group(group).await?;
+            let descriptors = self.descriptor_buffer(group).await?;
+            let bits = self.block_bitmap(group).await?;
+            let corrupt = |what| FormatError::corrupt(Structure::BlockBitmap, Place::Group(group), what);
+            if bits.look(|bits| bitmap::count_clear(bits, run.clone())) > 0 {
+                return Err(corrupt("a block is freed that is free").into());
+            }
+            let overlaps = |own: &Range<u32>| own.start < run.end && run.start < own.end;
+            if self.own_metadata(group).iter().any(overlaps) {
+                return Err(corrupt("a block is freed that belongs to the format").into());
+            }
+            self.mark(handle, group, &descriptors, &bits, run.clone(), false)?;
+            if self.options.drops(FsMutant::ReusesFreed) {
+                self.groups.borrow_mut()[group as usize].release(run);
+            } else {
+                let start = self.layout.first_block(group) + u64::from(run.start);
+                self.waiting.set(self.waiting.get() + u64::from(run.end - run.start));
+                handle.free(Extent::new(Lba(start), run.end - run.start));
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks blocks used or free in the bitmap, and counts them in the descriptor.
+    fn mark(
+        &self,
+        handle: &Handle,
+        group: u32,
+        descriptors: &Rc<Buffer>,
+        bits: &Rc<Buffer>,
+        run: Range<u32>,
+        used: bool,
+    ) -> Result<(), FsError> {
+        let count = run.end - run.start;
+        let descriptor = self.descriptor(group);
+        if descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED) {
+            handle.modify(bits, 0..BLOCK_BYTES, |bits| {
+                self.layout.fresh_block_bitmap(group, &descriptor, bits);
+            });
+        }
+        let bytes = run.start as usize / 8..run.end.div_ceil(8) as usize;
+        handle.modify(bits, bytes.clone(), |part| {
+            let base = bytes.start as u32 * 8;
+            let run = run.start - base..run.end - base;
+            if used { bitmap::set(part, run) } else { bitmap::clear(part, run) }
+        });
+        let free = self.free_blocks.get();
+        let (in_group, in_all) = match used {
+            true => (descriptor.free_blocks().saturating_sub(count), free.saturating_sub(u64::from(count))),
+            false => (descriptor.free_blocks() + count, free + u64::from(count)),
+        };
+        self.free_blocks.set(in_all);
+        self.change_descriptor(handle, group, descriptors, |descriptor| {
+            descriptor.set_free_blocks(in_group);
+            descriptor.set_flag(group_flags::BLOCKS_UNINITIALISED, false);
+            bits.look(|bits| descriptor.seal_block_bitmap(bits, &self.layout));
+        })
+    }
+
+    /// The bitmap of a group's blocks. Of one that was never written the content is not yet there.
+    async fn block_bitmap(&self, group: u32) -> Result<Rc<Buffer>, FsError> {
+        let descriptor = self.descriptor(group);
+        let (block, kind) = (descriptor.block_bitmap(), Kind::BlockBitmap { group });
+        if descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED) {
+            return Ok(self.buffers.fresh(block, Role::Metadata(kind)));
+        }
+        let verify = |bits: &[u8]| self.descriptor(group).verify_block_bitmap(bits, group, &self.layout);
+        self.buffers.get_verified(block, kind, verify).await
+    }
+
+    /// Makes sure that it is known which blocks of a group can be allocated.
+    async fn load_group(&self, group: u32) -> Result<(), FsError> {
+        if self.groups.borrow()[group as usize].is_loaded() {
+            return Ok(());
+        }
+        let bits = self.block_bitmap(group).await?;
+        let mut groups = self.groups.borrow_mut();
+        let known = &mut groups[group as usize];
+        if known.is_loaded() {
+            return Ok(());
+        }
+        let mut content = [0; BLOCK_BYTES];
+        if known.descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED) {
+            self.layout.fresh_block_bitmap(group, &known.descriptor, &mut content);
+        } else {
+            bits.look(|bits| content.copy_from_slice(bits));
+            // What is beyond the group's end is nobody's, whatever the bits say.
+            bitmap::set(&mut content, self.layout.blocks_in(group)..BLOCK_BYTES as u32 * 8);
+        }
+        let free = known.descriptor.free_blocks();
+        drop(groups);
+        let corrupt = |what| FormatError::corrupt(Structure::BlockBitmap, Place::Group(group), what);
+        if bitmap::count_clear(&content, 0..BLOCK_BYTES as u32 * 8) != free {
+            return Err(corrupt("it has another number of free blocks than its descriptor says").into());
+        }
+        if self.own_metadata(group).into_iter().any(|own| bitmap::count_clear(&content, own) > 0) {
+            return Err(corrupt("a block that belongs to the format is free").into());
+        }
+        self.groups.borrow_mut()[group as usize].load(&content);
+        Ok(())
+    }
+
+    /// The bits of a group that the format's own blocks take, as far as the descriptors of its flexible group
+    /// say.
+    fn own_metadata(&self, group: u32) -> Vec<Range<u32>> {
+        let (first, length) = (self.layout.first_block(group), u64::from(self.layout.blocks_in(group)));
+        let bit = |block: u64| block.saturating_sub(first).min(length) as u32;
+        let mut own = vec![0..self.layout.base_blocks(group)];
+        for member in self.layout.flex_members(group) {
+            let descriptor = self.descriptor(member);
+            let table = u64::from(self.layout.table_blocks());
+            let places = [
+                (descriptor.block_bitmap(), 1),
+                (descriptor.inode_bitmap(), 1),
+                (descriptor.inode_table(), table),
+            ];
+            own.extend(places.map(|(start, count)| bit(start)..bit(start + count)));
+        }
+        own.retain(|range| !range.is_empty());
+        own
+    }
+}
