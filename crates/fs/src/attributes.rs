@@ -1,0 +1,121 @@
+//! Attributes of inodes: what `stat` tells, and what of it can be set.
+
+use weir_ext4::{FileTime, FileType, Stamp};
+
+use crate::error::FsError;
+use crate::filesystem::{Filesystem, InodeNumber};
+use crate::names::{Device, device_of};
+
+/// Blocks that a change of attributes changes: the inode's.
+const CREDITS: u32 = 1;
+
+/// What `stat` tells of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Its number.
+    pub inode: InodeNumber,
+    /// Its generation: another one where the number was another file's before.
+    pub generation: u32,
+    /// Its type.
+    pub kind: FileType,
+    /// The twelve bits of its permissions.
+    pub permissions: u16,
+    /// Its names; 1 for a directory with more subdirectories than are counted.
+    pub links: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The space that it takes, in units of 512 bytes.
+    pub sectors: u64,
+    /// When it was last read, as far as that is kept.
+    pub accessed: FileTime,
+    /// When it last changed, its attributes included.
+    pub changed: FileTime,
+    /// When its content last changed.
+    pub modified: FileTime,
+    /// When it was made.
+    pub created: FileTime,
+    /// The numbers of a device.
+    pub device: Device,
+}
+
+/// Attributes to set; what is `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttributeChanges {
+    /// The twelve bits of the permissions.
+    pub permissions: Option<u16>,
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The group.
+    pub gid: Option<u32>,
+    /// The size in bytes, of a regular file.
+    pub size: Option<u64>,
+    /// When it was last read; from 1901 to 2446, as all times.
+    pub accessed: Option<FileTime>,
+    /// When its content last changed.
+    pub modified: Option<FileTime>,
+}
+
+impl Filesystem {
+    /// The attributes of an inode.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], and what reading may fail by.
+    pub async fn attributes(&self, inode: InodeNumber) -> Result<Attributes, FsError> {
+        let node = self.0.nodes.get(&self.0, inode).await?;
+        let found = node.inode.borrow();
+        let kind = found.file_type().ok_or(FsError::NotFound)?;
+        let is_device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
+        Ok(Attributes {
+            inode,
+            generation: found.generation.get(),
+            kind,
+            permissions: found.mode.get() & 0xFFF,
+            links: found.links.get().into(),
+            uid: found.uid(),
+            gid: found.gid(),
+            size: found.size(),
+            sectors: found.sectors(),
+            accessed: found.time(Stamp::Accessed),
+            changed: found.time(Stamp::Changed),
+            modified: found.time(Stamp::Modified),
+            created: found.time(Stamp::Created),
+            device: if is_device { device_of(&found) } else { Device::default() },
+        })
+    }
+
+    /// Sets attributes of an inode, and its time of change. A size that grows leaves a hole, one that shrinks
+    /// frees what is behind it.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::ReadOnly`], those of [`truncate`](Self::truncate) for a size, and what
+    /// reading may fail by.
+    pub async fn set_attributes(&self, inode: InodeNumber, changes: &AttributeChanges) -> Result<(), FsError> {
+        if let Some(size) = changes.size {
+            self.truncate(inode, size).await?;
+        }
+        let fs = &self.0;
+        let node = fs.nodes.get(fs, inode).await?;
+        let _locked = node.lock.acquire(1).await;
+        let handle = fs.journal()?.start(CREDITS).await?;
+        {
+            let mut inode = node.inode.borrow_mut();
+            if let Some(permissions) = changes.permissions {
+                inode.mode = (inode.mode.get() & 0xF000 | permissions & 0xFFF).into();
+            }
+            let (uid, gid) = (changes.uid.unwrap_or(inode.uid()), changes.gid.unwrap_or(inode.gid()));
+            inode.set_owner(uid, gid);
+            let times = [(Stamp::Accessed, changes.accessed), (Stamp::Modified, changes.modified)];
+            for (stamp, time) in times {
+                if let Some(time) = time {
+                    inode.set_time(stamp, time);
+                }
+            }
+            inode.set_time(Stamp::Changed, fs.now());
+        }
+        fs.all_or_abort(node.log(fs, &handle)).await
+    }
+}

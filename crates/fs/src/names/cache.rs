@@ -1,0 +1,99 @@
+//! The cache of directory entries: what names stand for, and which names are not there. It has two halves: what
+//! is used enters the younger, and when that is full it becomes the older, and the older is forgotten.
+
+use std::collections::BTreeMap;
+
+use weir_ext4::directory::Target;
+
+/// Names in each half: two of them with their places take about 20 MiB.
+const HALF_MAX: usize = 1 << 16;
+
+/// Names by directory.
+#[derive(Default)]
+struct Half {
+    directories: BTreeMap<u32, BTreeMap<Vec<u8>, Option<Target>>>,
+    names: usize,
+}
+
+impl Half {
+    fn get(&self, directory: u32, name: &[u8]) -> Option<Option<Target>> {
+        self.directories.get(&directory)?.get(name).copied()
+    }
+
+    fn insert(&mut self, directory: u32, name: &[u8], target: Option<Target>) {
+        let names = self.directories.entry(directory).or_default();
+        self.names += usize::from(names.insert(name.to_vec(), target).is_none());
+    }
+
+    fn forget(&mut self, directory: u32) {
+        self.names -= self.directories.remove(&directory).map_or(0, |names| names.len());
+    }
+}
+
+/// What names stand for, as far as it is known.
+#[derive(Default)]
+pub(crate) struct NameCache {
+    younger: Half,
+    older: Half,
+}
+
+impl NameCache {
+    /// What a name stands for: `Some(None)` if it is known not to be there.
+    pub(super) fn get(&mut self, directory: u32, name: &[u8]) -> Option<Option<Target>> {
+        if let Some(found) = self.younger.get(directory, name) {
+            return Some(found);
+        }
+        let found = self.older.get(directory, name)?;
+        self.insert(directory, name, found);
+        Some(found)
+    }
+
+    /// Notes what a name stands for from now on, or that it is not there.
+    pub(super) fn insert(&mut self, directory: u32, name: &[u8], target: Option<Target>) {
+        if self.younger.names >= HALF_MAX {
+            self.older = std::mem::take(&mut self.younger);
+        }
+        self.younger.insert(directory, name, target);
+    }
+
+    /// Forgets the names of a directory that is gone: its number may become another's.
+    pub(super) fn forget(&mut self, directory: u32) {
+        self.younger.forget(directory);
+        self.older.forget(directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(inode: u32) -> Option<Target> {
+        Some(Target { inode, kind: None })
+    }
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_goes() {
+        let mut cache = NameCache::default();
+        cache.insert(2, b"kept", target(11));
+        cache.insert(2, b"left", target(12));
+        for nth in 0..2 * HALF_MAX {
+            cache.insert(3, &nth.to_le_bytes(), None);
+            assert_eq!(cache.get(2, b"kept"), Some(target(11)));
+        }
+        assert_eq!(cache.get(2, b"left"), None);
+        assert!(cache.younger.names + cache.older.names <= 2 * HALF_MAX);
+    }
+
+    #[test]
+    fn a_newer_meaning_hides_an_older_one() {
+        let mut cache = NameCache::default();
+        cache.insert(2, b"name", target(11));
+        for nth in 0..HALF_MAX {
+            cache.insert(3, &nth.to_le_bytes(), None);
+        }
+        cache.insert(2, b"name", None);
+        assert_eq!(cache.get(2, b"name"), Some(None));
+        cache.forget(2);
+        assert_eq!(cache.get(2, b"name"), None);
+    }
+}

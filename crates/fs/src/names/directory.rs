@@ -1,0 +1,86 @@
+//! The blocks of a directory: where they are by its extent tree, and how it gets more.
+
+use std::rc::Rc;
+
+use weir_ext4::directory::{Directory, DirectoryFile, DirectoryFormat};
+use weir_ext4::{BLOCK_BYTES, Blocks, Extent, Kind, inode_flags};
+
+use crate::error::FsError;
+use crate::filesystem::Mounted;
+use crate::journal::Handle;
+use crate::node::Node;
+use crate::tree::Tree;
+
+/// A directory as the format's algorithms take it.
+pub(super) type Entries<'a> = Directory<'a, Tree<'a>, DirectoryBlocks<'a>>;
+
+/// The blocks of a directory. What it changes in the inode is in memory; whoever changes the directory logs it.
+pub(super) struct DirectoryBlocks<'a> {
+    tree: &'a Tree<'a>,
+}
+
+impl DirectoryBlocks<'_> {
+    fn node(&self) -> &Node {
+        self.tree.node
+    }
+}
+
+impl DirectoryFile for DirectoryBlocks<'_> {
+    type Error = FsError;
+
+    fn blocks(&self) -> u32 {
+        (self.node().inode.borrow().size() / BLOCK_BYTES as u64) as u32
+    }
+
+    fn is_indexed(&self) -> bool {
+        self.node().inode.borrow().has_flag(inode_flags::INDEXED)
+    }
+
+    async fn set_indexed(&self) -> Result<(), FsError> {
+        self.node().inode.borrow_mut().set_flag(inode_flags::INDEXED, true);
+        Ok(())
+    }
+
+    async fn place(&self, block: u32) -> Result<u64, FsError> {
+        self.tree.place(block).await
+    }
+
+    async fn append(&self, kind: Kind) -> Result<(u32, u64), FsError> {
+        let block = self.blocks();
+        let goal = match block.checked_sub(1) {
+            Some(last) => self.place(last).await? + 1,
+            None => self.tree.goal(),
+        };
+        let place = add_block(self.tree, block, kind, goal).await?;
+        self.node().inode.borrow_mut().set_size(u64::from(block + 1) * BLOCK_BYTES as u64);
+        Ok((block, place))
+    }
+}
+
+/// Gives a directory or symbolic link a new block, near `goal`. The inode changes in memory only.
+pub(super) async fn add_block(tree: &Tree<'_>, logical: u32, kind: Kind, goal: u64) -> Result<u64, FsError> {
+    let place = tree.allocate(kind, goal).await?;
+    let extent = Extent { logical, length: 1, physical: place, written: true };
+    if let Err(error) = tree.change(async |extents| extents.insert(extent).await).await {
+        tree.free(place, kind).await?;
+        return Err(error);
+    }
+    tree.count_blocks(1);
+    Ok(place)
+}
+
+impl Mounted {
+    /// Runs `work` on the entries of a directory, to be changed only with a handle. The caller holds its lock.
+    pub(super) async fn in_directory<T>(
+        &self,
+        directory: &Rc<Node>,
+        handle: Option<&Handle>,
+        work: impl AsyncFnOnce(Entries<'_>) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let generation = directory.inode.borrow().generation.get();
+        let format = DirectoryFormat::new(&self.superblock.borrow(), directory.number, generation)?;
+        let tree = Tree { fs: self, handle, node: directory };
+        let blocks = DirectoryBlocks { tree: &tree };
+        work(Directory::new(&tree, &blocks, format)).await
+    }
+}

@@ -1,0 +1,83 @@
+//! Paths: names one after another, from the root.
+
+use std::collections::VecDeque;
+
+use weir_ext4::{FileType, ROOT_INODE};
+
+use super::check_length;
+use crate::error::FsError;
+use crate::filesystem::{Filesystem, InodeNumber};
+
+/// Symbolic links followed on the way at most, as Linux has it.
+const LINKS_FOLLOWED_MAX: u32 = 40;
+/// Bytes in a path at most, as Linux has it.
+const PATH_MAX: usize = 4096;
+
+/// Where a path's last name is, or would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent<'a> {
+    /// The directory.
+    pub directory: InodeNumber,
+    /// The last name.
+    pub name: &'a [u8],
+}
+
+impl Filesystem {
+    /// What a path stands for, from the root. Symbolic links on the way are followed; one at the end is the
+    /// answer itself, unless a slash follows.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameLength`], [`FsError::LinkLoop`] after
+    /// 40 symbolic links, [`FsError::Invalid`] for a path of more than 4,096 bytes, and what reading may fail
+    /// by.
+    pub async fn resolve(&self, path: &[u8]) -> Result<InodeNumber, FsError> {
+        let mut names = split(path)?;
+        let mut directory = ROOT_INODE;
+        let mut followed = 0;
+        while let Some(name) = names.pop_front() {
+            let inode = self.lookup(directory, &name).await?;
+            if names.is_empty() || self.attributes(inode).await?.kind != FileType::Symlink {
+                directory = inode;
+                continue;
+            }
+            followed += 1;
+            if followed > LINKS_FOLLOWED_MAX {
+                return Err(FsError::LinkLoop);
+            }
+            let target = self.read_link(inode).await?;
+            if target.starts_with(b"/") {
+                directory = ROOT_INODE;
+            }
+            for name in split(&target)?.into_iter().rev() {
+                names.push_front(name);
+            }
+        }
+        Ok(directory)
+    }
+
+    /// The directory of a path's last name, which need not be there, and that name.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve) for what is before the last name; [`FsError::Exists`] for a path without
+    /// names, which is the root.
+    pub async fn resolve_parent<'a>(&self, path: &'a [u8]) -> Result<Parent<'a>, FsError> {
+        let end = path.iter().rposition(|&byte| byte != b'/').ok_or(FsError::Exists)? + 1;
+        let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let name = &path[start..end];
+        check_length(name)?;
+        Ok(Parent { directory: self.resolve(&path[..start]).await?, name })
+    }
+}
+
+/// The names of a path; a slash at its end stands for ".".
+fn split(path: &[u8]) -> Result<VecDeque<Vec<u8>>, FsError> {
+    if path.len() > PATH_MAX {
+        return Err(FsError::Invalid("a path has 4,096 bytes at most"));
+    }
+    let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+    let mut names: VecDeque<_> = names.map(<[u8]>::to_vec).collect();
+    if path.ends_with(b"/") {
+        names.push_back(b".".to_vec());
+    }
+    Ok(names)
+}

@@ -1,0 +1,285 @@
+//! Moving names: within a directory or between two, over what is there or not, or two of them at once.
+
+use std::rc::Rc;
+
+use weir_ext4::{ROOT_INODE, Stamp};
+use weir_runtime::Permit;
+
+use super::{check_ordinary, lock};
+use crate::error::FsError;
+use crate::filesystem::{Filesystem, InodeNumber, Mounted};
+use crate::journal::Handle;
+use crate::node::Node;
+
+/// What a rename does where the new name is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameFlags {
+    /// It fails.
+    pub no_replace: bool,
+    /// What the two names stand for changes places.
+    pub exchange: bool,
+}
+
+/// One end of a rename.
+#[derive(Clone, Copy)]
+struct End<'a> {
+    directory: &'a Rc<Node>,
+    name: &'a [u8],
+}
+
+/// What a rename found, under all its locks.
+struct Found {
+    source: Rc<Node>,
+    target: Option<Rc<Node>>,
+    _locks: Vec<Permit>,
+}
+
+impl Filesystem {
+    /// Gives what one name stands for another name instead, in one atomic group. What the new name stood for
+    /// loses it: a file gives way to files, an empty directory to directories. Nothing happens if both names
+    /// stand for one inode already.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::Exists`] with `no_replace`, [`FsError::NotEmpty`],
+    /// [`FsError::IsDirectory`] for a file over a directory, [`FsError::NotDirectory`] for the reverse,
+    /// [`FsError::Invalid`] for a directory into itself or below, for "." and "..", and for both flags at once,
+    /// [`FsError::TooManyLinks`], [`FsError::NoSpace`], [`FsError::NameLength`], [`FsError::ReadOnly`], and
+    /// what reading may fail by.
+    pub async fn rename(
+        &self,
+        (from, old): (InodeNumber, &[u8]),
+        (to, new): (InodeNumber, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<(), FsError> {
+        check_ordinary(old)?;
+        check_ordinary(new)?;
+        if flags.no_replace && flags.exchange {
+            return Err(FsError::Invalid("a rename either exchanges or replaces nothing"));
+        }
+        let fs = &self.0;
+        let replaced = fs
+            .with_space(async || {
+                fs.journal()?;
+                let from = fs.directory_node(from).await?;
+                let to = fs.directory_node(to).await?;
+                let _between = if from.number == to.number { None } else { Some(fs.names.renaming.acquire(1).await) };
+                let (from, to) = (End { directory: &from, name: old }, End { directory: &to, name: new });
+                let found = fs.find_ends(from, to).await?;
+                match &found.target {
+                    Some(_) if flags.no_replace => Err(FsError::Exists),
+                    Some(target) if target.number == found.source.number => Ok(None),
+                    Some(target) if flags.exchange => {
+                        fs.exchange(from, to, &found.source, target).await?;
+                        Ok(None)
+                    }
+                    None if flags.exchange => Err(FsError::NotFound),
+                    target => {
+                        fs.move_name(from, to, &found.source, target.as_ref()).await?;
+                        Ok(target.clone())
+                    }
+                }
+            })
+            .await?;
+        match replaced {
+            Some(node) => fs.delete_unused(&node).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Mounted {
+    /// What two names stand for, with the locks of all.
+    async fn find_ends(&self, from: End<'_>, to: End<'_>) -> Result<Found, FsError> {
+        loop {
+            let directories = lock(&[from.directory, to.directory]).await;
+            let source = self.find(from.directory, from.name).await?.ok_or(FsError::NotFound)?;
+            let target = self.find(to.directory, to.name).await?;
+            drop(directories);
+            let Some(source) = self.linked_node(source).await? else { continue };
+            let target = match target {
+                Some(target) => match self.linked_node(target).await? {
+                    Some(node) => Some(node),
+                    None => continue,
+                },
+                None => None,
+            };
+            let mut nodes = vec![from.directory, to.directory, &source];
+            nodes.extend(&target);
+            let locks = lock(&nodes).await;
+            let source_is = self.find(from.directory, from.name).await?.map(|found| found.inode);
+            let target_is = self.find(to.directory, to.name).await?.map(|found| found.inode);
+            if source_is == Some(source.number) && target_is == target.as_ref().map(|node| node.number) {
+                return Ok(Found { source, target, _locks: locks });
+            }
+        }
+    }
+
+    async fn move_name(
+        &self,
+        from: End<'_>,
+        to: End<'_>,
+        source: &Rc<Node>,
+        target: Option<&Rc<Node>>,
+    ) -> Result<(), FsError> {
+        let between = from.directory.number != to.directory.number;
+        if source.is_directory() && between {
+            self.check_not_below(to.directory, source).await?;
+        }
+        match target {
+            Some(target) => self.check_replaceable(source, target).await?,
+            None if source.is_directory() && between => {
+                if !to.directory.takes_subdirectory(self.has_uncounted_links()) {
+                    return Err(FsError::TooManyLinks);
+                }
+            }
+            None => {}
+        }
+        let handle = self.journal()?.start(super::CREDITS).await?;
+        // The only step that may lack space comes first.
+        if target.is_none()
+            && let Err(error) = self.enter(&handle, to.directory, to.name, source).await
+        {
+            self.all_or_abort(to.directory.log(self, &handle)).await?;
+            return Err(error);
+        }
+        self.all_or_abort(self.finish_move(&handle, from, to, source, target)).await?;
+        self.remember(from.directory, from.name, None);
+        self.remember(to.directory, to.name, Some(self.entry_of(source)));
+        Ok(())
+    }
+
+    /// A file gives way to files, and an empty directory to directories.
+    async fn check_replaceable(&self, source: &Rc<Node>, target: &Rc<Node>) -> Result<(), FsError> {
+        match (source.is_directory(), target.is_directory()) {
+            (true, false) => Err(FsError::NotDirectory),
+            (false, true) => Err(FsError::IsDirectory),
+            (true, true) => self.check_empty(target).await,
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// All of a move but the new name, if that was not there before.
+    async fn finish_move(
+        &self,
+        handle: &Handle,
+        from: End<'_>,
+        to: End<'_>,
+        source: &Rc<Node>,
+        target: Option<&Rc<Node>>,
+    ) -> Result<(), FsError> {
+        if let Some(target) = target {
+            self.replace_name(handle, to, source).await?;
+            self.lose_name(handle, target).await?;
+        }
+        self.in_directory(from.directory, Some(handle), async |entries| entries.remove(from.name).await).await?;
+        if source.is_directory() {
+            if target.is_some() {
+                to.directory.remove_subdirectory();
+            }
+            self.change_parent(handle, source, from.directory, to.directory).await?;
+        }
+        self.ends_changed(handle, from, to).await?;
+        self.renamed(handle, source).await
+    }
+
+    async fn exchange(
+        &self,
+        from: End<'_>,
+        to: End<'_>,
+        source: &Rc<Node>,
+        target: &Rc<Node>,
+    ) -> Result<(), FsError> {
+        if from.directory.number != to.directory.number {
+            self.check_exchangeable(from.directory, to.directory, source, target)?;
+            if source.is_directory() {
+                self.check_not_below(to.directory, source).await?;
+            }
+            if target.is_directory() {
+                self.check_not_below(from.directory, target).await?;
+            }
+        }
+        let handle = self.journal()?.start(super::CREDITS).await?;
+        self.all_or_abort(async {
+            self.replace_name(&handle, to, source).await?;
+            self.replace_name(&handle, from, target).await?;
+            if source.is_directory() {
+                self.change_parent(&handle, source, from.directory, to.directory).await?;
+            }
+            if target.is_directory() {
+                self.change_parent(&handle, target, to.directory, from.directory).await?;
+            }
+            self.ends_changed(&handle, from, to).await?;
+            self.renamed(&handle, source).await?;
+            self.renamed(&handle, target).await
+        })
+        .await?;
+        self.remember(from.directory, from.name, Some(self.entry_of(target)));
+        self.remember(to.directory, to.name, Some(self.entry_of(source)));
+        Ok(())
+    }
+
+    /// An exchange of a directory for a file gives one of the two parents a subdirectory more.
+    fn check_exchangeable(&self, from: &Node, to: &Node, source: &Node, target: &Node) -> Result<(), FsError> {
+        let gains = match (source.is_directory(), target.is_directory()) {
+            (true, false) => to,
+            (false, true) => from,
+            _ => return Ok(()),
+        };
+        if gains.takes_subdirectory(self.has_uncounted_links()) { Ok(()) } else { Err(FsError::TooManyLinks) }
+    }
+
+    /// Fails if `directory` is `above`, or below it. Renames between directories come one at a time, so the way
+    /// up does not change.
+    async fn check_not_below(&self, directory: &Rc<Node>, above: &Node) -> Result<(), FsError> {
+        let mut at = Rc::clone(directory);
+        // No way is longer than there are inodes, unless ".." is damaged.
+        for _ in 0..self.layout.inodes() {
+            if at.number == above.number {
+                return Err(FsError::Invalid("a directory cannot move into itself or below"));
+            }
+            if at.number == ROOT_INODE {
+                break;
+            }
+            let parent = self.in_directory(&at, None, async |entries| entries.parent().await).await?;
+            at = self.directory_node(parent).await?;
+        }
+        Ok(())
+    }
+
+    async fn replace_name(&self, handle: &Handle, end: End<'_>, node: &Node) -> Result<(), FsError> {
+        let target = self.entry_of(node);
+        self.in_directory(end.directory, Some(handle), async |entries| entries.replace(end.name, target).await)
+            .await?
+            .map(drop)
+            .ok_or(FsError::NotFound)
+    }
+
+    /// Lets ".." of a directory that moved stand for its new parent, and counts it there.
+    async fn change_parent(
+        &self,
+        handle: &Handle,
+        moved: &Rc<Node>,
+        from: &Node,
+        to: &Node,
+    ) -> Result<(), FsError> {
+        if from.number == to.number {
+            return Ok(());
+        }
+        from.remove_subdirectory();
+        to.add_subdirectory();
+        self.in_directory(moved, Some(handle), async |entries| entries.set_parent(to.number).await).await
+    }
+
+    async fn ends_changed(&self, handle: &Handle, from: End<'_>, to: End<'_>) -> Result<(), FsError> {
+        self.directory_changed(handle, from.directory).await?;
+        if from.directory.number == to.directory.number {
+            return Ok(());
+        }
+        self.directory_changed(handle, to.directory).await
+    }
+
+    async fn renamed(&self, handle: &Handle, node: &Rc<Node>) -> Result<(), FsError> {
+        node.inode.borrow_mut().set_time(Stamp::Changed, self.now());
+        node.log(self, handle).await
+    }
+}

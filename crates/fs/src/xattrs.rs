@@ -1,0 +1,209 @@
+//! Extended attributes: small ones in the inode, the rest in one block, which other files may share.
+
+use std::rc::Rc;
+
+use weir_ext4::attribute::{self, AttributeName, Attributes};
+use weir_ext4::{BLOCK_BYTES, Blocks, FileType, FormatError, Kind, Stamp};
+
+use crate::error::FsError;
+use crate::filesystem::{Filesystem, InodeNumber, Mounted};
+use crate::journal::Handle;
+use crate::node::Node;
+use crate::tree::Tree;
+
+/// Blocks that a change of extended attributes changes: the inode's, the old and the new attribute block, and
+/// bitmap and descriptor of each.
+const CREDITS: u32 = 8;
+
+/// Whether an extended attribute that is set was there before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expect {
+    /// It does not matter.
+    #[default]
+    Anything,
+    /// It was not: [`FsError::Exists`] otherwise.
+    Absent,
+    /// It was: [`FsError::NoAttribute`] otherwise.
+    Present,
+}
+
+impl Filesystem {
+    /// The value of an extended attribute, such as `user.comment`.
+    ///
+    /// # Errors
+    /// [`FsError::NoAttribute`], [`FsError::NotFound`], [`FsError::Unsupported`] for a prefix that is not kept,
+    /// and what reading may fail by.
+    pub async fn extended_attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        let name = parse(name)?;
+        let node = self.0.nodes.get(&self.0, inode).await?;
+        let _locked = node.lock.acquire(1).await;
+        let found = self.0.read_attributes(&node).await?;
+        found.get(&name).map(<[u8]>::to_vec).ok_or(FsError::NoAttribute)
+    }
+
+    /// The names of all extended attributes.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], and what reading may fail by.
+    pub async fn extended_attributes(&self, inode: InodeNumber) -> Result<Vec<Vec<u8>>, FsError> {
+        let node = self.0.nodes.get(&self.0, inode).await?;
+        let _locked = node.lock.acquire(1).await;
+        let found = self.0.read_attributes(&node).await?;
+        Ok(found.names().filter_map(AttributeName::full).filter(|name| is_kept(name)).collect())
+    }
+
+    /// Sets an extended attribute: `user.` of files and directories, `trusted.` and `security.` of anything.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] when an inode's attributes need more than a block and the room in the inode,
+    /// [`FsError::Exists`] and [`FsError::NoAttribute`] as expected, [`FsError::NotPermitted`],
+    /// [`FsError::Unsupported`], [`FsError::NotFound`], [`FsError::ReadOnly`], and what reading may fail by.
+    pub async fn set_extended_attribute(
+        &self,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        expect: Expect,
+    ) -> Result<(), FsError> {
+        let is_users = name.starts_with(b"user.");
+        let name = parse(name)?;
+        let fs = &self.0;
+        fs.with_space(async || {
+            let node = fs.nodes.get(fs, inode).await?;
+            if is_users && !matches!(node.kind(), Some(FileType::Regular | FileType::Directory)) {
+                return Err(FsError::NotPermitted("user attributes are for files and directories"));
+            }
+            fs.change_attributes(&node, async |attributes| {
+                match (expect, attributes.get(&name)) {
+                    (Expect::Absent, Some(_)) => return Err(FsError::Exists),
+                    (Expect::Present, None) => return Err(FsError::NoAttribute),
+                    _ => {}
+                }
+                attributes.set(name.clone(), value.to_vec());
+                Ok(())
+            })
+            .await
+        })
+        .await
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`FsError::NoAttribute`], [`FsError::NotFound`], [`FsError::Unsupported`], [`FsError::ReadOnly`],
+    /// [`FsError::NoSpace`] when a block has to be split off from other files, and what reading may fail by.
+    pub async fn remove_extended_attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<(), FsError> {
+        let name = parse(name)?;
+        let fs = &self.0;
+        fs.with_space(async || {
+            let node = fs.nodes.get(fs, inode).await?;
+            fs.change_attributes(&node, async |attributes| {
+                if attributes.remove(&name) { Ok(()) } else { Err(FsError::NoAttribute) }
+            })
+            .await
+        })
+        .await
+    }
+}
+
+/// `system.` attributes, which are access control lists, are stored in a form of their own, and not kept here.
+fn is_kept(name: &[u8]) -> bool {
+    [b"user.".as_slice(), b"trusted.", b"security."].into_iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn parse(name: &[u8]) -> Result<AttributeName, FsError> {
+    if !is_kept(name) {
+        return Err(FsError::Unsupported("attributes other than user, trusted and security"));
+    }
+    AttributeName::parse(name).map_err(|_| FsError::Invalid("an attribute's name has 1 to 255 bytes, none zero"))
+}
+
+impl Mounted {
+    /// All attributes of a node, whose lock the caller holds.
+    async fn read_attributes(&self, node: &Node) -> Result<Attributes, FsError> {
+        let (block, area) = {
+            let inode = node.inode.borrow();
+            (inode.attribute_block(), inode.attribute_area().to_vec())
+        };
+        if block == 0 {
+            return Ok(Attributes::read(node.number, &area, None)?);
+        }
+        let tree = Tree { fs: self, handle: None, node };
+        tree.read(block, Kind::Attributes, |bytes| Attributes::read(node.number, &area, Some((block, bytes)))).await
+    }
+
+    async fn change_attributes(
+        &self,
+        node: &Rc<Node>,
+        change: impl AsyncFnOnce(&mut Attributes) -> Result<(), FsError>,
+    ) -> Result<(), FsError> {
+        let journal = self.journal()?;
+        let _locked = node.lock.acquire(1).await;
+        let mut attributes = self.read_attributes(node).await?;
+        change(&mut attributes).await?;
+        let mut area = node.inode.borrow().attribute_area().to_vec();
+        let block = attributes.store(&mut area).map_err(|error| FsError::from(error).full_is_no_space())?;
+        let handle = journal.start(CREDITS).await?;
+        // All that needs space comes first.
+        self.store_block(&handle, node, block.as_deref()).await?;
+        {
+            let mut inode = node.inode.borrow_mut();
+            inode.attribute_area_mut().copy_from_slice(&area);
+            inode.set_time(Stamp::Changed, self.now());
+        }
+        self.all_or_abort(node.log(self, &handle)).await
+    }
+
+    /// Makes `block` the attribute block of a node, or leaves it without one.
+    async fn store_block(
+        &self,
+        handle: &Handle,
+        node: &Rc<Node>,
+        block: Option<&[u8; BLOCK_BYTES]>,
+    ) -> Result<(), FsError> {
+        let tree = Tree { fs: self, handle: Some(handle), node };
+        let old = node.inode.borrow().attribute_block();
+        let shared = old != 0 && references(&tree, old).await? > 1;
+        let new = match block {
+            None => 0,
+            Some(_) if old != 0 && !shared => old,
+            Some(_) => tree.allocate(Kind::Attributes, tree.goal()).await?,
+        };
+        self.all_or_abort(async {
+            if let Some(block) = block {
+                let change = |bytes: &mut [u8]| bytes.copy_from_slice(block);
+                tree.modify(new, Kind::Attributes, 0..BLOCK_BYTES, change).await?;
+            }
+            if old != 0 && old != new {
+                self.drop_attribute_block(handle, node).await?;
+            }
+            Ok(())
+        })
+        .await?;
+        tree.count_blocks(i64::from(new != 0) - i64::from(old != 0));
+        node.inode.borrow_mut().set_attribute_block(new);
+        Ok(())
+    }
+
+    /// Gives up a node's attribute block: frees it, or counts a reference less where others share it. The inode
+    /// is as before.
+    pub(crate) async fn drop_attribute_block(&self, handle: &Handle, node: &Rc<Node>) -> Result<(), FsError> {
+        let block = node.inode.borrow().attribute_block();
+        if block == 0 {
+            return Ok(());
+        }
+        let tree = Tree { fs: self, handle: Some(handle), node };
+        match references(&tree, block).await? {
+            1 => tree.free(block, Kind::Attributes).await,
+            shared => {
+                let change = |bytes: &mut [u8]| bytes.copy_from_slice(&(shared - 1).to_le_bytes());
+                tree.modify(block, Kind::Attributes, attribute::REFERENCES, change).await
+            }
+        }
+    }
+}
+
+async fn references(tree: &Tree<'_>, block: u64) -> Result<u32, FsError> {
+    tree.read(block, Kind::Attributes, |bytes| -> Result<u32, FormatError> { attribute::references(block, bytes) })
+        .await
+}
