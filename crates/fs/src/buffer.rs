@@ -56,6 +56,11 @@ impl Buffer {
         self.role.get()
     }
 
+    /// Says what the block holds from now on; its bytes stay.
+    pub(crate) fn set_role(&self, role: Role) {
+        self.role.set(role);
+    }
+
     /// Runs `look` on the bytes.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         look(&self.content.borrow())

@@ -208,6 +208,11 @@ impl Journal {
         }
     }
 
+    /// Whether the filesystem drops the rule that `mutant` names.
+    pub(crate) fn drops(&self, mutant: FsMutant) -> bool {
+        self.options.drops(mutant)
+    }
+
     fn check(&self) -> Result<(), FsError> {
         match &self.state.borrow().aborted {
             Some(reason) => Err(FsError::ReadOnly(reason.clone())),

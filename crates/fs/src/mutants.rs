@@ -14,6 +14,8 @@ pub enum FsMutant {
     DataOutsideEpoch,
     /// J2: only the data of the inode that asked goes before the commit.
     OthersDataForgotten,
+    /// J2: a truncation forgets dirty pages that a transaction on its way maps.
+    TruncateForgetsCommitting,
     /// J3: `fdatabarrier` of an inode with uncommitted size or allocation writes data only.
     DataBarrierForgetsMetadata,
     /// J3: nothing dirty, no barrier mark.
@@ -36,6 +38,8 @@ pub enum FsMutant {
     StampsEveryWrite,
     /// J7: a freed block is reused at once.
     ReusesFreed,
+    /// J7: a freed block is discarded when its transaction is transferred, durable or not.
+    DiscardsEarly,
     /// J8: an atomic group is split between two transactions.
     GroupSplit,
     /// A failed write or flush of the journal aborts nothing.

@@ -1,0 +1,177 @@
+//! The page cache: how much file data is in memory, over all files, and how much of it is dirty.
+//!
+//! Pages belong to their nodes; what is here is the order in which they leave. A page that comes to the front of
+//! the queue leaves if nobody has used it since it was queued, and goes to the back otherwise: what was used
+//! longest ago leaves first, without anything to keep in order at every use.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::{Rc, Weak};
+
+use event_listener::Event;
+use weir_runtime::Instant;
+use weir_storage::BLOCK_BYTES;
+
+use crate::disk::Disk;
+use crate::node::Node;
+use crate::options::MountOptions;
+use crate::pages::Eviction;
+use crate::writeback::writeback_task;
+
+/// Pages looked at to make room for one, so that no insertion takes long.
+const LOOKS: usize = 32;
+
+/// A page's place in the queue.
+struct Place {
+    node: Weak<Node>,
+    index: u32,
+    stamp: u64,
+}
+
+/// The pages of all files.
+pub(crate) struct PageCache {
+    pub(crate) disk: Rc<Disk>,
+    /// Limits, in pages.
+    most: usize,
+    dirty_background: usize,
+    dirty_most: usize,
+    queue: RefCell<VecDeque<Place>>,
+    next_stamp: Cell<u64>,
+    pages: Cell<usize>,
+    dirty: Cell<usize>,
+    /// Nodes with dirty pages, by when the first of them became dirty.
+    dirty_nodes: RefCell<BTreeMap<(Instant, u32), Rc<Node>>>,
+    /// There is something for the writeback task.
+    pub(crate) wanted: Rc<Event>,
+    /// Dirty pages were submitted.
+    submitted: Event,
+}
+
+impl PageCache {
+    /// An empty cache, and its writeback task.
+    pub(crate) fn new(disk: Rc<Disk>, options: &MountOptions) -> Rc<PageCache> {
+        let pages = |bytes: u64| usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
+        let most = pages(options.cache_bytes).max(64);
+        // Dirty pages cannot leave: half of the cache is for the others.
+        let dirty_most = pages(options.dirty_bytes).clamp(1, most / 2);
+        let cache = Rc::new(PageCache {
+            disk,
+            most,
+            dirty_background: pages(options.dirty_background_bytes).min(dirty_most - 1),
+            dirty_most,
+            queue: RefCell::default(),
+            next_stamp: Cell::new(0),
+            pages: Cell::new(0),
+            dirty: Cell::new(0),
+            dirty_nodes: RefCell::default(),
+            wanted: Rc::default(),
+            submitted: Event::new(),
+        });
+        drop(cache.disk.handle.spawn_thread("writeback", writeback_task(Rc::downgrade(&cache))));
+        cache
+    }
+
+    /// Pages in memory.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages.get()
+    }
+
+    /// Pages that are dirty.
+    pub(crate) fn dirty(&self) -> usize {
+        self.dirty.get()
+    }
+
+    /// Counts a new page of a node, and gives its stamp. It may leave others no room.
+    pub(crate) fn enter(&self, node: &Rc<Node>, index: u32) -> u64 {
+        let stamp = self.next_stamp.replace(self.next_stamp.get() + 1);
+        self.queue.borrow_mut().push_back(Place { node: Rc::downgrade(node), index, stamp });
+        self.pages.set(self.pages.get() + 1);
+        stamp
+    }
+
+    /// Pages have left that were not asked to.
+    pub(crate) fn left(&self, pages: usize) {
+        self.pages.set(self.pages.get() - pages);
+    }
+
+    /// Lets pages go as far as there are too many. Nobody may be looking at any.
+    pub(crate) fn make_room(&self, entered: usize) {
+        let mut looks = LOOKS * entered.max(1);
+        while self.pages.get() > self.most && looks > 0 {
+            looks -= 1;
+            let Some(place) = self.queue.borrow_mut().pop_front() else { return };
+            let Some(node) = place.node.upgrade() else { continue };
+            let came_of_it = node.pages.borrow_mut().evict(place.index, place.stamp);
+            match came_of_it {
+                Eviction::Stays => self.queue.borrow_mut().push_back(place),
+                Eviction::Left => self.left(1),
+                Eviction::Gone => {}
+            }
+        }
+        // Places of pages that are gone: forgotten when they are the most.
+        let mut queue = self.queue.borrow_mut();
+        if queue.len() > 2 * self.pages.get() + self.most.min(1 << 12) {
+            queue.retain(|place| place.node.upgrade().is_some_and(|node| node.has_page(place.index, place.stamp)));
+        }
+    }
+
+    /// A clean page of a node has become dirty.
+    pub(crate) fn page_dirtied(&self, node: &Rc<Node>) {
+        self.dirty.set(self.dirty.get() + 1);
+        if node.dirty_since.get().is_none() {
+            let now = self.disk.handle.now();
+            node.dirty_since.set(Some(now));
+            let mut dirty_nodes = self.dirty_nodes.borrow_mut();
+            dirty_nodes.insert((now, node.number), Rc::clone(node));
+            if dirty_nodes.len() == 1 {
+                self.wanted.notify(1);
+            }
+        }
+        if self.dirty.get() == self.dirty_background + 1 {
+            self.wanted.notify(1);
+        }
+    }
+
+    /// Dirty pages of a node are so no more.
+    pub(crate) fn pages_cleaned(&self, node: &Node, pages: usize) {
+        self.dirty.set(self.dirty.get() - pages);
+        if let Some(since) = node.dirty_since.get()
+            && node.pages.borrow().dirty() == 0
+        {
+            node.dirty_since.set(None);
+            self.dirty_nodes.borrow_mut().remove(&(since, node.number));
+        }
+        if pages > 0 {
+            self.submitted.notify(usize::MAX);
+        }
+    }
+
+    /// Waits while there are more dirty pages than there may be. The caller holds no handle.
+    pub(crate) async fn throttle(&self) {
+        while self.dirty.get() >= self.dirty_most {
+            let submitted = self.submitted.listen();
+            self.wanted.notify(1);
+            submitted.await;
+        }
+    }
+
+    /// Pages that a writer may make dirty before it looks again.
+    pub(crate) fn allowance(&self) -> usize {
+        (self.dirty_most / 2).max(1)
+    }
+
+    pub(crate) fn has_too_many_dirty(&self) -> bool {
+        self.dirty.get() > self.dirty_background
+    }
+
+    /// The node whose pages have been dirty longest, and since when.
+    pub(crate) fn oldest_dirty(&self) -> Option<(Instant, Rc<Node>)> {
+        let dirty_nodes = self.dirty_nodes.borrow();
+        dirty_nodes.first_key_value().map(|((since, _), node)| (*since, Rc::clone(node)))
+    }
+
+    /// All nodes with dirty pages.
+    pub(crate) fn dirty_nodes(&self) -> Vec<Rc<Node>> {
+        self.dirty_nodes.borrow().values().map(Rc::clone).collect()
+    }
+}

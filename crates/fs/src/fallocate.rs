@@ -1,0 +1,151 @@
+//! Allocating what is not written yet, and making holes and zeros.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::error::FsError;
+use crate::filesystem::{Filesystem, InodeNumber, Mounted};
+use crate::map::Wanted;
+use crate::node::Node;
+use crate::read::{BLOCK, SIZE_MAX, index_of};
+use crate::truncate::TRUNCATE_CREDITS;
+
+/// What [`Filesystem::fallocate`] does to a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Holes get blocks that read as zeros; what is written stays.
+    Allocate {
+        /// The file does not grow, even if the range ends behind it.
+        keep_size: bool,
+    },
+    /// All of it reads as zeros; whole blocks are freed, and the file keeps its size.
+    PunchHole,
+    /// All of it reads as zeros, and has blocks.
+    ZeroRange {
+        /// The file does not grow, even if the range ends behind it.
+        keep_size: bool,
+    },
+}
+
+impl Filesystem {
+    /// Allocates, zeroes or frees the blocks of `length` bytes from `offset` on. If it fails in between, a part of
+    /// the range from its start is done, or of a hole from its end.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content and for an
+    /// empty range, [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`], and what the storage fails
+    /// by.
+    pub async fn fallocate(
+        &self,
+        inode: InodeNumber,
+        mode: Fallocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), FsError> {
+        let fs = &self.0;
+        fs.journal()?;
+        let node = fs.file(inode).await?;
+        if length == 0 {
+            return Err(FsError::Invalid("an empty range"));
+        }
+        let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FsError::TooLarge)?;
+        let _locked = node.lock.acquire(1).await;
+        let whole = index_of(offset.next_multiple_of(BLOCK))..index_of(end);
+        match mode {
+            Fallocate::Allocate { keep_size } => {
+                let blocks = index_of(offset)..index_of(end - 1) + 1;
+                fs.map_all(&node, blocks, Wanted::Mapped, (!keep_size).then_some(end)).await
+            }
+            Fallocate::PunchHole => {
+                fs.zero_ends(&node, offset..end).await?;
+                fs.punch(&node, whole).await
+            }
+            Fallocate::ZeroRange { keep_size } => {
+                fs.zero_ends(&node, offset..end).await?;
+                let grow = (!keep_size).then_some(end);
+                fs.map_all(&node, whole, Wanted::Zeros, grow).await?;
+                // The blocks at both ends have got their zeros, but may be holes.
+                let blocks = index_of(offset)..index_of(end - 1) + 1;
+                fs.map_all(&node, blocks, Wanted::Mapped, grow).await
+            }
+        }
+    }
+}
+
+impl Mounted {
+    /// Makes all blocks of a range as they are wanted, and the file as large as `grow` says if it is not. The
+    /// caller holds the lock.
+    async fn map_all(
+        &self,
+        node: &Rc<Node>,
+        range: Range<u32>,
+        wanted: Wanted,
+        grow: Option<u64>,
+    ) -> Result<(), FsError> {
+        let mut at = range.start;
+        while at < range.end {
+            at = self.with_space(async || self.map_step(node, at..range.end, wanted, grow).await).await?;
+        }
+        if range.is_empty() && grow.is_some() {
+            self.map_step(node, range, wanted, grow).await?;
+        }
+        Ok(())
+    }
+
+    /// The same for as much as one handle may do: how far it went.
+    async fn map_step(
+        &self,
+        node: &Rc<Node>,
+        range: Range<u32>,
+        wanted: Wanted,
+        grow: Option<u64>,
+    ) -> Result<u32, FsError> {
+        let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
+        let end = range.end;
+        let reached = self.map(&handle, node, range, wanted).await;
+        if let Ok(reached) = reached {
+            // What is not done yet is no part of the file.
+            let size = if reached >= end { grow } else { grow.map(|to| to.min(u64::from(reached) * BLOCK)) };
+            if let Some(size) = size.filter(|size| *size > node.size()) {
+                node.inode.borrow_mut().set_size(size);
+                node.data_has_changed();
+            }
+            node.stamp(self.now());
+        }
+        node.log_data(self, &handle).await?;
+        reached
+    }
+
+    /// Frees all blocks of a range.
+    async fn punch(&self, node: &Rc<Node>, range: Range<u32>) -> Result<(), FsError> {
+        loop {
+            let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
+            let finished = range.is_empty() || self.unmap(&handle, node, range.clone()).await?;
+            node.stamp(self.now());
+            node.log_data(self, &handle).await?;
+            if finished {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Fills with zeros what a range has of its first and last block, where it has not all of them.
+    async fn zero_ends(&self, node: &Rc<Node>, range: Range<u64>) -> Result<(), FsError> {
+        let end = range.end.min(node.size());
+        let (first, last) = (range.start.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
+        let head = range.start..end.min(first);
+        // What is behind the end of the file is zeros already, so its last block may be whole.
+        let tail = last.max(range.start).max(head.end)..end;
+        for part in [head, tail] {
+            if part.is_empty() {
+                continue;
+            }
+            let edges = self.edges(node, &part).await?;
+            let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
+            self.zero_part(node, &handle, part, &edges).await?;
+            node.stamp(self.now());
+            node.log_data(self, &handle).await?;
+        }
+        Ok(())
+    }
+}

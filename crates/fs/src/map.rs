@@ -1,0 +1,195 @@
+//! Where a file's blocks are: found, allocated where something is written, and freed.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use weir_ext4::{Extent, FileType};
+use weir_storage::Lba;
+
+use crate::error::FsError;
+use crate::filesystem::Mounted;
+use crate::journal::Handle;
+use crate::node::Node;
+use crate::options::JournalMode;
+use crate::tree::{Tree, covers};
+
+/// Most blocks of an extent in either state.
+const EXTENT_BLOCKS_MAX: u32 = (1 << 15) - 1;
+/// Extents that one handle allocates, marks or frees at most.
+const EXTENTS_A_HANDLE: usize = 8;
+/// Journaled blocks that so many extents change: of bitmaps and descriptors two each, and of the tree what a
+/// split of all its levels takes.
+pub(crate) const MAP_CREDITS: u32 = 4 * EXTENTS_A_HANDLE as u32 + 16;
+
+/// What has to be so of the blocks in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Mapped, and written: something is going to be written there.
+    Written,
+    /// Mapped; what is new reads as zeros.
+    Mapped,
+    /// Mapped, and all reads as zeros.
+    Zeros,
+}
+
+impl Mounted {
+    pub(crate) fn tree<'a>(&'a self, node: &'a Node, handle: Option<&'a Handle>) -> Tree<'a> {
+        Tree { fs: self, handle, node }
+    }
+
+    /// Where a block of a file is on disk, if it is mapped and written.
+    pub(crate) async fn home(&self, node: &Node, index: u32) -> Result<Option<u64>, FsError> {
+        if let Some(home) = node.pages.borrow().home(index) {
+            return Ok(Some(home));
+        }
+        let found = self.tree(node, None).find(index).await?;
+        Ok(found.filter(|extent| extent.written).map(|extent| place(&extent, index)))
+    }
+
+    /// Whether all of a range is mapped and written.
+    pub(crate) async fn is_written(&self, node: &Node, range: Range<u32>) -> Result<bool, FsError> {
+        let mut at = range.start;
+        while at < range.end {
+            if node.pages.borrow().contains(at) {
+                at += 1;
+                continue;
+            }
+            match self.tree(node, None).find(at).await? {
+                Some(extent) if extent.written => at = extent.end(),
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes the blocks of a range as they are wanted, from its start as far as one handle goes: how far it went.
+    /// The caller holds the lock, and logs the inode also after an error. Costs [`MAP_CREDITS`].
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] if not even the first block could be allocated.
+    pub(crate) async fn map(
+        &self,
+        handle: &Handle,
+        node: &Rc<Node>,
+        range: Range<u32>,
+        wanted: Wanted,
+    ) -> Result<u32, FsError> {
+        let mut at = range.start;
+        for _ in 0..EXTENTS_A_HANDLE {
+            if at >= range.end {
+                break;
+            }
+            let done = self.map_some(handle, node, at..range.end, wanted).await;
+            match done {
+                Ok(reached) => at = reached,
+                Err(FsError::NoSpace) if at > range.start => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(at)
+    }
+
+    /// The same for as many blocks as are in one state.
+    async fn map_some(
+        &self,
+        handle: &Handle,
+        node: &Rc<Node>,
+        range: Range<u32>,
+        wanted: Wanted,
+    ) -> Result<u32, FsError> {
+        let tree = self.tree(node, Some(handle));
+        let next = tree.next(range.start).await?.filter(|next| next.logical < range.end);
+        let Some(extent) = next.filter(|next| covers(next, range.start)) else {
+            let hole = range.start..next.map_or(range.end, |next| next.logical);
+            return self.allocate(&tree, handle, hole, wanted == Wanted::Written).await;
+        };
+        let end = extent.end().min(range.end);
+        let written = wanted == Wanted::Written;
+        if wanted != Wanted::Mapped && extent.written != written {
+            node.data_has_changed();
+            tree.change(async |extents| extents.mark(range.start..end, written).await)
+                .await
+                .map_err(FsError::full_is_no_space)?;
+            if !written {
+                node.forget_pages(self.journal()?, handle, range.start..end).await?;
+            }
+        }
+        Ok(end)
+    }
+
+    /// Allocates blocks for the start of a hole, behind what comes before it in the file.
+    async fn allocate(
+        &self,
+        tree: &Tree<'_>,
+        handle: &Handle,
+        hole: Range<u32>,
+        written: bool,
+    ) -> Result<u32, FsError> {
+        let before = match hole.start.checked_sub(1) {
+            Some(before) => tree.find(before).await?,
+            None => None,
+        };
+        let goal = before.map_or_else(|| tree.goal(), |before| place(&before, hole.start));
+        let most = (hole.end - hole.start).min(EXTENT_BLOCKS_MAX);
+        let found = self.space.allocate(handle, goal, most).await?;
+        let (logical, length) = (hole.start, found.blocks);
+        let extent = Extent { logical, length, physical: found.start.0, written };
+        tree.node.data_has_changed();
+        if let Err(error) = tree.change(async |extents| extents.insert(extent).await).await {
+            self.space.free(handle, found).await?;
+            return Err(error.full_is_no_space());
+        }
+        tree.count_blocks(i64::from(length));
+        tree.node.extent.set(Some(extent));
+        Ok(extent.end())
+    }
+
+    /// Unmaps the last blocks of a range and frees them, as many as one handle may: whether that was all. The
+    /// caller holds the lock and logs the inode. Costs [`MAP_CREDITS`].
+    pub(crate) async fn unmap(
+        &self,
+        handle: &Handle,
+        node: &Rc<Node>,
+        range: Range<u32>,
+    ) -> Result<bool, FsError> {
+        let tree = self.tree(node, Some(handle));
+        let journal = self.journal()?;
+        for _ in 0..EXTENTS_A_HANDLE {
+            let removed = tree
+                .change(async |extents| extents.remove_last(range.clone()).await)
+                .await
+                .map_err(FsError::full_is_no_space)?;
+            let Some(extent) = removed else { return Ok(true) };
+            node.data_has_changed();
+            tree.count_blocks(-i64::from(extent.length));
+            node.forget_pages(journal, handle, extent.logical..extent.end()).await?;
+            self.forget_journaled(handle, node, &extent);
+            let freed = weir_storage::Extent::new(Lba(extent.physical), extent.length);
+            self.space.free(handle, freed).await?;
+        }
+        Ok(false)
+    }
+
+    /// Blocks that went through the journal, of directories, symbolic links and in journal mode data, are not to
+    /// be replayed once they are free (J5 d).
+    fn forget_journaled(&self, handle: &Handle, node: &Node, extent: &Extent) {
+        let regular = node.inode.borrow().file_type() == Some(FileType::Regular);
+        if regular && self.options.mode != JournalMode::Data {
+            return;
+        }
+        for block in extent.physical..extent.physical + u64::from(extent.length) {
+            // What the log still holds is pinned, and so it is here.
+            if let Some(buffer) = self.buffers.cached(block) {
+                if buffer.pins.get() > 0 {
+                    handle.revoke(block);
+                }
+                self.buffers.forget(block);
+            }
+        }
+    }
+}
+
+/// Where a block of a file is, if it follows an extent or is in it.
+pub(crate) fn place(extent: &Extent, logical: u32) -> u64 {
+    extent.physical + u64::from(logical - extent.logical)
+}

@@ -1,0 +1,150 @@
+//! A *node*: an inode in memory, with its pages, and with what the journal has to know of it.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+
+use weir_block::Class;
+use weir_ext4::journal::Sequence;
+use weir_ext4::{Extent, INODE_BYTES, Inode, Kind};
+use weir_runtime::{Instant, Semaphore};
+use weir_storage::Ticket;
+use zerocopy::IntoBytes;
+
+use crate::buffer::Buffer;
+use crate::cache::PageCache;
+use crate::error::FsError;
+use crate::filesystem::Mounted;
+use crate::journal::{DataClass, Handle, Local, OrderedData};
+use crate::pages::Pages;
+use crate::read::Readahead;
+use crate::submit::InFlight;
+
+/// An inode in memory.
+pub(crate) struct Node {
+    pub(crate) number: u32,
+    pub(crate) inode: RefCell<Inode>,
+    /// One permit: for every change of the inode, of what it maps, and of its directory blocks. Taken before a
+    /// handle is opened, and in the order of numbers where several are needed.
+    pub(crate) lock: Semaphore,
+    /// The block of the inode table that it is in, and the byte where it starts.
+    table: OnceCell<(Rc<Buffer>, usize)>,
+    /// The last transaction that changed anything of the inode.
+    pub(crate) changed_in: Cell<Option<Sequence>>,
+    /// The last transaction that changed its size, its allocation, or what is written of it (J3).
+    pub(crate) data_changed_in: Cell<Option<Sequence>>,
+    /// Something of that kind has changed since the inode was logged.
+    data_changed: Cell<bool>,
+    /// The last transaction that refers to its data (J2).
+    pub(crate) attached_in: Cell<Option<Sequence>>,
+    /// How often it is open.
+    pub(crate) opens: Cell<u32>,
+    /// The extent found last: most lookups are near the one before.
+    pub(crate) extent: Cell<Option<Extent>>,
+    pub(crate) pages: RefCell<Pages>,
+    /// When the first of its dirty pages became so.
+    pub(crate) dirty_since: Cell<Option<Instant>>,
+    /// One permit: for whoever submits its pages, or forgets some.
+    pub(crate) submitting: Semaphore,
+    pub(crate) in_flight: RefCell<InFlight>,
+    pub(crate) readahead: Cell<Readahead>,
+    pub(crate) cache: Rc<PageCache>,
+}
+
+impl Node {
+    pub(crate) fn new(number: u32, inode: Inode, cache: &Rc<PageCache>) -> Rc<Node> {
+        Rc::new(Node {
+            number,
+            inode: RefCell::new(inode),
+            lock: Semaphore::new(1),
+            table: OnceCell::new(),
+            changed_in: Cell::new(None),
+            data_changed_in: Cell::new(None),
+            data_changed: Cell::new(false),
+            attached_in: Cell::new(None),
+            opens: Cell::new(0),
+            extent: Cell::new(None),
+            pages: RefCell::default(),
+            dirty_since: Cell::new(None),
+            submitting: Semaphore::new(1),
+            in_flight: RefCell::default(),
+            readahead: Cell::default(),
+            cache: Rc::clone(cache),
+        })
+    }
+
+    /// The size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.inode.borrow().size()
+    }
+
+    /// The size, the allocation, or what is written has changed: the transaction that the inode is logged in
+    /// has to be committed before `fdatasync` and `fdatabarrier` have done their work (J3).
+    pub(crate) fn data_has_changed(&self) {
+        self.data_changed.set(true);
+    }
+
+    pub(crate) fn has_changed_data(&self) -> bool {
+        self.data_changed.get()
+    }
+
+    /// Puts the inode, as it is now, into the transaction.
+    ///
+    /// # Errors
+    /// What reading its table's block may fail by; never again once it has been read.
+    pub(crate) async fn log(&self, fs: &Mounted, handle: &Handle) -> Result<(), FsError> {
+        let (table, start) = match self.table.get() {
+            Some(known) => known,
+            None => {
+                let (block, bytes) = fs.space.inode_place(self.number)?;
+                let table = fs.buffers.get(block, Kind::InodeTable).await?;
+                self.table.get_or_init(|| (table, bytes.start))
+            }
+        };
+        let mut inode = self.inode.borrow_mut();
+        inode.seal(self.number, &fs.buffers.checksums);
+        // J8: exactly its own bytes; others in the block are others'.
+        handle.modify(table, *start..*start + INODE_BYTES, |bytes| bytes.copy_from_slice(inode.as_bytes()));
+        let sequence = handle.sequence();
+        self.changed_in.set(Some(sequence));
+        if self.data_changed.take() {
+            self.data_changed_in.set(Some(sequence));
+        }
+        Ok(())
+    }
+
+    /// The transaction must not be committed before the dirty pages of now are submitted (J2).
+    pub(crate) fn attach(self: &Rc<Node>, handle: &Handle) {
+        let sequence = Some(handle.sequence());
+        if self.attached_in.replace(sequence) != sequence {
+            handle.attach(Rc::clone(self) as Rc<dyn OrderedData>);
+        }
+    }
+
+    pub(crate) fn has_page(&self, index: u32, stamp: u64) -> bool {
+        self.pages.borrow().is(index, stamp)
+    }
+}
+
+impl OrderedData for Node {
+    fn id(&self) -> u64 {
+        u64::from(self.number)
+    }
+
+    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, FsError>> {
+        Box::pin(async move {
+            let class = match class {
+                DataClass::Ordered => Class::Ordered,
+                DataClass::Orderless => Class::Orderless,
+            };
+            self.submit_dirty(class, class).await?;
+            Ok(self.on_the_way())
+        })
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let pages = self.pages.get_mut().len();
+        self.cache.left(pages);
+    }
+}

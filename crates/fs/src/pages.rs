@@ -1,0 +1,175 @@
+//! A file's *pages*: blocks of its content in memory, each with its place on disk.
+//!
+//! A page is *dirty* from when it was changed until a write of it was submitted, *submitted* until that write is
+//! transferred, and *clean* after that. Only blocks that are mapped and written have pages: holes and unwritten
+//! blocks read as zeros, and what is written to them is given its place first. So whoever writes pages back needs
+//! no map, no lock and no transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::rc::Rc;
+
+use weir_runtime::Buffer as Memory;
+use weir_storage::{BLOCK_BYTES, Ticket};
+
+use crate::buffer::own;
+
+/// A block of a file in memory.
+struct Page {
+    content: Rc<Memory>,
+    /// Where it is on disk.
+    home: u64,
+    dirty: bool,
+    /// Somebody looked at it since the cache did.
+    used: bool,
+    /// Which of the pages that were ever at this place it is.
+    stamp: u64,
+    /// The last write of it; once that is transferred, the page can be read again from the disk.
+    write: Option<Ticket>,
+}
+
+/// The pages of one file.
+#[derive(Default)]
+pub(crate) struct Pages {
+    pages: BTreeMap<u32, Page>,
+    dirty: BTreeSet<u32>,
+}
+
+/// Dirty pages that follow one another on disk.
+pub(crate) struct Run {
+    pub(crate) start: u64,
+    pub(crate) indices: Vec<u32>,
+    pub(crate) blocks: Vec<Rc<Memory>>,
+}
+
+/// What came of a page that should leave the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Eviction {
+    /// It is dirty, on its way, or was used again.
+    Stays,
+    /// It left.
+    Left,
+    /// It was gone already.
+    Gone,
+}
+
+impl Pages {
+    pub(crate) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub(crate) fn dirty(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Where a page is on disk, if it is here.
+    pub(crate) fn home(&self, index: u32) -> Option<u64> {
+        Some(self.pages.get(&index)?.home)
+    }
+
+    pub(crate) fn contains(&self, index: u32) -> bool {
+        self.pages.contains_key(&index)
+    }
+
+    /// Whether a page is here, and the one of this stamp.
+    pub(crate) fn is(&self, index: u32, stamp: u64) -> bool {
+        self.pages.get(&index).is_some_and(|page| page.stamp == stamp)
+    }
+
+    /// The bytes of a page, if it is here.
+    pub(crate) fn look(&mut self, index: u32) -> Option<&[u8]> {
+        let page = self.pages.get_mut(&index)?;
+        page.used = true;
+        Some(&page.content)
+    }
+
+    /// Puts a page in; it is clean. `stamp` is the cache's.
+    pub(crate) fn insert(&mut self, index: u32, home: u64, content: Rc<Memory>, stamp: u64) {
+        self.pages.insert(index, Page { content, home, dirty: false, used: false, stamp, write: None });
+    }
+
+    /// Changes bytes of a page that is here. `None` if it is not; else whether it was clean, if it is to be
+    /// dirty now.
+    pub(crate) fn change(&mut self, index: u32, at: usize, bytes: &[u8], dirties: bool) -> Option<bool> {
+        let page = self.pages.get_mut(&index)?;
+        page.used = true;
+        if bytes.len() == BLOCK_BYTES && Rc::get_mut(&mut page.content).is_none() {
+            // All of it is new: no need to copy what is shared.
+            page.content = Rc::new(Memory::new(BLOCK_BYTES));
+        }
+        own(&mut page.content)[at..at + bytes.len()].copy_from_slice(bytes);
+        let was_clean = dirties && !page.dirty;
+        if was_clean {
+            page.dirty = true;
+            self.dirty.insert(index);
+        }
+        Some(was_clean)
+    }
+
+    /// The content of a page as of now.
+    pub(crate) fn snapshot(&self, index: u32) -> Option<Rc<Memory>> {
+        Some(Rc::clone(&self.pages.get(&index)?.content))
+    }
+
+    /// The dirty pages, in as few runs as they make.
+    pub(crate) fn dirty_runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for index in &self.dirty {
+            let Some(page) = self.pages.get(index) else { continue };
+            let content = Rc::clone(&page.content);
+            match runs.last_mut() {
+                Some(run) if run.start + run.blocks.len() as u64 == page.home => {
+                    run.indices.push(*index);
+                    run.blocks.push(content);
+                }
+                _ => runs.push(Run { start: page.home, indices: vec![*index], blocks: vec![content] }),
+            }
+        }
+        runs
+    }
+
+    /// A write of these blocks was submitted, in as many commands as there are tickets, of `most` blocks each.
+    /// Pages that were changed meanwhile stay dirty. How many became clean.
+    pub(crate) fn submitted(&mut self, run: &Run, tickets: &[Ticket], most: usize) -> usize {
+        let before = self.dirty.len();
+        for (nth, (index, content)) in run.indices.iter().zip(&run.blocks).enumerate() {
+            let Some(page) = self.pages.get_mut(index) else { continue };
+            page.write = tickets.get(nth / most).cloned();
+            // Whoever changes a page that is shared makes a copy of it first.
+            if Rc::ptr_eq(&page.content, content) {
+                page.dirty = false;
+                self.dirty.remove(index);
+            }
+        }
+        before - self.dirty.len()
+    }
+
+    /// Forgets the pages in a range, dirty or not: how many, and how many dirty ones.
+    pub(crate) fn forget(&mut self, range: Range<u32>) -> (usize, usize) {
+        let before = (self.pages.len(), self.dirty.len());
+        while let Some(index) = self.pages.range(range.clone()).next().map(|(index, _)| *index) {
+            self.pages.remove(&index);
+            self.dirty.remove(&index);
+        }
+        (before.0 - self.pages.len(), before.1 - self.dirty.len())
+    }
+
+    /// Drops a page from memory if nobody has used it lately and the disk has it.
+    pub(crate) fn evict(&mut self, index: u32, stamp: u64) -> Eviction {
+        let Some(page) = self.pages.get_mut(&index).filter(|page| page.stamp == stamp) else {
+            return Eviction::Gone;
+        };
+        let on_its_way = page.write.as_ref().is_some_and(|write| write.poll_transferred().is_none());
+        if std::mem::take(&mut page.used) || page.dirty || on_its_way {
+            return Eviction::Stays;
+        }
+        self.pages.remove(&index);
+        Eviction::Left
+    }
+
+    /// Whether every page can be read again from the disk.
+    pub(crate) fn all_on_disk(&self) -> bool {
+        let on_disk = |page: &Page| page.write.as_ref().is_none_or(|write| write.poll_transferred().is_some());
+        self.dirty.is_empty() && self.pages.values().all(on_disk)
+    }
+}

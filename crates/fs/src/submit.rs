@@ -1,0 +1,161 @@
+//! Submitting the dirty pages of a file, and following what is on its way.
+//!
+//! Writes to a file's pages are submitted by whoever comes first: the writeback task without order, a commit or
+//! a synchronisation call in the stream's epoch. One at a time: so whoever asks for order finds every page either
+//! dirty, or on its way and known here.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use weir_block::Class;
+use weir_ext4::journal::Sequence;
+use weir_storage::{Extent, Lba, StorageError, Ticket};
+
+use crate::error::FsError;
+use crate::journal::{Handle, Journal};
+use crate::mutants::FsMutant;
+use crate::node::Node;
+
+/// Writes that are remembered even if some behind the first are transferred already.
+const REMEMBERED: usize = 256;
+
+struct Flight {
+    extent: Extent,
+    ticket: Ticket,
+    orderless: bool,
+}
+
+/// The writes of a file's pages that are not known to be transferred.
+#[derive(Default)]
+pub(crate) struct InFlight {
+    flights: VecDeque<Flight>,
+    /// The first error of a write: from then on nothing of the file is called durable.
+    failed: Option<StorageError>,
+}
+
+impl InFlight {
+    /// Forgets what is transferred, but not that something failed.
+    fn settle(&mut self) {
+        let InFlight { flights, failed } = self;
+        let mut is_over = |flight: &Flight| match flight.ticket.poll_transferred() {
+            None => false,
+            Some(result) => {
+                *failed = failed.or(result.err());
+                true
+            }
+        };
+        if flights.len() > REMEMBERED {
+            flights.retain(|flight| !is_over(flight));
+        }
+        while flights.pop_front_if(|flight| is_over(flight)).is_some() {}
+    }
+}
+
+impl Node {
+    /// Submits the dirty pages as they are now: all of `class` but the last write, which is of class `last`.
+    /// Waits for queue space only. Whether there was something to submit.
+    ///
+    /// In order, what is on its way without joins the epoch (E7).
+    pub(crate) async fn submit_dirty(&self, class: Class, last: Class) -> Result<bool, FsError> {
+        let _turn = self.submitting.acquire(1).await;
+        self.submit_in_turn(class, last).await
+    }
+
+    /// The same for whoever has the turn to submit.
+    async fn submit_in_turn(&self, class: Class, last: Class) -> Result<bool, FsError> {
+        self.in_flight.borrow_mut().settle();
+        if class != Class::Orderless {
+            self.promote();
+        }
+        let runs = self.pages.borrow().dirty_runs();
+        let disk = &self.cache.disk;
+        let most = disk.capabilities.max_transfer_blocks.max(1) as usize;
+        let mut tickets = Vec::new();
+        for (nth, run) in runs.iter().enumerate() {
+            let last = if nth + 1 == runs.len() { last } else { class };
+            tickets.clear();
+            let done = disk.write(run.start, &run.blocks, class, last, &mut tickets).await;
+            self.remember(run.start, run.blocks.len(), &tickets, most, class == Class::Orderless);
+            // After an error too: what cannot be written must not be tried for ever. It is not forgotten.
+            let cleaned = self.pages.borrow_mut().submitted(run, &tickets, most);
+            self.cache.pages_cleaned(self, cleaned);
+            if let Err(error) = done {
+                let cause = match error {
+                    FsError::Storage(cause) => cause,
+                    _ => StorageError::Aborted,
+                };
+                self.in_flight.borrow_mut().failed.get_or_insert(cause);
+                return Err(error);
+            }
+        }
+        Ok(!runs.is_empty())
+    }
+
+    fn remember(&self, start: u64, blocks: usize, tickets: &[Ticket], most: usize, orderless: bool) {
+        let mut in_flight = self.in_flight.borrow_mut();
+        for (nth, ticket) in tickets.iter().enumerate() {
+            let from = nth * most;
+            let extent = Extent::new(Lba(start + from as u64), most.min(blocks - from) as u32);
+            in_flight.flights.push_back(Flight { extent, ticket: ticket.clone(), orderless });
+        }
+    }
+
+    /// E7: a page under orderless writeback looks clean; without this, what comes next would overtake it.
+    fn promote(&self) {
+        let mut in_flight = self.in_flight.borrow_mut();
+        let orderless = in_flight.flights.iter_mut().filter(|flight| flight.orderless);
+        let extents: Vec<Extent> = orderless
+            .map(|flight| {
+                flight.orderless = false;
+                flight.extent
+            })
+            .collect();
+        drop(in_flight);
+        drop(self.cache.disk.promote(&extents));
+    }
+
+    /// The tickets of what is not transferred yet.
+    pub(crate) fn on_the_way(&self) -> Vec<Ticket> {
+        let mut in_flight = self.in_flight.borrow_mut();
+        in_flight.settle();
+        in_flight.flights.iter().map(|flight| flight.ticket.clone()).collect()
+    }
+
+    /// Whether a write of the file's pages has failed, ever since the node is in memory.
+    pub(crate) fn check_written(&self) -> Result<(), FsError> {
+        let mut in_flight = self.in_flight.borrow_mut();
+        in_flight.settle();
+        in_flight.failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Whether the disk has all of its pages, and none of their writes failed.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        self.check_written().is_ok()
+            && self.in_flight.borrow().flights.is_empty()
+            && self.pages.borrow().all_on_disk()
+    }
+
+    /// Forgets the pages in a range, whose blocks are freed with `handle`. The caller holds the node's lock.
+    ///
+    /// Nobody submits any of them after this, so none is written over what comes to their blocks next (J7). If
+    /// the transaction before is being committed, they are submitted first: it may map them, and would show what
+    /// was in their blocks before (J2). That waits for queue space only, so an open handle may.
+    pub(crate) async fn forget_pages(
+        &self,
+        journal: &Journal,
+        handle: &Handle,
+        range: Range<u32>,
+    ) -> Result<(), FsError> {
+        let _turn = self.submitting.acquire(1).await;
+        let before = Sequence(handle.sequence().0.wrapping_sub(1));
+        let dirty = self.pages.borrow().dirty() > 0;
+        if dirty && !journal.is_dispatched(before) && !journal.drops(FsMutant::TruncateForgetsCommitting) {
+            let class = if journal.is_dual() { Class::Ordered } else { Class::Orderless };
+            self.submit_in_turn(class, class).await?;
+        }
+        let (gone, dirty) = self.pages.borrow_mut().forget(range);
+        self.cache.left(gone);
+        self.cache.pages_cleaned(self, dirty);
+        Ok(())
+    }
+}

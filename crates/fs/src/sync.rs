@@ -1,0 +1,189 @@
+//! The synchronisation calls.
+//!
+//! What each writes, and what it waits for, with the engine `dual` (FAST 2018 paper, section 4.3). D is the dirty
+//! data of the file, JD and JC are those of the transaction that changed its inode last. `{..}` is an epoch; `->`
+//! is a barrier between two; *wait* is a wait for the transfer (Wait-on-Transfer).
+//!
+//! | call | inode changed, not committed | nothing changed but data | nothing dirty at all |
+//! |---|---|---|---|
+//! | `fsync` | `{D, JD} -> {JC} ->` wait, flush | as `fdatasync` | as `fdatasync` |
+//! | `fbarrier` | `{D, JD} -> {JC} ->` | as `fdatabarrier` | as `fdatabarrier` |
+//! | `fdatasync` | as `fsync` if size, allocation or what is written has changed (J3), else only D: `{D} ->` wait, flush | `{D} ->` wait, flush | wait for what is on its way, flush |
+//! | `fdatabarrier` | as `fbarrier` if one of these has changed (J3), else only D: `{D} ->` | `{D} ->` | `->`: a bare barrier mark |
+//! | `sync` | all D, JD and JC there are, wait, flush | the same | flush |
+//!
+//! `fbarrier` and `fdatabarrier` return when all of that is dispatched: they wait for queue space only. With the
+//! data of the file goes that of every other file that the transaction refers to (J2). Data that the writeback
+//! task has submitted without order joins the epoch if it is still on its way (E7). So, with `<` for "is durable
+//! no later than", for any two calls of which one returned before the other began: all that the first wrote `<`
+//! all that the second writes, whatever file it is of.
+//!
+//! The engine `jbd2` keeps order by waiting, so there `fbarrier` is `fsync` and `fdatabarrier` is `fdatasync`, and
+//! a commit is: write D, wait, write JD, wait, flush, write JC with FUA, wait. Without barriers the flush and FUA
+//! are left out: it waits as much, and nothing is durable before the disk likes (EXT4-OD).
+//!
+//! In journal mode data, D is among the log blocks, so a file's data is never dirty; in writeback mode only the D
+//! of the calling file is written.
+
+use std::rc::Rc;
+
+use weir_block::Class;
+use weir_ext4::journal::Sequence;
+
+use crate::error::FsError;
+use crate::filesystem::{Filesystem, InodeNumber, Mounted};
+use crate::journal::Journal;
+use crate::mount::TOTALS_CREDITS;
+use crate::mutants::FsMutant;
+use crate::node::Node;
+
+/// What a call promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Promise {
+    /// It is on the medium.
+    Durable,
+    /// It is before everything that comes later.
+    Ordered,
+}
+
+impl Filesystem {
+    /// Makes a file durable: its data and its inode, and the name under which it was made.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`]; [`FsError::ReadOnly`] after the journal was aborted, and [`FsError::Storage`] if a
+    /// write of the file failed: then nothing of it is promised, by this call or a later one.
+    pub async fn fsync(&self, inode: InodeNumber) -> Result<(), FsError> {
+        self.0.synchronise(inode, Promise::Durable, false).await
+    }
+
+    /// Makes a file's data durable, and what of its inode is needed to find it (J3).
+    ///
+    /// # Errors
+    /// As [`fsync`](Self::fsync).
+    pub async fn fdatasync(&self, inode: InodeNumber) -> Result<(), FsError> {
+        self.0.synchronise(inode, Promise::Durable, true).await
+    }
+
+    /// Orders a file, its data and its inode, before everything that is written later to any file. Waits for no
+    /// transfer.
+    ///
+    /// # Errors
+    /// As [`fsync`](Self::fsync).
+    pub async fn fbarrier(&self, inode: InodeNumber) -> Result<(), FsError> {
+        self.0.synchronise(inode, Promise::Ordered, false).await
+    }
+
+    /// Orders a file's data, and what of its inode is needed to find it (J3), before everything that is written
+    /// later to any file. Waits for no transfer.
+    ///
+    /// # Errors
+    /// As [`fsync`](Self::fsync).
+    pub async fn fdatabarrier(&self, inode: InodeNumber) -> Result<(), FsError> {
+        self.0.synchronise(inode, Promise::Ordered, true).await
+    }
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// As [`fsync`](Self::fsync), of any file.
+    pub async fn sync(&self) -> Result<(), FsError> {
+        let fs = &self.0;
+        let Ok(journal) = fs.journal() else { return Ok(()) };
+        fs.write_back_everything().await?;
+        let handle = journal.start(TOTALS_CREDITS).await?;
+        fs.log_totals(&handle).await?;
+        drop(handle);
+        journal.commit_all().await?;
+        fs.write_back_everything().await?;
+        if journal.flushes() { fs.disk.flush().await } else { Ok(()) }
+    }
+}
+
+impl Mounted {
+    async fn synchronise(&self, inode: InodeNumber, promise: Promise, data_only: bool) -> Result<(), FsError> {
+        let node = self.nodes.get(self, inode).await?;
+        let journal = match &self.changes {
+            Ok(journal) => journal,
+            // Nothing was ever changed.
+            Err(_) => return Ok(()),
+        };
+        self.journal()?;
+        let changed_in = if data_only { node.data_changed_in.get() } else { node.changed_in.get() };
+        let forgets = data_only
+            && promise == Promise::Ordered
+            && self.options.drops(FsMutant::DataBarrierForgetsMetadata);
+        let changed_in = changed_in.filter(|_| !forgets);
+        let done = match (journal.is_dual(), promise) {
+            (true, Promise::Ordered) => self.order(journal, &node, changed_in).await,
+            (true, Promise::Durable) => self.make_durable(journal, &node, changed_in).await,
+            (false, _) => self.transfer_and_flush(journal, &node, changed_in).await,
+        };
+        // No call that comes later promises anything either.
+        done.and_then(|()| node.check_written()).inspect_err(|error| journal.abort(error))
+    }
+
+    /// `fbarrier` and `fdatabarrier`, with barriers.
+    async fn order(
+        &self,
+        journal: &Rc<Journal>,
+        node: &Rc<Node>,
+        changed_in: Option<Sequence>,
+    ) -> Result<(), FsError> {
+        let pending = changed_in.filter(|sequence| !journal.is_dispatched(*sequence));
+        let Some(sequence) = pending else {
+            let wrote = node.submit_dirty(Class::Ordered, Class::Barrier).await?;
+            // J3: an epoch ends here, whether or not something was written in it.
+            return if wrote || self.options.drops(FsMutant::NoBareBarrier) {
+                Ok(())
+            } else {
+                self.disk.barrier().await
+            };
+        };
+        node.submit_dirty(Class::Ordered, Class::Ordered).await?;
+        // A commit on its way may have been faster: then its barrier is not behind the data.
+        if journal.is_dispatched(sequence) { self.disk.barrier().await } else { journal.ordered(sequence).await }
+    }
+
+    /// `fsync` and `fdatasync`, with barriers: one transfer, one flush.
+    async fn make_durable(
+        &self,
+        journal: &Rc<Journal>,
+        node: &Rc<Node>,
+        changed_in: Option<Sequence>,
+    ) -> Result<(), FsError> {
+        let pending = changed_in.filter(|sequence| !journal.is_durable(*sequence));
+        let Some(sequence) = pending else {
+            node.submit_dirty(Class::Ordered, Class::Barrier).await?;
+            self.disk.transferred(&node.on_the_way()).await?;
+            return self.disk.flush().await;
+        };
+        node.submit_dirty(Class::Ordered, Class::Ordered).await?;
+        // JC is in a later epoch than the data, so the one is not durable without the other (S3), but only if the
+        // data was submitted before JD: the transaction still ran.
+        let covered = journal.running() == sequence;
+        let tickets = if covered { Vec::new() } else { node.on_the_way() };
+        journal.durable(sequence).await?;
+        if tickets.is_empty() {
+            return Ok(());
+        }
+        self.disk.transferred(&tickets).await?;
+        self.disk.flush().await
+    }
+
+    /// All four calls, on the legacy path: whoever wants order waits.
+    async fn transfer_and_flush(
+        &self,
+        journal: &Rc<Journal>,
+        node: &Rc<Node>,
+        changed_in: Option<Sequence>,
+    ) -> Result<(), FsError> {
+        node.submit_dirty(Class::Orderless, Class::Orderless).await?;
+        self.disk.transferred(&node.on_the_way()).await?;
+        // The commit flushes what was transferred before it began.
+        let flushed = changed_in == Some(journal.running());
+        if let Some(sequence) = changed_in {
+            journal.durable(sequence).await?;
+        }
+        if flushed || !journal.flushes() { Ok(()) } else { self.disk.flush().await }
+    }
+}

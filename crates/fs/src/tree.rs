@@ -1,0 +1,170 @@
+//! The blocks that an inode owns, as the format's algorithms take them: extent trees, directories, attributes.
+//! Read through the buffers; changed, allocated and freed in a transaction.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use weir_ext4::{BLOCK_BYTES, Blocks, Extent, ExtentTree, FormatError, Kind, check_extents};
+use weir_storage::Lba;
+
+use crate::buffer::{Buffer, Role};
+use crate::error::{FsError, ReadOnlyReason};
+use crate::filesystem::Mounted;
+use crate::journal::Handle;
+use crate::node::Node;
+
+/// Units of 512 bytes in a block, as inodes count space.
+pub(crate) const SECTORS_PER_BLOCK: i64 = (BLOCK_BYTES / 512) as i64;
+
+/// A node's blocks, to be changed only with a handle.
+#[derive(Clone, Copy)]
+pub(crate) struct Tree<'a> {
+    pub(crate) fs: &'a Mounted,
+    pub(crate) handle: Option<&'a Handle>,
+    pub(crate) node: &'a Node,
+}
+
+impl Tree<'_> {
+    /// The extent that maps a block of the node, if one does.
+    pub(crate) async fn find(&self, logical: u32) -> Result<Option<Extent>, FsError> {
+        if let Some(extent) = self.node.extent.get().filter(|extent| covers(extent, logical)) {
+            return Ok(Some(extent));
+        }
+        let found = self.look(async |extents| extents.lookup(logical).await).await?;
+        if found.is_some() {
+            self.node.extent.set(found);
+        }
+        Ok(found)
+    }
+
+    /// The first extent that maps a block of the node or one behind it.
+    pub(crate) async fn next(&self, logical: u32) -> Result<Option<Extent>, FsError> {
+        if let Some(extent) = self.node.extent.get().filter(|extent| covers(extent, logical)) {
+            return Ok(Some(extent));
+        }
+        self.look(async |extents| extents.next(logical).await).await
+    }
+
+    /// Where a block of the node is on disk.
+    ///
+    /// # Errors
+    /// [`FsError::Format`] if it is nowhere, which directories may not have.
+    pub(crate) async fn place(&self, logical: u32) -> Result<u64, FsError> {
+        match self.find(logical).await? {
+            Some(extent) => Ok(extent.physical + u64::from(logical - extent.logical)),
+            None => {
+                let place = weir_ext4::Place::Inode(self.node.number);
+                let what = "a block that is not mapped";
+                Err(FormatError::corrupt(weir_ext4::Structure::Directory, place, what).into())
+            }
+        }
+    }
+
+    /// Where the first block of the node should be: in the group of its inode.
+    pub(crate) fn goal(&self) -> u64 {
+        let group = self.fs.layout.inode_group(self.node.number).map_or(0, |(group, _)| group);
+        self.fs.layout.first_block(group)
+    }
+
+    async fn look<T>(
+        &self,
+        look: impl AsyncFnOnce(&ExtentTree<'_, Self>) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let (mut root, generation) = self.root();
+        let limit = self.fs.layout.blocks();
+        look(&ExtentTree::new(self, &mut root, self.node.number, generation, limit)).await
+    }
+
+    /// Changes what the node maps. Its block area and its space change in memory: the caller logs the inode,
+    /// and counts the blocks that were mapped or unmapped ([`count_blocks`](Self::count_blocks)).
+    pub(crate) async fn change<T>(
+        &self,
+        change: impl AsyncFnOnce(&mut ExtentTree<'_, Self>) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let (mut root, generation) = self.root();
+        let limit = self.fs.layout.blocks();
+        let mut extents = ExtentTree::new(self, &mut root, self.node.number, generation, limit);
+        let done = change(&mut extents).await;
+        // A change that found no room may have made the tree deeper all the same.
+        let gained = extents.nodes_gained();
+        self.node.inode.borrow_mut().block_area = root;
+        self.node.extent.set(None);
+        self.count_blocks(gained);
+        done
+    }
+
+    /// The node owns so many blocks more, or less.
+    pub(crate) fn count_blocks(&self, gained: i64) {
+        let mut inode = self.node.inode.borrow_mut();
+        let sectors = inode.sectors().saturating_add_signed(gained * SECTORS_PER_BLOCK);
+        inode.set_sectors(sectors);
+    }
+
+    fn root(&self) -> ([u8; weir_ext4::BLOCK_AREA_BYTES], u32) {
+        let inode = self.node.inode.borrow();
+        (inode.block_area, inode.generation.get())
+    }
+
+    fn handle(&self) -> Result<&Handle, FsError> {
+        self.handle.ok_or(FsError::ReadOnly(ReadOnlyReason::Mounted))
+    }
+
+    async fn buffer(&self, block: u64, kind: Kind) -> Result<Rc<Buffer>, FsError> {
+        if let Some(buffer) = self.fs.buffers.cached(block) {
+            return Ok(buffer);
+        }
+        let buffer = self.fs.buffers.get(block, kind).await?;
+        if matches!(kind, Kind::Extents { .. }) {
+            buffer.look(|bytes| check_extents(block, bytes, self.fs.layout.blocks()))?;
+        }
+        Ok(buffer)
+    }
+}
+
+/// Whether an extent maps a block of the file.
+pub(crate) fn covers(extent: &Extent, logical: u32) -> bool {
+    (extent.logical..extent.end()).contains(&logical)
+}
+
+impl Blocks for Tree<'_> {
+    type Error = FsError;
+
+    async fn read<T>(
+        &self,
+        block: u64,
+        kind: Kind,
+        look: impl FnOnce(&[u8]) -> Result<T, FormatError>,
+    ) -> Result<T, FsError> {
+        Ok(self.buffer(block, kind).await?.look(look)?)
+    }
+
+    async fn modify(
+        &self,
+        block: u64,
+        kind: Kind,
+        range: Range<usize>,
+        change: impl FnOnce(&mut [u8]),
+    ) -> Result<(), FsError> {
+        let handle = self.handle()?;
+        let buffer = self.buffer(block, kind).await?;
+        // A block of a directory may become a node of its index: it is sealed as what it is last.
+        buffer.set_role(Role::Metadata(kind));
+        handle.modify(&buffer, range, change);
+        Ok(())
+    }
+
+    async fn allocate(&self, kind: Kind, goal: u64) -> Result<u64, FsError> {
+        let handle = self.handle()?;
+        let block = self.fs.space.allocate(handle, goal, 1).await?.start.0;
+        let buffer = self.fs.buffers.fresh(block, Role::Metadata(kind));
+        handle.modify(&buffer, 0..0, |_| ());
+        Ok(block)
+    }
+
+    async fn free(&self, block: u64, _: Kind) -> Result<(), FsError> {
+        let handle = self.handle()?;
+        handle.revoke(block);
+        self.fs.buffers.forget(block);
+        self.fs.space.free(handle, weir_storage::Extent::new(Lba(block), 1)).await
+    }
+}

@@ -1,0 +1,254 @@
+//! Writing files.
+//!
+//! What is written to pages in memory that have their place needs no transaction, unless the timer has ticked
+//! since the inode was stamped (J6). Everything else gets its place first, in a transaction that its data belongs
+//! to (J2): blocks are allocated when they are written, for all of a write at once, behind what comes before them
+//! in the file.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use weir_ext4::Stamp;
+use weir_runtime::Buffer as Memory;
+use weir_storage::BLOCK_BYTES;
+
+use crate::buffer::Role;
+use crate::error::FsError;
+use crate::filesystem::{Filesystem, InodeNumber, Mounted};
+use crate::journal::Handle;
+use crate::map::{MAP_CREDITS, Wanted, place};
+use crate::node::Node;
+use crate::options::JournalMode;
+use crate::read::{BLOCK, SIZE_MAX, index_of, split};
+
+/// Blocks that one handle writes at most: 8 MiB.
+const CHUNK_BLOCKS: usize = 2048;
+/// The same where they go through the journal.
+const CHUNK_JOURNALED: usize = 32;
+
+/// The content of the blocks at both ends of a change, as far as it stays. Pages may leave the cache while a
+/// change gets its place; these do not.
+#[derive(Default)]
+pub(crate) struct Edges(Vec<(u32, Rc<Memory>)>);
+
+impl Edges {
+    fn get(&self, index: u32) -> Option<Rc<Memory>> {
+        self.0.iter().find(|(edge, _)| *edge == index).map(|(_, content)| Rc::clone(content))
+    }
+}
+
+impl Filesystem {
+    /// Writes at `offset`: how many bytes, all of them unless space or memory run out in between. The file grows
+    /// if it has to.
+    ///
+    /// Nothing of it is promised to be on disk, nor in which order it goes there, before a call of
+    /// [`fsync`](Self::fsync), [`fbarrier`](Self::fbarrier) or their like.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content,
+    /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`], and what the storage fails by.
+    pub async fn write(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
+        let fs = &self.0;
+        fs.journal()?;
+        let node = fs.file(inode).await?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        if offset >= SIZE_MAX {
+            return Err(FsError::TooLarge);
+        }
+        let bytes = &bytes[..bytes.len().min(usize::try_from(SIZE_MAX - offset).unwrap_or(usize::MAX))];
+        let _locked = node.lock.acquire(1).await;
+        let mut done = 0;
+        while done < bytes.len() {
+            fs.cache.throttle().await;
+            let some = fs.with_space(async || fs.write_some(&node, offset + done as u64, &bytes[done..]).await);
+            match some.await {
+                Ok(written) => done += written,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl Mounted {
+    /// Writes at least one byte, and what one handle can.
+    async fn write_some(&self, node: &Rc<Node>, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
+        let journaled = self.options.mode == JournalMode::Data;
+        let now = self.now();
+        let stamped = {
+            let inode = node.inode.borrow();
+            inode.time(Stamp::Modified) == now && inode.time(Stamp::Changed) == now
+        };
+        let left = usize::try_from(node.size().saturating_sub(offset)).unwrap_or(usize::MAX);
+        if stamped && !journaled {
+            let most = self.cache.allowance().saturating_mul(BLOCK_BYTES);
+            let done = self.overwrite(node, offset, &bytes[..bytes.len().min(left).min(most)]);
+            if done > 0 {
+                return Ok(done);
+            }
+        }
+        let most = if journaled { CHUNK_JOURNALED } else { CHUNK_BLOCKS.min(self.cache.allowance()) };
+        let (first, at) = split(offset);
+        let bytes = &bytes[..bytes.len().min(most * BLOCK_BYTES - at)];
+        let end = offset + bytes.len() as u64;
+        let range = first..index_of(end - 1) + 1;
+        let edges = self.edges(node, &(offset..end)).await?;
+        let grows = end > node.size();
+        if stamped && !journaled && !grows && self.is_written(node, range.clone()).await? {
+            self.put(node, None, offset, bytes, &edges).await?;
+            return Ok(bytes.len());
+        }
+        let credits = MAP_CREDITS + if journaled { range.len() as u32 } else { 0 };
+        let handle = self.journal()?.start(credits).await?;
+        let mapped = self.map(&handle, node, range, Wanted::Written).await;
+        let done = match mapped {
+            Ok(reached) => Ok(bytes.len().min((u64::from(reached) * BLOCK - offset) as usize)),
+            Err(error) => Err(error),
+        };
+        if let Ok(done) = done {
+            self.all_or_abort(self.put(node, Some(&handle), offset, &bytes[..done], &edges)).await?;
+            if offset + done as u64 > node.size() {
+                node.inode.borrow_mut().set_size(offset + done as u64);
+                node.data_has_changed();
+            }
+            node.stamp(now);
+        }
+        // Also after an error: the tree may have grown.
+        node.log_data(self, &handle).await?;
+        done
+    }
+
+    /// Changes pages that are in memory, up to the first that is not: how many bytes.
+    fn overwrite(&self, node: &Rc<Node>, offset: u64, bytes: &[u8]) -> usize {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (index, at) = split(offset + done as u64);
+            let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
+            let part = &bytes[done..done + taken];
+            let Some(dirtied) = node.pages.borrow_mut().change(index, at, part, true) else { break };
+            if dirtied {
+                self.cache.page_dirtied(node);
+            }
+            done += taken;
+        }
+        done
+    }
+
+    /// What stays of the first and the last block of a change of these bytes. The caller holds the lock.
+    pub(crate) async fn edges(&self, node: &Node, changed: &Range<u64>) -> Result<Edges, FsError> {
+        let mut edges = Edges::default();
+        if changed.is_empty() {
+            return Ok(edges);
+        }
+        let (offset, end) = (changed.start, changed.end);
+        let (first, last) = (index_of(offset), index_of(end - 1));
+        let begins = !offset.is_multiple_of(BLOCK);
+        let ends = !end.is_multiple_of(BLOCK) && end < node.size();
+        for (index, partial) in [(first, begins || (ends && first == last)), (last, ends && first != last)] {
+            if partial
+                && u64::from(index) * BLOCK < node.size()
+                && let Some(home) = self.home(node, index).await?
+            {
+                edges.0.push((index, self.content(node, index, home).await?));
+            }
+        }
+        Ok(edges)
+    }
+
+    /// The content of a block that is mapped and written.
+    async fn content(&self, node: &Node, index: u32, home: u64) -> Result<Rc<Memory>, FsError> {
+        let here = self.journaled(home).or_else(|| node.pages.borrow().snapshot(index));
+        match here {
+            Some(content) => Ok(content),
+            None => Ok(Rc::new(self.disk.read(home, 1).await?)),
+        }
+    }
+
+    /// Changes blocks that are mapped and written, in memory or in the journal. What is neither in memory nor
+    /// among the edges was zeros before. The caller holds the lock.
+    pub(crate) async fn put(
+        &self,
+        node: &Rc<Node>,
+        handle: Option<&Handle>,
+        offset: u64,
+        bytes: &[u8],
+        edges: &Edges,
+    ) -> Result<(), FsError> {
+        let (mut done, mut entered) = (0, 0);
+        while done < bytes.len() {
+            let (index, at) = split(offset + done as u64);
+            let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
+            let part = &bytes[done..done + taken];
+            done += taken;
+            if let Some(handle) = handle.filter(|_| self.options.mode == JournalMode::Data) {
+                self.put_journaled(node, handle, index, at, part, edges).await?;
+                continue;
+            }
+            if !node.pages.borrow().contains(index) {
+                let Some(extent) = self.tree(node, None).find(index).await? else {
+                    return Err(FsError::Invalid("a block that is not mapped"));
+                };
+                let content = edges.get(index).unwrap_or_else(|| Rc::new(Memory::new(BLOCK_BYTES)));
+                self.insert_page(node, index, place(&extent, index), content);
+                entered += 1;
+            }
+            if node.pages.borrow_mut().change(index, at, part, true) == Some(true) {
+                self.cache.page_dirtied(node);
+            }
+        }
+        self.cache.make_room(entered);
+        Ok(())
+    }
+
+    /// Journal mode data: the block is a buffer of the transaction, and no page.
+    async fn put_journaled(
+        &self,
+        node: &Rc<Node>,
+        handle: &Handle,
+        index: u32,
+        at: usize,
+        part: &[u8],
+        edges: &Edges,
+    ) -> Result<(), FsError> {
+        let Some(extent) = self.tree(node, None).find(index).await? else {
+            return Err(FsError::Invalid("a block that is not mapped"));
+        };
+        let home = place(&extent, index);
+        let cached = self.buffers.cached(home).filter(|buffer| buffer.role() == Role::Data);
+        let buffer = match cached {
+            Some(buffer) => buffer,
+            None => {
+                let buffer = self.buffers.fresh(home, Role::Data);
+                if let Some(content) = edges.get(index) {
+                    handle.modify(&buffer, 0..BLOCK_BYTES, |bytes| bytes.copy_from_slice(&content));
+                }
+                buffer
+            }
+        };
+        handle.modify(&buffer, at..at + part.len(), |bytes| bytes.copy_from_slice(part));
+        node.data_has_changed();
+        let (gone, _) = node.pages.borrow_mut().forget(index..index + 1);
+        self.cache.left(gone);
+        Ok(())
+    }
+}
+
+impl Node {
+    /// The content has changed.
+    pub(crate) fn stamp(&self, now: weir_ext4::FileTime) {
+        let mut inode = self.inode.borrow_mut();
+        inode.set_time(Stamp::Modified, now);
+        inode.set_time(Stamp::Changed, now);
+    }
+
+    /// Logs the inode, and attaches the dirty pages if the transaction refers to them (J2).
+    pub(crate) async fn log_data(self: &Rc<Node>, fs: &Mounted, handle: &Handle) -> Result<(), FsError> {
+        if self.has_changed_data() && fs.options.mode == JournalMode::Ordered {
+            self.attach(handle);
+        }
+        self.log(fs, handle).await
+    }
+}
