@@ -167,11 +167,12 @@ impl Disk {
         }
     }
 
-    /// Discards extents, if the storage can.
+    /// Discards extents, and waits until that is transferred.
     pub(crate) async fn discard(&self, extents: &[Extent]) -> Result<(), FsError> {
         let most = self.capabilities.max_discard_extents.max(1) as usize;
         for extents in extents.chunks(most) {
-            self.layer.when_space(|layer| layer.discard(STREAM, extents)).await?;
+            let ticket = self.layer.when_space(|layer| layer.discard(STREAM, extents)).await?;
+            ticket.transferred().await?;
         }
         Ok(())
     }

@@ -44,8 +44,7 @@ impl Filesystem {
         recorder: Option<Rc<Recorder>>,
         options: MountOptions,
     ) -> Result<Filesystem, FsError> {
-        let capabilities = *device.capabilities();
-        let engine = options.engine.unwrap_or(match capabilities.barriers() {
+        let engine = options.engine.unwrap_or(match device.capabilities().barriers() {
             true => Engine::Dual { conflicts: Conflicts::default() },
             false => Engine::Jbd2 { barrier: true },
         });
@@ -54,9 +53,7 @@ impl Filesystem {
             Engine::Jbd2 { .. } => Dispatch::Legacy,
         };
         let device_blocks = device.blocks();
-        let block_options = BlockOptions { dispatch, ..BlockOptions::default() };
-        let layer = BlockLayer::new(clock, device, block_options, recorder);
-        let disk = Disk::new(clock, layer.map_err(|_| FsError::NoBarriers)?, capabilities);
+        let disk = disk_on(clock, device, dispatch, recorder)?;
         let found = Found::look(disk, device_blocks, &options).await?;
         let mounted = if options.read_only {
             found.mount_read_only(options).await?
@@ -66,6 +63,17 @@ impl Filesystem {
         let filesystem = Filesystem(mounted);
         filesystem.0.finish_orphans().await?;
         Ok(filesystem)
+    }
+
+    /// Brings home what a crash has left in the journal, durably, and does nothing else: files that were unlinked
+    /// while they were open wait for the next mount.
+    ///
+    /// # Errors
+    /// As [`Filesystem::mount`].
+    pub async fn recover(clock: &Clock, device: Rc<dyn Storage>) -> Result<(), FsError> {
+        let device_blocks = device.blocks();
+        let disk = disk_on(clock, device, Dispatch::Legacy, None)?;
+        Found::look(disk, device_blocks, &MountOptions::default()).await.map(drop)
     }
 
     /// Writes everything back, empties the journal, and marks the filesystem clean; all clones of it can only read
@@ -89,6 +97,19 @@ impl Filesystem {
         *mounted.superblock.borrow_mut() = superblock;
         Ok(())
     }
+}
+
+/// The block layer on `device`.
+fn disk_on(
+    clock: &Clock,
+    device: Rc<dyn Storage>,
+    dispatch: Dispatch,
+    recorder: Option<Rc<Recorder>>,
+) -> Result<Rc<Disk>, FsError> {
+    let capabilities = *device.capabilities();
+    let options = BlockOptions { dispatch, ..BlockOptions::default() };
+    let layer = BlockLayer::new(clock, device, options, recorder).map_err(|_| FsError::NoBarriers)?;
+    Ok(Disk::new(clock, layer, capabilities))
 }
 
 impl Mounted {
@@ -177,7 +198,7 @@ impl Found {
         // Durable before the log is used: without it nobody would look at the log.
         write_superblock(&self.disk, &mut self.superblock).await?;
         let (buffers, space) = self.load_with(options, journal_blocks).await?;
-        let orphans = orphans_on_disk(&buffers, &space, &self.layout, &self.superblock).await?;
+        let orphans = orphans_on_disk(&buffers, &space, &self.superblock).await?;
         let reuse: Rc<dyn Reuse> = Rc::<Space>::clone(&space);
         let (disk, cache) = (Rc::clone(&self.disk), Rc::clone(&buffers));
         let journal = Journal::new(disk, cache, reuse, engine, options, log, area);
@@ -198,7 +219,7 @@ impl Found {
         let checksums = self.layout.checksums();
         let buffers = Buffers::new(Rc::clone(&self.disk), checksums, options.cache_metadata_blocks);
         let first_inode = self.superblock.first_inode.get();
-        let space = Space::load(&buffers, self.layout, options, journal_blocks, first_inode).await?;
+        let space = Space::load(&self.disk, &buffers, self.layout, options, journal_blocks, first_inode).await?;
         Ok((buffers, space))
     }
 

@@ -65,6 +65,9 @@ pub struct MountOptions {
     pub dirty_bytes: u64,
     /// Metadata blocks that may be kept in memory beside those that the journal needs. Default: 16,384.
     pub cache_metadata_blocks: usize,
+    /// Whether blocks are discarded when the transaction that freed them is durable (J7), if the storage can.
+    /// Default: no.
+    pub discard: bool,
     /// Ticks a second of the clock that stamps inodes (J6). Default: 250.
     pub timer_hz: u32,
     /// The rule that this filesystem drops, to prove that tests notice.
@@ -83,6 +86,7 @@ impl Default for MountOptions {
             dirty_background_bytes: 16 << 20,
             dirty_bytes: 64 << 20,
             cache_metadata_blocks: 1 << 14,
+            discard: false,
             timer_hz: 250,
             #[cfg(feature = "mutants")]
             mutant: None,

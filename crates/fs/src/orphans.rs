@@ -4,21 +4,23 @@
 //! the transaction that makes it necessary.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::rc::Rc;
 
+use weir_ext4::orphan::{OrphanChain, orphans_in};
 use weir_ext4::{
-    FormatError, Inode, Kind, Layout, Place, SUPERBLOCK_OFFSET, Structure, Superblock,
+    BLOCK_BYTES, Feature, FormatError, Inode, Kind, Place, SUPERBLOCK_OFFSET, Structure, Superblock,
 };
 use weir_runtime::Semaphore;
 
+use crate::buffer::Buffer;
 use crate::buffers::Buffers;
 use crate::error::FsError;
 use crate::filesystem::Mounted;
 use crate::journal::Handle;
 use crate::node::Node;
 use crate::space::Space;
+use crate::tree::Tree;
 
 /// Journaled blocks that [`Mounted::add_orphan`] and [`Mounted::remove_orphan`] change, beside the inode's own.
 pub(crate) const ORPHAN_CREDITS: u32 = 1;
@@ -51,31 +53,29 @@ impl Orphans {
 /// The chain as a crash has left it, first to last.
 ///
 /// # Errors
-/// [`FormatError::Corrupt`] for a chain that does not end, or with an inode that nobody can have opened.
+/// [`FormatError::Corrupt`] for a chain that does not end, or with an inode that is free.
 pub(crate) async fn orphans_on_disk(
     buffers: &Buffers,
     space: &Space,
-    layout: &Layout,
     superblock: &Superblock,
 ) -> Result<Vec<u32>, FsError> {
-    let mut chain = Vec::new();
-    let mut seen = BTreeSet::new();
-    let mut number = superblock.last_orphan.get();
-    while number != 0 {
-        let corrupt = |what| FormatError::corrupt(Structure::Inode, Place::Inode(number), what);
-        if !seen.insert(number) {
-            return Err(corrupt("it is twice in the list of orphans").into());
+    let mut numbers = Vec::new();
+    let mut chain = OrphanChain::new(superblock);
+    while let Some(number) = chain.number()? {
+        if !space.inode_is_used(number).await? {
+            return Err(not_an_orphan(number).into());
         }
-        if number < superblock.first_inode.get() || !space.inode_is_used(number).await? {
-            return Err(corrupt("it cannot be an orphan").into());
-        }
-        chain.push(number);
         let (block, range) = space.inode_place(number)?;
         let table = buffers.get(block, Kind::InodeTable).await?;
-        let inode = table.look(|bytes| Inode::read(&bytes[range], number, &layout.checksums()))?;
-        number = inode.deleted.get();
+        let inode = table.look(|bytes| Inode::read(&bytes[range], number, &buffers.checksums))?;
+        chain.follow(&inode);
+        numbers.push(number);
     }
-    Ok(chain)
+    Ok(numbers)
+}
+
+fn not_an_orphan(number: u32) -> FormatError {
+    FormatError::corrupt(Structure::Inode, Place::Inode(number), "an orphan that is no file")
 }
 
 impl Mounted {
@@ -85,8 +85,9 @@ impl Mounted {
         if self.changes.is_err() {
             return Ok(());
         }
+        self.empty_orphan_file().await?;
         while let Some(number) = self.orphans.first() {
-            let node = self.nodes.get(self, number).await?;
+            let node = self.nodes.get_orphan(self, number).await?;
             if node.links() == 0 {
                 self.delete(&node).await?;
             } else {
@@ -96,6 +97,49 @@ impl Mounted {
                 let what = "it cannot be taken out of the list of orphans";
                 return Err(FormatError::corrupt(Structure::Inode, Place::Inode(number), what).into());
             }
+        }
+        Ok(())
+    }
+
+    /// Moves what is in the orphan file, which others fill, into the chain, one by one.
+    async fn empty_orphan_file(&self) -> Result<(), FsError> {
+        let superblock = *self.superblock.borrow();
+        if !superblock.features().has(Feature::ORPHAN_PRESENT) {
+            return Ok(());
+        }
+        let file = self.nodes.get_orphan(self, superblock.orphan_file_inode.get()).await?;
+        let (size, generation) = (file.size(), file.inode.borrow().generation.get());
+        let tree = Tree { fs: self, handle: None, node: &file };
+        for logical in 0..u32::try_from(size / BLOCK_BYTES as u64).unwrap_or(u32::MAX) {
+            let block = tree.place(logical).await?;
+            let kind = Kind::OrphanFile { inode: file.number, generation };
+            let buffer = self.buffers.get(block, kind).await?;
+            for number in buffer.look(|bytes| orphans_in(block, bytes, &superblock))? {
+                self.move_to_chain(number, &buffer).await?;
+            }
+        }
+        let features = superblock.features().with(Feature::ORPHAN_PRESENT, false);
+        let at = SUPERBLOCK_OFFSET + offset_of!(Superblock, read_only_compatible);
+        let handle = self.journal()?.start(1).await?;
+        let block = self.buffers.get(0, Kind::Superblock).await?;
+        let bits = features.read_only_compatible.to_le_bytes();
+        handle.modify(&block, at..at + 4, |bytes| bytes.copy_from_slice(&bits));
+        self.superblock.borrow_mut().set_features(features);
+        Ok(())
+    }
+
+    /// Moves an orphan from a block of the orphan file into the chain.
+    async fn move_to_chain(&self, number: u32, file: &Rc<Buffer>) -> Result<(), FsError> {
+        if !self.space.inode_is_used(number).await? {
+            return Err(not_an_orphan(number).into());
+        }
+        let node = self.nodes.get_orphan(self, number).await?;
+        let handle = self.journal()?.start(ORPHAN_CREDITS + 2).await?;
+        self.add_orphan(&handle, &node).await?;
+        node.log(self, &handle).await?;
+        let names = |slot: &[u8]| slot == number.to_le_bytes();
+        if let Some(slot) = file.look(|bytes| bytes.chunks_exact(4).position(names)) {
+            handle.modify(file, slot * 4..slot * 4 + 4, |bytes| bytes.fill(0));
         }
         Ok(())
     }
@@ -126,7 +170,7 @@ impl Mounted {
         match before {
             None => self.set_first_orphan(handle, next).await?,
             Some(before) => {
-                let before = self.nodes.get(self, before).await?;
+                let before = self.nodes.get_orphan(self, before).await?;
                 before.inode.borrow_mut().deleted = next.into();
                 before.log(self, handle).await?;
             }

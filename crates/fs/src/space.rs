@@ -6,21 +6,27 @@
 //! was reused can never persist where the transaction that freed it did not.
 
 mod blocks;
+mod discard;
 mod group;
 mod inodes;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{Descriptor, FormatError, Kind, Layout, Place, Structure};
-use weir_storage::Extent;
+use weir_storage::{Discard, Extent};
 
 use crate::buffer::Buffer;
 use crate::buffers::Buffers;
+use crate::disk::Disk;
 use crate::error::FsError;
 use crate::journal::{Handle, Reuse};
+use crate::mutants::FsMutant;
 use crate::options::MountOptions;
+use discard::Discards;
 use group::Group;
 
 /// Journaled blocks that [`Space::allocate`] changes: a bitmap and its descriptor.
@@ -45,11 +51,13 @@ pub(crate) struct Space {
     directories: Cell<u32>,
     overhead: u64,
     first_inode: u32,
+    discards: Discards,
 }
 
 impl Space {
-    /// Reads all descriptors. `journal_blocks` count as overhead; below `first_inode` inodes are reserved.
+    /// Reads all descriptors, and starts to discard, if that is an option. `journal_blocks` count as overhead; below `first_inode` inodes are reserved.
     pub(crate) async fn load(
+        disk: &Rc<Disk>,
         buffers: &Rc<Buffers>,
         layout: Layout,
         options: MountOptions,
@@ -74,7 +82,7 @@ impl Space {
             overhead += u64::from(layout.base_blocks(group)) + 2 + u64::from(layout.table_blocks());
             groups.push(Group::new(descriptor));
         }
-        Ok(Rc::new(Space {
+        let space = Rc::new(Space {
             buffers: Rc::clone(buffers),
             layout,
             options,
@@ -85,7 +93,12 @@ impl Space {
             directories: Cell::new(directories),
             overhead: overhead.min(layout.blocks()),
             first_inode,
-        }))
+            discards: Discards::default(),
+        });
+        if options.discard && !options.read_only && disk.capabilities.discard != Discard::Unsupported {
+            space.start_discarding(disk);
+        }
+        Ok(space)
     }
 
     /// Free blocks, with those that wait for the commit of what freed them.
@@ -158,6 +171,13 @@ impl Space {
         Ok(())
     }
 
+    /// Lets blocks be allocated from now on.
+    fn release(&self, extent: Extent) {
+        for (group, bits) in self.parts(extent) {
+            self.groups.borrow_mut()[group as usize].release(bits);
+        }
+    }
+
     /// The parts of an extent in each group: the group, and the bits in its bitmap.
     fn parts(&self, extent: Extent) -> impl Iterator<Item = (u32, Range<u32>)> + '_ {
         let (start, end) = (extent.start.0, extent.end().0.min(self.layout.blocks()));
@@ -175,11 +195,16 @@ impl Reuse for Space {
     fn may_be_reused(&self, freed: &[Extent]) {
         for extent in freed {
             self.waiting.set(self.waiting.get() - u64::from(extent.blocks));
-            for (group, bits) in self.parts(*extent) {
-                self.groups.borrow_mut()[group as usize].release(bits);
-            }
+            self.release(*extent);
+        }
+        if self.options.drops(FsMutant::DiscardsEarly) {
+            self.discards.put(freed);
         }
     }
 
-    fn may_be_discarded(&self, _freed: &[Extent]) {}
+    fn may_be_discarded(&self, freed: &[Extent]) {
+        if !self.options.drops(FsMutant::DiscardsEarly) {
+            self.discards.put(freed);
+        }
+    }
 }

@@ -72,6 +72,17 @@ impl Group {
         None
     }
 
+    /// The runs of blocks in `range` that can be allocated now.
+    pub(super) fn runs(&self, mut range: Range<u32>) -> Vec<Range<u32>> {
+        let Some(taken) = self.taken.as_deref() else { return Vec::new() };
+        let mut runs = Vec::new();
+        while let Some(run) = bitmap::next_run(taken, range.clone(), BITS) {
+            range.start = run.end;
+            runs.push(run);
+        }
+        runs
+    }
+
     pub(super) fn take(&mut self, run: Range<u32>) {
         self.available = self.available.saturating_sub(run.end - run.start);
         self.longest = self.longest.min(self.available);

@@ -1,0 +1,171 @@
+//! Allocation against a model, and rule J7 with the mutant that drops it.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use weir_ext4::{FileType, Mkfs};
+use weir_runtime::{Handle as Clock, Runtime, Simulation};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Extent, Ordering, Storage};
+
+use crate::error::FsError;
+use crate::filesystem::{Filesystem, Mounted};
+use crate::mutants::FsMutant;
+use crate::options::MountOptions;
+use crate::space::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS};
+
+/// Three groups, the last of them not whole.
+const BLOCKS: u64 = 80_000;
+
+/// Plays `script` on a new filesystem.
+fn play<T>(mutant: Option<FsMutant>, script: impl AsyncFnOnce(Rc<Mounted>, Clock) -> T) -> T {
+    let runtime = Runtime::simulated(Simulation::default());
+    let clock = runtime.handle();
+    let legacy = Capabilities::legacy(32, 256, 4096);
+    let capabilities = Capabilities { ordering: Ordering::Barrier, ordered_service: true, ..legacy };
+    let options = AdversaryOptions { blocks: BLOCKS, capabilities, ..AdversaryOptions::default() };
+    let disk: Rc<dyn Storage> = AdversaryDisk::new(&clock, options);
+    let played = async {
+        let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
+        Filesystem::make(&*disk, &plan).await.expect("made");
+        let options = MountOptions { mutant, ..MountOptions::default() };
+        let fs = Filesystem::mount(&clock, Rc::clone(&disk), None, options).await.expect("mounted");
+        script(Rc::clone(&fs.0), clock.clone()).await
+    };
+    runtime.block_on(played).expect("no stall")
+}
+
+async fn allocate(fs: &Mounted, goal: u64, most: u32) -> Result<Extent, FsError> {
+    let handle = fs.journal()?.start(ALLOCATE_CREDITS).await?;
+    fs.space.allocate(&handle, goal, most).await
+}
+
+async fn free(fs: &Mounted, extent: Extent) -> Result<(), FsError> {
+    let handle = fs.journal()?.start(2 * FREE_CREDITS).await?;
+    fs.space.free(&handle, extent).await
+}
+
+#[test]
+fn j7_a_freed_block_is_not_reused_before_the_commit_block_is_transferred() {
+    let rule = |mutant| {
+        play(mutant, async |fs, _| {
+            let mine = allocate(&fs, 50_000, 4).await.expect("room");
+            fs.journal().expect("writable").commit_all().await.expect("committed");
+            let before = fs.space.free_blocks();
+            free(&fs, mine).await.expect("freed");
+            assert_eq!(fs.space.free_blocks(), before + 4, "what waits counts as free");
+            let other = allocate(&fs, mine.start.0, 4).await.expect("room");
+            if other.overlaps(mine) {
+                return Err("reused while the transaction that freed it runs");
+            }
+            assert!(fs.space.has_waiting());
+            fs.journal().expect("writable").commit_all().await.expect("committed");
+            assert!(!fs.space.has_waiting());
+            let again = allocate(&fs, mine.start.0, 4).await.expect("room");
+            assert_eq!(again, mine, "free for reuse after the commit");
+            Ok(())
+        })
+    };
+    assert_eq!(rule(None), Ok(()));
+    assert!(rule(Some(FsMutant::ReusesFreed)).is_err(), "the mutant was not noticed");
+}
+
+#[test]
+fn blocks_are_allocated_once_and_counted() {
+    play(None, async |fs, clock| {
+        let mut random = clock.random("test.space");
+        let mut held: Vec<Extent> = Vec::new();
+        let mut used: BTreeSet<u64> = BTreeSet::new();
+        let at_first = fs.space.free_blocks();
+        for round in 0..20_000_u32 {
+            if round % 1000 == 0 {
+                fs.journal().expect("writable").commit_all().await.expect("committed");
+            }
+            if random.below(5) < 3 {
+                let (goal, most) = (random.below(BLOCKS), 1 + random.below(64) as u32);
+                match allocate(&fs, goal, most).await {
+                    Ok(found) => {
+                        assert!((1..=most).contains(&found.blocks) && found.end().0 <= BLOCKS);
+                        assert!(found.iter().all(|block| used.insert(block.0)), "{found} is in use");
+                        held.push(found);
+                    }
+                    Err(error) => assert_eq!(error, FsError::NoSpace),
+                }
+            } else if !held.is_empty() {
+                let gone = held.swap_remove(random.below(held.len() as u64) as usize);
+                gone.iter().for_each(|block| assert!(used.remove(&block.0)));
+                free(&fs, gone).await.expect("freed");
+            }
+            assert_eq!(fs.space.free_blocks(), at_first - used.len() as u64);
+        }
+        for extent in held {
+            free(&fs, extent).await.expect("freed");
+        }
+        assert_eq!(fs.space.free_blocks(), at_first);
+    });
+}
+
+#[test]
+fn every_block_can_be_had() {
+    play(None, async |fs, _| {
+        let mut left = fs.space.free_blocks();
+        while left > 0 {
+            left -= u64::from(allocate(&fs, 7, 20_000).await.expect("room").blocks);
+        }
+        assert_eq!((fs.space.free_blocks(), allocate(&fs, 0, 1).await), (0, Err(FsError::NoSpace)));
+    });
+}
+
+#[test]
+fn a_goal_is_met_and_a_file_goes_on_where_it_was() {
+    play(None, async |fs, _| {
+        let mut end = 40_000;
+        for _ in 0..100 {
+            let found = allocate(&fs, end, 3).await.expect("room");
+            assert_eq!((found.start.0, found.blocks), (end, 3));
+            end = found.end().0;
+        }
+    });
+}
+
+#[test]
+fn what_is_not_in_use_is_not_freed() {
+    play(None, async |fs, _| {
+        for block in [0, 1, 40_000, BLOCKS - 1, BLOCKS, u64::MAX - 1] {
+            let extent = Extent::new(weir_storage::Lba(block), 1);
+            assert!(matches!(free(&fs, extent).await, Err(FsError::Format(_))), "{extent}");
+        }
+        assert!(!fs.space.has_waiting());
+    });
+}
+
+#[test]
+fn inodes_are_given_once_until_there_are_none() {
+    play(None, async |fs, _| {
+        let mut seen = BTreeSet::new();
+        let all = fs.space.free_inodes();
+        for _ in 0..all {
+            let handle = fs.journal().expect("writable").start(INODE_CREDITS).await.expect("room");
+            let number = fs.space.allocate_inode(&handle, 1, FileType::Regular).await.expect("free");
+            assert!(number > 11 && number <= fs.layout.inodes() && seen.insert(number), "{number}");
+        }
+        let handle = fs.journal().expect("writable").start(INODE_CREDITS).await.expect("room");
+        let none = fs.space.allocate_inode(&handle, 1, FileType::Regular).await;
+        assert_eq!((none, fs.space.free_inodes()), (Err(FsError::NoSpace), 0));
+        fs.space.free_inode(&handle, 12, false).await.expect("freed");
+        assert!(fs.space.free_inode(&handle, 12, false).await.is_err(), "it is free already");
+        assert_eq!(fs.space.allocate_inode(&handle, 2, FileType::Regular).await, Ok(12));
+    });
+}
+
+#[test]
+fn directories_are_spread_over_the_groups() {
+    play(None, async |fs, _| {
+        let mut groups = BTreeSet::new();
+        for _ in 0..6 {
+            let handle = fs.journal().expect("writable").start(INODE_CREDITS).await.expect("room");
+            let number = fs.space.allocate_inode(&handle, 0, FileType::Directory).await.expect("free");
+            groups.insert(fs.space.group_of_inode(number));
+        }
+        assert!(groups.len() > 1, "all in {groups:?}");
+    });
+}
