@@ -87,6 +87,7 @@ impl Mounted {
         let journal = self.changes.as_ref().map_err(|reason| FsError::ReadOnly(reason.clone()))?;
         match journal.aborted() {
             Some(reason) => Err(FsError::ReadOnly(reason)),
+            None if journal.is_closing() => Err(FsError::ReadOnly(ReadOnlyReason::Unmounted)),
             None => Ok(journal),
         }
     }

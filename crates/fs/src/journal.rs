@@ -92,8 +92,12 @@ pub(crate) struct Journal {
     unwritten: Unwritten,
     /// One checkpoint at a time.
     checkpointing: Semaphore,
-    /// A transaction went on, or the journal was aborted.
+    /// The running transaction or the log's room has changed, or the journal was aborted.
     changed: Event,
+    /// A transaction has reached its next stage: nobody is woken by any other than what he waits for.
+    dispatched: Event,
+    transferred: Event,
+    durable: Event,
     /// Somebody wants a commit; or a flush; or room in the log.
     commit_wanted: Rc<Event>,
     flush_wanted: Rc<Event>,
@@ -151,6 +155,9 @@ impl Journal {
             unwritten: Unwritten::default(),
             checkpointing: Semaphore::new(1),
             changed: Event::new(),
+            dispatched: Event::new(),
+            transferred: Event::new(),
+            durable: Event::new(),
             commit_wanted: Rc::default(),
             flush_wanted: Rc::default(),
             checkpoint_wanted: Rc::default(),
@@ -202,7 +209,9 @@ impl Journal {
             _ => ReadOnlyReason::Aborted(weir_storage::StorageError::Aborted),
         };
         self.state.borrow_mut().aborted.get_or_insert(reason);
-        self.changed.notify(usize::MAX);
+        for event in [&self.changed, &self.dispatched, &self.transferred, &self.durable] {
+            event.notify(usize::MAX);
+        }
         for event in [&self.commit_wanted, &self.flush_wanted, &self.checkpoint_wanted] {
             event.notify(usize::MAX);
         }
@@ -211,6 +220,11 @@ impl Journal {
     /// Whether the filesystem drops the rule that `mutant` names.
     pub(crate) fn drops(&self, mutant: FsMutant) -> bool {
         self.options.drops(mutant)
+    }
+
+    /// Whether it takes nothing more, since it is being closed or is.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.state.borrow().closing
     }
 
     fn check(&self) -> Result<(), FsError> {
@@ -283,13 +297,13 @@ impl Journal {
     /// Commits a transaction, and waits until its commit block is dispatched: `fbarrier`.
     pub(crate) async fn ordered(&self, sequence: Sequence) -> Result<(), FsError> {
         self.request_commit(sequence);
-        self.until(|state| !sequence.is_after(state.dispatched_to)).await
+        self.until(&self.dispatched, |state| !sequence.is_after(state.dispatched_to)).await
     }
 
     /// Commits a transaction, and waits until its commit block is transferred.
     pub(crate) async fn transferred(&self, sequence: Sequence) -> Result<(), FsError> {
         self.request_commit(sequence);
-        self.until(|state| !sequence.is_after(state.transferred_to)).await
+        self.until(&self.transferred, |state| !sequence.is_after(state.transferred_to)).await
     }
 
     /// Commits a transaction, and waits until it is durable: `fsync`.
@@ -297,9 +311,12 @@ impl Journal {
         self.request_commit(sequence);
         if !self.is_durable(sequence) {
             self.state.borrow_mut().wanted.push(sequence);
-            self.flush_wanted.notify(usize::MAX);
+            // If it is not dispatched yet, whoever dispatches it wakes the flush task.
+            if self.is_dispatched(sequence) {
+                self.flush_wanted.notify(usize::MAX);
+            }
         }
-        self.until(|state| !sequence.is_after(state.durable_to)).await
+        self.until(&self.durable, |state| !sequence.is_after(state.durable_to)).await
     }
 
     /// Commits whatever runs, and waits until it is in the log: for those who need what it frees.
@@ -312,13 +329,14 @@ impl Journal {
         self.transferred(newest).await
     }
 
-    async fn until(&self, mut done: impl FnMut(&State) -> bool) -> Result<(), FsError> {
+    /// Waits until `done`, which is looked at whenever `event` is notified.
+    async fn until(&self, event: &Event, mut done: impl FnMut(&State) -> bool) -> Result<(), FsError> {
         loop {
             if done(&self.state.borrow()) {
                 return Ok(());
             }
             self.check()?;
-            self.changed.listen().await;
+            event.listen().await;
         }
     }
 
@@ -359,7 +377,7 @@ impl Journal {
             self.conflicts_resolved().await?;
         }
         self.state.borrow_mut().running.locked = true;
-        self.until(|state| state.running.handles == 0).await?;
+        self.until(&self.changed, |state| state.running.handles == 0).await?;
         let blocks = self.log_space().await?;
         let mut state = self.state.borrow_mut();
         let next = Running::new(state.running.sequence.next());
@@ -397,7 +415,7 @@ impl Journal {
         if self.options.drops(FsMutant::ConflictsIgnored) {
             return Ok(());
         }
-        self.until(|state| {
+        self.until(&self.transferred, |state| {
             let transferred = state.transferred_to;
             !state.running.conflicts.values().any(|holder| holder.is_after(transferred))
         })
@@ -462,6 +480,7 @@ impl Journal {
             self.checkpoint_wanted.notify(usize::MAX);
         }
         self.changed.notify(usize::MAX);
+        self.transferred.notify(usize::MAX);
     }
 
     /// Everything up to a transaction is durable.
@@ -476,7 +495,7 @@ impl Journal {
             }
         }
         self.reuse.may_be_discarded(&freed);
-        self.changed.notify(usize::MAX);
+        self.durable.notify(usize::MAX);
     }
 
     /// When the running transaction is committed by its age.

@@ -54,6 +54,7 @@ impl Filesystem {
         };
         let device_blocks = device.blocks();
         let disk = disk_on(clock, device, dispatch, recorder)?;
+        disk.costs.set(options.host_costs);
         let found = Found::look(disk, device_blocks, &options).await?;
         let mounted = if options.read_only {
             found.mount_read_only(options).await?
@@ -76,17 +77,19 @@ impl Filesystem {
         Found::look(disk, device_blocks, &MountOptions::default()).await.map(drop)
     }
 
-    /// Writes everything back, empties the journal, and marks the filesystem clean; all clones of it can only read
+    /// Deletes files that are open without a name, writes everything back, empties the journal, and marks the filesystem clean; all clones of it can only read
     /// after that.
     ///
     /// # Errors
-    /// [`FsError::ReadOnly`] if the journal was aborted: then the next mount recovers.
+    /// [`FsError::ReadOnly`] if the journal was aborted: then the next mount recovers; or if it is unmounted already.
     pub async fn unmount(self) -> Result<(), FsError> {
         let mounted = &self.0;
         let journal = match &mounted.changes {
-            Ok(journal) => journal,
+            Ok(_) => mounted.journal()?,
             Err(_) => return Ok(()),
         };
+        // Nobody will come back to files that are open and have no name.
+        mounted.finish_orphans().await?;
         mounted.write_back_everything().await?;
         journal.close().await?;
         let mut superblock = *mounted.superblock.borrow();
@@ -163,7 +166,7 @@ impl Found {
         if options.read_only {
             return Err(FsError::NeedsRecovery);
         }
-        journal.replay(&disk, layout.blocks()).await?;
+        journal.replay(&disk, layout.blocks(), options).await?;
         // The log may have held the superblock.
         let superblock = read_superblock(&disk).await?;
         if Layout::new(&superblock)? != layout {

@@ -1,13 +1,17 @@
-//! Mounting, unmounting, and what is left when nobody unmounts.
+//! Mounting and unmounting: our images and those of mkfs.ext4, on every engine; what is refused, and why.
 
 mod support;
 
 use std::rc::Rc;
 
-use support::{BLOCKS, disk, flash, image_by_mke2fs, image_of_flash, judge, mount, new_image, plan, simulated};
-use weir_ext4::{FileType, FormatError, ROOT_INODE};
+use support::{
+    BLOCKS, content, disk, flash, image_by_mke2fs, image_of_flash, judge, mount, new_image, plan, read_file,
+    simulated, store, verdict, write_file,
+};
+use weir_ext4::{FileType, FormatError, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 use weir_fs::{Conflicts, Engine, Filesystem, FsError, JournalMode, MountOptions, NewNode, ReadOnlyReason};
-use weir_storage::{AdversaryDisk, Lba};
+use weir_storage::{Image, Lba, Storage};
+use zerocopy::IntoBytes;
 
 const ENGINES: [Engine; 4] = [
     Engine::Dual { conflicts: Conflicts::Copy },
@@ -20,37 +24,36 @@ fn with(engine: Engine, mode: JournalMode) -> MountOptions {
     MountOptions { engine: Some(engine), mode, ..MountOptions::default() }
 }
 
-fn regular() -> NewNode {
-    NewNode::new(FileType::Regular, 0o644)
+fn read_only() -> MountOptions {
+    MountOptions { read_only: true, ..MountOptions::default() }
 }
 
-/// Writes a file of `bytes` bytes under the root.
-async fn write_file(fs: &Filesystem, name: &[u8], content: &[u8]) -> u32 {
-    let inode = fs.create(ROOT_INODE, name, &regular()).await.expect("created");
-    let mut written = 0;
-    while written < content.len() {
-        written += fs.write(inode, written as u64, &content[written..]).await.expect("written");
+/// Changes the superblock of an image, and seals it.
+fn change_superblock(image: &mut Image, change: impl FnOnce(&mut Superblock)) {
+    let mut block = image.read(Lba(0));
+    let bytes = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES;
+    let mut superblock = Superblock::read(&block[bytes.clone()]).expect("a superblock");
+    change(&mut superblock);
+    superblock.seal();
+    block[bytes].copy_from_slice(superblock.as_bytes());
+    image.write(Lba(0), &block);
+}
+
+/// Makes directories with files in them, enough to allocate from several groups.
+async fn populate(fs: &Filesystem) {
+    for directory in 0..20_u32 {
+        let name = format!("directory {directory}");
+        let new = NewNode::new(FileType::Directory, 0o755);
+        let inode = fs.mkdir(ROOT_INODE, name.as_bytes(), &new).await.expect("made");
+        for file in 0..20_u32 {
+            let name = format!("file {file}");
+            let new = NewNode::new(FileType::Regular, 0o600);
+            let inode = fs.create(inode, name.as_bytes(), &new).await.expect("created");
+            fs.write(inode, 0, &content(1000 * file as usize)).await.expect("written");
+        }
     }
-    inode
 }
 
-async fn read_file(fs: &Filesystem, name: &[u8]) -> Vec<u8> {
-    let inode = fs.lookup(ROOT_INODE, name).await.expect("found");
-    let mut content = vec![0; fs.attributes(inode).await.expect("attributes").size as usize];
-    let mut read = 0;
-    while read < content.len() {
-        let now = fs.read(inode, read as u64, &mut content[read..]).await.expect("read");
-        assert!(now > 0, "the file ends early");
-        read += now;
-    }
-    content
-}
-
-fn content(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|at| (at / 7 % 251) as u8).collect()
-}
-
-/// Creates, writes, syncs, reads, unmounts, mounts again and reads.
 #[test]
 fn what_was_written_is_there_after_unmount() {
     for engine in ENGINES {
@@ -58,16 +61,243 @@ fn what_was_written_is_there_after_unmount() {
             let left = simulated(async |clock| {
                 let disk = disk(&clock, &new_image(BLOCKS), true);
                 let fs = mount(&clock, &disk, with(engine, mode)).await.expect("mounted");
+                assert_eq!(fs.statistics().engine, Some(engine));
                 let inode = write_file(&fs, b"a", &content(100_000)).await;
                 fs.fsync(inode).await.expect("durable");
-                assert_eq!(read_file(&fs, b"a").await, content(100_000));
+                populate(&fs).await;
+                assert_eq!(read_file(&fs, b"a").await, Ok(content(100_000)));
                 fs.unmount().await.expect("unmounted");
                 let fs = mount(&clock, &disk, with(engine, mode)).await.expect("mounted again");
-                assert_eq!(read_file(&fs, b"a").await, content(100_000));
+                assert_eq!(read_file(&fs, b"a").await, Ok(content(100_000)));
                 fs.unmount().await.expect("unmounted again");
                 disk.image()
             });
             judge(&left);
         }
     }
+}
+
+#[test]
+fn an_emulated_flash_device_carries_it() {
+    let left = simulated(async |clock| {
+        let device = flash(&clock, BLOCKS);
+        Filesystem::make(&*device, &plan(BLOCKS)).await.expect("made");
+        let fs = mount(&clock, &device, MountOptions::default()).await.expect("mounted");
+        assert_eq!(fs.statistics().engine, Some(ENGINES[0]), "barriers are used where they are");
+        let inode = write_file(&fs, b"a", &content(1_000_000)).await;
+        fs.fsync(inode).await.expect("durable");
+        fs.unmount().await.expect("unmounted");
+        image_of_flash(&device)
+    });
+    judge(&left);
+}
+
+#[test]
+fn without_barriers_the_legacy_path_is_taken() {
+    simulated(async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), false);
+        let dual = mount(&clock, &disk, with(ENGINES[0], JournalMode::Ordered)).await;
+        assert_eq!(dual.err(), Some(FsError::NoBarriers));
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        assert_eq!(fs.statistics().engine, Some(Engine::Jbd2 { barrier: true }));
+        fs.unmount().await.expect("unmounted");
+    });
+}
+
+#[test]
+fn the_judge_notices_a_wrong_bit() {
+    let mut image = new_image(BLOCKS);
+    assert_eq!(verdict(store(&image).path()), Ok(()));
+    change_superblock(&mut image, |superblock| superblock.set_free_blocks(superblock.free_blocks() - 1));
+    if support::run("e2fsck", &["-V"]).is_some() {
+        verdict(store(&image).path()).expect_err("a wrong total");
+    }
+}
+
+#[test]
+fn images_of_mke2fs_are_mounted_and_stay_clean() {
+    let features: [&[&str]; 8] = [
+        &[],
+        &["-O", "orphan_file,metadata_csum_seed"],
+        &["-O", "^metadata_csum,^uninit_bg"],
+        &["-O", "^64bit,^resize_inode"],
+        &["-O", "^flex_bg,^dir_index,^dir_nlink"],
+        &["-O", "^huge_file,^extra_isize,^sparse_super,^resize_inode"],
+        &["-E", "lazy_itable_init=1,lazy_journal_init=1"],
+        &["-G", "4", "-g", "4096", "-N", "4096", "-J", "size=8"],
+    ];
+    for options in features {
+        let Some(image) = image_by_mke2fs(options, "200M") else { return };
+        let left = simulated(async |clock| {
+            let disk = disk(&clock, &image, true);
+            let fs = mount(&clock, &disk, MountOptions::default()).await.unwrap_or_else(|error| {
+                panic!("{options:?}: {error}");
+            });
+            populate(&fs).await;
+            fs.unmount().await.expect("unmounted");
+            disk.image()
+        });
+        if let Err(complaint) = verdict(store(&left).path()) {
+            panic!("{options:?}: {complaint}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_supported_is_named() {
+    let refused: [(&[&str], &str); 8] = [
+        (&["-O", "inline_data"], "inline_data"),
+        (&["-O", "bigalloc"], "bigalloc"),
+        (&["-O", "casefold"], "casefold"),
+        (&["-O", "encrypt"], "encrypt"),
+        (&["-O", "quota"], "quota"),
+        (&["-O", "ea_inode"], "ea_inode"),
+        (&["-O", "mmp"], "mmp"),
+        (&["-O", "^has_journal"], "has_journal"),
+    ];
+    for (options, name) in refused {
+        let Some(image) = image_by_mke2fs(options, "64M") else { return };
+        let error = simulated(async |clock| {
+            let disk = disk(&clock, &image, true);
+            mount(&clock, &disk, MountOptions::default()).await.err().expect("refused")
+        });
+        assert!(error.to_string().contains(name), "{name}: {error}");
+    }
+}
+
+#[test]
+fn without_a_journal_everything_can_be_read() {
+    let Some(image) = image_by_mke2fs(&["-O", "^has_journal"], "64M") else { return };
+    simulated(async |clock| {
+        let disk = disk(&clock, &image, true);
+        let fs = mount(&clock, &disk, read_only()).await.expect("mounted");
+        assert!(fs.lookup(ROOT_INODE, b"lost+found").await.is_ok());
+        fs.unmount().await.expect("unmounted");
+        assert_eq!(disk.image().hash(), image.hash());
+    });
+}
+
+#[test]
+fn a_read_only_mount_changes_nothing() {
+    simulated(async |clock| {
+        let image = new_image(BLOCKS);
+        let disk = disk(&clock, &image, true);
+        let fs = mount(&clock, &disk, read_only()).await.expect("mounted");
+        assert_eq!(fs.read_only(), Some(ReadOnlyReason::Mounted));
+        let new = NewNode::new(FileType::Regular, 0o644);
+        let refused = fs.create(ROOT_INODE, b"a", &new).await;
+        assert_eq!(refused, Err(FsError::ReadOnly(ReadOnlyReason::Mounted)));
+        fs.unmount().await.expect("unmounted");
+        assert_eq!(disk.image().hash(), image.hash());
+    });
+}
+
+#[test]
+fn nothing_is_changed_after_unmount() {
+    simulated(async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        fs.clone().unmount().await.expect("unmounted");
+        let new = NewNode::new(FileType::Regular, 0o644);
+        let refused = fs.create(ROOT_INODE, b"a", &new).await;
+        assert_eq!(refused, Err(FsError::ReadOnly(ReadOnlyReason::Unmounted)));
+        assert_eq!(fs.unmount().await, Err(FsError::ReadOnly(ReadOnlyReason::Unmounted)));
+    });
+}
+
+#[test]
+fn noted_errors_make_it_read_only() {
+    let mut image = new_image(BLOCKS);
+    change_superblock(&mut image, |superblock| superblock.set_state(true, true));
+    simulated(async |clock| {
+        let disk = disk(&clock, &image, true);
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        assert!(matches!(fs.read_only(), Some(ReadOnlyReason::Damaged(_))));
+        fs.unmount().await.expect("unmounted");
+        assert_eq!(disk.image().hash(), image.hash());
+    });
+}
+
+#[test]
+fn a_filesystem_larger_than_its_storage_is_refused() {
+    let mut image = Image::zeroed(BLOCKS - 1, 4096);
+    let whole = new_image(BLOCKS);
+    for block in 0..BLOCKS - 1 {
+        image.write(Lba(block), &whole.read(Lba(block)));
+    }
+    simulated(async |clock| {
+        let disk = disk(&clock, &image, true);
+        let error = mount(&clock, &disk, MountOptions::default()).await.err();
+        assert!(matches!(error, Some(FsError::Format(FormatError::Corrupt { .. }))), "{error:?}");
+        let made = Filesystem::make(&*disk, &plan(BLOCKS)).await;
+        assert!(matches!(made, Err(FsError::Format(FormatError::Invalid { .. }))), "{made:?}");
+    });
+}
+
+#[test]
+fn nothing_and_noise_are_refused() {
+    simulated(async |clock| {
+        let mut image = Image::zeroed(BLOCKS, 4096);
+        for _ in 0..2 {
+            let disk = disk(&clock, &image, true);
+            assert!(mount(&clock, &disk, MountOptions::default()).await.is_err());
+            image.write(Lba(0), &content(1 << 20));
+        }
+    });
+}
+
+#[test]
+fn the_size_of_a_filesystem_is_told() {
+    simulated(async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        let before = fs.statfs().await;
+        assert_eq!((before.block_bytes, before.name_bytes_max), (4096, 255));
+        assert!(before.blocks < BLOCKS && before.free_blocks < before.blocks);
+        assert_eq!(before.free_blocks - before.available_blocks, BLOCKS / 20);
+        write_file(&fs, b"a", &content(40_960)).await;
+        let after = fs.statfs().await;
+        assert_eq!(before.free_blocks - after.free_blocks, 10);
+        assert_eq!(before.free_inodes - after.free_inodes, 1);
+        fs.unlink(ROOT_INODE, b"a").await.expect("unlinked");
+        assert_eq!(fs.statfs().await, before);
+        fs.unmount().await.expect("unmounted");
+    });
+}
+
+#[test]
+fn a_mount_is_noted_in_the_superblock() {
+    simulated(async |clock| {
+        let device = disk(&clock, &new_image(BLOCKS), true);
+        let superblock = || {
+            let block = device.image().read(Lba(0));
+            Superblock::read(&block[SUPERBLOCK_OFFSET..]).expect("a superblock")
+        };
+        let needs = |superblock: &Superblock| superblock.features().has(weir_ext4::Feature::NEEDS_RECOVERY);
+        let fs = mount(&clock, &device, MountOptions::default()).await.expect("mounted");
+        assert!(needs(&superblock()));
+        write_file(&fs, b"a", &content(10)).await;
+        fs.unmount().await.expect("unmounted");
+        let left = superblock();
+        assert!(!needs(&left));
+        assert_eq!(left.mounts.get(), 1);
+        assert_eq!(left.free_inodes.get(), left.inodes.get() - 12);
+    });
+}
+
+#[test]
+fn any_storage_can_be_made_a_filesystem() {
+    simulated(async |clock| {
+        let mut image = Image::zeroed(BLOCKS, 4096);
+        image.write(Lba(0), &content(1 << 24));
+        let disk = disk(&clock, &image, false);
+        let noisy = Mkfs { zeroed: false, ..plan(BLOCKS) };
+        Filesystem::make(&*disk, &noisy).await.expect("made");
+        judge(&disk.image());
+        let storage: Rc<dyn Storage> = Rc::clone(&disk) as Rc<dyn Storage>;
+        let fs = Filesystem::mount(&clock, storage, None, MountOptions::default()).await.expect("mounted");
+        populate(&fs).await;
+        fs.unmount().await.expect("unmounted");
+        judge(&disk.image());
+    });
 }

@@ -10,9 +10,9 @@ use std::process::{Command, Output};
 use std::rc::Rc;
 
 use tempfile::NamedTempFile;
-use weir_ext4::Mkfs;
+use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
-use weir_fs::{Filesystem, FsError, MountOptions};
+use weir_fs::{Filesystem, FsError, InodeNumber, MountOptions, NewNode};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Discard, Image, Lba, Ordering, Storage,
@@ -126,6 +126,34 @@ pub async fn mount(
     options: MountOptions,
 ) -> Result<Filesystem, FsError> {
     Filesystem::mount(clock, Rc::clone(storage) as Rc<dyn Storage>, None, options).await
+}
+
+/// Makes a file in the root directory, with this content.
+pub async fn write_file(fs: &Filesystem, name: &[u8], content: &[u8]) -> InodeNumber {
+    let inode = fs.create(ROOT_INODE, name, &NewNode::new(FileType::Regular, 0o644)).await.expect("created");
+    let mut written = 0;
+    while written < content.len() {
+        written += fs.write(inode, written as u64, &content[written..]).await.expect("written");
+    }
+    inode
+}
+
+/// Reads a file of the root directory.
+pub async fn read_file(fs: &Filesystem, name: &[u8]) -> Result<Vec<u8>, FsError> {
+    let inode = fs.lookup(ROOT_INODE, name).await?;
+    let mut content = vec![0; fs.attributes(inode).await?.size as usize];
+    let mut read = 0;
+    while read < content.len() {
+        let now = fs.read(inode, read as u64, &mut content[read..]).await?;
+        assert!(now > 0, "the file ends early");
+        read += now;
+    }
+    Ok(content)
+}
+
+/// Content that tells where it is misplaced.
+pub fn content(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at / 7 % 251) as u8).collect()
 }
 
 /// What is on a flash device now.

@@ -1,0 +1,276 @@
+//! What is left when nobody unmounts: the next mount replays the journal and finishes orphans, and can itself be
+//! interrupted anywhere.
+
+mod support;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use support::{
+    BLOCKS, content, debugfs, disk, image_by_mke2fs, judge, load, mount, new_image, read_file, simulated_with,
+    store, verdict, write_file,
+};
+use weir_ext4::{Feature, FileType, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
+use weir_fs::{Conflicts, Engine, Filesystem, FsError, FsMutant, MountOptions, NewNode};
+use weir_runtime::Handle;
+use weir_storage::{AdversaryDisk, Image, Lba};
+
+const ENGINES: [Engine; 3] = [
+    Engine::Dual { conflicts: Conflicts::Copy },
+    Engine::Dual { conflicts: Conflicts::List },
+    Engine::Jbd2 { barrier: true },
+];
+
+fn options(engine: Engine) -> MountOptions {
+    MountOptions { engine: Some(engine), ..MountOptions::default() }
+}
+
+/// Files made, synced, removed and truncated, one of them open without a name at the end; which of them are
+/// durable.
+async fn work(fs: &Filesystem) -> BTreeMap<Vec<u8>, usize> {
+    let mut durable = BTreeMap::new();
+    for nth in 0..8_usize {
+        let name = format!("file {nth}").into_bytes();
+        let inode = write_file(fs, &name, &content(10_000 * nth + 1)).await;
+        if nth % 3 == 1 {
+            fs.fsync(inode).await.expect("durable");
+            durable.insert(name, 10_000 * nth + 1);
+        }
+    }
+    let gone = write_file(fs, b"gone", &content(300_000)).await;
+    fs.open(gone).await.expect("open");
+    fs.unlink(ROOT_INODE, b"gone").await.expect("unlinked");
+    let new = NewNode::new(FileType::Directory, 0o755);
+    fs.mkdir(ROOT_INODE, b"directory", &new).await.expect("made");
+    durable
+}
+
+fn superblock(image: &Image) -> Superblock {
+    Superblock::read(&image.read(Lba(0))[SUPERBLOCK_OFFSET..]).expect("a superblock")
+}
+
+/// Mounts what a crash has left, and looks for what was durable.
+async fn recover(
+    clock: &Handle,
+    disk: &Rc<AdversaryDisk>,
+    engine: Engine,
+    durable: &BTreeMap<Vec<u8>, usize>,
+) -> Result<Filesystem, String> {
+    let fs = mount(clock, disk, options(engine)).await.map_err(|error| error.to_string())?;
+    for (name, bytes) in durable {
+        let found = read_file(&fs, name).await.map_err(|error| error.to_string())?;
+        if found != content(*bytes) {
+            return Err(format!("{} has another content", String::from_utf8_lossy(name)));
+        }
+    }
+    Ok(fs)
+}
+
+/// Dropped without unmount, with the storage intact: everything that was committed is there.
+#[test]
+fn what_is_dropped_is_recovered() {
+    for engine in ENGINES {
+        let left = simulated_with(1, async |clock| {
+            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let fs = mount(&clock, &disk, options(engine)).await.expect("mounted");
+            let free = fs.statfs().await;
+            let mut there = work(&fs).await;
+            fs.sync().await.expect("synchronised");
+            there.insert(b"file 7".to_vec(), 70_001);
+            drop(fs);
+            let refused = mount(&clock, &disk, MountOptions { read_only: true, ..options(engine) }).await;
+            assert_eq!(refused.err(), Some(FsError::NeedsRecovery));
+            let fs = recover(&clock, &disk, engine, &there).await.expect("recovered");
+            for nth in 0..8 {
+                fs.unlink(ROOT_INODE, format!("file {nth}").as_bytes()).await.expect("unlinked");
+            }
+            fs.rmdir(ROOT_INODE, b"directory").await.expect("removed");
+            assert_eq!(fs.statfs().await, free, "the orphan and all files are gone");
+            fs.unmount().await.expect("unmounted");
+            disk.image()
+        });
+        judge(&left);
+        assert_eq!(superblock(&left).last_orphan.get(), 0);
+    }
+}
+
+/// The power is cut somewhere, and again somewhere in the recovery of that: what was durable is there, and
+/// e2fsck finds nothing to say.
+fn cut_twice(engine: Engine, seed: u64, mutant: Option<FsMutant>) -> Result<(), String> {
+    let left = simulated_with(seed, async |clock| {
+        let mut random = clock.random("test.cuts");
+        let (image, durable) = crash(&clock, &mut random, engine).await;
+        let half = interrupt(&clock, &mut random, MountOptions { mutant, ..options(engine) }, &image).await;
+        let disk = disk(&clock, &half, true);
+        let fs = recover(&clock, &disk, engine, &durable).await?;
+        fs.unmount().await.map_err(|error| error.to_string())?;
+        Ok::<_, String>(disk.image())
+    })?;
+    verdict(store(&left).path())
+}
+
+#[test]
+fn recovery_can_be_interrupted() {
+    for engine in ENGINES {
+        for seed in 0..16 {
+            if let Err(complaint) = cut_twice(engine, seed, None) {
+                panic!("{engine:?}, seed {seed}: {complaint}");
+            }
+        }
+    }
+}
+
+#[test]
+fn j5_a_log_is_not_called_empty_before_what_it_held_is_durable() {
+    let noticed = |seed| cut_twice(ENGINES[0], seed, Some(FsMutant::EmptyWithoutFlush)).is_err();
+    assert!((0..64).any(noticed), "the mutant was not noticed");
+}
+
+/// What a power cut at some event leaves, and what was durable then.
+async fn crash(
+    clock: &Handle,
+    random: &mut weir_runtime::Random,
+    engine: Engine,
+) -> (Image, BTreeMap<Vec<u8>, usize>) {
+    let disk = disk(clock, &new_image(BLOCKS), true);
+    let fs = mount(clock, &disk, options(engine)).await.expect("mounted");
+    let durable = work(&fs).await;
+    clock.sleep(std::time::Duration::from_micros(random.below(20_000))).await;
+    (disk.crash_states().sample(random), durable)
+}
+
+/// What a power cut at some event of a mount leaves.
+async fn interrupt(
+    clock: &Handle,
+    random: &mut weir_runtime::Random,
+    options: MountOptions,
+    image: &Image,
+) -> Image {
+    let events = |disk: &Rc<AdversaryDisk>| {
+        let count = Rc::new(Cell::new(0_u64));
+        let counted = Rc::clone(&count);
+        disk.observe(Box::new(move |_| counted.set(counted.get() + 1)));
+        count
+    };
+    // How many events a mount has; then again, up to one of them.
+    let whole = disk(clock, image, true);
+    let count = events(&whole);
+    drop(mount(clock, &whole, options).await.expect("mounted"));
+    let until = random.below(count.get()) + 1;
+    let disk = disk(clock, image, true);
+    let state = Rc::new(RefCell::new(None));
+    let (left, seen) = (Rc::clone(&state), Cell::new(0));
+    let draws = RefCell::new(clock.random("test.interrupt"));
+    disk.observe(Box::new(move |disk| {
+        seen.set(seen.get() + 1);
+        if seen.get() == until {
+            left.replace(Some(disk.crash_states().sample(&mut draws.borrow_mut())));
+        }
+    }));
+    drop(mount(clock, &disk, options).await);
+    state.take().unwrap_or_else(|| disk.image())
+}
+
+/// Our recovery and debugfs's replay leave the same blocks, superblock and journal apart.
+#[test]
+fn debugfs_replays_the_same() {
+    for seed in 0..6 {
+        let image = simulated_with(seed, async |clock| {
+            let mut random = clock.random("test.cuts");
+            crash(&clock, &mut random, ENGINES[0]).await.0
+        });
+        let file = store(&image);
+        if debugfs(file.path(), "jr").is_none() {
+            return;
+        }
+        let theirs = load(file.path());
+        let (ours, journal) = simulated_with(seed, async |clock| {
+            // Orphans are processed in the first transaction, which stays in the log: nothing of it is home.
+            let disk = disk(&clock, &image, true);
+            drop(mount(&clock, &disk, options(ENGINES[0])).await.expect("mounted"));
+            (disk.image(), journal_blocks(&image))
+        });
+        for block in 1..BLOCKS {
+            let journaled = journal.contains(&block);
+            assert!(journaled || ours.read(Lba(block)) == theirs.read(Lba(block)), "seed {seed}, block {block}");
+        }
+    }
+}
+
+/// The blocks of the journal of an image that our mkfs has made: one extent, in the superblock's copy.
+fn journal_blocks(image: &Image) -> std::ops::Range<u64> {
+    let copy = superblock(image).journal_backup.map(|word| u64::from(word.get()));
+    // A header of three words; then the file's block, length and half of the place, and the rest of the place.
+    let (length, start) = (copy[4] & 0xFFFF, copy[5] | (copy[4] >> 16) << 32);
+    start..start + length
+}
+
+/// An orphan file that somebody else has filled is emptied.
+#[test]
+fn orphans_in_a_file_are_processed() {
+    let Some(image) = image_by_mke2fs(&["-O", "orphan_file"], "64M") else { return };
+    let left = simulated_with(0, async |clock| {
+        let first = disk(&clock, &image, true);
+        let fs = mount(&clock, &first, MountOptions::default()).await.expect("mounted");
+        let free = fs.statfs().await;
+        let inode = write_file(&fs, b"gone", &content(100_000)).await;
+        fs.open(inode).await.expect("open");
+        fs.unlink(ROOT_INODE, b"gone").await.expect("unlinked");
+        fs.sync().await.expect("synchronised");
+        drop(fs);
+        let file = store(&first.image());
+        // What is in the log goes home, and the orphan from the chain into the file.
+        debugfs(file.path(), "jr").expect("debugfs is there, as mkfs.ext4 is");
+        let mut moved = load(file.path());
+        move_to_file(&mut moved, inode);
+        let second = disk(&clock, &moved, true);
+        let fs = mount(&clock, &second, MountOptions::default()).await.expect("mounted");
+        assert_eq!(fs.statfs().await, free, "the orphan is gone");
+        fs.unmount().await.expect("unmounted");
+        second.image()
+    });
+    assert!(!superblock(&left).features().has(Feature::ORPHAN_PRESENT));
+    judge(&left);
+}
+
+/// Takes the only orphan out of the chain, and enters it in the first slot of the orphan file.
+fn move_to_file(image: &mut Image, orphan: u32) {
+    let mut changed = superblock(image);
+    assert_eq!(changed.last_orphan.get(), orphan);
+    changed.last_orphan = 0.into();
+    changed.set_features(changed.features().with(Feature::ORPHAN_PRESENT, true));
+    changed.seal();
+    let mut block = image.read(Lba(0));
+    let bytes = zerocopy::IntoBytes::as_bytes(&changed);
+    block[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + bytes.len()].copy_from_slice(bytes);
+    image.write(Lba(0), &block);
+    let magic = 0x0B10_CA04_u32.to_le_bytes();
+    let is_orphans = |block: &u64| image.read(Lba(*block))[4088..4092] == magic;
+    let place = (1..image.blocks()).find(is_orphans).expect("an orphan file");
+    let mut block = image.read(Lba(place));
+    block[..4].copy_from_slice(&orphan.to_le_bytes());
+    let kind = weir_ext4::Kind::OrphanFile { inode: changed.orphan_file_inode.get(), generation: 0 };
+    changed.checksums().seal(kind, place, &mut block).expect("sealed");
+    image.write(Lba(place), &block);
+}
+
+/// A chain that leads into itself, or to what is no file, is an error, not a hang.
+#[test]
+fn a_damaged_chain_of_orphans_is_refused() {
+    for head in [5_u32, 12, 1000, u32::MAX] {
+        let mut image = new_image(BLOCKS);
+        let mut changed = superblock(&image);
+        changed.last_orphan = head.into();
+        changed.seal();
+        let mut block = image.read(Lba(0));
+        let bytes = zerocopy::IntoBytes::as_bytes(&changed);
+        block[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + bytes.len()].copy_from_slice(bytes);
+        image.write(Lba(0), &block);
+        simulated_with(0, async |clock| {
+            let disk = disk(&clock, &image, true);
+            let error = mount(&clock, &disk, MountOptions::default()).await.err();
+            assert!(matches!(error, Some(FsError::Format(_))), "{head}: {error:?}");
+        });
+    }
+}
