@@ -112,6 +112,7 @@ impl Mounted {
                 .map_err(FsError::full_is_no_space)?;
             if !written {
                 node.forget_pages(self.journal()?, handle, range.start..end).await?;
+                self.forget_journaled(handle, node, place(&extent, range.start), end - range.start);
             }
         }
         Ok(end)
@@ -163,21 +164,21 @@ impl Mounted {
             node.data_has_changed();
             tree.count_blocks(-i64::from(extent.length));
             node.forget_pages(journal, handle, extent.logical..extent.end()).await?;
-            self.forget_journaled(handle, node, &extent);
+            self.forget_journaled(handle, node, extent.physical, extent.length);
             let freed = weir_storage::Extent::new(Lba(extent.physical), extent.length);
             self.space.free(handle, freed).await?;
         }
         Ok(false)
     }
 
-    /// Blocks that went through the journal, of directories, symbolic links and in journal mode data, are not to
-    /// be replayed once they are free (J5 d).
-    fn forget_journaled(&self, handle: &Handle, node: &Node, extent: &Extent) {
+    /// What went through the journal, of directories, symbolic links and in journal mode data, is not to be
+    /// replayed once its blocks are free, or read as zeros (J5 d).
+    fn forget_journaled(&self, handle: &Handle, node: &Node, start: u64, blocks: u32) {
         let regular = node.inode.borrow().file_type() == Some(FileType::Regular);
         if regular && self.options.mode != JournalMode::Data {
             return;
         }
-        for block in extent.physical..extent.physical + u64::from(extent.length) {
+        for block in start..start + u64::from(blocks) {
             // What the log still holds is pinned, and so it is here.
             if let Some(buffer) = self.buffers.cached(block) {
                 if buffer.pins.get() > 0 {

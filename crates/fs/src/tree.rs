@@ -155,7 +155,7 @@ impl Blocks for Tree<'_> {
 
     async fn allocate(&self, kind: Kind, goal: u64) -> Result<u64, FsError> {
         let handle = self.handle()?;
-        let block = self.fs.space.allocate(handle, goal, 1).await?.start.0;
+        let block = self.fs.space.allocate_one(handle, goal).await?;
         let buffer = self.fs.buffers.fresh(block, Role::Metadata(kind));
         handle.modify(&buffer, 0..0, |_| ());
         Ok(block)
