@@ -11,60 +11,100 @@ use crate::error::FsError;
 use crate::journal::Handle;
 use crate::mutants::FsMutant;
 use crate::space::Space;
+use crate::space::group::Wanted;
 
 /// A run that continues at the goal is taken if it has that many blocks, even if longer ones are elsewhere.
 const WORTH_CONTINUING: u32 = 8;
+/// A file that cannot go on where it was goes on in the next free chunk of that many blocks: 2 MiB. So files that
+/// grow at the same time do not take every other block from each other.
+const CHUNK_BLOCKS: u32 = 512;
+/// Groups in which a free chunk is looked for.
+const CHUNK_GROUPS: usize = 4;
 
 impl Space {
-    /// Allocates 1 to `most` consecutive blocks: at `goal` if it is free, else as near and as many as there are.
-    /// Costs [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS).
+    /// Allocates 1 to `most` consecutive blocks for a file: at `goal` if it is free, else as near and as many as
+    /// there are. A goal that is not the start of a group is where the file has its last block before. Costs
+    /// [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS).
     ///
     /// # Errors
     /// [`FsError::NoSpace`]; once the freed blocks of the running transaction are in the log there may be some.
     pub(crate) async fn allocate(&self, handle: &Handle, goal: u64, most: u32) -> Result<Extent, FsError> {
         let most = most.clamp(1, self.layout.blocks_per_group());
-        let home = self.layout.group_of(goal).unwrap_or(0);
-        let from = goal.saturating_sub(self.layout.first_block(home)) as u32;
-        let from = from.min(self.layout.blocks_in(home) - 1);
+        let (home, from) = self.place_of(goal);
         self.load_group(home).await?;
         let run = self.groups.borrow()[home as usize].run_at(from, most);
-        if run.end - run.start >= most.min(WORTH_CONTINUING)
-            && let Some(found) = self.allocate_in(handle, home, from, run.end - run.start, most).await?
+        let continues = run.end - run.start >= most.min(WORTH_CONTINUING);
+        if continues
+            && let Some(found) = self
+                .allocate_in(handle, home, Wanted { from, least: run.end - run.start, most, aligned: false })
+                .await?
         {
             return Ok(found);
         }
-        let mut wanted = most;
-        loop {
-            for group in (home..self.layout.groups()).chain(0..home) {
-                let from = if group == home { from } else { 0 };
-                if let Some(found) = self.allocate_in(handle, group, from, wanted, most).await? {
+        if from > 0 {
+            let chunk = Wanted { from, least: CHUNK_BLOCKS, most, aligned: true };
+            for group in self.groups_from(home).take(CHUNK_GROUPS) {
+                if let Some(found) = self.allocate_in(handle, group, chunk.in_group(group == home)).await? {
                     return Ok(found);
                 }
             }
-            if wanted == 1 {
+        }
+        self.allocate_anywhere(handle, goal, most).await
+    }
+
+    /// Allocates one block as near to `goal` as there is one: for what belongs to a file and is not its data.
+    /// Costs [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS).
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub(crate) async fn allocate_one(&self, handle: &Handle, goal: u64) -> Result<u64, FsError> {
+        Ok(self.allocate_anywhere(handle, goal, 1).await?.start.0)
+    }
+
+    /// Allocates the first run of `most` blocks behind `goal`, or if there is none, of fewer.
+    async fn allocate_anywhere(&self, handle: &Handle, goal: u64, most: u32) -> Result<Extent, FsError> {
+        let (home, from) = self.place_of(goal);
+        let mut least = most;
+        loop {
+            let wanted = Wanted { from, least, most, aligned: false };
+            for group in self.groups_from(home) {
+                if let Some(found) = self.allocate_in(handle, group, wanted.in_group(group == home)).await? {
+                    return Ok(found);
+                }
+            }
+            if least == 1 {
                 return Err(FsError::NoSpace);
             }
-            wanted = (wanted / 8).max(1);
+            least = (least / 8).max(1);
         }
     }
 
-    /// Allocates `wanted` to `most` blocks of one group, if there is such a run.
+    /// The group of a goal, and the bit in it; the first of all for one beyond the end.
+    fn place_of(&self, goal: u64) -> (u32, u32) {
+        let Some(group) = self.layout.group_of(goal) else { return (0, 0) };
+        (group, (goal - self.layout.first_block(group)) as u32)
+    }
+
+    /// All groups, from one on and round.
+    fn groups_from(&self, first: u32) -> impl Iterator<Item = u32> + use<> {
+        (first..self.layout.groups()).chain(0..first)
+    }
+
+    /// Allocates blocks of one group, if there is such a run.
     async fn allocate_in(
         &self,
         handle: &Handle,
         group: u32,
-        from: u32,
-        wanted: u32,
-        most: u32,
+        wanted: Wanted,
     ) -> Result<Option<Extent>, FsError> {
-        if self.groups.borrow()[group as usize].longest() < wanted {
+        if self.groups.borrow()[group as usize].longest() < wanted.least {
             return Ok(None);
         }
         self.load_group(group).await?;
         let descriptors = self.descriptor_buffer(group).await?;
         let bits = self.block_bitmap(group).await?;
         // Nothing waits from here on, so nobody comes between.
-        let found = self.groups.borrow_mut()[group as usize].find(from, wanted, most);
+        let found = self.groups.borrow_mut()[group as usize].find(wanted);
         let Some(run) = found else { return Ok(None) };
         self.mark(handle, group, &descriptors, &bits, run.clone(), true)?;
         self.groups.borrow_mut()[group as usize].take(run.clone());

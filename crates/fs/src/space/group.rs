@@ -7,6 +7,26 @@ use weir_ext4::{BLOCK_BYTES, Descriptor, bitmap};
 /// Bits in a bitmap block.
 const BITS: u32 = BLOCK_BYTES as u32 * 8;
 
+/// Which run of free blocks to look for in a group.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// The bit from which on, and then from the group's start.
+    pub(super) from: u32,
+    /// Blocks that it has at least.
+    pub(super) least: u32,
+    /// Blocks that it is cut to.
+    pub(super) most: u32,
+    /// It starts at a multiple of `least`.
+    pub(super) aligned: bool,
+}
+
+impl Wanted {
+    /// The same in the group of the goal, or in another, from its start on.
+    pub(super) fn in_group(self, of_goal: bool) -> Wanted {
+        Wanted { from: if of_goal { self.from } else { 0 }, ..self }
+    }
+}
+
 /// One group.
 pub(super) struct Group {
     pub(super) descriptor: Descriptor,
@@ -51,17 +71,19 @@ impl Group {
         at..bitmap::next_set(taken, at..end).unwrap_or(end).max(at)
     }
 
-    /// The first run of at least `wanted` free blocks from bit `from` on, then from the group's start; cut to
-    /// `most`.
-    pub(super) fn find(&mut self, from: u32, wanted: u32, most: u32) -> Option<Range<u32>> {
-        if self.longest < wanted {
+    /// The first run that is as wanted.
+    pub(super) fn find(&mut self, wanted: Wanted) -> Option<Range<u32>> {
+        if self.longest < wanted.least {
             return None;
+        }
+        if wanted.aligned {
+            return self.find_aligned(wanted);
         }
         let taken = self.taken.as_deref()?;
         let mut longest = 0;
-        for mut range in [from..BITS, 0..BITS] {
-            while let Some(run) = bitmap::next_run(taken, range.clone(), most) {
-                if run.end - run.start >= wanted {
+        for mut range in [wanted.from..BITS, 0..BITS] {
+            while let Some(run) = bitmap::next_run(taken, range.clone(), wanted.most) {
+                if run.end - run.start >= wanted.least {
                     return Some(run);
                 }
                 longest = longest.max(run.end - run.start);
@@ -70,6 +92,16 @@ impl Group {
         }
         self.longest = longest;
         None
+    }
+
+    fn find_aligned(&self, wanted: Wanted) -> Option<Range<u32>> {
+        let taken = self.taken.as_deref()?;
+        let chunks = BITS / wanted.least;
+        let first = wanted.from.div_ceil(wanted.least);
+        let start = (first..chunks).chain(0..first.min(chunks)).map(|chunk| chunk * wanted.least);
+        let is_free = |start: &u32| bitmap::next_set(taken, *start..*start + wanted.least).is_none();
+        let start = { start }.find(is_free)?;
+        Some(self.run_at(start, wanted.most))
     }
 
     /// The runs of blocks in `range` that can be allocated now.

@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use weir_ext4::{BLOCK_BYTES, FileType, FormatError, INODE_BYTES, Kind, Place, Structure, bitmap, group_flags};
+use weir_ext4::{
+    BLOCK_BYTES, FileType, FormatError, INODE_BYTES, Kind, Place, Structure, bitmap, group_flags,
+};
 
 use crate::buffer::{Buffer, Role};
 use crate::error::FsError;

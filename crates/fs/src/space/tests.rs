@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::Duration;
 
-use weir_ext4::{FileType, Mkfs};
-use weir_runtime::{Handle as Clock, Runtime, Simulation};
-use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Extent, Ordering, Storage};
+use weir_block::Class;
+use weir_ext4::{BLOCK_BYTES, FileType, Mkfs};
+use weir_runtime::{Buffer as Memory, Handle as Clock, Runtime, Simulation};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Extent, Ordering, Storage};
 
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, Mounted};
@@ -18,18 +20,31 @@ const BLOCKS: u64 = 80_000;
 
 /// Plays `script` on a new filesystem.
 fn play<T>(mutant: Option<FsMutant>, script: impl AsyncFnOnce(Rc<Mounted>, Clock) -> T) -> T {
+    play_on_disk(mutant, async |fs, clock, _| script(fs, clock).await)
+}
+
+fn play_on_disk<T>(
+    mutant: Option<FsMutant>,
+    script: impl AsyncFnOnce(Rc<Mounted>, Clock, Rc<AdversaryDisk>) -> T,
+) -> T {
     let runtime = Runtime::simulated(Simulation::default());
     let clock = runtime.handle();
     let legacy = Capabilities::legacy(32, 256, 4096);
-    let capabilities = Capabilities { ordering: Ordering::Barrier, ordered_service: true, ..legacy };
+    let capabilities = Capabilities {
+        ordering: Ordering::Barrier,
+        ordered_service: true,
+        discard: Discard::ReadsZero,
+        ..legacy
+    };
     let options = AdversaryOptions { blocks: BLOCKS, capabilities, ..AdversaryOptions::default() };
-    let disk: Rc<dyn Storage> = AdversaryDisk::new(&clock, options);
+    let disk = AdversaryDisk::new(&clock, options);
     let played = async {
         let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
         Filesystem::make(&*disk, &plan).await.expect("made");
-        let options = MountOptions { mutant, ..MountOptions::default() };
-        let fs = Filesystem::mount(&clock, Rc::clone(&disk), None, options).await.expect("mounted");
-        script(Rc::clone(&fs.0), clock.clone()).await
+        let options = MountOptions { mutant, discard: true, ..MountOptions::default() };
+        let storage = Rc::clone(&disk) as Rc<dyn Storage>;
+        let fs = Filesystem::mount(&clock, storage, None, options).await.expect("mounted");
+        script(Rc::clone(&fs.0), clock.clone(), Rc::clone(&disk)).await
     };
     runtime.block_on(played).expect("no stall")
 }
@@ -67,6 +82,52 @@ fn j7_a_freed_block_is_not_reused_before_the_commit_block_is_transferred() {
     };
     assert_eq!(rule(None), Ok(()));
     assert!(rule(Some(FsMutant::ReusesFreed)).is_err(), "the mutant was not noticed");
+}
+
+#[test]
+fn j7_a_freed_block_is_discarded_when_its_transaction_is_durable() {
+    let rule = |mutant| {
+        play_on_disk(mutant, async |fs, clock, disk| {
+            let journal = fs.journal().expect("writable");
+            let mine = allocate(&fs, 50_000, 1).await.expect("room");
+            let mut content = Memory::new(BLOCK_BYTES);
+            content.fill(7);
+            let mut tickets = Vec::new();
+            let (class, content) = (Class::Orderless, [Rc::new(content)]);
+            fs.disk.write(mine.start.0, &content, class, class, &mut tickets).await.expect("written");
+            free(&fs, mine).await.expect("freed");
+            let sequence = journal.running();
+            journal.commit_all().await.expect("committed");
+            clock.sleep(Duration::from_millis(50)).await;
+            if disk.image().read(mine.start) != [7; BLOCK_BYTES] {
+                return Err("discarded although the transaction may be lost");
+            }
+            journal.durable(sequence).await.expect("durable");
+            clock.sleep(Duration::from_millis(50)).await;
+            assert_eq!(disk.image().read(mine.start), [0; BLOCK_BYTES], "discarded");
+            assert_eq!(allocate(&fs, mine.start.0, 1).await, Ok(mine), "it can be allocated again");
+            Ok(())
+        })
+    };
+    assert_eq!(rule(None), Ok(()));
+    assert!(rule(Some(FsMutant::DiscardsEarly)).is_err(), "the mutant was not noticed");
+}
+
+/// Files that grow in turn, a block at a time, are in long runs all the same.
+#[test]
+fn files_that_grow_together_stay_whole() {
+    play(None, async |fs, _| {
+        let mut ends = [fs.layout.first_block(1); 4];
+        let mut runs = 0;
+        for _ in 0..2000 {
+            for end in &mut ends {
+                let found = allocate(&fs, *end, 1).await.expect("room");
+                runs += u32::from(found.start.0 != *end);
+                *end = found.end().0;
+            }
+        }
+        assert!(runs <= 8000 / 256, "{runs} runs");
+    });
 }
 
 #[test]
