@@ -231,7 +231,7 @@ impl Space {
     fn own_metadata(&self, group: u32) -> Vec<Range<u32>> {
         let (first, length) = (self.layout.first_block(group), u64::from(self.layout.blocks_in(group)));
         let bit = |block: u64| block.saturating_sub(first).min(length) as u32;
-        let mut own = vec![0..self.layout.base_blocks(group)];
+        let mut own: Vec<Range<u32>> = std::iter::once(0..self.layout.base_blocks(group)).collect();
         for member in self.layout.flex_members(group) {
             let descriptor = self.descriptor(member);
             let table = u64::from(self.layout.table_blocks());
