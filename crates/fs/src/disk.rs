@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use event_listener::Event;
 use weir_block::{BlockLayer, Class, Request};
@@ -10,6 +11,7 @@ use weir_runtime::{Buffer, Handle};
 use weir_storage::{BLOCK_BYTES, Capabilities, Data, Extent, Lba, Part, StorageError, StreamId, Ticket};
 
 use crate::error::FsError;
+use crate::options::HostCosts;
 
 /// The filesystem's only stream.
 const STREAM: StreamId = StreamId(0);
@@ -52,6 +54,7 @@ pub(crate) struct Disk {
     pub(crate) handle: Handle,
     pub(crate) capabilities: Capabilities,
     pub(crate) waits: RefCell<Waits>,
+    pub(crate) costs: Cell<HostCosts>,
     flushes: Flushes,
 }
 
@@ -62,15 +65,40 @@ impl Disk {
             handle: handle.clone(),
             capabilities,
             waits: RefCell::default(),
+            costs: Cell::default(),
             flushes: Flushes::default(),
         })
+    }
+
+    async fn spend(&self, time: Duration) {
+        if !time.is_zero() {
+            self.handle.work(time).await;
+        }
+    }
+
+    /// What comes before every request.
+    async fn dispatch(&self) {
+        self.spend(self.costs.get().dispatch).await;
+    }
+
+    /// Waits for a transfer.
+    async fn answered(&self, ticket: &Ticket) -> Result<(), StorageError> {
+        match ticket.poll_transferred() {
+            Some(result) => result,
+            None => {
+                let result = ticket.transferred().await;
+                self.spend(self.costs.get().completion).await;
+                result
+            }
+        }
     }
 
     /// Reads `blocks` blocks from `start` on, as many as a command takes at most.
     pub(crate) async fn read(&self, start: u64, blocks: u32) -> Result<Buffer, FsError> {
         let extent = Extent::new(Lba(start), blocks);
+        self.dispatch().await;
         let ticket = self.layer.when_space(|layer| layer.read(extent)).await?;
-        ticket.transferred().await?;
+        self.answered(&ticket).await?;
         ticket.take_data().ok_or(FsError::Storage(StorageError::Gone))
     }
 
@@ -92,6 +120,7 @@ impl Disk {
                 .map(|(block, buffer)| Part { start: Lba(block), data: whole(buffer) })
                 .collect();
             let class = if nth + 1 == writes { last } else { class };
+            self.dispatch().await;
             tickets.push(self.layer.submit(&Request::new(STREAM, class, &parts)).await?);
         }
         Ok(())
@@ -107,13 +136,14 @@ impl Disk {
         let parts = [Part { start: Lba(block), data: whole(buffer) }];
         let mut request = Request::orderless(STREAM, &parts);
         (request.fua, request.preflush) = (durable, durable);
+        self.dispatch().await;
         let ticket = self.layer.submit(&request).await?;
         {
             let mut waits = self.waits.borrow_mut();
             waits.transfers += 1;
             waits.durable_commits += u64::from(durable);
         }
-        Ok(ticket.transferred().await?)
+        Ok(self.answered(&ticket).await?)
     }
 
     /// Waits until all of `tickets` are transferred; the first error, if there is one.
@@ -124,13 +154,14 @@ impl Disk {
         self.waits.borrow_mut().transfers += 1;
         let mut result = Ok(());
         for ticket in tickets {
-            result = result.and(ticket.transferred().await);
+            result = result.and(self.answered(ticket).await);
         }
         Ok(result?)
     }
 
     /// Puts a bare barrier mark.
     pub(crate) async fn barrier(&self) -> Result<(), FsError> {
+        self.dispatch().await;
         self.layer.when_space(|layer| layer.barrier(STREAM)).await?;
         Ok(())
     }
@@ -157,10 +188,11 @@ impl Disk {
                 continue;
             }
             let _leader = Leader(flushes);
+            self.dispatch().await;
             let ticket = self.layer.when_space(BlockLayer::flush).await?;
             flushes.submitted.set(flushes.submitted.get() + 1);
             self.waits.borrow_mut().flushes += 1;
-            match ticket.transferred().await {
+            match self.answered(&ticket).await {
                 Ok(()) => flushes.finished.set(flushes.submitted.get()),
                 Err(error) => flushes.failed.set(Some(error)),
             }

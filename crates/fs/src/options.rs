@@ -46,6 +46,16 @@ pub enum JournalMode {
     Data,
 }
 
+/// What requests cost the host's processor, each spent by the thread that makes or awaits the request. Only
+/// simulated cores spend it: a machine's own do their work in their own time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCosts {
+    /// From the block layer to the device, for each request.
+    pub dispatch: Duration,
+    /// The interrupt, and ending the request, for each request that was waited for.
+    pub completion: Duration,
+}
+
 /// The options of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -70,6 +80,8 @@ pub struct MountOptions {
     pub discard: bool,
     /// Ticks a second of the clock that stamps inodes (J6). Default: 250.
     pub timer_hz: u32,
+    /// What requests cost simulated cores. Default: nothing.
+    pub host_costs: HostCosts,
     /// The rule that this filesystem drops, to prove that tests notice.
     #[cfg(feature = "mutants")]
     pub mutant: Option<FsMutant>,
@@ -88,6 +100,7 @@ impl Default for MountOptions {
             cache_metadata_blocks: 1 << 14,
             discard: false,
             timer_hz: 250,
+            host_costs: HostCosts::default(),
             #[cfg(feature = "mutants")]
             mutant: None,
         }

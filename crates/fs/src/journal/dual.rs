@@ -39,7 +39,7 @@ impl Journal {
         state.dispatched_to = locked.sequence;
         state.dispatched.push_back(Dispatched { locked, tickets });
         drop(state);
-        self.changed.notify(usize::MAX);
+        self.dispatched.notify(usize::MAX);
         self.flush_wanted.notify(usize::MAX);
         Ok(())
     }

@@ -27,6 +27,7 @@ impl Journal {
         self.disk.transferred(&tickets).await?;
         self.disk.write_commit(commit_at, &commit, barrier).await?;
         self.state.borrow_mut().dispatched_to = sequence;
+        self.dispatched.notify(usize::MAX);
         self.retire(locked);
         self.is_durable_to(sequence);
         Ok(())
