@@ -11,15 +11,16 @@ use crate::filesystem::Mounted;
 use crate::journal::Handle;
 use crate::node::Node;
 use crate::options::JournalMode;
+use crate::space::GROUP_CREDITS;
 use crate::tree::{Tree, covers};
 
 /// Most blocks of an extent in either state.
 const EXTENT_BLOCKS_MAX: u32 = (1 << 15) - 1;
 /// Extents that one handle allocates, marks or frees at most.
 const EXTENTS_A_HANDLE: usize = 8;
-/// Journaled blocks that so many extents change: of bitmaps and descriptors two each, and of the tree what a
-/// split of all its levels takes.
-pub(crate) const MAP_CREDITS: u32 = 4 * EXTENTS_A_HANDLE as u32 + 16;
+/// Journaled blocks that so many extents change: those of two groups each, and of the tree what a split of all its
+/// levels takes.
+pub(crate) const MAP_CREDITS: u32 = 2 * GROUP_CREDITS * EXTENTS_A_HANDLE as u32 + 16;
 
 /// What has to be so of the blocks in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -222,7 +222,8 @@ impl Found {
         let checksums = self.layout.checksums();
         let buffers = Buffers::new(Rc::clone(&self.disk), checksums, options.cache_metadata_blocks);
         let first_inode = self.superblock.first_inode.get();
-        let space = Space::load(&self.disk, &buffers, self.layout, options, journal_blocks, first_inode).await?;
+        let space =
+            Space::load(&self.disk, &buffers, self.layout, options, journal_blocks, first_inode).await?;
         Ok((buffers, space))
     }
 

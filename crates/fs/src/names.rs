@@ -112,7 +112,7 @@ impl Mounted {
         work: impl AsyncFn() -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         match work().await {
-            Err(FsError::NoSpace) => {
+            Err(FsError::NoSpace) if self.space.has_waiting() => {
                 self.journal()?.commit_all().await?;
                 work().await
             }

@@ -93,7 +93,11 @@ pub(crate) async fn find_journal(
     while at < blocks {
         let extent = tree.next(at).await?.filter(|extent| extent.logical == at && extent.written);
         let extent = extent.ok_or_else(|| corrupt("the journal has a hole"))?;
-        area.push(JournalExtent { first: at, start: extent.physical, blocks: extent.length.min(blocks - at) });
+        area.push(JournalExtent {
+            first: at,
+            start: extent.physical,
+            blocks: extent.length.min(blocks - at),
+        });
         at = extent.end();
     }
     let Some(first) = area.first() else { return Err(corrupt("an empty journal").into()) };

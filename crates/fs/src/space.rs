@@ -29,13 +29,9 @@ use crate::options::MountOptions;
 use discard::Discards;
 use group::Group;
 
-/// Journaled blocks that [`Space::allocate`] changes: a bitmap and its descriptor.
-pub(crate) const ALLOCATE_CREDITS: u32 = 2;
-/// Journaled blocks that [`Space::free`] changes, for each group that the extent touches.
-pub(crate) const FREE_CREDITS: u32 = 2;
-/// Journaled blocks that [`Space::allocate_inode`] changes: a bitmap, its descriptor, and the inode's block of the
-/// table. [`Space::free_inode`] changes the first two.
-pub(crate) const INODE_CREDITS: u32 = 3;
+/// Journaled blocks that change in each group that is allocated from, or that something is freed in: a bitmap and
+/// its descriptor. A new inode changes its block of the table besides.
+pub(crate) const GROUP_CREDITS: u32 = 2;
 
 /// The blocks and inodes of all groups.
 pub(crate) struct Space {
@@ -133,16 +129,6 @@ impl Space {
             return Err(FormatError::corrupt(Structure::Inode, place, "it was never used"));
         }
         Ok(self.layout.inode_place(&descriptor, index))
-    }
-
-    /// The group of an inode.
-    pub(crate) fn group_of_inode(&self, number: u32) -> u32 {
-        self.layout.inode_group(number).map_or(0, |(group, _)| group)
-    }
-
-    /// Where the first data of an inode best goes: the start of its group.
-    pub(crate) fn goal_for_inode(&self, number: u32) -> u64 {
-        self.layout.first_block(self.group_of_inode(number))
     }
 
     fn descriptor(&self, group: u32) -> Descriptor {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use support::{
-    BLOCKS, content, debugfs, disk, image_by_mke2fs, judge, load, mount, new_image, read_file, simulated_with,
-    store, verdict, write_file,
+    BLOCKS, content, debugfs, disk, image_by_mke2fs, judge, load, mount, new_image, read_file,
+    simulated_with, store, verdict, write_file,
 };
 use weir_ext4::{Feature, FileType, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
 use weir_fs::{Conflicts, Engine, Filesystem, FsError, FsMutant, MountOptions, NewNode};
@@ -193,7 +193,10 @@ fn debugfs_replays_the_same() {
         });
         for block in 1..BLOCKS {
             let journaled = journal.contains(&block);
-            assert!(journaled || ours.read(Lba(block)) == theirs.read(Lba(block)), "seed {seed}, block {block}");
+            assert!(
+                journaled || ours.read(Lba(block)) == theirs.read(Lba(block)),
+                "seed {seed}, block {block}"
+            );
         }
     }
 }

@@ -24,7 +24,7 @@ const CHUNK_GROUPS: usize = 4;
 impl Space {
     /// Allocates 1 to `most` consecutive blocks for a file: at `goal` if it is free, else as near and as many as
     /// there are. A goal that is not the start of a group is where the file has its last block before. Costs
-    /// [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS).
+    /// [`GROUP_CREDITS`](super::GROUP_CREDITS).
     ///
     /// # Errors
     /// [`FsError::NoSpace`]; once the freed blocks of the running transaction are in the log there may be some.
@@ -53,7 +53,7 @@ impl Space {
     }
 
     /// Allocates one block as near to `goal` as there is one: for what belongs to a file and is not its data.
-    /// Costs [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS).
+    /// Costs [`GROUP_CREDITS`](super::GROUP_CREDITS).
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -113,7 +113,7 @@ impl Space {
     }
 
     /// Frees blocks. They are not allocated again before this transaction's commit block is transferred (J7).
-    /// Costs [`FREE_CREDITS`](super::FREE_CREDITS) for each group that the extent touches.
+    /// Costs [`GROUP_CREDITS`](super::GROUP_CREDITS) for each group that the extent touches.
     ///
     /// # Errors
     /// [`FormatError::Corrupt`] for blocks that are free, that belong to the format, or that do not exist.

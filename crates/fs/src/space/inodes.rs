@@ -18,7 +18,8 @@ impl Space {
     /// Allocates an inode: a file's in the group `near`, or behind it; a directory's in the next group that has
     /// no more directories and no less space than the others on average, so that the files of different
     /// directories do not get into each other's way. Its bytes in the table are whatever they were, or zeros.
-    /// Costs [`INODE_CREDITS`](super::INODE_CREDITS).
+    /// Costs
+    /// [`GROUP_CREDITS`](super::GROUP_CREDITS) and one.
     ///
     /// # Errors
     /// [`FsError::NoSpace`] if all are in use.
@@ -51,8 +52,8 @@ impl Space {
         Ok(self.layout.inode_at(group, index))
     }
 
-    /// Gives an inode back; the caller has emptied it. Costs two of
-    /// [`INODE_CREDITS`](super::INODE_CREDITS).
+    /// Gives an inode back; the caller has emptied it. Costs
+    /// [`GROUP_CREDITS`](super::GROUP_CREDITS).
     ///
     /// # Errors
     /// [`FormatError::Corrupt`] for one that is free already.

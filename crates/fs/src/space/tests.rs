@@ -13,7 +13,7 @@ use crate::error::FsError;
 use crate::filesystem::{Filesystem, Mounted};
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;
-use crate::space::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS};
+use crate::space::GROUP_CREDITS;
 
 /// Three groups, the last of them not whole.
 const BLOCKS: u64 = 80_000;
@@ -50,12 +50,12 @@ fn play_on_disk<T>(
 }
 
 async fn allocate(fs: &Mounted, goal: u64, most: u32) -> Result<Extent, FsError> {
-    let handle = fs.journal()?.start(ALLOCATE_CREDITS).await?;
+    let handle = fs.journal()?.start(GROUP_CREDITS).await?;
     fs.space.allocate(&handle, goal, most).await
 }
 
 async fn free(fs: &Mounted, extent: Extent) -> Result<(), FsError> {
-    let handle = fs.journal()?.start(2 * FREE_CREDITS).await?;
+    let handle = fs.journal()?.start(2 * GROUP_CREDITS).await?;
     fs.space.free(&handle, extent).await
 }
 
@@ -205,11 +205,11 @@ fn inodes_are_given_once_until_there_are_none() {
         let mut seen = BTreeSet::new();
         let all = fs.space.free_inodes();
         for _ in 0..all {
-            let handle = fs.journal().expect("writable").start(INODE_CREDITS).await.expect("room");
+            let handle = fs.journal().expect("writable").start(GROUP_CREDITS + 1).await.expect("room");
             let number = fs.space.allocate_inode(&handle, 1, FileType::Regular).await.expect("free");
             assert!(number > 11 && number <= fs.layout.inodes() && seen.insert(number), "{number}");
         }
-        let handle = fs.journal().expect("writable").start(INODE_CREDITS).await.expect("room");
+        let handle = fs.journal().expect("writable").start(GROUP_CREDITS + 1).await.expect("room");
         let none = fs.space.allocate_inode(&handle, 1, FileType::Regular).await;
         assert_eq!((none, fs.space.free_inodes()), (Err(FsError::NoSpace), 0));
         fs.space.free_inode(&handle, 12, false).await.expect("freed");
@@ -223,9 +223,9 @@ fn directories_are_spread_over_the_groups() {
     play(None, async |fs, _| {
         let mut groups = BTreeSet::new();
         for _ in 0..6 {
-            let handle = fs.journal().expect("writable").start(INODE_CREDITS).await.expect("room");
+            let handle = fs.journal().expect("writable").start(GROUP_CREDITS + 1).await.expect("room");
             let number = fs.space.allocate_inode(&handle, 0, FileType::Directory).await.expect("free");
-            groups.insert(fs.space.group_of_inode(number));
+            groups.insert(fs.layout.inode_group(number).expect("an inode").0);
         }
         assert!(groups.len() > 1, "all in {groups:?}");
     });
