@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 use weir_figures::FigureError;
 use weir_flash::ProfileError;
+use weir_fs::FsError;
 use weir_runtime::{RuntimeError, Stalled};
 use weir_storage::FileDiskError;
 use weir_volume::VolumeError;
@@ -115,6 +116,38 @@ pub(crate) enum CliError {
         path: PathBuf,
         /// The kernel's answer.
         source: std::io::Error,
+    },
+    /// There is data that only `--force` overwrites.
+    #[error("{}: {found}; to destroy what is there, add --force", path.display())]
+    InUse {
+        /// The path.
+        path: PathBuf,
+        /// What is there.
+        found: &'static str,
+    },
+    /// The filesystem in an image cannot be used.
+    #[error("{}: {source}", path.display())]
+    Image {
+        /// The image.
+        path: PathBuf,
+        /// What is wrong.
+        source: FsError,
+    },
+    /// Something in an image could not be read or changed.
+    #[error("{} in {}: {source}", inside, path.display())]
+    InImage {
+        /// The image.
+        path: PathBuf,
+        /// The path in it.
+        inside: String,
+        /// What is wrong.
+        source: FsError,
+    },
+    /// A directory is copied only with what is in it.
+    #[error("{} is a directory: to copy it with all that is in it, add --recursive", path.display())]
+    Directory {
+        /// The path.
+        path: PathBuf,
     },
     /// Standard output is gone.
     #[error("cannot write to standard output: {0}")]

@@ -1,13 +1,18 @@
 //! `weir`: barriers on any disk, measured on yours.
 //!
 //! One command line a door: [`bench`] measures, [`figures`] runs the papers' figures, [`volume`] makes, shows
-//! and checks volumes. Results go to standard output, everything else to standard error. The exit code is 0 for
+//! and checks volumes, [`mkfs`], [`put`], [`get`] and [`list`] make, fill and read filesystems. Results go to standard output, everything else to standard error. The exit code is 0 for
 //! success, 1 where a check found damage, and 2 where the program could not do what it was asked to.
 
 mod bench;
 mod devices;
 mod error;
 mod figures;
+mod get;
+mod image;
+mod list;
+mod mkfs;
+mod put;
 mod size;
 mod table;
 mod trace;
@@ -40,6 +45,8 @@ Examples:
   weir figures fast18-fig09                a paper's figure, ours beside it
   weir volume create a.weir --size 4G      a volume in a new file
   weir volume check a.weir                 read all of it and compare checksums
+  weir mkfs a.img --size 4G                a filesystem in a new file
+  weir put -r a.img photos /               a directory's files into a filesystem image, without a mount
 
 Exit codes: 0 success, 1 a check found damage, 2 the program could not do what it was asked to.";
 
@@ -56,6 +63,16 @@ enum Command {
     /// Make, show and check volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
+    /// Make a filesystem (ext4) in a new file, an empty one, or on an empty block device
+    Mkfs(mkfs::MkfsArguments),
+    /// Copy files into a filesystem image, with modes, owners, times and links
+    Put(put::PutArguments),
+    /// Copy files out of a filesystem image, with modes, owners, times and links
+    Get(get::GetArguments),
+    /// List a directory of a filesystem image
+    Ls(list::ListArguments),
+    /// Write a file of a filesystem image to standard output
+    Cat(list::CatArguments),
 }
 
 /// What a command found; its exit code.
@@ -72,6 +89,11 @@ fn main() -> ExitCode {
         Command::Devices(arguments) => devices::run(&arguments).map(|()| Verdict::Good),
         Command::Trace(arguments) => trace::run(&arguments).map(|()| Verdict::Good),
         Command::Volume(command) => volume::run(&command),
+        Command::Mkfs(arguments) => mkfs::run(&arguments).map(|()| Verdict::Good),
+        Command::Put(arguments) => put::run(&arguments).map(|()| Verdict::Good),
+        Command::Get(arguments) => get::run(&arguments).map(|()| Verdict::Good),
+        Command::Ls(arguments) => list::run(&arguments).map(|()| Verdict::Good),
+        Command::Cat(arguments) => list::cat(&arguments).map(|()| Verdict::Good),
     };
     match result {
         Ok(Verdict::Good) => ExitCode::SUCCESS,

@@ -100,7 +100,7 @@ fn not_created(path: &Path, logical: Option<Size>, source: VolumeError) -> CliEr
 
 /// What [`ground`] had to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Made {
+pub(crate) enum Made {
     Nothing,
     /// A file that was not there.
     File,
@@ -110,7 +110,7 @@ enum Made {
 
 impl Made {
     /// Leaves things as they were found. The error that made this necessary is the one to tell.
-    fn undo(self, path: &Path) {
+    pub(crate) fn undo(self, path: &Path) {
         let _ = match self {
             Made::Nothing => Ok(()),
             Made::File => std::fs::remove_file(path),
@@ -123,8 +123,12 @@ fn resize(path: &Path, bytes: u64) -> std::io::Result<()> {
     OpenOptions::new().write(true).open(path)?.set_len(bytes)
 }
 
-/// The disk for a new volume: a new file of `size`, an empty file made that large, or what is there.
-fn ground(handle: &Handle, path: &Path, size: Option<Size>) -> Result<(Rc<FileDisk>, Made), CliError> {
+/// The disk for a new volume or filesystem: a new file of `size`, an empty file made that large, or what is there.
+pub(crate) fn ground(
+    handle: &Handle,
+    path: &Path,
+    size: Option<Size>,
+) -> Result<(Rc<FileDisk>, Made), CliError> {
     let options = FileDiskOptions::default();
     let no_size = || CliError::NoSize { path: path.to_owned() };
     let failed = |doing| move |source| CliError::File { doing, path: path.to_owned(), source };

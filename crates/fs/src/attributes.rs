@@ -93,7 +93,11 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::ReadOnly`], those of [`truncate`](Self::truncate) for a size, and what
     /// reading may fail by.
-    pub async fn set_attributes(&self, inode: InodeNumber, changes: &AttributeChanges) -> Result<(), FsError> {
+    pub async fn set_attributes(
+        &self,
+        inode: InodeNumber,
+        changes: &AttributeChanges,
+    ) -> Result<(), FsError> {
         if let Some(size) = changes.size {
             self.truncate(inode, size).await?;
         }

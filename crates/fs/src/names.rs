@@ -35,8 +35,8 @@ use crate::filesystem::Mounted;
 use crate::journal::Handle;
 use crate::node::Node;
 
-pub use create::{Device, NewNode};
 pub(crate) use create::device_of;
+pub use create::{Device, NewNode};
 pub use path::Parent;
 pub use rename::RenameFlags;
 
@@ -62,11 +62,7 @@ pub(crate) struct Names {
 impl Names {
     /// Nothing known; the generations of new inodes count from `generation`, a random number.
     pub(crate) fn new(generation: u32) -> Names {
-        Names {
-            cache: RefCell::default(),
-            renaming: Semaphore::new(1),
-            generation: Cell::new(generation),
-        }
+        Names { cache: RefCell::default(), renaming: Semaphore::new(1), generation: Cell::new(generation) }
     }
 
     fn next_generation(&self) -> u32 {

@@ -115,7 +115,8 @@ fn parse(name: &[u8]) -> Result<AttributeName, FsError> {
     if !is_kept(name) {
         return Err(FsError::Unsupported("attributes other than user, trusted and security"));
     }
-    AttributeName::parse(name).map_err(|_| FsError::Invalid("an attribute's name has 1 to 255 bytes, none zero"))
+    AttributeName::parse(name)
+        .map_err(|_| FsError::Invalid("an attribute's name has 1 to 255 bytes, none zero"))
 }
 
 impl Mounted {
@@ -129,7 +130,8 @@ impl Mounted {
             return Ok(Attributes::read(node.number, &area, None)?);
         }
         let tree = Tree { fs: self, handle: None, node };
-        tree.read(block, Kind::Attributes, |bytes| Attributes::read(node.number, &area, Some((block, bytes)))).await
+        tree.read(block, Kind::Attributes, |bytes| Attributes::read(node.number, &area, Some((block, bytes))))
+            .await
     }
 
     async fn change_attributes(
@@ -204,6 +206,8 @@ impl Mounted {
 }
 
 async fn references(tree: &Tree<'_>, block: u64) -> Result<u32, FsError> {
-    tree.read(block, Kind::Attributes, |bytes| -> Result<u32, FormatError> { attribute::references(block, bytes) })
-        .await
+    tree.read(block, Kind::Attributes, |bytes| -> Result<u32, FormatError> {
+        attribute::references(block, bytes)
+    })
+    .await
 }

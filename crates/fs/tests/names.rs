@@ -72,7 +72,8 @@ fn what_cannot_be_looked_up_or_made_says_why() {
             assert!(invalid(fs.create(ROOT_INODE, name, &FILE).await), "{name:?}");
         }
         assert!(invalid(fs.create(ROOT_INODE, b"l", &node(FileType::Symlink, 0o777)).await));
-        let device = NewNode { device: Device { major: 4096, minor: 0 }, ..node(FileType::BlockDevice, 0o600) };
+        let device =
+            NewNode { device: Device { major: 4096, minor: 0 }, ..node(FileType::BlockDevice, 0o600) };
         assert!(invalid(fs.create(ROOT_INODE, b"d", &device).await));
         for target in [&[][..], &[b'x'; 4096], b"a\0b"] {
             assert!(invalid(fs.symlink(ROOT_INODE, b"l", target, (0, 0)).await));
@@ -173,7 +174,8 @@ fn a_directory_that_moves_knows_its_parent() {
 
 #[test]
 fn names_have_up_to_255_bytes_of_any_kind() {
-    let long: Vec<u8> = (0..255_u32).map(|at| (at % 255 + 1) as u8).map(|b| if b == b'/' { b'\n' } else { b }).collect();
+    let long: Vec<u8> =
+        (0..255_u32).map(|at| (at % 255 + 1) as u8).map(|b| if b == b'/' { b'\n' } else { b }).collect();
     let odd: [&[u8]; 6] = [&long, b"\xFF\xFE", b" ", b"a\nb", b"...", "n\u{e4}me".as_bytes()];
     let left = on_new(async |fs| {
         for name in odd {
@@ -219,7 +221,9 @@ fn reading_a_directory_goes_on_where_it_was() {
             let entries = fs.read_directory(ROOT_INODE, cookie).await.expect("readable");
             let Some(last) = entries.last() else { break };
             cookie = last.cookie;
-            read.extend(entries.into_iter().map(|entry| entry.name).filter(|name| name.starts_with(b"stays")));
+            read.extend(
+                entries.into_iter().map(|entry| entry.name).filter(|name| name.starts_with(b"stays")),
+            );
             for nth in changed..(changed + 500).min(5000) {
                 fs.unlink(ROOT_INODE, &name("goes", nth)).await.expect("removed");
                 fs.create(ROOT_INODE, &name("comes", nth), &FILE).await.expect("made");
@@ -279,7 +283,8 @@ fn what_is_open_and_nameless_is_deleted_by_the_next_mount() {
 fn attributes_are_set_and_kept() {
     let earlier = FileTime { seconds: -5, nanoseconds: 123_456_789 };
     let later = FileTime { seconds: 5_000_000_000, nanoseconds: 999_999_999 };
-    let device = NewNode { device: Device { major: 259, minor: 70_000 }, ..node(FileType::BlockDevice, 0o660) };
+    let device =
+        NewNode { device: Device { major: 259, minor: 70_000 }, ..node(FileType::BlockDevice, 0o660) };
     let left = on_new(async |fs| {
         let file = fs.create(ROOT_INODE, b"file", &FILE).await.expect("made");
         let changes = AttributeChanges {
@@ -291,7 +296,9 @@ fn attributes_are_set_and_kept() {
             modified: Some(later),
         };
         fs.set_attributes(file, &changes).await.expect("set");
-        fs.set_attributes(file, &AttributeChanges { uid: Some(70_001), ..Default::default() }).await.expect("set");
+        fs.set_attributes(file, &AttributeChanges { uid: Some(70_001), ..Default::default() })
+            .await
+            .expect("set");
         fs.create(ROOT_INODE, b"device", &device).await.expect("made");
         fs.create(ROOT_INODE, b"pipe", &node(FileType::Fifo, 0o600)).await.expect("made");
         fs.create(ROOT_INODE, b"socket", &node(FileType::Socket, 0o600)).await.expect("made");
@@ -309,7 +316,9 @@ fn attributes_are_set_and_kept() {
         assert_eq!((found.size, found.accessed, found.modified), (12_345, earlier, later));
         let found = fs.attributes(fs.resolve(b"device").await.expect("there")).await.expect("there");
         assert_eq!((found.kind, found.device), (FileType::BlockDevice, Device { major: 259, minor: 70_000 }));
-        let kind = async |path: &[u8]| fs.attributes(fs.resolve(path).await.expect("there")).await.expect("there").kind;
+        let kind = async |path: &[u8]| {
+            fs.attributes(fs.resolve(path).await.expect("there")).await.expect("there").kind
+        };
         assert_eq!((kind(b"pipe").await, kind(b"socket").await), (FileType::Fifo, FileType::Socket));
     });
 }
@@ -361,15 +370,25 @@ fn paths_lead_through_symbolic_links() {
     on_new(async |fs| {
         let directory = fs.mkdir(ROOT_INODE, b"directory", &DIRECTORY).await.expect("made");
         let file = fs.create(directory, b"file", &FILE).await.expect("made");
-        let links: [(&[u8], &[u8]); 4] =
-            [(b"there", b"directory"), (b"root", b"/"), (b"loop", b"loop/x"), (b"back", b"directory/../there")];
+        let links: [(&[u8], &[u8]); 4] = [
+            (b"there", b"directory"),
+            (b"root", b"/"),
+            (b"loop", b"loop/x"),
+            (b"back", b"directory/../there"),
+        ];
         for (name, target) in links {
             fs.symlink(ROOT_INODE, name, target, (0, 0)).await.expect("made");
         }
         let long = [b"./".repeat(1000).as_slice(), b"directory"].concat();
         let long_link = fs.symlink(ROOT_INODE, b"long", &long, (0, 0)).await.expect("made");
         assert_eq!(fs.read_link(long_link).await, Ok(long));
-        for path in [b"/directory/file".as_slice(), b"there/file", b"root/root/there//file", b"back/file", b"long/file"] {
+        for path in [
+            b"/directory/file".as_slice(),
+            b"there/file",
+            b"root/root/there//file",
+            b"back/file",
+            b"long/file",
+        ] {
             assert_eq!(fs.resolve(path).await, Ok(file), "{}", String::from_utf8_lossy(path));
         }
         assert_eq!(fs.resolve(b"").await, Ok(ROOT_INODE));

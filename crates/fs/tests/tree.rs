@@ -10,8 +10,8 @@ use rand_pcg::Pcg64;
 use support::{BLOCKS, disk, judge, mount, new_image, simulated_with};
 use weir_ext4::{FileType, ROOT_INODE};
 use weir_fs::{
-    AttributeChanges, Conflicts, Cookie, Engine, Expect, Filesystem, FsError, JournalMode, MountOptions, NewNode,
-    RenameFlags,
+    AttributeChanges, Conflicts, Cookie, Engine, Expect, Filesystem, FsError, JournalMode, MountOptions,
+    NewNode, RenameFlags,
 };
 
 /// Operations in a run.
@@ -185,7 +185,10 @@ async fn compare(fs: &Filesystem, model: &Model) {
         }
         match &node.content {
             Content::File(content) => {
-                assert_eq!((found.kind, found.links, found.size), (FileType::Regular, node.links, content.len() as u64));
+                assert_eq!(
+                    (found.kind, found.links, found.size),
+                    (FileType::Regular, node.links, content.len() as u64)
+                );
                 let mut read = vec![0; content.len()];
                 assert_eq!(fs.read(node.inode, 0, &mut read).await, Ok(content.len()));
                 assert!(read == *content, "the content of {id}");
@@ -378,7 +381,8 @@ impl Run<'_> {
 
     async fn change_attribute(&mut self) {
         let Some(id) = self.leaf() else { return };
-        let (name, length) = (self.pick(&[b"trusted.a".as_slice(), b"trusted.long name"]), self.pick(&[0, 30, 1500]));
+        let (name, length) =
+            (self.pick(&[b"trusted.a".as_slice(), b"trusted.long name"]), self.pick(&[0, 30, 1500]));
         let node = self.model.node_mut(id);
         if self.random.random_bool(0.7) {
             let value = vec![7; length];

@@ -133,7 +133,8 @@ impl Mounted {
             return Err(FsError::TooManyLinks);
         }
         let handle = journal.start(super::CREDITS).await?;
-        let number = self.space.allocate_inode(&handle, self.layout.inode_group(parent.number)?.0, kind).await?;
+        let number =
+            self.space.allocate_inode(&handle, self.layout.inode_group(parent.number)?.0, kind).await?;
         let node = self.nodes.insert(number, self.numbered(content.inode, &parent));
         if let Err(error) = self.fill_and_enter(&handle, &parent, name, &node, content.target).await {
             self.unmake(&handle, &parent, &node).await?;
@@ -244,10 +245,7 @@ pub(crate) fn device_of(inode: &Inode) -> Device {
         u32::from_le_bytes([area[at], area[at + 1], area[at + 2], area[at + 3]])
     };
     match (word(0), word(4)) {
-        (0, spread) => Device {
-            major: spread >> 8 & 0xFFF,
-            minor: spread & 0xFF | spread >> 12 & 0xF_FF00,
-        },
+        (0, spread) => Device { major: spread >> 8 & 0xFFF, minor: spread & 0xFF | spread >> 12 & 0xF_FF00 },
         (small, _) => Device { major: small >> 8 & 0xFF, minor: small & 0xFF },
     }
 }

@@ -65,7 +65,12 @@ impl Filesystem {
 
 impl Mounted {
     /// Writes the target of a symbolic link into a block of its own.
-    pub(super) async fn write_target(&self, handle: &Handle, node: &Rc<Node>, target: &[u8]) -> Result<(), FsError> {
+    pub(super) async fn write_target(
+        &self,
+        handle: &Handle,
+        node: &Rc<Node>,
+        target: &[u8],
+    ) -> Result<(), FsError> {
         let tree = Tree { fs: self, handle: Some(handle), node };
         let place = add_block(&tree, 0, Kind::SymlinkTarget, tree.goal()).await?;
         let mut block = [0; BLOCK_BYTES];

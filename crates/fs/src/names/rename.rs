@@ -62,7 +62,8 @@ impl Filesystem {
                 fs.journal()?;
                 let from = fs.directory_node(from).await?;
                 let to = fs.directory_node(to).await?;
-                let _between = if from.number == to.number { None } else { Some(fs.names.renaming.acquire(1).await) };
+                let _between =
+                    if from.number == to.number { None } else { Some(fs.names.renaming.acquire(1).await) };
                 let (from, to) = (End { directory: &from, name: old }, End { directory: &to, name: new });
                 let found = fs.find_ends(from, to).await?;
                 match &found.target {
@@ -125,14 +126,13 @@ impl Mounted {
         if source.is_directory() && between {
             self.check_not_below(to.directory, source).await?;
         }
-        match target {
-            Some(target) => self.check_replaceable(source, target).await?,
-            None if source.is_directory() && between => {
-                if !to.directory.takes_subdirectory(self.has_uncounted_links()) {
-                    return Err(FsError::TooManyLinks);
-                }
-            }
-            None => {}
+        if let Some(target) = target {
+            self.check_replaceable(source, target).await?;
+        } else if source.is_directory()
+            && between
+            && !to.directory.takes_subdirectory(self.has_uncounted_links())
+        {
+            return Err(FsError::TooManyLinks);
         }
         let handle = self.journal()?.start(super::CREDITS).await?;
         // The only step that may lack space comes first.
@@ -171,7 +171,8 @@ impl Mounted {
             self.replace_name(handle, to, source).await?;
             self.lose_name(handle, target).await?;
         }
-        self.in_directory(from.directory, Some(handle), async |entries| entries.remove(from.name).await).await?;
+        self.in_directory(from.directory, Some(handle), async |entries| entries.remove(from.name).await)
+            .await?;
         if source.is_directory() {
             if target.is_some() {
                 to.directory.remove_subdirectory();
@@ -219,7 +220,13 @@ impl Mounted {
     }
 
     /// An exchange of a directory for a file gives one of the two parents a subdirectory more.
-    fn check_exchangeable(&self, from: &Node, to: &Node, source: &Node, target: &Node) -> Result<(), FsError> {
+    fn check_exchangeable(
+        &self,
+        from: &Node,
+        to: &Node,
+        source: &Node,
+        target: &Node,
+    ) -> Result<(), FsError> {
         let gains = match (source.is_directory(), target.is_directory()) {
             (true, false) => to,
             (false, true) => from,
@@ -248,10 +255,12 @@ impl Mounted {
 
     async fn replace_name(&self, handle: &Handle, end: End<'_>, node: &Node) -> Result<(), FsError> {
         let target = self.entry_of(node);
-        self.in_directory(end.directory, Some(handle), async |entries| entries.replace(end.name, target).await)
-            .await?
-            .map(drop)
-            .ok_or(FsError::NotFound)
+        self.in_directory(end.directory, Some(handle), async |entries| {
+            entries.replace(end.name, target).await
+        })
+        .await?
+        .map(drop)
+        .ok_or(FsError::NotFound)
     }
 
     /// Lets ".." of a directory that moved stand for its new parent, and counts it there.

@@ -1,0 +1,170 @@
+//! `weir get`: files of an image to the host.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps};
+use weir_ext4::FileType;
+use weir_fs::{Attributes, Cookie, Device, InodeNumber};
+
+use crate::error::CliError;
+use crate::image::{Access, Image, join, with_image};
+use crate::put::{CHUNK_BYTES, runs};
+
+/// Arguments of `weir get`.
+#[derive(Debug, Args)]
+pub(crate) struct GetArguments {
+    /// Copy directories with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+    /// The image
+    image: PathBuf,
+    /// What to copy, by its path in the image
+    path: OsString,
+    /// Where to; a file goes into a directory that is there, a directory is merged with it
+    local: PathBuf,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &GetArguments) -> Result<(), CliError> {
+    let inside = arguments.path.as_bytes();
+    with_image(&arguments.image, Access::Read, async |image| {
+        let inode = image.resolve(inside).await?;
+        let attributes = image.filesystem.attributes(inode).await.map_err(image.failed(inside))?;
+        let mut local = arguments.local.clone();
+        if attributes.kind != FileType::Directory && local.is_dir() {
+            let name = inside.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty());
+            local.push(OsStr::from_bytes(name.unwrap_or_default()));
+        } else if attributes.kind == FileType::Directory && !arguments.recursive {
+            return Err(CliError::Directory { path: PathBuf::from(&arguments.path) });
+        }
+        let mut get = Get { image, linked: BTreeMap::new(), directories: Vec::new(), pending: Vec::new() };
+        get.entry(inside, &local, attributes).await?;
+        while let Some((inside, local, directory)) = get.pending.pop() {
+            get.entries(&inside, &local, directory).await?;
+        }
+        get.finish()
+    })
+}
+
+struct Get<'a> {
+    image: &'a Image<'a>,
+    /// What file an inode with several names has become.
+    linked: BTreeMap<InodeNumber, PathBuf>,
+    /// Directories that are made; what comes into them changes their times, so those are set at the end.
+    directories: Vec<(PathBuf, Attributes)>,
+    /// Directories whose entries are still to be copied.
+    pending: Vec<(Vec<u8>, PathBuf, InodeNumber)>,
+}
+
+impl Get<'_> {
+    /// Copies the entries of a directory.
+    async fn entries(&mut self, inside: &[u8], local: &Path, directory: InodeNumber) -> Result<(), CliError> {
+        let mut cookie = Cookie::DOT_DOT;
+        loop {
+            let read = self.image.filesystem.read_directory(directory, cookie).await;
+            let entries = read.map_err(self.image.failed(inside))?;
+            let Some(last) = entries.last() else { return Ok(()) };
+            cookie = last.cookie;
+            for entry in entries {
+                let inside = join(inside, &entry.name);
+                let found = self.image.filesystem.attributes(entry.target.inode).await;
+                let attributes = found.map_err(self.image.failed(&inside))?;
+                self.entry(&inside, &local.join(OsStr::from_bytes(&entry.name)), attributes).await?;
+            }
+        }
+    }
+
+    /// Copies one entry; the entries of a directory come later.
+    async fn entry(&mut self, inside: &[u8], local: &Path, attributes: Attributes) -> Result<(), CliError> {
+        let inode = attributes.inode;
+        if attributes.kind == FileType::Directory {
+            match std::fs::create_dir(local) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && local.is_dir() => {}
+                done => done.map_err(unwritable(local))?,
+            }
+            self.pending.push((inside.to_vec(), local.to_owned(), inode));
+            self.directories.push((local.to_owned(), attributes));
+            return Ok(());
+        }
+        match std::fs::remove_file(local) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(unwritable(local)(error));
+            }
+            _ => {}
+        }
+        if let Some(first) = self.linked.get(&inode) {
+            return std::fs::hard_link(first, local).map_err(unwritable(local));
+        }
+        match attributes.kind {
+            FileType::Symlink => {
+                let target =
+                    self.image.filesystem.read_link(inode).await.map_err(self.image.failed(inside))?;
+                std::os::unix::fs::symlink(OsStr::from_bytes(&target), local).map_err(unwritable(local))?;
+            }
+            FileType::Regular => self.content(inside, local, &attributes).await?,
+            kind => make_special(local, kind, attributes.device).map_err(unwritable(local))?,
+        }
+        if attributes.links > 1 {
+            self.linked.insert(inode, local.to_owned());
+        }
+        set_attributes(local, &attributes).map_err(unwritable(local))
+    }
+
+    /// Copies the content of a file; blocks of zeros become holes.
+    async fn content(&self, inside: &[u8], local: &Path, attributes: &Attributes) -> Result<(), CliError> {
+        let file = File::create_new(local).map_err(unwritable(local))?;
+        let mut bytes = vec![0; CHUNK_BYTES];
+        let mut offset = 0_u64;
+        loop {
+            let read = self.image.filesystem.read(attributes.inode, offset, &mut bytes).await;
+            let length = read.map_err(self.image.failed(inside))?;
+            if length == 0 {
+                return file.set_len(attributes.size).map_err(unwritable(local));
+            }
+            for (at, run) in runs(&bytes[..length]) {
+                file.write_all_at(run, offset + at as u64).map_err(unwritable(local))?;
+            }
+            offset += length as u64;
+        }
+    }
+
+    fn finish(self) -> Result<(), CliError> {
+        for (local, attributes) in &self.directories {
+            set_attributes(local, attributes).map_err(unwritable(local))?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes a device, pipe or socket.
+fn make_special(local: &Path, kind: FileType, device: Device) -> std::io::Result<()> {
+    let kind = rustix::fs::FileType::from_raw_mode(kind.mode_bits().into());
+    let device = rustix::fs::makedev(device.major, device.minor);
+    Ok(rustix::fs::mknodat(CWD, local, kind, Mode::from_raw_mode(0o600), device)?)
+}
+
+/// Sets owner, permissions and times. Only the superuser can give files away; others keep what they copy.
+fn set_attributes(local: &Path, attributes: &Attributes) -> std::io::Result<()> {
+    match std::os::unix::fs::lchown(local, Some(attributes.uid), Some(attributes.gid)) {
+        Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => return Err(error),
+        _ => {}
+    }
+    if attributes.kind != FileType::Symlink {
+        rustix::fs::chmod(local, Mode::from_raw_mode(attributes.permissions.into()))?;
+    }
+    let time =
+        |time: weir_ext4::FileTime| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
+    let times =
+        Timestamps { last_access: time(attributes.accessed), last_modification: time(attributes.modified) };
+    Ok(rustix::fs::utimensat(CWD, local, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+fn unwritable(path: &Path) -> impl FnOnce(std::io::Error) -> CliError {
+    |source| CliError::File { doing: "write", path: path.to_owned(), source }
+}

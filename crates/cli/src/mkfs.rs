@@ -1,0 +1,98 @@
+//! `weir mkfs`: make a filesystem.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use weir_ext4::{Mkfs, SUPERBLOCK_OFFSET, Superblock};
+use weir_fs::Filesystem;
+use weir_runtime::Handle;
+use weir_storage::{BLOCK_BYTES, Extent, FileDisk, Lba, Storage as _, read};
+
+use crate::error::CliError;
+use crate::size::Size;
+use crate::volume::{Made, ground};
+use crate::{in_wall_time, print};
+
+/// Blocks in which filesystems, volumes and partition tables say what they are.
+const LOOKED_AT: u32 = 16;
+
+/// Arguments of `weir mkfs`.
+#[derive(Debug, Args)]
+pub(crate) struct MkfsArguments {
+    /// The file or block device
+    path: PathBuf,
+    /// Size of the file, such as 4G; what exists already has a size
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// A name for the filesystem, of at most 16 bytes
+    #[arg(long, default_value = "")]
+    label: String,
+    /// Size of the journal, such as 64M [default: by the filesystem's size]
+    #[arg(long, value_name = "SIZE")]
+    journal: Option<Size>,
+    /// One inode for that much space, such as 16K [default: by the filesystem's size]
+    #[arg(long, value_name = "SIZE")]
+    bytes_per_inode: Option<Size>,
+    /// Percent of the space that only the superuser may use
+    #[arg(long, value_name = "PERCENT", default_value_t = 5)]
+    reserved: u8,
+    /// Overwrite whatever is there
+    #[arg(long)]
+    force: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &MkfsArguments) -> Result<(), CliError> {
+    in_wall_time(0, async |handle: Handle| make(handle, arguments).await)
+}
+
+async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError> {
+    let path = &arguments.path;
+    let (disk, made) = ground(&handle, path, arguments.size)?;
+    if made == Made::Nothing && !arguments.force {
+        require_empty(&disk, path).await?;
+    }
+    let options = options(&handle, arguments, disk.blocks(), made != Made::Nothing);
+    if let Err(source) = Filesystem::make(&*disk, &options).await {
+        made.undo(path);
+        return Err(CliError::Image { path: path.clone(), source });
+    }
+    let size = Size(options.blocks * BLOCK_BYTES as u64);
+    print(&format!("{}: an ext4 filesystem of {size}", path.display()))
+}
+
+fn options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool) -> Mkfs {
+    let random = || (u128::from(handle.entropy()) << 64 | u128::from(handle.entropy())).to_be_bytes();
+    let mut uuid = random();
+    // Version 4 of RFC 9562: random.
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    let created = u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
+    let narrow = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
+    Mkfs {
+        label: arguments.label.clone(),
+        journal_blocks: arguments.journal.map(|size| narrow(size.0 / BLOCK_BYTES as u64)),
+        bytes_per_inode: arguments.bytes_per_inode.map(|size| narrow(size.0)),
+        reserved_percent: arguments.reserved,
+        zeroed,
+        ..Mkfs::new(blocks, uuid, random(), created)
+    }
+}
+
+/// Refuses a disk where something says what it is, or that does not begin with zeros.
+async fn require_empty(disk: &FileDisk, path: &Path) -> Result<(), CliError> {
+    let blocks = u32::try_from(disk.blocks()).unwrap_or(u32::MAX).min(LOOKED_AT);
+    if blocks == 0 {
+        return Ok(());
+    }
+    let start = read(disk, Extent::new(Lba(0), blocks)).await;
+    let start = start.map_err(|error| CliError::Image { path: path.to_owned(), source: error.into() })?;
+    let in_use = |found| Err(CliError::InUse { path: path.to_owned(), found });
+    if start.get(SUPERBLOCK_OFFSET..).is_some_and(|bytes| Superblock::read(bytes).is_ok()) {
+        return in_use("there is a filesystem already");
+    }
+    if start.iter().any(|byte| *byte != 0) {
+        return in_use("it is not empty");
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! Filesystem images: filled and read by the program, and judged by e2fsck and by the kernel, which mounts them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
+
+fn weir(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir")).current_dir(directory).args(arguments).output().unwrap()
+}
+
+fn works(directory: &Path, arguments: &[&str]) -> Vec<u8> {
+    let output = weir(directory, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// The command ends with code 2, and with one line on standard error that holds all of `words`.
+fn fails(directory: &Path, arguments: &[&str], words: &[&str]) {
+    let output = weir(directory, arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+    assert_eq!(error.trim_end().lines().count(), 1, "{arguments:?}: {error}");
+    for word in words {
+        assert!(error.contains(word), "{arguments:?}: no {word:?} in {error}");
+    }
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Runs another program; None, with a word on it, where it is not installed.
+fn run(program: &str, arguments: &[&OsStr]) -> Option<Output> {
+    let output = Command::new(program).args(arguments).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output();
+    if output.is_err() {
+        eprintln!("skipped: {program} is not installed");
+    }
+    output.ok()
+}
+
+/// Asserts that e2fsck has nothing to say against an image.
+#[track_caller]
+fn judge(image: &Path) {
+    let Some(output) = run("e2fsck", &["-fn".as_ref(), image.as_os_str()]) else { return };
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && !told.contains("Fix"), "{told}");
+}
+
+/// Makes files of every kind that nobody has to be root for.
+fn make_tree(root: &Path) {
+    fs::create_dir_all(root.join("sub/deep")).unwrap();
+    fs::create_dir(root.join("empty")).unwrap();
+    let content: Vec<u8> =
+        (0..3_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(root.join("large"), &content).unwrap();
+    fs::write(root.join("none"), "").unwrap();
+    fs::write(root.join(OsStr::from_bytes(b"odd \xFF\n name")), "odd").unwrap();
+    fs::write(root.join("n".repeat(255)), "long").unwrap();
+    let sparse = File::create(root.join("sparse")).unwrap();
+    sparse.write_all_at(b"middle", 5_000_000).unwrap();
+    sparse.set_len(20_000_001).unwrap();
+    for nth in 0..1000 {
+        fs::write(root.join(format!("sub/deep/file {nth}")), nth.to_string()).unwrap();
+    }
+    fs::hard_link(root.join("large"), root.join("sub/linked")).unwrap();
+    symlink("../large", root.join("sub/short")).unwrap();
+    symlink("x/".repeat(500), root.join("long")).unwrap();
+    fs::set_permissions(root.join("none"), Permissions::from_mode(0o4751)).unwrap();
+    fs::set_permissions(root.join("empty"), Permissions::from_mode(0o1777)).unwrap();
+    let time = SystemTime::UNIX_EPOCH + Duration::new(986_000_000, 123_456_789);
+    for name in ["large", "sub"] {
+        File::open(root.join(name)).unwrap().set_modified(time).unwrap();
+    }
+}
+
+/// What is known of a file: mode, owner, group, links, size, time, and content or target.
+type Known = (u32, u32, u32, u64, u64, (i64, i64), Vec<u8>);
+
+/// All files below a directory.
+fn files(root: &Path) -> BTreeMap<PathBuf, Known> {
+    let mut found = BTreeMap::new();
+    let mut pending = vec![root.to_owned()];
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            if path.ends_with("lost+found") {
+                continue;
+            }
+            let content = match () {
+                () if metadata.is_dir() => Vec::new(),
+                () if metadata.is_symlink() => fs::read_link(&path).unwrap().as_os_str().as_bytes().to_vec(),
+                () => fs::read(&path).unwrap(),
+            };
+            // The size and the links of a directory are its filesystem's business.
+            let (links, size) = if metadata.is_dir() { (0, 0) } else { (metadata.nlink(), metadata.size()) };
+            let time = (metadata.mtime(), metadata.mtime_nsec());
+            let known = (metadata.mode(), metadata.uid(), metadata.gid(), links, size, time, content);
+            found.insert(path.strip_prefix(root).unwrap().to_owned(), known);
+            if metadata.is_dir() {
+                pending.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Two directories hold the same; only names are told if not.
+#[track_caller]
+fn same(one: &Path, other: &Path) {
+    let (one, other) = (files(one), files(other));
+    let differ = |path: &&PathBuf| one.get(*path) != other.get(*path);
+    let different: Vec<&PathBuf> = one.keys().chain(other.keys()).filter(differ).collect();
+    assert!(different.is_empty(), "{different:?}");
+}
+
+/// A filesystem that the kernel has mounted, until dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    /// None, with a word on it, where this machine does not mount images.
+    fn new(image: &Path, at: PathBuf) -> Option<Mounted> {
+        fs::create_dir_all(&at).unwrap();
+        let output = run("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), at.as_os_str()])?;
+        if !output.status.success() {
+            eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
+            // As root, on a kernel with ext4 and loop devices, a refusal is about the image.
+            let able = fs::read_to_string("/proc/filesystems").is_ok_and(|known| known.contains("ext4"));
+            let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+            assert!(!(able && is_root && Path::new("/dev/loop0").exists()), "the kernel refused the image");
+            return None;
+        }
+        Some(Mounted(at))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn what_is_put_into_an_image_comes_out_again() {
+    let directory = directory();
+    let here = directory.path();
+    make_tree(&here.join("tree"));
+    works(here, &["mkfs", "a.img", "--size", "128M"]);
+    works(here, &["put", "-r", "a.img", "tree", "/"]);
+    judge(&here.join("a.img"));
+    works(here, &["get", "-r", "a.img", "/", "all"]);
+    same(&here.join("tree"), &here.join("all"));
+    assert_eq!(works(here, &["cat", "a.img", "/sub/deep/file 7"]), b"7");
+    assert_eq!(works(here, &["ls", "a.img", "/sub"]), b"deep\nlinked\nshort\n");
+    let long = String::from_utf8(works(here, &["ls", "-l", "a.img", "sub"])).unwrap();
+    assert!(long.contains("2001-03-31 00:53 linked\n") && long.contains("short -> ../large\n"), "{long}");
+    // A file goes into a directory that is there, over a file, or to a new name; so out of the image.
+    works(here, &["put", "a.img", "tree/none", "/empty"]);
+    works(here, &["put", "a.img", "tree/sparse", "/none"]);
+    works(here, &["put", "a.img", "tree/large", "/sub/new"]);
+    works(here, &["put", "-r", "a.img", "tree/sub", "/empty/copy"]);
+    assert_eq!(works(here, &["ls", "a.img", "/empty"]), b"copy\nnone\n");
+    works(here, &["get", "a.img", "/none", "all/empty"]);
+    works(here, &["get", "a.img", "/sub/new", "new"]);
+    works(here, &["get", "-r", "a.img", "/empty/copy", "copy"]);
+    assert_eq!(fs::read(here.join("all/empty/none")).unwrap(), fs::read(here.join("tree/sparse")).unwrap());
+    assert_eq!(fs::read(here.join("new")).unwrap(), fs::read(here.join("tree/large")).unwrap());
+    assert_eq!(files(&here.join("copy/deep")), files(&here.join("tree/sub/deep")));
+    judge(&here.join("a.img"));
+}
+
+#[test]
+fn what_cannot_be_copied_says_why() {
+    let directory = directory();
+    let here = directory.path();
+    fs::create_dir(here.join("tree")).unwrap();
+    fs::write(here.join("tree/file"), vec![1; 64 << 20]).unwrap();
+    fs::write(here.join("text"), vec![b'x'; 8192]).unwrap();
+    works(here, &["mkfs", "a.img", "--size", "32M"]);
+    fails(here, &["ls", "none.img"], &["none.img"]);
+    fails(here, &["ls", "text"], &["text", "ext4"]);
+    fails(here, &["ls", "a.img", "/none"], &["/none in a.img", "no such file"]);
+    fails(here, &["cat", "a.img", "/lost+found"], &["a directory"]);
+    fails(here, &["cat", "a.img", "/none"], &["/none in a.img"]);
+    fails(here, &["put", "a.img", "none", "/"], &["none", "No such file"]);
+    fails(here, &["put", "a.img", "tree", "/"], &["tree is a directory", "--recursive"]);
+    fails(here, &["put", "a.img", "text", "/none/text"], &["/none/text in a.img", "no such file"]);
+    fails(here, &["get", "a.img", "/", "out"], &["/ is a directory", "--recursive"]);
+    fails(here, &["get", "a.img", "/none", "out"], &["/none in a.img"]);
+    fails(here, &["put", "-r", "a.img", "tree", "/"], &["/file in a.img", "no space left"]);
+    judge(&here.join("a.img"));
+}
+
+#[test]
+fn the_kernel_and_weir_read_what_the_other_wrote() {
+    let directory = directory();
+    let here = directory.path();
+    make_tree(&here.join("tree"));
+    works(here, &["mkfs", "a.img", "--size", "128M"]);
+    works(here, &["put", "-r", "a.img", "tree", "/"]);
+    {
+        let Some(mounted) = Mounted::new(&here.join("a.img"), here.join("mounted")) else { return };
+        same(&here.join("tree"), &mounted.0);
+        // The kernel changes what we made: names in a hashed directory, content, links, and more of each.
+        for nth in 0..400 {
+            let old = mounted.0.join(format!("sub/deep/file {nth}"));
+            fs::rename(old, mounted.0.join(format!("moved {nth}"))).unwrap();
+        }
+        fs::remove_dir(mounted.0.join("empty")).unwrap();
+        fs::remove_file(mounted.0.join("large")).unwrap();
+        fs::write(mounted.0.join("none"), vec![5; 1_000_000]).unwrap();
+        make_tree(&mounted.0.join("again"));
+        let output = run("cp", &["-a".as_ref(), mounted.0.as_os_str(), here.join("kernel").as_os_str()]);
+        assert!(output.unwrap().status.success());
+    }
+    works(here, &["get", "-r", "a.img", "/", "ours"]);
+    same(&here.join("kernel"), &here.join("ours"));
+    // And on top of that we write again.
+    works(here, &["put", "-r", "a.img", "tree", "/third"]);
+    judge(&here.join("a.img"));
+    let Some(mounted) = Mounted::new(&here.join("a.img"), here.join("mounted")) else { return };
+    same(&here.join("tree"), &mounted.0.join("third"));
+}

@@ -1,0 +1,70 @@
+//! A directory of a million entries is usable. It takes a while, and is measured with an optimiser:
+//! `cargo test --release -p weir-fs --test million -- --ignored --nocapture`.
+
+mod support;
+
+use std::time::Instant;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use support::{disk, judge, mount, plan, simulated};
+use weir_ext4::{FileType, Mkfs, ROOT_INODE};
+use weir_fs::{Cookie, MountOptions, NewNode};
+
+const ENTRIES: u32 = 1_000_000;
+/// 9 GiB: mkfs gives it inodes for so many files.
+const BLOCKS: u64 = 9 << 18;
+
+/// Tells how many a second there were since `start`, in wall time, and fails if they are fewer than `least`.
+fn tell(what: &str, count: u32, start: Instant, least: f64) {
+    let rate = f64::from(count) / start.elapsed().as_secs_f64();
+    eprintln!("{what}: {rate:.0} a second");
+    assert!(rate >= least, "{what}: {rate:.0} a second are fewer than {least}");
+}
+
+fn name(nth: u32) -> Vec<u8> {
+    format!("entry number {nth}").into_bytes()
+}
+
+#[test]
+#[ignore = "it takes a minute, and measures"]
+fn a_million_entries_in_one_directory() {
+    let left = simulated(async |clock| {
+        let options = Mkfs { bytes_per_inode: Some(4096), ..plan(BLOCKS) };
+        let disk = disk(&clock, &support::image_of(&options), true);
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        let new = NewNode::new(FileType::Regular, 0o644);
+        let directory = fs.mkdir(ROOT_INODE, b"many", &new).await.expect("made");
+        let start = Instant::now();
+        for nth in 0..ENTRIES {
+            fs.create(directory, &name(nth), &new).await.expect("made");
+        }
+        tell("created", ENTRIES, start, 10_000.0);
+        fs.unmount().await.expect("unmounted");
+
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        let mut random = Pcg64::seed_from_u64(0);
+        let start = Instant::now();
+        for _ in 0..ENTRIES / 10 {
+            fs.lookup(directory, &name(random.random_range(0..ENTRIES))).await.expect("there");
+        }
+        tell("looked up", ENTRIES / 10, start, 10_000.0);
+        let start = Instant::now();
+        let (mut cookie, mut read) = (Cookie::DOT_DOT, 0);
+        loop {
+            let entries = fs.read_directory(directory, cookie).await.expect("readable");
+            let Some(last) = entries.last() else { break };
+            (cookie, read) = (last.cookie, read + entries.len() as u32);
+        }
+        assert_eq!(read, ENTRIES);
+        tell("read", ENTRIES, start, 100_000.0);
+        let start = Instant::now();
+        for nth in 0..ENTRIES / 10 {
+            fs.unlink(directory, &name(nth * 10)).await.expect("removed");
+        }
+        tell("removed", ENTRIES / 10, start, 5_000.0);
+        fs.unmount().await.expect("unmounted");
+        disk.image()
+    });
+    judge(&left);
+}
