@@ -1,0 +1,282 @@
+//! The synchronisation calls: what they wait for, and what a crash leaves of what they ordered. Each rule holds,
+//! and a filesystem that drops it is noticed.
+
+mod support;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use support::{BLOCKS, content, disk, mount, new_image, read_file, simulated_with, write_file};
+use weir_ext4::ROOT_INODE;
+use weir_fs::{Conflicts, Engine, Filesystem, FsMutant, JournalMode, MountOptions, Waits};
+use weir_runtime::Handle;
+use weir_storage::Image;
+
+const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
+const BLOCK: usize = 4096;
+
+fn options(mutant: Option<FsMutant>) -> MountOptions {
+    MountOptions { engine: Some(DUAL), mutant, ..MountOptions::default() }
+}
+
+/// Proves that `rule` holds, and that the check can fail: a filesystem that drops the rule does not pass it.
+fn prove(mutants: &[FsMutant], rule: impl Fn(Option<FsMutant>) -> Result<(), String>) {
+    assert_eq!(rule(None), Ok(()));
+    for mutant in mutants {
+        assert!(rule(Some(*mutant)).is_err(), "{mutant:?} was not noticed");
+    }
+}
+
+fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+/// What a power cut may leave, at the end of `script` or at any event after it calls its second argument.
+fn crashes(
+    seed: u64,
+    options: MountOptions,
+    script: impl AsyncFnOnce(&Handle, &Filesystem, &dyn Fn()),
+) -> Vec<Image> {
+    simulated_with(seed, async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let fs = mount(&clock, &disk, options).await.expect("mounted");
+        let images = Rc::new(RefCell::new(Vec::new()));
+        let begin = || {
+            let (images, random) = (Rc::clone(&images), RefCell::new(clock.random("crash")));
+            disk.observe(Box::new(move |disk| {
+                let state = disk.crash_states().sample(&mut random.borrow_mut());
+                images.borrow_mut().push(state);
+            }));
+        };
+        script(&clock, &fs, &begin).await;
+        images.take()
+    })
+}
+
+/// Mounts what a power cut has left, and looks at it.
+fn after_crash<T>(image: &Image, look: impl AsyncFnOnce(Filesystem) -> T) -> T {
+    simulated_with(1, async |clock| {
+        let disk = disk(&clock, image, true);
+        look(mount(&clock, &disk, options(None)).await.expect("recovered")).await
+    })
+}
+
+/// What a call waited for, and how long it took.
+async fn measured(clock: &Handle, fs: &Filesystem, call: impl Future) -> (Waits, Duration) {
+    let (before, began) = (fs.statistics().waits, clock.now());
+    call.await;
+    let after = fs.statistics().waits;
+    let waits = Waits {
+        transfers: after.transfers - before.transfers,
+        flushes: after.flushes - before.flushes,
+        durable_commits: after.durable_commits - before.durable_commits,
+    };
+    (waits, clock.now().since(began))
+}
+
+fn waits(transfers: u64, flushes: u64, durable_commits: u64) -> Waits {
+    Waits { transfers, flushes, durable_commits }
+}
+
+#[test]
+fn barriers_wait_for_nothing_and_fsync_for_one_transfer_and_one_flush() {
+    simulated_with(1, async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let fs = mount(&clock, &disk, options(None)).await.expect("mounted");
+        let inode = write_file(&fs, b"a", &content(BLOCK)).await;
+        fs.fsync(inode).await.expect("durable");
+        for block in 1..10 {
+            let append = async || {
+                assert_eq!(fs.write(inode, block * BLOCK as u64, &content(BLOCK)).await, Ok(BLOCK));
+            };
+            append().await;
+            let (_, took) = measured(&clock, &fs, fs.fbarrier(inode)).await;
+            assert_eq!(took, Duration::ZERO, "fbarrier after an append");
+            assert_eq!(fs.write(inode, 0, b"over").await, Ok(4));
+            let (_, took) = measured(&clock, &fs, fs.fdatabarrier(inode)).await;
+            assert_eq!(took, Duration::ZERO, "fdatabarrier after an overwrite");
+            let (_, took) = measured(&clock, &fs, fs.fdatabarrier(inode)).await;
+            assert_eq!(took, Duration::ZERO, "fdatabarrier with nothing dirty");
+            // The ordering commits retire, and with them the waits of the flush task.
+            clock.sleep(Duration::from_millis(20)).await;
+            assert_eq!(fs.write(inode, (100 + block) * BLOCK as u64, b"append").await, Ok(6));
+            let (waited, _) = measured(&clock, &fs, fs.fsync(inode)).await;
+            assert_eq!(waited, waits(1, 1, 0), "fsync after an append");
+            assert_eq!(fs.write(inode, 0, b"again").await, Ok(5));
+            let (waited, _) = measured(&clock, &fs, fs.fdatasync(inode)).await;
+            assert_eq!(waited, waits(1, 1, 0), "fdatasync after an overwrite");
+        }
+    });
+}
+
+#[test]
+fn the_legacy_path_waits_for_each_step() {
+    for (barrier, flushes) in [(true, 1), (false, 0)] {
+        simulated_with(1, async |clock| {
+            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let engine = Some(Engine::Jbd2 { barrier });
+            let fs = mount(&clock, &disk, MountOptions { engine, ..options(None) }).await.expect("mounted");
+            let inode = write_file(&fs, b"a", &content(BLOCK)).await;
+            fs.fsync(inode).await.expect("durable");
+            for block in 1..5 {
+                assert_eq!(fs.write(inode, block * BLOCK as u64, b"append").await, Ok(6));
+                // D, JD, and JC with pre-flush and FUA.
+                let (waited, _) = measured(&clock, &fs, fs.fsync(inode)).await;
+                assert_eq!(waited, waits(3, 0, flushes));
+                assert_eq!(fs.write(inode, 0, b"over").await, Ok(4));
+                let (waited, _) = measured(&clock, &fs, fs.fdatabarrier(inode)).await;
+                assert_eq!(waited, waits(1, flushes, 0), "order is kept by waiting");
+            }
+        });
+    }
+}
+
+/// J3: append to one file, `fdatabarrier`, overwrite another: the way of every write-ahead log.
+#[test]
+fn j3_an_overwrite_is_not_seen_without_the_append_before_it() {
+    prove(&[FsMutant::DataBarrierForgetsMetadata], |mutant| {
+        for mode in [JournalMode::Ordered, JournalMode::Writeback, JournalMode::Data] {
+            let mode = MountOptions { mode, ..options(mutant) };
+            let images = crashes(3, mode, async |_, fs, begin| {
+                let log = write_file(fs, b"log", &[1; BLOCK]).await;
+                let table = write_file(fs, b"table", &[1; BLOCK]).await;
+                fs.fsync(log).await.expect("durable");
+                fs.fsync(table).await.expect("durable");
+                begin();
+                for round in 1..30 {
+                    fs.write(log, u64::from(round) * BLOCK as u64, &[round; BLOCK]).await.expect("written");
+                    fs.fdatabarrier(log).await.expect("ordered");
+                    fs.write(table, 0, &[round; BLOCK]).await.expect("written");
+                    fs.fdatabarrier(table).await.expect("ordered");
+                }
+                fs.fsync(table).await.expect("durable");
+            });
+            assert!(images.len() > 50, "power is cut often");
+            for image in images {
+                let (log, table) = after_crash(&image, async |fs| {
+                    (read_file(&fs, b"log").await.expect("read"), read_file(&fs, b"table").await.expect("read"))
+                });
+                let round = usize::from(table[0]);
+                require(log.len() > round * BLOCK || round <= 1, || {
+                    format!("round {round} is in the table, and {} bytes in the log", log.len())
+                })?;
+                let logged = |nth: &usize| log[nth * BLOCK..(nth + 1) * BLOCK] == [*nth as u8; BLOCK];
+                require((1..round).all(|nth| logged(&nth)), || format!("a hole in the log at round {round}"))?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// J3 and E7: what writeback has submitted looks clean, and is ordered by the call all the same.
+#[test]
+fn j3_a_barrier_with_nothing_dirty_is_a_barrier() {
+    prove(&[FsMutant::NoBareBarrier], |mutant| {
+        let eager = MountOptions { dirty_background_bytes: 0, ..options(mutant) };
+        for seed in 0..5 {
+            let images = crashes(seed, eager, async |clock, fs, begin| {
+                let one = write_file(fs, b"one", &[1; BLOCK]).await;
+                let two = write_file(fs, b"two", &[1; BLOCK]).await;
+                fs.sync().await.expect("durable");
+                begin();
+                for round in 2..30 {
+                    fs.write(one, 0, &[round; BLOCK]).await.expect("written");
+                    // Writeback comes first.
+                    for _ in 0..3 {
+                        clock.yield_now().await;
+                    }
+                    fs.fdatabarrier(one).await.expect("ordered");
+                    fs.write(two, 0, &[round; BLOCK]).await.expect("written");
+                    fs.fdatabarrier(two).await.expect("ordered");
+                    clock.sleep(Duration::from_micros(150)).await;
+                }
+            });
+            assert!(images.len() > 50, "power is cut often");
+            for image in images {
+                let (one, two) = after_crash(&image, async |fs| {
+                    (read_file(&fs, b"one").await.expect("read"), read_file(&fs, b"two").await.expect("read"))
+                });
+                require(one[0] >= two[0], || format!("{} is there, of {}", two[0], one[0]))?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// J6: between two ticks of the timer the inode changes once, and `fsync` is `fdatasync` then.
+#[test]
+fn j6_overwrites_between_two_ticks_commit_nothing() {
+    prove(&[FsMutant::StampsEveryWrite], |mutant| {
+        simulated_with(1, async |clock| {
+            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let fs = mount(&clock, &disk, options(mutant)).await.expect("mounted");
+            let inode = write_file(&fs, b"a", &content(BLOCK)).await;
+            fs.fsync(inode).await.expect("durable");
+            let (began, before) = (clock.now(), fs.statistics().journal.commits);
+            for _ in 0..200 {
+                fs.write(inode, 0, b"over").await.expect("written");
+                fs.fsync(inode).await.expect("durable");
+            }
+            let commits = fs.statistics().journal.commits - before;
+            let ticks = clock.now().since(began).as_nanos() as u64 / (1_000_000_000 / 250) + 2;
+            require(commits <= ticks, || format!("{commits} commits in {ticks} ticks"))
+        })
+    });
+}
+
+/// J2: a transaction on its way maps blocks of a file that is truncated before its data was submitted.
+#[test]
+fn j2_a_truncation_does_not_uncover_what_was_in_the_blocks() {
+    prove(&[FsMutant::TruncateForgetsCommitting], |mutant| {
+        for seed in 0..3 {
+            let images = crashes(seed, options(mutant), async |clock, fs, begin| {
+                let (many, short) = (write_file(fs, b"many", b"").await, write_file(fs, b"short", b"").await);
+                let other = write_file(fs, b"other", b"").await;
+                fs.sync().await.expect("durable");
+                // Backwards, so that no block continues another, and the queue does not take them all.
+                for block in (0..300).rev() {
+                    fs.write(many, block * BLOCK as u64, &[1; BLOCK]).await.expect("written");
+                }
+                fs.write(short, 0, &[7; 4 * BLOCK]).await.expect("written");
+                fs.write(other, 0, b"x").await.expect("written");
+                begin();
+                let commit = clock.spawn({
+                    let fs = fs.clone();
+                    async move { fs.fbarrier(other).await }
+                });
+                // The commit has begun, and waits for queue space.
+                for _ in 0..4 {
+                    clock.yield_now().await;
+                }
+                fs.truncate(short, 0).await.expect("truncated");
+                commit.await.expect("not cancelled").expect("ordered");
+                fs.fsync(other).await.expect("durable");
+                fs.sync().await.expect("durable");
+            });
+            for image in images {
+                let short = after_crash(&image, async |fs| read_file(&fs, b"short").await.expect("read"));
+                require(short.iter().all(|byte| *byte == 7), || "what was in the blocks before".to_owned())?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// A name: what `lookup` needs to find the inode is durable with it.
+#[test]
+fn fsync_of_a_new_file_makes_its_name_durable() {
+    let images = crashes(4, options(None), async |_, fs, begin| {
+        let inode = write_file(fs, b"new", &content(3 * BLOCK)).await;
+        fs.fsync(inode).await.expect("durable");
+        begin();
+        write_file(fs, b"later", &content(10 * BLOCK)).await;
+        fs.sync().await.expect("durable");
+    });
+    for image in images {
+        after_crash(&image, async |fs| {
+            fs.lookup(ROOT_INODE, b"new").await.expect("found");
+            assert_eq!(read_file(&fs, b"new").await, Ok(content(3 * BLOCK)));
+        });
+    }
+}
