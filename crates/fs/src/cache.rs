@@ -111,7 +111,9 @@ impl PageCache {
         // Places of pages that are gone: forgotten when they are the most.
         let mut queue = self.queue.borrow_mut();
         if queue.len() > 2 * self.pages.get() + self.most.min(1 << 12) {
-            queue.retain(|place| place.node.upgrade().is_some_and(|node| node.has_page(place.index, place.stamp)));
+            queue.retain(|place| {
+                place.node.upgrade().is_some_and(|node| node.has_page(place.index, place.stamp))
+            });
         }
     }
 
@@ -168,6 +170,13 @@ impl PageCache {
     pub(crate) fn oldest_dirty(&self) -> Option<(Instant, Rc<Node>)> {
         let dirty_nodes = self.dirty_nodes.borrow();
         dirty_nodes.first_key_value().map(|((since, _), node)| (*since, Rc::clone(node)))
+    }
+
+    /// Nobody has the filesystem any more: nothing more is written back. Somebody else may mount the storage.
+    pub(crate) fn abandon(&self) {
+        let nodes = self.dirty_nodes.take();
+        drop(nodes);
+        self.wanted.notify(usize::MAX);
     }
 
     /// All nodes with dirty pages.

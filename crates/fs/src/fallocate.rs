@@ -100,10 +100,15 @@ impl Mounted {
         wanted: Wanted,
         grow: Option<u64>,
     ) -> Result<u32, FsError> {
+        let grows = grow.is_some_and(|to| to > node.size());
+        let behind = if grows { self.behind_end(node).await? } else { None };
         let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
         let end = range.end;
         let reached = self.map(&handle, node, range, wanted).await;
         if let Ok(reached) = reached {
+            if let Some((behind, edges)) = behind {
+                self.zero_part(node, &handle, behind, &edges).await?;
+            }
             // What is not done yet is no part of the file.
             let size = if reached >= end { grow } else { grow.map(|to| to.min(u64::from(reached) * BLOCK)) };
             if let Some(size) = size.filter(|size| *size > node.size()) {

@@ -145,7 +145,8 @@ impl Nodes {
             }
             let Some(number) = queue.pop_front() else { break };
             let Some(oldest) = known.get_mut(&number) else { continue };
-            if std::mem::take(&mut oldest.used) || known.len() <= KEPT || !can_leave(fs, &known[&number].node) {
+            if std::mem::take(&mut oldest.used) || known.len() <= KEPT || !can_leave(fs, &known[&number].node)
+            {
                 queue.push_back(number);
             } else {
                 gone.extend(known.remove(&number));

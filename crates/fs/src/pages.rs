@@ -169,7 +169,8 @@ impl Pages {
 
     /// Whether every page can be read again from the disk.
     pub(crate) fn all_on_disk(&self) -> bool {
-        let on_disk = |page: &Page| page.write.as_ref().is_none_or(|write| write.poll_transferred().is_some());
+        let on_disk =
+            |page: &Page| page.write.as_ref().is_none_or(|write| write.poll_transferred().is_some());
         self.dirty.is_empty() && self.pages.values().all(on_disk)
     }
 }

@@ -47,7 +47,9 @@ impl InFlight {
         if flights.len() > REMEMBERED {
             flights.retain(|flight| !is_over(flight));
         }
-        while flights.pop_front_if(|flight| is_over(flight)).is_some() {}
+        while flights.front().is_some_and(&mut is_over) {
+            flights.pop_front();
+        }
     }
 }
 

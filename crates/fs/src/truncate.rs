@@ -47,7 +47,13 @@ impl Mounted {
         let old = node.size();
         // What is behind the end of a file reads as zeros if it grows again.
         let tail = size..old.min(size.next_multiple_of(BLOCK));
-        let edges = self.edges(node, &tail).await?;
+        let (tail, edges) = match if size > old { self.behind_end(node).await? } else { None } {
+            Some(behind) => behind,
+            None => {
+                let edges = self.edges(node, &tail).await?;
+                (tail, edges)
+            }
+        };
         let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
         self.zero_part(node, &handle, tail, &edges).await?;
         node.inode.borrow_mut().set_size(size);

@@ -62,7 +62,8 @@ impl Filesystem {
         let mut done = 0;
         while done < bytes.len() {
             fs.cache.throttle().await;
-            let some = fs.with_space(async || fs.write_some(&node, offset + done as u64, &bytes[done..]).await);
+            let some =
+                fs.with_space(async || fs.write_some(&node, offset + done as u64, &bytes[done..]).await);
             match some.await {
                 Ok(written) => done += written,
                 Err(_) if done > 0 => break,
@@ -97,6 +98,7 @@ impl Mounted {
         let range = first..index_of(end - 1) + 1;
         let edges = self.edges(node, &(offset..end)).await?;
         let grows = end > node.size();
+        let behind = if grows { self.behind_end(node).await? } else { None };
         if stamped && !journaled && !grows && self.is_written(node, range.clone()).await? {
             self.put(node, None, offset, bytes, &edges).await?;
             return Ok(bytes.len());
@@ -109,6 +111,9 @@ impl Mounted {
             Err(error) => Err(error),
         };
         if let Ok(done) = done {
+            if let Some((behind, edges)) = behind {
+                self.zero_part(node, &handle, behind, &edges).await?;
+            }
             self.all_or_abort(self.put(node, Some(&handle), offset, &bytes[..done], &edges)).await?;
             if offset + done as u64 > node.size() {
                 node.inode.borrow_mut().set_size(offset + done as u64);
@@ -156,6 +161,23 @@ impl Mounted {
             }
         }
         Ok(edges)
+    }
+
+    /// The bytes behind the end of a file, in its last block, if they are not all zeros: what was appended when the
+    /// power failed may have reached the disk, and the new size not. They must be zeros before the file grows.
+    /// The caller holds the lock.
+    pub(crate) async fn behind_end(&self, node: &Node) -> Result<Option<(Range<u64>, Edges)>, FsError> {
+        let size = node.size();
+        let (index, at) = split(size);
+        if at == 0 {
+            return Ok(None);
+        }
+        let Some(home) = self.home(node, index).await? else { return Ok(None) };
+        let content = self.content(node, index, home).await?;
+        if content[at..].iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        Ok(Some((size..size.next_multiple_of(BLOCK), Edges(vec![(index, content)]))))
     }
 
     /// The content of a block that is mapped and written.

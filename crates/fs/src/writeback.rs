@@ -22,7 +22,11 @@ impl PageCache {
     fn due(&self) -> Result<Rc<Node>, Option<Instant>> {
         let Some((since, node)) = self.oldest_dirty() else { return Err(None) };
         let expires = since + EXPIRES;
-        if self.has_too_many_dirty() || expires <= self.disk.handle.now() { Ok(node) } else { Err(Some(expires)) }
+        if self.has_too_many_dirty() || expires <= self.disk.handle.now() {
+            Ok(node)
+        } else {
+            Err(Some(expires))
+        }
     }
 }
 

@@ -72,7 +72,9 @@ impl Model {
             }
             72..77 => {
                 let keep_size = random.random_bool(0.5);
-                fs.fallocate(inode, Fallocate::Allocate { keep_size }, offset, length).await.expect("allocated");
+                fs.fallocate(inode, Fallocate::Allocate { keep_size }, offset, length)
+                    .await
+                    .expect("allocated");
                 if !keep_size {
                     grow(content, end);
                 }
@@ -83,7 +85,9 @@ impl Model {
             }
             82..87 => {
                 let keep_size = random.random_bool(0.5);
-                fs.fallocate(inode, Fallocate::ZeroRange { keep_size }, offset, length).await.expect("zeroed");
+                fs.fallocate(inode, Fallocate::ZeroRange { keep_size }, offset, length)
+                    .await
+                    .expect("zeroed");
                 zero(content);
                 if !keep_size {
                     grow(content, end);
@@ -123,8 +127,7 @@ fn range(random: &mut Random) -> (u64, u64) {
 async fn play(clock: Handle, options: MountOptions) -> weir_storage::Image {
     let disk = disk(&clock, &new_image(BLOCKS), true);
     let mut random = clock.random("operations");
-    let mut model =
-        Model { fs: mount(&clock, &disk, options).await.expect("mounted"), files: Vec::new() };
+    let mut model = Model { fs: mount(&clock, &disk, options).await.expect("mounted"), files: Vec::new() };
     for name in [b"a", b"b", b"c"] {
         let inode = create(&model.fs, name).await;
         model.files.push((inode, Vec::new()));
@@ -150,7 +153,7 @@ fn files_are_what_a_model_says() {
         for mode in [JournalMode::Ordered, JournalMode::Writeback, JournalMode::Data] {
             for seed in 0..3 {
                 let seed = seed * 100 + nth as u64;
-                println!("engine {engine:?}, mode {mode:?}, seed {seed}");
+                eprintln!("engine {engine:?}, mode {mode:?}, seed {seed}");
                 judge(&simulated_with(seed, async |clock| play(clock, options(engine, mode)).await));
             }
         }
@@ -257,4 +260,56 @@ fn a_file_written_in_order_is_contiguous() {
         fs.truncate(inode, 0).await.expect("truncated");
         assert_eq!(fs.statfs().await.free_blocks - before, 500);
     });
+}
+
+/// Many tasks on the same files, with a cache of 128 pages, writeback, and commits in between.
+#[test]
+fn tasks_do_not_disturb_each_other() {
+    for mode in [JournalMode::Ordered, JournalMode::Data] {
+        let left = simulated_with(7, async |clock| {
+            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let fs = mount(&clock, &disk, options(DUAL, mode)).await.expect("mounted");
+            let inode = create(&fs, b"shared").await;
+            let tasks: Vec<_> = (0..8_u8)
+                .map(|task| {
+                    let (fs, clock) = (fs.clone(), clock.clone());
+                    clock.clone().spawn(own_blocks(clock, fs, inode, task))
+                })
+                .collect();
+            for task in tasks {
+                task.await.expect("not cancelled");
+            }
+            fs.unmount().await.expect("unmounted");
+            disk.image()
+        });
+        judge(&left);
+    }
+}
+
+/// Writes, reads, frees and synchronises every eighth block of a file.
+async fn own_blocks(clock: Handle, fs: Filesystem, inode: u32, task: u8) {
+    let mut random = clock.random("task");
+    let mut blocks = [0_u8; 40];
+    for round in 1..150_u8 {
+        let nth = random.random_range(0..blocks.len());
+        let offset = (nth as u64 * 8 + u64::from(task)) * BLOCK;
+        let mut bytes = [0; BLOCK as usize];
+        match random.random_range(0..10) {
+            0..4 => {
+                blocks[nth] = round;
+                assert_eq!(fs.write(inode, offset, &[round; BLOCK as usize]).await, Ok(bytes.len()));
+            }
+            4 => {
+                blocks[nth] = 0;
+                fs.fallocate(inode, Fallocate::PunchHole, offset, BLOCK).await.expect("punched");
+            }
+            5 => fs.fsync(inode).await.expect("durable"),
+            6 => fs.fbarrier(inode).await.expect("ordered"),
+            7 => fs.fdatabarrier(inode).await.expect("ordered"),
+            _ => {
+                let read = fs.read(inode, offset, &mut bytes).await.expect("read");
+                assert!(bytes[..read].iter().all(|byte| *byte == blocks[nth]), "task {task}, block {nth}");
+            }
+        }
+    }
 }

@@ -155,14 +155,19 @@ fn j3_an_overwrite_is_not_seen_without_the_append_before_it() {
             assert!(images.len() > 50, "power is cut often");
             for image in images {
                 let (log, table) = after_crash(&image, async |fs| {
-                    (read_file(&fs, b"log").await.expect("read"), read_file(&fs, b"table").await.expect("read"))
+                    (
+                        read_file(&fs, b"log").await.expect("read"),
+                        read_file(&fs, b"table").await.expect("read"),
+                    )
                 });
                 let round = usize::from(table[0]);
                 require(log.len() > round * BLOCK || round <= 1, || {
                     format!("round {round} is in the table, and {} bytes in the log", log.len())
                 })?;
                 let logged = |nth: &usize| log[nth * BLOCK..(nth + 1) * BLOCK] == [*nth as u8; BLOCK];
-                require((1..round).all(|nth| logged(&nth)), || format!("a hole in the log at round {round}"))?;
+                require((1..round).all(|nth| logged(&nth)), || {
+                    format!("a hole in the log at round {round}")
+                })?;
             }
         }
         Ok(())
