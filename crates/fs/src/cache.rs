@@ -39,8 +39,8 @@ pub(crate) struct PageCache {
     next_stamp: Cell<u64>,
     pages: Cell<usize>,
     dirty: Cell<usize>,
-    /// Nodes with dirty pages, by when the first of them became dirty.
-    dirty_nodes: RefCell<BTreeMap<(Instant, u32), Rc<Node>>>,
+    /// Nodes with dirty pages, by when the first of them became dirty. It is the node cache that keeps them.
+    dirty_nodes: RefCell<BTreeMap<(Instant, u32), Weak<Node>>>,
     /// There is something for the writeback task.
     pub(crate) wanted: Rc<Event>,
     /// Dirty pages were submitted.
@@ -124,7 +124,7 @@ impl PageCache {
             let now = self.disk.handle.now();
             node.dirty_since.set(Some(now));
             let mut dirty_nodes = self.dirty_nodes.borrow_mut();
-            dirty_nodes.insert((now, node.number), Rc::clone(node));
+            dirty_nodes.insert((now, node.number), Rc::downgrade(node));
             if dirty_nodes.len() == 1 {
                 self.wanted.notify(1);
             }
@@ -169,7 +169,7 @@ impl PageCache {
     /// The node whose pages have been dirty longest, and since when.
     pub(crate) fn oldest_dirty(&self) -> Option<(Instant, Rc<Node>)> {
         let dirty_nodes = self.dirty_nodes.borrow();
-        dirty_nodes.first_key_value().map(|((since, _), node)| (*since, Rc::clone(node)))
+        dirty_nodes.iter().find_map(|((since, _), node)| Some((*since, node.upgrade()?)))
     }
 
     /// Nobody has the filesystem any more: nothing more is written back. Somebody else may mount the storage.
@@ -181,6 +181,107 @@ impl PageCache {
 
     /// All nodes with dirty pages.
     pub(crate) fn dirty_nodes(&self) -> Vec<Rc<Node>> {
-        self.dirty_nodes.borrow().values().map(Rc::clone).collect()
+        self.dirty_nodes.borrow().values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_ext4::{FileType, Inode};
+    use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
+    use weir_runtime::{Buffer as Memory, Runtime, Simulation};
+    use weir_storage::Storage;
+
+    use super::*;
+
+    /// Plays with a cache of 64 pages, of which 10 may be dirty before writeback begins.
+    fn play(script: impl AsyncFnOnce(Rc<PageCache>, Rc<Node>)) {
+        let runtime = Runtime::simulated(Simulation::default());
+        let clock = runtime.handle();
+        let profile = Profile::builtin("ufs20").expect("built in").with_capacity(4096);
+        let profile = profile.with_mechanism(Mechanism::InOrderRecovery);
+        let device = FlashDevice::new(&clock, &profile, FlashOptions::default());
+        let capabilities = *device.capabilities();
+        let layer = weir_block::BlockLayer::new(&clock, device, weir_block::BlockOptions::default(), None);
+        let disk = Disk::new(&clock, layer.expect("a device that fits"), capabilities);
+        let block = BLOCK_BYTES as u64;
+        let options = MountOptions {
+            cache_bytes: 64 * block,
+            dirty_background_bytes: 10 * block,
+            dirty_bytes: 32 * block,
+            ..MountOptions::default()
+        };
+        let cache = PageCache::new(disk, &options);
+        let node = Node::new(12, Inode::new(FileType::Regular, 0o644), &cache);
+        runtime.block_on(script(cache, node)).expect("no stall");
+    }
+
+    fn insert(cache: &PageCache, node: &Rc<Node>, index: u32, dirty: bool) {
+        let stamp = cache.enter(node, index);
+        let content = Rc::new(Memory::new(BLOCK_BYTES));
+        node.pages.borrow_mut().insert(index, u64::from(index), content, stamp);
+        if dirty && node.pages.borrow_mut().change(index, 0, b"dirty", true) == Some(true) {
+            cache.page_dirtied(node);
+        }
+        cache.make_room(1);
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_leaves_first_and_dirty_pages_stay() {
+        play(async |cache, node| {
+            insert(&cache, &node, 0, true);
+            for index in 1..1000 {
+                assert!(node.pages.borrow_mut().look(1).is_some() || index == 1, "used all the time");
+                insert(&cache, &node, index, false);
+                assert!(cache.pages() <= 64);
+            }
+            let pages = node.pages.borrow();
+            assert!(pages.contains(0), "dirty");
+            assert!((950..1000).all(|index| pages.contains(index)) && !pages.contains(500));
+            assert_eq!(pages.len(), cache.pages());
+        });
+    }
+
+    #[test]
+    fn places_of_pages_that_are_gone_are_forgotten() {
+        play(async |cache, node| {
+            for _ in 0..1000 {
+                insert(&cache, &node, 3, false);
+                let (gone, _) = node.pages.borrow_mut().forget(0..u32::MAX);
+                cache.left(gone);
+            }
+            assert_eq!(cache.pages(), 0);
+            assert!(cache.queue.borrow().len() < 200);
+        });
+    }
+
+    #[test]
+    fn too_many_dirty_pages_are_written_back_and_old_ones_too() {
+        play(async |cache, node| {
+            for index in 0..10 {
+                insert(&cache, &node, index, true);
+            }
+            let clock = cache.disk.handle.clone();
+            clock.sleep(std::time::Duration::from_secs(1)).await;
+            assert_eq!(cache.dirty(), 10, "neither too many nor too old");
+            insert(&cache, &node, 10, true);
+            clock.sleep(std::time::Duration::from_secs(1)).await;
+            assert_eq!((cache.dirty(), cache.oldest_dirty().is_none()), (0, true));
+            insert(&cache, &node, 11, true);
+            clock.sleep(std::time::Duration::from_secs(31)).await;
+            assert_eq!(cache.dirty(), 0);
+            assert!(node.is_on_disk());
+        });
+    }
+
+    #[test]
+    fn writers_wait_when_far_too_much_is_dirty() {
+        play(async |cache, node| {
+            for index in 0..32 {
+                insert(&cache, &node, index, true);
+            }
+            cache.throttle().await;
+            assert!(cache.dirty() < 32);
+        });
     }
 }

@@ -108,6 +108,13 @@ impl Mounted {
     }
 }
 
+impl Drop for Mounted {
+    /// Dropped without unmount, it is as after a crash, and the next mount recovers.
+    fn drop(&mut self) {
+        self.cache.abandon();
+    }
+}
+
 impl Filesystem {
     /// What was counted since the mount.
     pub fn statistics(&self) -> Statistics {

@@ -6,6 +6,7 @@ mod support;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use support::{
     BLOCKS, content, debugfs, disk, image_by_mke2fs, judge, load, mount, new_image, read_file,
@@ -95,6 +96,27 @@ fn what_is_dropped_is_recovered() {
     }
 }
 
+/// A filesystem that nobody has any more writes nothing: somebody else may have mounted the storage.
+#[test]
+fn what_is_dropped_writes_nothing_later() {
+    for engine in ENGINES {
+        simulated_with(0, async |clock| {
+            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let fs = mount(&clock, &disk, options(engine)).await.expect("mounted");
+            let inode = write_file(&fs, b"a", &content(1_000_000)).await;
+            fs.fsync(inode).await.expect("durable");
+            fs.write(inode, 0, &[1; 100_000]).await.expect("written");
+            write_file(&fs, b"b", &content(1_000_000)).await;
+            drop(fs);
+            // What was submitted is on its way.
+            clock.sleep(Duration::from_secs(1)).await;
+            let left = disk.image().hash();
+            clock.sleep(Duration::from_secs(600)).await;
+            assert_eq!(disk.image().hash(), left, "{engine:?}");
+        });
+    }
+}
+
 /// The power is cut somewhere, and again somewhere in the recovery of that: what was durable is there, and
 /// e2fsck finds nothing to say.
 fn cut_twice(engine: Engine, seed: u64, mutant: Option<FsMutant>) -> Result<(), String> {
@@ -136,7 +158,7 @@ async fn crash(
     let disk = disk(clock, &new_image(BLOCKS), true);
     let fs = mount(clock, &disk, options(engine)).await.expect("mounted");
     let durable = work(&fs).await;
-    clock.sleep(std::time::Duration::from_micros(random.below(20_000))).await;
+    clock.sleep(Duration::from_micros(random.below(20_000))).await;
     (disk.crash_states().sample(random), durable)
 }
 
