@@ -108,6 +108,10 @@ impl Mounted {
         let written = wanted == Wanted::Written;
         if wanted != Wanted::Mapped && extent.written != written {
             node.data_has_changed();
+            if written && self.options.mode != JournalMode::Data {
+                // In writeback mode too: who has allocated a block to be zeros never sees what was in it before.
+                node.attach(handle);
+            }
             tree.change(async |extents| extents.mark(range.start..end, written).await)
                 .await
                 .map_err(FsError::full_is_no_space)?;

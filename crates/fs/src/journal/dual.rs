@@ -9,14 +9,13 @@ use crate::error::FsError;
 use crate::journal::transaction::{DataClass, Dispatched};
 use crate::journal::{Composed, Journal};
 use crate::mutants::FsMutant;
-use crate::options::JournalMode;
 
 impl Journal {
     /// `{D, JD}` is one epoch, `{JC}` the next (J2). Nothing here waits for a transfer.
     pub(super) async fn commit_dual(&self) -> Result<(), FsError> {
         let Some(mut locked) = self.lock().await? else { return Ok(()) };
         let mut tickets = Vec::new();
-        if self.options.mode != JournalMode::Writeback && !self.options.drops(FsMutant::OthersDataForgotten) {
+        if !self.options.drops(FsMutant::OthersDataForgotten) {
             let outside = self.options.drops(FsMutant::DataOutsideEpoch);
             let class = if outside { DataClass::Orderless } else { DataClass::Ordered };
             for data in &locked.data {
