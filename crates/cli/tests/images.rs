@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 fn weir(directory: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weir")).current_dir(directory).args(arguments).output().unwrap()
@@ -74,9 +75,10 @@ fn make_tree(root: &Path) {
     symlink("x/".repeat(500), root.join("long")).unwrap();
     fs::set_permissions(root.join("none"), Permissions::from_mode(0o4751)).unwrap();
     fs::set_permissions(root.join("empty"), Permissions::from_mode(0o1777)).unwrap();
-    let time = SystemTime::UNIX_EPOCH + Duration::new(986_000_000, 123_456_789);
-    for name in ["large", "sub"] {
-        File::open(root.join(name)).unwrap().set_modified(time).unwrap();
+    let time = Timespec { tv_sec: 986_000_000, tv_nsec: 123_456_789 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    for name in ["large", "sub", "sub/short"] {
+        utimensat(CWD, root.join(name), &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
     }
 }
 
