@@ -70,3 +70,30 @@ fn a_million_entries_in_one_directory() {
     });
     judge(&left);
 }
+
+#[test]
+#[ignore = "it takes a while"]
+fn more_subdirectories_than_are_counted() {
+    let left = simulated(async |clock| {
+        let options = Mkfs { bytes_per_inode: Some(4096), ..plan(1 << 17) };
+        let disk = disk(&clock, &support::image_of(&options), true);
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        let new = NewNode::new(FileType::Directory, 0o755);
+        let directory = fs.mkdir(ROOT_INODE, b"many", &new).await.expect("made");
+        let links = async || fs.attributes(directory).await.expect("there").links;
+        for nth in 0..64_998 {
+            fs.mkdir(directory, &name(nth), &new).await.expect("made");
+        }
+        assert_eq!(links().await, 65_000);
+        for nth in 64_998..65_100 {
+            fs.mkdir(directory, &name(nth), &new).await.expect("made");
+            assert_eq!(links().await, 1, "too many to be counted");
+        }
+        fs.rmdir(directory, &name(7)).await.expect("removed");
+        fs.rename((directory, &name(8)), (ROOT_INODE, b"out"), Default::default()).await.expect("moved");
+        assert_eq!((links().await, fs.attributes(ROOT_INODE).await.expect("there").links), (1, 5));
+        fs.unmount().await.expect("unmounted");
+        disk.image()
+    });
+    judge(&left);
+}
