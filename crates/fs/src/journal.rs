@@ -65,6 +65,8 @@ struct State {
     wanted: Vec<Sequence>,
     /// The newest transaction whose commit block was dispatched.
     dispatched_to: Sequence,
+    /// The newest transaction whose commit block, with what flushes before it, was submitted by the legacy path.
+    flushing_to: Sequence,
     transferred_to: Sequence,
     durable_to: Sequence,
     dispatched: VecDeque<Dispatched>,
@@ -140,6 +142,7 @@ impl Journal {
                 requested: None,
                 wanted: Vec::new(),
                 dispatched_to: before,
+                flushing_to: before,
                 transferred_to: before,
                 durable_to: before,
                 dispatched: VecDeque::new(),
@@ -283,6 +286,11 @@ impl Journal {
     /// Whether the commit block of a transaction was dispatched.
     pub(crate) fn is_dispatched(&self, sequence: Sequence) -> bool {
         !sequence.is_after(self.state.borrow().dispatched_to)
+    }
+
+    /// Whether the legacy path will flush what is transferred now, before the commit block of a transaction.
+    pub(crate) fn will_flush(&self, sequence: Sequence) -> bool {
+        sequence.is_after(self.state.borrow().flushing_to)
     }
 
     /// Has a transaction committed soon, if it runs still.

@@ -100,7 +100,12 @@ impl Filesystem {
 }
 
 impl Mounted {
-    async fn synchronise(&self, inode: InodeNumber, promise: Promise, data_only: bool) -> Result<(), FsError> {
+    async fn synchronise(
+        &self,
+        inode: InodeNumber,
+        promise: Promise,
+        data_only: bool,
+    ) -> Result<(), FsError> {
         let node = self.nodes.get(self, inode).await?;
         let journal = match &self.changes {
             Ok(journal) => journal,
@@ -141,7 +146,11 @@ impl Mounted {
         };
         node.submit_dirty(Class::Ordered, Class::Ordered).await?;
         // A commit on its way may have been faster: then its barrier is not behind the data.
-        if journal.is_dispatched(sequence) { self.disk.barrier().await } else { journal.ordered(sequence).await }
+        if journal.is_dispatched(sequence) {
+            self.disk.barrier().await
+        } else {
+            journal.ordered(sequence).await
+        }
     }
 
     /// `fsync` and `fdatasync`, with barriers: one transfer, one flush.
@@ -179,8 +188,8 @@ impl Mounted {
     ) -> Result<(), FsError> {
         node.submit_dirty(Class::Orderless, Class::Orderless).await?;
         self.disk.transferred(&node.on_the_way()).await?;
-        // The commit flushes what was transferred before it began.
-        let flushed = changed_in == Some(journal.running());
+        // The flush before the commit block covers what was transferred before it.
+        let flushed = changed_in.is_some_and(|sequence| journal.will_flush(sequence));
         if let Some(sequence) = changed_in {
             journal.durable(sequence).await?;
         }
