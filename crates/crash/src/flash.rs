@@ -4,7 +4,7 @@
 //! too, and must find the same every time.
 
 mod lives;
-mod profile;
+pub(crate) mod profile;
 
 use std::collections::BTreeSet;
 

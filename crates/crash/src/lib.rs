@@ -32,15 +32,17 @@
 //! | [`Model`], [`Verdict`] | what may be left, and why something may not |
 //! | [`Findings`], [`Totals`], [`Failure`] | what was seen |
 //! | [`FlashCampaign`] | the same for an emulated flash device: its firmware recovers |
+//! | [`FsCampaign`] | the same for a filesystem, on each of these grounds, with e2fsck and the kernel as judges |
 //! | [`push_page`], [`stamp_of`] | pages that say who wrote them |
 //!
-//! The examples: `volume_crash` and `flash_crash` are the campaigns as programs; `kill_loop` kills writers on a real disk.
+//! The examples: `volume_crash`, `flash_crash` and `fs_crash` are the campaigns as programs; `kill_loop` kills writers on a real disk.
 
 mod bound;
 mod campaign;
 mod content;
 mod findings;
 mod flash;
+mod fs;
 mod model;
 mod notes;
 mod options;
@@ -55,6 +57,7 @@ pub use campaign::{Campaign, Failed, Summary};
 pub use content::{Stamp, push_page, stamp_of};
 pub use findings::{Failure, Findings, Totals};
 pub use flash::{FlashCampaign, FlashFailure, FlashSummary, FlashTotals};
+pub use fs::{FsCampaign, FsFailure, FsGround, FsSummary, FsTotals};
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use run::run;

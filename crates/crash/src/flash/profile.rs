@@ -12,7 +12,7 @@ fn one<T: Copy>(random: &mut Random, choices: &[T]) -> T {
 }
 
 /// A device with a few dies, a few hundred slots, and programming times that differ from page to page.
-pub(super) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
+pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
     let multi_plane = random.below(2) == 0;
     let page_bytes = one(random, &[4096, 8192]);
     let planes = if multi_plane { 2 } else { 1 };

@@ -1,0 +1,162 @@
+//! Power cuts under a filesystem: a chain of *lives*. In each, a script of random operations runs on a small and
+//! nearly full filesystem, and at every event of the storage below the power is cut, on copies: what is left is
+//! recovered by whoever is below (firmware, volume), mounted, read, and judged by the [`history`] of the run. One
+//! of the cuts is where the next life begins; its recovery is cut, too, and must find the same every time. On a
+//! sample of the states outside judges are asked: e2fsck, and the kernel.
+
+mod ground;
+mod history;
+mod life;
+mod outside;
+mod script;
+mod tree;
+mod visible;
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use serde::Serialize;
+use weir_fs::{Engine, JournalMode, MountOptions};
+use weir_runtime::{Runtime, Simulation};
+
+pub use ground::FsGround;
+use life::Chain;
+
+/// A campaign on one engine, one journal mode and one ground.
+#[derive(Clone)]
+pub struct FsCampaign {
+    /// Who commits.
+    pub engine: Engine,
+    /// What the journal holds of file data.
+    pub mode: JournalMode,
+    /// What the filesystem stands on.
+    pub ground: FsGround,
+    /// Distinct states to judge.
+    pub states: u64,
+    /// Determines everything.
+    pub seed: u64,
+    /// Replay only the run with this number.
+    pub only: Option<u64>,
+    /// Of this many states, one is shown to the outside judges; 0 for none.
+    pub outside: u64,
+    /// How the filesystem behaves beside: for mutants.
+    pub options: MountOptions,
+}
+
+/// What a campaign did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FsTotals {
+    /// Runs, each a chain of lives.
+    pub runs: u64,
+    /// Lives.
+    pub lives: u64,
+    /// Operations.
+    pub operations: u64,
+    /// Events of the storage below.
+    pub events: u64,
+    /// Power cuts, some of which left the same.
+    pub cuts: u64,
+    /// Different states among them, where the same content under different promises counts as different.
+    pub states_distinct: u64,
+    /// Of these, left by a cut during recovery.
+    pub states_recovery: u64,
+    /// Of these, left by a second life or a later one.
+    pub states_deep: u64,
+    /// Of these, shown to e2fsck.
+    pub states_outside: u64,
+    /// Of these, shown to the kernel, too.
+    pub states_kernel: u64,
+    /// Transactions committed.
+    pub commits: u64,
+    /// Times that the log's tail moved.
+    pub checkpoints: u64,
+}
+
+impl FsTotals {
+    fn add(&mut self, other: &FsTotals) {
+        self.lives += other.lives;
+        self.operations += other.operations;
+        self.events += other.events;
+        self.cuts += other.cuts;
+        self.states_recovery += other.states_recovery;
+        self.states_deep += other.states_deep;
+        self.states_outside += other.states_outside;
+        self.states_kernel += other.states_kernel;
+        self.commits += other.commits;
+        self.checkpoints += other.checkpoints;
+    }
+}
+
+/// A run that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsFailure {
+    /// The number of the run.
+    pub run: u64,
+    /// The life, from 0.
+    pub life: u32,
+    /// The event of that life.
+    pub event: u64,
+    /// What was wrong.
+    pub what: String,
+    /// What that life did until then, an operation a line.
+    pub story: Vec<String>,
+}
+
+/// The end of a campaign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsSummary {
+    /// What it did.
+    pub totals: FsTotals,
+    /// The first run that failed; the campaign ends there.
+    pub failure: Option<FsFailure>,
+    /// Stands for everything that happened.
+    pub trace_hash: u64,
+}
+
+impl FsCampaign {
+    /// A campaign on a filesystem without bugs, one of 500 states shown to outside judges where
+    /// they are installed.
+    #[must_use]
+    pub fn new(engine: Engine, mode: JournalMode, ground: FsGround, states: u64, seed: u64) -> FsCampaign {
+        let options = MountOptions::default();
+        FsCampaign { engine, mode, ground, states, seed, only: None, outside: 500, options }
+    }
+
+    /// Runs until so many distinct states are judged, or one is wrong.
+    #[must_use]
+    pub fn go(&self) -> FsSummary {
+        let mut summary = FsSummary { totals: FsTotals::default(), failure: None, trace_hash: 0 };
+        let image = match life::nearly_full() {
+            Ok(image) => Rc::new(image),
+            Err(what) => {
+                summary.failure = Some(FsFailure { run: 0, life: 0, event: 0, what, story: Vec::new() });
+                return summary;
+            }
+        };
+        let outside = if outside::is_there() { self.outside } else { 0 };
+        let campaign = FsCampaign { outside, ..self.clone() };
+        let mut distinct = BTreeSet::new();
+        let runs = self.only.map_or(0..u64::MAX, |only| only..only + 1);
+        for run in runs {
+            let seed = crate::content::mix(self.seed, run);
+            let runtime = Runtime::simulated(Simulation { seed, explore: seed % 2 == 0, cores: None });
+            let chain = Chain::new(&runtime.handle(), &campaign, &image);
+            let ended = runtime.block_on(chain.live());
+            let found = chain.end();
+            distinct.extend(found.seen);
+            summary.totals.add(&found.totals);
+            summary.totals.runs += 1;
+            summary.totals.states_distinct = distinct.len() as u64;
+            summary.trace_hash = crate::content::mix(summary.trace_hash, runtime.handle().trace_hash());
+            let stalled = ended.is_err().then(|| (0, 0, "everybody waits, for ever".to_owned()));
+            if let Some((life, event, what)) = found.failure.or(stalled) {
+                summary.failure = Some(FsFailure { run, life, event, what, story: found.story.take() });
+                return summary;
+            }
+            if summary.totals.states_distinct >= self.states {
+                break;
+            }
+        }
+        summary
+    }
+}

@@ -1,0 +1,261 @@
+//! What the filesystem stands on, and what a power cut leaves of it.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use weir_flash::{FlashDevice, FlashOptions, Mechanism, Medium, Profile};
+use weir_runtime::{Handle, Random};
+use weir_storage::{
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Image, Lba, Ordering, Part,
+    Rejected, Storage, StorageError, Ticket, Write, submit_when_free,
+};
+use weir_volume::{Format, Volume, VolumeError, VolumeOptions};
+
+use crate::flash::profile;
+use crate::options::pick;
+
+/// Blocks of the filesystem: the least that ext4 takes with a journal, so that everything is close together.
+pub(super) const BLOCKS: u64 = 2048;
+
+/// Blocks in a command of the disks, at most.
+const TRANSFER_BLOCKS: u32 = 32;
+
+/// Blocks of a volume's segment, and segments: the filesystem, and room to clean.
+const SEGMENT_BLOCKS: u32 = 32;
+const SEGMENTS: u64 = 96;
+
+/// What the filesystem stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FsGround {
+    /// An emulated flash device with this barrier mechanism.
+    Flash(Mechanism),
+    /// The worst disk that the contract allows, with barriers or without.
+    Adversary {
+        /// Whether it keeps barriers.
+        barriers: bool,
+    },
+    /// A volume on the worst legacy disk.
+    Volume,
+}
+
+impl FsGround {
+    /// The ground that a name means: `adversary`, `legacy`, `volume`, or the name of a barrier mechanism.
+    #[must_use]
+    pub fn named(name: &str) -> Option<FsGround> {
+        match name {
+            "adversary" => Some(FsGround::Adversary { barriers: true }),
+            "legacy" => Some(FsGround::Adversary { barriers: false }),
+            "volume" => Some(FsGround::Volume),
+            name => Mechanism::named(name).map(FsGround::Flash),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            FsGround::Flash(mechanism) => mechanism.name(),
+            FsGround::Adversary { barriers: true } => "adversary",
+            FsGround::Adversary { barriers: false } => "legacy",
+            FsGround::Volume => "volume",
+        }
+    }
+}
+
+/// What is under a filesystem while it runs.
+pub(super) struct Ground {
+    below: Below,
+    /// Counts observers: only the last one looks.
+    observers: Rc<Cell<u64>>,
+}
+
+enum Below {
+    Flash(Rc<FlashDevice>, Profile),
+    Disk(Rc<AdversaryDisk>, AdversaryOptions),
+    Volume(Rc<AdversaryDisk>, AdversaryOptions, Rc<Volume>),
+}
+
+/// What a power cut left.
+#[derive(Clone)]
+pub(super) enum Left {
+    Flash(Medium, Profile),
+    Disk(Image, AdversaryOptions),
+    Volume(Image, AdversaryOptions),
+}
+
+fn adversary(random: &mut Random, capabilities: Capabilities, blocks: u64) -> AdversaryOptions {
+    let latency_ns_max = pick(random, &[0, 5_000, 50_000]);
+    AdversaryOptions { blocks, capabilities, latency_ns_max, ..AdversaryOptions::default() }
+}
+
+fn flash_profile(mechanism: Mechanism, random: &mut Random) -> Profile {
+    let mut profile = profile::draw(mechanism, random);
+    let nand = &mut profile.nand;
+    nand.pages_per_block = 32;
+    let planes = if nand.multi_plane { 2 } else { 1 };
+    let row =
+        nand.channels * nand.ways * planes * nand.pages_per_block * (nand.page_bytes / BLOCK_BYTES as u32);
+    // What cleaning needs, and a little to make it worth its while.
+    nand.blocks_per_plane = (BLOCKS as u32).div_ceil(row) + pick(random, &[6, 8]);
+    profile.blocks = BLOCKS;
+    profile.host.max_transfer_blocks = pick(random, &[4, TRANSFER_BLOCKS]);
+    profile.cache.bytes *= 4;
+    profile
+}
+
+impl Ground {
+    /// A ground that holds `image`, durably.
+    pub(super) async fn new(
+        kind: FsGround,
+        handle: &Handle,
+        random: &mut Random,
+        image: &[(u64, Vec<u8>)],
+    ) -> Result<Ground, GroundError> {
+        let depth = pick(random, &[4, 32]);
+        let legacy = Capabilities::legacy(depth, TRANSFER_BLOCKS, BLOCK_BYTES as u32);
+        let below = match kind {
+            FsGround::Flash(mechanism) => {
+                let profile = flash_profile(mechanism, random);
+                Below::Flash(FlashDevice::new(handle, &profile, FlashOptions::default()), profile)
+            }
+            FsGround::Adversary { barriers } => {
+                let ordering = if barriers { Ordering::Barrier } else { legacy.ordering };
+                let capabilities =
+                    Capabilities { ordering, ordered_service: barriers && random.below(2) == 0, ..legacy };
+                let options = adversary(random, capabilities, BLOCKS);
+                Below::Disk(AdversaryDisk::new(handle, options.clone()), options)
+            }
+            FsGround::Volume => {
+                let options = adversary(random, legacy, SEGMENTS * u64::from(SEGMENT_BLOCKS));
+                let disk = AdversaryDisk::new(handle, options.clone());
+                let format =
+                    Format { logical_blocks: BLOCKS, segment_blocks: SEGMENT_BLOCKS, overwrite: false };
+                Volume::create(handle, &*disk, format).await?;
+                let volume =
+                    Volume::open(handle, Rc::clone(&disk) as Rc<dyn Storage>, VolumeOptions::default())
+                        .await?;
+                Below::Volume(disk, options, Rc::new(volume))
+            }
+        };
+        let ground = Ground::on(below);
+        ground.fill(image).await?;
+        Ok(ground)
+    }
+
+    fn on(below: Below) -> Ground {
+        Ground { below, observers: Rc::default() }
+    }
+
+    async fn fill(&self, image: &[(u64, Vec<u8>)]) -> Result<(), GroundError> {
+        let storage = self.storage();
+        for (block, bytes) in image {
+            let parts = [Part::bytes(Lba(*block), bytes)];
+            submit_when_free(&*storage, Command::Write(Write::new(&parts))).await?.transferred().await?;
+        }
+        Ok(submit_when_free(&*storage, Command::Flush).await?.transferred().await?)
+    }
+
+    pub(super) fn storage(&self) -> Rc<dyn Storage> {
+        match &self.below {
+            Below::Flash(device, _) => Rc::clone(device) as Rc<dyn Storage>,
+            Below::Disk(disk, _) => Rc::clone(disk) as Rc<dyn Storage>,
+            Below::Volume(_, _, volume) => Rc::clone(volume) as Rc<dyn Storage>,
+        }
+    }
+
+    /// Calls `look` at every event, with a way to draw what a power cut now would leave; whoever looked before
+    /// looks no more.
+    pub(super) fn observe(&self, look: impl Fn(&mut dyn FnMut(&mut Random) -> Left) + 'static) {
+        let (observers, mine) = (Rc::clone(&self.observers), self.observers.get() + 1);
+        observers.set(mine);
+        let look = move |draw: &mut dyn FnMut(&mut Random) -> Left| {
+            if observers.get() == mine {
+                look(draw);
+            }
+        };
+        match &self.below {
+            Below::Flash(device, profile) => {
+                let (weak, profile) = (Rc::downgrade(device), profile.clone());
+                device.observe(move || {
+                    let Some(device) = weak.upgrade() else { return };
+                    look(&mut |random| Left::Flash(device.after_cut(random), profile.clone()));
+                });
+            }
+            Below::Disk(disk, options) => {
+                let options = options.clone();
+                disk.observe(Box::new(move |disk| {
+                    let states = disk.crash_states();
+                    look(&mut |random| Left::Disk(states.sample(random), options.clone()));
+                }));
+            }
+            Below::Volume(disk, options, _) => {
+                let options = options.clone();
+                disk.observe(Box::new(move |disk| {
+                    let states = disk.crash_states();
+                    look(&mut |random| Left::Volume(states.sample(random), options.clone()));
+                }));
+            }
+        }
+    }
+
+    /// Ends the observation.
+    pub(super) fn rest(&self) {
+        self.observe(|_| {});
+    }
+}
+
+impl Left {
+    /// Tells what is left from what else may be left.
+    pub(super) fn hash(&self) -> u64 {
+        match self {
+            Left::Flash(medium, _) => medium.hash(),
+            Left::Disk(image, _) | Left::Volume(image, _) => image.hash(),
+        }
+    }
+
+    /// Power comes back: what is left, recovered by whoever is below the filesystem.
+    pub(super) async fn power_up(&self, handle: &Handle) -> Result<Ground, GroundError> {
+        Ok(Ground::on(match self {
+            Left::Flash(medium, profile) => {
+                let options = FlashOptions::default();
+                let device = FlashDevice::restarted(handle, profile, options, medium.clone());
+                Below::Flash(device, profile.clone())
+            }
+            Left::Disk(image, options) => {
+                Below::Disk(AdversaryDisk::from_image(handle, options.clone(), image), options.clone())
+            }
+            Left::Volume(image, options) => {
+                let disk = AdversaryDisk::from_image(handle, options.clone(), image);
+                let volume =
+                    Volume::open(handle, Rc::clone(&disk) as Rc<dyn Storage>, VolumeOptions::default())
+                        .await?;
+                Below::Volume(disk, options.clone(), Rc::new(volume))
+            }
+        }))
+    }
+}
+
+/// What can go wrong below the filesystem, which is never meant to.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GroundError {
+    #[error("the volume: {0}")]
+    Volume(#[from] VolumeError),
+    #[error("the storage: {0}")]
+    Storage(#[from] StorageError),
+    #[error("the storage refused: {0}")]
+    Rejected(#[from] Rejected),
+}
+
+/// Every block of a storage, one after the other.
+pub(super) async fn bytes_of(storage: &dyn Storage) -> Result<Vec<u8>, GroundError> {
+    let mut bytes = Vec::with_capacity(BLOCKS as usize * BLOCK_BYTES);
+    let most = storage.capabilities().max_transfer_blocks;
+    for start in (0..BLOCKS).step_by(most as usize) {
+        let blocks = (BLOCKS - start).min(u64::from(most)) as u32;
+        let ticket: Ticket =
+            submit_when_free(storage, Command::read(Extent::new(Lba(start), blocks))).await?;
+        ticket.transferred().await?;
+        bytes.extend_from_slice(&ticket.take_data().ok_or(StorageError::Gone)?);
+    }
+    Ok(bytes)
+}

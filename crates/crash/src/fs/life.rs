@@ -1,0 +1,301 @@
+//! One run: a chain of lives, with the power cut at every event of each.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use weir_ext4::Mkfs;
+use weir_fs::{Filesystem, MountOptions};
+use weir_runtime::{Handle, Random, Runtime, Simulation};
+use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Storage};
+
+use super::ground::{BLOCKS, Ground, Left, bytes_of};
+use super::history::History;
+use super::script::Script;
+use super::visible::Visible;
+use super::{FsCampaign, FsTotals, outside};
+use crate::bound::Bound;
+use crate::content::mix;
+use crate::model::Verdict;
+use crate::options::pick;
+
+/// Lives of a run.
+const LIVES: u32 = 3;
+/// Operations of a life at most.
+const OPERATIONS_MAX: u64 = 120;
+/// Cuts at one event.
+const CUTS_PER_EVENT: u32 = 2;
+/// States of a life that are judged, at most: what comes later in it is judged in other lives.
+const STATES_MAX: u64 = 600;
+
+/// Where a run failed: the life, the event, and what was wrong.
+pub(super) type Wrong = (u32, u64, String);
+
+/// What a run found.
+pub(super) struct Found {
+    pub(super) totals: FsTotals,
+    pub(super) seen: BTreeSet<u64>,
+    pub(super) failure: Option<Wrong>,
+    life: u32,
+    event: u64,
+    states_of_life: u64,
+    random: Random,
+    /// A state to go on from.
+    next: Option<Left>,
+    /// The operations of this life.
+    pub(super) story: Rc<RefCell<Vec<String>>>,
+}
+
+impl Found {
+    fn fail(&mut self, what: impl ToString) {
+        let at = (self.life, self.event);
+        self.failure.get_or_insert((at.0, at.1, what.to_string()));
+    }
+}
+
+/// A run.
+pub(super) struct Chain {
+    handle: Handle,
+    campaign: FsCampaign,
+    /// The filesystem that runs begin with.
+    image: Rc<Vec<(u64, Vec<u8>)>>,
+    options: MountOptions,
+    /// Pages go to the disk by calls and commits only.
+    ordered_only: bool,
+    found: Rc<RefCell<Found>>,
+}
+
+impl Chain {
+    pub(super) fn new(handle: &Handle, campaign: &FsCampaign, image: &Rc<Vec<(u64, Vec<u8>)>>) -> Chain {
+        let mut random = handle.random("options");
+        let ordered_only = random.below(2) == 0;
+        let options = MountOptions {
+            engine: Some(campaign.engine),
+            mode: campaign.mode,
+            // Writeback as soon as a few pages are dirty, or never.
+            dirty_background_bytes: if ordered_only { 1 << 40 } else { pick(&mut random, &[1, 4, 16]) << 12 },
+            dirty_bytes: if ordered_only { 1 << 41 } else { 1 << 18 },
+            commit_interval: std::time::Duration::from_micros(pick(&mut random, &[300, 20_000, 5_000_000])),
+            ..campaign.options
+        };
+        let found = Found {
+            totals: FsTotals::default(),
+            seen: BTreeSet::new(),
+            failure: None,
+            life: 0,
+            event: 0,
+            states_of_life: 0,
+            random: handle.random("cut"),
+            next: None,
+            story: Rc::default(),
+        };
+        let (handle, campaign, image) = (handle.clone(), campaign.clone(), Rc::clone(image));
+        Chain { handle, campaign, image, options, ordered_only, found: Rc::new(RefCell::new(found)) }
+    }
+
+    pub(super) fn end(self) -> Found {
+        let rest = Found {
+            totals: FsTotals::default(),
+            seen: BTreeSet::new(),
+            failure: None,
+            life: 0,
+            event: 0,
+            states_of_life: 0,
+            random: self.handle.random("rest"),
+            next: None,
+            story: Rc::default(),
+        };
+        self.found.replace(rest)
+    }
+
+    /// Lives all lives, or until something is wrong.
+    pub(super) async fn live(&self) {
+        if let Err(what) = self.try_live().await {
+            self.found.borrow_mut().fail(what);
+        }
+    }
+
+    async fn try_live(&self) -> Result<(), String> {
+        let mut random = self.handle.random("ground");
+        let ground = Ground::new(self.campaign.ground, &self.handle, &mut random, &self.image).await;
+        let mut ground = ground.map_err(|error| error.to_string())?;
+        let mut fs = mount(&self.handle, &ground, self.options).await?;
+        for life in 0..LIVES {
+            {
+                let found = &mut *self.found.borrow_mut();
+                (found.life, found.event, found.states_of_life) = (life, 0, 0);
+                found.story = Rc::default();
+                found.totals.lives += 1;
+            }
+            self.one(&ground, &fs).await?;
+            ground.rest();
+            let next = self.found.borrow_mut().next.take();
+            let Some(left) = next.filter(|_| self.found.borrow().failure.is_none()) else { break };
+            (ground, fs) = self.again(&left).await?;
+        }
+        Ok(())
+    }
+
+    /// Plays, and perhaps unmounts.
+    async fn one(&self, ground: &Ground, fs: &Filesystem) -> Result<(), String> {
+        let visible = Visible::read(fs).await.map_err(|error| format!("reading: {error}"))?;
+        let history = Rc::new(RefCell::new(History::of(self.campaign.mode, self.ordered_only, &visible)));
+        self.cut_at_every_event(ground, &history);
+        let story = Rc::clone(&self.found.borrow().story);
+        let mut script = Script::new(&self.handle, fs.clone(), Rc::clone(&history), story);
+        for _ in 0..10 + script.random.below(OPERATIONS_MAX - 10) {
+            if self.found.borrow().failure.is_some() {
+                return Ok(());
+            }
+            script.step().await?;
+            self.found.borrow_mut().totals.operations += 1;
+        }
+        if script.random.below(3) == 0 {
+            script.unmount().await?;
+        }
+        let statistics = fs.statistics();
+        let totals = &mut self.found.borrow_mut().totals;
+        totals.commits += statistics.journal.commits;
+        totals.checkpoints += statistics.journal.checkpoints;
+        Ok(())
+    }
+
+    /// Cuts the power, on copies, at every event of the storage from now on.
+    fn cut_at_every_event(&self, ground: &Ground, history: &Rc<RefCell<History>>) {
+        let (found, history) = (Rc::clone(&self.found), Rc::clone(history));
+        let (campaign, options) = (self.campaign.clone(), self.options);
+        ground.observe(move |draw| {
+            let found = &mut *found.borrow_mut();
+            found.event += 1;
+            found.totals.events += 1;
+            if found.failure.is_some() || found.states_of_life >= STATES_MAX {
+                return;
+            }
+            for _ in 0..CUTS_PER_EVENT {
+                let left = draw(&mut found.random);
+                found.totals.cuts += 1;
+                let state = mix(left.hash(), history.borrow().promises());
+                if !found.seen.insert(state) {
+                    continue;
+                }
+                found.totals.states_deep += u64::from(found.life > 0);
+                let outside = campaign.outside > 0 && found.random.below(campaign.outside) == 0;
+                match examine(&left, &history.borrow(), options, outside, state) {
+                    Ok(kernel) => {
+                        found.totals.states_outside += u64::from(outside);
+                        found.totals.states_kernel += u64::from(kernel);
+                    }
+                    Err(what) => found.fail(what),
+                }
+                // Each state of a life is equally likely to be the one to go on from.
+                found.states_of_life += 1;
+                let states = found.states_of_life;
+                if found.random.below(states) == 0 {
+                    found.next = Some(left);
+                }
+            }
+        });
+    }
+
+    /// Powers up what is left, with the power cut again at every event while the filesystem recovers: it finds
+    /// the same every time. (What the device or volume below does for itself is their campaigns' business.)
+    async fn again(&self, left: &Left) -> Result<(Ground, Filesystem), String> {
+        let expected = find(left, self.options, mix(left.hash(), 1))?;
+        let ground = left.power_up(&self.handle).await.map_err(|error| error.to_string())?;
+        let (found, options) = (Rc::clone(&self.found), self.options);
+        ground.observe(move |draw| {
+            let found = &mut *found.borrow_mut();
+            found.totals.events += 1;
+            let left = draw(&mut found.random);
+            found.totals.cuts += 1;
+            let state = left.hash();
+            if found.failure.is_some() || !found.seen.insert(state) {
+                return;
+            }
+            found.totals.states_recovery += 1;
+            match find(&left, options, state) {
+                Ok(visible) if visible == expected => {}
+                Ok(_) => found.fail("a second recovery found something else"),
+                Err(what) => found.fail(format!("a second recovery: {what}")),
+            }
+        });
+        let fs = mount(&self.handle, &ground, self.options).await?;
+        let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
+        ground.rest();
+        let same = visible == find(left, self.options, mix(left.hash(), 1))?;
+        if same { Ok((ground, fs)) } else { Err("recovery does not do the same every time".to_owned()) }
+    }
+}
+
+async fn mount(handle: &Handle, ground: &Ground, options: MountOptions) -> Result<Filesystem, String> {
+    let mounted = Filesystem::mount(handle, ground.storage(), None, options).await;
+    mounted.map_err(|error| format!("mounting: {error}"))
+}
+
+/// Does `work` in a runtime of its own.
+fn apart<T>(seed: u64, work: impl AsyncFnOnce(&Handle) -> Result<T, String>) -> Result<T, String> {
+    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+    let handle = runtime.handle();
+    let bound = Bound::new();
+    let work = bound.within(&handle, async { Ok::<_, Verdict>(work(&handle).await) });
+    match runtime.block_on(work) {
+        Ok(Ok(done)) => done,
+        Ok(Err(verdict)) => Err(verdict.to_string()),
+        Err(stalled) => Err(format!("everybody waits: {stalled}")),
+    }
+}
+
+/// What is found on what is left.
+fn find(left: &Left, options: MountOptions, seed: u64) -> Result<Visible, String> {
+    apart(seed, async |handle| {
+        let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
+        let fs = mount(handle, &ground, options).await?;
+        Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))
+    })
+}
+
+/// Judges what is left; whether the kernel did, too.
+fn examine(
+    left: &Left,
+    history: &History,
+    options: MountOptions,
+    outside: bool,
+    seed: u64,
+) -> Result<bool, String> {
+    let visible = find(left, options, seed)?;
+    history.judge(&visible).map_err(|illegal| illegal.to_string())?;
+    if !outside {
+        return Ok(false);
+    }
+    let [crashed, replayed, recovered] = apart(seed, async |handle| {
+        let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
+        let bytes = async || bytes_of(&*ground.storage()).await.map_err(|error| error.to_string());
+        let crashed = bytes().await?;
+        let replay = Filesystem::recover(handle, ground.storage()).await;
+        replay.map_err(|error| format!("replaying: {error}"))?;
+        let replayed = bytes().await?;
+        let fs = mount(handle, &ground, options).await?;
+        fs.unmount().await.map_err(|error| format!("unmounting: {error}"))?;
+        Ok([crashed, replayed, bytes().await?])
+    })?;
+    outside::judge(&crashed, &recovered, &replayed, &visible).map_err(|what| what.to_string())
+}
+
+/// Blocks of a new filesystem with little room, those of zeros left out.
+pub(super) fn nearly_full() -> Result<Vec<(u64, Vec<u8>)>, String> {
+    let bytes = apart(0, async |handle| {
+        let disk =
+            AdversaryDisk::new(handle, AdversaryOptions { blocks: BLOCKS, ..AdversaryOptions::default() });
+        let mkfs = Mkfs { reserved_percent: 0, ..Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000) };
+        Filesystem::make(&*disk, &mkfs).await.map_err(|error| format!("mkfs: {error}"))?;
+        let mounted =
+            Filesystem::mount(handle, Rc::clone(&disk) as Rc<dyn Storage>, None, MountOptions::default());
+        let fs = mounted.await.map_err(|error| format!("mounting: {error}"))?;
+        super::script::fill_up(&fs).await.map_err(|error| format!("filling: {error}"))?;
+        fs.unmount().await.map_err(|error| format!("unmounting: {error}"))?;
+        bytes_of(&*disk).await.map_err(|error| error.to_string())
+    })?;
+    let blocks = (0..).zip(bytes.chunks(BLOCK_BYTES));
+    let written = blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0));
+    Ok(written.map(|(block, bytes)| (block, bytes.to_vec())).collect())
+}

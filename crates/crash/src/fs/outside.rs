@@ -1,0 +1,206 @@
+//! Judges who know nothing of us: e2fsck, and the kernel's own ext4. Each gets a copy of its own.
+//!
+//! 1. What we recovered and unmounted is *clean*: `e2fsck -fn` finds nothing to mend.
+//! 2. What we write home from the log is what e2fsck writes, byte for byte, superblock and journal apart.
+//! 3. e2fsck recovers what we recover from, and mends nothing but orphans and the superblock's totals, which are
+//!    kept lazily; then it is clean.
+//! 4. The kernel mounts it, finds the tree that we found, with the same bytes, and leaves it clean. Needs root.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+use weir_ext4::ROOT_INODE;
+
+use super::tree::{FileId, Kind, Thing, Tree};
+use super::visible::{ATTRIBUTE, BALLAST, LOST_AND_FOUND, Visible};
+
+/// What an outside judge said.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Complaint {
+    #[error("{0}: {1}")]
+    Io(&'static str, #[source] io::Error),
+    #[error("{judge} exits with {code:?} and says: {said}")]
+    Unclean { judge: &'static str, code: Option<i32>, said: String },
+    #[error("the replay of e2fsck leaves something else in block {0} than ours")]
+    Replay(usize),
+    #[error("the kernel finds another tree, or other bytes, than we do")]
+    Kernel,
+}
+
+/// Whether e2fsck is installed.
+pub(super) fn is_there() -> bool {
+    Command::new("e2fsck").arg("-V").output().is_ok()
+}
+
+/// Shows the judges what a power cut left, what we made of it, and what we found; whether the kernel looked, too.
+pub(super) fn judge(
+    crashed: &[u8],
+    recovered: &[u8],
+    replayed: &[u8],
+    found: &Visible,
+) -> Result<bool, Complaint> {
+    let place = TempDir::new().map_err(|error| Complaint::Io("a directory for images", error))?;
+    let image = |name: &str, bytes: &[u8]| -> Result<PathBuf, Complaint> {
+        let path = place.path().join(name);
+        fs::write(&path, bytes).map_err(|error| Complaint::Io("writing an image", error))?;
+        Ok(path)
+    };
+    is_clean("e2fsck -fn after our recovery", &image("recovered", recovered)?)?;
+    let theirs = image("replayed", crashed)?;
+    run("e2fsck", &["-E", "journal_only", "-y"], &theirs)?;
+    same_blocks(&theirs, replayed)?;
+    let theirs = image("e2fsck", crashed)?;
+    mends_little(&run("e2fsck", &["-fy"], &theirs)?)?;
+    is_clean("e2fsck -fn after its own recovery", &theirs)?;
+    let theirs = image("kernel", crashed)?;
+    let looked = kernel(&theirs, place.path(), found)?;
+    if looked {
+        is_clean("e2fsck -fn after the kernel", &theirs)?;
+    }
+    Ok(looked)
+}
+
+fn run(program: &'static str, arguments: &[&str], image: &Path) -> Result<Output, Complaint> {
+    let output = Command::new(program).args(arguments).arg(image).env("LC_ALL", "C").output();
+    output.map_err(|error| Complaint::Io(program, error))
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+fn is_clean(judge: &'static str, image: &Path) -> Result<(), Complaint> {
+    let output = run("e2fsck", &["-fn"], image)?;
+    match output.status.code() {
+        Some(0) => Ok(()),
+        code => Err(Complaint::Unclean { judge, code, said: said(&output) }),
+    }
+}
+
+/// Whether e2fsck mended nothing that a replayed journal should have.
+fn mends_little(output: &Output) -> Result<(), Complaint> {
+    const LAZY: [&str; 3] = ["orphan", "Free blocks count wrong (", "Free inodes count wrong ("];
+    let said = said(output);
+    let code = output.status.code();
+    // What it mends it says with "Fix? yes" or in a sentence with "ing"; either ends up on a line of its own.
+    let mended = said
+        .lines()
+        .filter(|line| line.ends_with("? yes") || line.contains("wrong") || line.contains("Clearing"));
+    let ours = mended
+        .filter(|line| !line.trim().eq("Fix? yes"))
+        .any(|line| !LAZY.iter().any(|lazy| line.contains(lazy)));
+    match code {
+        Some(0 | 1) if !ours => Ok(()),
+        code => Err(Complaint::Unclean { judge: "e2fsck -fy on what was left", code, said }),
+    }
+}
+
+/// Compares what e2fsck made with our replay, the superblock and the journal apart.
+fn same_blocks(theirs: &Path, ours: &[u8]) -> Result<(), Complaint> {
+    let bytes = fs::read(theirs).map_err(|error| Complaint::Io("reading an image", error))?;
+    let block = weir_storage::BLOCK_BYTES;
+    let journal = journal_in(ours);
+    let differs = (1..ours.len() / block).filter(|nth| !journal.contains(nth)).find(|nth| {
+        let range = nth * block..(nth + 1) * block;
+        bytes.get(range.clone()) != ours.get(range)
+    });
+    differs.map_or(Ok(()), |nth| Err(Complaint::Replay(nth)))
+}
+
+/// The blocks of the journal, which our own mkfs puts in one place.
+fn journal_in(bytes: &[u8]) -> Range<usize> {
+    // The magic number of jbd2, and the type of its superblock; four words on comes its length in blocks.
+    const HEAD: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
+    let start = bytes.chunks(weir_storage::BLOCK_BYTES).position(|block| block.starts_with(&HEAD));
+    let length = |start: usize| {
+        let at = start * weir_storage::BLOCK_BYTES + 16;
+        bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_be_bytes)
+    };
+    start.map_or(0..0, |start| start..start + length(start) as usize)
+}
+
+/// A mounted filesystem; unmounted when dropped.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).output();
+    }
+}
+
+/// Lets the kernel recover, and compares the tree; false if it does not mount here for anybody.
+fn kernel(image: &Path, place: &Path, found: &Visible) -> Result<bool, Complaint> {
+    let at = place.join("mounted");
+    fs::create_dir(&at).map_err(|error| Complaint::Io("a mount point", error))?;
+    let output = Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(&at).output();
+    let output = output.map_err(|error| Complaint::Io("mount", error))?;
+    if !output.status.success() {
+        let may =
+            said(&output).contains("wrong fs type") || said(&output).contains("Structure needs cleaning");
+        let refused =
+            Complaint::Unclean { judge: "the kernel", code: output.status.code(), said: said(&output) };
+        return if may { Err(refused) } else { Ok(false) };
+    }
+    let mounted = Mounted(&at);
+    let theirs = walk(mounted.0).map_err(|error| Complaint::Io("reading what the kernel mounted", error))?;
+    drop(mounted);
+    if theirs == *found { Ok(true) } else { Err(Complaint::Kernel) }
+}
+
+/// Reads what the kernel shows.
+fn walk(root: &Path) -> io::Result<Visible> {
+    let mut tree = Tree::new(ROOT_INODE, (fs::metadata(root)?.permissions().mode() & 0o7777) as u16);
+    let mut bytes = BTreeMap::new();
+    let mut directories = vec![(ROOT_INODE, root.to_path_buf())];
+    while let Some((directory, path)) = directories.pop() {
+        for entry in fs::read_dir(&path)? {
+            let entry = entry?;
+            let (name, path) = (entry.file_name().into_vec(), entry.path());
+            if [LOST_AND_FOUND, BALLAST].contains(&&name[..]) {
+                continue;
+            }
+            let metadata = fs::symlink_metadata(&path)?;
+            let inode = metadata.ino() as FileId;
+            let kind = match metadata.file_type() {
+                kind if kind.is_dir() => {
+                    directories.push((inode, path.clone()));
+                    Kind::Directory(BTreeMap::new())
+                }
+                kind if kind.is_symlink() => {
+                    Kind::Symlink { target: fs::read_link(&path)?.as_os_str().as_bytes().to_vec() }
+                }
+                _ => {
+                    let mut content = Vec::new();
+                    File::open(&path)?.read_to_end(&mut content)?;
+                    content.resize(content.len().next_multiple_of(weir_storage::BLOCK_BYTES), 0);
+                    bytes.insert(inode, content);
+                    Kind::File { size: metadata.len() }
+                }
+            };
+            let permissions = (metadata.permissions().mode() & 0o7777) as u16;
+            let attribute = attribute(&path)?.filter(|_| !matches!(kind, Kind::Symlink { .. }));
+            tree.things.entry(inode).or_insert(Thing { kind, permissions, attribute });
+            if let Some(names) = tree.names_mut(directory) {
+                names.insert(name, inode);
+            }
+        }
+    }
+    Ok(Visible::of(tree, bytes))
+}
+
+/// The value of the attribute that runs use.
+fn attribute(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0; weir_storage::BLOCK_BYTES];
+    match rustix::fs::lgetxattr(path, ATTRIBUTE, &mut value[..]) {
+        Ok(length) => Ok(Some(value[..length].to_vec())),
+        Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::PERM) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,159 @@
+//! Names and what they stand for: as the model has them, and as somebody finds them on a disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_storage::BLOCK_BYTES;
+
+/// Stands for a file, a directory or a link: a number that the model gave, or the number of an inode.
+pub(super) type FileId = u32;
+
+/// What a name can stand for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Directory(BTreeMap<Vec<u8>, FileId>),
+    File { size: u64 },
+    Symlink { target: Vec<u8> },
+}
+
+/// A file, a directory or a link, without what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Thing {
+    pub kind: Kind,
+    pub permissions: u16,
+    /// The value of the only extended attribute that is used.
+    pub attribute: Option<Vec<u8>>,
+}
+
+/// All of them, from the root down.
+#[derive(Clone, Debug)]
+pub(super) struct Tree {
+    pub root: FileId,
+    pub things: BTreeMap<FileId, Thing>,
+}
+
+/// What two trees have in common that differ in numbers only.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shape {
+    lines: Vec<Line>,
+    /// The numbers, in the order in which they were met.
+    pub order: Vec<FileId>,
+}
+
+/// A name, what it stands for, and where that was met first: two names with the same place are links.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    depth: u32,
+    name: Vec<u8>,
+    place: usize,
+    what: (u8, u64, Vec<u8>, u16, Option<Vec<u8>>),
+}
+
+impl PartialEq for Shape {
+    fn eq(&self, other: &Shape) -> bool {
+        self.lines == other.lines
+    }
+}
+
+impl Tree {
+    /// An empty root.
+    pub(super) fn new(root: FileId, permissions: u16) -> Tree {
+        let thing = Thing { kind: Kind::Directory(BTreeMap::new()), permissions, attribute: None };
+        Tree { root, things: BTreeMap::from([(root, thing)]) }
+    }
+
+    /// The names of a directory; none for what is not one.
+    pub(super) fn names(&self, directory: FileId) -> Option<&BTreeMap<Vec<u8>, FileId>> {
+        match &self.things.get(&directory)?.kind {
+            Kind::Directory(names) => Some(names),
+            _ => None,
+        }
+    }
+
+    pub(super) fn names_mut(&mut self, directory: FileId) -> Option<&mut BTreeMap<Vec<u8>, FileId>> {
+        match &mut self.things.get_mut(&directory)?.kind {
+            Kind::Directory(names) => Some(names),
+            _ => None,
+        }
+    }
+
+    /// The size of a file; none for what is not one.
+    pub(super) fn size(&self, file: FileId) -> Option<u64> {
+        match self.things.get(&file)?.kind {
+            Kind::File { size } => Some(size),
+            _ => None,
+        }
+    }
+
+    /// How many names stand for something that is no directory.
+    pub(super) fn links(&self, file: FileId) -> usize {
+        let names = self.things.keys().filter_map(|id| self.names(*id));
+        names.flat_map(|names| names.values()).filter(|id| **id == file).count()
+    }
+
+    /// What the tree looks like from its root.
+    pub(super) fn shape(&self) -> Shape {
+        let mut shape = Shape::default();
+        shape.order.push(self.root);
+        self.describe(self.root, 0, &mut shape, &mut BTreeSet::from([self.root]));
+        shape
+    }
+
+    fn describe(&self, directory: FileId, depth: u32, shape: &mut Shape, above: &mut BTreeSet<FileId>) {
+        for (name, id) in self.names(directory).into_iter().flatten() {
+            let place = shape.order.iter().position(|met| met == id).unwrap_or_else(|| {
+                shape.order.push(*id);
+                shape.order.len() - 1
+            });
+            let Some(thing) = self.things.get(id) else { continue };
+            let (kind, size, target) = match &thing.kind {
+                Kind::Directory(_) => (0, 0, Vec::new()),
+                Kind::File { size } => (1, *size, Vec::new()),
+                Kind::Symlink { target } => (2, 0, target.clone()),
+            };
+            let what = (kind, size, target, thing.permissions, thing.attribute.clone());
+            shape.lines.push(Line { depth, name: name.clone(), place, what });
+            if kind == 0 && above.insert(*id) {
+                self.describe(*id, depth + 1, shape, above);
+            }
+        }
+    }
+}
+
+/// Pages that a file of `size` bytes has.
+pub(super) fn pages_of(size: u64) -> u32 {
+    size.div_ceil(BLOCK_BYTES as u64) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(names: &[(&str, FileId)]) -> Tree {
+        let mut tree = Tree::new(1, 0o755);
+        for (name, id) in names {
+            let thing = Thing { kind: Kind::File { size: 7 }, permissions: 0o644, attribute: None };
+            tree.things.insert(*id, thing);
+            if let Some(names) = tree.names_mut(1) {
+                names.insert(name.as_bytes().to_vec(), *id);
+            }
+        }
+        tree
+    }
+
+    #[test]
+    fn trees_that_differ_in_numbers_only_look_alike() {
+        let a = with(&[("a", 5), ("b", 9)]).shape();
+        let b = with(&[("a", 12), ("b", 3)]).shape();
+        assert_eq!(a, b);
+        assert_eq!((a.order, b.order), (vec![1, 5, 9], vec![1, 12, 3]));
+    }
+
+    #[test]
+    fn two_names_of_one_file_are_no_two_files() {
+        assert_ne!(with(&[("a", 5), ("b", 5)]).shape(), with(&[("a", 5), ("b", 6)]).shape());
+        assert_ne!(with(&[("a", 5)]).shape(), with(&[("b", 5)]).shape());
+        let mut longer = with(&[("a", 5)]);
+        longer.things.entry(5).and_modify(|thing| thing.kind = Kind::File { size: 8 });
+        assert_ne!(longer.shape(), with(&[("a", 5)]).shape());
+    }
+}

@@ -1,0 +1,115 @@
+//! What somebody finds who mounts the filesystem: every name, and every byte.
+
+use std::collections::BTreeMap;
+
+use weir_ext4::{FileType, ROOT_INODE, directory::Cookie};
+use weir_fs::{Filesystem, FsError};
+use weir_storage::BLOCK_BYTES;
+
+use super::tree::{FileId, Kind, Thing, Tree};
+
+/// The extended attribute that runs use.
+pub(super) const ATTRIBUTE: &[u8] = b"user.run";
+
+/// The directory that every filesystem comes with, and nobody uses.
+pub(super) const LOST_AND_FOUND: &[u8] = b"lost+found";
+
+/// A file that takes room and is not looked at.
+pub(super) const BALLAST: &[u8] = b"ballast";
+
+/// A file larger than this is nobody's.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// A tree, with the bytes of its files; equal to another that looks the same, whatever its inodes' numbers.
+pub(super) struct Visible {
+    pub tree: Tree,
+    bytes: BTreeMap<FileId, Vec<u8>>,
+}
+
+impl PartialEq for Visible {
+    fn eq(&self, other: &Visible) -> bool {
+        let (mine, theirs) = (self.tree.shape(), other.tree.shape());
+        let mut files = mine.order.iter().zip(&theirs.order);
+        mine == theirs && files.all(|(mine, theirs)| self.bytes.get(mine) == other.bytes.get(theirs))
+    }
+}
+
+impl Visible {
+    /// A tree with the bytes of its files, whole pages each.
+    pub(super) fn of(tree: Tree, bytes: BTreeMap<FileId, Vec<u8>>) -> Visible {
+        Visible { tree, bytes }
+    }
+
+    /// Reads everything.
+    pub(super) async fn read(fs: &Filesystem) -> Result<Visible, FsError> {
+        let root = fs.attributes(ROOT_INODE).await?;
+        let mut visible = Visible { tree: Tree::new(ROOT_INODE, root.permissions), bytes: BTreeMap::new() };
+        let mut directories = vec![ROOT_INODE];
+        while let Some(directory) = directories.pop() {
+            let mut after = Cookie::START;
+            loop {
+                let entries = fs.read_directory(directory, after).await?;
+                let Some(last) = entries.last() else { break };
+                after = last.cookie;
+                for entry in &entries {
+                    if [&b"."[..], b"..", LOST_AND_FOUND, BALLAST].contains(&&entry.name[..]) {
+                        continue;
+                    }
+                    if visible.meet(fs, entry.target.inode).await? == FileType::Directory {
+                        directories.push(entry.target.inode);
+                    }
+                    if let Some(names) = visible.tree.names_mut(directory) {
+                        names.insert(entry.name.clone(), entry.target.inode);
+                    }
+                }
+            }
+        }
+        Ok(visible)
+    }
+
+    async fn meet(&mut self, fs: &Filesystem, inode: FileId) -> Result<FileType, FsError> {
+        let attributes = fs.attributes(inode).await?;
+        if self.tree.things.contains_key(&inode) {
+            return Ok(attributes.kind);
+        }
+        let kind = match attributes.kind {
+            FileType::Directory => Kind::Directory(BTreeMap::new()),
+            FileType::Symlink => Kind::Symlink { target: fs.read_link(inode).await? },
+            _ => {
+                let mut bytes = vec![0; attributes.size.min(FILE_BYTES_MAX) as usize];
+                let mut done = 0;
+                while done < bytes.len() {
+                    match fs.read(inode, done as u64, &mut bytes[done..]).await? {
+                        0 => break,
+                        more => done += more,
+                    }
+                }
+                bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
+                self.bytes.insert(inode, bytes);
+                Kind::File { size: attributes.size }
+            }
+        };
+        let attribute = match fs.extended_attribute(inode, ATTRIBUTE).await {
+            Ok(value) => Some(value),
+            Err(FsError::NoAttribute) => None,
+            Err(error) => return Err(error),
+        };
+        self.tree.things.insert(inode, Thing { kind, permissions: attributes.permissions, attribute });
+        Ok(attributes.kind)
+    }
+
+    /// All pages that hold something else than zeros.
+    pub(super) fn pages(&self) -> impl Iterator<Item = ((FileId, u32), &[u8; BLOCK_BYTES])> {
+        self.bytes.iter().flat_map(|(file, bytes)| {
+            let (pages, _) = bytes.as_chunks::<BLOCK_BYTES>();
+            let written = (0..).zip(pages).filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
+            written.map(|(page, bytes)| ((*file, page), bytes))
+        })
+    }
+
+    /// A page of a file, with zeros behind the file's end.
+    pub(super) fn page(&self, file: FileId, page: u32) -> &[u8] {
+        let bytes = self.bytes.get(&file).map_or(&[][..], Vec::as_slice);
+        bytes.chunks(BLOCK_BYTES).nth(page as usize).unwrap_or(&[0; BLOCK_BYTES])
+    }
+}

@@ -1,0 +1,99 @@
+//! Power cuts under the filesystem: every engine, every journal mode, every ground. And that the judges can fail:
+//! what is not kept is noticed.
+
+use weir_crash::{FsCampaign, FsGround, FsSummary, FsTotals};
+use weir_flash::Mechanism;
+use weir_fs::{Conflicts, Engine, FsMutant, JournalMode};
+
+const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
+const LIST: Engine = Engine::Dual { conflicts: Conflicts::List };
+const JBD2: Engine = Engine::Jbd2 { barrier: true };
+const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
+const LEGACY: FsGround = FsGround::Adversary { barriers: false };
+const RECOVERY: FsGround = FsGround::Flash(Mechanism::InOrderRecovery);
+
+fn pass(engine: Engine, mode: JournalMode, grounds: &[FsGround], states: u64) {
+    for ground in grounds {
+        let summary = FsCampaign::new(engine, mode, *ground, states, 20_261_121).go();
+        assert_eq!(summary.failure, None, "{engine:?}, {mode:?} on {}", ground.name());
+        let FsTotals { states_distinct, states_recovery, states_deep, commits, .. } = summary.totals;
+        assert!(states_distinct >= states && states_deep > states / 4, "{:?}", summary.totals);
+        assert!(states_recovery > 0 && commits > 0, "{:?}", summary.totals);
+        if summary.totals.states_outside == 0 {
+            eprintln!("skipped: e2fsck is not installed");
+        } else if summary.totals.states_kernel == 0 {
+            eprintln!("skipped: the kernel does not mount images here");
+        }
+    }
+}
+
+#[test]
+fn dual_mode_keeps_its_promises_in_mode_ordered() {
+    pass(DUAL, JournalMode::Ordered, &[ADVERSARY, FsGround::Volume, RECOVERY], 9_000);
+}
+
+#[test]
+fn dual_mode_keeps_its_promises_on_every_barrier_mechanism() {
+    use Mechanism::{InOrderWriteback, PowerLossProtection, TransactionalWriteback};
+    let grounds = [PowerLossProtection, InOrderWriteback, TransactionalWriteback].map(FsGround::Flash);
+    pass(DUAL, JournalMode::Ordered, &grounds, 6_000);
+}
+
+#[test]
+fn dual_mode_keeps_its_promises_in_the_other_modes() {
+    pass(DUAL, JournalMode::Data, &[ADVERSARY, FsGround::Volume], 6_000);
+    pass(DUAL, JournalMode::Writeback, &[ADVERSARY, RECOVERY], 6_000);
+}
+
+#[test]
+fn the_conflict_page_list_keeps_them_too() {
+    pass(LIST, JournalMode::Ordered, &[ADVERSARY, RECOVERY], 6_000);
+}
+
+#[test]
+fn the_legacy_engine_keeps_its_promises() {
+    pass(JBD2, JournalMode::Ordered, &[LEGACY, FsGround::Flash(Mechanism::None), FsGround::Volume], 6_000);
+    pass(JBD2, JournalMode::Data, &[LEGACY], 6_000);
+    pass(JBD2, JournalMode::Writeback, &[LEGACY], 6_000);
+}
+
+/// The first failure that a campaign of so many states finds.
+fn failure(campaign: FsCampaign) -> Option<String> {
+    let FsSummary { failure, .. } = FsCampaign { outside: 0, ..campaign }.go();
+    failure.map(|failure| failure.what)
+}
+
+#[test]
+fn without_flushes_a_legacy_disk_keeps_nothing() {
+    let nobarrier = Engine::Jbd2 { barrier: false };
+    for ground in [LEGACY, FsGround::Flash(Mechanism::None)] {
+        let campaign = FsCampaign::new(nobarrier, JournalMode::Ordered, ground, 20_000, 3);
+        assert_ne!(failure(campaign), None, "{}", ground.name());
+    }
+}
+
+#[test]
+fn a_filesystem_that_drops_a_rule_is_found_out() {
+    use FsMutant::{
+        CheckpointsUncommitted, CommitInEpochOfLog, DataBarrierForgetsMetadata, DataOutsideEpoch,
+        FlushForgotten, GroupSplit, LogBlockNotCopied, NoRevoke, ReusesFreed, TailBeforeHome,
+    };
+    for mutant in [
+        FlushForgotten,
+        CommitInEpochOfLog,
+        DataOutsideEpoch,
+        DataBarrierForgetsMetadata,
+        LogBlockNotCopied,
+        CheckpointsUncommitted,
+        TailBeforeHome,
+        NoRevoke,
+        ReusesFreed,
+        GroupSplit,
+    ] {
+        let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, 60_000, 5);
+        campaign.options.mutant = Some(mutant);
+        let found = failure(campaign);
+        eprintln!("{mutant:?}: {found:?}");
+        assert_ne!(found, None, "{mutant:?} survives");
+    }
+}
