@@ -132,7 +132,7 @@ impl Scheduler {
     pub(crate) fn drop_request(&mut self, id: RequestId, error: StorageError) {
         let Some(pending) = self.queue.remove(id) else { return };
         self.elevator.remove(id);
-        self.freed = true;
+        self.freed += 1;
         self.forget(&pending.tags);
         pending.owners.iter().for_each(|owner| owner.transferred(Err(error)));
         if pending.epoch.is_some() {
@@ -167,7 +167,7 @@ impl Scheduler {
         for request in ours {
             self.elevator.remove(request);
             if let Some(pending) = self.queue.remove(request) {
-                self.freed = true;
+                self.freed += 1;
                 self.stats.aborted += 1;
                 self.forget(&pending.tags);
                 abort(&pending.owners);

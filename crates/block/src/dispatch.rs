@@ -102,7 +102,7 @@ impl Scheduler {
                 Some(Held::Mark { owner, .. }) => {
                     stream.marks.push(owner);
                     stream.close(None);
-                    self.freed = true;
+                    self.freed += 1;
                 }
                 Some(Held::Request { id, .. }) => {
                     if let Some(pending) = self.queue.remove(id) {
@@ -175,7 +175,7 @@ impl Scheduler {
             let Some(FlushRequest { purpose, owners, ordered }) = self.flushes.pop_front() else { break };
             let ticket = answer.unwrap_or_else(failed_ticket);
             self.stats.flushes += 1;
-            self.freed = true;
+            self.freed += 1;
             dispatched = true;
             let mut flight = Flight::new(ticket, purpose);
             flight.owners = owners;
@@ -258,7 +258,7 @@ impl Scheduler {
     fn accepted(&mut self, id: RequestId, ticket: Ticket, barrier: bool) {
         let Some(pending) = self.queue.remove(id) else { return };
         self.elevator.remove(id);
-        self.freed = true;
+        self.freed += 1;
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !pending.work.is_read()) {
             recorder.dispatched(&pending.tags);
         }

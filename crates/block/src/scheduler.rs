@@ -58,8 +58,8 @@ pub(crate) struct Scheduler {
     pub(crate) barriers: u64,
     /// A flush failed, and may have lost what it covered: nothing more is acknowledged as durable (S5).
     pub(crate) poisoned: bool,
-    /// Space was freed since the last look.
-    pub(crate) freed: bool,
+    /// Places in the queue that were freed since the last look.
+    pub(crate) freed: usize,
     pub(crate) stats: Stats,
     /// Number of the next request, where no recorder hands them out.
     next_request: u64,
@@ -90,7 +90,7 @@ impl Scheduler {
             durables: Vec::new(),
             barriers: 0,
             poisoned: false,
-            freed: false,
+            freed: 0,
             stats: Stats::default(),
             next_request: 0,
         })
@@ -383,7 +383,7 @@ impl Scheduler {
     /// Whether something was left for the dispatcher, or for whoever waits for space.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        self.freed || self.flights.has_fresh() || !self.queue.is_empty()
+        self.freed > 0 || self.flights.has_fresh() || !self.queue.is_empty()
     }
 
     fn issue(&mut self, order: Order) -> Tag {

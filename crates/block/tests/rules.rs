@@ -4,6 +4,7 @@ mod scripted;
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use scripted::{S0, S1, io_error, ordered_device, page, play, prove, same, unordered_device};
 use weir_block::{
     BlockError, BlockMutant, BlockOptions, Dispatch, Elevator, ElevatorKind, Entry, Refused, Request,
@@ -619,6 +620,47 @@ fn the_queue_is_bounded() {
         late.expect("space");
         stage.settle().await;
         assert_eq!(device.order(), vec![-1, -2, -3, 4]);
+    });
+}
+
+/// Who waits for space is woken when there is some to be used, and not for every place that is free.
+#[test]
+fn a_full_queue_wakes_for_a_batch() {
+    for (queue_requests, batch) in [(8, 2), (64, 16), (1000, 32)] {
+        let options = BlockOptions { queue_requests, ..apart(BlockOptions::default()) };
+        play(ordered_device(), options, None, async |stage| {
+            let page = page(1);
+            let (layer, device) = (&stage.layer, &stage.device);
+            device.busy.set(true);
+            for lba in 1..=queue_requests as u64 {
+                layer.try_submit(&Request::barrier(S0, &scripted::at(lba, &page))).expect("room");
+            }
+            for (refused, woken) in [(batch, false), (batch + 1, true)] {
+                let waiter = layer.space().listen();
+                device.refuse.set(Some((refused, u32::MAX)));
+                device.free();
+                stage.settle().await;
+                assert_eq!(waiter.now_or_never().is_some(), woken, "{refused} of {queue_requests}");
+            }
+        });
+    }
+}
+
+/// Fewer places than a batch are told of too, if there will be no more.
+#[test]
+fn a_queue_that_is_empty_wakes() {
+    play(ordered_device(), apart(BlockOptions::default()), None, async |stage| {
+        let page = page(1);
+        let (layer, device) = (&stage.layer, &stage.device);
+        device.busy.set(true);
+        layer.try_submit(&Request::ordered(S0, &scripted::at(1, &page))).expect("room");
+        while layer.barrier(S0).is_ok() {}
+        let freed = async {
+            stage.handle.sleep(Duration::from_millis(1)).await;
+            device.free();
+        };
+        let (late, ()) = futures_util::join!(layer.when_space(|layer| layer.barrier(S0)), freed);
+        late.expect("space");
     });
 }
 
