@@ -3,6 +3,7 @@
 use thiserror::Error;
 use weir_block::BlockError;
 use weir_flash::ProfileError;
+use weir_fs::FsError;
 use weir_runtime::Stalled;
 use weir_storage::{Rejected, Violation};
 
@@ -55,6 +56,14 @@ pub enum FigureError {
         run: String,
         /// The answer to the command.
         source: Rejected,
+    },
+    /// A call to the filesystem failed.
+    #[error("{run}: {source}")]
+    Files {
+        /// The run.
+        run: String,
+        /// The filesystem's answer.
+        source: FsError,
     },
     /// The run cannot go on: a wake-up was lost.
     #[error("{run}: {source}")]

@@ -36,11 +36,16 @@ macro_rules! folder {
     };
 }
 
-const FOLDERS: [Folder; 4] = [
+const FOLDERS: [Folder; 9] = [
     folder!("fast18-fig01"),
     folder!("fast18-fig05-ablations"),
     folder!("fast18-fig09"),
     folder!("fast18-fig10"),
+    folder!("fast18-table1"),
+    folder!("fast18-fig08"),
+    folder!("fast18-fig11"),
+    folder!("fast18-fig12"),
+    folder!("fast18-fig13"),
 ];
 
 /// A figure: what is run, and what the paper prints.
@@ -158,6 +163,26 @@ pub enum Measure {
     DelayP50,
     /// The 99th percentile of them.
     DelayP99,
+    /// Milliseconds that a synchronisation call takes, on average.
+    LatencyMean,
+    /// The median of them.
+    LatencyP50,
+    /// The 99th percentile of them.
+    LatencyP99,
+    /// The 99.9th percentile of them.
+    LatencyP999,
+    /// The 99.99th percentile of them.
+    LatencyP9999,
+    /// Context switches of the calling thread for each call.
+    Switches,
+    /// Microseconds from one commit of the journal to the next.
+    CommitInterval,
+    /// Microseconds of a commit's dispatch.
+    CommitDispatch,
+    /// Microseconds of a commit's dispatch and transfer.
+    CommitTransfer,
+    /// Microseconds of a commit's dispatch, transfer and flush.
+    CommitFlush,
 }
 
 impl Measure {
@@ -171,6 +196,18 @@ impl Measure {
             Measure::DelayMean => outcome.delays.mean,
             Measure::DelayP50 => outcome.delays.p50,
             Measure::DelayP99 => outcome.delays.p99,
+            Measure::LatencyMean => outcome.latency.mean / 1e3,
+            Measure::LatencyP50 => outcome.latency.p50 / 1e3,
+            Measure::LatencyP99 => outcome.latency.p99 / 1e3,
+            Measure::LatencyP999 => outcome.latency.p999 / 1e3,
+            Measure::LatencyP9999 => outcome.latency.p9999 / 1e3,
+            Measure::Switches => outcome.switches,
+            Measure::CommitInterval => outcome.commits.interval_us,
+            Measure::CommitDispatch => outcome.commits.dispatch_us,
+            Measure::CommitTransfer => outcome.commits.dispatch_us + outcome.commits.transfer_us,
+            Measure::CommitFlush => {
+                outcome.commits.dispatch_us + outcome.commits.transfer_us + outcome.commits.flush_us
+            }
         }
     }
 
@@ -181,6 +218,16 @@ impl Measure {
             Measure::Iops => "writes/s",
             Measure::DepthMean | Measure::DepthMax => "commands",
             Measure::DelayMean | Measure::DelayP50 | Measure::DelayP99 => "us",
+            Measure::LatencyMean
+            | Measure::LatencyP50
+            | Measure::LatencyP99
+            | Measure::LatencyP999
+            | Measure::LatencyP9999 => "ms",
+            Measure::Switches => "switches",
+            Measure::CommitInterval
+            | Measure::CommitDispatch
+            | Measure::CommitTransfer
+            | Measure::CommitFlush => "us",
         }
     }
 }
@@ -190,7 +237,7 @@ impl Series {
     #[must_use]
     pub fn unit(&self) -> String {
         match self.over {
-            Some(way) => format!("% of {way:?}"),
+            Some(way) => format!("% of {way}"),
             None => self.measure.unit().to_owned(),
         }
     }

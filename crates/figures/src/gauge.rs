@@ -35,7 +35,7 @@ pub struct Depth {
     pub sample_us: f64,
 }
 
-/// Virtual time between two commands that the device accepts one after the other, in microseconds.
+/// Virtual times in microseconds, such as those between two commands that the device accepts one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Delays {
     /// On average.
@@ -44,6 +44,10 @@ pub struct Delays {
     pub p50: f64,
     /// 99 of 100 are not longer.
     pub p99: f64,
+    /// 999 of 1,000 are not longer.
+    pub p999: f64,
+    /// 9,999 of 10,000 are not longer.
+    pub p9999: f64,
     /// The longest.
     pub max: f64,
 }
@@ -108,6 +112,25 @@ impl Gauge {
         self.seen.borrow_mut().accepted_at = None;
     }
 
+    /// The window begins now, whatever was answered.
+    pub(crate) fn begin(&self, at_ns: u64) {
+        let mut seen = self.seen.borrow_mut();
+        seen.pass_time(at_ns, &self.window);
+        seen.began = Some(at_ns);
+    }
+
+    /// Half of what is measured is done.
+    pub(crate) fn halve(&self, at_ns: u64) {
+        self.seen.borrow_mut().halfway = at_ns;
+    }
+
+    /// The window ends now.
+    pub(crate) fn end(&self, at_ns: u64) {
+        let mut seen = self.seen.borrow_mut();
+        seen.pass_time(at_ns, &self.window);
+        seen.ended = Some(at_ns);
+    }
+
     /// What was seen; nothing before the window has ended.
     pub(crate) fn reading(&self) -> Reading {
         let seen = self.seen.borrow();
@@ -126,7 +149,7 @@ impl Gauge {
     }
 }
 
-fn delays(mut all: Vec<u64>) -> Delays {
+pub(crate) fn delays(mut all: Vec<u64>) -> Delays {
     all.sort_unstable();
     let microseconds = |ns: u64| ns as f64 / 1e3;
     let quantile = |share: f64| {
@@ -134,7 +157,14 @@ fn delays(mut all: Vec<u64>) -> Delays {
         all.get(place.saturating_sub(1)).copied().map_or(0.0, microseconds)
     };
     let mean = microseconds(all.iter().sum()) / all.len().max(1) as f64;
-    Delays { mean, p50: quantile(0.5), p99: quantile(0.99), max: quantile(1.0) }
+    Delays {
+        mean,
+        p50: quantile(0.5),
+        p99: quantile(0.99),
+        p999: quantile(0.999),
+        p9999: quantile(0.9999),
+        max: quantile(1.0),
+    }
 }
 
 impl Seen {

@@ -42,6 +42,9 @@ pub struct Host {
     pub completion_us: Parameter,
     /// Ticks of the timer a second: the granularity of inode times.
     pub timer_hz: Parameter,
+    /// Why its kernel flushes after a write in place of FUA, whatever the device has; if it does.
+    #[serde(default)]
+    pub no_fua: Option<String>,
 }
 
 impl Host {

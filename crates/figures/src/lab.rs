@@ -192,7 +192,7 @@ impl Lab {
                 row.spread = Some([values().fold(ours, f64::min), values().fold(ours, f64::max)]);
             }
             rows.push(row);
-            let way = format!("{:?}", case.series.way);
+            let way = case.series.way.to_string();
             if !curves.iter().any(|curve| curve.device == case.device && curve.way == way) {
                 let depth_max = case.run.device.host.queue_depth;
                 curves.push(Curve {

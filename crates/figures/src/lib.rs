@@ -2,8 +2,8 @@
 //!
 //! A [`Figure`] is a folder below `figures/`: what is run, what the paper prints, and notes. Its rows are devices
 //! by series. A row's [`Run`] writes 4 KiB after 4 KiB in one [`Way`], by one [`Host`], on one emulated device,
-//! through the block layer; a gauge at the device's command queue measures a window of it, and the order
-//! recorder watches every run with barriers. The [`Lab`] runs each distinct run once and makes [`Row`]s of it.
+//! through the block layer, or through the filesystem ([`Calls`]); a gauge at the device's command queue measures
+//! a window of it, and the order recorder watches every run with barriers. The [`Lab`] runs each distinct run once and makes [`Row`]s of it.
 //!
 //! | noun | file |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | a host's costs; a parameter and its source | `host.rs`, `parameter.rs` |
 //! | the ways to write | `way.rs` |
 //! | a run, and the gauge that measures it | `run.rs`, `gauge.rs` |
+//! | calls to a filesystem, a run of them, and the tap that measures commands | `calls.rs`, `files.rs`, `tap.rs` |
 //! | the lab, its rows, and how far they depend on what was assumed | `lab.rs`, `row.rs`, `vary.rs` |
 //! | plots and the report | `plot.rs`, `html.rs` |
 //!
@@ -24,10 +25,13 @@
 //! # What is not the paper's
 //!
 //! P is orderless at full depth, without a page cache; the papers' P is buffered, and the kernel merges it.
-//! One thread writes in every way, so a row says nothing about how ways scale over threads.
+//! At the block layer one thread writes in every way, so such a row says nothing about how ways scale over
+//! threads.
 
+mod calls;
 mod error;
 mod figure;
+mod files;
 mod gauge;
 mod host;
 mod html;
@@ -37,9 +41,11 @@ mod parameter;
 mod plot;
 mod row;
 mod run;
+mod tap;
 mod vary;
 mod way;
 
+pub use calls::{Call, Calls, Change, On};
 pub use error::FigureError;
 pub use figure::{Config, Figure, Measure, Place, Plot, Series};
 pub use gauge::{Delays, Depth};
@@ -49,5 +55,5 @@ pub use lab::{Curve, Described, Lab, Origin, Progress, Sheet};
 pub use paper::{Paper, Printed, PrintedKind};
 pub use parameter::Parameter;
 pub use row::{Row, Standing};
-pub use run::{Outcome, Run};
+pub use run::{Commits, Outcome, Run};
 pub use way::Way;

@@ -1,4 +1,4 @@
-//! One *run*: 4 KiB random writes in one way, by one host, on one device, in virtual time.
+//! One *run*: 4 KiB writes in one way, by one host, on one device, in virtual time; here those at the block layer.
 //!
 //! The device is new and its span was written in order once. A run first warms up: ways that fill the queue
 //! write once as much as the device's cache holds, so that what is measured is the sustained rate. Then comes
@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::way::{QUEUE, Way, Writer};
 
 /// Requests on their way that the order recorder keeps at most: more than any cache holds blocks.
-const RECORDED: usize = 1 << 23;
+pub(crate) const RECORDED: usize = 1 << 23;
 
 /// What is run.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,17 +52,35 @@ pub struct Outcome {
     pub depth: Depth,
     /// Between the acceptance of two commands.
     pub delays: Delays,
-    /// Context switches of the writing thread for each write, warm-up included.
+    /// What each synchronisation call took, in microseconds; nothing at the block layer.
+    pub latency: Delays,
+    /// What the journal did; nothing at the block layer.
+    pub commits: Commits,
+    /// Context switches of the writing threads for each write; at the block layer, warm-up included.
     pub switches: f64,
     /// Hash of everything that happened: the same for the same run and seed.
     pub trace_hash: u64,
+}
+
+/// A journal's commits, on average, in microseconds (FAST 2018 paper, section 4.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Commits {
+    /// From one commit to the next.
+    pub interval_us: f64,
+    /// What the processor does for a commit: context switches of the commit task, dispatch, and completions where
+    /// it waits for them.
+    pub dispatch_us: f64,
+    /// From the dispatch to the transfer of all commands of a commit, added up.
+    pub transfer_us: f64,
+    /// From the dispatch to the answer of its flushes, and what writes with FUA take beyond a transfer.
+    pub flush_us: f64,
 }
 
 impl Run {
     /// Its name in errors and progress: device, host, way.
     #[must_use]
     pub fn title(&self) -> String {
-        format!("{} on {}, {:?}", self.device.name, self.host.name, self.way)
+        format!("{} on {}, {}", self.device.name, self.host.name, self.way)
     }
 
     /// Runs it.
@@ -70,11 +88,16 @@ impl Run {
     /// # Errors
     /// [`FigureError::Order`] if order was not kept; what the block layer or the device answered.
     pub fn outcome(&self, seed: u64) -> Result<Outcome, FigureError> {
-        let options = FlashOptions { keep: Keep::Versions, never_cut: true, ..FlashOptions::default() };
+        // A filesystem reads what it has written.
+        let keep = if matches!(self.way, Way::Files(_)) { Keep::Bytes } else { Keep::Versions };
+        let options = FlashOptions { keep, never_cut: true, ..FlashOptions::default() };
         self.outcome_with(seed, options)
     }
 
     fn outcome_with(&self, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+        if let Way::Files(calls) = self.way {
+            return self.files_outcome(calls, seed, options);
+        }
         let cores = Some(self.host.simulated());
         let runtime = Runtime::simulated(Simulation { seed, cores, ..Simulation::default() });
         let handle = runtime.handle();
@@ -103,6 +126,8 @@ impl Run {
             drift: reading.drift,
             depth: reading.depth,
             delays: reading.delays,
+            latency: Delays::default(),
+            commits: Commits::default(),
             switches: handle.switches().total as f64 * self.way.commands() as f64 / gauge.accepted() as f64,
             trace_hash: handle.trace_hash(),
         })
@@ -162,6 +187,7 @@ mod tests {
 
     use super::drive::drive;
     use super::*;
+    use crate::calls::{Call, Calls, Change, On};
 
     /// Negative control: the check at the end of a run notices firmware that does not keep order.
     #[test]
@@ -180,6 +206,33 @@ mod tests {
             let options =
                 FlashOptions { keep: Keep::Versions, mutant: Some(mutant), ..FlashOptions::default() };
             let broken = run.outcome_with(1, options);
+            assert!(matches!(broken, Err(FigureError::Order { .. })), "{mutant:?}: {broken:?}");
+        }
+    }
+
+    /// The same through the filesystem.
+    #[test]
+    fn calls_to_files_on_such_firmware_have_no_outcome() {
+        let calls = Calls {
+            on: On::BarrierFs,
+            change: Change::Overwrite,
+            call: Call::Fbarrier,
+            threads: 1,
+            cores: None,
+        };
+        let run = Run {
+            device: drive(Mechanism::InOrderRecovery),
+            host: Host::builtin("pc").unwrap(),
+            way: Way::Files(calls),
+            span: 1024,
+            writes: 2000,
+            warm_up_max: 100,
+            sample_ns: 1000,
+        };
+        run.outcome(1).unwrap();
+        for mutant in [FlashMutant::PriorityIgnored, FlashMutant::LogOutOfOrder] {
+            let broken =
+                run.outcome_with(1, FlashOptions { mutant: Some(mutant), ..FlashOptions::default() });
             assert!(matches!(broken, Err(FigureError::Order { .. })), "{mutant:?}: {broken:?}");
         }
     }

@@ -3,6 +3,7 @@
 //! A thread that finds the block layer's queue full sleeps, and goes on when a batch of requests has left it,
 //! as writers on Linux do.
 
+use std::fmt;
 use std::rc::Rc;
 
 use serde::Deserialize;
@@ -10,6 +11,7 @@ use weir_block::{BlockLayer, Class, Request};
 use weir_runtime::{Buffer, Handle, Random};
 use weir_storage::{BLOCK_BYTES, Data, Lba, Part, Rejected, StreamId, Ticket};
 
+use crate::calls::Calls;
 use crate::gauge::Gauge;
 use crate::host::{Host, microseconds};
 
@@ -36,18 +38,35 @@ pub enum Way {
     BarrierBurst,
     /// As X, each write a barrier write: barriers in place of flushes, but no order-preserving dispatch.
     BarrierWaiting,
+    /// Through the filesystem.
+    Files(Calls),
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Way::Files(calls) => calls.fmt(f),
+            way => fmt::Debug::fmt(way, f),
+        }
+    }
 }
 
 impl Way {
     /// Whether writes keep order by barriers.
     #[must_use]
     pub fn has_barriers(self) -> bool {
-        !matches!(self, Way::XnF | Way::X | Way::P)
+        match self {
+            Way::Files(calls) => calls.on.has_barriers(),
+            way => !matches!(way, Way::XnF | Way::X | Way::P),
+        }
     }
 
     /// Whether it waits for each write.
     pub(crate) fn waits(self) -> bool {
-        matches!(self, Way::XnF | Way::X | Way::BarrierWaiting)
+        match self {
+            Way::Files(calls) => calls.waits(),
+            way => matches!(way, Way::XnF | Way::X | Way::BarrierWaiting),
+        }
     }
 
     /// Commands to the device for each write.
@@ -86,6 +105,8 @@ impl Writer {
                 Way::B | Way::P => self.streaming().await?,
                 Way::BarrierCommand => self.separately().await?,
                 Way::BarrierBurst => self.burst().await?,
+                // Not for one thread at the block layer.
+                Way::Files(_) => return Ok(()),
             }
         }
         Ok(())

@@ -72,3 +72,66 @@ fn each_part_of_a_barrier_write_earns_its_place() {
         assert!(delay < 20.0, "{device}: {delay}");
     }
 }
+
+#[test]
+fn fsync_with_barriers_is_faster_and_where_the_paper_can_be_right_it_is() {
+    let rows = rows("fast18-table1");
+    for device in ["ufs20", "sata-ssd", "sata-plp"] {
+        let [ext4, barrier] = ["EXT4, mean", "BFS, mean"].map(|series| ours(&rows, device, series));
+        assert!(barrier < 0.75 * ext4, "{device}: {ext4} {barrier}");
+    }
+    let error = |series| {
+        let row = rows.iter().find(|row| row.device == "sata-ssd" && row.series == series).unwrap();
+        row.error.unwrap().abs()
+    };
+    assert!(error("EXT4, mean") < 0.2 && error("BFS, mean") < 0.2);
+}
+
+#[test]
+fn the_caller_is_switched_as_often_as_the_paper_counts() {
+    let rows = rows("fast18-fig11");
+    for device in ["ufs20", "sata-ssd", "sata-plp"] {
+        let [ext4, barrier, ordered] =
+            ["EXT4-DR", "BFS-DR", "BFS-OD"].map(|series| ours(&rows, device, series));
+        assert!((ext4 - 2.0).abs() < 0.05 && ordered < 0.1, "{device}: {ext4} {ordered}");
+        if device == "sata-ssd" {
+            assert!(barrier > 1.0 && barrier < 1.5, "{barrier}");
+        } else {
+            assert!(barrier > 1.9 && barrier <= 2.0, "{device}: {barrier}");
+        }
+    }
+}
+
+#[test]
+fn fsync_has_few_commands_on_their_way_and_fbarrier_as_many_as_fit() {
+    let rows = rows("fast18-fig12");
+    for (device, depth) in [("ufs20", 16.0), ("sata-ssd", 32.0), ("sata-plp", 32.0)] {
+        assert!(ours(&rows, device, "fsync, at most") <= 3.0, "{device}");
+        assert_eq!(ours(&rows, device, "fbarrier, at most"), depth, "{device}");
+    }
+}
+
+#[test]
+fn journaling_scales_with_barriers_and_twice_as_well_where_flushes_are_slow() {
+    let rows = rows("fast18-fig13");
+    for cores in [1, 2, 4, 6, 8, 12] {
+        let over = |device| ours(&rows, device, &format!("BFS-DR over EXT4-DR, {cores} cores"));
+        let (slow, quick) = (over("sata-ssd"), over("sata-plp"));
+        assert!((180.0..=220.0).contains(&slow), "{cores}: {slow}");
+        assert!((110.0..=160.0).contains(&quick), "{cores}: {quick}");
+    }
+}
+
+#[test]
+fn commits_with_barriers_are_concurrent() {
+    let rows = rows("fast18-fig08");
+    for device in ["ufs20", "sata-ssd", "sata-plp"] {
+        let [serial, barrier, dispatch] =
+            ["EXT4, no flush: interval", "BarrierFS: interval", "BarrierFS: tD"]
+                .map(|series| ours(&rows, device, series));
+        assert!(
+            barrier < 0.5 * serial && barrier < 2.5 * dispatch,
+            "{device}: {serial} {barrier} {dispatch}"
+        );
+    }
+}

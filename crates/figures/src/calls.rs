@@ -1,0 +1,118 @@
+//! *Calls*: what threads ask of a filesystem again and again.
+
+use std::fmt;
+
+use serde::Deserialize;
+use weir_fs::{Conflicts, Engine};
+
+/// Threads that each change a file of their own and synchronise it, in a closed loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calls {
+    /// On which filesystem.
+    pub on: On,
+    /// What they change.
+    pub change: Change,
+    /// How they synchronise it.
+    pub call: Call,
+    /// How many threads, 1 and more.
+    #[serde(default = "one")]
+    pub threads: u32,
+    /// Cores of the host, if not its profile's.
+    #[serde(default)]
+    pub cores: Option<u32>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A filesystem and how it is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub enum On {
+    /// The legacy journal with flush and FUA.
+    #[serde(rename = "EXT4")]
+    Ext4,
+    /// The legacy journal without: `nobarrier`.
+    #[serde(rename = "EXT4 without barriers")]
+    Ext4Unbarriered,
+    /// Dual-mode journaling as the paper has it, with a list of conflicts.
+    #[serde(rename = "BarrierFS")]
+    BarrierFs,
+    /// Dual-mode journaling that copies where the paper waits.
+    #[serde(rename = "BarrierFS with copies")]
+    BarrierFsCopies,
+}
+
+/// What a thread changes before it synchronises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// 4 KiB behind the file's end, which allocates.
+    Append,
+    /// 4 KiB somewhere in the file.
+    Overwrite,
+    /// The permissions of one of many files, whose inodes share no block: a transaction of that block alone, and
+    /// no two transactions with the same block.
+    Permissions,
+}
+
+/// How a change is synchronised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub enum Call {
+    /// `fsync`: durable.
+    #[serde(rename = "fsync")]
+    Fsync,
+    /// `fbarrier`: ordered.
+    #[serde(rename = "fbarrier")]
+    Fbarrier,
+}
+
+impl On {
+    /// The journal's engine.
+    pub(crate) fn engine(self) -> Engine {
+        match self {
+            On::Ext4 => Engine::Jbd2 { barrier: true },
+            On::Ext4Unbarriered => Engine::Jbd2 { barrier: false },
+            On::BarrierFs => Engine::Dual { conflicts: Conflicts::List },
+            On::BarrierFsCopies => Engine::Dual { conflicts: Conflicts::Copy },
+        }
+    }
+
+    /// Whether it keeps order by barriers.
+    pub(crate) fn has_barriers(self) -> bool {
+        matches!(self, On::BarrierFs | On::BarrierFsCopies)
+    }
+}
+
+impl Calls {
+    /// Whether a call waits for more than dispatch.
+    pub(crate) fn waits(self) -> bool {
+        self.call == Call::Fsync || !self.on.has_barriers()
+    }
+}
+
+impl fmt::Display for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on = match self.on {
+            On::Ext4 => "EXT4",
+            On::Ext4Unbarriered => "EXT4 without barriers",
+            On::BarrierFs => "BarrierFS",
+            On::BarrierFsCopies => "BarrierFS with copies",
+        };
+        let change = match self.change {
+            Change::Append => "an append",
+            Change::Overwrite => "an overwrite",
+            Change::Permissions => "a change of permissions",
+        };
+        let call = match self.call {
+            Call::Fsync => "fsync",
+            Call::Fbarrier => "fbarrier",
+        };
+        write!(f, "{on}, {call} after {change}")?;
+        match self.threads {
+            1 => Ok(()),
+            threads => write!(f, ", {threads} threads"),
+        }
+    }
+}

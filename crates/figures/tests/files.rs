@@ -1,0 +1,105 @@
+//! What a run through the filesystem is: a function of its seed, and true to the journal it runs.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod drive;
+
+use drive::drive;
+use weir_figures::{Call, Calls, Change, FigureError, Host, On, Outcome, Run, Way};
+use weir_flash::Mechanism;
+
+const ALL: [(On, Call); 5] = [
+    (On::Ext4, Call::Fsync),
+    (On::Ext4Unbarriered, Call::Fsync),
+    (On::BarrierFs, Call::Fsync),
+    (On::BarrierFs, Call::Fbarrier),
+    (On::BarrierFsCopies, Call::Fbarrier),
+];
+
+fn run(on: On, change: Change, call: Call) -> Run {
+    Run {
+        device: drive(Mechanism::InOrderRecovery),
+        host: Host::builtin("pc").unwrap(),
+        way: Way::Files(Calls { on, change, call, threads: 2, cores: None }),
+        span: 1024,
+        writes: 400,
+        warm_up_max: 100,
+        sample_ns: 10_000,
+    }
+}
+
+fn alone(on: On, change: Change, call: Call) -> Outcome {
+    let run = run(on, change, call);
+    let Way::Files(calls) = run.way else { unreachable!("it was made so") };
+    Run { way: Way::Files(Calls { threads: 1, ..calls }), ..run }.outcome(1).unwrap()
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    for (on, call) in ALL {
+        for change in [Change::Append, Change::Overwrite, Change::Permissions] {
+            let run = run(on, change, call);
+            let seen = run.outcome(1).unwrap();
+            assert_eq!(seen, run.outcome(1).unwrap(), "{}", run.title());
+            if change == Change::Overwrite {
+                // Nothing else is random.
+                assert_ne!(seen.trace_hash, run.outcome(2).unwrap().trace_hash, "{}", run.title());
+            }
+            assert!(seen.iops > 0.0 && seen.latency.p50 > 0.0, "{seen:?}");
+        }
+    }
+}
+
+#[test]
+fn a_commit_with_barriers_is_one_wait_for_the_caller_and_without_two() {
+    let switches = |on, call| alone(on, Change::Append, call).switches;
+    assert_eq!(switches(On::Ext4, Call::Fsync), 2.0);
+    assert_eq!(switches(On::Ext4Unbarriered, Call::Fsync), 2.0);
+    assert_eq!(switches(On::BarrierFs, Call::Fsync), 1.0);
+    assert!(switches(On::BarrierFs, Call::Fbarrier) <= 1.0);
+}
+
+/// The inode changes with the timer and not with every write (J6), so most calls find nothing to commit.
+#[test]
+fn an_ordering_call_that_finds_only_data_does_not_wait() {
+    let seen = alone(On::BarrierFs, Change::Overwrite, Call::Fbarrier);
+    assert!(seen.switches < 0.1, "{seen:?}");
+    assert_eq!(seen.depth.max, 32);
+}
+
+#[test]
+fn barriers_save_the_waits_and_a_flush() {
+    let latency = |on| alone(on, Change::Append, Call::Fsync).latency.mean;
+    let (ext4, unbarriered, barrier) =
+        (latency(On::Ext4), latency(On::Ext4Unbarriered), latency(On::BarrierFs));
+    assert!(barrier < 0.7 * ext4 && unbarriered < 0.5 * barrier, "{ext4} {unbarriered} {barrier}");
+}
+
+#[test]
+fn a_serial_commit_takes_what_its_parts_take_and_a_concurrent_one_less() {
+    let commits = |on, call| run(on, Change::Permissions, call).outcome(1).unwrap().commits;
+    let serial = commits(On::Ext4, Call::Fsync);
+    let parts = serial.dispatch_us + serial.transfer_us + serial.flush_us;
+    assert!((serial.interval_us / parts - 1.0).abs() < 0.1, "{serial:?}");
+    let concurrent = commits(On::BarrierFs, Call::Fbarrier);
+    assert!(concurrent.interval_us < concurrent.transfer_us, "{concurrent:?}");
+    assert!(concurrent.interval_us < 0.1 * serial.interval_us, "{concurrent:?} {serial:?}");
+    assert_eq!(concurrent.flush_us, 0.0);
+}
+
+/// A host that does not use FUA flushes in its place.
+#[test]
+fn a_host_without_fua_flushes_twice() {
+    let run = run(On::Ext4, Change::Append, Call::Fsync);
+    let with = Run { host: Host { no_fua: None, ..run.host.clone() }, ..run.clone() };
+    let (without, with) = (run.outcome(1).unwrap(), with.outcome(1).unwrap());
+    assert!(without.latency.mean > 1.2 * with.latency.mean, "{without:?} {with:?}");
+}
+
+/// Negative control: on a device without barriers there is no such run to be had.
+#[test]
+fn a_device_without_barriers_carries_no_such_journal() {
+    let refused =
+        Run { device: drive(Mechanism::None), ..run(On::BarrierFs, Change::Append, Call::Fsync) }.outcome(1);
+    assert!(matches!(refused, Err(FigureError::Files { .. })), "{refused:?}");
+}
