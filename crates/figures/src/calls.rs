@@ -85,6 +85,17 @@ impl On {
     }
 }
 
+impl fmt::Display for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            On::Ext4 => "EXT4",
+            On::Ext4Unbarriered => "EXT4 without barriers",
+            On::BarrierFs => "BarrierFS",
+            On::BarrierFsCopies => "BarrierFS with copies",
+        })
+    }
+}
+
 impl Calls {
     /// Whether a call waits for more than dispatch.
     pub(crate) fn waits(self) -> bool {
@@ -94,12 +105,6 @@ impl Calls {
 
 impl fmt::Display for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let on = match self.on {
-            On::Ext4 => "EXT4",
-            On::Ext4Unbarriered => "EXT4 without barriers",
-            On::BarrierFs => "BarrierFS",
-            On::BarrierFsCopies => "BarrierFS with copies",
-        };
         let change = match self.change {
             Change::Append => "an append",
             Change::Overwrite => "an overwrite",
@@ -109,7 +114,7 @@ impl fmt::Display for Calls {
             Call::Fsync => "fsync",
             Call::Fbarrier => "fbarrier",
         };
-        write!(f, "{on}, {call} after {change}")?;
+        write!(f, "{}, {call} after {change}", self.on)?;
         match self.threads {
             1 => Ok(()),
             threads => write!(f, ", {threads} threads"),

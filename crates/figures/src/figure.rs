@@ -237,6 +237,7 @@ impl Series {
     #[must_use]
     pub fn unit(&self) -> String {
         match self.over {
+            Some(Way::Files(calls)) => format!("% of {}", calls.on),
             Some(way) => format!("% of {way}"),
             None => self.measure.unit().to_owned(),
         }
