@@ -23,6 +23,8 @@ use crate::options::pick;
 const LIVES: u32 = 3;
 /// Operations of a life at most.
 const OPERATIONS_MAX: u64 = 120;
+/// Operations before the first cut, in some lives.
+const OPERATIONS_WARM: u64 = 600;
 /// Cuts at one event.
 const CUTS_PER_EVENT: u32 = 2;
 /// States of a life that are judged, at most: what comes later in it is judged in other lives.
@@ -140,10 +142,15 @@ impl Chain {
     async fn one(&self, ground: &Ground, fs: &Filesystem) -> Result<(), String> {
         let visible = Visible::read(fs).await.map_err(|error| format!("reading: {error}"))?;
         let history = Rc::new(RefCell::new(History::of(self.campaign.mode, self.ordered_only, &visible)));
-        self.cut_at_every_event(ground, &history);
         let story = Rc::clone(&self.found.borrow().story);
         let mut script = Script::new(&self.handle, fs.clone(), Rc::clone(&history), story);
-        for _ in 0..10 + script.random.below(OPERATIONS_MAX - 10) {
+        // Some cuts come late, when the log has been filled and gone round.
+        let warm_up = pick(&mut script.random, &[0, 0, 0, OPERATIONS_WARM]);
+        let operations = warm_up + 10 + script.random.below(OPERATIONS_MAX - 10);
+        for operation in 0..operations {
+            if operation == warm_up {
+                self.cut_at_every_event(ground, &history);
+            }
             if self.found.borrow().failure.is_some() {
                 return Ok(());
             }

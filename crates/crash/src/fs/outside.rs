@@ -1,7 +1,8 @@
 //! Judges who know nothing of us: e2fsck, and the kernel's own ext4. Each gets a copy of its own.
 //!
 //! 1. What we recovered and unmounted is *clean*: `e2fsck -fn` finds nothing to mend.
-//! 2. What we write home from the log is what e2fsck writes, byte for byte, superblock and journal apart.
+//! 2. What we write home from the log is what e2fsck writes, byte for byte, superblock and journal apart
+//!    (compared where no file waits for its deletion: e2fsck deletes it at once).
 //! 3. e2fsck recovers what we recover from, and mends nothing but orphans and the superblock's totals, which are
 //!    kept lazily; then it is clean.
 //! 4. The kernel mounts it, finds the tree that we found, with the same bytes, and leaves it clean. Needs root.
@@ -54,8 +55,10 @@ pub(super) fn judge(
     };
     is_clean("e2fsck -fn after our recovery", &image("recovered", recovered)?)?;
     let theirs = image("replayed", crashed)?;
-    run("e2fsck", &["-E", "journal_only", "-y"], &theirs)?;
-    same_blocks(&theirs, replayed)?;
+    let output = run("e2fsck", &["-E", "journal_only", "-y"], &theirs)?;
+    if !said(&output).contains("orphan") {
+        same_blocks(&theirs, replayed)?;
+    }
     let theirs = image("e2fsck", crashed)?;
     mends_little(&run("e2fsck", &["-fy"], &theirs)?)?;
     is_clean("e2fsck -fn after its own recovery", &theirs)?;

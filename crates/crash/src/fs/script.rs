@@ -21,6 +21,8 @@ const NAMES: [&[u8]; 5] = [b"a", b"b", b"c", b"log", b"a name that is somewhat l
 /// Pages of a file, at most.
 const PAGES_MAX: u64 = 12;
 const PAGE: u64 = BLOCK_BYTES as u64;
+/// Free blocks below which a write may find no space for all of it.
+const SCARCE_BLOCKS: u64 = 16;
 
 /// A workload that goes on for as long as it is asked to.
 pub(super) struct Script {
@@ -347,8 +349,15 @@ impl Script {
         self.tell(format!("write to {file}, inode {inode}: {length} bytes at {offset}"));
         self.written += 1;
         let bytes: Vec<u8> = stream(self.written).take(length as usize).collect();
-        self.grow(file, offset + length);
+        // With little space it may be done in part, page by page.
+        let in_part = self.fs.statfs().await.free_blocks < SCARCE_BLOCKS;
+        if !in_part {
+            self.grow(file, offset + length);
+        }
         for page in offset / PAGE..=(offset + length - 1) / PAGE {
+            if in_part {
+                self.grow(file, (offset + length).min((page + 1) * PAGE));
+            }
             let history = &mut *self.history.borrow_mut();
             let mut content = *history.page(file, page as u32);
             let from = offset.max(page * PAGE);
@@ -417,15 +426,15 @@ impl Script {
         let from = self.random.below(PAGES_MAX - 1);
         let pages = 1 + self.random.below((PAGES_MAX - from).min(4));
         let (offset, length) = (from * PAGE, pages * PAGE);
-        let size = self.size(file);
         let keep_size = self.random.below(2) == 0;
         let modes =
             [Fallocate::Allocate { keep_size }, Fallocate::PunchHole, Fallocate::ZeroRange { keep_size }];
         let mode = pick(&mut self.random, &modes);
         let grows = mode != Fallocate::PunchHole && !keep_size;
         self.tell(format!("{mode:?} of {file}: pages {from} to {}", from + pages));
-        self.grow(file, if grows { (offset + length).max(size) } else { size });
+        // It may take a transaction for each page.
         for page in from as u32..(from + pages) as u32 {
+            self.grow(file, if grows { (u64::from(page) + 1) * PAGE } else { 0 });
             let history = &mut *self.history.borrow_mut();
             match mode {
                 Fallocate::Allocate { .. } => history.reserve(file, page),
