@@ -29,7 +29,7 @@ const END: usize = 4;
 const NAME_MAX: usize = 255;
 
 /// The prefixes that have a number. A prefix with a dot at its end is followed by a name, another is one.
-const PREFIXES: [(u8, &'static [u8]); 7] = [
+const PREFIXES: [(u8, &[u8]); 7] = [
     (1, b"user."),
     (2, b"system.posix_acl_access"),
     (3, b"system.posix_acl_default"),
