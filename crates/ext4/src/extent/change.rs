@@ -74,7 +74,10 @@ impl<B: Blocks> ExtentTree<'_, B> {
     pub async fn mark(&mut self, range: Range<u32>, written: bool) -> Result<(), B::Error> {
         Self::check_range(&range)?;
         let mut from = range.start;
-        while let Some(extent) = self.next(from).await?.filter(|extent| extent.logical < range.end) {
+        while from < range.end {
+            let Some(extent) = self.next(from).await?.filter(|extent| extent.logical < range.end) else {
+                break;
+            };
             let part = extent.part(from, range.end);
             if extent.written != written {
                 self.mark_part(extent, Extent { written, ..part }).await?;
