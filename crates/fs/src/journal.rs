@@ -461,8 +461,8 @@ impl Journal {
             let mut state = self.state.borrow_mut();
             state.durable_to = sequence;
             state.wanted.retain(|wanted| wanted.is_after(sequence));
-            while let Some((_, extents)) = state.freed.pop_front_if(|(freed, _)| !freed.is_after(sequence)) {
-                freed.extend(extents);
+            while state.freed.front().is_some_and(|(freed, _)| !freed.is_after(sequence)) {
+                freed.extend(state.freed.pop_front().into_iter().flat_map(|(_, extents)| extents));
             }
         }
         self.reuse.may_be_discarded(&freed);

@@ -1,5 +1,7 @@
 //! BarrierFS: an ext4 filesystem in user space whose journal orders by barriers instead of waiting.
 
+#![allow(dead_code, unused_imports, reason = "the calls of the filesystem come next")]
+
 mod buffer;
 mod buffers;
 mod disk;

@@ -46,7 +46,9 @@ impl Journal {
         self.move_tail(newest.0.next(), newest.1).await?;
         self.unwritten.are_home(&written);
         let mut state = self.state.borrow_mut();
-        while state.retired.pop_front_if(|retired| !retired.sequence.is_after(newest.0)).is_some() {}
+        while state.retired.front().is_some_and(|retired| !retired.sequence.is_after(newest.0)) {
+            state.retired.pop_front();
+        }
         state.log.tail = newest.1;
         state.checkpoints += 1;
         drop(state);
