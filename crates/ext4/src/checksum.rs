@@ -8,6 +8,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::blocks::{BLOCK_BYTES, Kind};
 use crate::error::{FormatError, Place, Structure};
+use crate::orphan::{ORPHAN_MAGIC, TAIL_BYTES};
 
 /// The seed of a checksum that belongs to no filesystem: the superblock's own.
 const NO_SEED: u32 = !0;
@@ -17,8 +18,6 @@ const SUPERBLOCK_SUM: usize = 0x3FC;
 const BOOT_BYTES: usize = 1024;
 /// The fake directory entry at the end of a directory block that holds its checksum.
 const DIRECTORY_TAIL: [u8; 8] = [0, 0, 0, 0, 12, 0, 0, 0xDE];
-/// The last eight bytes of an orphan file block: a magic number and the checksum.
-const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
 /// Where the header of an attribute block keeps its checksum.
 const ATTRIBUTES_SUM: usize = 16;
 
@@ -131,7 +130,7 @@ impl Checksums {
                 Some((ATTRIBUTES_SUM, crc32c(seed, &[&block.to_le_bytes(), head, &[0; 4], rest])))
             }
             Kind::OrphanFile { inode, generation } => {
-                let tail = BLOCK_BYTES - 8;
+                let tail = BLOCK_BYTES - TAIL_BYTES;
                 if bytes[tail..tail + 4] != ORPHAN_MAGIC.to_le_bytes() {
                     return Err(corrupt("magic number"));
                 }

@@ -17,6 +17,7 @@ mod inode;
 pub mod journal;
 mod layout;
 mod mkfs;
+pub mod orphan;
 mod superblock;
 pub mod symlink;
 

@@ -80,7 +80,7 @@ pub struct Superblock {
     pub journal_uuid: [u8; 16],
     pub journal_inode: U32,
     pub journal_device: U32,
-    /// Head of the list of inodes to delete or truncate after a crash; see `orphan`.
+    /// Head of the list of inodes to delete or truncate after a crash; see [`orphan`](crate::orphan).
     pub last_orphan: U32,
     pub hash_seed: [U32; 4],
     pub hash_version: u8,
