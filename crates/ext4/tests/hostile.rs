@@ -100,7 +100,7 @@ fn visit(layout: &Layout, superblock: &Superblock, descriptor: &Descriptor, rand
         let first = layout.inode_at(group, 0);
         assert_eq!(layout.inode_group(first), Ok((group, 0)));
         let mut bytes = [0; 64];
-        descriptor.clone().write(&mut bytes, group, layout);
+        { *descriptor }.write(&mut bytes, group, layout);
         if let Ok(descriptor) = Descriptor::read(&bytes, group, layout) {
             visit_group(layout, group, &descriptor);
         }
