@@ -6,6 +6,7 @@
 pub mod attribute;
 pub mod bitmap;
 mod blocks;
+pub mod check;
 mod checksum;
 mod descriptor;
 pub mod directory;
