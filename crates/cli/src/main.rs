@@ -1,13 +1,15 @@
 //! `weir`: barriers on any disk, measured on yours.
 //!
 //! One command line a door: [`bench`] measures, [`figures`] runs the papers' figures, [`volume`] makes, shows
-//! and checks volumes. Results go to standard output, everything else to standard error. The exit code is 0 for
-//! success, 1 where a check found damage, and 2 where the program could not do what it was asked to.
+//! and checks volumes, [`fsck`] checks filesystems. Results go to standard output, everything else to standard
+//! error. The exit code is 0 for success, 1 where a check found damage, and 2 where the program could not do what
+//! it was asked to; [`fsck`] ends with 4 and 8 for the two, as `e2fsck` does.
 
 mod bench;
 mod devices;
 mod error;
 mod figures;
+mod fsck;
 mod size;
 mod table;
 mod trace;
@@ -40,8 +42,10 @@ Examples:
   weir figures fast18-fig09                a paper's figure, ours beside it
   weir volume create a.weir --size 4G      a volume in a new file
   weir volume check a.weir                 read all of it and compare checksums
+  weir fsck disk.img                       check an ext4 filesystem
 
-Exit codes: 0 success, 1 a check found damage, 2 the program could not do what it was asked to.";
+Exit codes: 0 success, 1 a check found damage, 2 the program could not do what it was asked to.
+Those of fsck, as of e2fsck: 0 clean, 4 something is wrong, 8 it cannot be checked.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -53,6 +57,8 @@ enum Command {
     Devices(devices::DevicesArguments),
     /// Write one run on an emulated device as a timeline, for Perfetto or Chrome's tracing page
     Trace(trace::TraceArguments),
+    /// Check an ext4 filesystem, without changing it; exit code 4 if something is wrong, 8 if it cannot be checked
+    Fsck(fsck::FsckArguments),
     /// Make, show and check volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
@@ -63,6 +69,10 @@ enum Command {
 enum Verdict {
     Good,
     Damaged,
+    /// A filesystem has errors.
+    Unclean,
+    /// A filesystem cannot be checked, which was told.
+    Unreadable,
 }
 
 fn main() -> ExitCode {
@@ -71,11 +81,14 @@ fn main() -> ExitCode {
         Command::Figures(arguments) => figures::run(&arguments).map(|()| Verdict::Good),
         Command::Devices(arguments) => devices::run(&arguments).map(|()| Verdict::Good),
         Command::Trace(arguments) => trace::run(&arguments).map(|()| Verdict::Good),
+        Command::Fsck(arguments) => fsck::run(&arguments),
         Command::Volume(command) => volume::run(&command),
     };
     match result {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Damaged) => ExitCode::from(1),
+        Ok(Verdict::Unclean) => ExitCode::from(4),
+        Ok(Verdict::Unreadable) => ExitCode::from(8),
         Err(CliError::Output(broken)) if broken.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // Where standard error is gone too, the exit code still tells.

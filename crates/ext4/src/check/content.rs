@@ -211,25 +211,28 @@ impl<R: ImageReader> Check<'_, R> {
     }
 
     async fn symlink(&mut self, number: u32, inode: &Inode, mapped: &Mapped) -> Result<(), R::Error> {
-        let target = match symlink::short_target(inode, number) {
-            Ok(Some(target)) => Ok(target),
+        let place = Place::Inode(number);
+        // Both are the target and what is behind it.
+        let (target, bytes) = match symlink::short_target(inode, number) {
+            Ok(Some(target)) => (Ok(target), inode.block_area.to_vec()),
             Ok(None) if mapped.blocks == 1 && mapped.end == 1 => {
-                symlink::long_target(inode, number, &self.image.block(mapped.first).await?[..])
+                let block = self.image.block(mapped.first).await?;
+                (symlink::long_target(inode, number, &block[..]), block.to_vec())
             }
             Ok(None) => {
                 let problem = Problem::Size { size: inode.size(), blocks: mapped.end.into() };
-                self.findings.push(Place::Inode(number), problem);
+                self.findings.push(place, problem);
                 return Ok(());
             }
-            Err(error) => Err(error),
+            Err(error) => (Err(error), Vec::new()),
         };
         match target {
-            Ok(target) if target.contains(&0) => {
-                let what = "a zero byte in the target";
-                self.findings.damaged(Place::Inode(number), Structure::SymlinkTarget, what);
+            Ok(target) if target.contains(&0) || bytes.get(target.len()) != Some(&0) => {
+                let what = "its length is not that of the target up to a zero byte";
+                self.findings.damaged(place, Structure::SymlinkTarget, what);
             }
             Ok(_) => {}
-            Err(error) => self.findings.format_at(Place::Inode(number), &error),
+            Err(error) => self.findings.format_at(place, &error),
         }
         Ok(())
     }

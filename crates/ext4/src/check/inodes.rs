@@ -166,6 +166,11 @@ impl<R: ImageReader> Check<'_, R> {
             return self.reserved_inode(number, &inode).await;
         }
         let orphan = self.orphans.contains(&number);
+        // A time so early is the number of an inode.
+        let links_on = (1..=self.layout.inodes()).contains(&inode.deleted.get());
+        if inode.links.get() == 0 && !orphan && links_on {
+            self.findings.damaged(place, Structure::Inode, "it names an orphan, and is none itself");
+        }
         if inode.links.get() == 0 && !orphan {
             if inode.mode.get() != 0 && inode.deleted.get() == 0 {
                 self.findings.damaged(place, Structure::Inode, "it has no links and was never deleted");
