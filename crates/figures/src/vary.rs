@@ -37,7 +37,7 @@ pub(crate) fn scaled(device: &Profile, key: &str, factor: f64) -> Option<Profile
         "ftl.gc_free_blocks" => {
             // The reserve comes on top of the capacity.
             let before = ftl.gc_free_blocks;
-            ftl.gc_free_blocks = count(before).max(2);
+            ftl.gc_free_blocks = count(before).max(3);
             nand.blocks_per_plane += ftl.gc_free_blocks.saturating_sub(before);
         }
         "ftl.checkpoint_share" => ftl.checkpoint_share *= factor,
