@@ -410,4 +410,36 @@ mod tests {
         }
         assert!(errors > 100, "most damage of the fields is noticed: {errors}");
     }
+    #[test]
+    fn hostile_lists_are_read_or_refused() {
+        use rand::{RngExt, SeedableRng};
+        let mut random = rand_pcg::Pcg64::seed_from_u64(1);
+        let (mut read, mut refused) = (0, 0);
+        for round in 0..20_000 {
+            // Few different bytes, small ones mostly, so that many lists make some sense.
+            let mut area = [0; 96];
+            let mut block = [0; BLOCK_BYTES];
+            let used = if round % 2 == 0 { BLOCK_HEADER + 200 } else { BLOCK_BYTES };
+            for bytes in [&mut area[..], &mut block[..used]] {
+                bytes.fill_with(|| [0, 0, 0, 1, 4, 7, 16, random.random()][random.random_range(0..8)]);
+                bytes[..4].copy_from_slice(&MAGIC);
+            }
+            block[4..12].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+            for block in [None, Some((7, &block[..]))] {
+                // An error or not, it ends.
+                let _ = check_hashes(9, &area, block);
+                match Attributes::read(9, if block.is_some() { &[] } else { &area }, block) {
+                    Ok(attributes) => {
+                        read += 1;
+                        let mut area = [0; 96];
+                        let block = attributes.store(&mut area).expect("it fitted before");
+                        let block = block.as_ref().map(|block| (7, &block[..]));
+                        assert_eq!(Attributes::read(9, &area, block), Ok(attributes));
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        assert!(read > 100 && refused > 10_000, "{read} read, {refused} refused");
+    }
 }
