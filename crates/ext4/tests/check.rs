@@ -258,7 +258,7 @@ const ONLY_WE: [(&str, &str); 15] = [
     ("the extent node is damaged", "it believes a node's depth, where Linux compares it"),
     ("which is not supported", "it looks where the flag would lead, we refuse it"),
     ("superblock is damaged: number of free", "it believes the groups"),
-    ("start of the log", "it looks only when there is something to recover"),
+    ("the journal superblock is damaged", "it looks only when there is something to recover"),
     ("inode 1: ", "it reads the blocks of inode 1 and few other fields"),
     ("inode 7: ", "it takes numbers of blocks in the reserve that stay in the reserve"),
     ("inode 8: ", "it takes the journal's blocks and few other fields"),

@@ -214,7 +214,12 @@ impl<R: ImageReader> Check<'_, R> {
                 if inode.sectors() != 0 || inode.block_area.iter().any(|byte| *byte != 0) {
                     self.findings.push(place, Problem::Unsupported("a list of bad blocks"));
                     self.blocks_unknown = true;
-                } else if used || inode.attribute_block() != 0 || inode.uid() != 0 || inode.gid() != 0 {
+                } else if used
+                    || inode.attribute_block() != 0
+                    || inode.flags.get() != 0
+                    || inode.uid() != 0
+                    || inode.gid() != 0
+                {
                     self.findings.damaged(place, Structure::Inode, RESERVED);
                 }
                 Ok(())
