@@ -245,10 +245,10 @@ fn first_of(report: &Result<Report, FormatError>) -> String {
 const ONLY_THEY: [(&str, &str); 1] =
     [("is not NULL terminated", "the byte behind the name \".\" is no part of any name")];
 
-/// What we complain of and e2fsck does not, by our words, and why.
+/// What we complain of and e2fsck ends with 0 over, by our words, and why as far as its behaviour tells.
 const ONLY_WE: [(&str, &str); 15] = [
     ("is not like the original", "it looks at copies only when it needs one"),
-    ("the checksum of the group descriptor", "it mends them without a word when nothing else is wrong"),
+    ("the checksum of the group descriptor", "it names them, and ends with 0 if nothing else is wrong"),
     ("unknown flags", "it has no opinion"),
     ("number of unused inodes", "without checksums nobody reads the number"),
     ("number of its group", "it has no opinion on the primary superblock's"),
