@@ -62,7 +62,8 @@ pub(crate) struct BenchArguments {
     /// With --virtual: each write is a barrier
     #[arg(long, requires = "virtual_time")]
     barriers: bool,
-    /// With --virtual: the device was written from end to end before, and is written over all of it
+    /// With --virtual: the device was written from end to end before, and is written over all of it, so that it
+    /// has to clean; with --quick it is shortened to 8 GiB, since half a million writes fill no larger one
     #[arg(long, requires = "virtual_time", conflicts_with = "size")]
     preconditioned: bool,
     /// The smallest sizes: shows that everything works, and no speed
@@ -99,9 +100,15 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
 const SIMULATED_WRITES: u64 = 8_000_000;
 const SIMULATED_WRITES_QUICK: u64 = 500_000;
 
+/// Blocks of a full device for a quick look: its spare places are used up early.
+const FULL_BLOCKS_QUICK: u64 = 1 << 21;
+
 /// Simulates a device, timed by the wall.
 fn simulated(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {
-    let (profile, _) = Profile::load(device)?;
+    let (mut profile, _) = Profile::load(device)?;
+    if arguments.quick && arguments.preconditioned {
+        profile = profile.with_capacity(FULL_BLOCKS_QUICK);
+    }
     let span_blocks = arguments.size.map_or(1 << 18, |size| (size.0 / 4096).max(64));
     let options = SimulatedOptions {
         writes: if arguments.quick { SIMULATED_WRITES_QUICK } else { SIMULATED_WRITES },
@@ -118,14 +125,17 @@ fn simulated(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {
         return print(&serde_json::to_string_pretty(&report)?);
     }
     print(&format!(
-        "{}: {} random writes of 4 KiB, {} in flight\n\
+        "{}, {:.1} GiB{}: {} random writes of 4 KiB over {:.1} GiB, {} in flight\n\
          simulated     {:.2} s of the device's time, {:.0} writes a second\n\
          took          {:.2} s, {:.0} writes simulated a second\n\
          memory        {:.0} MiB at most\n\
-         amplification {:.2}\n\
+         amplification {:.2}, {}\n\
          trace hash    {}",
         report.device,
+        gib(report.device_blocks),
+        if report.preconditioned { ", full" } else { "" },
         report.writes,
+        gib(report.span_blocks),
         report.depth,
         report.simulated_seconds,
         report.simulated_iops,
@@ -133,8 +143,17 @@ fn simulated(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {
         report.simulated_per_second,
         report.peak_rss_bytes as f64 / 1_048_576.0,
         report.write_amplification,
+        match report.erases {
+            0 => "the device never had to clean".to_owned(),
+            erases => format!("{erases} erase blocks erased"),
+        },
         report.trace_hash,
     ))
+}
+
+/// Blocks in GiB.
+fn gib(blocks: u64) -> f64 {
+    blocks as f64 / f64::from(1 << 18)
 }
 
 async fn measure(handle: Handle, arguments: &BenchArguments) -> Result<Found, CliError> {

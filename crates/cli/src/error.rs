@@ -11,6 +11,7 @@ use weir_storage::FileDiskError;
 use weir_volume::VolumeError;
 use weir_workload::BenchError;
 
+use crate::fsck::FsckError;
 use crate::size::Size;
 
 /// Why a command failed.
@@ -34,6 +35,14 @@ pub(crate) enum CliError {
     /// The path is no disk, or not a usable one.
     #[error(transparent)]
     Disk(#[from] FileDiskError),
+    /// The filesystem on the path cannot be checked.
+    #[error("{}: {source}", path.display())]
+    Fsck {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: FsckError,
+    },
     /// The volume on the path cannot be used.
     #[error("{}: {source}", path.display())]
     Volume {

@@ -33,7 +33,8 @@ pub(crate) struct FiguresArguments {
     /// A tenth of the writes: for a look, not for figures
     #[arg(long)]
     quick: bool,
-    /// Move each assumed parameter by 20 % and show how far predicted rows move; slow
+    /// Move each assumed parameter by 20 %, or to the other word of its range, and show how far predicted rows
+    /// move; slow
     #[arg(long)]
     spread: bool,
 }

@@ -1,13 +1,16 @@
 //! `weir`: barriers on any disk, measured on yours.
 //!
 //! One command line a door: [`bench`] measures, [`figures`] runs the papers' figures, [`volume`] makes, shows
-//! and checks volumes, [`mkfs`], [`put`], [`get`] and [`list`] make, fill and read filesystems. Results go to standard output, everything else to standard error. The exit code is 0 for
-//! success, 1 where a check found damage, and 2 where the program could not do what it was asked to.
+//! and checks volumes, [`mkfs`], [`fsck`], [`put`], [`get`] and [`list`] make, check, fill and read filesystems.
+//! Results go to standard output, everything else to standard error. The exit code is 0 for success, 1 where a
+//! check found damage, and 2 where the program could not do what it was asked to; [`fsck`] ends with 4 and 8 for
+//! the two, as `e2fsck` does.
 
 mod bench;
 mod devices;
 mod error;
 mod figures;
+mod fsck;
 mod get;
 mod image;
 mod list;
@@ -47,8 +50,10 @@ Examples:
   weir volume check a.weir                 read all of it and compare checksums
   weir mkfs a.img --size 4G                a filesystem in a new file
   weir put -r a.img photos /               a directory's files into a filesystem image, without a mount
+  weir fsck disk.img                       check an ext4 filesystem
 
-Exit codes: 0 success, 1 a check found damage, 2 the program could not do what it was asked to.";
+Exit codes: 0 success, 1 a check found damage, 2 the program could not do what it was asked to.
+Those of fsck, as of e2fsck: 0 clean, 4 something is wrong, 8 it cannot be checked.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -60,6 +65,8 @@ enum Command {
     Devices(devices::DevicesArguments),
     /// Write one run on an emulated device as a timeline, for Perfetto or Chrome's tracing page
     Trace(trace::TraceArguments),
+    /// Check an ext4 filesystem, without changing it; exit code 4 if something is wrong, 8 if it cannot be checked
+    Fsck(fsck::FsckArguments),
     /// Make, show and check volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
@@ -80,6 +87,10 @@ enum Command {
 enum Verdict {
     Good,
     Damaged,
+    /// A filesystem has errors.
+    Unclean,
+    /// A filesystem cannot be checked, which was told.
+    Unreadable,
 }
 
 fn main() -> ExitCode {
@@ -88,6 +99,7 @@ fn main() -> ExitCode {
         Command::Figures(arguments) => figures::run(&arguments).map(|()| Verdict::Good),
         Command::Devices(arguments) => devices::run(&arguments).map(|()| Verdict::Good),
         Command::Trace(arguments) => trace::run(&arguments).map(|()| Verdict::Good),
+        Command::Fsck(arguments) => fsck::run(&arguments),
         Command::Volume(command) => volume::run(&command),
         Command::Mkfs(arguments) => mkfs::run(&arguments).map(|()| Verdict::Good),
         Command::Put(arguments) => put::run(&arguments).map(|()| Verdict::Good),
@@ -98,6 +110,8 @@ fn main() -> ExitCode {
     match result {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Damaged) => ExitCode::from(1),
+        Ok(Verdict::Unclean) => ExitCode::from(4),
+        Ok(Verdict::Unreadable) => ExitCode::from(8),
         Err(CliError::Output(broken)) if broken.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // Where standard error is gone too, the exit code still tells.

@@ -121,9 +121,11 @@ fn device(device: &DeviceReport) -> String {
     let DeviceReport { name, title, mechanism, backing } = device;
     let bytes =
         backing.as_ref().map_or_else(|| "memory".to_owned(), |path| format!("files in {}", path.display()));
+    let legacy =
+        if *mechanism == "none" { "\nB on the device itself is left out: it keeps no barriers." } else { "" };
     format!(
         "Measured on {name} ({title}), emulated in wall time, its bytes in {bytes}. Barrier mechanism: {mechanism}. The raw modes and each volume have a device of their own.\n\
-         The modes of the host's filesystem are left out: there is none on an emulated device.",
+         The modes of the host's filesystem are left out: there is none on an emulated device.{legacy}",
     )
 }
 

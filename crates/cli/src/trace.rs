@@ -111,7 +111,6 @@ impl Probe for Timeline {
 /// Runs, and writes the timeline.
 pub(crate) fn run(arguments: &TraceArguments) -> Result<(), CliError> {
     let (profile, _) = Profile::load(&arguments.device)?;
-    let file = File::create(&arguments.file).map_err(CliError::Output)?;
     let timeline = Rc::new(Timeline::default());
     let calls = match arguments.calls {
         Calls::Xnf => WeirCalls::Xnf,
@@ -121,8 +120,9 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<(), CliError> {
     };
     let probe = Rc::clone(&timeline) as Rc<dyn Probe>;
     trace(&profile, calls, arguments.writes, arguments.seed, probe)?;
-    let mut output = BufWriter::new(file);
-    write!(output, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[").map_err(CliError::Output)?;
+    let failed = |doing| move |source| CliError::File { doing, path: arguments.file.clone(), source };
+    let mut output = BufWriter::new(File::create(&arguments.file).map_err(failed("create"))?);
+    write!(output, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[").map_err(failed("write"))?;
     let names = timeline.rows.borrow();
     let rows = names.iter().map(
         |(thread, name)| json!({"ph": "M", "pid": 1, "tid": thread, "name": "thread_name", "args": {"name": name}}),
@@ -131,9 +131,9 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<(), CliError> {
     let events = timeline.events.borrow();
     for (place, event) in std::iter::once(process).chain(rows).chain(events.iter().cloned()).enumerate() {
         let separator = if place == 0 { "\n" } else { ",\n" };
-        write!(output, "{separator}{event}").map_err(CliError::Output)?;
+        write!(output, "{separator}{event}").map_err(failed("write"))?;
     }
-    writeln!(output, "\n]}}").and_then(|()| output.flush()).map_err(CliError::Output)?;
+    writeln!(output, "\n]}}").and_then(|()| output.flush()).map_err(failed("write"))?;
     let path = arguments.file.display();
     print(&format!("{} events in {path}: open it at ui.perfetto.dev or chrome://tracing", events.len()))
 }

@@ -282,3 +282,53 @@ fn the_size_that_an_error_names_is_enough() {
         fs::remove_file(directory.path().join("a.weir")).unwrap();
     }
 }
+
+/// Makes an ext4 filesystem by the outside program; false where it is not installed.
+fn make_filesystem(path: &Path) -> bool {
+    let arguments = ["-q", "-F", "-b", "4096", path.to_str().unwrap(), "64M"];
+    let made = ["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"]
+        .iter()
+        .find_map(|program| Command::new(program).args(arguments).status().ok());
+    if made.is_none() {
+        eprintln!("skipped: mkfs.ext4 is not installed");
+    }
+    made.is_some_and(|status| status.success())
+}
+
+#[test]
+fn fsck_ends_like_e2fsck() {
+    let directory = directory();
+    let image = directory.path().join("disk.img");
+    if !make_filesystem(&image) {
+        return;
+    }
+    let clean = works(directory.path(), &["fsck", "disk.img"]);
+    assert!(clean.starts_with("clean: ") && clean.contains("2 of them directories"), "{clean}");
+    let document: serde_json::Value =
+        serde_json::from_str(&works(directory.path(), &["fsck", "disk.img", "--json"])).unwrap();
+    assert_eq!((&document["clean"], &document["directories"]), (&true.into(), &2.into()));
+
+    // One bit of the first descriptor.
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[4096 + 12] ^= 1;
+    fs::write(&image, &bytes).unwrap();
+    let output = weir(directory.path(), &["fsck", "disk.img"]);
+    assert_eq!(output.status.code(), Some(4));
+    let said = text(&output.stdout);
+    assert!(said.starts_with("group 0: the checksum of the group descriptor"), "{said}");
+    let output = weir(directory.path(), &["fsck", "disk.img", "--json"]);
+    assert_eq!(output.status.code(), Some(4));
+    let document: serde_json::Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    assert_eq!((&document["clean"], &document["findings"][0]["place"]), (&false.into(), &"group 0".into()));
+    assert_eq!(fs::read(&image).unwrap(), bytes, "nothing is written");
+}
+
+#[test]
+fn what_cannot_be_checked_ends_fsck_with_8() {
+    let directory = directory();
+    fs::write(directory.path().join("zeros"), vec![0; 1 << 20]).unwrap();
+    fs::write(directory.path().join("nothing"), b"").unwrap();
+    fails(directory.path(), &["fsck", "missing"], 8, &["missing"]);
+    fails(directory.path(), &["fsck", "zeros"], 8, &["zeros", "magic number"]);
+    fails(directory.path(), &["fsck", "nothing"], 8, &["nothing"]);
+}

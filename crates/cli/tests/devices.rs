@@ -74,3 +74,33 @@ fn a_profile_of_your_own_is_shown_or_refused_with_the_reason() {
     refused("floppy", &NAMES);
     refused("nowhere/mine.toml", &["nowhere/mine.toml"]);
 }
+
+/// A file that cannot be made is named, and so is a device that keeps no barriers.
+#[test]
+fn trace_names_what_is_wrong() {
+    let trace = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("trace").args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let error = trace(&["nowhere/trace.json"]);
+    assert!(error.contains("nowhere/trace.json") && error.contains("create"), "{error}");
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../flash/profiles/ufs20.toml");
+    let legacy = fs::read_to_string(profile).unwrap().replace("\"in-order-recovery\"", "\"none\"");
+    let (legacy_file, file) = (directory.path().join("legacy.toml"), directory.path().join("trace.json"));
+    fs::write(&legacy_file, legacy).unwrap();
+    let error = trace(&["--device", legacy_file.to_str().unwrap(), file.to_str().unwrap()]);
+    assert!(error.contains("ufs20 keeps no barriers"), "{error}");
+    assert!(!file.exists(), "a file for nothing");
+}
+
+/// A quick look at a full device comes as far as cleaning.
+#[test]
+fn a_full_device_cleans_in_a_quick_look_too() {
+    let arguments = ["bench", "--device", "sata-ssd", "--virtual", "--quick", "--preconditioned", "--json"];
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["erases"].as_u64().unwrap() > 0, "{report}");
+    assert!(report["write_amplification"].as_f64().unwrap() > 1.5, "{report}");
+}

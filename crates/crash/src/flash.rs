@@ -6,8 +6,6 @@
 mod lives;
 pub(crate) mod profile;
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 use weir_flash::{FlashOptions, Mechanism};
 use weir_runtime::{Runtime, Simulation};
@@ -44,7 +42,7 @@ pub struct FlashTotals {
     pub events: u64,
     /// Power cuts judged, some of which left the same.
     pub cuts: u64,
-    /// Different states of the flash among them.
+    /// Different states of the flash among them, each run's for itself: runs draw their own devices and content.
     pub states_distinct: u64,
     /// Of these, left while the device was cleaning.
     pub states_cleaning: u64,
@@ -65,6 +63,7 @@ impl FlashTotals {
         self.commands += other.commands;
         self.events += other.events;
         self.cuts += other.cuts;
+        self.states_distinct += other.states_distinct;
         self.states_cleaning += other.states_cleaning;
         self.states_recovery += other.states_recovery;
         self.states_deep += other.states_deep;
@@ -109,18 +108,15 @@ impl FlashCampaign {
     #[must_use]
     pub fn go(&self) -> FlashSummary {
         let mut summary = FlashSummary { totals: FlashTotals::default(), failure: None, trace_hash: 0 };
-        let mut seen = BTreeSet::new();
         let runs = self.only.map_or(0..u64::MAX, |only| only..only + 1);
         for run in runs {
             let seed = crate::content::mix(self.seed, run);
             let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
-            let mut chain = Chain::new(&runtime.handle(), self, std::mem::take(&mut seen));
+            let mut chain = Chain::new(&runtime.handle(), self);
             let ended = runtime.block_on(chain.live());
             let found = chain.end();
-            seen = found.seen;
             summary.totals.add(&found.totals);
             summary.totals.runs += 1;
-            summary.totals.states_distinct = seen.len() as u64;
             summary.trace_hash = crate::content::mix(summary.trace_hash, runtime.handle().trace_hash());
             let stalled = ended.is_err().then(|| (0, 0, "the device answers no more".to_owned()));
             if let Some((life, event, what)) = found.failure.or(stalled) {

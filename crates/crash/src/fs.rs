@@ -139,7 +139,8 @@ impl FsCampaign {
         let runs = self.only.map_or(0..u64::MAX, |only| only..only + 1);
         for run in runs {
             let seed = crate::content::mix(self.seed, run);
-            let runtime = Runtime::simulated(Simulation { seed, explore: seed % 2 == 0, cores: None });
+            let runtime =
+                Runtime::simulated(Simulation { seed, explore: seed.is_multiple_of(2), cores: None });
             let chain = Chain::new(&runtime.handle(), &campaign, &image);
             let ended = runtime.block_on(chain.live());
             let found = chain.end();

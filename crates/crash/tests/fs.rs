@@ -74,11 +74,42 @@ fn without_flushes_a_legacy_disk_keeps_nothing() {
 
 #[test]
 fn a_filesystem_that_drops_a_rule_is_found_out() {
-    use FsMutant as M;
-    for mutant in [M::NoBareBarrier, M::LogBlockNotCopied, M::CheckpointsUncommitted, M::TailWithoutBarrier, M::TruncateForgetsCommitting, M::GroupSplit] {
-        let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, 30_000, 5);
+    use FsMutant::{
+        CheckpointsUncommitted, CommitInEpochOfLog, DataBarrierForgetsMetadata, DataOutsideEpoch,
+        EmptyWithoutFlush, FlushForgotten, GroupSplit, LogBlockNotCopied, NoBareBarrier, NoRevoke,
+        OthersDataForgotten, RetiresAtDispatch, ReusesFreed, TailBeforeHome, TailWithoutBarrier,
+        TruncateForgetsCommitting,
+    };
+    let mutants = [
+        FlushForgotten,
+        RetiresAtDispatch,
+        CommitInEpochOfLog,
+        DataOutsideEpoch,
+        OthersDataForgotten,
+        TruncateForgetsCommitting,
+        DataBarrierForgetsMetadata,
+        NoBareBarrier,
+        LogBlockNotCopied,
+        CheckpointsUncommitted,
+        TailBeforeHome,
+        TailWithoutBarrier,
+        NoRevoke,
+        EmptyWithoutFlush,
+        ReusesFreed,
+        GroupSplit,
+    ];
+    for mutant in mutants {
+        let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, 100_000, 5);
         campaign.options.mutant = Some(mutant);
         let found = failure(campaign);
         eprintln!("{mutant:?}: {found:?}");
+        assert_ne!(found, None, "{mutant:?} survives");
     }
+}
+
+#[test]
+fn a_conflict_page_list_that_is_not_waited_for_is_found_out() {
+    let mut campaign = FsCampaign::new(LIST, JournalMode::Ordered, ADVERSARY, 100_000, 5);
+    campaign.options.mutant = Some(FsMutant::ConflictsIgnored);
+    assert_ne!(failure(campaign), None);
 }

@@ -103,6 +103,20 @@ struct Holder<'a> {
     place: Place,
 }
 
+impl Holder<'_> {
+    /// The bytes of the value of the entry at `at`; `None` if they, or what fills their last four, lie beyond
+    /// the end.
+    fn value(&self, at: usize) -> Option<Range<usize>> {
+        let size = u32_at(self.bytes, at + 8) as usize;
+        let start = self.base + usize::from(u16::from_le_bytes([self.bytes[at + 2], self.bytes[at + 3]]));
+        let end = start.checked_add(size.checked_next_multiple_of(4)?)?;
+        match size {
+            0 => Some(0..0),
+            _ => (end <= self.bytes.len()).then_some(start..start + size),
+        }
+    }
+}
+
 impl Attributes {
     /// Reads the attributes of an inode: what is behind its newer fields, and its attribute block with its
     /// number if it has one.
@@ -129,28 +143,33 @@ impl Attributes {
         let corrupt = |what| FormatError::corrupt(Structure::Attributes, place, what);
         let end = list_end(bytes, holder.first).ok_or_else(|| corrupt("its entries do not end"))?;
         let mut at = holder.first;
+        let mut places: Vec<Range<usize>> = Vec::new();
         while at < end {
             let prefix = bytes[at + 1];
             let rest = bytes[at + ENTRY..at + ENTRY + usize::from(bytes[at])].to_vec();
             if u32_at(bytes, at + 4) != 0 {
                 return Err(FormatError::Feature { name: "ea_inode" });
             }
+            if prefix == 0 {
+                return Err(corrupt("a name without a prefix"));
+            }
             if rest.contains(&0) {
                 return Err(corrupt("a zero byte in a name"));
             }
-            let size = u32_at(bytes, at + 8) as usize;
-            let start = holder.base + usize::from(u16::from_le_bytes([bytes[at + 2], bytes[at + 3]]));
-            let value = match size {
-                0 => &[][..],
-                _ => bytes
-                    .get(start..start.saturating_add(size))
-                    .filter(|_| start >= end + END)
-                    .ok_or_else(|| corrupt("the place of a value"))?,
-            };
+            let value = holder.value(at).filter(|value| value.is_empty() || value.start >= end + END);
+            let value = value.ok_or_else(|| corrupt("the place of a value"))?;
+            if !value.is_empty() {
+                places.push(value.clone());
+            }
+            let value = &bytes[value];
             at += ENTRY + rest.len().next_multiple_of(4);
             if self.values.insert(AttributeName { prefix, rest }, value.to_vec()).is_some() {
                 return Err(corrupt("a name twice"));
             }
+        }
+        places.sort_by_key(|value| value.start);
+        if places.windows(2).any(|two| two[0].end.next_multiple_of(4) > two[1].start) {
+            return Err(corrupt("values that overlap"));
         }
         Ok(())
     }
@@ -225,6 +244,43 @@ pub fn references(block: u64, bytes: &[u8]) -> Result<u32, FormatError> {
     }
 }
 
+/// Compares the hashes of entries with what they are of. Those in an inode may be missing: then they are 0.
+/// The arguments are those of [`Attributes::read`].
+///
+/// # Errors
+///
+/// [`FormatError::Corrupt`] if one differs, or if the entries do not end.
+pub fn check_hashes(inode: u32, area: &[u8], block: Option<(u64, &[u8])>) -> Result<(), FormatError> {
+    if area.starts_with(&MAGIC) {
+        let place = Place::Inode(inode);
+        check_list(Holder { bytes: area, first: AREA_HEADER, base: AREA_HEADER, place }, true)?;
+    }
+    if let Some((number, bytes)) = block {
+        check_list(Holder { bytes, first: BLOCK_HEADER, base: 0, place: Place::Block(number) }, false)?;
+    }
+    Ok(())
+}
+
+fn check_list(holder: Holder<'_>, may_be_missing: bool) -> Result<(), FormatError> {
+    let Holder { bytes, place, .. } = holder;
+    let corrupt = |what| FormatError::corrupt(Structure::Attributes, place, what);
+    let end = list_end(bytes, holder.first).ok_or_else(|| corrupt("its entries do not end"))?;
+    let mut at = holder.first;
+    while at < end {
+        let name = &bytes[at + ENTRY..at + ENTRY + usize::from(bytes[at])];
+        let value = holder.value(at).ok_or_else(|| corrupt("the place of a value"))?;
+        let value = &bytes[value];
+        let stored = u32_at(bytes, at + 12);
+        // Machines whose characters are signed have hashed names with other bits above 127.
+        let missing = may_be_missing && stored == 0;
+        if !missing && stored != entry_hash(name, value) && stored != signed_entry_hash(name, value) {
+            return Err(corrupt("the hash of an entry"));
+        }
+        at += ENTRY + name.len().next_multiple_of(4);
+    }
+    Ok(())
+}
+
 /// Where the entries end; `None` if they do not, or not within the bytes.
 fn list_end(bytes: &[u8], first: usize) -> Option<usize> {
     let mut at = first;
@@ -275,7 +331,15 @@ fn encode_block(list: &[(&AttributeName, &[u8])]) -> Box<[u8; BLOCK_BYTES]> {
 }
 
 fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
-    let hash = name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ u32::from(byte));
+    hash_on(name.iter().fold(0, |hash: u32, &byte| hash.rotate_left(5) ^ u32::from(byte)), value)
+}
+
+fn signed_entry_hash(name: &[u8], value: &[u8]) -> u32 {
+    let extended = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
+    hash_on(name.iter().fold(0, |hash: u32, &byte| hash.rotate_left(5) ^ extended(byte)), value)
+}
+
+fn hash_on(hash: u32, value: &[u8]) -> u32 {
     value.chunks(4).fold(hash, |hash, chunk| {
         let mut word = [0; 4];
         word[..chunk.len()].copy_from_slice(chunk);
@@ -345,5 +409,37 @@ mod tests {
             errors += u32::from(Attributes::read(9, &[], Some((5, &bad[..]))).is_err());
         }
         assert!(errors > 100, "most damage of the fields is noticed: {errors}");
+    }
+    #[test]
+    fn hostile_lists_are_read_or_refused() {
+        use rand::{RngExt, SeedableRng};
+        let mut random = rand_pcg::Pcg64::seed_from_u64(1);
+        let (mut read, mut refused) = (0, 0);
+        for round in 0..20_000 {
+            // Few different bytes, small ones mostly, so that many lists make some sense.
+            let mut area = [0; 96];
+            let mut block = [0; BLOCK_BYTES];
+            let used = if round % 2 == 0 { BLOCK_HEADER + 200 } else { BLOCK_BYTES };
+            for bytes in [&mut area[..], &mut block[..used]] {
+                bytes.fill_with(|| [0, 0, 0, 1, 4, 7, 16, random.random()][random.random_range(0..8)]);
+                bytes[..4].copy_from_slice(&MAGIC);
+            }
+            block[4..12].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+            for block in [None, Some((7, &block[..]))] {
+                // An error or not, it ends.
+                let _ = check_hashes(9, &area, block);
+                match Attributes::read(9, if block.is_some() { &[] } else { &area }, block) {
+                    Ok(attributes) => {
+                        read += 1;
+                        let mut area = [0; 96];
+                        let block = attributes.store(&mut area).expect("it fitted before");
+                        let block = block.as_ref().map(|block| (7, &block[..]));
+                        assert_eq!(Attributes::read(9, &area, block), Ok(attributes));
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        assert!(read > 100 && refused > 10_000, "{read} read, {refused} refused");
     }
 }

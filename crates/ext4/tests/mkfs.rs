@@ -1,7 +1,5 @@
 //! New images, before e2fsck and dumpe2fs.
 
-#![allow(dead_code, reason = "each test uses a part of the shared helpers")]
-
 mod image;
 mod judge;
 

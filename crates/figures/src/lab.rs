@@ -142,7 +142,7 @@ impl Lab {
         Ok(())
     }
 
-    /// The case with one assumed parameter moved, for each of them and both ways.
+    /// The case with one assumed parameter moved, for each of them and both ways; words take each other's place.
     fn variations<'c>(&self, figure: &Figure, case: &'c Case<'c>) -> Vec<Case<'c>> {
         if !self.spread || figure.is_fitted(case.device, &case.series.name) {
             return Vec::new();
@@ -162,6 +162,15 @@ impl Lab {
             moved.extend(assumed.map(|parameter| {
                 case.changed(|run| {
                     let device = vary::scaled(&run.device, &parameter.key, factor)
+                        .unwrap_or_else(|| run.device.clone());
+                    Run { device, ..run.clone() }
+                })
+            }));
+        }
+        for parameter in case.parameters.iter().filter(|parameter| parameter.kind == Kind::Assumed) {
+            moved.extend(parameter.range.iter().flatten().map(|word| {
+                case.changed(|run| {
+                    let device = vary::worded(&run.device, case.series, &parameter.key, word)
                         .unwrap_or_else(|| run.device.clone());
                     Run { device, ..run.clone() }
                 })

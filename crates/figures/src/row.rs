@@ -20,11 +20,12 @@ pub struct Row {
     /// What came out here.
     pub ours: f64,
     /// How far off that is, relative to the paper's number. None where the paper prints no number, where a
-    /// bound is kept, and where parameters were fitted to the row.
+    /// bound is kept, and where parameters were fitted to the row, unless the fit missed it by more than 5 %.
     pub error: Option<f64>,
     /// What the row is.
     pub kind: Standing,
-    /// Smallest and largest result with any one assumed parameter 20 % lower or higher, if that was asked for.
+    /// Smallest and largest result with any one assumed parameter 20 % lower or higher, or with the
+    /// other word of its range, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<[f64; 2]>,
     /// The unit of both numbers.
@@ -55,6 +56,9 @@ pub enum Standing {
     Predicted,
 }
 
+/// A fit that leaves more than this over has missed, and says so to scripts too.
+const FITTED_WITHIN: f64 = 0.05;
+
 /// For scripts a printed row is its number.
 fn printed_value<S: Serializer>(printed: &Option<Printed>, serializer: S) -> Result<S::Ok, S::Error> {
     printed.as_ref().map(|printed| printed.value).serialize(serializer)
@@ -72,7 +76,8 @@ impl Row {
                 PrintedKind::AtMost | PrintedKind::AtLeast => Standing::TextBound,
             },
         };
-        let error = paper.as_ref().filter(|_| kind != Standing::Fitted).and_then(|paper| paper.error(ours));
+        let fits = |error: &f64| kind == Standing::Fitted && error.abs() <= FITTED_WITHIN;
+        let error = paper.as_ref().and_then(|paper| paper.error(ours)).filter(|error| !fits(error));
         Row {
             figure: figure.name.clone(),
             device: case.device.to_owned(),

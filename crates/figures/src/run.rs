@@ -1,9 +1,9 @@
 //! One *run*: 4 KiB writes in one way, by one host, on one device, in virtual time; here those at the block layer.
 //!
 //! The device is new and its span was written in order once. A run first warms up: ways that fill the queue
-//! write once as much as the device's cache holds, so that what is measured is the sustained rate. Then comes
-//! the window ([`Outcome`]). A run with barriers is watched by the order recorder, and ends with a flush; if
-//! Eq. 1 does not hold, there is no outcome but an error.
+//! write once as much as the device's cache holds, so that what is measured is how fast it is emptied; the
+//! device does not clean. Then comes the window ([`Outcome`]). A run with barriers is watched by the order
+//! recorder, and ends with a flush; if Eq. 1 does not hold, there is no outcome but an error.
 
 use std::rc::Rc;
 

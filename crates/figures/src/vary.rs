@@ -1,7 +1,10 @@
-//! How far a prediction depends on what was assumed: the same device with one of its parameters moved.
+//! How far a prediction depends on what was assumed: the same device with one of its parameters moved, or with
+//! another word that was as likely.
 
-use weir_flash::Profile;
+use weir_flash::{Mechanism, Profile};
 use weir_storage::BLOCK_BYTES;
+
+use crate::figure::{Series, service_named};
 
 /// `device` with the parameter `key`, as its profile's file calls it, times `factor`. None where it is not a
 /// number that can be moved alone, or the device would be impossible.
@@ -37,7 +40,7 @@ pub(crate) fn scaled(device: &Profile, key: &str, factor: f64) -> Option<Profile
         "ftl.gc_free_blocks" => {
             // The reserve comes on top of the capacity.
             let before = ftl.gc_free_blocks;
-            ftl.gc_free_blocks = count(before).max(2);
+            ftl.gc_free_blocks = count(before).max(3);
             nand.blocks_per_plane += ftl.gc_free_blocks.saturating_sub(before);
         }
         "ftl.checkpoint_share" => ftl.checkpoint_share *= factor,
@@ -46,6 +49,21 @@ pub(crate) fn scaled(device: &Profile, key: &str, factor: f64) -> Option<Profile
         _ => return None,
     }
     device.check().ok().map(|()| device)
+}
+
+/// `device` with the word `word` for the parameter `key`. None where it is no word, or where `series` says its own.
+pub(crate) fn worded(device: &Profile, series: &Series, key: &str, word: &str) -> Option<Profile> {
+    let mut device = device.clone();
+    match key {
+        "host.ordered_service" if series.service.is_none() => {
+            device.host.ordered_service = service_named(word)?;
+        }
+        "barrier.mechanism" if series.mechanism.is_none() => {
+            device.barrier.mechanism = Mechanism::named(word)?;
+        }
+        _ => return None,
+    }
+    Some(device)
 }
 
 #[cfg(test)]

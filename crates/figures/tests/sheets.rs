@@ -78,9 +78,15 @@ fn lab() -> Lab {
         source: "made up".to_owned(),
         range: None,
     };
+    let service = Parameter {
+        key: "host.ordered_service".to_owned(),
+        value: "pipelined".to_owned(),
+        range: Some(["serial", "pipelined"].map(str::to_owned)),
+        ..assumed.clone()
+    };
     Lab::with_devices(1, move |name| {
         assert_eq!(name, "drive");
-        Ok((drive(Mechanism::InOrderRecovery), vec![assumed.clone()]))
+        Ok((drive(Mechanism::InOrderRecovery), vec![assumed.clone(), service.clone()]))
     })
 }
 
@@ -107,6 +113,15 @@ fn rows_are_what_was_measured_beside_what_is_printed() {
     assert_eq!(texts[3], ("P", Standing::Predicted, "-".to_owned()));
     assert_eq!(rows[1].ours, 1.0);
     assert!(rows[2].ours > 90.0 && rows[2].ours < 110.0 && rows[3].ours > 10_000.0, "{rows:?}");
+}
+
+#[test]
+fn a_fit_that_missed_has_an_error_for_scripts_too() {
+    let paper = PAPER.replace("value = 0.5", "value = 0.8");
+    let figure = Figure::parse("mine", FIGURE, &paper, "").unwrap();
+    let row = lab().run(&[figure], &mut |_| {}).unwrap().remove(0).rows.remove(0);
+    assert!(row.error.unwrap() < -0.05, "{row:?}");
+    assert!(row.error_text().starts_with("fitted, -"), "{row:?}");
 }
 
 #[test]
@@ -163,6 +178,9 @@ fn a_spread_lies_around_the_result_of_what_is_predicted() {
         let [low, high] = row.spread.unwrap();
         assert!(low <= row.ours && row.ours <= high, "{row:?}");
     }
+    // Serial ordered service, the other word of its range, costs much more than 20 % of any number.
+    let [low, _] = rows[2].spread.unwrap();
+    assert!(low < 0.9 * rows[2].ours, "{:?}", rows[2]);
 }
 
 #[test]

@@ -10,6 +10,10 @@ use crate::medium::{Content, Tag};
 use crate::probe::{Busy, Probe};
 use crate::profile::Nand;
 
+/// Reads in a row on a die that other work has to wait for. Reads go first because a caller waits for each; but
+/// readers that leave no gap must not keep a flush waiting for ever (S2).
+const READS_IN_A_ROW_MAX: u32 = 8;
+
 /// A page on its way to the flash.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -34,6 +38,12 @@ pub(crate) enum Work {
     System,
 }
 
+impl Work {
+    fn is_read(&self) -> bool {
+        matches!(self, Work::Read { .. })
+    }
+}
+
 /// Something that a die does now.
 #[derive(Debug)]
 pub(crate) struct Doing {
@@ -45,11 +55,25 @@ pub(crate) struct Doing {
 #[derive(Debug, Default)]
 struct Die {
     doing: Option<Doing>,
+    /// Reads first.
     queue: VecDeque<Work>,
+    /// Reads begun since it last programmed or erased.
+    reads_in_a_row: u32,
     /// Pages of the system area to be programmed when there is nothing better to do.
     system_pages: u32,
     /// The last thing done was for the system area: now it is the others' turn.
     system_last: bool,
+}
+
+impl Die {
+    /// Takes what is done next: reads first, until they have had their turn.
+    fn next(&mut self) -> Option<Work> {
+        let reads = self.queue.partition_point(Work::is_read);
+        let others_turn = self.reads_in_a_row >= READS_IN_A_ROW_MAX && reads < self.queue.len();
+        let work = self.queue.remove(if others_turn { reads } else { 0 })?;
+        self.reads_in_a_row = if work.is_read() { self.reads_in_a_row.saturating_add(1) } else { 0 };
+        Some(work)
+    }
 }
 
 /// All dies and channels.
@@ -90,18 +114,22 @@ impl Array {
         self.carry_ns + self.program_ns.iter().max().copied().unwrap_or(0)
     }
 
-    /// Whether a die has nothing to do, and nothing waits for it.
+    /// Whether a die has nothing to do, and nothing waits for it; or only reads, that have had their turn.
     pub(crate) fn is_idle(&self, die: u32) -> bool {
         let die = &self.dies[die as usize];
-        die.doing.is_none() && die.queue.is_empty()
+        let nothing = die.doing.is_none() && die.queue.is_empty();
+        let only_reads = || {
+            let doing = die.doing.as_ref().is_none_or(|doing| doing.work.is_read());
+            doing && die.queue.back().is_none_or(Work::is_read)
+        };
+        nothing || (die.reads_in_a_row >= READS_IN_A_ROW_MAX && only_reads())
     }
 
     pub(crate) fn add(&mut self, die: u32, work: Work, now: u64) {
         let queue = &mut self.dies[die as usize].queue;
-        // A read waits for what the die does now, and for nothing else.
-        if matches!(work, Work::Read { .. }) {
-            let reads = queue.iter().take_while(|work| matches!(work, Work::Read { .. })).count();
-            queue.insert(reads, work);
+        // A read waits for what the die does now, and for nothing else unless reads have had their turn.
+        if work.is_read() {
+            queue.insert(queue.partition_point(Work::is_read), work);
         } else {
             queue.push_back(work);
         }
@@ -145,7 +173,7 @@ impl Array {
             waiting.system_pages -= 1;
             Work::System
         } else {
-            let Some(work) = waiting.queue.pop_front() else { return };
+            let Some(work) = waiting.next() else { return };
             work
         };
         waiting.system_last = system;

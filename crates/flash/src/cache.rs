@@ -231,7 +231,8 @@ impl Cache {
         let Some(first) = self.order.front().map(|id| &self.entries[*id as usize]) else { return (0, false) };
         if matches!(first.payload, Payload::Discard(_)) {
             // A record is written when everything before it counts, so that no older version can follow it.
-            return (usize::from(!issued), true);
+            let goes = !issued || self.mutants.has(FlashMutant::DiscardOvertakes);
+            return (usize::from(goes), true);
         }
         match self.mechanism {
             Mechanism::TransactionalWriteback => {

@@ -1,5 +1,8 @@
-//! Cleaning (garbage collection): each die keeps a few free erase blocks by moving what is valid out of a full
-//! one. A copy keeps its version, and counts as soon as it is programmed, since what it copies counted before.
+//! Cleaning (garbage collection): each die keeps a few free erase blocks by moving what is valid out of full
+//! ones. A copy keeps its version, and counts as soon as it is programmed, since what it copies counted before.
+//!
+//! Where one block leaves a page of copies half empty, the next is begun to fill it: so even one superseded slot
+//! in a block is gained, and any device with spare slots beyond the firmware's reserve goes on for ever.
 
 use crate::ftl::{Ftl, State};
 use crate::geometry::{EraseBlock, Slot};
@@ -13,6 +16,8 @@ pub(crate) struct Cleaning {
     victim: EraseBlock,
     /// Slots of the victim looked at.
     looked_at: u32,
+    /// Victims whose last copies share the page that is being programmed.
+    drained: Vec<EraseBlock>,
 }
 
 impl Ftl {
@@ -22,33 +27,37 @@ impl Ftl {
             return;
         }
         if self.dies[die as usize].cleaning.is_none() {
-            let promised = self.promised_pages;
-            let spares = promised == 0 || self.room_pages() >= promised + self.geometry.pages_per_block;
-            if self.dies[die as usize].free.len() >= self.gc_free_blocks || !spares {
+            if self.dies[die as usize].free.len() >= self.gc_free_blocks || !self.leaves_promised() {
                 return;
             }
-            let Some(victim) = self.victim(die).filter(|victim| self.fits(die, *victim)) else {
+            let Some(victim) = self.victim(die, self.room_moved(die)) else {
                 let already = std::mem::replace(&mut self.dies[die as usize].starved, true);
                 self.starved += u32::from(!already);
                 return;
             };
             self.blocks[victim.0 as usize].state = State::Victim;
-            self.dies[die as usize].cleaning = Some(Cleaning { victim, looked_at: 0 });
+            self.dies[die as usize].cleaning = Some(Cleaning { victim, looked_at: 0, drained: Vec::new() });
         }
         self.move_on(die, now);
     }
 
-    /// The full block of a die that is best cleaned next; none if nothing would be gained.
-    fn victim(&self, die: u32) -> Option<EraseBlock> {
+    /// Whether cleaning one more block leaves the pages that a unit was promised.
+    fn leaves_promised(&self) -> bool {
+        let promised = self.promised_pages;
+        promised == 0 || self.room_pages() >= promised + self.geometry.pages_per_block
+    }
+
+    /// The full block of a die that is best cleaned next, of those whose content takes at most `pages`; none if
+    /// nothing would be gained.
+    fn victim(&self, die: u32, pages: u32) -> Option<EraseBlock> {
         let slots = self.geometry.slots_per_block();
-        let full = self.geometry.blocks_of(die).filter(|block| {
-            let known = &self.blocks[block.0 as usize];
-            let settled = known.unsettled == 0 || self.mutants.has(FlashMutant::CleansUnsettled);
-            // Copies fill whole pages: a page must be gained, or cleaning would go round for ever.
-            let gains = known.valid.div_ceil(self.geometry.slots_per_page) < self.geometry.pages_per_block;
-            known.state == State::Full && settled && gains
-        });
         let known = |block: &EraseBlock| &self.blocks[block.0 as usize];
+        let full = self.geometry.blocks_of(die).filter(|block| {
+            let known = known(block);
+            let settled = known.unsettled == 0 || self.mutants.has(FlashMutant::CleansUnsettled);
+            let fits = known.valid.div_ceil(self.geometry.slots_per_page) <= pages;
+            known.state == State::Full && settled && known.valid < slots && fits
+        });
         match self.gc {
             GcPolicy::Greedy => full.min_by_key(|block| known(block).valid),
             GcPolicy::CostBenefit => full.max_by_key(|block| {
@@ -61,48 +70,95 @@ impl Ftl {
         }
     }
 
-    /// Whether what is valid in `victim` finds room in the blocks that the die has left.
-    fn fits(&self, die: u32, victim: EraseBlock) -> bool {
+    /// Pages that copies can be programmed to in the blocks that the die has left.
+    fn room_moved(&self, die: u32) -> u32 {
         let (state, pages) = (&self.dies[die as usize], self.geometry.pages_per_block);
         let open = state.open_moved.map_or(0, |block| pages - self.blocks[block.0 as usize].next_page);
-        let needed = self.blocks[victim.0 as usize].valid.div_ceil(self.geometry.slots_per_page);
-        needed <= open + state.free.len() as u32 * pages
+        open + state.free.len() as u32 * pages
     }
 
     /// Moves the next page's worth of valid blocks; when there is none left, the victim is garbage.
     fn move_on(&mut self, die: u32, now: u64) {
-        let (contents, reads) = self.gather(die);
-        let Some(cleaning) = &self.dies[die as usize].cleaning else { return };
+        let Some(cleaning) = &mut self.dies[die as usize].cleaning else { return };
         let victim = cleaning.victim;
+        for drained in std::mem::take(&mut cleaning.drained) {
+            self.release(drained, now);
+        }
+        if !self.array.is_idle(die) {
+            return;
+        }
+        if self.room_moved(die) == 0 && self.blocks[victim.0 as usize].valid > 0 {
+            // Begun to fill a page, and waits as it is for the others' blocks to be erased.
+            self.dies[die as usize].cleaning = None;
+            self.blocks[victim.0 as usize].state = State::Full;
+            return;
+        }
+        let (contents, reads) = self.gather(die);
         if contents.is_empty() {
             self.dies[die as usize].cleaning = None;
             return self.release(victim, now);
         }
-        if self.mutants.has(FlashMutant::ErasesTooEarly)
-            && cleaning.looked_at == self.geometry.slots_per_block()
-        {
-            self.dies[die as usize].cleaning = None;
-            self.release(victim, now);
+        if self.mutants.has(FlashMutant::ErasesTooEarly) {
+            self.erase_too_early(die, now);
         }
         self.stats.moved_blocks += contents.len() as u64;
         self.stats.moved_pages += 1;
-        match self.take_page(die, true) {
-            Some(page) => self.program(die, page, Tag::Moved, contents, reads, now),
-            // Not reached while `fits` holds; the victim stays as it is.
-            None => {
-                self.dies[die as usize].cleaning = None;
-                self.blocks[victim.0 as usize].state = State::Full;
-            }
+        if let Some(page) = self.take_page(die, true) {
+            self.program(die, page, Tag::Moved, contents, reads, now);
         }
     }
 
-    /// Up to a page of valid blocks of the victim, and how many pages they are read from.
+    /// The mutant: what is read to the end is erased before the copies are programmed.
+    fn erase_too_early(&mut self, die: u32, now: u64) {
+        let slots = self.geometry.slots_per_block();
+        let Some(cleaning) = self.dies[die as usize].cleaning.take_if(|known| known.looked_at == slots)
+        else {
+            return;
+        };
+        for block in cleaning.drained.into_iter().chain([cleaning.victim]) {
+            self.release(block, now);
+        }
+    }
+
+    /// Up to a page of valid blocks of the victim, and of the next while it does not fill the page; and how many
+    /// pages they are read from.
     fn gather(&mut self, die: u32) -> (Vec<Content>, u32) {
         let mut contents = self.contents();
+        let mut reads = self.gather_from_victim(die, &mut contents);
+        while !contents.is_empty()
+            && contents.len() < self.geometry.slots_per_page as usize
+            && self.go_on_with_next(die)
+        {
+            reads += self.gather_from_victim(die, &mut contents);
+        }
+        (contents, reads)
+    }
+
+    /// Begins the next victim, if the die still lacks free blocks once the drained ones are erased.
+    fn go_on_with_next(&mut self, die: u32) -> bool {
+        let state = &self.dies[die as usize];
+        let Some(cleaning) = &state.cleaning else { return false };
+        // The page may need a free block to begin.
+        let taken = usize::from(state.open_moved.is_none());
+        let free = (state.free.len() + cleaning.drained.len() + 1).saturating_sub(taken);
+        if free >= self.gc_free_blocks || !self.leaves_promised() {
+            return false;
+        }
+        let Some(next) = self.victim(die, u32::MAX) else { return false };
+        self.blocks[next.0 as usize].state = State::Victim;
+        if let Some(cleaning) = &mut self.dies[die as usize].cleaning {
+            cleaning.drained.push(std::mem::replace(&mut cleaning.victim, next));
+            cleaning.looked_at = 0;
+        }
+        true
+    }
+
+    /// Adds what is valid in the victim, up to a page; how many pages it is read from.
+    fn gather_from_victim(&mut self, die: u32, contents: &mut Vec<Content>) -> u32 {
         let mut reads = 0;
         let mut last_page = None;
         let geometry = self.geometry;
-        let Some(cleaning) = &mut self.dies[die as usize].cleaning else { return (contents, 0) };
+        let Some(cleaning) = &mut self.dies[die as usize].cleaning else { return 0 };
         let first = geometry.slot(geometry.page(cleaning.victim, 0), 0);
         while contents.len() < geometry.slots_per_page as usize
             && cleaning.looked_at < geometry.slots_per_block()
@@ -121,6 +177,6 @@ impl Ftl {
                 last_page = Some(page);
             }
         }
-        (contents, reads)
+        reads
     }
 }

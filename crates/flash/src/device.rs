@@ -98,8 +98,9 @@ impl FlashDevice {
         *self.observer.borrow_mut() = Some(Rc::new(observer));
     }
 
-    /// What is on flash if the power goes now; the device itself goes on. What was being programmed or erased
-    /// is left as it was, torn, or done, as `random` draws.
+    /// What is on flash if the power goes now, or at a moment that `random` draws before the next event; the
+    /// device itself goes on. What was being programmed or erased is left as it was, torn, or done, as `random`
+    /// draws.
     #[must_use]
     pub fn after_cut(&self, random: &mut Random) -> Medium {
         self.machine.borrow().cut(self.handle.now().as_nanos(), random)

@@ -21,6 +21,10 @@ use crate::options::{FlashOptions, Mutants};
 use crate::profile::{GcPolicy, Profile};
 use crate::stats::Stats;
 
+/// Free blocks of each die that only cleaning takes: one to move to, and one more, since each power cut may tear
+/// a page of the first, and a victim's content would find no room any more.
+pub(crate) const CLEANINGS_OWN: usize = 2;
+
 /// `Free -> Open -> Full -> Garbage -> Free`; cleaning takes a full block over while it moves its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -226,17 +230,17 @@ impl Ftl {
 
     fn may_take(&self, die: u32) -> bool {
         let state = &self.dies[die as usize];
-        // The last free block belongs to cleaning.
-        state.cleaning.is_none() && self.array.is_idle(die) && (state.open.is_some() || state.free.len() > 1)
+        let has_block = state.open.is_some() || state.free.len() > CLEANINGS_OWN;
+        state.cleaning.is_none() && self.array.is_idle(die) && has_block
     }
 
-    /// Pages of the host's data that can be programmed before anything more is cleaned. One free block of each
-    /// die is cleaning's own, and one more where it is at work.
+    /// Pages of the host's data that can be programmed before anything more is cleaned. Where cleaning is at work
+    /// it may take one free block more than its own.
     pub(crate) fn room_pages(&self) -> u32 {
         let pages = self.geometry.pages_per_block;
         let room = |die: &DieState| {
             let open = die.open.map_or(0, |block| pages - self.blocks[block.0 as usize].next_page);
-            let kept = 1 + usize::from(die.cleaning.is_some());
+            let kept = CLEANINGS_OWN + usize::from(die.cleaning.is_some());
             open + (die.free.len().saturating_sub(kept)) as u32 * pages
         };
         self.dies.iter().map(room).sum()

@@ -31,7 +31,7 @@
 //!
 //! # Power cuts
 //!
-//! [`FlashDevice::after_cut`] is what is on flash if the power goes now: pages being programmed and blocks being
+//! [`FlashDevice::after_cut`] is what is on flash if the power goes before the next event: pages being programmed and blocks being
 //! erased are as they were, torn, or done. [`FlashDevice::restarted`] recovers from it.
 
 mod array;

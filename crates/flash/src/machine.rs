@@ -316,11 +316,14 @@ impl Machine {
         }
     }
 
-    /// What is on flash if the power goes at `now`. Pages being programmed, and blocks being erased, are left
-    /// as they were, torn, or done, by chance.
+    /// What is on flash if the power goes at `now`, or later but before anything happens: in between, cells begin
+    /// to change. Pages being programmed, and blocks being erased, are left as they were, torn, or done, by
+    /// chance.
     pub(crate) fn cut(&self, now: u64, random: &mut Random) -> Medium {
         let mut medium = self.ftl.medium.clone();
-        for doing in self.ftl.array.doing().filter(|doing| doing.cells_from < now) {
+        let left = self.next_event().map_or(0, |next| next.saturating_sub(now));
+        let at = now + random.below(left.max(1));
+        for doing in self.ftl.array.doing().filter(|doing| doing.cells_from < at) {
             match &doing.work {
                 Work::Program(program) => match random.below(3) {
                     0 => {}

@@ -110,14 +110,18 @@ impl Block {
         self.pages.get(nth_page as usize)
     }
 
-    /// The logical block of a programmed slot.
-    pub(crate) fn lpn(&self, nth_slot: usize) -> u32 {
-        self.labels[nth_slot].lpn()
+    fn label(&self, nth_slot: usize) -> Label {
+        self.labels.get(nth_slot).copied().unwrap_or(Label::EMPTY)
     }
 
-    /// The version of a programmed slot.
+    /// The logical block of a slot; none that exists where nothing is programmed.
+    pub(crate) fn lpn(&self, nth_slot: usize) -> u32 {
+        self.label(nth_slot).lpn()
+    }
+
+    /// The version of a slot; 0 where nothing is programmed.
     pub(crate) fn version(&self, nth_slot: usize) -> u64 {
-        self.labels[nth_slot].version()
+        self.label(nth_slot).version()
     }
 
     /// How many logical blocks a programmed slot discards, if it is a record of that.
@@ -128,7 +132,7 @@ impl Block {
         }
     }
 
-    /// What a programmed slot holds.
+    /// What a slot holds.
     pub(crate) fn content(&self, nth_slot: usize) -> Content {
         let payload = self.payloads.get(nth_slot).cloned().unwrap_or(Payload::Version);
         Content { lpn: self.lpn(nth_slot), version: self.version(nth_slot), payload }
@@ -173,13 +177,13 @@ impl Medium {
         self.block(self.geometry.block_of(page)).spare(self.geometry.nth_page(page))
     }
 
-    /// What a programmed slot holds.
+    /// What a slot holds.
     pub(crate) fn content(&self, slot: Slot) -> Content {
         let (block, nth) = self.geometry.place_of(slot);
         self.block(block).content(nth)
     }
 
-    /// The version of a programmed slot.
+    /// The version of a slot; 0 where nothing is programmed.
     pub(crate) fn version(&self, slot: Slot) -> u64 {
         let (block, nth) = self.geometry.place_of(slot);
         self.block(block).version(nth)

@@ -30,6 +30,11 @@ pub enum FlashMutant {
     CopyResurrected,
     /// Recovery forgets discards (S7).
     DiscardForgotten,
+    /// The record of a discard is written before everything that came before it counts, so that an older version
+    /// may follow it (S7).
+    DiscardOvertakes,
+    /// Recovery trusts a place of the checkpoint's map, though it was erased and programmed again since (S3).
+    StalePlaceTrusted,
     /// The device serves writes before the checkpoint that ends recovery is written: what the last cut
     /// discarded becomes valid again (S3).
     RecoveryUnsealed,
@@ -46,7 +51,7 @@ pub enum FlashMutant {
 #[cfg(feature = "mutants")]
 impl FlashMutant {
     /// All of them.
-    pub const ALL: [FlashMutant; 18] = [
+    pub const ALL: [FlashMutant; 20] = [
         FlashMutant::BarrierIgnored,
         FlashMutant::CoalescesAcrossEpochs,
         FlashMutant::EpochsMixed,
@@ -60,6 +65,8 @@ impl FlashMutant {
         FlashMutant::VersionIgnored,
         FlashMutant::CopyResurrected,
         FlashMutant::DiscardForgotten,
+        FlashMutant::DiscardOvertakes,
+        FlashMutant::StalePlaceTrusted,
         FlashMutant::RecoveryUnsealed,
         FlashMutant::TornAccepted,
         FlashMutant::FlushLies,

@@ -119,7 +119,7 @@ pub struct Nand {
 pub struct Ftl {
     /// Which erase block is cleaned next.
     pub gc: GcPolicy,
-    /// Cleaning goes on while a die has fewer free erase blocks, 2 and more.
+    /// Cleaning goes on while a die has fewer free erase blocks, 3 and more.
     pub gc_free_blocks: u32,
     /// Pages programmed between two checkpoints of the map, as a share of all pages, above 0 to 0.5.
     pub checkpoint_share: f64,

@@ -112,8 +112,9 @@ impl Rebuilt {
     fn new(medium: &Medium, checkpoint: &Checkpoint, blocks: u64, mutants: Mutants) -> Rebuilt {
         let mut map = checkpoint.map.clone();
         map.resize(blocks as usize, Slot::NONE);
+        let end = if mutants.has(FlashMutant::StalePlaceTrusted) { u64::MAX } else { checkpoint.end };
         let versions = map.iter().enumerate().map(|(lpn, slot)| {
-            let intact = *slot != Slot::NONE && is_intact(medium, *slot, lpn as u32, checkpoint.end);
+            let intact = *slot != Slot::NONE && is_intact(medium, *slot, lpn as u32, end);
             if intact { medium.version(*slot) } else { DANGLING }
         });
         Rebuilt { versions: versions.collect(), map, last_version: 0, mutants }

@@ -54,7 +54,7 @@ fn what_is_wrong_is_named() {
     assert!(refused("\"8 KiB\"", "\"5 KiB\"").contains("multiple of 4 KiB"));
     let capacity = refused("\"238 GiB\"", "\"300 GiB\"");
     assert!(capacity.contains("blocks_per_plane"), "{capacity}");
-    assert!(refused("value = 256,", "value = 25600,").contains("fewer than 2^31"));
+    assert!(refused("value = 256,", "value = 25600,").contains("places of 4 KiB on flash"));
     assert!(refused("\"in-order-recovery\"", "\"magic\"").contains("in-order-writeback"));
     let unsourced = refused(", source = \"FAST 2018 paper, section 6: QD 32\"", "");
     assert!(unsourced.contains("source"), "{unsourced}");
@@ -75,6 +75,24 @@ fn what_is_wrong_is_named() {
         error.starts_with(manifest) && error.contains(": line ") && error.contains("unknown field"),
         "{error}"
     );
+}
+
+/// What decides how much memory the firmware takes is bounded, and the error names it.
+#[test]
+fn devices_beyond_memory_are_refused() {
+    let refused = |change: &dyn Fn(&mut Profile)| {
+        let mut profile = Profile::builtin("sata-ssd").unwrap();
+        change(&mut profile);
+        profile.check().unwrap_err().to_string()
+    };
+    let places = refused(&|profile| profile.nand.blocks_per_plane = 1 << 20);
+    assert!(places.contains("places of 4 KiB on flash"), "{places}");
+    let erase_blocks = refused(&|profile| {
+        (profile.nand.blocks_per_plane, profile.nand.pages_per_block) = (1 << 20, 2);
+    });
+    assert!(erase_blocks.contains("channels * ways"), "{erase_blocks}");
+    let cache = refused(&|profile| profile.cache.bytes = 1 << 40);
+    assert!(cache.contains("cache.size"), "{cache}");
 }
 
 #[test]

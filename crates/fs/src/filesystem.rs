@@ -57,6 +57,10 @@ pub struct Statistics {
     pub waits: Waits,
     /// What the journal did.
     pub journal: JournalStats,
+    /// Pages of file data in memory.
+    pub pages: usize,
+    /// Of these, dirty.
+    pub pages_dirty: usize,
 }
 
 /// Sizes of a filesystem, as `statfs` tells them.
@@ -123,6 +127,8 @@ impl Filesystem {
             engine: journal.map(|journal| journal.engine()),
             waits: *self.0.disk.waits.borrow(),
             journal: journal.map(|journal| journal.stats()).unwrap_or_default(),
+            pages: self.0.cache.pages(),
+            pages_dirty: self.0.cache.dirty(),
         }
     }
 

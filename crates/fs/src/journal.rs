@@ -386,7 +386,7 @@ impl Journal {
         }
         self.state.borrow_mut().running.locked = true;
         self.until(&self.changed, |state| state.running.handles == 0).await?;
-        let blocks = self.log_space().await?;
+        self.log_space().await?;
         let mut state = self.state.borrow_mut();
         let next = Running::new(state.running.sequence.next());
         let running = std::mem::replace(&mut state.running, next);
@@ -408,7 +408,6 @@ impl Journal {
             revokes: running.revokes.into_iter().collect(),
             data: running.data.into_values().collect(),
             freed: running.freed,
-            log_blocks: blocks,
             log_end: 0,
         };
         let empty = locked.copies.is_empty()

@@ -53,7 +53,6 @@
 //! J1 to J8 are cited where they are kept. With the feature `mutants`, [`FsMutant`] drops one of them, to prove
 //! that tests notice. A write or flush of the journal that fails aborts it: the filesystem is read-only from then
 //! on, says why ([`ReadOnlyReason`]), and no later call reports durability.
-#![allow(dead_code)]
 
 mod attributes;
 mod buffer;

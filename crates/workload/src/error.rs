@@ -61,6 +61,14 @@ pub enum BenchError {
     /// A mode of the host's filesystem where there is none.
     #[error("an emulated device has no filesystem of the host; leave the mode out")]
     NoFilesystem,
+    /// Barrier writes were asked of a legacy device.
+    #[error(
+        "{device} keeps no barriers (its mechanism is none), so B is left out: choose XnF, X or P, or a device with a mechanism"
+    )]
+    NoBarriers {
+        /// The device's profile.
+        device: String,
+    },
     /// The file disk could not be opened.
     #[error(transparent)]
     Disk(#[from] FileDiskError),

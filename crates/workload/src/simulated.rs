@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use serde::Serialize;
-use weir_block::{BlockLayer, BlockOptions, Class, Refused, Request};
+use weir_block::{BlockLayer, BlockOptions, Class, Dispatch, Refused, Request};
 use weir_flash::{FlashDevice, FlashOptions, Keep, Mechanism, Probe, Profile};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Lba, Part, Recorder, Storage, StreamId, Ticket};
@@ -19,13 +19,13 @@ use crate::error::BenchError;
 pub struct SimulatedOptions {
     /// Writes that are timed.
     pub writes: u64,
-    /// Writes in flight, up to the depth of the device's queue.
+    /// Writes in flight, up to the depth of the device's queue, and to the span: they do not overlap (S6).
     pub depth: u32,
     /// Determines everything but the wall's time.
     pub seed: u64,
     /// Whether the order recorder checks every write.
     pub recorder: bool,
-    /// Whether each write is a barrier.
+    /// Whether each write is a barrier; not on a device without a mechanism.
     pub barriers: bool,
     /// Blocks written over, from the first; the whole device if it has fewer.
     pub span_blocks: u64,
@@ -52,6 +52,8 @@ impl Default for SimulatedOptions {
 pub struct SimulatedReport {
     /// The device's profile.
     pub device: String,
+    /// Its capacity, in blocks.
+    pub device_blocks: u64,
     /// Writes simulated.
     pub writes: u64,
     /// Writes in flight.
@@ -74,14 +76,28 @@ pub struct SimulatedReport {
     pub peak_rss_bytes: u64,
     /// Slots programmed, of the host and of cleaning, for each block that the host wrote.
     pub write_amplification: f64,
+    /// Erase blocks erased: none if the device never had to clean.
+    pub erases: u64,
     /// Stands for everything that happened.
     pub trace_hash: String,
+}
+
+/// A device without barriers is driven by legacy dispatch, and takes no barrier writes.
+fn block_options(profile: &Profile, barriers: bool) -> Result<BlockOptions, BenchError> {
+    let dispatch = match profile.barrier.mechanism {
+        Mechanism::None if barriers => {
+            return Err(BenchError::NoBarriers { device: profile.name.clone() });
+        }
+        Mechanism::None => Dispatch::Legacy,
+        _ => Dispatch::OrderPreserving,
+    };
+    Ok(BlockOptions { dispatch, ..BlockOptions::default() })
 }
 
 /// Simulates, timed by `clock`, a runtime in wall time.
 ///
 /// # Errors
-/// What the device or the block layer answered, and a breach of order.
+/// [`BenchError::NoBarriers`]; what the device or the block layer answered, and a breach of order.
 pub fn simulate(
     clock: &Handle,
     profile: &Profile,
@@ -98,7 +114,8 @@ pub fn simulate(
         device.precondition(profile.blocks);
     }
     let storage = Rc::clone(&device) as Rc<dyn Storage>;
-    let layer = BlockLayer::new(&handle, storage, BlockOptions::default(), recorder.clone())?;
+    let layer =
+        BlockLayer::new(&handle, storage, block_options(profile, options.barriers)?, recorder.clone())?;
     let began = clock.now();
     runtime.block_on(writes(&handle, &layer, profile, options))??;
     let wall_seconds = clock.now().since(began).as_secs_f64();
@@ -110,6 +127,7 @@ pub fn simulate(
     let pages = (stats.programmed_pages + stats.moved_pages) as f64;
     Ok(SimulatedReport {
         device: profile.name.clone(),
+        device_blocks: profile.blocks,
         writes: options.writes,
         depth: options.depth,
         span_blocks: options.span_blocks.min(profile.blocks),
@@ -121,6 +139,7 @@ pub fn simulate(
         simulated_per_second: options.writes as f64 / wall_seconds.max(1e-9),
         peak_rss_bytes: clock.peak_memory_bytes(),
         write_amplification: pages * device.blocks_per_page() as f64 / stats.written_blocks.max(1) as f64,
+        erases: stats.erases,
         trace_hash: format!("{:016x}", handle.trace_hash()),
     })
 }
@@ -134,7 +153,7 @@ async fn writes(
 ) -> Result<(), BenchError> {
     let mut random = handle.random("writes");
     let span = options.span_blocks.min(profile.blocks);
-    let depth = options.depth.min(profile.host.queue_depth).max(1) as usize;
+    let depth = span.min(options.depth.min(profile.host.queue_depth).into()).max(1) as usize;
     let class = if options.barriers { Class::Barrier } else { Class::Orderless };
     let page = vec![0; BLOCK_BYTES];
     let mut in_flight: VecDeque<(u64, Ticket)> = VecDeque::with_capacity(depth);
@@ -171,11 +190,11 @@ async fn writes(
 }
 
 /// Runs random writes of one block through the block layer on an emulated device, with `probe` told of
-/// everything that takes time. A device without barriers is taken with in-order recovery where the calls need
-/// them.
+/// everything that takes time.
 ///
 /// # Errors
-/// What the device or the block layer answered.
+/// [`BenchError::NoBarriers`] for barrier writes on a device without a mechanism; what the device or the block
+/// layer answered.
 pub fn trace(
     profile: &Profile,
     calls: WeirCalls,
@@ -185,15 +204,12 @@ pub fn trace(
 ) -> Result<(), BenchError> {
     let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
     let handle = runtime.handle();
-    let mut profile = profile.clone();
-    if profile.barrier.mechanism == Mechanism::None {
-        profile = profile.with_mechanism(Mechanism::InOrderRecovery);
-    }
     let keep = Keep::Versions;
     let options = FlashOptions { keep, probe: Some(probe), never_cut: true, ..FlashOptions::default() };
-    let device = FlashDevice::new(&handle, &profile, options);
-    let layer = BlockLayer::new(&handle, device as Rc<dyn Storage>, BlockOptions::default(), None)?;
-    runtime.block_on(traced(&handle, &layer, &profile, calls, writes))?
+    let device = FlashDevice::new(&handle, profile, options);
+    let block_options = block_options(profile, calls == WeirCalls::B)?;
+    let layer = BlockLayer::new(&handle, device as Rc<dyn Storage>, block_options, None)?;
+    runtime.block_on(traced(&handle, &layer, profile, calls, writes))?
 }
 
 async fn traced(

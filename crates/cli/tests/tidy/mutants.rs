@@ -1,8 +1,16 @@
 //! Mutants: a variant of an enum whose name ends in `Mutant` drops one rule. Each must be named in a
 //! test or an example, or nothing shows that the rule is checked.
 
-use crate::code::{code_only, line_of, whole_words};
+use crate::code::{code_only, imports, line_of, whole_words};
 use crate::tree::{Finding, Tree};
+
+/// Mutants of rules whose keeper is not built yet. One that a test names has no place here.
+pub const AWAITED: [&str; 4] = [
+    "FsMutant::DataBarrierForgetsMetadata",
+    "FsMutant::NoBareBarrier",
+    "FsMutant::StampsEveryWrite",
+    "FsMutant::ReusesFreed",
+];
 
 /// One variant, as `BlockMutant::FlagLost`.
 pub struct Mutant {
@@ -48,28 +56,59 @@ fn variants(code: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The code of all tests and examples.
+/// The code of all tests and examples, with every import spelt out behind it.
 pub fn test_code(tree: &Tree) -> String {
-    let tests = tree.rust().filter(|file| file.path.contains("/tests/") || file.path.contains("/examples/"));
-    tests.map(|file| code_only(file.text)).collect::<Vec<_>>().join("\n")
+    let is_test =
+        |path: &str| path.contains("/tests/") || path.contains("/examples/") || path.ends_with("/tests.rs");
+    let mut text = String::new();
+    for file in tree.rust().filter(|file| is_test(file.path)) {
+        let code = code_only(file.text);
+        for (_, path) in imports(&code) {
+            text += &path;
+            text.push('\n');
+        }
+        text += &code;
+        text.push('\n');
+    }
+    text
 }
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
+    check_with(tree, &AWAITED)
+}
+
+fn check_with(tree: &Tree, awaited: &[&str]) -> Vec<Finding> {
     let tests = test_code(tree);
-    let unnamed =
-        mutants(tree).into_iter().filter(|mutant| whole_words(&tests, &mutant.name).next().is_none());
-    unnamed
-        .map(|mutant| Finding::new(&mutant.path, mutant.line, format!("no test names `{}`", mutant.name)))
-        .collect()
+    let mut findings = Vec::new();
+    for mutant in mutants(tree) {
+        let named = whole_words(&tests, &mutant.name).next().is_some();
+        let what = match (named, awaited.contains(&mutant.name.as_str())) {
+            (false, false) => format!("no test names `{}`", mutant.name),
+            (true, true) => format!("`{}` is not awaited any more: a test names it", mutant.name),
+            _ => continue,
+        };
+        findings.push(Finding::new(&mutant.path, mutant.line, what));
+    }
+    findings
 }
 
 #[test]
 fn a_mutant_that_no_test_names_is_found() {
-    let source = "/// Rules.\n#[derive(Clone, Copy)]\npub enum DemoMutant {\n    /// E1, dropped.\n    Crosses,\n    #[allow(x)]\n    Starves,\n}\nenum Other { A }";
+    let source = "/// Rules.\n#[derive(Clone, Copy)]\npub enum DemoMutant {\n    /// E1, dropped.\n    Crosses,\n    #[allow(x)]\n    Starves,\n    Lies,\n    Later,\n    Now,\n}\nenum Other { A }";
     let tree = Tree::of(&[
         ("crates/demo/src/mutants.rs", source),
         ("crates/demo/tests/a.rs", "kills(DemoMutant::Crosses); // DemoMutant::Starves"),
+        ("crates/demo/src/part/tests.rs", "fn f() {\n    use DemoMutant::{Lies, Now};\n}"),
     ]);
-    let found: Vec<String> = check(&tree).iter().map(ToString::to_string).collect();
-    assert_eq!(found, ["crates/demo/src/mutants.rs:7: no test names `DemoMutant::Starves`"]);
+    let found: Vec<String> = check_with(&tree, &["DemoMutant::Later", "DemoMutant::Now"])
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "crates/demo/src/mutants.rs:7: no test names `DemoMutant::Starves`",
+            "crates/demo/src/mutants.rs:10: `DemoMutant::Now` is not awaited any more: a test names it",
+        ]
+    );
 }

@@ -3,13 +3,13 @@
 //! implemented.
 
 use crate::code::whole_words;
-use crate::mutants::{mutants, test_code};
+use crate::mutants::{AWAITED, mutants, test_code};
 use crate::tree::{Finding, Tree};
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
 
 /// The families of rules, with how many each has.
-const FAMILIES: [(char, u32); 4] = [('S', 7), ('E', 7), ('V', 5), ('F', 6)];
+const FAMILIES: [(char, u32); 5] = [('S', 7), ('E', 7), ('J', 8), ('V', 5), ('F', 6)];
 
 /// One row `| **S1** | rule | kept by | mutants | tests |`.
 struct Row {
@@ -52,7 +52,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     for row in &rows {
         let mut report =
             |what: String| findings.push(Finding::new(DOCUMENT, row.line, format!("{}: {what}", row.rule)));
-        if row.mutants.is_empty() || row.tests.is_empty() {
+        let awaited = row.mutants.iter().all(|mutant| AWAITED.contains(&mutant.as_str()));
+        if row.mutants.is_empty() || (row.tests.is_empty() && !awaited) {
             report("a rule without a killing mutant is not implemented".to_owned());
         }
         for mutant in row.mutants.iter().filter(|mutant| !known.contains(mutant)) {
@@ -79,7 +80,7 @@ fn rows_without_a_mutant_or_a_test_are_found() {
     ]);
     let found: Vec<String> = check(&tree).iter().map(ToString::to_string).collect();
     let missing = found.iter().filter(|finding| finding.contains(": rule ")).count();
-    assert_eq!(missing, 25 - 3);
+    assert_eq!(missing, 33 - 3);
     assert_eq!(
         found[missing..],
         [

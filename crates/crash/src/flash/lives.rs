@@ -33,7 +33,8 @@ pub(super) type Wrong = (u32, u64, String);
 /// What the observer of a life and its workload share.
 pub(super) struct Found {
     pub(super) totals: FlashTotals,
-    pub(super) seen: BTreeSet<u64>,
+    /// States of this run. Another run's are not looked at, so that a run replayed alone is the same run.
+    seen: BTreeSet<u64>,
     pub(super) failure: Option<Wrong>,
     life: u32,
     event: u64,
@@ -41,6 +42,14 @@ pub(super) struct Found {
     /// A state to go on from, with its content.
     next: Option<(Medium, Image)>,
     states_of_life: u64,
+}
+
+impl Found {
+    fn is_new(&mut self, medium: &Medium) -> bool {
+        let is_new = self.seen.insert(medium.hash());
+        self.totals.states_distinct += u64::from(is_new);
+        is_new
+    }
 }
 
 /// A run.
@@ -53,11 +62,11 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    pub(super) fn new(handle: &Handle, campaign: &FlashCampaign, seen: BTreeSet<u64>) -> Chain {
+    pub(super) fn new(handle: &Handle, campaign: &FlashCampaign) -> Chain {
         let profile = profile::draw(campaign.mechanism, &mut handle.random("profile"));
         let found = Found {
             totals: FlashTotals::default(),
-            seen,
+            seen: BTreeSet::new(),
             failure: None,
             life: 0,
             event: 0,
@@ -142,7 +151,7 @@ impl Chain {
             found.totals.events += 1;
             let medium = device.after_cut(&mut found.random);
             found.totals.cuts += 1;
-            if !found.seen.insert(medium.hash()) {
+            if !found.is_new(&medium) {
                 return;
             }
             found.totals.states_recovery += 1;
@@ -196,7 +205,7 @@ impl Chain {
             for _ in 0..CUTS_PER_EVENT {
                 let medium = device.after_cut(&mut found.random);
                 found.totals.cuts += 1;
-                if !found.seen.insert(medium.hash()) {
+                if !found.is_new(&medium) {
                     continue;
                 }
                 found.totals.states_cleaning += u64::from(device.is_cleaning());
@@ -240,6 +249,7 @@ struct Driver {
     written: u64,
     hot_blocks: u64,
     barrier_share: u64,
+    discard_share: u64,
 }
 
 impl Driver {
@@ -248,20 +258,31 @@ impl Driver {
         let blocks = storage.blocks();
         let hot_blocks = if random.below(2) == 0 { blocks } else { 2 + random.below(8) };
         let barrier_share = [1, 3, 8][random.below(3) as usize];
+        let discard_share = [40, 40, 5][random.below(3) as usize];
         let handle = handle.clone();
-        Driver { handle, storage, random, in_flight: Vec::new(), written: 0, hot_blocks, barrier_share }
+        Driver {
+            handle,
+            storage,
+            random,
+            in_flight: Vec::new(),
+            written: 0,
+            hot_blocks,
+            barrier_share,
+            discard_share,
+        }
     }
 
     async fn one(&mut self) -> Result<(), Rejected> {
         self.in_flight.retain(|(ticket, _)| ticket.poll_transferred().is_none());
         let kind = self.random.below(40);
+        let discards = self.random.below(self.discard_share) == 0;
         match kind {
             0 | 1 => drop(submit_when_free(&*self.storage, Command::Flush).await?),
             2 if self.storage.capabilities().barriers() => {
                 let mark = Command::Barrier { stream: StreamId::default() };
                 drop(submit_when_free(&*self.storage, mark).await?);
             }
-            3 => {
+            _ if discards => {
                 let extent = self.extent(8);
                 if self.is_free(extent) {
                     let ticket = submit_when_free(&*self.storage, Command::Discard(&[extent])).await?;

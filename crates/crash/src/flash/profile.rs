@@ -18,10 +18,12 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
     let planes = if multi_plane { 2 } else { 1 };
     let (channels, ways) = one(random, &[(1, 1), (1, 2), (2, 1), (2, 2)]);
     let pages_per_block = one(random, &[4, 6]);
-    let blocks_per_plane = one(random, &[9, 11]);
+    let blocks_per_plane = one(random, &[10, 12]);
     let slots = channels * ways * blocks_per_plane * pages_per_block * page_bytes / 4096 * planes;
+    let gc_free_blocks = one(random, &[3, 4]);
     // The free blocks that cleaning needs, two that are being filled, and little to make it worth its while.
-    let reserve = channels * ways * one(random, &[4, 5, 6]) * pages_per_block * page_bytes / 4096 * planes;
+    let kept_blocks = gc_free_blocks + 2 + random.below(2) as u32;
+    let reserve = channels * ways * kept_blocks * pages_per_block * page_bytes / 4096 * planes;
     let slow = one(random, &[1, 2, 5]);
     Profile {
         name: "drawn".to_owned(),
@@ -57,8 +59,8 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
         },
         ftl: Ftl {
             gc: one(random, &[GcPolicy::Greedy, GcPolicy::CostBenefit]),
-            gc_free_blocks: one(random, &[2, 3]),
-            checkpoint_share: one(random, &[0.05, 0.4]),
+            gc_free_blocks,
+            checkpoint_share: one(random, &[0.01, 0.05, 0.4]),
         },
         flush: Flush { fixed_ns: 10_000, journal_pages: random.below(2) as u32 },
         barrier: Barrier { mechanism, penalty: 0.0 },

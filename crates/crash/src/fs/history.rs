@@ -56,6 +56,13 @@ struct Changed {
     size: Operation,
 }
 
+/// A file before an operation that may fail.
+#[derive(Clone, Copy)]
+pub(super) struct Before {
+    pub(super) size_bytes: u64,
+    changed: Changed,
+}
+
 /// How much a synchronisation call covers of the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reach {
@@ -70,8 +77,8 @@ pub(super) enum Reach {
 /// Why what was found cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Illegal {
-    #[error("no operation leaves such a tree")]
-    Tree,
+    #[error("no operation leaves such a tree; {0}")]
+    Tree(String),
     #[error("the tree is that after operation {at}, but operation {needed} is promised")]
     TreeTooOld { at: Operation, needed: Operation },
     #[error(
@@ -165,7 +172,7 @@ impl History {
         });
         self.move_place(file);
         let last = pages_of(before).saturating_sub(1);
-        if size > before && before % BLOCK_BYTES as u64 > 0 && self.has_place(file, last) {
+        if size > before && !before.is_multiple_of(BLOCK_BYTES as u64) && self.has_place(file, last) {
             // What is behind the end in the last page becomes part of the file, as zeros.
             self.put(file, last, self.page(file, last), true);
         }
@@ -205,6 +212,16 @@ impl History {
         if self.reserved.remove(&(file, page)) {
             self.move_place(file);
         }
+        self.clear(file, page);
+    }
+
+    /// The current operation makes a page zeros, and gives it a place if it has none.
+    pub(super) fn zero(&mut self, file: FileId, page: u32) {
+        self.clear(file, page);
+        self.reserve(file, page);
+    }
+
+    fn clear(&mut self, file: FileId, page: u32) {
         if self.has_place(file, page) {
             self.put(file, page, Rc::clone(&self.zeros), false);
             self.move_place(file);
@@ -236,6 +253,20 @@ impl History {
         }
     }
 
+    fn changed(&self, file: FileId) -> Changed {
+        self.changed.get(&file).copied().unwrap_or_default()
+    }
+
+    /// What to go back to if an operation on a file fails.
+    pub(super) fn before(&self, file: FileId) -> Before {
+        Before { size_bytes: self.tree.size(file).unwrap_or(0), changed: self.changed(file) }
+    }
+
+    /// What was begun on a file since then was not done.
+    pub(super) fn unchanged(&mut self, file: FileId, since: Before) {
+        self.changed.insert(file, since.changed);
+    }
+
     fn move_place(&mut self, file: FileId) {
         let now = self.now();
         self.changed.entry(file).or_default().size = now;
@@ -243,7 +274,7 @@ impl History {
 
     /// A synchronisation call on `file` has returned.
     pub(super) fn promise(&mut self, file: FileId, reach: Reach, durable: bool) {
-        let changed = self.changed.get(&file).copied().unwrap_or_default();
+        let changed = self.changed(file);
         let (file, tree) = match reach {
             Reach::Data => (Some(file), changed.size),
             Reach::File => (Some(file), changed.anything.max(changed.size)),
@@ -263,7 +294,7 @@ impl History {
 
     /// Whether a power cut may have left what was found.
     pub(super) fn judge(&self, found: &Visible) -> Result<(), Illegal> {
-        let mut why = Illegal::Tree;
+        let mut why = None;
         let shape = found.tree.shape();
         // The newest first: what it fails by says most.
         for (k, mine) in self.shapes.iter().enumerate().rev() {
@@ -272,11 +303,11 @@ impl History {
             }
             match self.explains(k as Operation, mine, &shape, found) {
                 Ok(()) => return Ok(()),
-                Err(illegal) if why == Illegal::Tree => why = illegal,
-                Err(_) => {}
+                Err(illegal) => why = why.or(Some(illegal)),
             }
         }
-        Err(why)
+        let newest = self.shapes.last().map_or_else(String::new, |newest| newest.difference(&shape));
+        Err(why.unwrap_or(Illegal::Tree(newest)))
     }
 
     /// Whether what was found may be left when the tree is that after `k`.

@@ -11,7 +11,7 @@ use weir_fs::{AttributeChanges, Expect, Fallocate, Filesystem, FsError, InodeNum
 use weir_runtime::{Handle, Random};
 use weir_storage::BLOCK_BYTES;
 
-use super::history::{History, Reach};
+use super::history::{Before, History, Reach};
 use super::tree::{FileId, Kind, Thing, Tree, pages_of};
 use super::visible::{ATTRIBUTE, BALLAST};
 use crate::options::pick;
@@ -21,8 +21,6 @@ const NAMES: [&[u8]; 5] = [b"a", b"b", b"c", b"log", b"a name that is somewhat l
 /// Pages of a file, at most.
 const PAGES_MAX: u64 = 12;
 const PAGE: u64 = BLOCK_BYTES as u64;
-/// Free blocks below which a write may find no space for all of it.
-const SCARCE_BLOCKS: u64 = 16;
 
 /// A workload that goes on for as long as it is asked to.
 pub(super) struct Script {
@@ -155,11 +153,17 @@ impl Script {
         work: impl AsyncFnOnce(&Filesystem) -> Result<(), FsError>,
     ) -> Result<Outcome, String> {
         self.tell(format!("{what} {files:?}"));
-        let before = self.history.borrow().tree().clone();
+        let (tree, before) = {
+            let history = self.history.borrow();
+            let before: Vec<Before> = files.iter().map(|file| history.before(*file)).collect();
+            (history.tree().clone(), before)
+        };
         self.history.borrow_mut().begin(files, change);
         let outcome = outcome(what, work(&self.fs).await)?;
         if matches!(outcome, Outcome::NoSpace) {
-            self.history.borrow_mut().begin(files, |tree| *tree = before);
+            let history = &mut *self.history.borrow_mut();
+            history.begin(&[], |now| *now = tree);
+            files.iter().zip(before).for_each(|(file, before)| history.unchanged(*file, before));
         }
         Ok(outcome)
     }
@@ -349,15 +353,10 @@ impl Script {
         self.tell(format!("write to {file}, inode {inode}: {length} bytes at {offset}"));
         self.written += 1;
         let bytes: Vec<u8> = stream(self.written).take(length as usize).collect();
-        // With little space it may be done in part, page by page.
-        let in_part = self.fs.statfs().await.free_blocks < SCARCE_BLOCKS;
-        if !in_part {
-            self.grow(file, offset + length);
-        }
+        let before = self.history.borrow().before(file);
+        // It may take a transaction for each page, where space is scarce.
         for page in offset / PAGE..=(offset + length - 1) / PAGE {
-            if in_part {
-                self.grow(file, (offset + length).min((page + 1) * PAGE));
-            }
+            self.grow(file, (offset + length).min((page + 1) * PAGE));
             let history = &mut *self.history.borrow_mut();
             let mut content = *history.page(file, page as u32);
             let from = offset.max(page * PAGE);
@@ -369,7 +368,7 @@ impl Script {
         let written = self.fs.write(inode, offset, &bytes).await;
         match written {
             Ok(written) if written == bytes.len() => Ok(()),
-            Ok(_) | Err(FsError::NoSpace) => self.look_again(file).await,
+            Ok(_) | Err(FsError::NoSpace) => self.look_again(file, before).await,
             Err(error) => Err(format!("write: {error}")),
         }
     }
@@ -382,7 +381,7 @@ impl Script {
     }
 
     /// An operation was done in part: what the file holds now is what counts.
-    async fn look_again(&mut self, file: FileId) -> Result<(), String> {
+    async fn look_again(&mut self, file: FileId, before: Before) -> Result<(), String> {
         let inode = self.inode(file)?;
         self.tell(format!("no space for {file}"));
         let failed = |error: FsError| format!("looking again: {error}");
@@ -397,6 +396,9 @@ impl Script {
             }
         }
         history.cut(file, size);
+        if size == before.size_bytes {
+            history.unchanged(file, before);
+        }
         Ok(())
     }
 
@@ -409,6 +411,7 @@ impl Script {
             _ => self.random.below(PAGES_MAX * PAGE),
         };
         self.tell(format!("truncate {file} to {size}"));
+        let before = self.history.borrow().before(file);
         {
             let history = &mut *self.history.borrow_mut();
             history.resize(file, size);
@@ -416,7 +419,7 @@ impl Script {
         }
         match outcome("truncate", self.fs.truncate(inode, size).await)? {
             Outcome::Done => Ok(()),
-            Outcome::NoSpace => self.look_again(file).await,
+            Outcome::NoSpace => self.look_again(file, before).await,
         }
     }
 
@@ -432,6 +435,7 @@ impl Script {
         let mode = pick(&mut self.random, &modes);
         let grows = mode != Fallocate::PunchHole && !keep_size;
         self.tell(format!("{mode:?} of {file}: pages {from} to {}", from + pages));
+        let before = self.history.borrow().before(file);
         // It may take a transaction for each page.
         for page in from as u32..(from + pages) as u32 {
             self.grow(file, if grows { (u64::from(page) + 1) * PAGE } else { 0 });
@@ -439,15 +443,12 @@ impl Script {
             match mode {
                 Fallocate::Allocate { .. } => history.reserve(file, page),
                 Fallocate::PunchHole => history.unplace(file, page),
-                Fallocate::ZeroRange { .. } => {
-                    history.unplace(file, page);
-                    history.reserve(file, page);
-                }
+                Fallocate::ZeroRange { .. } => history.zero(file, page),
             }
         }
         match outcome("fallocate", self.fs.fallocate(inode, mode, offset, length).await)? {
             Outcome::Done => Ok(()),
-            Outcome::NoSpace => self.look_again(file).await,
+            Outcome::NoSpace => self.look_again(file, before).await,
         }
     }
 

@@ -54,6 +54,32 @@ impl PartialEq for Shape {
     }
 }
 
+impl Shape {
+    /// Where another shape begins to differ, for people.
+    pub(super) fn difference(&self, other: &Shape) -> String {
+        let line =
+            |shape: &Shape, at: usize| shape.lines.get(at).map_or("nothing".to_owned(), ToString::to_string);
+        let differs = (0..self.lines.len().max(other.lines.len()))
+            .find(|at| self.lines.get(*at) != other.lines.get(*at));
+        differs.map_or_else(String::new, |at| {
+            format!("the newest has {}, this {}", line(self, at), line(other, at))
+        })
+    }
+}
+
+impl std::fmt::Display for Line {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (kind, size, _, permissions, attribute) = &self.what;
+        let kind = ["a directory", "a file", "a link"][usize::from(*kind)];
+        let attribute = attribute.as_ref().map_or(0, Vec::len);
+        let (depth, name, place) = (self.depth, self.name.escape_ascii(), self.place);
+        write!(
+            to,
+            "{name} at depth {depth}: {kind}, the {place}th met, {size} bytes, {permissions:o}, attribute {attribute}"
+        )
+    }
+}
+
 impl Tree {
     /// An empty root.
     pub(super) fn new(root: FileId, permissions: u16) -> Tree {

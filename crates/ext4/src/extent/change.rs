@@ -75,7 +75,9 @@ impl<B: Blocks> ExtentTree<'_, B> {
         Self::check_range(&range)?;
         let mut from = range.start;
         while from < range.end {
-            let Some(extent) = self.next(from).await?.filter(|extent| extent.logical < range.end) else { break };
+            let Some(extent) = self.next(from).await?.filter(|extent| extent.logical < range.end) else {
+                break;
+            };
             let part = extent.part(from, range.end);
             if extent.written != written {
                 self.mark_part(extent, Extent { written, ..part }).await?;

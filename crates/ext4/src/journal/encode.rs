@@ -80,13 +80,17 @@ fn check<B: AsRef<[u8]>>(
     Ok(())
 }
 
-fn tag<B: AsMut<[u8]>>(format: &LogFormat, sequence: Sequence, copy: &mut (u64, B)) -> Tag {
-    let (home, bytes) = (copy.0, copy.1.as_mut());
-    let escaped = bytes.starts_with(&MAGIC);
+/// Asks for mutable bytes only where it changes them: a caller may have to clone them for that.
+fn tag<B: AsRef<[u8]> + AsMut<[u8]>>(
+    format: &LogFormat,
+    sequence: Sequence,
+    (home, copy): &mut (u64, B),
+) -> Tag {
+    let escaped = copy.as_ref().starts_with(&MAGIC);
     if escaped {
-        bytes[..MAGIC.len()].fill(0);
+        copy.as_mut()[..MAGIC.len()].fill(0);
     }
-    Tag { home, escaped, checksum: format.copy_checksum(sequence, bytes) }
+    Tag { home: *home, escaped, checksum: format.copy_checksum(sequence, copy.as_ref()) }
 }
 
 fn empty() -> Box<[u8; BLOCK_BYTES]> {

@@ -118,8 +118,8 @@ impl JournalSuperblock {
         if let Some(&(_, name)) = REFUSED.iter().find(|(bit, _)| incompatible & bit != 0) {
             return Err(FormatError::Feature { name });
         }
+        // Unknown compatible features may be ignored: that is what the set is for.
         let unknown = [
-            ("compatible journal", self.raw.compatible.get() & !WHOLE_TRANSACTION_CHECKSUM),
             ("incompatible journal", incompatible & !(REVOKE | WIDE | CHECKSUM_3)),
             ("read-only compatible journal", self.raw.read_only_compatible.get()),
         ];
@@ -151,6 +151,9 @@ impl JournalSuperblock {
         }
         if self.raw.blocks.get() > blocks || self.raw.blocks.get() < BLOCKS_MIN {
             return Err(corrupt("number of blocks"));
+        }
+        if self.raw.users.get() > 1 {
+            return Err(corrupt("number of filesystems that use it"));
         }
         if self.raw.first == 0 || self.raw.first >= self.raw.blocks {
             return Err(corrupt("first block of the log"));

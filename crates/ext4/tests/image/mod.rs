@@ -1,5 +1,7 @@
 //! Images in memory, for tests: made by mkfs.ext4, changed through this crate, given to a judge.
 
+#![allow(dead_code, reason = "each test uses a part of the shared helpers")]
+
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;

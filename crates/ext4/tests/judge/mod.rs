@@ -1,30 +1,36 @@
 //! The outside judges: e2fsprogs, as child processes. Where they are missing, a test says so and passes.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Seek, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Runs a program of e2fsprogs with `input`. `None`, with a word on it, where it is not installed.
 pub fn run(program: &str, arguments: &[&str], input: &[u8]) -> Option<Output> {
-    let child = Command::new(program)
+    let output = Command::new(program)
         .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdin(file_of(input))
         .env("DEBUGFS_PAGER", "cat")
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-        .spawn();
-    let Ok(mut child) = child else {
+        .output();
+    if output.is_err() {
         eprintln!("skipped: {program} is not installed");
-        return None;
-    };
-    let mut pipe = child.stdin.take().expect("a pipe");
-    let input = input.to_vec();
-    let writer = std::thread::spawn(move || pipe.write_all(&input));
-    let output = child.wait_with_output().expect("the judge ends");
-    // A judge that stops early does not read all of its input.
-    let _ = writer.join().expect("the writer ends");
-    Some(output)
+    }
+    output.ok()
+}
+
+/// A file without a name that holds `input`. A pipe would need somebody who fills it while the judge talks.
+fn file_of(input: &[u8]) -> File {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let unique = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("weir-judge-{}-{unique}", std::process::id()));
+    let mut file =
+        File::options().read(true).write(true).create_new(true).open(&path).expect("a scratch file");
+    std::fs::remove_file(&path).expect("its name is gone");
+    file.write_all(input).expect("room in the temporary directory");
+    file.rewind().expect("its start");
+    file
 }
 
 /// What debugfs prints when it is given the lines of `script`, on an image opened for writing or on none.

@@ -50,10 +50,6 @@ impl Memory {
     pub fn count(&self) -> usize {
         self.blocks.borrow().len()
     }
-
-    pub fn damage(&self, block: usize, at: usize, byte: u8) {
-        self.blocks.borrow_mut()[block][at] = byte;
-    }
 }
 
 impl Blocks for Memory {

@@ -4,9 +4,19 @@ use weir_storage::BLOCK_BYTES;
 
 use super::error::ProfileError;
 use super::{Mechanism, Profile};
+use crate::ftl::CLEANINGS_OWN;
 
 /// The longest time in a profile: a second, of which no flash comes near. Longer ones are mistakes.
 const TIME_NS_MAX: u64 = 1_000_000_000;
+
+/// Erase blocks of a device: the firmware keeps some 50 bytes for each.
+const ERASE_BLOCKS_MAX: u64 = 1 << 22;
+
+/// Places of 4 KiB on flash: 2 TiB. The firmware keeps 4 bytes for each in the map, 9 more once it is programmed.
+const RAW_BLOCKS_MAX: u64 = 1 << 29;
+
+/// Blocks of 4 KiB in the cache: 64 GiB.
+const CACHE_BLOCKS_MAX: u64 = 1 << 24;
 
 fn within<T: PartialOrd + Copy + std::fmt::Display>(
     key: &str,
@@ -64,7 +74,7 @@ impl Profile {
         within("flush.journal_pages", flush.journal_pages, 0, 1000)?;
         within("cache.destage_share", cache.destage_share, 0.0, 0.9)?;
         within("ftl.checkpoint_share", ftl.checkpoint_share, 1e-6, 0.5)?;
-        within("ftl.gc_free_blocks", ftl.gc_free_blocks, 2, 1000)?;
+        within("ftl.gc_free_blocks", ftl.gc_free_blocks, CLEANINGS_OWN as u32 + 1, 1000)?;
         within("barrier.penalty", self.barrier.penalty, 0.0, 1.0)?;
         self.check_geometry()
     }
@@ -91,9 +101,16 @@ impl Profile {
             return impossible("device.capacity is less than one block of 4 KiB".to_owned());
         }
         let (raw, reserve) = (self.raw_blocks(), self.reserve_blocks());
-        if raw >= 1 << 31 {
-            return impossible(format!("{raw} places of 4 KiB on flash; there may be fewer than 2^31"));
-        }
+        within("places of 4 KiB on flash", raw, 1, RAW_BLOCKS_MAX)?;
+        let counts = [nand.channels, nand.ways, nand.planes, nand.blocks_per_plane];
+        let erase_blocks = counts.iter().map(|count| u64::from(*count)).fold(1, u64::saturating_mul);
+        within(
+            "erase blocks (channels * ways * planes * blocks_per_plane)",
+            erase_blocks,
+            1,
+            ERASE_BLOCKS_MAX,
+        )?;
+        within("cache.size, in blocks of 4 KiB", cache.bytes / BLOCK_BYTES as u64, 1, CACHE_BLOCKS_MAX)?;
         if self.blocks.saturating_add(reserve) > raw {
             return impossible(format!(
                 "device.capacity is {} blocks of 4 KiB, the firmware needs {reserve} more, and the flash has {raw}; \

@@ -37,7 +37,7 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             ways: 2,
             planes: 2,
             multi_plane: true,
-            blocks_per_plane: 9,
+            blocks_per_plane: 10,
             pages_per_block: 4,
             page_bytes: 4096,
             read_ns: vec![40_000, 60_000],
@@ -45,7 +45,7 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             erase_ns: 2_000_000,
             channel_bytes_per_second: 200_000_000,
         },
-        ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 2, checkpoint_share: 0.2 },
+        ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 3, checkpoint_share: 0.2 },
         flush: Flush { fixed_ns: 20_000, journal_pages: 1 },
         barrier: Barrier { mechanism, penalty: 0.0 },
     }

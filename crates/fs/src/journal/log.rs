@@ -53,10 +53,6 @@ impl Log {
         self.ring.free(self.tail, self.head)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.head == self.tail
-    }
-
     /// Blocks that a transaction takes at most.
     pub(crate) fn blocks_for(&self, copies: usize, revokes: usize) -> u32 {
         u32::try_from(self.format.transaction_blocks(copies, revokes)).unwrap_or(u32::MAX)

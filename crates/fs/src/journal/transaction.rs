@@ -94,8 +94,6 @@ pub(crate) struct Locked {
     pub(crate) revokes: Vec<u64>,
     pub(crate) data: Vec<Rc<dyn OrderedData>>,
     pub(crate) freed: Vec<Extent>,
-    /// Blocks of the log that it takes; its place is known when it is composed.
-    pub(crate) log_blocks: u32,
     /// The log's head behind it.
     pub(crate) log_end: u32,
 }

@@ -1,0 +1,151 @@
+//! `weir fsck`: check a filesystem without changing it.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use clap::Args;
+use serde::Serialize;
+use weir_ext4::FormatError;
+use weir_ext4::check::{ImageReader, Report};
+use weir_storage::{BLOCK_BYTES, Extent, FileDisk, FileDiskOptions, Lba, Rejected, Storage as _};
+
+use crate::error::CliError;
+use crate::{Verdict, in_wall_time, print};
+
+/// Arguments of `weir fsck`.
+#[derive(Debug, Args)]
+pub(crate) struct FsckArguments {
+    /// The file or block device
+    path: PathBuf,
+    /// Print one document for machines
+    #[arg(long)]
+    json: bool,
+}
+
+/// An image on a disk.
+struct DiskImage {
+    disk: Rc<FileDisk>,
+}
+
+/// Why an image cannot be checked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FsckError {
+    /// It is no filesystem of ours.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The disk does not give its blocks.
+    #[error("blocks {first} to {last} cannot be read: {source}")]
+    Read {
+        /// The first block of the command that failed.
+        first: u64,
+        /// The last.
+        last: u64,
+        /// What the disk said.
+        source: Rejected,
+    },
+}
+
+impl ImageReader for DiskImage {
+    type Error = FsckError;
+
+    fn blocks(&self) -> u64 {
+        self.disk.blocks()
+    }
+
+    async fn read(&self, block: u64, bytes: &mut [u8]) -> Result<(), FsckError> {
+        let most = self.disk.capabilities().max_transfer_blocks;
+        let mut first = block;
+        for part in bytes.chunks_mut(most as usize * BLOCK_BYTES) {
+            let blocks = (part.len() / BLOCK_BYTES) as u32;
+            let last = first + u64::from(blocks) - 1;
+            let data = weir_storage::read(&*self.disk, Extent::new(Lba(first), blocks)).await;
+            let data = data.map_err(|source| FsckError::Read { first, last, source })?;
+            part.copy_from_slice(&data);
+            first += u64::from(blocks);
+        }
+        Ok(())
+    }
+}
+
+/// The document for machines.
+#[derive(Debug, Serialize)]
+struct Document {
+    clean: bool,
+    findings: Vec<Line>,
+    findings_total: u64,
+    transactions: u32,
+    orphans: u32,
+    inodes: u32,
+    directories: u32,
+    blocks: u64,
+}
+
+/// A finding: where, and what.
+#[derive(Debug, Serialize)]
+struct Line {
+    place: String,
+    problem: String,
+}
+
+/// Runs the command. What cannot be checked is told here, as its exit code is one of its own.
+pub(crate) fn run(arguments: &FsckArguments) -> Result<Verdict, CliError> {
+    match check(&arguments.path) {
+        Ok(report) => {
+            print(&if arguments.json { document(&report)? } else { lines(&report) })?;
+            Ok(if report.is_clean() { Verdict::Good } else { Verdict::Unclean })
+        }
+        Err(error) => {
+            // Where standard error is gone too, the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "weir: {error}");
+            Ok(Verdict::Unreadable)
+        }
+    }
+}
+
+fn check(path: &Path) -> Result<Report, CliError> {
+    in_wall_time(0, async |handle| {
+        let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
+        let disk = FileDisk::open(&handle, path, options)?;
+        let report = weir_ext4::check::check(&DiskImage { disk }).await;
+        report.map_err(|source| CliError::Fsck { path: path.to_owned(), source })
+    })
+}
+
+fn lines(report: &Report) -> String {
+    let mut lines: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    let more = report.total - report.findings.len() as u64;
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    if report.transactions > 0 {
+        lines.push(format!("the journal has {} transactions to replay", report.transactions));
+    }
+    if report.orphans > 0 {
+        lines.push(format!("{} inodes are to be deleted or cut at the next mount", report.orphans));
+    }
+    let Report { inodes, directories, blocks, total, .. } = report;
+    let verdict = if report.is_clean() { "clean".to_owned() } else { format!("{total} findings") };
+    lines.push(format!(
+        "{verdict}: {inodes} inodes, {directories} of them directories, {blocks} blocks in use"
+    ));
+    lines.join("\n")
+}
+
+fn document(report: &Report) -> Result<String, CliError> {
+    let findings = report
+        .findings
+        .iter()
+        .map(|finding| Line { place: finding.place.to_string(), problem: finding.problem.to_string() });
+    let document = Document {
+        clean: report.is_clean(),
+        findings: findings.collect(),
+        findings_total: report.total,
+        transactions: report.transactions,
+        orphans: report.orphans,
+        inodes: report.inodes,
+        directories: report.directories,
+        blocks: report.blocks,
+    };
+    Ok(serde_json::to_string_pretty(&document)?)
+}

@@ -1,0 +1,201 @@
+//! The check: is an image whole? What `weir fsck` runs.
+//!
+//! A check reads and never writes. It goes over an image in the order in which one thing can be judged by
+//! another:
+//!
+//! | step | file | what is compared |
+//! |---|---|---|
+//! | journal | `log` | its superblock; what recovery would write is laid over the image in memory |
+//! | groups | `groups` | the superblock and its copies, descriptors; groups' own blocks are claimed |
+//! | orphans | `orphans` | the list of inodes to be deleted at the next mount, and the orphan file |
+//! | inodes | `inodes`, `content` | every inode, its extents, size, attributes; its blocks are claimed |
+//! | names | `names`, `hashed` | every directory block, every name, every index |
+//! | links | `links` | that every inode is below the root, and as often as it says |
+//! | totals | `totals` | bitmaps and counts against what was claimed and found |
+//!
+//! Each block is *claimed* by whoever uses it; a second claim is a finding. What is damaged is not looked
+//! into any further, and what could only be judged by it is left alone, so that one damage does not give a
+//! thousand findings.
+//!
+//! Images are hostile: memory is bounded by the image's size (one bit a block, twelve bytes an inode in use
+//! and its neighbours, a few words a directory), every tree by its order, every list by its members.
+
+mod claims;
+mod content;
+mod extents;
+mod finding;
+mod groups;
+mod hashed;
+mod inodes;
+mod links;
+mod log;
+mod names;
+mod orphans;
+mod overlay;
+mod totals;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use finding::{Finding, Problem};
+
+use crate::descriptor::Descriptor;
+use crate::error::{FormatError, Place};
+use crate::layout::Layout;
+use crate::superblock::Superblock;
+use claims::Claims;
+use finding::Findings;
+use inodes::InodeTable;
+use overlay::Overlay;
+
+/// Reads an image: a file, a device, or anything else that has blocks.
+#[allow(async_fn_in_trait, reason = "everything runs on one thread, so no future needs to be Send")]
+pub trait ImageReader {
+    /// What the reader gets when the storage fails, or when the image is not a filesystem of the subset.
+    type Error: From<FormatError>;
+
+    /// Whole blocks of 4,096 bytes in the image.
+    fn blocks(&self) -> u64;
+
+    /// Reads the blocks from `block` on that fill `bytes`, a multiple of 4,096 and never beyond the end.
+    async fn read(&self, block: u64, bytes: &mut [u8]) -> Result<(), Self::Error>;
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What is wrong, in the order in which it was found; at most the first 1,000.
+    pub findings: Vec<Finding>,
+    /// How many findings there are in all.
+    pub total: u64,
+    /// Transactions that the journal holds and the next mount will replay. The check saw the image as it is
+    /// after that.
+    pub transactions: u32,
+    /// Inodes that the next mount will delete or truncate. That is no damage.
+    pub orphans: u32,
+    /// Inodes in use, the reserved ones not counted.
+    pub inodes: u32,
+    /// Directories among them, the root included.
+    pub directories: u32,
+    /// Blocks in use, those of the filesystem itself included.
+    pub blocks: u64,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.total == 0
+    }
+}
+
+/// Checks a whole image.
+///
+/// # Errors
+///
+/// [`FormatError`] where the image is not ext4, or of a kind outside the subset; and those of the reader.
+/// Damage is no error but a finding.
+pub async fn check<R: ImageReader>(image: &R) -> Result<Report, R::Error> {
+    let mut overlay = Overlay::new(image);
+    let mut findings = Findings::default();
+    let Some(superblock) = groups::read_superblock(&overlay, &mut findings).await? else {
+        return Ok(findings.report());
+    };
+    if superblock.blocks() > image.blocks() {
+        let problem = Problem::Truncated { blocks: superblock.blocks(), device: image.blocks() };
+        findings.push(Place::Block(0), problem);
+        return Ok(findings.report());
+    }
+    let replayed = log::recover(&mut overlay, &superblock, &mut findings).await?;
+    // The journal may hold a newer superblock.
+    let newer = if replayed.is_some() { groups::primary(&overlay).await?.ok() } else { None };
+    let superblock = newer.unwrap_or(superblock);
+    let layout = match Layout::new(&superblock) {
+        Ok(layout) => layout,
+        Err(error) => {
+            findings.format(&error);
+            return Ok(findings.report());
+        }
+    };
+    let mut check = Check::new(&overlay, superblock, layout, findings);
+    check.replayed = replayed.is_some();
+    check.groups().await?;
+    check.orphans().await?;
+    check.inodes().await?;
+    check.names().await?;
+    check.links();
+    check.totals().await?;
+    Ok(check.report(replayed.unwrap_or(0)))
+}
+
+/// What is known of a directory.
+#[derive(Clone, Copy, Debug, Default)]
+struct DirectoryState {
+    /// The directory with the first name for this one.
+    parent: Option<u32>,
+    /// What its ".." says; 0 if that was not read.
+    up: u32,
+    /// Its blocks cannot be told, so its names are not read.
+    lost: bool,
+}
+
+/// A check on its way.
+struct Check<'a, R> {
+    image: &'a Overlay<'a, R>,
+    superblock: Superblock,
+    layout: Layout,
+    findings: Findings,
+    /// `None` for a descriptor that is damaged.
+    descriptors: Vec<Option<Descriptor>>,
+    claims: Claims,
+    table: InodeTable,
+    directories: BTreeMap<u32, DirectoryState>,
+    /// Inodes that the next mount deletes or truncates.
+    orphans: BTreeSet<u32>,
+    /// Attribute blocks: how many references each says, and how many there are.
+    shared: BTreeMap<u64, (u32, u32)>,
+    /// Something was not looked into, so blocks without a claim may yet be in use.
+    blocks_unknown: bool,
+    /// Some directory was not read whole, so names may be missing.
+    names_unknown: bool,
+    /// The journal was not empty: totals in the superblock are as old as the last clean unmount.
+    replayed: bool,
+}
+
+impl<'a, R: ImageReader> Check<'a, R> {
+    fn new(image: &'a Overlay<'a, R>, superblock: Superblock, layout: Layout, findings: Findings) -> Self {
+        Self {
+            image,
+            superblock,
+            layout,
+            findings,
+            descriptors: Vec::new(),
+            claims: Claims::new(&layout),
+            table: InodeTable::new(&layout),
+            directories: BTreeMap::new(),
+            orphans: BTreeSet::new(),
+            shared: BTreeMap::new(),
+            blocks_unknown: false,
+            names_unknown: false,
+            replayed: false,
+        }
+    }
+
+    /// Claims blocks for `place`, and tells if they are somebody's already or beyond the end. False if so.
+    fn claim(&mut self, place: Place, first: u64, count: u64) -> bool {
+        let taken = self.claims.claim(first, count);
+        if let Some(block) = taken {
+            self.findings.push(place, Problem::BlockTwice { block });
+        }
+        taken.is_none()
+    }
+
+    fn report(self, transactions: u32) -> Report {
+        Report {
+            transactions,
+            orphans: self.orphans.len() as u32,
+            inodes: self.table.used(self.superblock.first_inode.get()),
+            directories: self.directories.len() as u32,
+            blocks: self.claims.count(),
+            ..self.findings.report()
+        }
+    }
+}

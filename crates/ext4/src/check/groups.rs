@@ -1,0 +1,185 @@
+//! Superblock, descriptors, their copies, and the blocks that groups need for themselves.
+
+use super::finding::Findings;
+use super::inodes::GroupState;
+use super::overlay::Overlay;
+use super::{Check, ImageReader, Problem};
+use crate::blocks::BLOCK_BYTES;
+use crate::descriptor::{Descriptor, group_flags};
+use crate::error::{FormatError, Place, Structure};
+use crate::features::Feature;
+use crate::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+
+/// Where copies of the superblock are in a filesystem with groups of the usual size.
+const USUAL_COPIES: [u64; 4] = [32_768, 98_304, 163_840, 229_376];
+
+/// The magic number, and where it is in block 0.
+const MAGIC: [u8; 2] = 0xEF53_u16.to_le_bytes();
+const MAGIC_AT: usize = SUPERBLOCK_OFFSET + 0x38;
+
+/// The superblock in block 0.
+pub(super) async fn primary<R: ImageReader>(
+    image: &Overlay<'_, R>,
+) -> Result<Result<Superblock, FormatError>, R::Error> {
+    Ok(Superblock::read(&image.block(0).await?[SUPERBLOCK_OFFSET..]))
+}
+
+/// The superblock, or a copy if it is damaged; `None` if there is none, which is a finding, too.
+pub(super) async fn read_superblock<R: ImageReader>(
+    image: &Overlay<'_, R>,
+    findings: &mut Findings,
+) -> Result<Option<Superblock>, R::Error> {
+    let error = match primary(image).await? {
+        Ok(superblock) => return Ok(Some(superblock)),
+        Err(error) => error,
+    };
+    let mut copy = None;
+    for block in USUAL_COPIES.into_iter().filter(|block| *block < image.blocks()) {
+        let read = Superblock::read(&image.block(block).await?[..SUPERBLOCK_BYTES]);
+        copy = copy.or(read.ok());
+    }
+    // Without a copy to tell, what cannot be read may be whole, and of another kind.
+    let damaged = matches!(error, FormatError::Checksum { .. } | FormatError::Corrupt { .. });
+    let named = image.block(0).await?[MAGIC_AT..].starts_with(&MAGIC);
+    if copy.is_none() && !(damaged && named) {
+        return Err(error.into());
+    }
+    findings.format(&error);
+    Ok(copy)
+}
+
+impl<R: ImageReader> Check<'_, R> {
+    /// Looks at all that lies in a fixed place, and claims it.
+    pub(super) async fn groups(&mut self) -> Result<(), R::Error> {
+        self.superblock_fields();
+        for group in 0..self.layout.groups() {
+            let base = u64::from(self.layout.base_blocks(group));
+            self.claim(Place::Group(group), self.layout.first_block(group), base);
+        }
+        for group in 0..self.layout.groups() {
+            self.group(group).await?;
+        }
+        for group in 1..self.layout.groups() {
+            if self.layout.has_superblock(group) {
+                self.copies(group).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn superblock_fields(&mut self) {
+        let superblock = &self.superblock;
+        let features = superblock.features();
+        let reserve = superblock.reserved_descriptor_blocks.get();
+        let wrong = [
+            (superblock.reserved_blocks() > superblock.blocks() / 2, "number of reserved blocks"),
+            (superblock.group.get() != 0, "number of its group"),
+            (
+                reserve > 0 && !features.has(Feature::RESIZE_INODE),
+                "a reserve of descriptors without resize_inode",
+            ),
+            (usize::from(reserve) > BLOCK_BYTES / 4, "a larger reserve of descriptors than an inode holds"),
+            (
+                features.has(Feature::NEEDS_RECOVERY) && !features.has(Feature::HAS_JOURNAL),
+                "it asks for the recovery of a journal that it has not",
+            ),
+        ];
+        let (clean, errors) = (superblock.is_clean(), superblock.has_errors());
+        for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
+            self.findings.damaged(Place::Block(0), Structure::Superblock, what);
+        }
+        if errors {
+            self.findings.push(Place::Block(0), Problem::ErrorsNoted);
+        } else if !clean && !self.replayed {
+            self.findings.push(Place::Block(0), Problem::NotClean);
+        }
+    }
+
+    /// Reads the descriptor of a group, and claims its bitmaps and its inode table.
+    async fn group(&mut self, group: u32) -> Result<(), R::Error> {
+        let place = Place::Group(group);
+        let read = match self.layout.descriptor_place(group) {
+            Ok((block, range)) => {
+                Descriptor::read(&self.image.block(block).await?[range], group, &self.layout)
+            }
+            Err(error) => Err(error),
+        };
+        let descriptor = match read {
+            Ok(descriptor) => descriptor,
+            Err(error) => {
+                self.findings.format_at(place, &error);
+                self.lose_group(group);
+                return Ok(());
+            }
+        };
+        let table = u64::from(self.layout.table_blocks());
+        let bitmaps =
+            self.claim(place, descriptor.block_bitmap(), 1) & self.claim(place, descriptor.inode_bitmap(), 1);
+        // A table that is also something else would be read as nonsense, and as often as groups share it.
+        if !self.claim(place, descriptor.inode_table(), table) || !bitmaps {
+            self.lose_group(group);
+            return Ok(());
+        }
+        let features = self.superblock.features();
+        let lazy = features.has(Feature::METADATA_CSUM) || features.has(Feature::UNINIT_BG);
+        let known =
+            group_flags::INODES_UNINITIALISED | group_flags::BLOCKS_UNINITIALISED | group_flags::TABLE_ZEROED;
+        if descriptor.flags.get() & !known != 0 {
+            self.findings.damaged(place, Structure::Descriptor, "unknown flags");
+        }
+        // Without checksums of descriptors, all bitmaps and tables are written.
+        let mut descriptor = descriptor;
+        if !lazy {
+            descriptor.flags = 0.into();
+            descriptor.set_unused_inodes(0);
+        }
+        self.descriptors.push(Some(descriptor));
+        Ok(())
+    }
+
+    fn lose_group(&mut self, group: u32) {
+        self.descriptors.push(None);
+        self.table.set_group(group, GroupState::Unknown);
+        self.blocks_unknown = true;
+        self.names_unknown = true;
+    }
+
+    /// The copies at the start of a group. Counts and flags in them are as old as the last change of the
+    /// filesystem's size, so only what never changes is compared.
+    async fn copies(&mut self, group: u32) -> Result<(), R::Error> {
+        let first = self.layout.first_block(group);
+        let bytes = self.image.block(first).await?;
+        let same = |copy: Superblock| {
+            let own = &self.superblock;
+            copy.blocks() == own.blocks()
+                && copy.inodes == own.inodes
+                && copy.inodes_per_group == own.inodes_per_group
+                && copy.blocks_per_group == own.blocks_per_group
+                && copy.uuid == own.uuid
+                && u32::from(copy.group.get()) == group & 0xFFFF
+        };
+        if !Superblock::read(&bytes[..SUPERBLOCK_BYTES]).is_ok_and(same) {
+            self.findings.push(Place::Group(group), Problem::CopyDiffers(Structure::Superblock));
+        }
+        let mut differs = false;
+        let size = self.layout.descriptor_bytes();
+        let a_block = BLOCK_BYTES / size;
+        for block in 0..self.layout.descriptor_blocks() {
+            let bytes = self.image.block(first + 1 + block).await?;
+            let own = self.descriptors.iter().enumerate().skip(block as usize * a_block).take(a_block);
+            for (bytes, (of, own)) in bytes.chunks_exact(size).zip(own) {
+                let Some(own) = own else { continue };
+                let copy = Descriptor::read(bytes, of as u32, &self.layout);
+                differs |= !copy.is_ok_and(|copy| {
+                    copy.block_bitmap() == own.block_bitmap()
+                        && copy.inode_bitmap() == own.inode_bitmap()
+                        && copy.inode_table() == own.inode_table()
+                });
+            }
+        }
+        if differs {
+            self.findings.push(Place::Group(group), Problem::CopyDiffers(Structure::Descriptor));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! The tree of directories, and how often each inode has a name.
+
+use std::collections::BTreeSet;
+
+use super::inodes::InodeState;
+use super::{Check, ImageReader, Problem};
+use crate::error::{Place, Structure};
+use crate::features::Feature;
+use crate::inode::{FileType, ROOT_INODE};
+
+/// Above this many links a directory says that it has one, with the feature `dir_nlink`.
+const LINKS_MAX: u32 = 65_000;
+
+impl<R: ImageReader> Check<'_, R> {
+    pub(super) fn links(&mut self) {
+        if !self.directories.contains_key(&ROOT_INODE) {
+            self.findings.damaged(Place::Inode(ROOT_INODE), Structure::Inode, "the root is no directory");
+            return;
+        }
+        self.tree();
+        for group in 0..self.layout.groups() {
+            let records = self.table.group(group).map(<[_]>::to_vec).unwrap_or_default();
+            for (index, record) in (0..).zip(records) {
+                if let InodeState::Used(kind) = record.state {
+                    self.count_names(self.layout.inode_at(group, index), kind, record.links, record.names);
+                }
+            }
+        }
+    }
+
+    /// Every directory is below the root, and its ".." stands for the one above.
+    fn tree(&mut self) {
+        let mut below = BTreeSet::from([ROOT_INODE]);
+        for number in self.directories.keys().copied().collect::<Vec<u32>>() {
+            let mut way = BTreeSet::new();
+            let mut at = Some(number);
+            while let Some(directory) = at.filter(|at| !below.contains(at)) {
+                // A way that comes back to itself never reaches the root.
+                at = if way.insert(directory) { self.parent(directory) } else { None };
+            }
+            if at.is_some() {
+                below.append(&mut way);
+            } else if !self.orphans.contains(&number) && !self.names_unknown {
+                self.findings.push(Place::Inode(number), Problem::Unreachable);
+            }
+            let Some(state) = self.directories.get(&number).copied() else { continue };
+            let parent = if number == ROOT_INODE { Some(ROOT_INODE) } else { state.parent };
+            if let Some(parent) = parent.filter(|parent| !state.lost && state.up != *parent) {
+                self.findings.push(Place::Inode(number), Problem::Parent { stored: state.up, parent });
+            }
+        }
+    }
+
+    fn parent(&self, directory: u32) -> Option<u32> {
+        self.directories.get(&directory).and_then(|state| state.parent)
+    }
+
+    fn count_names(&mut self, number: u32, kind: FileType, links: u16, names: u32) {
+        let nameless = number == self.superblock.orphan_file_inode.get()
+            && self.superblock.features().has(Feature::ORPHAN_FILE);
+        if nameless || self.names_unknown {
+            return;
+        }
+        let directory = kind == FileType::Directory;
+        if names == 0 && links > 0 && !directory {
+            self.findings.push(Place::Inode(number), Problem::Unreachable);
+            return;
+        }
+        let most = self.superblock.features().has(Feature::DIR_NLINK);
+        let counted = if directory && most && names > LINKS_MAX { 1 } else { names };
+        // Beyond the limit a directory keeps saying 1, also when names go again.
+        let many = directory && most && links == 1 && names > 2;
+        if !many && !self.is_dying(number, links) {
+            self.findings.count(Place::Inode(number), "links", links.into(), counted.into());
+        }
+    }
+
+    /// A deleted directory has its own "." and ".." until the next mount.
+    fn is_dying(&self, number: u32, links: u16) -> bool {
+        links == 0 && self.orphans.contains(&number)
+    }
+}

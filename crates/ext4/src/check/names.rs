@@ -1,0 +1,212 @@
+//! The names in directories, and what they stand for.
+
+use std::collections::BTreeSet;
+
+use super::extents::{ExtentWalk, places};
+use super::hashed::{Leaf, Role};
+use super::inodes::InodeState;
+use super::{Check, ImageReader, Problem};
+use crate::blocks::{BLOCK_BYTES, Kind};
+use crate::directory::DirectoryFormat;
+use crate::directory::entry::{Record, Records};
+use crate::error::{FormatError, Place, Structure};
+use crate::inode::{FileType, Inode, ROOT_INODE, inode_flags};
+
+/// A directory whose blocks are read.
+pub(super) struct OpenDirectory {
+    pub number: u32,
+    pub format: DirectoryFormat,
+    pub places: Vec<u64>,
+}
+
+impl<R: ImageReader> Check<'_, R> {
+    /// Looks at every name of every directory.
+    pub(super) async fn names(&mut self) -> Result<(), R::Error> {
+        for number in self.directories.keys().copied().collect::<Vec<u32>>() {
+            let lost = self.directories.get(&number).is_some_and(|state| state.lost);
+            let Some(inode) = self.read_inode(number).await?.filter(|_| !lost) else { continue };
+            if let Err(error) = self.directory(number, &inode).await? {
+                self.findings.format_at(Place::Inode(number), &error);
+                self.lose_names_of(number);
+            }
+        }
+        Ok(())
+    }
+
+    async fn directory(&mut self, number: u32, inode: &Inode) -> Result<Result<(), FormatError>, R::Error> {
+        let format = match DirectoryFormat::new(&self.superblock, number, inode.generation.get()) {
+            Ok(format) => format,
+            Err(error) => return Ok(Err(error)),
+        };
+        let walk = ExtentWalk::new(number, inode, self.layout.checksums(), self.layout.blocks());
+        let places = match places(self.image, walk, number).await? {
+            Ok(places) => places,
+            Err(error) => return Ok(Err(error)),
+        };
+        let indexed = inode.has_flag(inode_flags::INDEXED);
+        let directory = OpenDirectory { number, format, places };
+        let mut leaves = vec![Leaf::default(); directory.places.len()];
+        let hasher = if indexed { self.index_hasher(&directory).await? } else { Ok(format.hasher) };
+        for (at, leaf) in leaves.iter_mut().enumerate() {
+            let place = directory.places[at];
+            let bytes = self.image.block(place).await?;
+            let node = indexed && (at == 0 || hides_index(&bytes[..]));
+            leaf.role = if node { Role::Node } else { Role::Names };
+            if let Err(error) = self.layout.checksums().verify(kind(&directory, node), place, &bytes[..]) {
+                self.findings.format(&error);
+                self.lose_names_of(number);
+            } else if node {
+                self.dots(&directory, at, &bytes[..]);
+            } else {
+                let hasher = hasher.as_ref().ok();
+                let mut seen = |name: &[u8]| {
+                    if let Some(hasher) = hasher {
+                        leaf.see(hasher.hash(name).major);
+                    }
+                };
+                self.block_of_names(&directory, at, &bytes[..], &mut seen);
+            }
+        }
+        match hasher {
+            Ok(_) if indexed => self.index(&directory, &mut leaves).await?,
+            Ok(_) => {}
+            Err(error) => self.findings.format_at(Place::Inode(number), &error),
+        }
+        Ok(Ok(()))
+    }
+
+    /// The root of an index starts with "." and "..", like any first block; they hide the rest.
+    fn dots(&mut self, directory: &OpenDirectory, at: usize, bytes: &[u8]) {
+        if at == 0 {
+            for (index, record) in Records::of(bytes, false).enumerate() {
+                match record {
+                    Ok(record) if index < 2 => self.name(directory, at, index, &record),
+                    Ok(_) => {
+                        let what = "more than two names before the index";
+                        self.findings.damaged(Place::Block(directory.places[0]), Structure::Directory, what);
+                    }
+                    Err(what) => {
+                        self.findings.damaged(Place::Block(directory.places[0]), Structure::Directory, what);
+                        self.lose_names_of(directory.number);
+                    }
+                }
+            }
+        }
+    }
+
+    fn block_of_names(
+        &mut self,
+        directory: &OpenDirectory,
+        at: usize,
+        bytes: &[u8],
+        seen: &mut dyn FnMut(&[u8]),
+    ) {
+        let place = Place::Block(directory.places[at]);
+        let mut names = BTreeSet::new();
+        for (index, record) in Records::of(bytes, directory.format.sealed).enumerate() {
+            let record = match record {
+                Ok(record) => record,
+                Err(what) => {
+                    self.findings.damaged(place, Structure::Directory, what);
+                    self.lose_names_of(directory.number);
+                    return;
+                }
+            };
+            self.name(directory, at, index, &record);
+            if record.is_live() {
+                seen(record.name);
+                if !names.insert(record.name) {
+                    self.wrong_name(place, &record, "is there twice");
+                }
+            }
+        }
+    }
+
+    /// Looks at record `index` of block `at`.
+    fn name(&mut self, directory: &OpenDirectory, at: usize, index: usize, record: &Record<'_>) {
+        let place = Place::Block(directory.places[at]);
+        let expected: Option<&[u8]> = match (at, index) {
+            (0, 0) => Some(b"."),
+            (0, 1) => Some(b".."),
+            _ => None,
+        };
+        if let Some(expected) = expected {
+            if !record.is_live() || record.name != expected || (index == 0 && record.length != 12) {
+                let what = "\".\" and \"..\" are not its first two names";
+                self.findings.damaged(place, Structure::Directory, what);
+            } else {
+                self.dot(directory, index, place, record);
+            }
+            return;
+        }
+        if !record.is_live() {
+            return;
+        }
+        let name = record.name;
+        if name.is_empty() || name.contains(&0) || name.contains(&b'/') || name == b"." || name == b".." {
+            self.wrong_name(place, record, "is no name");
+        }
+        self.ordinary(directory.number, place, record);
+    }
+
+    /// "." or "..".
+    fn dot(&mut self, directory: &OpenDirectory, index: usize, place: Place, record: &Record<'_>) {
+        if record.kind != Some(FileType::Directory) {
+            self.wrong_name(place, record, "has another type than what it stands for");
+        }
+        if index == 1 {
+            if let Some(state) = self.directories.get_mut(&directory.number) {
+                state.up = record.inode;
+            }
+        } else if record.inode != directory.number {
+            self.wrong_name(place, record, "stands for another directory");
+            return;
+        }
+        self.table.add_name(record.inode);
+    }
+
+    fn ordinary(&mut self, directory: u32, place: Place, record: &Record<'_>) {
+        let reserved = record.inode < self.superblock.first_inode.get();
+        let state = self.table.state(record.inode).filter(|_| !reserved || record.inode == ROOT_INODE);
+        let kind = match state {
+            None => return self.wrong_name(place, record, "stands for an inode that cannot be"),
+            Some(InodeState::Free) => return self.wrong_name(place, record, "stands for an unused inode"),
+            Some(InodeState::Unknown) => return,
+            Some(InodeState::Used(kind)) => kind,
+        };
+        if record.kind != Some(kind) {
+            self.wrong_name(place, record, "has another type than what it stands for");
+        }
+        self.table.add_name(record.inode);
+        let Some(state) = self.directories.get_mut(&record.inode).filter(|_| kind == FileType::Directory)
+        else {
+            return;
+        };
+        if record.inode == ROOT_INODE || record.inode == directory || state.parent.is_some() {
+            self.wrong_name(place, record, "is one more name of a directory");
+        } else {
+            state.parent = Some(directory);
+        }
+    }
+
+    fn wrong_name(&mut self, place: Place, record: &Record<'_>, what: &'static str) {
+        self.findings.push(place, Problem::Name { name: record.name.to_vec(), what });
+    }
+
+    fn lose_names_of(&mut self, number: u32) {
+        self.names_unknown = true;
+        if let Some(state) = self.directories.get_mut(&number) {
+            state.lost = state.up == 0;
+        }
+    }
+}
+
+/// Whether a block hides an inner node of an index: it starts with a free record over all of it.
+fn hides_index(bytes: &[u8]) -> bool {
+    bytes[..4] == [0; 4] && bytes[4..6] == (BLOCK_BYTES as u16).to_le_bytes()
+}
+
+pub(super) fn kind(directory: &OpenDirectory, node: bool) -> Kind {
+    let (inode, generation) = (directory.number, directory.format.generation);
+    if node { Kind::DirectoryIndex { inode, generation } } else { Kind::Directory { inode, generation } }
+}
