@@ -59,7 +59,8 @@ struct Changed {
 /// A file before an operation that may fail.
 #[derive(Clone, Copy)]
 pub(super) struct Before {
-    pub(super) size_bytes: u64,
+    operation: Operation,
+    size_bytes: u64,
     changed: Changed,
 }
 
@@ -259,12 +260,19 @@ impl History {
 
     /// What to go back to if an operation on a file fails.
     pub(super) fn before(&self, file: FileId) -> Before {
-        Before { size_bytes: self.tree.size(file).unwrap_or(0), changed: self.changed(file) }
+        let size_bytes = self.tree.size(file).unwrap_or(0);
+        Before { operation: self.now(), size_bytes, changed: self.changed(file) }
     }
 
-    /// What was begun on a file since then was not done.
+    /// What was begun on a file since then was not done, or in part. What it left is known by its content: which
+    /// pages got a place, and which lost it, is not.
     pub(super) fn unchanged(&mut self, file: FileId, since: Before) {
-        self.changed.insert(file, since.changed);
+        if self.tree.size(file).unwrap_or(0) == since.size_bytes {
+            self.changed.insert(file, since.changed);
+        }
+        self.reserved.retain(|(reserved, _)| *reserved != file);
+        let versions = self.pages.range_mut((file, 0)..=(file, u32::MAX)).flat_map(|(_, versions)| versions);
+        versions.filter(|version| version.since > since.operation).for_each(|version| version.placed = false);
     }
 
     fn move_place(&mut self, file: FileId) {

@@ -396,9 +396,7 @@ impl Script {
             }
         }
         history.cut(file, size);
-        if size == before.size_bytes {
-            history.unchanged(file, before);
-        }
+        history.unchanged(file, before);
         Ok(())
     }
 
