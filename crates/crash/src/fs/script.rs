@@ -391,7 +391,9 @@ impl Script {
         let history = &mut *self.history.borrow_mut();
         history.resize(file, size);
         for (page, content) in (0..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
-            if history.page(file, page)[..] != *content {
+            if content.iter().all(|byte| *byte == 0) {
+                history.unplace(file, page);
+            } else if history.page(file, page)[..] != *content {
                 history.write(file, page, Rc::new(content.try_into().map_err(|_| "no page")?));
             }
         }
