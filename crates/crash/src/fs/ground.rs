@@ -7,7 +7,7 @@ use weir_flash::{FlashDevice, FlashOptions, Mechanism, Medium, Profile};
 use weir_runtime::{Handle, Random};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Image, Lba, Ordering, Part,
-    Rejected, Storage, StorageError, Ticket, Write, submit_when_free,
+    Recorder, Rejected, Storage, StorageError, Ticket, Write, submit_when_free,
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeOptions};
 
@@ -48,6 +48,11 @@ impl FsGround {
             "volume" => Some(FsGround::Volume),
             name => Mechanism::named(name).map(FsGround::Flash),
         }
+    }
+
+    /// A recorder for what the ground promises.
+    pub(super) fn recorder(self) -> Rc<Recorder> {
+        if self == FsGround::Volume { Recorder::prefix() } else { Recorder::new() }
     }
 
     /// Its name.
@@ -104,19 +109,27 @@ fn flash_profile(mechanism: Mechanism, random: &mut Random) -> Profile {
 }
 
 impl Ground {
-    /// A ground that holds `image`, durably.
+    /// A ground that holds `image`, durably, and tells `recorder` what it does.
     pub(super) async fn new(
         kind: FsGround,
         handle: &Handle,
         random: &mut Random,
         image: &[(u64, Vec<u8>)],
+        recorder: Option<&Rc<Recorder>>,
     ) -> Result<Ground, GroundError> {
         let depth = pick(random, &[4, 32]);
         let legacy = Capabilities::legacy(depth, TRANSFER_BLOCKS, BLOCK_BYTES as u32);
         let below = match kind {
             FsGround::Flash(mechanism) => {
                 let profile = flash_profile(mechanism, random);
-                Below::Flash(FlashDevice::new(handle, &profile, FlashOptions::default()), profile)
+                Below::Flash(
+                    FlashDevice::new(
+                        handle,
+                        &profile,
+                        FlashOptions { recorder: recorder.cloned(), ..FlashOptions::default() },
+                    ),
+                    profile,
+                )
             }
             FsGround::Adversary { barriers } => {
                 let ordering = if barriers { Ordering::Barrier } else { legacy.ordering };
@@ -138,12 +151,24 @@ impl Ground {
             }
         };
         let ground = Ground::on(below);
+        if let Some(recorder) = recorder {
+            ground.record(recorder);
+        }
         ground.fill(image).await?;
         Ok(ground)
     }
 
     fn on(below: Below) -> Ground {
         Ground { below, observers: Rc::default() }
+    }
+
+    fn record(&self, recorder: &Rc<Recorder>) {
+        match &self.below {
+            // It was told when it was made.
+            Below::Flash(..) => {}
+            Below::Disk(disk, _) => disk.set_recorder(Rc::clone(recorder)),
+            Below::Volume(_, _, volume) => volume.set_recorder(Rc::clone(recorder)),
+        }
     }
 
     async fn fill(&self, image: &[(u64, Vec<u8>)]) -> Result<(), GroundError> {

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use weir_ext4::Mkfs;
-use weir_fs::{Filesystem, MountOptions};
+use weir_fs::{Engine, Filesystem, MountOptions};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
-use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Storage};
+use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Recorder, Storage};
 
 use super::ground::{BLOCKS, Ground, Left, bytes_of};
 use super::history::History;
@@ -119,9 +119,12 @@ impl Chain {
 
     async fn try_live(&self) -> Result<(), String> {
         let mut random = self.handle.random("ground");
-        let ground = Ground::new(self.campaign.ground, &self.handle, &mut random, &self.image).await;
+        let is_dual = matches!(self.campaign.engine, Engine::Dual { .. });
+        let recorder = is_dual.then(|| self.campaign.ground.recorder());
+        let ground = self.campaign.ground;
+        let ground = Ground::new(ground, &self.handle, &mut random, &self.image, recorder.as_ref()).await;
         let mut ground = ground.map_err(|error| error.to_string())?;
-        let mut fs = mount(&self.handle, &ground, self.options).await?;
+        let mut fs = mount(&self.handle, &ground, self.options, recorder.clone()).await?;
         for life in 0..LIVES {
             {
                 let found = &mut *self.found.borrow_mut();
@@ -130,6 +133,10 @@ impl Chain {
                 found.totals.lives += 1;
             }
             self.one(&ground, &fs).await?;
+            // The first life is watched by the order recorder.
+            if let Some(Err(violation)) = recorder.as_ref().map(|recorder| recorder.check()) {
+                return Err(violation.to_string());
+            }
             ground.rest();
             let next = self.found.borrow_mut().next.take();
             let Some(left) = next.filter(|_| self.found.borrow().failure.is_none()) else { break };
@@ -226,7 +233,7 @@ impl Chain {
                 Err(what) => found.fail(format!("a second recovery: {what}")),
             }
         });
-        let fs = mount(&self.handle, &ground, self.options).await?;
+        let fs = mount(&self.handle, &ground, self.options, None).await?;
         let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
         ground.rest();
         let same = visible == find(left, self.options, mix(left.hash(), 1))?;
@@ -234,8 +241,13 @@ impl Chain {
     }
 }
 
-async fn mount(handle: &Handle, ground: &Ground, options: MountOptions) -> Result<Filesystem, String> {
-    let mounted = Filesystem::mount(handle, ground.storage(), None, options).await;
+async fn mount(
+    handle: &Handle,
+    ground: &Ground,
+    options: MountOptions,
+    recorder: Option<Rc<Recorder>>,
+) -> Result<Filesystem, String> {
+    let mounted = Filesystem::mount(handle, ground.storage(), recorder, options).await;
     mounted.map_err(|error| format!("mounting: {error}"))
 }
 
@@ -256,7 +268,7 @@ fn apart<T>(seed: u64, work: impl AsyncFnOnce(&Handle) -> Result<T, String>) -> 
 fn find(left: &Left, options: MountOptions, seed: u64) -> Result<Visible, String> {
     apart(seed, async |handle| {
         let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
-        let fs = mount(handle, &ground, options).await?;
+        let fs = mount(handle, &ground, options, None).await?;
         Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))
     })
 }
@@ -281,7 +293,7 @@ fn examine(
         let replay = Filesystem::recover(handle, ground.storage()).await;
         replay.map_err(|error| format!("replaying: {error}"))?;
         let replayed = bytes().await?;
-        let fs = mount(handle, &ground, options).await?;
+        let fs = mount(handle, &ground, options, None).await?;
         fs.unmount().await.map_err(|error| format!("unmounting: {error}"))?;
         Ok([crashed, replayed, bytes().await?])
     })?;
