@@ -9,12 +9,14 @@ use serde::Serialize;
 use weir_flash::Profile;
 use weir_runtime::Handle;
 use weir_workload::{
-    BenchOptions, CleaningReport, Emulated, Plan, Progress, RecoveryTime, Report, SimulatedOptions, simulate,
+    BenchOptions, CleaningReport, Emulated, FsPlan, FsReport, Plan, Progress, RecoveryTime, Report,
+    SimulatedOptions, simulate,
 };
 
 use crate::error::CliError;
 use crate::size::Size;
-use crate::{in_wall_time, print, table};
+use crate::table::{self, filesystems};
+use crate::{in_wall_time, print};
 
 /// Arguments of `weir bench`.
 #[derive(Debug, Args)]
@@ -46,6 +48,9 @@ pub(crate) struct BenchArguments {
     /// Time recovery after a span (1 GiB) written since the last checkpoint instead
     #[arg(long)]
     recovery: bool,
+    /// Put BarrierFS beside the host's filesystem instead: what fsync, fdatasync, fbarrier and fdatabarrier cost
+    #[arg(long, conflicts_with_all = ["cleaning", "recovery", "device"])]
+    fs: bool,
     /// Measure an emulated device instead, by name or by a profile that ends in .toml
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["cleaning", "recovery", "keep", "on"])]
     device: Option<String>,
@@ -76,6 +81,7 @@ pub(crate) struct BenchArguments {
 #[serde(untagged)]
 enum Found {
     Speed(Box<Report>),
+    Filesystems(Box<FsReport>),
     Cleaning(CleaningReport),
     Recovery(RecoveryTime),
 }
@@ -91,6 +97,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
     }
     print(&match &found {
         Found::Speed(report) => table::speed(report),
+        Found::Filesystems(report) => filesystems(report),
         Found::Cleaning(report) => table::cleaning(report),
         Found::Recovery(report) => table::recovery(report),
     })
@@ -168,6 +175,9 @@ async fn measure(handle: Handle, arguments: &BenchArguments) -> Result<Found, Cl
         seed: arguments.seed,
         keep: arguments.keep,
     };
+    if arguments.fs {
+        return measure_filesystems(&handle, arguments, &options).await;
+    }
     let plan = match (arguments.tiny, arguments.quick, emulated) {
         (true, _, _) => Plan::tiny(),
         (false, true, false) => Plan::quick(),
@@ -187,6 +197,23 @@ async fn measure(handle: Handle, arguments: &BenchArguments) -> Result<Found, Cl
     };
     teller.bar.finish_and_clear();
     Ok(found)
+}
+
+async fn measure_filesystems(
+    handle: &Handle,
+    arguments: &BenchArguments,
+    options: &BenchOptions,
+) -> Result<Found, CliError> {
+    let plan = match (arguments.tiny, arguments.quick) {
+        (true, _) => FsPlan::tiny(),
+        (false, true) => FsPlan::quick(),
+        (false, false) => FsPlan::full(),
+    };
+    let mut teller = Teller::new(handle)?;
+    let mut progress = |progress: Progress| teller.tell(progress);
+    let report = weir_workload::filesystems(handle, plan.with(options)?, options, &mut progress).await?;
+    teller.bar.finish_and_clear();
+    Ok(Found::Filesystems(Box::new(report)))
 }
 
 /// Tells on standard error how far the benchmark is: with a bar on a terminal, elsewhere with a line for each

@@ -1,18 +1,28 @@
 //! Results for people: tables, and what they mean in plain words.
 
+mod filesystems;
+
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use weir_workload::{
-    About, CleaningReport, DeviceReport, LossWindowReport, ModeReport, Plan, RATIOS, RecoveryTime, Report,
-    Spread,
+    About, CleaningReport, DeviceReport, LossWindowReport, ModeReport, Place, RATIOS, Ratio, RecoveryTime,
+    Report, Spread, SpreadReport,
 };
 
 use crate::size::Size;
 
+pub(crate) use filesystems::filesystems;
+
 /// The benchmark's result.
 pub(crate) fn speed(report: &Report) -> String {
-    [rates(report), latencies(report), ratios(report), notes(report)].join("\n\n")
+    [
+        rates(report),
+        latencies(&report.modes),
+        ratios(&RATIOS, report.plan.rounds, &report.spread),
+        notes(report),
+    ]
+    .join("\n\n")
 }
 
 fn rates(report: &Report) -> String {
@@ -37,7 +47,12 @@ fn rate(mode: &ModeReport, report: &Report) -> Vec<String> {
     vec![
         mode.title.clone(),
         count(mode.iops),
-        report.spread.iops.get(&mode.name).map(|spread| range(report, spread, count)).unwrap_or_default(),
+        report
+            .spread
+            .iops
+            .get(&mode.name)
+            .map(|spread| range(report.plan.rounds, spread, count))
+            .unwrap_or_default(),
         format!("{:.0}", mode.bytes_per_second / f64::from(1 << 20)),
         count(mode.flushes as f64),
         amplification,
@@ -46,9 +61,9 @@ fn rate(mode: &ModeReport, report: &Report) -> Vec<String> {
     ]
 }
 
-fn latencies(report: &Report) -> String {
+fn latencies<'a>(modes: impl IntoIterator<Item = &'a ModeReport>) -> String {
     let mut table = table(&["mode", "mean us", "p50", "p99", "p99.9", "p99.99"]);
-    for mode in &report.modes {
+    for mode in modes {
         let latency = &mode.latency_us;
         let figures = [latency.mean, latency.p50, latency.p99, latency.p999, latency.p9999].map(figure);
         table.add_row(std::iter::once(mode.title.clone()).chain(figures));
@@ -57,23 +72,23 @@ fn latencies(report: &Report) -> String {
 }
 
 /// Smallest and largest of the rounds. One round has no spread.
-fn range(report: &Report, spread: &Spread, written: fn(f64) -> String) -> String {
-    if report.plan.rounds < 2 {
+fn range(rounds: u32, spread: &Spread, written: fn(f64) -> String) -> String {
+    if rounds < 2 {
         return "-".to_owned();
     }
     format!("{}..{}", written(spread.min), written(spread.max))
 }
 
-fn ratios(report: &Report) -> String {
+fn ratios(ratios: &[Ratio], rounds: u32, found: &SpreadReport) -> String {
     let mut table = table(&["ratio", "median", "min..max", "about", "name in --json"]);
     let mut meanings = String::new();
-    for ratio in &RATIOS {
-        let Some(spread) = report.spread.ratios.get(ratio.name) else { continue };
+    for ratio in ratios {
+        let Some(spread) = found.ratios.get(ratio.name) else { continue };
         let about = if ratio.about == About::Weir { "Weir" } else { "this disk" };
         table.add_row(vec![
             ratio.title.to_owned(),
             figure(spread.median),
-            range(report, spread, figure),
+            range(rounds, spread, figure),
             about.to_owned(),
             ratio.name.to_owned(),
         ]);
@@ -89,7 +104,7 @@ fn ratios(report: &Report) -> String {
 fn notes(report: &Report) -> String {
     let plan = &report.plan;
     let mut lines = vec![
-        loss_window(report.loss_window, plan),
+        loss_window(report.loss_window, plan.loss_window_ms, plan.loss_window_bytes),
         "The cost of order, and what cleaning costs in steady state, are about Weir. The ratios to the raw disk and to the host's filesystem hold for this disk and this machine only.".to_owned(),
         rounds(report),
     ];
@@ -97,14 +112,7 @@ fn notes(report: &Report) -> String {
         lines.push(device(emulated));
         lines.extend(limited_by_the_processor(report));
     }
-    lines.extend(report.disk.as_ref().map(|disk| {
-        format!(
-            "Measured in {} on {} ({}).",
-            disk.directory.display(),
-            disk.device.as_deref().unwrap_or("no block device"),
-            disk.filesystem.as_deref().unwrap_or("unknown filesystem"),
-        )
-    }));
+    lines.extend(report.disk.as_ref().map(place));
     lines.push(report.machine.line() + ".");
     if report.disk.as_ref().is_some_and(|disk| !disk.direct_io) {
         lines.push("This filesystem refuses direct I/O: the raw modes and Weir go through the page cache, and their figures are those of memory.".to_owned());
@@ -115,6 +123,15 @@ fn notes(report: &Report) -> String {
         lines.push(format!("Out of time before the quota: {}.", short.join("; ")));
     }
     lines.join("\n")
+}
+
+fn place(disk: &Place) -> String {
+    format!(
+        "Measured in {} on {} ({}).",
+        disk.directory.display(),
+        disk.device.as_deref().unwrap_or("no block device"),
+        disk.filesystem.as_deref().unwrap_or("unknown filesystem"),
+    )
 }
 
 fn device(device: &DeviceReport) -> String {
@@ -139,8 +156,7 @@ fn limited_by_the_processor(report: &Report) -> Option<String> {
 }
 
 /// The bytes are a hard limit; the time is not, as nobody can tell a disk how long to take.
-fn loss_window(seen: LossWindowReport, plan: &Plan) -> String {
-    let bound_ms = plan.loss_window_ms;
+fn loss_window(seen: LossWindowReport, bound_ms: u64, bound_bytes: u64) -> String {
     let time = if seen.ms_max > bound_ms as f64 {
         format!("time: {bound_ms} ms, EXCEEDED: the disk took longer to flush")
     } else {
@@ -150,7 +166,7 @@ fn loss_window(seen: LossWindowReport, plan: &Plan) -> String {
         "loss window: at most {:.1} ms and {} of acknowledged writes were not yet durable at any moment ({time}; bytes: {}, a hard limit).",
         seen.ms_max,
         Size(seen.bytes_max),
-        Size(plan.loss_window_bytes),
+        Size(bound_bytes),
     )
 }
 
@@ -247,8 +263,7 @@ mod tests {
 
     #[test]
     fn an_exceeded_loss_window_is_said() {
-        let plan = Plan::full();
-        let seen = |ms_max| loss_window(LossWindowReport { ms_max, bytes_max: 1 << 20 }, &plan);
+        let seen = |ms_max| loss_window(LossWindowReport { ms_max, bytes_max: 1 << 20 }, 100, 64 << 20);
         assert!(seen(2651.5).contains("2651.5 ms and 1 MiB"), "{}", seen(2651.5));
         assert!(seen(100.1).contains("100 ms, EXCEEDED: the disk took longer"), "{}", seen(100.1));
         assert!(!seen(100.0).contains("EXCEEDED"), "{}", seen(100.0));

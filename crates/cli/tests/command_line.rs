@@ -84,6 +84,27 @@ fn bench_prints_tables_with_meanings() {
 }
 
 #[test]
+fn bench_puts_filesystems_side_by_side() {
+    let directory = directory();
+    let output = works(directory.path(), &["bench", "--fs", "--tiny", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&output).unwrap();
+    assert!(document["ratios"]["fsync_vs_host"].as_f64().unwrap() > 0.0, "{output}");
+    for rate in ["fdatabarrier_per_second", "fbarrier_per_second", "fsync_per_second"] {
+        assert!(document["rates"][rate].as_f64().unwrap() > 0.0, "{rate}");
+    }
+    let output = works(directory.path(), &["bench", "--fs", "--tiny"]);
+    for words in
+        ["host fs, append + fsync", "overwrite + fdatabarrier", "durable", "ordered", "loss window", "clean"]
+    {
+        assert!(output.contains(words), "no {words:?} in {output}");
+    }
+    for line in output.lines().filter(|line| line.contains(['│', '┌'])) {
+        assert!(line.chars().count() <= 120, "{} columns: {line}", line.chars().count());
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");
+}
+
+#[test]
 fn one_round_has_no_spread() {
     let directory = directory();
     let output = works(directory.path(), &["bench", "--tiny", "--rounds", "1"]);

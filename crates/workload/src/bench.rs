@@ -9,7 +9,6 @@ use std::time::Duration;
 use weir_block::BlockOptions;
 use weir_flash::Mechanism;
 use weir_runtime::{Handle, Instant, Random};
-use weir_storage::{FileDisk, FileDiskOptions};
 use weir_volume::{Completion, Format, LossWindowSeen, Volume, VolumeOptions};
 
 use crate::caller::{Caller, WeirCalls};
@@ -17,16 +16,16 @@ use crate::chooser::Distribution;
 use crate::content::Pages;
 use crate::emulated::Emulated;
 use crate::error::BenchError;
-use crate::host::{self, HostCalls};
+use crate::host::HostCalls;
+use crate::host_files::{HostFiles, HostRun};
 use crate::ledger::{Coverage, Ledger};
 use crate::machine::{Load, Machine, Usage};
-use crate::measure::{Goal, Measured, Meter};
+use crate::measure::{Goal, Measured};
 use crate::mode::{Mode, SEQUENTIAL_BLOCKS, SEQUENTIAL_DEPTH};
 use crate::plan::{BenchOptions, Plan};
 use crate::plot::{Land, Plot};
 use crate::raw::RawRun;
 use crate::report::Report;
-use crate::scratch::{Place, Scratch};
 use crate::stack::{Stack, Work};
 use crate::writes::{Span, Writes};
 
@@ -63,7 +62,7 @@ pub struct Progress {
 }
 
 /// Blocks read back after a turn that is not the last.
-const SAMPLE_BLOCKS: u64 = 1024;
+pub(crate) const SAMPLE_BLOCKS: u64 = 1024;
 
 /// How often the steady volume's size is written before it is measured.
 const AGEING_FACTOR: u64 = 2;
@@ -146,15 +145,6 @@ struct Ground {
     steady: Plot,
 }
 
-/// What the host's filesystem is measured with.
-struct HostFiles {
-    place: Place,
-    file: Scratch,
-    /// What the file must hold.
-    ledger: Ledger,
-    append: Scratch,
-}
-
 impl Ground {
     async fn prepare(
         handle: &Handle,
@@ -221,6 +211,7 @@ impl Ground {
             Mode::Host(calls) => self.host(mode, calls, coverage, usage).await,
             Mode::Fresh(calls) => self.weir(mode, calls, coverage, usage).await,
             Mode::Steady => self.weir(mode, WeirCalls::B, coverage, usage).await,
+            Mode::Filesystem(_) => Err(BenchError::OtherBenchmark),
         }
     }
 
@@ -283,37 +274,11 @@ impl Ground {
         coverage: Coverage,
         usage: &mut Usage,
     ) -> Result<Turn, BenchError> {
-        let start = self.writes(match calls {
-            HostCalls::AppendFsync => Distribution::Sequential,
-            _ => Distribution::Uniform,
-        });
-        let goal = self.goal(1);
+        let distribution = if calls.appends() { Distribution::Sequential } else { Distribution::Uniform };
+        let start = self.writes(distribution);
+        let run = HostRun { mode, calls, start, goal: self.goal(1), coverage };
         let Some(files) = &mut self.host else { return Err(BenchError::NoFilesystem) };
-        let append = calls == HostCalls::AppendFsync;
-        let scratch = if append { &files.append } else { &files.file };
-        let mut writes = start.clone();
-        let load = Load::now(&self.handle);
-        let before = files.place.written_bytes();
-        let mut meter = Meter::start(&self.handle);
-        let flushes = host::run(calls, scratch.file(), &mut writes, &mut self.pages, &goal, &mut meter)
-            .map_err(|source| scratch.write_failed(source))?;
-        let measured = meter.stop();
-        let used = load.until_now(&self.handle);
-        // The device's counter is everybody's: it stands for this turn only where nobody else was at work.
-        let counted = files.place.written_bytes().zip(before).filter(|_| used.quiet());
-        let disk_bytes = counted.map(|(after, before)| after.saturating_sub(before));
-        // The kernel's own threads write the page cache back: that load is the mode's, not somebody else's.
-        if calls != HostCalls::FinalFsync {
-            usage.add(used);
-        }
-        let mut fresh = Ledger::new(if append { self.plan.span_blocks() } else { 0 });
-        let ledger = if append { &mut fresh } else { &mut files.ledger };
-        ledger.enter(start, measured.writes);
-        let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
-        let disk = FileDisk::open(&self.handle, scratch.path(), options)?;
-        let checked_blocks = ledger.verify(&*disk, &self.pages, coverage, &mut self.random).await?;
-        let bytes = measured.writes * Span::pages(1).unit_bytes();
-        Ok(Turn { mode, measured, bytes, disk_bytes, flushes, loss_window: None, checked_blocks })
+        files.turn(run, &self.handle, &mut self.pages, &mut self.random, usage).await
     }
 
     async fn weir(
@@ -392,22 +357,5 @@ impl Ground {
         let time_max = self.plan.turn_max(left, self.turns_left);
         let time = Duration::from_secs_f64(self.plan.turn_seconds_min);
         Goal { writes: share.div_ceil(unit_bytes), time, time_max }
-    }
-}
-
-impl HostFiles {
-    async fn prepare(
-        handle: &Handle,
-        place: Place,
-        keep: bool,
-        plan: &Plan,
-        pages: &Pages,
-    ) -> Result<HostFiles, BenchError> {
-        let file = Scratch::create(&place.directory, "host", plan.span_bytes, keep)?;
-        // The host's file is not locked by Weir while the host's calls are measured.
-        let mut plot = Plot::on(handle, &file)?;
-        plot.fill(handle, pages).await?;
-        let append = Scratch::create(&place.directory, "append", 0, keep)?;
-        Ok(HostFiles { place, file, ledger: plot.ledger, append })
     }
 }

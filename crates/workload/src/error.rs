@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 use weir_block::{BlockError, Refused};
+use weir_fs::FsError;
 use weir_runtime::Stalled;
 use weir_storage::{FileDiskError, Rejected, StorageError, Violation};
 use weir_volume::VolumeError;
@@ -69,6 +70,9 @@ pub enum BenchError {
         /// The device's profile.
         device: String,
     },
+    /// A mode of the benchmark of filesystems in that of volumes, or the other way round.
+    #[error("the mode belongs to another benchmark; leave it out")]
+    OtherBenchmark,
     /// The file disk could not be opened.
     #[error(transparent)]
     Disk(#[from] FileDiskError),
@@ -78,6 +82,17 @@ pub enum BenchError {
     /// The volume could not be made or opened.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// The filesystem on the volume could not be made, mounted or used.
+    #[error("BarrierFS: {0}")]
+    Filesystem(#[from] FsError),
+    /// The filesystem is damaged after it was unmounted: the figures are worthless.
+    #[error("a check of the filesystem that was unmounted has {total} findings, the first of them: {first}")]
+    Damaged {
+        /// The first finding.
+        first: String,
+        /// How many there are.
+        total: u64,
+    },
     /// The block layer could not be made.
     #[error(transparent)]
     Block(#[from] BlockError),

@@ -18,10 +18,20 @@ pub enum HostCalls {
     Fdatasync,
     /// `pwrite` at the end of the file, then `fsync`, for each write.
     AppendFsync,
+    /// `pwrite` at the end of the file, then `fdatasync`, for each write.
+    AppendFdatasync,
     /// `pwrite` into the page cache, and one `fsync` at the end.
     FinalFsync,
     /// `pwritev2` with `RWF_DSYNC`.
     Dsync,
+}
+
+impl HostCalls {
+    /// Whether the file grows by each write.
+    #[must_use]
+    pub fn appends(self) -> bool {
+        matches!(self, HostCalls::AppendFsync | HostCalls::AppendFdatasync)
+    }
 }
 
 /// Writes `writes` to `file` until `goal` is reached; a final `fsync` belongs to it where the calls leave
@@ -50,13 +60,13 @@ pub fn run(
                 file.sync_data()?;
                 flushes += 1;
             }
-            HostCalls::AppendFsync => {
+            HostCalls::AppendFsync | HostCalls::AppendFdatasync => {
                 if offset == 0 {
                     // The span is used up, which takes a filesystem in memory: begin a new file.
                     file.set_len(0)?;
                 }
                 file.write_all_at(page, offset)?;
-                file.sync_all()?;
+                if calls == HostCalls::AppendFsync { file.sync_all() } else { file.sync_data() }?;
                 flushes += 1;
             }
             HostCalls::FinalFsync => file.write_all_at(page, offset)?,
@@ -101,6 +111,7 @@ mod tests {
         for (calls, flushes) in [
             (HostCalls::Fdatasync, 20),
             (HostCalls::AppendFsync, 20),
+            (HostCalls::AppendFdatasync, 20),
             (HostCalls::FinalFsync, 1),
             (HostCalls::Dsync, 20),
         ] {

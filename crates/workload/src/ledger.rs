@@ -96,17 +96,26 @@ impl Ledger {
     async fn compare(&self, extent: Extent, ticket: &Ticket, pages: &Pages) -> Result<(), BenchError> {
         ticket.transferred().await.map_err(Rejected::Failed)?;
         let data = ticket.take_data().ok_or(Rejected::Failed(StorageError::Gone))?;
-        for (lba, page) in extent.iter().zip(data.chunks_exact(BLOCK_BYTES)) {
-            let (run, version) = self.last[lba.0 as usize];
-            let holds = match run {
-                0 => page.iter().all(|&byte| byte == 0),
-                _ => pages.is(page, Stamp { block: lba.0, run, version }),
-            };
-            if !holds {
-                return Err(BenchError::Content { block: lba.0, run, version });
-            }
-        }
-        Ok(())
+        let found = extent.iter().zip(data.chunks_exact(BLOCK_BYTES));
+        found.into_iter().try_for_each(|(lba, page)| self.holds(lba.0, page, pages))
+    }
+
+    /// Compares what was read of one block.
+    ///
+    /// # Errors
+    /// [`BenchError::Content`] if it is not what was written last.
+    pub(crate) fn holds(&self, block: u64, page: &[u8], pages: &Pages) -> Result<(), BenchError> {
+        let (run, version) = self.last[block as usize];
+        let holds = match run {
+            0 => page.iter().all(|&byte| byte == 0),
+            _ => pages.is(page, Stamp { block, run, version }),
+        };
+        if holds { Ok(()) } else { Err(BenchError::Content { block, run, version }) }
+    }
+
+    /// How many blocks are in it.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.last.len() as u64
     }
 }
 

@@ -18,7 +18,7 @@
 //! | [`Emulated`] | an emulated device in place of a disk, in wall time |
 //! | [`trace`] | a run on an emulated device, told to a probe |
 //!
-//! [`bench`] runs the whole of it; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
+//! [`bench`] runs the whole of it; [`filesystems`] puts BarrierFS beside the host's filesystem; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
 //! [`RawRun`] and [`Stack`] work on any [`Storage`](weir_storage::Storage), in virtual time too.
 
 mod bench;
@@ -28,7 +28,9 @@ mod cleaning;
 mod content;
 mod emulated;
 mod error;
+mod filesystem;
 mod host;
+mod host_files;
 mod ledger;
 mod machine;
 mod measure;
@@ -51,6 +53,10 @@ pub use cleaning::{CleaningCase, CleaningReport, cleaning};
 pub use content::{Pages, Stamp};
 pub use emulated::{DeviceReport, Emulated};
 pub use error::BenchError;
+pub use filesystem::{
+    Call, FS_RATIOS, FsMode, FsModeReport, FsPlan, FsReport, FsWrite, JournalEngine, Promise, RATES,
+    filesystems,
+};
 pub use host::HostCalls;
 pub use ledger::{Coverage, Ledger};
 pub use machine::Machine;

@@ -1,6 +1,7 @@
 //! The ways of writing that a benchmark puts side by side.
 
 use crate::caller::WeirCalls;
+use crate::filesystem::{Call, FsMode, FsWrite, JournalEngine, Promise};
 use crate::host::HostCalls;
 
 /// One way of writing.
@@ -18,6 +19,8 @@ pub enum Mode {
     Fresh(WeirCalls),
     /// B through Weir, on a volume that is 80 % full and long in use.
     Steady,
+    /// Through BarrierFS, on a volume made for the turn.
+    Filesystem(FsMode),
 }
 
 /// Blocks in a write of [`Mode::RawSequential`]: 256 KiB.
@@ -46,11 +49,30 @@ impl Mode {
         Mode::Steady,
     ];
 
+    /// The modes of the benchmark of filesystems, in the order of a round. The two whose ratio is the answer are
+    /// neighbours; those that write much come last, as many a disk is slower for a while after that.
+    pub const FILESYSTEMS: [Mode; 8] = [
+        Mode::Host(HostCalls::AppendFdatasync),
+        Mode::Host(HostCalls::AppendFsync),
+        Mode::barrier_fs(FsWrite::Append, Call::Fsync),
+        Mode::barrier_fs(FsWrite::Append, Call::Fdatasync),
+        Mode::Filesystem(FsMode { engine: JournalEngine::Jbd2, write: FsWrite::Append, call: Call::Fsync }),
+        Mode::barrier_fs(FsWrite::Append, Call::Fbarrier),
+        Mode::barrier_fs(FsWrite::Append, Call::Fdatabarrier),
+        Mode::barrier_fs(FsWrite::Overwrite, Call::Fdatabarrier),
+    ];
+
+    /// BarrierFS with dual-mode journaling.
+    pub(crate) const fn barrier_fs(write: FsWrite, call: Call) -> Mode {
+        Mode::Filesystem(FsMode { engine: JournalEngine::Dual, write, call })
+    }
+
     /// The name that scripts rely on.
     #[must_use]
     pub fn name(self) -> String {
         match self {
             Mode::RawRandom(depth) => format!("raw_random_depth_{depth}"),
+            Mode::Filesystem(mode) => mode.name(),
             other => other.fixed_name().to_owned(),
         }
     }
@@ -62,6 +84,7 @@ impl Mode {
             Mode::OwnBarrier => "own_barrier",
             Mode::Host(HostCalls::Fdatasync) => "host_fdatasync",
             Mode::Host(HostCalls::AppendFsync) => "host_append_fsync",
+            Mode::Host(HostCalls::AppendFdatasync) => "host_append_fdatasync",
             Mode::Host(HostCalls::FinalFsync) => "host_buffered_final_fsync",
             Mode::Host(HostCalls::Dsync) => "host_rwf_dsync",
             Mode::Fresh(WeirCalls::Xnf) => "weir_xnf",
@@ -69,6 +92,7 @@ impl Mode {
             Mode::Fresh(WeirCalls::B) => "weir_b",
             Mode::Fresh(WeirCalls::P) => "weir_p",
             Mode::Steady => "weir_b_steady_80",
+            Mode::Filesystem(_) => "barrierfs",
         }
     }
 
@@ -76,7 +100,24 @@ impl Mode {
     /// wait for queue space only, and the disk sees the commands that the volume makes of them.
     #[must_use]
     pub fn waits(self) -> bool {
-        !matches!(self, Mode::OwnBarrier | Mode::Fresh(WeirCalls::B | WeirCalls::P) | Mode::Steady)
+        match self {
+            Mode::OwnBarrier | Mode::Fresh(WeirCalls::B | WeirCalls::P) | Mode::Steady => false,
+            Mode::Filesystem(mode) => mode.call.promise() == Promise::Durable,
+            _ => true,
+        }
+    }
+
+    /// What a call promises when it returns; none for modes that make nothing durable before their end, and put
+    /// nothing in order.
+    #[must_use]
+    pub fn promise(self) -> Option<Promise> {
+        match self {
+            Mode::Host(HostCalls::FinalFsync) => None,
+            Mode::Host(_) | Mode::Fresh(WeirCalls::Xnf) => Some(Promise::Durable),
+            Mode::OwnBarrier | Mode::Fresh(WeirCalls::B) | Mode::Steady => Some(Promise::Ordered),
+            Mode::Filesystem(mode) => Some(mode.call.promise()),
+            _ => None,
+        }
     }
 
     /// What it does, for a table.
@@ -84,6 +125,7 @@ impl Mode {
     pub fn title(self) -> String {
         match self {
             Mode::RawRandom(depth) => format!("raw disk, random 4 KiB, depth {depth}"),
+            Mode::Filesystem(mode) => mode.title(),
             other => other.fixed_title().to_owned(),
         }
     }
@@ -95,6 +137,7 @@ impl Mode {
             Mode::OwnBarrier => "raw disk, its own barrier each",
             Mode::Host(HostCalls::Fdatasync) => "host fs, pwrite + fdatasync",
             Mode::Host(HostCalls::AppendFsync) => "host fs, append + fsync",
+            Mode::Host(HostCalls::AppendFdatasync) => "host fs, append + fdatasync",
             Mode::Host(HostCalls::FinalFsync) => "host fs, pwrite, one fsync",
             Mode::Host(HostCalls::Dsync) => "host fs, RWF_DSYNC",
             Mode::Fresh(WeirCalls::Xnf) => "Weir XnF: wait, flush",
@@ -102,6 +145,7 @@ impl Mode {
             Mode::Fresh(WeirCalls::B) => "Weir B: barrier each",
             Mode::Fresh(WeirCalls::P) => "Weir P: orderless",
             Mode::Steady => "Weir B, steady at 80 %",
+            Mode::Filesystem(_) => "BarrierFS",
         }
     }
 }
@@ -114,7 +158,8 @@ mod tests {
 
     #[test]
     fn names_differ() {
-        let names: BTreeSet<String> = Mode::ALL.iter().map(|mode| mode.name()).collect();
-        assert_eq!(names.len(), Mode::ALL.len());
+        let modes: BTreeSet<Mode> = Mode::ALL.into_iter().chain(Mode::FILESYSTEMS).collect();
+        let names: BTreeSet<String> = modes.iter().map(|mode| mode.name()).collect();
+        assert_eq!((modes.len(), names.len()), (Mode::ALL.len() + Mode::FILESYSTEMS.len() - 1, modes.len()));
     }
 }

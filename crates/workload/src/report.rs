@@ -145,13 +145,13 @@ pub struct Ratio {
     pub meaning: &'static str,
     /// What it depends on.
     pub about: About,
-    over: Mode,
-    under: Mode,
-    of: Quantity,
+    pub(crate) over: Mode,
+    pub(crate) under: Mode,
+    pub(crate) of: Quantity,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Quantity {
+pub(crate) enum Quantity {
     Writes,
     Bytes,
 }
@@ -239,7 +239,7 @@ impl Report {
         let of = |mode: Mode| turns.iter().filter(move |turn| turn.mode == mode);
         let modes: Vec<ModeReport> = Mode::ALL
             .into_iter()
-            .filter_map(|mode| ModeReport::new(mode, &plan, &of(mode).collect::<Vec<_>>()))
+            .filter_map(|mode| ModeReport::new(mode, plan.quota_bytes, &of(mode).collect::<Vec<_>>()))
             .collect();
         let iops = Mode::ALL
             .into_iter()
@@ -264,7 +264,7 @@ impl Report {
 
 impl Ratio {
     /// Both sides are measured in every round: pair them.
-    fn spread(&self, turns: &[Turn]) -> Option<Spread> {
+    pub(crate) fn spread(&self, turns: &[Turn]) -> Option<Spread> {
         let rates = |mode: Mode| -> Vec<f64> {
             let turns = turns.iter().filter(|turn| turn.mode == mode);
             turns
@@ -280,7 +280,7 @@ impl Turn {
         self.measured.elapsed.as_secs_f64().max(1e-9)
     }
 
-    fn iops(&self) -> f64 {
+    pub(crate) fn iops(&self) -> f64 {
         self.measured.writes as f64 / self.seconds()
     }
 
@@ -294,7 +294,7 @@ impl Turn {
 }
 
 impl ModeReport {
-    fn new(mode: Mode, plan: &Plan, turns: &[&Turn]) -> Option<ModeReport> {
+    pub(crate) fn new(mode: Mode, quota_bytes: u64, turns: &[&Turn]) -> Option<ModeReport> {
         let median = |of: &dyn Fn(&Turn) -> f64| Some(Spread::of(turns.iter().map(|turn| of(turn)))?.median);
         let bytes: u64 = turns.iter().map(|turn| turn.bytes).sum();
         Some(ModeReport {
@@ -320,7 +320,7 @@ impl ModeReport {
                 if mode.waits() { calls } else { turn.measured.disk_depth.unwrap_or(calls) }
             })?,
             writes: turns.iter().map(|turn| turn.measured.writes).sum(),
-            quota_reached: bytes >= plan.quota_bytes,
+            quota_reached: bytes >= quota_bytes,
         })
     }
 }
@@ -333,13 +333,14 @@ fn write_amplification(turns: &[&Turn]) -> Option<f64> {
 }
 
 impl LossWindowReport {
-    fn largest(turns: &[Turn]) -> LossWindowReport {
-        turns.iter().filter_map(|turn| turn.loss_window).fold(LossWindowReport::default(), |largest, seen| {
-            LossWindowReport {
+    pub(crate) fn largest<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> LossWindowReport {
+        turns.into_iter().filter_map(|turn| turn.loss_window).fold(
+            LossWindowReport::default(),
+            |largest, seen| LossWindowReport {
                 ms_max: largest.ms_max.max(seen.time_max.as_secs_f64() * 1e3),
                 bytes_max: largest.bytes_max.max(seen.bytes_max),
-            }
-        })
+            },
+        )
     }
 }
 
@@ -423,7 +424,7 @@ mod tests {
         let unknown = Turn { disk_bytes: None, ..turn(HOST, 1000, 4096) };
         assert_eq!(write_amplification(&[&known, &unknown]), Some(2.0));
         assert_eq!(write_amplification(&[&unknown]), None);
-        let report = ModeReport::new(HOST, &Plan::tiny(), &[&unknown]).unwrap();
+        let report = ModeReport::new(HOST, Plan::tiny().quota_bytes, &[&unknown]).unwrap();
         let document = serde_json::to_value(report).unwrap();
         assert!(document["write_amplification"].is_null());
         assert_eq!(document["disk_bytes_counted"], "whole_device");

@@ -1,0 +1,83 @@
+//! BarrierFS beside the host's filesystem, for people.
+
+use weir_workload::{FS_RATIOS, FsModeReport, FsReport, Promise};
+
+use super::{aligned, count, figure, latencies, loss_window, place, range, ratios, table};
+use crate::size::Size;
+
+/// The result of the benchmark of filesystems.
+pub(crate) fn filesystems(report: &FsReport) -> String {
+    let latencies = latencies(report.modes.iter().map(|mode| &mode.mode));
+    let ratios = ratios(&FS_RATIOS, report.plan.rounds, &report.spread);
+    [rates(report), latencies, ratios, notes(report)].join("\n\n")
+}
+
+fn rates(report: &FsReport) -> String {
+    let head = ["mode", "calls/s", "min..max", "promises", "loss window", "amplif.", "CPU us"];
+    let mut table = table(&head);
+    for mode in &report.modes {
+        table.add_row(rate(mode, report));
+    }
+    aligned(table, 1) + "\n" + COLUMNS
+}
+
+/// What the columns of [`rates`] hold, as the table's own heads are short.
+const COLUMNS: &str = "\
+A call comes after each write of 4 KiB. durable: it is on the medium when the call returns. ordered: it is before all that is
+  written later; a crash may take what is younger than the loss window, of which the largest seen is shown.
+CPU us: processor time of the program per write.
+amplif.: bytes to the disk per byte of data. The host's rows count all that was written to the device, and have none
+  (\"-\") where others used the machine; the other rows count the commands of the volume, its headers and the journal in them.";
+
+fn rate(report: &FsModeReport, all: &FsReport) -> Vec<String> {
+    let mode = &report.mode;
+    let promise = match report.promise {
+        Some(Promise::Durable) => "durable",
+        Some(Promise::Ordered) => "ordered",
+        None => "-",
+    };
+    let window = report.loss_window.map_or_else(
+        || "-".to_owned(),
+        |seen| format!("{:.0} ms, {}", seen.ms_max, Size(seen.bytes_max >> 20 << 20)),
+    );
+    let amplification =
+        mode.write_amplification.map_or_else(|| "-".to_owned(), |factor| format!("{factor:.2}"));
+    let spread = all.spread.iops.get(&mode.name);
+    vec![
+        mode.title.clone(),
+        count(mode.iops),
+        spread.map(|spread| range(all.plan.rounds, spread, count)).unwrap_or_default(),
+        promise.to_owned(),
+        window,
+        amplification,
+        figure(mode.cpu_us_per_op),
+    ]
+}
+
+fn notes(report: &FsReport) -> String {
+    let plan = &report.plan;
+    let rounds = match plan.rounds {
+        1 => "One round: spread unknown".to_owned(),
+        rounds => format!("Median of {rounds} rounds"),
+    };
+    let mut lines = vec![
+        loss_window(report.loss_window, plan.loss_window_ms, plan.loss_window_bytes),
+        format!(
+            "{rounds}; {:.1} s a turn, the last fsync of ordered modes in it. BarrierFS runs in this process, on a volume in a file of {}; its file has up to {}, and is in the page cache.",
+            plan.turn_seconds,
+            Size(plan.volume_bytes),
+            Size(plan.span_bytes),
+        ),
+        format!(
+            "After each turn the filesystem was unmounted and its image checked (clean), and the file was read back after volume and filesystem were opened anew: {} blocks were found right.",
+            report.checked_blocks,
+        ),
+        "The ratios to the host's filesystem hold for this disk and this machine only.".to_owned(),
+        place(&report.disk),
+        report.machine.line() + ".",
+    ];
+    if !report.disk.direct_io {
+        lines.push("This filesystem refuses direct I/O: the volume goes through the page cache, and its figures are those of memory.".to_owned());
+    }
+    lines.join("\n")
+}

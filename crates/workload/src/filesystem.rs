@@ -1,0 +1,22 @@
+//! BarrierFS on a volume beside the host's filesystem: what the synchronisation calls cost.
+//!
+//! | noun | what it is |
+//! |---|---|
+//! | [`FsMode`] | what is written, and which call follows each write |
+//! | [`FsPlan`] | sizes, rounds, times |
+//! | [`filesystems`] | the benchmark: rounds that give every mode a turn |
+//! | `mounted` | a volume and a filesystem on it, made for a turn |
+//! | `check` | whether the filesystem is whole afterwards |
+//! | [`FsReport`] | medians, rates and ratios |
+
+mod bench;
+mod check;
+mod mode;
+mod mounted;
+mod plan;
+mod report;
+
+pub use bench::filesystems;
+pub use mode::{Call, FsMode, FsWrite, JournalEngine, Promise};
+pub use plan::FsPlan;
+pub use report::{FS_RATIOS, FsModeReport, FsReport, RATES};

@@ -1,0 +1,131 @@
+//! What the benchmark of filesystems is going to do.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use weir_storage::BLOCK_BYTES;
+use weir_volume::{LossWindow, VolumeOptions};
+
+use crate::error::BenchError;
+use crate::plan::BenchOptions;
+use crate::raw::FILL_ALIGNMENT_BLOCKS;
+
+const MIB: u64 = 1 << 20;
+
+/// The largest file: what a disk may have.
+const SPAN_MIB_MAX: u64 = 1 << 20;
+
+/// The smallest file.
+const SPAN_MIB_MIN: u64 = 16;
+
+/// The sizes and times of the benchmark of filesystems.
+#[derive(Clone, Debug, Serialize)]
+pub struct FsPlan {
+    /// Whether this is the short benchmark.
+    pub quick: bool,
+    /// Bytes of the file: what is overwritten, and how far a file grows before it begins anew.
+    pub span_bytes: u64,
+    /// Rounds; every mode has its turn in each.
+    pub rounds: u32,
+    /// A turn takes this long, in seconds.
+    pub turn_seconds: f64,
+    /// Bytes of the filesystem.
+    pub filesystem_bytes: u64,
+    /// Bytes of the volume's file: the filesystem, and room so that a turn measures no cleaning.
+    pub volume_bytes: u64,
+    /// The volume's bound on what a crash may cost, in bytes and milliseconds.
+    pub loss_window_bytes: u64,
+    /// See above.
+    pub loss_window_ms: u64,
+    /// Blocks in a segment of the volume.
+    pub segment_blocks: u32,
+}
+
+impl FsPlan {
+    /// The benchmark proper: a file of 128 MiB, five rounds of a second a mode.
+    #[must_use]
+    pub fn full() -> FsPlan {
+        FsPlan::new(false, 5, 1.0, 128 * MIB, 4096 * MIB, 256)
+    }
+
+    /// The short one: one round.
+    #[must_use]
+    pub fn quick() -> FsPlan {
+        FsPlan::new(true, 1, 1.0, 64 * MIB, 2048 * MIB, 256)
+    }
+
+    /// The smallest, for tests: it shows that everything works, and no speed.
+    #[must_use]
+    pub fn tiny() -> FsPlan {
+        FsPlan::new(true, 2, 0.02, 16 * MIB, 64 * MIB, 32)
+    }
+
+    fn new(quick: bool, rounds: u32, turn: f64, span: u64, room: u64, segment_blocks: u32) -> FsPlan {
+        let window = LossWindow::default();
+        let mut plan = FsPlan {
+            quick,
+            span_bytes: 0,
+            rounds,
+            turn_seconds: turn,
+            filesystem_bytes: 0,
+            volume_bytes: 0,
+            loss_window_bytes: window.bytes,
+            loss_window_ms: window.time.as_millis() as u64,
+            segment_blocks,
+        };
+        plan.set_span(span, room);
+        plan
+    }
+
+    /// The filesystem has room for the file twice, as blocks that were freed are free for others only after the
+    /// commit, and for its journal.
+    fn set_span(&mut self, span: u64, room: u64) {
+        self.span_bytes = aligned(span);
+        self.filesystem_bytes = aligned(3 * span);
+        self.volume_bytes = aligned(self.filesystem_bytes + self.filesystem_bytes / 4 + room);
+    }
+
+    /// The plan as the user's options change it.
+    ///
+    /// # Errors
+    /// [`BenchError::Size`] if the span is out of range.
+    pub fn with(mut self, options: &BenchOptions) -> Result<FsPlan, BenchError> {
+        if let Some(bytes) = options.span_bytes {
+            let (found_mib, min_mib, max_mib) = (bytes / MIB, SPAN_MIB_MIN, SPAN_MIB_MAX);
+            if !(min_mib..=max_mib).contains(&found_mib) {
+                return Err(BenchError::Size { found_mib, min_mib, max_mib });
+            }
+            let room = self.volume_bytes - self.filesystem_bytes - self.filesystem_bytes / 4;
+            self.set_span(bytes, room);
+        }
+        if let Some(rounds) = options.rounds {
+            self.rounds = rounds.max(1);
+        }
+        Ok(self)
+    }
+
+    /// Blocks of the file.
+    #[must_use]
+    pub fn span_blocks(&self) -> u64 {
+        self.span_bytes / BLOCK_BYTES as u64
+    }
+
+    /// Bytes on the host's filesystem: the volume, and the file that is appended to.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u64 {
+        self.volume_bytes + self.span_bytes
+    }
+
+    /// How the volume is opened.
+    #[must_use]
+    pub fn volume_options(&self) -> VolumeOptions {
+        let time = Duration::from_millis(self.loss_window_ms);
+        let loss_window = LossWindow { time, bytes: self.loss_window_bytes };
+        VolumeOptions { loss_window, ..VolumeOptions::default() }
+    }
+}
+
+/// Rounded up to what can be filled at full speed.
+fn aligned(bytes: u64) -> u64 {
+    bytes.next_multiple_of(FILL_ALIGNMENT_BLOCKS * BLOCK_BYTES as u64)
+}
