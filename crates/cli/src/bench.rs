@@ -126,6 +126,12 @@ fn simulated(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {
         span_blocks: if arguments.preconditioned { u64::MAX } else { span_blocks },
         ..SimulatedOptions::default()
     };
+    // Where standard error is gone the simulation goes on: its result is what was asked for.
+    let _ = writeln!(
+        std::io::stderr(),
+        "weir: simulating {} writes: seconds, or up to a minute on a device that has to clean",
+        options.writes
+    );
     let report =
         in_wall_time(arguments.seed, |clock| async move { Ok(simulate(&clock, &profile, &options)?) })?;
     if arguments.json {

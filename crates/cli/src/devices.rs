@@ -107,7 +107,11 @@ fn one(device: &Device) -> String {
             Kind::Fitted => "fitted",
             Kind::Assumed => "assumed",
         };
-        let range = range.as_ref().map_or(String::new(), |[least, most]| format!("{least} to {most}"));
+        let range = range.as_ref().map_or(String::new(), |[least, most]| {
+            // Between two words there is nothing.
+            let to = if least.starts_with(|c: char| c.is_ascii_digit()) { "to" } else { "or" };
+            format!("{least} {to} {most}")
+        });
         table.add_row([key.clone(), value.clone(), kind.to_owned(), range, source.clone()]);
     }
     format!("{}: {}\n{table}", device.name, device.title)

@@ -39,6 +39,10 @@ pub(crate) struct FiguresArguments {
     spread: bool,
 }
 
+/// What is said before the wait.
+const SPREAD_TAKES: &str = "every row is run some 40 times, with one assumed parameter moved: \
+    a minute to some minutes for each figure, and --quick a tenth of that";
+
 /// Runs the figures asked for and prints what came out.
 pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     let names: Vec<&str> = match arguments.names.as_slice() {
@@ -54,6 +58,10 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     let mut lab = Lab::new(arguments.seed);
     lab.quick = arguments.quick;
     lab.spread = arguments.spread;
+    if lab.spread && !lab.quick {
+        // Where standard error is gone the figures are run all the same.
+        let _ = writeln!(std::io::stderr(), "weir: {SPREAD_TAKES}");
+    }
     let sheets = measure(&mut lab, &figures)?;
     if let Some(html) = html {
         html.write(&report(&sheets, arguments.seed, arguments.quick)?)?;

@@ -59,7 +59,7 @@ Those of fsck, as of e2fsck: 0 clean, 4 something is wrong, 8 it cannot be check
 enum Command {
     /// Measure what order costs on this disk: raw, through the host's filesystem, and through Weir
     Bench(bench::BenchArguments),
-    /// Run the papers' figures on emulated devices, in virtual time, and compare
+    /// Run the FAST 2018 paper's figures on emulated devices, in virtual time, and compare
     Figures(figures::FiguresArguments),
     /// List the devices that can be emulated, with the source of every number
     Devices(devices::DevicesArguments),

@@ -26,12 +26,17 @@ pub(crate) fn speed(report: &Report) -> String {
 }
 
 fn rates(report: &Report) -> String {
-    let mut table =
-        table(&["mode", "writes/s", "min..max", "MiB/s", "flushes", "amplif.", "CPU us", "depth"]);
-    for mode in &report.modes {
-        table.add_row(rate(mode, report));
+    let mut heads = vec!["mode", "writes/s", "min..max", "MiB/s", "flushes", "amplif.", "CPU us", "depth"];
+    if report.device.is_some() {
+        heads.push("model");
     }
-    aligned(table, 1) + "\n" + COLUMNS
+    let mut table = table(&heads);
+    for mode in &report.modes {
+        let model = mode.model_iops.map(count);
+        table.add_row(rate(mode, report).into_iter().chain(model));
+    }
+    let model = if report.device.is_some() { MODEL_COLUMN } else { "" };
+    aligned(table, 1) + "\n" + COLUMNS + model
 }
 
 /// What the columns of [`rates`] hold, as the table's own heads are short.
@@ -39,7 +44,12 @@ const COLUMNS: &str = "\
 flushes: calls or commands that made data durable, all rounds together. CPU us: processor time of the program per write.
 amplif.: bytes to the disk per byte of data. The host's rows count all that was written to the device, and have none
   (\"-\") where others used the machine, whose writes cannot be told from theirs; the other rows count their own commands.
-depth: writes in flight on average; for Weir B and P, which do not wait, commands at the disk.";
+depth: writes in flight on average; in modes that do not wait (B, P, its own barrier) commands at the disk, of which
+  an emulated device's queue bounds the number.";
+
+/// And that of the column only emulated devices have.
+const MODEL_COLUMN: &str = "
+model: writes/s of the device's model alone: one round again in virtual time, where processor and timers cost nothing.";
 
 fn rate(mode: &ModeReport, report: &Report) -> Vec<String> {
     let amplification =
@@ -69,6 +79,7 @@ fn latencies<'a>(modes: impl IntoIterator<Item = &'a ModeReport>) -> String {
         table.add_row(std::iter::once(mode.title.clone()).chain(figures));
     }
     aligned(table, 1)
+        + "\nFrom a write's beginning to its answer; in modes that do not wait (B, P, its own barrier), until submitting it returned."
 }
 
 /// Smallest and largest of the rounds. One round has no spread.
@@ -110,7 +121,7 @@ fn notes(report: &Report) -> String {
     ];
     if let Some(emulated) = &report.device {
         lines.push(device(emulated));
-        lines.extend(limited_by_the_processor(report));
+        lines.push(held_up(report));
     }
     lines.extend(report.disk.as_ref().map(place));
     lines.push(report.machine.line() + ".");
@@ -146,13 +157,20 @@ fn device(device: &DeviceReport) -> String {
     )
 }
 
-/// Modes that kept a core busy: the device may have been held up by its emulation.
-fn limited_by_the_processor(report: &Report) -> Option<String> {
-    let busy = |mode: &&ModeReport| mode.cpu_us_per_op * mode.iops > 0.9e6;
-    let modes: Vec<&str> = report.modes.iter().filter(busy).map(|mode| mode.title.as_str()).collect();
-    let modes = modes.join("; ");
-    (!modes.is_empty())
-        .then(|| format!("Limited by this machine's processor rather than by the device: {modes}."))
+/// Modes that the device's model does faster: there the rate is this machine's and not the device's.
+fn held_up(report: &Report) -> String {
+    let named = |mode: &ModeReport| {
+        let model = mode.model_iops.map_or_else(String::new, count);
+        format!("{} ({} of {model})", mode.title, count(mode.iops))
+    };
+    let modes: Vec<String> = report.modes.iter().filter(|mode| mode.is_held_up()).map(named).collect();
+    if modes.is_empty() {
+        return "Every mode came within 5 % of the device's model: the rates are the device's.".to_owned();
+    }
+    format!(
+        "Held up by this machine (its processor, its timers, other programs), more than 5 % below the device's model: {}.",
+        modes.join("; ")
+    )
 }
 
 /// The bytes are a hard limit; the time is not, as nobody can tell a disk how long to take.

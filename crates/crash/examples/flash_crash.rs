@@ -9,7 +9,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::Parser;
-use serde_json::json;
+use serde_json::{Value, json};
 use weir_crash::FlashCampaign;
 use weir_flash::Mechanism;
 use weir_runtime::{Runtime, Wall};
@@ -29,7 +29,7 @@ struct Arguments {
     /// Replay only the run with this number.
     #[arg(long)]
     only: Option<u64>,
-    /// One JSON document on standard output.
+    /// One JSON document on standard output, instead of a line for each mechanism.
     #[arg(long)]
     json: bool,
 }
@@ -38,7 +38,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments = Arguments::parse();
     let mechanisms: Vec<Mechanism> = match arguments.mechanism.as_str() {
         "all" => Mechanism::ALL.to_vec(),
-        name => vec![Mechanism::named(name).ok_or_else(|| format!("no mechanism is named {name}"))?],
+        name => vec![Mechanism::named(name).ok_or_else(|| unknown(name))?],
     };
     let clock = Runtime::wall(Wall::default())?.handle();
     let mut documents = Vec::new();
@@ -66,9 +66,32 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             eprintln!("replay: {replay}");
             document["replay"] = json!(replay);
         }
+        if !arguments.json {
+            println!("{}", line(&document));
+        }
         documents.push(document);
+    }
+    if !arguments.json {
+        return Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
     let document = if documents.len() == 1 { documents.remove(0) } else { json!(documents) };
     println!("{document:#}");
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn unknown(name: &str) -> String {
+    let known = Mechanism::ALL.map(Mechanism::name).join(", ");
+    format!("no mechanism is named {name}; there are {known}, and all")
+}
+
+/// One mechanism's result, for people.
+fn line(document: &Value) -> String {
+    let [name, hash] = ["mechanism", "trace_hash"].map(|key| document[key].as_str().unwrap_or_default());
+    let counts = ["states_distinct", "states_cleaning", "states_recovery", "failures", "states_per_minute"];
+    let [states, cleaning, recovery, failures, a_minute] =
+        counts.map(|key| document[key].as_f64().unwrap_or(0.0));
+    format!(
+        "{name}: {states} distinct states, {cleaning} with cleaning, {recovery} left by a cut during recovery; \
+         failures: {failures}; {a_minute} states a minute; trace hash {hash}"
+    )
 }

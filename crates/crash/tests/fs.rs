@@ -78,7 +78,6 @@ fn a_filesystem_that_drops_a_rule_is_found_out() {
         CheckpointsUncommitted, CommitInEpochOfLog, DataBarrierForgetsMetadata, DataOutsideEpoch,
         EmptyWithoutFlush, FlushForgotten, GroupSplit, LogBlockNotCopied, NoBareBarrier, NoRevoke,
         OthersDataForgotten, RetiresAtDispatch, ReusesFreed, TailBeforeHome, TailWithoutBarrier,
-        TruncateForgetsCommitting,
     };
     let mutants = [
         FlushForgotten,
@@ -86,7 +85,6 @@ fn a_filesystem_that_drops_a_rule_is_found_out() {
         CommitInEpochOfLog,
         DataOutsideEpoch,
         OthersDataForgotten,
-        TruncateForgetsCommitting,
         DataBarrierForgetsMetadata,
         NoBareBarrier,
         LogBlockNotCopied,
@@ -105,11 +103,4 @@ fn a_filesystem_that_drops_a_rule_is_found_out() {
         eprintln!("{mutant:?}: {found:?}");
         assert_ne!(found, None, "{mutant:?} survives");
     }
-}
-
-#[test]
-fn a_conflict_page_list_that_is_not_waited_for_is_found_out() {
-    let mut campaign = FsCampaign::new(LIST, JournalMode::Ordered, ADVERSARY, 100_000, 5);
-    campaign.options.mutant = Some(FsMutant::ConflictsIgnored);
-    assert_ne!(failure(campaign), None);
 }

@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::error::FigureError;
 use crate::lab::Sheet;
-use crate::row::{Row, Standing};
+use crate::row::{Ours, Row};
 
 const STYLE: &str = "\
 body { font-family: sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222; }
@@ -29,11 +29,11 @@ pub fn report(sheets: &[Sheet], seed: u64, quick: bool) -> Result<String, Figure
         html lang="en" {
             head {
                 meta charset="utf-8";
-                title { "Weir: the papers' figures" }
+                title { "Weir: the FAST 2018 paper's figures" }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { "Weir: the papers' figures" }
+                h1 { "Weir: the FAST 2018 paper's figures" }
                 p {
                     "Run in virtual time with seed " (seed) "."
                     @if quick { " This was a quick run, with a tenth of the writes: for a look only." }
@@ -75,10 +75,10 @@ fn section(sheet: &Sheet) -> Result<Markup, FigureError> {
 }
 
 fn line(row: &Row) -> Markup {
-    let class = match (row.kind, row.error) {
-        (Standing::Fitted, _) => "fitted",
-        (Standing::TextBound, Some(_)) => "broken",
-        _ => "predicted",
+    let class = match row.ours_kind {
+        Ours::Fitted => "fitted",
+        Ours::Predicted if row.breaks_bound() => "broken",
+        Ours::Predicted => "predicted",
     };
     html! {
         tr class=(class) {

@@ -242,9 +242,10 @@ fn origins(figure: &Figure, cases: &[Case<'_>]) -> Vec<Origin> {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Origin { device, host, sourced, fitted, assumed, fitted_rows } = self;
+        let rows = if *fitted_rows == 1 { "row" } else { "rows" };
         write!(
             f,
-            "{device} on {host}: {sourced} parameters sourced, {fitted} fitted (to {fitted_rows} rows here), \
+            "{device} on {host}: {sourced} parameters sourced, {fitted} fitted (to {fitted_rows} {rows} here), \
              {assumed} assumed"
         )
     }

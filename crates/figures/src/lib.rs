@@ -54,6 +54,6 @@ pub use html::report;
 pub use lab::{Curve, Described, Lab, Origin, Progress, Sheet};
 pub use paper::{Paper, Printed, PrintedKind};
 pub use parameter::Parameter;
-pub use row::{Row, Standing};
+pub use row::{Ours, Row};
 pub use run::{Commits, Outcome, Run};
 pub use way::Way;

@@ -51,11 +51,17 @@ impl Printed {
         matches!(self.kind, PrintedKind::AtMost | PrintedKind::AtLeast)
     }
 
+    /// `ours` less the printed number, relative to that: 0.1 for 10 % above it.
+    #[must_use]
+    pub fn residual(&self, ours: f64) -> f64 {
+        (ours - self.value) / self.value
+    }
+
     /// How far `ours` is off: relative to the printed number, 0.1 for 10 % above it. A bound that is kept has
     /// no error; one that is broken is off by what is beyond it.
     #[must_use]
     pub fn error(&self, ours: f64) -> Option<f64> {
-        let off = (ours - self.value) / self.value;
+        let off = self.residual(ours);
         match self.kind {
             PrintedKind::Measured | PrintedKind::Assumed => Some(off),
             PrintedKind::AtMost => (off > 0.0).then_some(off),

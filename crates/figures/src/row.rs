@@ -1,4 +1,8 @@
 //! A *row*: what the paper prints, ours, and how far apart they are.
+//!
+//! Two questions decide what that distance means, and a row answers both. What is ours: *fitted*, if parameters
+//! were fitted to the row, or else *predicted*. What is the paper's: *measured*, *assumed* (measured with a cost of
+//! barriers that was assumed), a *text bound*, or nothing.
 
 use serde::{Serialize, Serializer};
 
@@ -22,37 +26,32 @@ pub struct Row {
     /// How far off that is, relative to the paper's number. None where the paper prints no number, where a
     /// bound is kept, and where parameters were fitted to the row, unless the fit missed it by more than 5 %.
     pub error: Option<f64>,
-    /// What the row is.
-    pub kind: Standing,
+    /// Ours less the paper's, relative to the paper's, whatever the row is; none without a number of the paper.
+    pub residual: Option<f64>,
+    /// What ours is.
+    pub ours_kind: Ours,
+    /// What the paper's number is; none where it prints nothing. For scripts a bound is a `text bound`, upper or
+    /// lower: `error` says whether it is broken.
+    #[serde(serialize_with = "printed_kind")]
+    pub paper_kind: Option<PrintedKind>,
+    /// The unit of both numbers.
+    pub unit: String,
     /// Smallest and largest result with any one assumed parameter 20 % lower or higher, or with the
     /// other word of its range, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<[f64; 2]>,
-    /// The unit of both numbers.
-    #[serde(skip)]
-    pub unit: String,
     /// The rate of the window's second half over that of its first: 1 in a steady state.
     #[serde(skip)]
     pub drift: f64,
 }
 
-/// What a row is, and so what its error means.
+/// What a row's result is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Standing {
-    /// Parameters were fitted to it.
-    #[serde(rename = "fitted")]
+#[serde(rename_all = "lowercase")]
+pub enum Ours {
+    /// Parameters were fitted to the row: it proves nothing.
     Fitted,
-    /// Predicted; the paper measured it.
-    #[serde(rename = "measured")]
-    Measured,
-    /// Predicted; the paper assumed what a barrier costs.
-    #[serde(rename = "assumed")]
-    Assumed,
-    /// Predicted; the paper's text gives a bound.
-    #[serde(rename = "text bound")]
-    TextBound,
-    /// Predicted; the paper prints nothing.
-    #[serde(rename = "predicted")]
+    /// Nothing was fitted to the row.
     Predicted,
 }
 
@@ -64,28 +63,33 @@ fn printed_value<S: Serializer>(printed: &Option<Printed>, serializer: S) -> Res
     printed.as_ref().map(|printed| printed.value).serialize(serializer)
 }
 
+/// For scripts both bounds are one kind.
+fn printed_kind<S: Serializer>(kind: &Option<PrintedKind>, serializer: S) -> Result<S::Ok, S::Error> {
+    let word = kind.map(|kind| match kind {
+        PrintedKind::Measured => "measured",
+        PrintedKind::Assumed => "assumed",
+        PrintedKind::AtMost | PrintedKind::AtLeast => "text bound",
+    });
+    word.serialize(serializer)
+}
+
 impl Row {
     pub(crate) fn new(figure: &Figure, case: &Case<'_>, ours: f64, drift: f64) -> Row {
         let paper = figure.printed(case.device, &case.series.name).cloned();
-        let kind = match &paper {
-            _ if figure.is_fitted(case.device, &case.series.name) => Standing::Fitted,
-            None => Standing::Predicted,
-            Some(printed) => match printed.kind {
-                PrintedKind::Measured => Standing::Measured,
-                PrintedKind::Assumed => Standing::Assumed,
-                PrintedKind::AtMost | PrintedKind::AtLeast => Standing::TextBound,
-            },
-        };
-        let fits = |error: &f64| kind == Standing::Fitted && error.abs() <= FITTED_WITHIN;
+        let fitted = figure.is_fitted(case.device, &case.series.name);
+        let ours_kind = if fitted { Ours::Fitted } else { Ours::Predicted };
+        let fits = |error: &f64| fitted && error.abs() <= FITTED_WITHIN;
         let error = paper.as_ref().and_then(|paper| paper.error(ours)).filter(|error| !fits(error));
         Row {
             figure: figure.name.clone(),
             device: case.device.to_owned(),
             series: case.series.name.clone(),
+            residual: paper.as_ref().map(|paper| paper.residual(ours)),
+            paper_kind: paper.as_ref().map(|paper| paper.kind),
             paper,
             ours,
             error,
-            kind,
+            ours_kind,
             spread: None,
             unit: case.series.unit(),
             drift,
@@ -124,19 +128,26 @@ impl Row {
     /// The error, in words: `+3 %`, `kept`, nothing; for a fitted row `fitted`, with what is left over.
     #[must_use]
     pub fn error_text(&self) -> String {
-        match (self.kind, self.error) {
-            (Standing::Fitted, _) => self.residual_text(),
-            (Standing::TextBound, Some(error)) => format!("broken by {:.1} %", error.abs() * 100.0),
-            (_, Some(error)) => format!("{:+.1} %", error * 100.0),
-            (Standing::TextBound, None) => "kept".to_owned(),
-            (_, None) => "-".to_owned(),
+        let bound = self.paper.as_ref().is_some_and(Printed::is_bound);
+        match (self.ours_kind, self.error) {
+            (Ours::Fitted, _) => self.residual_text(),
+            (Ours::Predicted, Some(error)) if bound => format!("broken by {:.1} %", error.abs() * 100.0),
+            (Ours::Predicted, None) if bound => "kept".to_owned(),
+            (Ours::Predicted, Some(error)) => format!("{:+.1} %", error * 100.0),
+            (Ours::Predicted, None) => "-".to_owned(),
         }
+    }
+
+    /// Whether it breaks a bound of the paper's text.
+    #[must_use]
+    pub fn breaks_bound(&self) -> bool {
+        self.error.is_some() && self.paper.as_ref().is_some_and(Printed::is_bound)
     }
 
     /// A fit has no error but a residual, which is not hidden.
     fn residual_text(&self) -> String {
         match self.paper.as_ref().and_then(|paper| paper.error(self.ours)) {
-            Some(residual) => format!("fitted, {:+.1} % left", residual * 100.0),
+            Some(left) => format!("fitted, {:+.1} % left", left * 100.0),
             None => "fitted".to_owned(),
         }
     }

@@ -41,7 +41,7 @@ fn order_costs_next_to_nothing_and_waiting_for_it_costs_most_of_the_rate() {
 }
 
 #[test]
-fn the_more_a_device_does_in_parallel_the_less_is_left() {
+fn little_is_left_on_wide_devices_without_protection() {
     let rows = rows("fast18-fig01");
     let share = |device| ours(&rows, device, "XnF/P");
     for device in ["sata-ssd", "nvme", "pcie", "flash-array"] {
@@ -50,6 +50,26 @@ fn the_more_a_device_does_in_parallel_the_less_is_left() {
     }
     assert!(share("ufs20") < share("emmc50"));
     assert!(rows.iter().all(Row::is_steady), "{rows:?}");
+}
+
+/// Figures run on devices of 16 GiB.
+#[test]
+fn a_shortened_device_is_as_fast_as_a_whole_one() {
+    let mut lab = Lab::new(1);
+    lab.quick = true;
+    for name in Profile::NAMES {
+        let (device, _) = Profile::load(name).unwrap();
+        let mut short = Figure::named("fast18-fig01").unwrap();
+        short.config.devices.retain(|place| place.profile == name);
+        let mut whole = short.clone();
+        // One that is no larger anyway is whole.
+        whole.config.capacity_blocks = device.blocks.max(short.config.capacity_blocks);
+        let sheets = lab.run(&[short, whole], &mut |_| {}).unwrap();
+        for (short, whole) in sheets[0].rows.iter().zip(&sheets[1].rows) {
+            let moved = (short.ours / whole.ours - 1.0).abs();
+            assert!(moved < 0.003, "{name}, {}: {} {}", short.series, short.ours, whole.ours);
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 mod drive;
 
 use drive::drive;
-use weir_figures::{Figure, Lab, Sheet, Standing, report};
+use weir_figures::{Figure, Lab, Ours, PrintedKind, Sheet, report};
 use weir_flash::{Kind, Mechanism, Parameter};
 
 const FIGURE: &str = r#"
@@ -103,14 +103,20 @@ fn sheets(spread: bool) -> Vec<Sheet> {
 #[test]
 fn rows_are_what_was_measured_beside_what_is_printed() {
     let rows = &sheets(false)[0].rows;
-    let texts: Vec<_> = rows.iter().map(|row| (row.series.as_str(), row.kind, row.error_text())).collect();
+    let texts: Vec<_> = rows
+        .iter()
+        .map(|row| (row.series.as_str(), row.ours_kind, row.paper_kind, row.error_text()))
+        .collect();
     let error = |printed: f64, ours: f64| format!("{:+.1} %", (ours / printed - 1.0) * 100.0);
     let residual = format!("fitted, {} left", error(0.5, rows[0].ours));
-    assert_eq!(texts[0], ("XnF", Standing::Fitted, residual));
+    assert_eq!(texts[0], ("XnF", Ours::Fitted, Some(PrintedKind::Measured), residual));
     assert_eq!(rows[0].error, None);
-    assert_eq!(texts[1], ("X", Standing::TextBound, "kept".to_owned()));
-    assert_eq!(texts[2], ("B", Standing::Assumed, error(90.0, rows[2].ours)));
-    assert_eq!(texts[3], ("P", Standing::Predicted, "-".to_owned()));
+    // What is left over is there for scripts, whether it is an error or not.
+    assert_eq!(rows[0].residual, Some(rows[0].ours / 0.5 - 1.0));
+    assert_eq!((rows[1].residual, rows[3].residual), (Some(0.0), None));
+    assert_eq!(texts[1], ("X", Ours::Predicted, Some(PrintedKind::AtMost), "kept".to_owned()));
+    assert_eq!(texts[2], ("B", Ours::Predicted, Some(PrintedKind::Assumed), error(90.0, rows[2].ours)));
+    assert_eq!(texts[3], ("P", Ours::Predicted, None, "-".to_owned()));
     assert_eq!(rows[1].ours, 1.0);
     assert!(rows[2].ours > 90.0 && rows[2].ours < 110.0 && rows[3].ours > 10_000.0, "{rows:?}");
 }
@@ -132,11 +138,14 @@ fn scripts_get_exactly_the_fields() {
     for row in rows {
         let mut keys: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
         keys.sort_unstable();
-        assert_eq!(keys, ["device", "error", "figure", "kind", "ours", "paper", "series"]);
+        let known = ["device", "error", "figure", "ours", "ours_kind", "paper", "paper_kind", "residual"];
+        assert_eq!(keys, [known.as_slice(), &["series", "unit"]].concat());
         assert!(row["ours"].is_f64());
     }
     assert!(rows[3]["paper"].is_null() && rows[3]["error"].is_null());
     assert_eq!(rows[2]["paper"], 90.0);
+    assert_eq!((&rows[0]["ours_kind"], &rows[0]["paper_kind"]), (&"fitted".into(), &"measured".into()));
+    assert_eq!((&rows[1]["paper_kind"], &rows[0]["unit"]), (&"text bound".into(), &"% of P".into()));
 }
 
 #[test]

@@ -58,6 +58,23 @@ fn what_is_wrong_is_named() {
     assert!(refused("\"in-order-recovery\"", "\"magic\"").contains("in-order-writeback"));
     let unsourced = refused(", source = \"FAST 2018 paper, section 6: QD 32\"", "");
     assert!(unsourced.contains("source"), "{unsourced}");
+    let bare = refused(
+        "queue_depth = { value = 32, kind = \"sourced\", source = \"FAST 2018 paper, section 6: QD 32\" }",
+        "queue_depth = 16",
+    );
+    assert!(bare.contains("`host.queue_depth` is 16") && bare.contains("{ value = 16, kind"), "{bare}");
+    let nameless = refused("name = \"sata-ssd\"", "");
+    assert!(nameless.contains("no `name`"), "{nameless}");
+    let time = refused("\"14 us\"", "\"14.5 s\"");
+    assert!(time.contains("`host.command` is 14.5 s; it must be from 0 ns to 1 s"), "{time}");
+    let rate = refused("\"550 MB/s\"", "\"0.5 MB/s\"");
+    assert!(rate.contains("`host.link` is 0.5 MB/s; it must be from 1 MB/s to 1000 GB/s"), "{rate}");
+    let size = refused("\"32 MiB\", kind = \"assumed\"", "\"1 KiB\", kind = \"assumed\"");
+    assert!(size.contains("`cache.size` is \"1 KiB\"") && size.contains("within its range"), "{size}");
+    for share in ["0.9", "1.9"] {
+        let share = refused("value = 0.0625,", &format!("value = {share},"));
+        assert!(share.contains("ftl.checkpoint_share") && share.contains("0.01 to 0.25"), "{share}");
+    }
     let key = refused("destage_share", "share");
     assert!(key.contains("cache.share") && key.contains("cache.destage_share"), "{key}");
     let range = refused("range = [2, 8]", "range = [5, 8]");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_block::BlockOptions;
 use weir_flash::Mechanism;
-use weir_runtime::{Handle, Instant, Random};
+use weir_runtime::{Handle, Instant, Random, Runtime, Simulation};
 use weir_volume::{Completion, Format, LossWindowSeen, Volume, VolumeOptions};
 
 use crate::caller::{Caller, WeirCalls};
@@ -73,6 +73,12 @@ const SETUP_STEPS: u64 = 4;
 /// ... and the host's file to fill where there is one.
 const SETUP_STEPS_HOST: u64 = 1;
 
+/// Steps after the last round on an emulated device.
+const MODEL_STEPS: u64 = 1;
+
+/// Told of each step: the stage, and what is done in it.
+type Step<'a> = dyn FnMut(String, &str) + 'a;
+
 /// Runs the benchmark of `plan`; `progress` is told at each step.
 ///
 /// # Errors
@@ -85,33 +91,48 @@ pub async fn bench(
 ) -> Result<Report, BenchError> {
     let modes = modes(options.device.as_ref());
     let turns_left = u64::from(plan.rounds) * modes.len() as u64;
-    let host = if options.device.is_none() { SETUP_STEPS_HOST } else { 0 };
-    let total = SETUP_STEPS + host + turns_left;
+    let more = if options.device.is_none() { SETUP_STEPS_HOST } else { MODEL_STEPS };
+    let total = SETUP_STEPS + more + turns_left;
     let mut done = 0;
     let mut step = |stage: String, what: &str| {
         progress(Progress { done, total, stage, what: what.to_owned() });
         done += 1;
     };
-    let mut prepare = |what: &str| step("preparing".to_owned(), what);
-    let mut ground = Ground::prepare(handle, plan, options, turns_left, &mut prepare).await?;
-    let mut turns = Vec::new();
-    let mut usage = Usage::default();
-    for round in 0..ground.plan.rounds {
-        let mut order = modes.clone();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for mode in order {
-            step(format!("round {} of {}", round + 1, ground.plan.rounds), &mode.title());
-            let last = round + 1 == ground.plan.rounds;
-            turns.push(ground.turn(mode, last, &mut usage).await?);
-            ground.turns_left -= 1;
-        }
-    }
-    step("done".to_owned(), "");
-    let disk = ground.host.map(|host| host.place);
+    let mut ground = Ground::prepare(handle, plan, options, turns_left, &mut step).await?;
+    let (turns, usage) = ground.rounds(&modes, &mut step).await?;
+    let (plan, disk) = (ground.plan.clone(), ground.host.take().map(|host| host.place));
+    // The model has devices of its own, as large.
+    drop(ground);
     let device = options.device.as_ref().map(Emulated::report);
-    Ok(Report::new(ground.plan, options.seed, (disk, device), Machine::seen(usage), &turns))
+    let model = match device {
+        Some(_) => {
+            step("the model alone".to_owned(), "in virtual time");
+            model(&plan, options, &turns)?
+        }
+        None => Vec::new(),
+    };
+    step("done".to_owned(), "");
+    Ok(Report::new(plan, options.seed, (disk, device), Machine::seen(usage), &turns, &model))
+}
+
+/// What the model of a device does by itself: the turns of one round again, with as many writes each, in virtual
+/// time, where processor and timers cost nothing. Where a mode is slower in wall time, this machine held it up.
+fn model(plan: &Plan, options: &BenchOptions, turns: &[Turn]) -> Result<Vec<Turn>, BenchError> {
+    let runtime = Runtime::simulated(Simulation { seed: options.seed, ..Simulation::default() });
+    let handle = runtime.handle();
+    // Samples are enough: in wall time all was read back.
+    let plan = Plan { quick: true, ..plan.clone() };
+    let round = &turns[..turns.len() / plan.rounds.max(1) as usize];
+    let work = async {
+        let mut ground = Ground::prepare(&handle, plan, options, round.len() as u64, &mut |_, _| {}).await?;
+        let mut again = Vec::new();
+        for turn in round {
+            ground.writes = Some(turn.measured.writes);
+            again.push(ground.turn(turn.mode, false, &mut Usage::default()).await?);
+        }
+        Ok(again)
+    };
+    runtime.block_on(work)?
 }
 
 /// The modes that make sense: on an emulated device there is no filesystem of the host, and a real disk takes no
@@ -138,6 +159,8 @@ struct Ground {
     turns_left: u64,
     /// Runs so far; each turn is one.
     runs: u32,
+    /// How many writes a turn makes; None for the plan's quota and time.
+    writes: Option<u64>,
     raw: Plot,
     /// None where the device is emulated.
     host: Option<HostFiles>,
@@ -151,8 +174,9 @@ impl Ground {
         plan: Plan,
         options: &BenchOptions,
         turns_left: u64,
-        step: &mut dyn FnMut(&str),
+        step: &mut Step<'_>,
     ) -> Result<Ground, BenchError> {
+        let mut step = |what: &str| step("preparing".to_owned(), what);
         let began = handle.now();
         let land = Land::look(&plan, options)?;
         let mut random = handle.random("bench");
@@ -175,12 +199,34 @@ impl Ground {
             }
         };
         let handle = handle.clone();
-        let runs = 1;
+        let (runs, writes) = (1, None);
         let mut ground =
-            Ground { handle, plan, pages, random, began, turns_left, runs, raw, host, fresh, steady };
+            Ground { handle, plan, pages, random, began, turns_left, runs, writes, raw, host, fresh, steady };
         step("ageing the steady volume");
         ground.age().await?;
         Ok(ground)
+    }
+
+    /// All rounds, each with a turn for every mode; and who used the machine meanwhile.
+    async fn rounds(
+        &mut self,
+        modes: &[Mode],
+        step: &mut Step<'_>,
+    ) -> Result<(Vec<Turn>, Usage), BenchError> {
+        let (mut turns, mut usage) = (Vec::new(), Usage::default());
+        for round in 0..self.plan.rounds {
+            let mut order = modes.to_vec();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for mode in order {
+                step(format!("round {} of {}", round + 1, self.plan.rounds), &mode.title());
+                let last = round + 1 == self.plan.rounds;
+                turns.push(self.turn(mode, last, &mut usage).await?);
+                self.turns_left -= 1;
+            }
+        }
+        Ok((turns, usage))
     }
 
     /// Fills the steady volume, then writes its file's size twice over at random.
@@ -350,6 +396,9 @@ impl Ground {
 
     /// A turn's share of the quota, and its time.
     fn goal(&self, unit_blocks: u32) -> Goal {
+        if let Some(writes) = self.writes {
+            return Goal::writes(writes);
+        }
         let share = self.plan.quota_bytes.div_ceil(u64::from(self.plan.rounds));
         let unit_bytes = Span { blocks: 0, unit_blocks }.unit_bytes();
         let elapsed = self.handle.now().since(self.began);

@@ -61,9 +61,12 @@ pub struct ModeReport {
     pub title: String,
     /// Writes a second, the final flush included.
     pub iops: f64,
+    /// The same by the model of an emulated device alone, in virtual time; null for a disk.
+    pub model_iops: Option<f64>,
     /// Bytes a second.
     pub bytes_per_second: f64,
-    /// Time from a write's beginning to its answer, in microseconds.
+    /// Time from a write's beginning to its answer, in microseconds; in modes that do not wait, until submitting
+    /// it returned.
     pub latency_us: LatencyReport,
     /// Calls or commands that made data durable, in all rounds together.
     pub flushes: u64,
@@ -74,7 +77,8 @@ pub struct ModeReport {
     pub disk_bytes_counted: DiskBytes,
     /// Processor time of the whole process per write, in microseconds.
     pub cpu_us_per_op: f64,
-    /// Writes in progress, averaged over time; for B and P, which do not wait: commands in flight at the disk.
+    /// Writes in progress, averaged over time; in modes that do not wait: commands in flight at the disk, of
+    /// which an emulated device's queue bounds the number.
     pub queue_depth_mean: f64,
     /// Writes in all rounds together.
     pub writes: u64,
@@ -234,12 +238,17 @@ impl Report {
         ground: (Option<Place>, Option<DeviceReport>),
         machine: Machine,
         turns: &[Turn],
+        model: &[Turn],
     ) -> Report {
         let (disk, device) = ground;
         let of = |mode: Mode| turns.iter().filter(move |turn| turn.mode == mode);
         let modes: Vec<ModeReport> = Mode::ALL
             .into_iter()
-            .filter_map(|mode| ModeReport::new(mode, plan.quota_bytes, &of(mode).collect::<Vec<_>>()))
+            .filter_map(|mode| {
+                let model_iops = model.iter().find(|turn| turn.mode == mode).map(Turn::iops);
+                let report = ModeReport::new(mode, plan.quota_bytes, &of(mode).collect::<Vec<_>>())?;
+                Some(ModeReport { model_iops, ..report })
+            })
             .collect();
         let iops = Mode::ALL
             .into_iter()
@@ -293,7 +302,17 @@ impl Turn {
     }
 }
 
+/// Below this share of the model's rate, this machine holds a mode up.
+const HELD_UP_BELOW: f64 = 0.95;
+
 impl ModeReport {
+    /// Whether this machine held the mode up, and not the emulated device: its model alone is faster by more
+    /// than 5 %. Whatever it waited for, the processor, its timers or other programs, it is not the device's.
+    #[must_use]
+    pub fn is_held_up(&self) -> bool {
+        self.model_iops.is_some_and(|model| self.iops < HELD_UP_BELOW * model)
+    }
+
     pub(crate) fn new(mode: Mode, quota_bytes: u64, turns: &[&Turn]) -> Option<ModeReport> {
         let median = |of: &dyn Fn(&Turn) -> f64| Some(Spread::of(turns.iter().map(|turn| of(turn)))?.median);
         let bytes: u64 = turns.iter().map(|turn| turn.bytes).sum();
@@ -301,6 +320,7 @@ impl ModeReport {
             name: mode.name(),
             title: mode.title(),
             iops: median(&Turn::iops)?,
+            model_iops: None,
             bytes_per_second: median(&Turn::bytes_per_second)?,
             latency_us: LatencyReport {
                 mean: median(&|turn| turn.measured.latency.mean() / 1e3)?,
@@ -398,7 +418,14 @@ mod tests {
             })
             .collect();
         let place = Place::look(&PathBuf::from("/")).unwrap();
-        Report::new(Plan::tiny(), 7, (Some(place), None), Machine::seen(Usage::default()), &turns)
+        Report::new(
+            Plan::tiny(),
+            7,
+            (Some(place), None),
+            Machine::seen(Usage::default()),
+            &turns,
+            &[turn(B, 2100, 4096), turn(RAW, 106, 4096)],
+        )
     }
 
     #[test]
@@ -416,6 +443,13 @@ mod tests {
             report.spread.ratios["ordered_vs_raw_random"],
             Spread { median: 20.0, min: 10.0, max: 30.0 }
         );
+    }
+
+    #[test]
+    fn a_mode_slower_than_its_model_is_held_up() {
+        let held_up: Vec<_> = report().modes.into_iter().filter(ModeReport::is_held_up).collect();
+        // B has 2000 of 2100, within 5 %; the raw disk 100 of 106; the others have no model.
+        assert_eq!(held_up.iter().map(|mode| mode.name.as_str()).collect::<Vec<_>>(), [RAW.name()]);
     }
 
     #[test]

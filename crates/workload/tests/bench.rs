@@ -50,6 +50,7 @@ fn every_mode_writes_its_share_and_is_read_back() {
     assert_eq!(names(&report), all_but_own_barrier.map(Mode::name).collect::<Vec<_>>());
     for mode in &report.modes {
         assert!(mode.quota_reached, "{}: {} writes", mode.name, mode.writes);
+        assert_eq!((mode.model_iops, mode.is_held_up()), (None, false), "a disk has no model");
         assert!(mode.iops > 0.0 && mode.cpu_us_per_op > 0.0 && mode.queue_depth_mean > 0.0, "{mode:?}");
         let latency = mode.latency_us;
         assert!(latency.p50 > 0.0 && latency.p50 <= latency.p99 && latency.p99 <= latency.p999, "{mode:?}");
@@ -176,6 +177,12 @@ fn an_emulated_device_is_measured_like_a_disk() {
     for name in ["raw_random_depth_32", "own_barrier"] {
         assert!(mode(name).iops < 1e6 / 70.0, "{name}: {}", mode(name).iops);
     }
+    // Its model takes exactly that long, whatever this machine does meanwhile.
+    for mode in &report.modes {
+        assert!(mode.model_iops.is_some_and(|model| model > 0.0), "{mode:?}");
+    }
+    let model = mode("raw_random_depth_32").model_iops.unwrap();
+    assert!(model > 0.9e6 / 70.0 && model <= 1e6 / 70.0, "{model}");
     // It takes commands from a program that waits one by one, and from one that does not as they come.
     assert!(mode("raw_random_depth_1").queue_depth_mean <= 1.0);
     assert!(mode("own_barrier").queue_depth_mean > 4.0, "{}", mode("own_barrier").queue_depth_mean);

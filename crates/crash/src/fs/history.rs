@@ -32,8 +32,16 @@ pub(super) type Page = Rc<[u8; BLOCK_BYTES]>;
 struct Version {
     since: Operation,
     bytes: Page,
-    /// The page got its place then, or the end of the file cut it.
-    placed: bool,
+    placed: Placed,
+}
+
+/// Whether a page got its place with a version, or the end of the file cut it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Placed {
+    No,
+    /// The operation was done in part.
+    Perhaps,
+    Yes,
 }
 
 /// What a synchronisation call covers.
@@ -115,7 +123,8 @@ impl History {
         let shapes = vec![Rc::new(tree.shape())];
         // The numbers of inodes are given again, those of the model's files are not.
         let next_file = 1 << 20;
-        let version = |bytes: &[u8; BLOCK_BYTES]| Version { since: 0, bytes: Rc::new(*bytes), placed: false };
+        let version =
+            |bytes: &[u8; BLOCK_BYTES]| Version { since: 0, bytes: Rc::new(*bytes), placed: Placed::No };
         let pages = found.pages().map(|(place, bytes)| (place, vec![version(bytes)])).collect();
         History {
             mode,
@@ -175,7 +184,7 @@ impl History {
         let last = pages_of(before).saturating_sub(1);
         if size > before && !before.is_multiple_of(BLOCK_BYTES as u64) && self.has_place(file, last) {
             // What is behind the end in the last page becomes part of the file, as zeros.
-            self.put(file, last, self.page(file, last), true);
+            self.put(file, last, self.page(file, last), Placed::Yes);
         }
     }
 
@@ -193,7 +202,7 @@ impl History {
         versions.and_then(|versions| versions.last()).is_some_and(|v| !Rc::ptr_eq(&v.bytes, &self.zeros))
     }
 
-    fn put(&mut self, file: FileId, page: u32, bytes: Page, placed: bool) {
+    fn put(&mut self, file: FileId, page: u32, bytes: Page, placed: Placed) {
         let since = self.now();
         self.pages.entry((file, page)).or_default().push(Version { since, bytes, placed });
     }
@@ -202,7 +211,7 @@ impl History {
     pub(super) fn write(&mut self, file: FileId, page: u32, bytes: Page) {
         let reserved = self.reserved.remove(&(file, page));
         let placed = !self.has_place(file, page);
-        self.put(file, page, bytes, placed && !reserved);
+        self.put(file, page, bytes, if placed && !reserved { Placed::Yes } else { Placed::No });
         if placed {
             self.move_place(file);
         }
@@ -210,9 +219,7 @@ impl History {
 
     /// The current operation takes a page's place away: it reads as zeros.
     pub(super) fn unplace(&mut self, file: FileId, page: u32) {
-        if self.reserved.remove(&(file, page)) {
-            self.move_place(file);
-        }
+        self.reserved.remove(&(file, page));
         self.clear(file, page);
     }
 
@@ -224,15 +231,16 @@ impl History {
 
     fn clear(&mut self, file: FileId, page: u32) {
         if self.has_place(file, page) {
-            self.put(file, page, Rc::clone(&self.zeros), false);
+            self.put(file, page, Rc::clone(&self.zeros), Placed::No);
             self.move_place(file);
         }
     }
 
-    /// The current operation gives a page a place, but nothing to read there.
+    /// The current operation gives a page a place, but nothing to read there. It may have had one: what is not
+    /// read is not known when a life begins.
     pub(super) fn reserve(&mut self, file: FileId, page: u32) {
-        if !self.has_place(file, page) && self.reserved.insert((file, page)) {
-            self.move_place(file);
+        if !self.has_place(file, page) {
+            self.reserved.insert((file, page));
         }
     }
 
@@ -249,7 +257,7 @@ impl History {
             let mut bytes = *self.page(file, from - 1);
             if bytes[rest..].iter().any(|byte| *byte != 0) {
                 bytes[rest..].fill(0);
-                self.put(file, from - 1, Rc::new(bytes), true);
+                self.put(file, from - 1, Rc::new(bytes), Placed::Yes);
             }
         }
     }
@@ -272,7 +280,9 @@ impl History {
         }
         self.reserved.retain(|(reserved, _)| *reserved != file);
         let versions = self.pages.range_mut((file, 0)..=(file, u32::MAX)).flat_map(|(_, versions)| versions);
-        versions.filter(|version| version.since > since.operation).for_each(|version| version.placed = false);
+        versions
+            .filter(|version| version.since > since.operation)
+            .for_each(|version| version.placed = Placed::Perhaps);
     }
 
     fn move_place(&mut self, file: FileId) {
@@ -343,12 +353,13 @@ impl History {
             let promised = promises().filter(covers).map(|promise| promise.call).max().unwrap_or(0);
             let needed = match self.mode {
                 JournalMode::Writeback => promised,
-                JournalMode::Ordered => promised.max(self.placed_before(file, page, k)),
+                JournalMode::Ordered => promised.max(self.placed_before(file, page, k, Placed::Yes)),
                 JournalMode::Data => promised.max(k),
             };
             match look {
                 // In mode writeback a place may show what it held before, until somebody makes sure.
-                _ if self.mode == JournalMode::Writeback && self.placed_before(file, page, k) > promised => {}
+                _ if self.mode == JournalMode::Writeback
+                    && self.placed_before(file, page, k, Placed::Perhaps) > promised => {}
                 None => return Err(self.foreign(file, page, found.page(inode, page))),
                 Some(look) if look.newest_from(self.version_at(file, page, needed)) => {}
                 Some(_) => return Err(Illegal::PageTooOld { file, page, needed }),
@@ -381,14 +392,14 @@ impl History {
         versions.iter().rposition(|version| version.since <= operation)
     }
 
-    /// The last operation up to `k` by which the page got its place.
-    fn placed_before(&self, file: FileId, page: u32, k: Operation) -> Operation {
+    /// The last operation up to `k` by which the page got its place, at least as surely as this.
+    fn placed_before(&self, file: FileId, page: u32, k: Operation, surely: Placed) -> Operation {
         let versions = self.pages.get(&(file, page)).into_iter().flatten();
-        versions
-            .filter(|version| version.placed && version.since <= k)
-            .map(|version| version.since)
-            .max()
-            .unwrap_or(0)
+        let placed = |version: &&Version| {
+            version.since <= k
+                && (version.placed == Placed::Yes || (version.placed == surely && surely != Placed::No))
+        };
+        versions.filter(placed).map(|version| version.since).max().unwrap_or(0)
     }
 
     /// Which versions of a page, cut at the end of the file, `bytes` are; none if nobody wrote them.

@@ -31,7 +31,7 @@ impl Profile {
     /// What is wrong with it: see [`ProfileError`].
     pub fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileError> {
         let (profile, parameters) = parse(text)?;
-        profile.check()?;
+        profile.check().map_err(|error| error.echoing(&parameters))?;
         Ok((profile, parameters))
     }
 

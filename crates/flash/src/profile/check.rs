@@ -3,6 +3,7 @@
 use weir_storage::BLOCK_BYTES;
 
 use super::error::ProfileError;
+use super::unit::Quantity;
 use super::{Mechanism, Profile};
 use crate::ftl::CLEANINGS_OWN;
 
@@ -14,6 +15,12 @@ const ERASE_BLOCKS_MAX: u64 = 1 << 22;
 
 /// Places of 4 KiB on flash: 2 TiB. The firmware keeps 4 bytes for each in the map, 9 more once it is programmed.
 const RAW_BLOCKS_MAX: u64 = 1 << 29;
+
+/// Bytes of a block.
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Blocks of 4 KiB in one command: 256 MiB.
+const TRANSFER_BLOCKS_MAX: u64 = 1 << 16;
 
 /// Blocks of 4 KiB in the cache: 64 GiB.
 const CACHE_BLOCKS_MAX: u64 = 1 << 24;
@@ -29,6 +36,15 @@ fn within<T: PartialOrd + Copy + std::fmt::Display>(
     }
     let right = format!("from {least} to {most}");
     Err(ProfileError::Value { key: key.to_owned(), found: value.to_string(), right })
+}
+
+/// The same for what has a unit.
+fn measures(quantity: Quantity, key: &str, value: u64, least: u64, most: u64) -> Result<(), ProfileError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let right = format!("from {} to {}", quantity.text(least), quantity.text(most));
+    Err(ProfileError::Value { key: key.to_owned(), found: quantity.text(value), right })
 }
 
 impl Profile {
@@ -56,20 +72,24 @@ impl Profile {
     pub fn check(&self) -> Result<(), ProfileError> {
         let Self { host, nand, ftl, cache, flush, .. } = self;
         within("host.queue_depth", host.queue_depth, 1, 65_536)?;
-        within("host.max_transfer, in blocks of 4 KiB", host.max_transfer_blocks, 1, 65_536)?;
-        within("host.link", host.link_bytes_per_second, 1_000_000, 1_000_000_000_000)?;
-        within("nand.channel", nand.channel_bytes_per_second, 1_000_000, 1_000_000_000_000)?;
+        let max_transfer = u64::from(host.max_transfer_blocks) * BLOCK;
+        measures(Quantity::Size, "host.max_transfer", max_transfer, BLOCK, TRANSFER_BLOCKS_MAX * BLOCK)?;
+        for (key, rate) in
+            [("host.link", host.link_bytes_per_second), ("nand.channel", nand.channel_bytes_per_second)]
+        {
+            measures(Quantity::Rate, key, rate, 1_000_000, 1_000_000_000_000)?;
+        }
         for (key, time) in [
             ("host.command", host.command_ns),
             ("host.latency", host.latency_ns),
             ("nand.erase", nand.erase_ns),
             ("flush.fixed", flush.fixed_ns),
         ] {
-            within(key, time, 0, TIME_NS_MAX)?;
+            measures(Quantity::Time, key, time, 0, TIME_NS_MAX)?;
         }
         for (key, times) in [("nand.read", &nand.read_ns), ("nand.program", &nand.program_ns)] {
             within(key, times.len(), 1, 65_536)?;
-            times.iter().try_for_each(|time| within(key, *time, 1, TIME_NS_MAX))?;
+            times.iter().try_for_each(|time| measures(Quantity::Time, key, *time, 1, TIME_NS_MAX))?;
         }
         within("flush.journal_pages", flush.journal_pages, 0, 1000)?;
         within("cache.destage_share", cache.destage_share, 0.0, 0.9)?;
@@ -110,7 +130,7 @@ impl Profile {
             1,
             ERASE_BLOCKS_MAX,
         )?;
-        within("cache.size, in blocks of 4 KiB", cache.bytes / BLOCK_BYTES as u64, 1, CACHE_BLOCKS_MAX)?;
+        measures(Quantity::Size, "cache.size", cache.bytes, BLOCK, CACHE_BLOCKS_MAX * BLOCK)?;
         if self.blocks.saturating_add(reserve) > raw {
             return impossible(format!(
                 "device.capacity is {} blocks of 4 KiB, the firmware needs {reserve} more, and the flash has {raw}; \

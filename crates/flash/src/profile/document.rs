@@ -152,12 +152,44 @@ pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileErro
     Ok((profile, reader.parameters))
 }
 
-/// What the TOML parser found, on one line.
+/// What the TOML parser found, on one line. What people forget is said in words of profiles: the name, a section,
+/// and where a value comes from.
 fn malformed(text: &str, error: &toml::de::Error) -> ProfileError {
+    let message = error.message();
+    if let Some(value) = toml::from_str(text).ok().and_then(|table| bare_value(&table)) {
+        return value;
+    }
+    if let Some(key) = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
+        match key {
+            "name" | "title" => {
+                return ProfileError::Format(format!(
+                    "the profile has no `{key}`: write {key} = \"...\" before the first section"
+                ));
+            }
+            section if KEYS.iter().any(|known| known.split('.').next() == Some(section)) => {
+                return ProfileError::Format(format!("the section [{section}] is missing"));
+            }
+            _ => {}
+        }
+    }
     let before = error.span().and_then(|span| text.get(..span.start));
     let line =
         before.map_or_else(String::new, |before| format!("line {}: ", before.matches('\n').count() + 1));
     ProfileError::Format(line + &error.message().replace('\n', " "))
+}
+
+/// The first known key whose value stands alone, without where it comes from.
+fn bare_value(table: &toml::Table) -> Option<ProfileError> {
+    let bare = KEYS.into_iter().find_map(|known| {
+        let (section, key) = known.split_once('.')?;
+        let value = table.get(section)?.get(key)?;
+        (!value.is_table()).then_some((known, value))
+    });
+    let (key, value) = bare?;
+    let right = format!(
+        "{{ value = {value}, kind = ..., source = \"...\" }}, of kind \"sourced\", \"fitted\", or \"assumed\" with a range"
+    );
+    Some(ProfileError::Value { key: key.to_owned(), found: value.to_string(), right })
 }
 
 fn unknown_key(key: &str) -> ProfileError {
@@ -237,10 +269,11 @@ impl Reader {
         self.take(key, "a whole number below 2^32", |value| u32::try_from(value.as_integer()?).ok())
     }
 
+    /// A share; from where to where is [`Profile::check`]'s to say.
     fn share(&mut self, key: &str) -> Result<f64, ProfileError> {
-        self.take(key, "a share from 0 to 1", |value| {
+        self.take(key, "a share, as 0.5", |value| {
             let share = value.as_float().or_else(|| value.as_integer().map(|share| share as f64));
-            share.filter(|share| (0.0..=1.0).contains(share))
+            share.filter(|share| share.is_finite())
         })
     }
 

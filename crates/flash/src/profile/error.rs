@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use super::document::Parameter;
+
 /// Why a profile is refused: which key, what was found, what is right.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProfileError {
@@ -45,4 +47,18 @@ pub enum ProfileError {
     /// Values that do not go together.
     #[error("impossible device: {0}")]
     Geometry(String),
+}
+
+impl ProfileError {
+    /// The same with the value as the file writes it, where the key has one.
+    pub(super) fn echoing(self, parameters: &[Parameter]) -> ProfileError {
+        match self {
+            ProfileError::Value { key, found, right } => {
+                let written = parameters.iter().find(|parameter| parameter.key == key);
+                let found = written.map_or(found, |parameter| parameter.value.clone());
+                ProfileError::Value { key, found, right }
+            }
+            other => other,
+        }
+    }
 }

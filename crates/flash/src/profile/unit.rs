@@ -39,6 +39,14 @@ impl Quantity {
         names.join(", ")
     }
 
+    /// A number of base units as a profile may write it, in the largest unit that leaves no fraction.
+    pub(super) fn text(self, base: u64) -> String {
+        let whole = |(_, factor): &&Unit| base > 0 && base.is_multiple_of(*factor as u64);
+        let largest = self.units().iter().filter(whole).max_by(|one, other| one.1.total_cmp(&other.1));
+        let (name, factor) = largest.unwrap_or(&self.units()[0]);
+        format!("{} {name}", base as f64 / factor)
+    }
+
     /// Reads a number with its unit, in base units: nanoseconds, bytes, bytes a second. None if it is neither,
     /// negative, or 2^53 and more.
     pub(super) fn read(self, text: &str) -> Option<u64> {
@@ -62,5 +70,13 @@ mod tests {
         for wrong in ["", "3", "ms", "3 KiB", "-1 ms", "nan ms", "inf s", "1e300 s", "3 m s", "µs"] {
             assert_eq!(Quantity::Time.read(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn numbers_are_written_as_they_are_read() {
+        let written =
+            [Quantity::Time.text(1_000_000_000), Quantity::Size.text(4096), Quantity::Rate.text(100_000)];
+        assert_eq!(written, ["1 s", "4 KiB", "0.1 MB/s"]);
+        assert_eq!([Quantity::Time.text(0), Quantity::Time.text(14_500)], ["0 ns", "14500 ns"]);
     }
 }
