@@ -7,13 +7,13 @@ use std::process::{Command, Output};
 const NAMES: [&str; 9] = [
     "fast18-fig01",
     "fast18-fig05-ablations",
-    "fast18-fig08",
     "fast18-fig09",
     "fast18-fig10",
+    "fast18-table1",
+    "fast18-fig08",
     "fast18-fig11",
     "fast18-fig12",
     "fast18-fig13",
-    "fast18-table1",
 ];
 
 fn figures(arguments: &[&str]) -> Output {

@@ -72,35 +72,30 @@ fn without_flushes_a_legacy_disk_keeps_nothing() {
     }
 }
 
+/// The other mutants are killed where their rule is proved: in weir-fs, with several tasks at once.
 #[test]
 fn a_filesystem_that_drops_a_rule_is_found_out() {
     use FsMutant::{
         CheckpointsUncommitted, CommitInEpochOfLog, DataBarrierForgetsMetadata, DataOutsideEpoch,
-        EmptyWithoutFlush, FlushForgotten, GroupSplit, LogBlockNotCopied, NoBareBarrier, NoRevoke,
-        OthersDataForgotten, RetiresAtDispatch, ReusesFreed, TailBeforeHome, TailWithoutBarrier,
+        EmptyWithoutFlush, FlushForgotten, NoRevoke, OthersDataForgotten, RetiresAtDispatch, ReusesFreed,
+        TailBeforeHome,
     };
-    let mutants = [
+    for mutant in [
         FlushForgotten,
         RetiresAtDispatch,
         CommitInEpochOfLog,
         DataOutsideEpoch,
         OthersDataForgotten,
         DataBarrierForgetsMetadata,
-        NoBareBarrier,
-        LogBlockNotCopied,
         CheckpointsUncommitted,
         TailBeforeHome,
-        TailWithoutBarrier,
         NoRevoke,
         EmptyWithoutFlush,
         ReusesFreed,
-        GroupSplit,
-    ];
-    for mutant in mutants {
-        let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, 100_000, 5);
+    ] {
+        let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, 30_000, 5);
         campaign.options.mutant = Some(mutant);
         let found = failure(campaign);
-        eprintln!("{mutant:?}: {found:?}");
         assert_ne!(found, None, "{mutant:?} survives");
     }
 }
