@@ -10,7 +10,7 @@ use std::rc::Rc;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use weir_flash::{Busy, Probe, Profile};
-use weir_workload::{WeirCalls, trace};
+use weir_workload::{FileCall, JournalProbe, JournalWrite, WeirCalls, trace, trace_files};
 
 use crate::error::CliError;
 use crate::print;
@@ -27,7 +27,7 @@ pub(crate) struct TraceArguments {
     /// How each write is followed up
     #[arg(long, value_enum, default_value_t = Calls::B)]
     calls: Calls,
-    /// Random writes of 4 KiB
+    /// Writes of 4 KiB: at random, or with a call of the filesystem, appended to a file
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     writes: u64,
     /// Seed of what is written where
@@ -38,7 +38,7 @@ pub(crate) struct TraceArguments {
     file: PathBuf,
 }
 
-/// The papers' four ways to write.
+/// The papers' four ways to write, and two calls of the filesystem.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Calls {
     /// Write, wait for the transfer, flush
@@ -49,6 +49,10 @@ enum Calls {
     B,
     /// Write orderless, wait for nothing but queue space
     P,
+    /// Append to a file, and make it durable: D, JD and JC on rows of their own
+    Fsync,
+    /// Append to a file, and order it: likewise
+    Fbarrier,
 }
 
 /// Collects a timeline: one row for the link, the controller, each channel and each die, and two curves.
@@ -58,7 +62,7 @@ struct Timeline {
     rows: RefCell<BTreeMap<u32, String>>,
 }
 
-/// Rows in their order: flushes, controller, link, channels, dies.
+/// Rows in their order: flushes, controller, link, D, JD, JC, home, channels, dies.
 fn row(what: Busy) -> (u32, String, &'static str) {
     match what {
         Busy::Flush => (1, "flush".to_owned(), "flush"),
@@ -108,18 +112,44 @@ impl Probe for Timeline {
     }
 }
 
+impl JournalProbe for Timeline {
+    fn written(&self, what: JournalWrite, from_ns: u64, to_ns: u64) {
+        let (thread, name) = match what {
+            JournalWrite::D => (10, "D"),
+            JournalWrite::JD => (20, "JD"),
+            JournalWrite::JC => (30, "JC"),
+            JournalWrite::Home => (40, "home"),
+        };
+        self.rows.borrow_mut().entry(thread).or_insert_with(|| name.to_owned());
+        // Many are on their way at once: each has an arrow of its own.
+        let id = self.events.borrow().len();
+        for (phase, at) in [("b", from_ns), ("e", to_ns)] {
+            self.add(json!({
+                "ph": phase, "pid": 1, "tid": thread, "cat": name, "id": id, "name": name, "ts": micros(at)
+            }));
+        }
+    }
+}
+
 /// Runs, and writes the timeline.
 pub(crate) fn run(arguments: &TraceArguments) -> Result<(), CliError> {
     let (profile, _) = Profile::load(&arguments.device)?;
     let timeline = Rc::new(Timeline::default());
-    let calls = match arguments.calls {
-        Calls::Xnf => WeirCalls::Xnf,
-        Calls::X => WeirCalls::X,
-        Calls::B => WeirCalls::B,
-        Calls::P => WeirCalls::P,
-    };
     let probe = Rc::clone(&timeline) as Rc<dyn Probe>;
-    trace(&profile, calls, arguments.writes, arguments.seed, probe)?;
+    let (writes, seed) = (arguments.writes, arguments.seed);
+    let blocks = |calls| trace(&profile, calls, writes, seed, Rc::clone(&probe));
+    let files = |call| {
+        let journal = Rc::clone(&timeline) as Rc<dyn JournalProbe>;
+        trace_files(&profile, call, writes, seed, Rc::clone(&probe), journal)
+    };
+    match arguments.calls {
+        Calls::Xnf => blocks(WeirCalls::Xnf),
+        Calls::X => blocks(WeirCalls::X),
+        Calls::B => blocks(WeirCalls::B),
+        Calls::P => blocks(WeirCalls::P),
+        Calls::Fsync => files(FileCall::Fsync),
+        Calls::Fbarrier => files(FileCall::Fbarrier),
+    }?;
     let failed = |doing| move |source| CliError::File { doing, path: arguments.file.clone(), source };
     let mut output = BufWriter::new(File::create(&arguments.file).map_err(failed("create"))?);
     write!(output, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[").map_err(failed("write"))?;

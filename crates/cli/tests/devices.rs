@@ -95,6 +95,30 @@ fn trace_names_what_is_wrong() {
     assert!(!file.exists(), "a file for nothing");
 }
 
+/// A timeline of the filesystem shows each commit's three writes, and with barriers all before the first is over.
+#[test]
+fn a_timeline_shows_the_journal() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = directory.path().join("trace.json");
+    let arguments = ["trace", "--calls", "fsync", "--writes", "20", file.to_str().unwrap()];
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let timeline: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let times = |name: &str, phase: &str| -> Vec<f64> {
+        let events = timeline["traceEvents"].as_array().unwrap().iter();
+        events.filter(|e| e["name"] == name && e["ph"] == phase).map(|e| e["ts"].as_f64().unwrap()).collect()
+    };
+    for write in ["D", "JD", "JC"] {
+        assert_eq!((times(write, "b").len(), times(write, "e").len()), (20, 20), "{write}");
+    }
+    for ((data, log), commit) in times("D", "e").iter().zip(times("JD", "e")).zip(times("JC", "b")) {
+        assert!(commit < *data && commit < log, "JC was not dispatched before D and JD were transferred");
+    }
+    for (log, commit) in times("JD", "e").iter().zip(times("JC", "e")) {
+        assert!(*log <= commit, "JC overtook JD");
+    }
+}
+
 /// A quick look at a full device comes as far as cleaning.
 #[test]
 fn a_full_device_cleans_in_a_quick_look_too() {

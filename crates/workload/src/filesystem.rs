@@ -8,6 +8,7 @@
 //! | `mounted` | a volume and a filesystem on it, made for a turn |
 //! | `check` | whether the filesystem is whole afterwards |
 //! | [`FsReport`] | medians, rates and ratios |
+//! | [`trace_files`] | D, JD and JC on an emulated device, for a timeline |
 
 mod bench;
 mod check;
@@ -15,8 +16,10 @@ mod mode;
 mod mounted;
 mod plan;
 mod report;
+mod timeline;
 
 pub use bench::filesystems;
 pub use mode::{Call, FsMode, FsWrite, JournalEngine, Promise};
 pub use plan::FsPlan;
 pub use report::{FS_RATIOS, FsModeReport, FsReport, RATES};
+pub use timeline::{FileCall, JournalProbe, JournalWrite, trace_files};

@@ -54,8 +54,8 @@ pub use content::{Pages, Stamp};
 pub use emulated::{DeviceReport, Emulated};
 pub use error::BenchError;
 pub use filesystem::{
-    Call, FS_RATIOS, FsMode, FsModeReport, FsPlan, FsReport, FsWrite, JournalEngine, Promise, RATES,
-    filesystems,
+    Call, FS_RATIOS, FileCall, FsMode, FsModeReport, FsPlan, FsReport, FsWrite, JournalEngine, JournalProbe,
+    JournalWrite, Promise, RATES, filesystems, trace_files,
 };
 pub use host::HostCalls;
 pub use ledger::{Coverage, Ledger};
