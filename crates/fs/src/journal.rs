@@ -490,11 +490,19 @@ impl Journal {
         self.transferred.notify(usize::MAX);
     }
 
+    /// The newest transaction whose commit block is transferred.
+    pub(crate) fn transferred_to(&self) -> Sequence {
+        self.state.borrow().transferred_to
+    }
+
     /// Everything up to a transaction is durable.
-    fn is_durable_to(&self, sequence: Sequence) {
+    pub(crate) fn is_durable_to(&self, sequence: Sequence) {
         let mut freed = Vec::new();
         {
             let mut state = self.state.borrow_mut();
+            if !sequence.is_after(state.durable_to) {
+                return;
+            }
             state.durable_to = sequence;
             state.wanted.retain(|wanted| wanted.is_after(sequence));
             while state.freed.front().is_some_and(|(freed, _)| !freed.is_after(sequence)) {

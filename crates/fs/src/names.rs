@@ -27,7 +27,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use weir_ext4::directory::{NAME_MAX, Target};
-use weir_ext4::{Feature, FileType, Stamp};
+use weir_ext4::{Feature, FileType, FormatError, Place, Stamp, Structure};
 use weir_runtime::{Permit, Semaphore};
 
 use crate::error::FsError;
@@ -42,6 +42,8 @@ pub use rename::RenameFlags;
 
 use cache::NameCache;
 
+/// Looks at a name that others give and take meanwhile; far more than any race takes.
+const LOOKS_MAX: u32 = 64;
 /// Links that an inode can have, as ext4 counts them.
 const LINKS_MAX: u16 = 65_000;
 
@@ -68,6 +70,12 @@ impl Names {
     fn next_generation(&self) -> u32 {
         self.generation.replace(self.generation.get().wrapping_add(1))
     }
+}
+
+/// An entry whose inode was deleted, however often somebody looks.
+fn dangling(directory: &Node) -> FsError {
+    let place = Place::Inode(directory.number);
+    FormatError::corrupt(Structure::Directory, place, "an entry of a deleted inode").into()
 }
 
 /// A name as it can be looked up.
@@ -174,7 +182,7 @@ impl Mounted {
         directory: &Rc<Node>,
         name: &[u8],
     ) -> Result<(Option<Rc<Node>>, Vec<Permit>), FsError> {
-        loop {
+        for _ in 0..LOOKS_MAX {
             let alone = lock(&[directory]).await;
             let Some(target) = self.find(directory, name).await? else { return Ok((None, alone)) };
             drop(alone);
@@ -184,6 +192,7 @@ impl Mounted {
                 return Ok((Some(node), locks));
             }
         }
+        Err(dangling(directory))
     }
 
     /// The node that an entry points to; `None` if it has been deleted since the entry was read.

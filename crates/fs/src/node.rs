@@ -137,7 +137,10 @@ impl OrderedData for Node {
                 DataClass::Orderless => Class::Orderless,
             };
             self.submit_dirty(class, class).await?;
-            Ok(self.on_the_way())
+            let tickets = self.on_the_way();
+            // What failed before is on the way no more: no commit block may refer to it (J2).
+            self.check_written()?;
+            Ok(tickets)
         })
     }
 }

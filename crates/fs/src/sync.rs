@@ -88,14 +88,22 @@ impl Filesystem {
     /// As [`fsync`](Self::fsync), of any file.
     pub async fn sync(&self) -> Result<(), FsError> {
         let fs = &self.0;
-        let Ok(journal) = fs.journal() else { return Ok(()) };
+        // Mounted without a journal, nothing was ever changed.
+        let Ok(journal) = &fs.changes else { return Ok(()) };
+        fs.journal()?;
         fs.write_back_everything().await?;
         let handle = journal.start(TOTALS_CREDITS).await?;
         fs.log_totals(&handle).await?;
         drop(handle);
         journal.commit_all().await?;
         fs.write_back_everything().await?;
-        if journal.flushes() { fs.disk.flush().await } else { Ok(()) }
+        if !journal.flushes() {
+            return Ok(());
+        }
+        let transferred = journal.transferred_to();
+        fs.disk.flush().await.inspect_err(|error| journal.abort(error))?;
+        journal.is_durable_to(transferred);
+        Ok(())
     }
 }
 

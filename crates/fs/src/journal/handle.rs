@@ -48,7 +48,7 @@ impl Handle {
     fn enter(&self, buffer: &Rc<Buffer>) {
         let mut state = self.journal.state.borrow_mut();
         let State { running, transferred_to, .. } = &mut *state;
-        running.since.get_or_insert_with(|| self.journal.disk.handle.now());
+        self.begin(running);
         if buffer.changed_in.replace(Some(running.sequence)) == Some(running.sequence) {
             return;
         }
@@ -66,6 +66,14 @@ impl Handle {
         self.spend(running, 1);
     }
 
+    /// The transaction's age counts from its first change, and the commit task has to know.
+    fn begin(&self, running: &mut Running) {
+        if running.since.is_none() {
+            running.since = Some(self.journal.disk.handle.now());
+            self.journal.commit_wanted.notify(usize::MAX);
+        }
+    }
+
     fn spend(&self, running: &mut Running, blocks: u32) {
         let spent = self.left.get().min(blocks);
         self.left.set(self.left.get() - spent);
@@ -77,7 +85,7 @@ impl Handle {
     pub(crate) fn revoke(&self, block: u64) {
         let mut state = self.journal.state.borrow_mut();
         let running = &mut state.running;
-        running.since.get_or_insert_with(|| self.journal.disk.handle.now());
+        self.begin(running);
         if let Some(buffer) = running.buffers.remove(&block) {
             leave(&buffer);
             running.conflicts.remove(&block);

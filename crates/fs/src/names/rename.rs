@@ -5,7 +5,7 @@ use std::rc::Rc;
 use weir_ext4::{ROOT_INODE, Stamp};
 use weir_runtime::Permit;
 
-use super::{check_ordinary, lock};
+use super::{LOOKS_MAX, check_ordinary, dangling, lock};
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::journal::Handle;
@@ -91,7 +91,7 @@ impl Filesystem {
 impl Mounted {
     /// What two names stand for, with the locks of all.
     async fn find_ends(&self, from: End<'_>, to: End<'_>) -> Result<Found, FsError> {
-        loop {
+        for _ in 0..LOOKS_MAX {
             let directories = lock(&[from.directory, to.directory]).await;
             let source = self.find(from.directory, from.name).await?.ok_or(FsError::NotFound)?;
             let target = self.find(to.directory, to.name).await?;
@@ -113,6 +113,7 @@ impl Mounted {
                 return Ok(Found { source, target, _locks: locks });
             }
         }
+        Err(dangling(from.directory))
     }
 
     async fn move_name(
