@@ -3,7 +3,7 @@
 use weir_ext4::{FileTime, FileType, Stamp};
 
 use crate::error::FsError;
-use crate::filesystem::{Filesystem, InodeNumber};
+use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::names::{Device, device_of};
 
 /// Blocks that a change of attributes changes: the inode's.
@@ -101,10 +101,16 @@ impl Filesystem {
         if let Some(size) = changes.size {
             self.truncate(inode, size).await?;
         }
-        let fs = &self.0;
-        let node = fs.nodes.get(fs, inode).await?;
+        self.0.changing(self.0.change_inode(inode, changes)).await
+    }
+}
+
+impl Mounted {
+    /// Sets all attributes but the size.
+    async fn change_inode(&self, inode: InodeNumber, changes: &AttributeChanges) -> Result<(), FsError> {
+        let node = self.nodes.get(self, inode).await?;
         let _locked = node.lock.acquire(1).await;
-        let handle = fs.journal()?.start(CREDITS).await?;
+        let handle = self.journal()?.start(CREDITS).await?;
         {
             let mut inode = node.inode.borrow_mut();
             if let Some(permissions) = changes.permissions {
@@ -118,8 +124,8 @@ impl Filesystem {
                     inode.set_time(stamp, time);
                 }
             }
-            inode.set_time(Stamp::Changed, fs.now());
+            inode.set_time(Stamp::Changed, self.now());
         }
-        fs.all_or_abort(node.log(fs, &handle)).await
+        self.all_or_abort(node.log(self, &handle)).await
     }
 }

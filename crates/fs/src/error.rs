@@ -81,6 +81,9 @@ pub enum ReadOnlyReason {
     /// A write or flush of the journal failed. Nothing more is acknowledged as durable; what was, is.
     #[error("the journal was aborted, since {0}")]
     Aborted(StorageError),
+    /// The future of a call was dropped in the middle of a change. Nothing of the change is committed.
+    #[error("a call was abandoned in the middle of a change: mount again, and drive each call to its end")]
+    Abandoned,
     /// Something on disk is damaged.
     #[error("{0}")]
     Damaged(FormatError),

@@ -42,9 +42,19 @@ impl Filesystem {
         offset: u64,
         length: u64,
     ) -> Result<(), FsError> {
-        let fs = &self.0;
-        fs.journal()?;
-        let node = fs.file(inode).await?;
+        self.0.changing(self.0.allocate_or_free(inode, mode, offset, length)).await
+    }
+}
+
+impl Mounted {
+    async fn allocate_or_free(
+        &self,
+        inode: InodeNumber,
+        mode: Fallocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), FsError> {
+        let node = self.file(inode).await?;
         if length == 0 {
             return Err(FsError::Invalid("an empty range"));
         }
@@ -54,25 +64,23 @@ impl Filesystem {
         match mode {
             Fallocate::Allocate { keep_size } => {
                 let blocks = index_of(offset)..index_of(end - 1) + 1;
-                fs.map_all(&node, blocks, Wanted::Mapped, (!keep_size).then_some(end)).await
+                self.map_all(&node, blocks, Wanted::Mapped, (!keep_size).then_some(end)).await
             }
             Fallocate::PunchHole => {
-                fs.zero_ends(&node, offset..end).await?;
-                fs.punch(&node, whole).await
+                self.zero_ends(&node, offset..end).await?;
+                self.punch(&node, whole).await
             }
             Fallocate::ZeroRange { keep_size } => {
-                fs.zero_ends(&node, offset..end).await?;
+                self.zero_ends(&node, offset..end).await?;
                 let grow = (!keep_size).then_some(end);
-                fs.map_all(&node, whole, Wanted::Zeros, grow).await?;
+                self.map_all(&node, whole, Wanted::Zeros, grow).await?;
                 // The blocks at both ends have got their zeros, but may be holes.
                 let blocks = index_of(offset)..index_of(end - 1) + 1;
-                fs.map_all(&node, blocks, Wanted::Mapped, grow).await
+                self.map_all(&node, blocks, Wanted::Mapped, grow).await
             }
         }
     }
-}
 
-impl Mounted {
     /// Makes all blocks of a range as they are wanted, and the file as large as `grow` says if it is not. The
     /// caller holds the lock.
     async fn map_all(

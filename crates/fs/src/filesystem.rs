@@ -14,6 +14,7 @@ use crate::journal::{Journal, JournalStats};
 use crate::mutants::FsMutant;
 use crate::names::Names;
 use crate::nodes::Nodes;
+use crate::operations::Operations;
 use crate::options::{Engine, MountOptions};
 use crate::orphans::Orphans;
 use crate::space::Space;
@@ -24,6 +25,10 @@ pub type InodeNumber = u32;
 const NANOS_A_SECOND: u64 = 1_000_000_000;
 
 /// A mounted filesystem; clones share it. [`Filesystem::unmount`] ends it for all of them.
+///
+/// The future of a call that changes something is to be driven to its end. One that is dropped while it waits for
+/// its turn changes nothing; one that is dropped in the middle of a change makes the filesystem read-only
+/// ([`ReadOnlyReason::Abandoned`]), since half of a change must not be committed.
 #[derive(Clone)]
 pub struct Filesystem(pub(crate) Rc<Mounted>);
 
@@ -41,6 +46,7 @@ pub(crate) struct Mounted {
     pub(crate) nodes: Nodes,
     pub(crate) cache: Rc<PageCache>,
     pub(crate) names: Names,
+    pub(crate) operations: Operations,
     /// The journal, or why there is none: then nothing can be changed.
     pub(crate) changes: Result<Rc<Journal>, ReadOnlyReason>,
     /// Unix time in nanoseconds when the clock showed `mounted_at`.
@@ -134,7 +140,7 @@ impl Filesystem {
 
     /// Why nothing can be changed, if that is so.
     pub fn read_only(&self) -> Option<ReadOnlyReason> {
-        match self.0.journal() {
+        match self.0.journal().and_then(|_| self.0.operations.check()) {
             Err(FsError::ReadOnly(reason)) => Some(reason),
             _ => None,
         }

@@ -21,7 +21,7 @@ mod log;
 mod tests;
 mod transaction;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
@@ -92,6 +92,8 @@ pub(crate) struct Journal {
     options: MountOptions,
     state: RefCell<State>,
     unwritten: Unwritten,
+    /// A change that has not ended is being dropped: its handle must not be committed (J8).
+    pub(crate) abandoning: Cell<bool>,
     /// One checkpoint at a time.
     checkpointing: Semaphore,
     /// The running transaction or the log's room has changed, or the journal was aborted.
@@ -156,6 +158,7 @@ impl Journal {
                 checkpoints: 0,
             }),
             unwritten: Unwritten::default(),
+            abandoning: Cell::new(false),
             checkpointing: Semaphore::new(1),
             changed: Event::new(),
             dispatched: Event::new(),
@@ -358,6 +361,8 @@ impl Journal {
     pub(crate) async fn close(&self) -> Result<(), FsError> {
         self.state.borrow_mut().closing = true;
         self.changed.notify(usize::MAX);
+        // A handle that has changed nothing yet may do so still.
+        self.until(&self.changed, |state| state.running.handles == 0).await?;
         self.commit_all().await?;
         self.checkpoint().await?;
         // J5 (e): nothing looks at the log once it is called empty, so all that is home has to be durable.
@@ -386,6 +391,8 @@ impl Journal {
         }
         self.state.borrow_mut().running.locked = true;
         self.until(&self.changed, |state| state.running.handles == 0).await?;
+        // The last of them may have been abandoned.
+        self.check()?;
         self.log_space().await?;
         let mut state = self.state.borrow_mut();
         let next = Running::new(state.running.sequence.next());

@@ -21,6 +21,7 @@
 //! | `node`, `nodes` | inodes in memory, and their cache |
 //! | `pages`, `cache`, `submit`, `writeback` | file data in memory, its limits, and its way to the disk |
 //! | `map`, `tree` | which block of a file is where; the format's algorithms over journaled blocks |
+//! | `operations` | calls that change something: unmount waits for them, none is committed by half (J8) |
 //! | `space` | free blocks and inodes; when what was freed may be used again (J7) |
 //! | `journal` | transactions, and the two engines that commit them; knows neither inodes nor pages |
 //! | `buffer`, `buffers` | journaled blocks in memory, and their cache |
@@ -70,6 +71,7 @@ mod mutants;
 mod names;
 mod node;
 mod nodes;
+mod operations;
 mod options;
 mod orphans;
 mod pages;

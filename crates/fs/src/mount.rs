@@ -21,6 +21,7 @@ use crate::filesystem::{Filesystem, Mounted};
 use crate::journal::{Handle, Journal, Reuse};
 use crate::names::Names;
 use crate::nodes::Nodes;
+use crate::operations::Operations;
 use crate::options::{Conflicts, Engine, MountOptions};
 use crate::orphans::{Orphans, orphans_on_disk};
 use crate::recovery::{FoundJournal, find_journal};
@@ -77,8 +78,9 @@ impl Filesystem {
         Found::look(disk, device_blocks, &MountOptions::default()).await.map(drop)
     }
 
-    /// Deletes files that are open without a name, writes everything back, empties the journal, and marks the filesystem clean; all clones of it can only read
-    /// after that.
+    /// Waits until no call changes anything, deletes files that are open without a name, writes everything back,
+    /// empties the journal, and marks the filesystem clean. All clones of it can only read from the beginning of
+    /// that on, even if it fails.
     ///
     /// # Errors
     /// [`FsError::ReadOnly`] if the journal was aborted: then the next mount recovers; or if it is unmounted already.
@@ -88,6 +90,7 @@ impl Filesystem {
             Ok(_) => mounted.journal()?,
             Err(_) => return Ok(()),
         };
+        mounted.operations.close().await?;
         // Nobody will come back to files that are open and have no name.
         mounted.finish_orphans().await?;
         mounted.write_back_everything().await?;
@@ -250,6 +253,7 @@ impl Found {
             nodes: Nodes::new(&cache),
             cache,
             names: Names::new(clock.entropy() as u32),
+            operations: Operations::default(),
             changes,
             clock,
         })

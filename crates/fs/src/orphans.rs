@@ -85,6 +85,10 @@ impl Mounted {
         if self.changes.is_err() {
             return Ok(());
         }
+        self.undivided(self.finish_all_orphans()).await
+    }
+
+    async fn finish_all_orphans(self: &Rc<Mounted>) -> Result<(), FsError> {
         self.empty_orphan_file().await?;
         while let Some(number) = self.orphans.first() {
             let node = self.nodes.get_orphan(self, number).await?;

@@ -31,13 +31,15 @@ impl Filesystem {
     /// [`FsError::TooLarge`], [`FsError::ReadOnly`], and what the storage fails by.
     pub async fn truncate(&self, inode: InodeNumber, size: u64) -> Result<(), FsError> {
         let fs = &self.0;
-        fs.journal()?;
-        let node = fs.file(inode).await?;
-        if size > SIZE_MAX {
-            return Err(FsError::TooLarge);
-        }
-        let _locked = node.lock.acquire(1).await;
-        fs.set_size(&node, size).await
+        fs.changing(async {
+            let node = fs.file(inode).await?;
+            if size > SIZE_MAX {
+                return Err(FsError::TooLarge);
+            }
+            let _locked = node.lock.acquire(1).await;
+            fs.set_size(&node, size).await
+        })
+        .await
     }
 }
 

@@ -48,8 +48,11 @@ impl Filesystem {
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content,
     /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`], and what the storage fails by.
     pub async fn write(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
+        self.0.changing(self.write_all(inode, offset, bytes)).await
+    }
+
+    async fn write_all(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
         let fs = &self.0;
-        fs.journal()?;
         let node = fs.file(inode).await?;
         if bytes.is_empty() {
             return Ok(0);

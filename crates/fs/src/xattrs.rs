@@ -68,7 +68,7 @@ impl Filesystem {
         let is_users = name.starts_with(b"user.");
         let name = parse(name)?;
         let fs = &self.0;
-        fs.with_space(async || {
+        fs.changing(fs.with_space(async || {
             let node = fs.nodes.get(fs, inode).await?;
             if is_users && !matches!(node.kind(), Some(FileType::Regular | FileType::Directory)) {
                 return Err(FsError::NotPermitted("user attributes are for files and directories"));
@@ -83,7 +83,7 @@ impl Filesystem {
                 Ok(())
             })
             .await
-        })
+        }))
         .await
     }
 
@@ -95,13 +95,13 @@ impl Filesystem {
     pub async fn remove_extended_attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         let name = parse(name)?;
         let fs = &self.0;
-        fs.with_space(async || {
+        fs.changing(fs.with_space(async || {
             let node = fs.nodes.get(fs, inode).await?;
             fs.change_attributes(&node, async |attributes| {
                 if attributes.remove(&name) { Ok(()) } else { Err(FsError::NoAttribute) }
             })
             .await
-        })
+        }))
         .await
     }
 }

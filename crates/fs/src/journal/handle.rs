@@ -9,6 +9,7 @@ use weir_ext4::journal::Sequence;
 use weir_storage::Extent;
 
 use crate::buffer::Buffer;
+use crate::error::{FsError, ReadOnlyReason};
 use crate::journal::transaction::{OrderedData, Running};
 use crate::journal::{Journal, State};
 use crate::mutants::FsMutant;
@@ -114,6 +115,9 @@ fn leave(buffer: &Buffer) {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.journal.abandoning.get() {
+            self.journal.abort(&FsError::ReadOnly(ReadOnlyReason::Abandoned));
+        }
         let mut state = self.journal.state.borrow_mut();
         let running = &mut state.running;
         self.spend(running, self.left.get());

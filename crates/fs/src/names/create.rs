@@ -89,7 +89,7 @@ impl Filesystem {
         let short = new.kind != FileType::Symlink || symlink::set_short_target(&mut inode, target);
         let content = Content { inode, target: (!short).then_some(target) };
         let fs = &self.0;
-        fs.with_space(async || fs.make_once(directory, name, &content).await).await
+        fs.changing(fs.with_space(async || fs.make_once(directory, name, &content).await)).await
     }
 }
 

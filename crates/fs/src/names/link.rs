@@ -59,7 +59,7 @@ impl Filesystem {
     pub async fn link(&self, inode: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         check_ordinary(name)?;
         let fs = &self.0;
-        fs.with_space(async || fs.link_once(inode, directory, name).await).await
+        fs.changing(fs.with_space(async || fs.link_once(inode, directory, name).await)).await
     }
 }
 

@@ -19,8 +19,11 @@ impl Filesystem {
     /// [`FsError::Invalid`], [`FsError::ReadOnly`], and what reading may fail by.
     pub async fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         check_ordinary(name)?;
+        self.0.changing(self.unlink_checked(directory, name)).await
+    }
+
+    async fn unlink_checked(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         let fs = &self.0;
-        fs.journal()?;
         let directory = fs.directory_node(directory).await?;
         let (found, locks) = fs.find_locked(&directory, name).await?;
         let node = found.ok_or(FsError::NotFound)?;
@@ -39,8 +42,11 @@ impl Filesystem {
     /// that name.
     pub async fn rmdir(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         check_ordinary(name)?;
+        self.0.changing(self.rmdir_checked(directory, name)).await
+    }
+
+    async fn rmdir_checked(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         let fs = &self.0;
-        fs.journal()?;
         let directory = fs.directory_node(directory).await?;
         let (found, locks) = fs.find_locked(&directory, name).await?;
         let node = found.ok_or(FsError::NotFound)?;
@@ -76,7 +82,11 @@ impl Filesystem {
         let node = self.0.nodes.get(&self.0, inode).await?;
         let left = node.opens.get().checked_sub(1).ok_or(FsError::Invalid("the inode is not open"))?;
         node.opens.set(left);
-        self.0.delete_unused(&node).await
+        if left > 0 || node.links() > 0 {
+            // Nothing changes, so nothing has to be writable.
+            return Ok(());
+        }
+        self.0.changing(self.0.delete_unused(&node)).await
     }
 }
 

@@ -56,6 +56,15 @@ impl Filesystem {
         if flags.no_replace && flags.exchange {
             return Err(FsError::Invalid("a rename either exchanges or replaces nothing"));
         }
+        self.0.changing(self.rename_checked((from, old), (to, new), flags)).await
+    }
+
+    async fn rename_checked(
+        &self,
+        (from, old): (InodeNumber, &[u8]),
+        (to, new): (InodeNumber, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<(), FsError> {
         let fs = &self.0;
         let replaced = fs
             .with_space(async || {
