@@ -104,6 +104,8 @@ pub(crate) struct Journal {
     durable: Event,
     /// Somebody wants a commit; or a flush; or room in the log.
     commit_wanted: Rc<Event>,
+    /// A transaction has got its first change.
+    begun: Rc<Event>,
     flush_wanted: Rc<Event>,
     checkpoint_wanted: Rc<Event>,
 }
@@ -165,11 +167,13 @@ impl Journal {
             transferred: Event::new(),
             durable: Event::new(),
             commit_wanted: Rc::default(),
+            begun: Rc::default(),
             flush_wanted: Rc::default(),
             checkpoint_wanted: Rc::default(),
         });
         let handle = &journal.disk.handle;
         drop(handle.spawn_thread("commit", commit_task(Rc::downgrade(&journal))));
+        drop(handle.spawn(commit_timer(Rc::downgrade(&journal))));
         if matches!(engine, Engine::Dual { .. }) {
             drop(handle.spawn_thread("flush", dual::flush_task(Rc::downgrade(&journal))));
         }
@@ -218,7 +222,7 @@ impl Journal {
         for event in [&self.changed, &self.dispatched, &self.transferred, &self.durable] {
             event.notify(usize::MAX);
         }
-        for event in [&self.commit_wanted, &self.flush_wanted, &self.checkpoint_wanted] {
+        for event in [&self.commit_wanted, &self.begun, &self.flush_wanted, &self.checkpoint_wanted] {
             event.notify(usize::MAX);
         }
     }
@@ -507,10 +511,10 @@ impl Journal {
         let mut freed = Vec::new();
         {
             let mut state = self.state.borrow_mut();
-            if !sequence.is_after(state.durable_to) {
-                return;
+            // A flush of `sync` may have reached further.
+            if sequence.is_after(state.durable_to) {
+                state.durable_to = sequence;
             }
-            state.durable_to = sequence;
             state.wanted.retain(|wanted| wanted.is_after(sequence));
             while state.freed.front().is_some_and(|(freed, _)| !freed.is_after(sequence)) {
                 freed.extend(state.freed.pop_front().into_iter().flat_map(|(_, extents)| extents));
@@ -594,11 +598,26 @@ async fn commit_task(journal: Weak<Journal>) {
             }
             continue;
         }
+        drop(now);
+        wanted.await;
+    }
+}
+
+/// Wakes the commit task when the running transaction is old enough. A timer, and no thread: a transaction's first
+/// change costs no context switch.
+async fn commit_timer(journal: Weak<Journal>) {
+    loop {
+        let Some(now) = journal.upgrade() else { return };
+        let begun = now.begun.listen();
         let due = now.commit_due().filter(|_| now.aborted().is_none());
+        if due.is_some_and(|due| due <= now.disk.handle.now()) {
+            now.commit_wanted.notify(usize::MAX);
+        }
+        let due = due.filter(|due| *due > now.disk.handle.now());
         let clock = now.disk.handle.clone();
         drop(now);
         select_biased! {
-            () = wanted.fuse() => {}
+            () = begun.fuse() => {}
             () = until(&clock, due).fuse() => {}
         }
     }

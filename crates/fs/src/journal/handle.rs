@@ -67,11 +67,11 @@ impl Handle {
         self.spend(running, 1);
     }
 
-    /// The transaction's age counts from its first change, and the commit task has to know.
+    /// The transaction's age counts from its first change: the timer starts.
     fn begin(&self, running: &mut Running) {
         if running.since.is_none() {
             running.since = Some(self.journal.disk.handle.now());
-            self.journal.commit_wanted.notify(usize::MAX);
+            self.journal.begun.notify(usize::MAX);
         }
     }
 
