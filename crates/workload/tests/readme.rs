@@ -1,16 +1,25 @@
-//! The code in README.md is the code of the example `order`, which cargo compiles.
+//! The code in README.md is the code of the examples `files` and `order`, which cargo compiles.
 
 const README: &str = include_str!("../../../README.md");
-const EXAMPLE: &str = include_str!("../examples/order.rs");
 
-/// The first fenced block of Rust, without its fences.
-fn rust_block(text: &str) -> Option<&str> {
-    text.split_once("```rust\n")?.1.split_once("```").map(|(block, _)| block)
+/// The examples, in the order in which README.md shows them.
+const EXAMPLES: [&str; 2] = [include_str!("../examples/files.rs"), include_str!("../examples/order.rs")];
+
+/// The fenced blocks of Rust, without their fences.
+fn rust_blocks(text: &str) -> Vec<&str> {
+    text.split("```rust\n")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("```"))
+        .map(|(block, _)| block)
+        .collect()
 }
 
 #[test]
-fn the_readme_shows_the_example() {
-    let block = rust_block(README).expect("README.md has a block of Rust");
-    assert!(block.starts_with("async fn run"), "{block}");
-    assert!(EXAMPLE.ends_with(block), "README.md and examples/order.rs differ");
+fn the_readme_shows_the_examples() {
+    let blocks = rust_blocks(README);
+    assert_eq!(blocks.len(), EXAMPLES.len(), "README.md has one block of Rust for each example");
+    for (block, example) in blocks.into_iter().zip(EXAMPLES) {
+        assert!(block.starts_with("async fn run"), "{block}");
+        assert!(example.ends_with(block), "README.md and the example differ: {block}");
+    }
 }
