@@ -9,6 +9,7 @@
 //! | here | what |
 //! |---|---|
 //! | [`JournalSuperblock`] | block 0: size, tail, features, identity |
+//! | [`BlockType`] | what another block of the journal is, by its header |
 //! | [`LogFormat`] | how the other blocks are encoded: width of addresses, checksums |
 //! | [`LogRing`], [`Sequence`] | arithmetic that goes round |
 //! | [`encode_transaction`], [`encode_commit`] | the writer's side |
@@ -24,7 +25,7 @@ mod replay;
 mod ring;
 mod superblock;
 
-pub use block::LogFormat;
+pub use block::{BlockType, LogFormat};
 pub use encode::{LogBlock, encode_commit, encode_transaction};
 pub use replay::{HomeWrite, LogReader, Replay, replay};
 pub use ring::{LogRing, Sequence};

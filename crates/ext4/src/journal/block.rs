@@ -25,7 +25,7 @@ const LAST: u32 = 8;
 
 /// What a block of the log is, by its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BlockType {
+pub enum BlockType {
     /// Says where the copies that follow it belong.
     Descriptor = 1,
     /// Ends a transaction.
@@ -36,7 +36,8 @@ pub(super) enum BlockType {
 
 impl BlockType {
     /// The type and the transaction of a block, if it has the header of one of the log's own blocks.
-    pub(super) fn of(block: &[u8; BLOCK_BYTES]) -> Option<(Self, Sequence)> {
+    #[must_use]
+    pub fn of(block: &[u8; BLOCK_BYTES]) -> Option<(Self, Sequence)> {
         if block[..4] != MAGIC {
             return None;
         }

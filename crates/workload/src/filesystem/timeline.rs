@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use weir_ext4::journal::{BlockType, JournalSuperblock};
 use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_flash::{FlashDevice, FlashOptions, Keep, Probe, Profile};
 use weir_fs::{Filesystem, MountOptions, NewNode};
@@ -15,10 +16,6 @@ use crate::error::BenchError;
 const DATA: [u8; 8] = *b"the data";
 /// Blocks of the filesystem at least: 256 MiB.
 const BLOCKS_MIN: u64 = 1 << 16;
-/// The head of each block of the journal that is no copy: a magic number, and the type of the block.
-const MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];
-const COMMIT: [u8; 4] = [0, 0, 0, 2];
-const SUPERBLOCK: [u8; 4] = [0, 0, 0, 4];
 
 /// What the filesystem writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,18 +64,17 @@ impl Tap {
         if bytes.starts_with(&DATA) {
             return JournalWrite::D;
         }
-        let head = bytes.starts_with(&MAGIC).then(|| bytes.get(4..8)).flatten();
-        if head == Some(&SUPERBLOCK[..]) {
-            let length =
-                bytes.get(16..20).and_then(|word| word.try_into().ok()).map_or(0, u32::from_be_bytes);
-            self.area.set((block, u64::from(length)));
+        if let Ok(superblock) = JournalSuperblock::decode(bytes, u32::MAX) {
+            self.area.set((block, u64::from(superblock.blocks())));
             return JournalWrite::Home;
         }
         let (start, length) = self.area.get();
-        match (start..start + length).contains(&block) {
-            true if head == Some(&COMMIT[..]) => JournalWrite::JC,
-            true => JournalWrite::JD,
-            false => JournalWrite::Home,
+        if !(start..start + length).contains(&block) {
+            return JournalWrite::Home;
+        }
+        match bytes.first_chunk().and_then(BlockType::of) {
+            Some((BlockType::Commit, _)) => JournalWrite::JC,
+            _ => JournalWrite::JD,
         }
     }
 }
