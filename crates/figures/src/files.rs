@@ -60,20 +60,11 @@ impl Run {
         let seen = ended
             .map_err(|source| FigureError::Stalled { run: self.title(), source })?
             .map_err(|source| FigureError::Files { run: self.title(), source })?;
-        if let Some(recorder) = recorder {
-            recorder.check().map_err(|source| FigureError::Order { run: self.title(), source })?;
-        }
-        let reading = gauge.reading();
         Ok(Outcome {
-            iops: self.writes as f64 / reading.seconds,
-            seconds: reading.seconds,
-            drift: reading.drift,
-            depth: reading.depth,
-            delays: reading.delays,
             latency: delays(seen.latencies),
             commits: seen.commits,
             switches: seen.switches,
-            trace_hash: handle.trace_hash(),
+            ..self.read(&handle, &gauge, recorder.as_deref())?
         })
     }
 }

@@ -116,6 +116,17 @@ impl Run {
         ended
             .map_err(|source| FigureError::Stalled { run: self.title(), source })?
             .map_err(|source| FigureError::Command { run: self.title(), source })?;
+        let switches = handle.switches().total as f64 * self.way.commands() as f64 / gauge.accepted() as f64;
+        Ok(Outcome { switches, ..self.read(&handle, &gauge, recorder.as_deref())? })
+    }
+
+    /// Checks that order was kept, and reads what the device showed; of the host and its calls nothing.
+    pub(crate) fn read(
+        &self,
+        handle: &Handle,
+        gauge: &Gauge,
+        recorder: Option<&Recorder>,
+    ) -> Result<Outcome, FigureError> {
         if let Some(recorder) = recorder {
             recorder.check().map_err(|source| FigureError::Order { run: self.title(), source })?;
         }
@@ -128,7 +139,7 @@ impl Run {
             delays: reading.delays,
             latency: Delays::default(),
             commits: Commits::default(),
-            switches: handle.switches().total as f64 * self.way.commands() as f64 / gauge.accepted() as f64,
+            switches: 0.0,
             trace_hash: handle.trace_hash(),
         })
     }
