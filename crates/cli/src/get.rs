@@ -15,6 +15,7 @@ use weir_fs::{Attributes, Cookie, Device, InodeNumber};
 use crate::error::CliError;
 use crate::image::{Access, Image, join, with_image};
 use crate::put::{CHUNK_BYTES, runs};
+use crate::xattrs;
 
 /// Arguments of `weir get`.
 #[derive(Debug, Args)]
@@ -43,7 +44,8 @@ pub(crate) fn run(arguments: &GetArguments) -> Result<(), CliError> {
         } else if attributes.kind == FileType::Directory && !arguments.recursive {
             return Err(CliError::Directory { path: PathBuf::from(&arguments.path) });
         }
-        let mut get = Get { image, linked: BTreeMap::new(), directories: Vec::new(), pending: Vec::new() };
+        let mut get =
+            Get { image, linked: BTreeMap::new(), directories: Vec::new(), pending: Vec::new(), left_out: 0 };
         get.entry(inside, &local, attributes).await?;
         while let Some((inside, local, directory)) = get.pending.pop() {
             get.entries(&inside, &local, directory).await?;
@@ -60,6 +62,8 @@ struct Get<'a> {
     directories: Vec<(PathBuf, Attributes)>,
     /// Directories whose entries are still to be copied.
     pending: Vec<(Vec<u8>, PathBuf, InodeNumber)>,
+    /// Extended attributes that the host does not take.
+    left_out: u64,
 }
 
 impl Get<'_> {
@@ -88,6 +92,7 @@ impl Get<'_> {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && local.is_dir() => {}
                 done => done.map_err(unwritable(local))?,
             }
+            self.extended_attributes(inside, local, inode).await?;
             self.pending.push((inside.to_vec(), local.to_owned(), inode));
             self.directories.push((local.to_owned(), attributes));
             return Ok(());
@@ -113,6 +118,8 @@ impl Get<'_> {
         if attributes.links > 1 {
             self.linked.insert(inode, local.to_owned());
         }
+        set_owner(local, &attributes).map_err(unwritable(local))?;
+        self.extended_attributes(inside, local, inode).await?;
         set_attributes(local, &attributes).map_err(unwritable(local))
     }
 
@@ -134,8 +141,26 @@ impl Get<'_> {
         }
     }
 
+    async fn extended_attributes(
+        &mut self,
+        inside: &[u8],
+        local: &Path,
+        inode: InodeNumber,
+    ) -> Result<(), CliError> {
+        let filesystem = &self.image.filesystem;
+        for name in filesystem.extended_attributes(inode).await.map_err(self.image.failed(inside))? {
+            let found = filesystem.extended_attribute(inode, &name).await;
+            let value = found.map_err(self.image.failed(inside))?;
+            let taken = xattrs::set(local, &name, &value).map_err(unwritable(local))?;
+            self.left_out += u64::from(!taken);
+        }
+        Ok(())
+    }
+
     fn finish(self) -> Result<(), CliError> {
+        xattrs::tell_left_out(self.left_out, "the host's filesystem, or its rights, do not allow them");
         for (local, attributes) in &self.directories {
+            set_owner(local, attributes).map_err(unwritable(local))?;
             set_attributes(local, attributes).map_err(unwritable(local))?;
         }
         Ok(())
@@ -149,12 +174,17 @@ fn make_special(local: &Path, kind: FileType, device: Device) -> std::io::Result
     Ok(rustix::fs::mknodat(CWD, local, kind, Mode::from_raw_mode(0o600), device)?)
 }
 
-/// Sets owner, permissions and times. Only the superuser can give files away; others keep what they copy.
-fn set_attributes(local: &Path, attributes: &Attributes) -> std::io::Result<()> {
+/// Only the superuser can give files away; others keep what they copy. A file that is given away loses its
+/// capabilities, so extended attributes come later.
+fn set_owner(local: &Path, attributes: &Attributes) -> std::io::Result<()> {
     match std::os::unix::fs::lchown(local, Some(attributes.uid), Some(attributes.gid)) {
-        Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => return Err(error),
-        _ => {}
+        Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(()),
     }
+}
+
+/// Sets permissions and times.
+fn set_attributes(local: &Path, attributes: &Attributes) -> std::io::Result<()> {
     if attributes.kind != FileType::Symlink {
         rustix::fs::chmod(local, Mode::from_raw_mode(attributes.permissions.into()))?;
     }

@@ -20,6 +20,7 @@ mod size;
 mod table;
 mod trace;
 mod volume;
+mod xattrs;
 
 use std::future::Future;
 use std::io::Write as _;

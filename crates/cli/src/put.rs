@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weir_ext4::{FileTime, FileType};
-use weir_fs::{AttributeChanges, Device, FsError, InodeNumber, NewNode};
+use weir_fs::{AttributeChanges, Device, Expect, FsError, InodeNumber, NewNode};
 
 use crate::error::CliError;
 use crate::image::{Access, Image, join, with_image};
+use crate::xattrs;
 
 /// Bytes that are copied at a time.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
@@ -42,7 +43,8 @@ pub(crate) fn run(arguments: &PutArguments) -> Result<(), CliError> {
         return Err(CliError::Directory { path: local.clone() });
     }
     with_image(&arguments.image, Access::Change, async |image| {
-        let mut put = Put { image, linked: BTreeMap::new(), directories: Vec::new(), pending: Vec::new() };
+        let mut put =
+            Put { image, linked: BTreeMap::new(), directories: Vec::new(), pending: Vec::new(), left_out: 0 };
         put.start(local, &metadata, arguments.path.as_bytes()).await?;
         while let Some((local, inside, directory)) = put.pending.pop() {
             put.entries(&local, &inside, directory).await?;
@@ -59,6 +61,8 @@ struct Put<'a> {
     directories: Vec<(Vec<u8>, InodeNumber, Metadata)>,
     /// Directories whose entries are still to be copied.
     pending: Vec<(PathBuf, Vec<u8>, InodeNumber)>,
+    /// Extended attributes that the filesystem does not keep.
+    left_out: u64,
 }
 
 impl Put<'_> {
@@ -119,6 +123,7 @@ impl Put<'_> {
         let inode = match kind_of(metadata) {
             FileType::Directory => {
                 let inode = self.directory(metadata, inside, directory, name).await?;
+                self.extended_attributes(local, inside, inode).await?;
                 self.pending.push((local.to_owned(), inside.to_vec(), inode));
                 self.directories.push((inside.to_vec(), inode, metadata.clone()));
                 return Ok(());
@@ -145,6 +150,7 @@ impl Put<'_> {
         if shared {
             self.linked.insert(identity, inode);
         }
+        self.extended_attributes(local, inside, inode).await?;
         self.set_attributes(inside, inode, metadata).await
     }
 
@@ -193,6 +199,23 @@ impl Put<'_> {
         filesystem.truncate(inode, offset).await.map_err(self.image.failed(inside))
     }
 
+    async fn extended_attributes(
+        &mut self,
+        local: &Path,
+        inside: &[u8],
+        inode: InodeNumber,
+    ) -> Result<(), CliError> {
+        for (name, value) in xattrs::read(local).map_err(unreadable(local))? {
+            let set =
+                self.image.filesystem.set_extended_attribute(inode, &name, &value, Expect::Anything).await;
+            match set {
+                Err(FsError::Unsupported(_)) => self.left_out += 1,
+                done => done.map_err(self.image.failed(inside))?,
+            }
+        }
+        Ok(())
+    }
+
     async fn set_attributes(
         &self,
         inside: &[u8],
@@ -214,6 +237,7 @@ impl Put<'_> {
         for (inside, inode, metadata) in &self.directories {
             self.set_attributes(inside, *inode, metadata).await?;
         }
+        xattrs::tell_left_out(self.left_out, "BarrierFS keeps user., trusted. and security.");
         Ok(())
     }
 }

@@ -10,7 +10,10 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, sym
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use rustix::buffer::spare_capacity;
+use rustix::fs::{
+    AtFlags, CWD, Timespec, Timestamps, XattrFlags, lgetxattr, llistxattr, lsetxattr, utimensat,
+};
 
 fn weir(directory: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weir")).current_dir(directory).args(arguments).output().unwrap()
@@ -75,6 +78,15 @@ fn make_tree(root: &Path) {
     symlink("x/".repeat(500), root.join("long")).unwrap();
     fs::set_permissions(root.join("none"), Permissions::from_mode(0o4751)).unwrap();
     fs::set_permissions(root.join("empty"), Permissions::from_mode(0o1777)).unwrap();
+    for (name, attribute, value) in [
+        ("large", "user.note", vec![b'n'; 10]),
+        ("large", "user.much", vec![b'm'; 2500]),
+        ("sub", "user.none", vec![]),
+    ] {
+        if let Err(error) = lsetxattr(root.join(name), attribute, &value, XattrFlags::empty()) {
+            eprintln!("skipped: no attribute for {name}: {error}");
+        }
+    }
     let time = Timespec { tv_sec: 986_000_000, tv_nsec: 123_456_789 };
     let times = Timestamps { last_access: time, last_modification: time };
     for name in ["large", "sub", "sub/short"] {
@@ -82,8 +94,22 @@ fn make_tree(root: &Path) {
     }
 }
 
-/// What is known of a file: mode, owner, group, links, size, time, and content or target.
-type Known = (u32, u32, u32, u64, u64, (i64, i64), Vec<u8>);
+/// The extended attributes of a file that are the user's.
+fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut names = Vec::with_capacity(1 << 16);
+    if llistxattr(path, spare_capacity(&mut names)).is_err() {
+        return BTreeMap::new();
+    }
+    let value = |name: &[u8]| {
+        let mut value = Vec::with_capacity(1 << 16);
+        lgetxattr(path, name, spare_capacity(&mut value)).unwrap();
+        (name.to_vec(), value)
+    };
+    names.split(|&byte| byte == 0).filter(|name| name.starts_with(b"user.")).map(value).collect()
+}
+
+/// What is known of a file: mode, owner, group, links, size, time, content or target, and attributes.
+type Known = (u32, u32, u32, u64, u64, (i64, i64), Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>);
 
 /// All files below a directory.
 fn files(root: &Path) -> BTreeMap<PathBuf, Known> {
@@ -104,7 +130,8 @@ fn files(root: &Path) -> BTreeMap<PathBuf, Known> {
             // The size and the links of a directory are its filesystem's business.
             let (links, size) = if metadata.is_dir() { (0, 0) } else { (metadata.nlink(), metadata.size()) };
             let time = (metadata.mtime(), metadata.mtime_nsec());
-            let known = (metadata.mode(), metadata.uid(), metadata.gid(), links, size, time, content);
+            let owner = (metadata.uid(), metadata.gid());
+            let known = (metadata.mode(), owner.0, owner.1, links, size, time, content, attributes(&path));
             found.insert(path.strip_prefix(root).unwrap().to_owned(), known);
             if metadata.is_dir() {
                 pending.push(path);
