@@ -203,7 +203,6 @@ mod tests {
         let device = FlashDevice::new(&clock, &profile, FlashOptions::default());
         let capabilities = *device.capabilities();
         let layer = weir_block::BlockLayer::new(&clock, device, weir_block::BlockOptions::default(), None);
-        let disk = Disk::new(&clock, layer.expect("a device that fits"), capabilities);
         let block = BLOCK_BYTES as u64;
         let options = MountOptions {
             cache_bytes: 64 * block,
@@ -211,6 +210,7 @@ mod tests {
             dirty_bytes: 32 * block,
             ..MountOptions::default()
         };
+        let disk = Disk::new(&clock, layer.expect("a device that fits"), capabilities, options);
         let cache = PageCache::new(disk, &options);
         let node = Node::new(12, Inode::new(FileType::Regular, 0o644), &cache);
         runtime.block_on(script(cache, node)).expect("no stall");

@@ -11,7 +11,8 @@ use weir_runtime::{Buffer, Handle};
 use weir_storage::{BLOCK_BYTES, Capabilities, Data, Extent, Lba, Part, StorageError, StreamId, Ticket};
 
 use crate::error::FsError;
-use crate::options::HostCosts;
+use crate::mutants::FsMutant;
+use crate::options::MountOptions;
 
 /// The filesystem's only stream.
 const STREAM: StreamId = StreamId(0);
@@ -54,18 +55,23 @@ pub(crate) struct Disk {
     pub(crate) handle: Handle,
     pub(crate) capabilities: Capabilities,
     pub(crate) waits: RefCell<Waits>,
-    pub(crate) costs: Cell<HostCosts>,
+    options: MountOptions,
     flushes: Flushes,
 }
 
 impl Disk {
-    pub(crate) fn new(handle: &Handle, layer: Rc<BlockLayer>, capabilities: Capabilities) -> Rc<Disk> {
+    pub(crate) fn new(
+        handle: &Handle,
+        layer: Rc<BlockLayer>,
+        capabilities: Capabilities,
+        options: MountOptions,
+    ) -> Rc<Disk> {
         Rc::new(Disk {
             layer,
             handle: handle.clone(),
             capabilities,
             waits: RefCell::default(),
-            costs: Cell::default(),
+            options,
             flushes: Flushes::default(),
         })
     }
@@ -78,7 +84,7 @@ impl Disk {
 
     /// What comes before every request.
     async fn dispatch(&self) {
-        self.spend(self.costs.get().dispatch).await;
+        self.spend(self.options.host_costs.dispatch).await;
     }
 
     /// Waits for a transfer.
@@ -87,7 +93,7 @@ impl Disk {
             Some(result) => result,
             None => {
                 let result = ticket.transferred().await;
-                self.spend(self.costs.get().completion).await;
+                self.spend(self.options.host_costs.completion).await;
                 result
             }
         }
@@ -175,7 +181,9 @@ impl Disk {
     /// Makes durable whatever was transferred before. Those who come while a flush is on its way share the next.
     pub(crate) async fn flush(&self) -> Result<(), FsError> {
         let flushes = &self.flushes;
-        let mine = flushes.submitted.get() + 1;
+        let under_way = flushes.submitted.get() > flushes.finished.get();
+        let joins = under_way && self.options.drops(FsMutant::JoinsFlush);
+        let mine = flushes.submitted.get() + u64::from(!joins);
         loop {
             if let Some(error) = flushes.failed.get() {
                 return Err(error.into());

@@ -486,7 +486,8 @@ impl Journal {
             state.freed.push_back((locked.sequence, locked.freed.clone()));
         }
         let crowded = state.log.free() < state.log.ring.blocks() / 2;
-        let reusable = if state.submitting_home {
+        let held = state.submitting_home && !self.options.drops(FsMutant::ReusesBeforeHomeWrites);
+        let reusable = if held {
             state.held_back.extend(&locked.freed);
             Vec::new()
         } else {

@@ -54,8 +54,7 @@ impl Filesystem {
             Engine::Jbd2 { .. } => Dispatch::Legacy,
         };
         let device_blocks = device.blocks();
-        let disk = disk_on(clock, device, dispatch, recorder)?;
-        disk.costs.set(options.host_costs);
+        let disk = disk_on(clock, device, dispatch, recorder, options)?;
         let found = Found::look(disk, device_blocks, &options).await?;
         let mounted = if options.read_only {
             found.mount_read_only(options).await?
@@ -74,8 +73,9 @@ impl Filesystem {
     /// As [`Filesystem::mount`].
     pub async fn recover(clock: &Clock, device: Rc<dyn Storage>) -> Result<(), FsError> {
         let device_blocks = device.blocks();
-        let disk = disk_on(clock, device, Dispatch::Legacy, None)?;
-        Found::look(disk, device_blocks, &MountOptions::default()).await.map(drop)
+        let options = MountOptions::default();
+        let disk = disk_on(clock, device, Dispatch::Legacy, None, options)?;
+        Found::look(disk, device_blocks, &options).await.map(drop)
     }
 
     /// Waits until no call changes anything, deletes files that are open without a name, writes everything back,
@@ -111,11 +111,12 @@ fn disk_on(
     device: Rc<dyn Storage>,
     dispatch: Dispatch,
     recorder: Option<Rc<Recorder>>,
+    options: MountOptions,
 ) -> Result<Rc<Disk>, FsError> {
     let capabilities = *device.capabilities();
-    let options = BlockOptions { dispatch, ..BlockOptions::default() };
-    let layer = BlockLayer::new(clock, device, options, recorder).map_err(|_| FsError::NoBarriers)?;
-    Ok(Disk::new(clock, layer, capabilities))
+    let layer_options = BlockOptions { dispatch, ..BlockOptions::default() };
+    let layer = BlockLayer::new(clock, device, layer_options, recorder).map_err(|_| FsError::NoBarriers)?;
+    Ok(Disk::new(clock, layer, capabilities, options))
 }
 
 impl Mounted {

@@ -8,6 +8,8 @@ pub enum FsMutant {
     FlushForgotten,
     /// J1: a transaction is retired when its commit block is dispatched.
     RetiresAtDispatch,
+    /// J1: whoever comes while a flush is under way takes it for his own.
+    JoinsFlush,
     /// J2: JD is not closed by a barrier: JC belongs to its epoch.
     CommitInEpochOfLog,
     /// J2: the data of attached inodes is written without order.
@@ -16,10 +18,16 @@ pub enum FsMutant {
     OthersDataForgotten,
     /// J2: a truncation forgets dirty pages that a transaction on its way maps.
     TruncateForgetsCommitting,
+    /// J2: the legacy path takes the flush before a commit block that is under way for one of later data.
+    TrustsEarlierFlush,
     /// J3: `fdatabarrier` of an inode with uncommitted size or allocation writes data only.
     DataBarrierForgetsMetadata,
     /// J3: nothing dirty, no barrier mark.
     NoBareBarrier,
+    /// J3: a commit that is faster than the data of the file makes a barrier behind the data needless.
+    TrustsFasterCommit,
+    /// J3: an inode that comes back into memory has no transaction to wait for.
+    ReloadForgetsTransaction,
     /// J4: a log block is not a copy: it shows what was changed after the transaction was locked.
     LogBlockNotCopied,
     /// J4: the conflict-page list is not waited for.
@@ -38,6 +46,8 @@ pub enum FsMutant {
     StampsEveryWrite,
     /// J7: a freed block is reused at once.
     ReusesFreed,
+    /// J7: a freed block is reused while an older home write to it may still be submitted.
+    ReusesBeforeHomeWrites,
     /// J7: a freed block is discarded when its transaction is transferred, durable or not.
     DiscardsEarly,
     /// J8: an atomic group is split between two transactions.

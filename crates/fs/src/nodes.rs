@@ -1,6 +1,9 @@
 //! The cache of nodes. What is in use, open, dirty, or not committed stays; of the rest, what was used longest
 //! ago goes first, and its pages with it.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -11,6 +14,7 @@ use weir_ext4::{FormatError, Inode, Kind, Place, ROOT_INODE, Structure};
 use crate::cache::PageCache;
 use crate::error::FsError;
 use crate::filesystem::Mounted;
+use crate::mutants::FsMutant;
 use crate::node::Node;
 
 /// Nodes that may be kept in memory beside those that have to be.
@@ -90,7 +94,9 @@ impl Nodes {
         }
         let node = self.insert(number, inode);
         // What changed it last is not known any more, but it was dispatched before the node was let go.
-        if let Ok(journal) = fs.journal() {
+        if let Ok(journal) = fs.journal()
+            && !fs.options.drops(FsMutant::ReloadForgetsTransaction)
+        {
             let last = Some(Sequence(journal.running().0.wrapping_sub(1)));
             node.changed_in.set(last);
             node.data_changed_in.set(last);

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use support::{BLOCKS, content, disk, mount, new_image, read_file, simulated_with, write_file};
 use weir_ext4::ROOT_INODE;
-use weir_fs::{Conflicts, Engine, Fallocate, Filesystem, FsMutant, JournalMode, MountOptions, Waits};
+use weir_fs::{
+    Conflicts, Engine, Fallocate, Filesystem, FsMutant, InodeNumber, JournalMode, MountOptions, Waits,
+};
 use weir_runtime::Handle;
 use weir_storage::Image;
 
@@ -60,6 +62,13 @@ fn after_crash<T>(image: &Image, look: impl AsyncFnOnce(Filesystem) -> T) -> T {
         let disk = disk(&clock, image, true);
         look(mount(&clock, &disk, options(None)).await.expect("recovered")).await
     })
+}
+
+/// Fills blocks with `byte`, the last first, so that none continues another on disk.
+async fn write_backwards(fs: &Filesystem, inode: InodeNumber, blocks: u64, byte: u8) {
+    for block in (0..blocks).rev() {
+        fs.write(inode, block * BLOCK as u64, &[byte; BLOCK]).await.expect("written");
+    }
 }
 
 /// What a call waited for, and how long it took.
@@ -130,6 +139,68 @@ fn the_legacy_path_waits_for_each_step() {
             }
         });
     }
+}
+
+/// What calls of `fsync` by many tasks, each after an append to its own file, waited for: the first of all tasks
+/// come `apart` after each other.
+fn synced_by_many(engine: Engine, apart: Duration) -> Waits {
+    simulated_with(1, async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let engine = MountOptions { engine: Some(engine), ..options(None) };
+        let fs = mount(&clock, &disk, engine).await.expect("mounted");
+        let mut files = Vec::new();
+        for task in 0..TASKS {
+            files.push(write_file(&fs, &[b'a' + task as u8], b"").await);
+        }
+        fs.sync().await.expect("durable");
+        let all = async {
+            let tasks: Vec<_> = (0..TASKS)
+                .map(|task| {
+                    let (fs, inode, clock) = (fs.clone(), files[task as usize], clock.clone());
+                    clock.clone().spawn(async move {
+                        for round in 0..CALLS_A_TASK {
+                            clock.sleep(if round == 0 { apart * task } else { apart * TASKS }).await;
+                            let at = u64::from(round) * BLOCK as u64;
+                            fs.write(inode, at, &[1; BLOCK]).await.expect("written");
+                            fs.fsync(inode).await.expect("durable");
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.expect("not cancelled");
+            }
+        };
+        measured(&clock, &fs, all).await.0
+    })
+}
+
+const TASKS: u32 = 12;
+const CALLS_A_TASK: u32 = 4;
+
+/// J1 and J2: a flush for each call at most, however they meet, and the fewer the more of them come at once.
+#[test]
+fn concurrent_fsyncs_take_a_flush_each_at_most_and_share_them() {
+    let calls = u64::from(TASKS * CALLS_A_TASK);
+    let alone = Duration::from_millis(5);
+    for engine in [DUAL, Engine::Dual { conflicts: Conflicts::List }] {
+        for apart in [0, 10, 30, 100, 300].map(Duration::from_micros) {
+            let waited = synced_by_many(engine, apart);
+            assert_eq!(waited.durable_commits, 0, "{engine:?}");
+            assert!((1..=calls).contains(&waited.flushes), "{engine:?}, {apart:?} apart: {waited:?}");
+        }
+        assert_eq!(synced_by_many(engine, alone), waits(calls, calls, 0), "{engine:?}, alone");
+        let together = synced_by_many(engine, Duration::ZERO).flushes;
+        assert!(together <= calls / 4, "{engine:?}: {together} flushes for {calls} calls at once");
+    }
+    // Pre-flush and FUA: two flushes, as it were.
+    let legacy = Engine::Jbd2 { barrier: true };
+    assert_eq!(synced_by_many(legacy, alone), waits(3 * calls, 0, calls));
+    let together = synced_by_many(legacy, Duration::ZERO);
+    assert!(
+        together.flushes + together.durable_commits <= calls / 4,
+        "{together:?} for {calls} calls at once"
+    );
 }
 
 /// J3: append to one file, `fdatabarrier`, overwrite another: the way of every write-ahead log.
@@ -209,6 +280,112 @@ fn j3_a_barrier_with_nothing_dirty_is_a_barrier() {
     });
 }
 
+/// J3: a commit that does not refer to a file's data, since it maps none of it anew, may be faster than the call
+/// that submits the data: its barrier is then before the data.
+#[test]
+fn j3_a_faster_commit_is_no_barrier_behind_the_data() {
+    prove(&[FsMutant::TrustsFasterCommit], |mutant| {
+        for seed in 0..3 {
+            let images = crashes(seed, options(mutant), async |clock, fs, begin| {
+                let (many, other) = (write_file(fs, b"many", b"").await, write_file(fs, b"other", b"").await);
+                write_backwards(fs, many, 40, 1).await;
+                fs.write(other, 0, &[1; BLOCK]).await.expect("written");
+                fs.sync().await.expect("durable");
+                // The timer ticks, so that an overwrite changes the inode.
+                clock.sleep(Duration::from_millis(10)).await;
+                write_backwards(fs, many, 40, 2).await;
+                // The queue does not take all data of this commit.
+                let crowd = write_file(fs, b"crowd", b"").await;
+                write_backwards(fs, crowd, 300, 1).await;
+                let third = write_file(fs, b"third", b"").await;
+                begin();
+                let commit = clock.spawn({
+                    let fs = fs.clone();
+                    async move { fs.fbarrier(third).await }
+                });
+                // The commit has begun, and waits for queue space.
+                for _ in 0..4 {
+                    clock.yield_now().await;
+                }
+                fs.fbarrier(many).await.expect("ordered");
+                fs.write(other, 0, &[2; BLOCK]).await.expect("written");
+                fs.fsync(other).await.expect("durable");
+                commit.await.expect("not cancelled").expect("ordered");
+            });
+            for image in images {
+                let (many, other) = after_crash(&image, async |fs| {
+                    let other = read_file(&fs, b"other").await.expect("read");
+                    (read_file(&fs, b"many").await.expect("read"), other)
+                });
+                let ordered = other[0] == 1 || many.iter().all(|byte| *byte == 2);
+                require(ordered, || "what comes after the barrier is there, and not all before".to_owned())?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// What a power cut may leave as soon as `fsync` has returned that was called in the middle of a commit.
+fn synced_beside_a_commit(delay: Duration, engine: Engine, mutant: Option<FsMutant>) -> Vec<Image> {
+    simulated_with(delay.as_micros() as u64, async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let engine = MountOptions { engine: Some(engine), ..options(mutant) };
+        let fs = mount(&clock, &disk, engine).await.expect("mounted");
+        let file = write_file(&fs, b"a", &[1; BLOCK]).await;
+        fs.sync().await.expect("durable");
+        // The timer ticks, so that an overwrite changes the inode; the next one comes within the tick.
+        clock.sleep(Duration::from_millis(10)).await;
+        fs.write(file, 0, &[2; BLOCK]).await.expect("written");
+        let commit = clock.spawn({
+            let fs = fs.clone();
+            async move { fs.fsync(file).await }
+        });
+        clock.sleep(delay).await;
+        fs.write(file, 0, &[3; BLOCK]).await.expect("written");
+        fs.fsync(file).await.expect("durable");
+        let (states, mut random) = (disk.crash_states(), clock.random("crash"));
+        let images = (0..4).map(|_| states.sample(&mut random)).collect();
+        commit.await.expect("not cancelled").expect("durable");
+        images
+    })
+}
+
+/// J2: what is transferred after the flush of a commit needs a flush of its own, whoever is first to come back.
+#[test]
+fn j2_the_flush_of_a_commit_under_way_does_not_cover_later_data() {
+    let holds = |engine, mutant| {
+        for delay in (0..600).step_by(15).map(Duration::from_micros) {
+            for image in synced_beside_a_commit(delay, engine, mutant) {
+                let found = after_crash(&image, async |fs| read_file(&fs, b"a").await.expect("read"));
+                require(found == [3; BLOCK], || format!("{} is there after {delay:?}", found[0]))?;
+            }
+        }
+        Ok(())
+    };
+    assert_eq!(holds(DUAL, None), Ok(()));
+    prove(&[FsMutant::TrustsEarlierFlush], |mutant| holds(Engine::Jbd2 { barrier: true }, mutant));
+}
+
+/// J3: a file that grows into blocks that it has already changes its size only, and `fdatasync` commits it.
+#[test]
+fn j3_growing_into_blocks_allocated_ahead_is_durable_with_fdatasync() {
+    let length = 8 * BLOCK as u64;
+    let images = crashes(6, options(None), async |_, fs, begin| {
+        let inode = write_file(fs, b"new", b"").await;
+        fs.fallocate(inode, Fallocate::Allocate { keep_size: true }, 0, length).await.expect("allocated");
+        fs.fsync(inode).await.expect("durable");
+        fs.fallocate(inode, Fallocate::Allocate { keep_size: false }, 0, length).await.expect("grown");
+        fs.fdatasync(inode).await.expect("durable");
+        begin();
+        write_file(fs, b"later", &content(10 * BLOCK)).await;
+        fs.sync().await.expect("durable");
+    });
+    for image in images {
+        let new = after_crash(&image, async |fs| read_file(&fs, b"new").await.expect("read"));
+        assert_eq!(new.len() as u64, length);
+    }
+}
+
 /// J6: between two ticks of the timer the inode changes once, and `fsync` is `fdatasync` then.
 #[test]
 fn j6_overwrites_between_two_ticks_commit_nothing() {
@@ -239,10 +416,8 @@ fn j2_a_truncation_does_not_uncover_what_was_in_the_blocks() {
                 let (many, short) = (write_file(fs, b"many", b"").await, write_file(fs, b"short", b"").await);
                 let other = write_file(fs, b"other", b"").await;
                 fs.sync().await.expect("durable");
-                // Backwards, so that no block continues another, and the queue does not take them all.
-                for block in (0..300).rev() {
-                    fs.write(many, block * BLOCK as u64, &[1; BLOCK]).await.expect("written");
-                }
+                // The queue does not take them all.
+                write_backwards(fs, many, 300, 1).await;
                 fs.write(short, 0, &[7; 4 * BLOCK]).await.expect("written");
                 fs.write(other, 0, b"x").await.expect("written");
                 begin();

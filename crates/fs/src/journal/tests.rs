@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use event_listener::Event;
-use weir_block::{BlockLayer, BlockOptions, Dispatch};
+use weir_block::{BlockLayer, BlockOptions, Class, Dispatch};
 use weir_ext4::journal::{JournalSuperblock, LogReader, Sequence, replay};
 use weir_ext4::{BLOCK_BYTES, Checksums, FormatError, Kind};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
-use weir_runtime::{Buffer as Memory, Runtime, Simulation};
+use weir_runtime::{Buffer as Memory, Runtime, Simulation, Task};
 use weir_storage::{
     Capabilities, Command, Extent, Lba, Order, Recorder, Rejected, Storage, StorageError, Ticket, WriteFlags,
 };
@@ -162,8 +162,8 @@ impl OrderedData for File {
             let mut tickets = Vec::new();
             if self.dirty.take() {
                 let class = match class {
-                    DataClass::Ordered => weir_block::Class::Ordered,
-                    DataClass::Orderless => weir_block::Class::Orderless,
+                    DataClass::Ordered => Class::Ordered,
+                    DataClass::Orderless => Class::Orderless,
                 };
                 let blocks = [Rc::new(Memory::new(BLOCK_BYTES))];
                 self.disk.write(self.block, &blocks, class, class, &mut tickets).await?;
@@ -190,6 +190,7 @@ struct Stage {
     scribe: Rc<Scribe>,
     disk: Rc<Disk>,
     buffers: Rc<Buffers>,
+    freed: Rc<Freed>,
     journal: Rc<Journal>,
 }
 
@@ -212,6 +213,27 @@ impl Stage {
             handle.attach(Rc::clone(file) as Rc<dyn OrderedData>);
         }
         handle.sequence()
+    }
+
+    /// Fills a block with `byte`, past the journal, and waits for the transfer.
+    async fn write_bytes(&self, block: u64, byte: u8) {
+        let mut content = Memory::new(BLOCK_BYTES);
+        content.fill(byte);
+        let (class, mut tickets) = (Class::Orderless, Vec::new());
+        self.disk.write(block, &[Rc::new(content)], class, class, &mut tickets).await.expect("submitted");
+        self.disk.transferred(&tickets).await.expect("transferred");
+    }
+
+    /// Keeps the queue full for a while: whoever submits something has to wait.
+    fn crowd(&self) -> Task<()> {
+        let disk = Rc::clone(&self.disk);
+        self.clock.spawn(async move {
+            let (class, content) = (Class::Orderless, [Rc::new(Memory::new(BLOCK_BYTES))]);
+            for nth in 0..1000 {
+                let block = 2000 + 2 * nth;
+                disk.write(block, &content, class, class, &mut Vec::new()).await.expect("submitted");
+            }
+        })
     }
 }
 
@@ -237,14 +259,15 @@ fn play<T>(engine: Engine, mutant: Option<FsMutant>, script: impl AsyncFnOnce(St
     let capabilities = *storage.capabilities();
     let layer =
         BlockLayer::new(&clock, storage, options, Some(Rc::clone(&recorder))).expect("a device that fits");
-    let disk = Disk::new(&clock, layer, capabilities);
+    let options = MountOptions { mutant, ..MountOptions::default() };
+    let disk = Disk::new(&clock, layer, capabilities, options);
     let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
     let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
-    let options = MountOptions { mutant, ..MountOptions::default() };
-    let reuse = Rc::new(Freed::default());
+    let freed = Rc::new(Freed::default());
+    let reuse = Rc::<Freed>::clone(&freed);
     let journal =
         Journal::new(Rc::clone(&disk), Rc::clone(&buffers), reuse, engine, options, superblock, vec![AREA]);
-    let stage = Stage { clock: clock.clone(), scribe, disk, buffers, journal };
+    let stage = Stage { clock: clock.clone(), scribe, disk, buffers, freed, journal };
     let result = runtime.block_on(script(stage)).expect("no stall");
     if !matches!(engine, Engine::Jbd2 { .. }) {
         recorder.check().expect("order is kept from the block layer to the flash (Eq. 1)");
@@ -315,6 +338,30 @@ fn j1_concurrent_fsyncs_share_flushes() {
         }
         let flushes = stage.disk.waits.borrow().flushes;
         assert!((1..=3).contains(&flushes), "{flushes} flushes for 8 calls");
+    });
+}
+
+#[test]
+fn j1_a_flush_that_is_under_way_covers_nothing_that_comes_later() {
+    prove(&[FsMutant::JoinsFlush], |mutant| {
+        play(DUAL, mutant, async |stage| {
+            stage.write_bytes(200, 1).await;
+            let disk = Rc::clone(&stage.disk);
+            let first = stage.clock.spawn(async move { disk.flush().await });
+            let flushes = || stage.scribe.told.borrow().iter().filter(|told| told.flush).count();
+            while flushes() == 0 {
+                stage.clock.yield_now().await;
+            }
+            stage.write_bytes(300, 1).await;
+            let late = stage.scribe.writes_of(300)[0].0;
+            assert!(!first.is_finished(), "the write is transferred while the flush is under way");
+            stage.disk.flush().await.map_err(|error| error.to_string())?;
+            let told = stage.scribe.told.borrow();
+            let covers = |told: &Told| {
+                told.flush && told.transferred.contains(&late) && told.ticket.poll_transferred().is_some()
+            };
+            require(told.iter().any(covers), "the flush of somebody else was under way before the transfer")
+        })
     });
 }
 
@@ -490,6 +537,38 @@ fn j5_an_empty_journal_is_flushed_first() {
             let told = stage.scribe.told.borrow();
             let flushed = told[home..empty].iter().any(|told| told.flush && told.transferred.contains(&home));
             require(flushed, "called empty without a flush")
+        })
+    });
+}
+
+/// A block goes home late, since the queue is full, and is freed meanwhile: what is written there next is not
+/// overwritten by what went home.
+#[test]
+fn j7_a_freed_block_is_not_reused_before_its_home_write_is_submitted() {
+    prove(&[FsMutant::ReusesBeforeHomeWrites], |mutant| {
+        play(DUAL, mutant, async |stage| {
+            let (last, other) = (50, stage.buffer(60));
+            let scattered: Vec<_> = (0..8).map(|nth| stage.buffer(last - 2 * nth)).collect();
+            let sequence = stage.change(&scattered.iter().collect::<Vec<_>>(), 1, None).await;
+            stage.journal.transferred(sequence).await.map_err(|error| error.to_string())?;
+            let handle = stage.journal.start(2).await.map_err(|error| error.to_string())?;
+            handle.modify(&other, 0..1, |bytes| bytes.fill(1));
+            handle.revoke(last);
+            handle.free(Extent::new(Lba(last), 1));
+            let sequence = handle.sequence();
+            drop(handle);
+            stage.journal.ordered(sequence).await.map_err(|error| error.to_string())?;
+            let crowd = stage.crowd();
+            let journal = Rc::clone(&stage.journal);
+            let checkpoint = stage.clock.spawn(async move { journal.checkpoint().await });
+            while stage.freed.0.borrow().is_empty() {
+                stage.clock.sleep(Duration::from_micros(1)).await;
+            }
+            stage.write_bytes(last, 2).await;
+            checkpoint.await.expect("not cancelled").map_err(|error| error.to_string())?;
+            crowd.await.expect("not cancelled");
+            let (_, content) = stage.scribe.writes_of(last).pop().ok_or("never written")?;
+            require(content == [2; BLOCK_BYTES], "a late home write has overwritten what came to its block")
         })
     });
 }

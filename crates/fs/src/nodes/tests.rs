@@ -1,0 +1,67 @@
+//! What is known of an inode that has left memory and comes back.
+
+use std::rc::Rc;
+
+use weir_ext4::{BLOCK_BYTES, FileType, Mkfs, ROOT_INODE};
+use weir_runtime::{Handle as Clock, Runtime, Simulation};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Image, Ordering, Storage};
+
+use crate::attributes::AttributeChanges;
+use crate::filesystem::Filesystem;
+use crate::mutants::FsMutant;
+use crate::names::NewNode;
+use crate::options::MountOptions;
+
+const BLOCKS: u64 = 16_384;
+const PERMISSIONS: u16 = 0o600;
+
+/// A disk in memory with this content.
+fn disk(clock: &Clock, image: &Image) -> Rc<AdversaryDisk> {
+    let legacy = Capabilities::legacy(32, 256, 4096);
+    let capabilities = Capabilities { ordering: Ordering::Barrier, ordered_service: true, ..legacy };
+    let options = AdversaryOptions { capabilities, latency_ns_max: 100_000, ..AdversaryOptions::default() };
+    AdversaryDisk::from_image(clock, options, image)
+}
+
+async fn mount(clock: &Clock, disk: &Rc<AdversaryDisk>, mutant: Option<FsMutant>) -> Filesystem {
+    let options = MountOptions { mutant, ..MountOptions::default() };
+    let storage = Rc::clone(disk) as Rc<dyn Storage>;
+    Filesystem::mount(clock, storage, None, options).await.expect("mounted")
+}
+
+/// The permissions that a power cut may leave right after `fsync` of a file whose node left memory before.
+fn permissions_after_crash(seed: u64, mutant: Option<FsMutant>) -> Vec<u16> {
+    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+    let clock = runtime.handle();
+    let played = async {
+        let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
+        let first = disk(&clock, &Image::zeroed(BLOCKS, BLOCK_BYTES as u32));
+        Filesystem::make(&*first, &plan).await.expect("made");
+        let fs = mount(&clock, &first, mutant).await;
+        let file = fs.create(ROOT_INODE, b"a", &NewNode::new(FileType::Regular, 0o644)).await.expect("made");
+        fs.sync().await.expect("durable");
+        let changes = AttributeChanges { permissions: Some(PERMISSIONS), ..AttributeChanges::default() };
+        fs.set_attributes(file, &changes).await.expect("changed");
+        // Dispatched and not transferred: that is when a node may leave.
+        fs.fbarrier(file).await.expect("ordered");
+        fs.0.nodes.forget(file);
+        fs.fsync(file).await.expect("durable");
+        let (states, mut random) = (first.crash_states(), clock.random("test.nodes"));
+        let mut found = Vec::new();
+        for _ in 0..4 {
+            let left = mount(&clock, &disk(&clock, &states.sample(&mut random)), None).await;
+            found.push(left.attributes(file).await.expect("there").permissions);
+        }
+        found
+    };
+    runtime.block_on(played).expect("no stall")
+}
+
+#[test]
+fn j3_an_inode_that_comes_back_waits_for_the_transaction_that_changed_it_last() {
+    let holds = |mutant| {
+        (0..8).all(|seed| permissions_after_crash(seed, mutant).iter().all(|found| *found == PERMISSIONS))
+    };
+    assert!(holds(None));
+    assert!(!holds(Some(FsMutant::ReloadForgetsTransaction)), "the mutant was not noticed");
+}
