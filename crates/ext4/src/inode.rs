@@ -27,8 +27,8 @@ pub const JOURNAL_INODE: u32 = 8;
 const BASE_BYTES: usize = 128;
 /// The part beyond the base that this crate writes: up to and with the project number.
 const EXTRA_BYTES: u16 = 32;
-/// `size` never exceeds that of 2^32 blocks.
-const SIZE_MAX: u64 = 1 << 44;
+/// `size` never exceeds that of 2^32 - 1 blocks: no extent maps the block behind them.
+const SIZE_MAX: u64 = (1 << 44) - 4096;
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use weir_ext4::journal::Sequence;
-use weir_ext4::{FormatError, Inode, Kind, Place, ROOT_INODE, Structure};
+use weir_ext4::{BLOCK_BYTES, FileType, FormatError, Inode, Kind, Place, ROOT_INODE, Structure};
 
 use crate::cache::PageCache;
 use crate::error::FsError;
@@ -87,6 +87,13 @@ impl Nodes {
         let inode = table.look(read)?;
         if inode.links.get() > 0 {
             inode.check_supported(number)?;
+        }
+        // One with a block in many places would be read as often, for every name.
+        let blocks_max = fs.layout.blocks();
+        if inode.file_type() == Some(FileType::Directory) && inode.size() / BLOCK_BYTES as u64 > blocks_max {
+            let place = Place::Inode(number);
+            let what = "a directory larger than the filesystem";
+            return Err(FormatError::corrupt(Structure::Inode, place, what).into());
         }
         // Somebody else may have been faster.
         if let Some(node) = self.find(number) {

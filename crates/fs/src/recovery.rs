@@ -85,6 +85,9 @@ pub(crate) async fn find_journal(
     let mut inode = Inode::read(&disk.read(block, 1).await?[range], number, &layout.checksums())?;
     inode.check_supported(number)?;
     let blocks = u32::try_from(inode.size() / BLOCK_BYTES as u64).map_err(|_| corrupt("size"))?;
+    if u64::from(blocks) > layout.blocks() {
+        return Err(corrupt("a journal larger than the filesystem").into());
+    }
     let on_disk = OnDisk { disk, checksums: layout.checksums() };
     let generation = inode.generation.get();
     let tree = ExtentTree::new(&on_disk, &mut inode.block_area, number, generation, layout.blocks());
@@ -101,6 +104,13 @@ pub(crate) async fn find_journal(
         at = extent.end();
     }
     let Some(first) = area.first() else { return Err(corrupt("an empty journal").into()) };
+    // One block in many places of the log would be read as often, and what it lists be kept as often.
+    let mut places: Vec<Range<u64>> =
+        area.iter().map(|extent| extent.start..extent.start + u64::from(extent.blocks)).collect();
+    places.sort_by_key(|place| place.start);
+    if places.windows(2).any(|pair| pair[0].end > pair[1].start) {
+        return Err(corrupt("a block is in two places of the journal").into());
+    }
     let superblock = JournalSuperblock::decode(&disk.read(first.start, 1).await?, blocks)?;
     Ok(FoundJournal { superblock, area })
 }

@@ -109,6 +109,13 @@ async fn open<R: ImageReader>(
     if inode.size() != places.len() as u64 * BLOCK_BYTES as u64 {
         return Ok(Err(corrupt("the journal's size is not that of its blocks")));
     }
+    // One block in many places would be read as often, and what it lists be kept as often.
+    let mut distinct = places.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    if distinct.len() < places.len() {
+        return Ok(Err(corrupt("a block is in two places of the journal")));
+    }
     let blocks = u32::try_from(places.len()).unwrap_or(u32::MAX);
     let first = image.block(places[0]).await?;
     Ok(JournalSuperblock::decode(&first[..], blocks).map(|journal| (places, journal)))

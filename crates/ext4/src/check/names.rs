@@ -12,6 +12,10 @@ use crate::directory::entry::{Record, Records};
 use crate::error::{FormatError, Place, Structure};
 use crate::inode::{FileType, Inode, ROOT_INODE, inode_flags};
 
+/// The bytes behind the names "." and ".." of a directory's first block: others take them for the names' ends.
+const BEHIND_DOT: usize = 9;
+const BEHIND_DOT_DOT: usize = 22;
+
 /// A directory whose blocks are read.
 pub(super) struct OpenDirectory {
     pub number: u32,
@@ -52,6 +56,10 @@ impl<R: ImageReader> Check<'_, R> {
             let bytes = self.image.block(place).await?;
             let node = indexed && (at == 0 || hides_index(&bytes[..]));
             leaf.role = if node { Role::Node } else { Role::Names };
+            if at == 0 && (bytes[BEHIND_DOT] != 0 || bytes[BEHIND_DOT_DOT] != 0) {
+                let what = "no zero behind \".\" or \"..\"";
+                self.findings.damaged(Place::Block(place), Structure::Directory, what);
+            }
             if let Err(error) = self.layout.checksums().verify(kind(&directory, node), place, &bytes[..]) {
                 self.findings.format(&error);
                 self.lose_names_of(number);

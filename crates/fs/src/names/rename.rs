@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_ext4::{ROOT_INODE, Stamp};
+use weir_ext4::{FormatError, Place, ROOT_INODE, Stamp, Structure};
 use weir_runtime::Permit;
 
 use super::{LOOKS_MAX, check_ordinary, dangling, lock};
@@ -249,8 +249,10 @@ impl Mounted {
     /// up does not change.
     async fn check_not_below(&self, directory: &Rc<Node>, above: &Node) -> Result<(), FsError> {
         let mut at = Rc::clone(directory);
-        // No way is longer than there are inodes, unless ".." is damaged.
-        for _ in 0..self.layout.inodes() {
+        // Where ".." is damaged, the way may lead back into itself: it would come by the directory that is remembered,
+        // a later one at each power of two.
+        let mut remembered = directory.number;
+        for steps in 1_u64.. {
             if at.number == above.number {
                 return Err(FsError::Invalid("a directory cannot move into itself or below"));
             }
@@ -258,6 +260,13 @@ impl Mounted {
                 break;
             }
             let parent = self.in_directory(&at, None, async |entries| entries.parent().await).await?;
+            if parent == remembered {
+                let place = Place::Inode(parent);
+                return Err(FormatError::corrupt(Structure::Directory, place, "it lies below itself").into());
+            }
+            if steps.is_power_of_two() {
+                remembered = parent;
+            }
             at = self.directory_node(parent).await?;
         }
         Ok(())

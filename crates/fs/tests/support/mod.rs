@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod hostile;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
