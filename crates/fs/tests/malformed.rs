@@ -6,8 +6,9 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 
-use support::hostile::{Outcome, Part, Seed, checked, live, within_memory};
+use support::hostile::{Outcome, Part, Seed, Seeds, checked, live, within_memory};
 use support::{disk, mount, simulated};
 use weir_ext4::{
     BLOCK_BYTES, FormatError, INODE_BYTES, Inode, JOURNAL_INODE, Kind, ROOT_INODE, SUPERBLOCK_OFFSET,
@@ -77,6 +78,16 @@ fn seeds_are_sound_and_seals_are_right() {
             seed.seal(&mut image, block);
             assert!(image.hash() == seed.image.hash(), "block {block}, {part:?}");
         }
+    }
+    // Without the seal, a change is no more than a wrong checksum.
+    let plain = Seed::plain();
+    for block in plain.blocks(|part| part != Part::Whole(Kind::SymlinkTarget)) {
+        let at = if block == 0 { SUPERBLOCK_OFFSET + 120 } else { 20 };
+        let mut bytes = plain.image.read(Lba(block));
+        bytes[at] ^= 1;
+        let mut image = plain.image.clone();
+        image.write(Lba(block), &bytes);
+        assert!(!checked(&image).is_ok_and(|report| report.is_clean()), "block {block}");
     }
     let log = Seed::crashed();
     let report = checked(&log.image).expect("a filesystem");
@@ -258,6 +269,55 @@ fn changed_orphans() {
         }
     }
     assert!(orphans > 3 && tally.failed + tally.refused > 20, "{orphans} orphans, {tally:?}");
+}
+
+/// What the fuzz target has found worth keeping: each case a file of bytes that edit a seed.
+#[test]
+fn cases_of_the_fuzz_target() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/hostile_image");
+    let mut files: Vec<_> =
+        folder.read_dir().expect("a corpus").map(|file| file.expect("a file").path()).collect();
+    files.sort();
+    assert!(files.len() >= 20, "{} cases", files.len());
+    let seeds = Seeds::new();
+    for file in files {
+        eprintln!("{}", file.display());
+        seeds.play(&std::fs::read(&file).expect("a case"));
+    }
+}
+
+/// What e2fsck finds, the check finds: a sample of the changes above, in the structures of files and groups.
+#[test]
+fn the_check_finds_what_e2fsck_finds() {
+    let seed = Seed::plain();
+    let mut changes: Vec<(u64, usize)> = Vec::new();
+    for (&block, &part) in &seed.parts {
+        let (bytes, step) = match part {
+            Part::Descriptors => (0..64, 6),
+            Part::BlockBitmap(_) | Part::InodeBitmap(_) => (0..400, 200),
+            Part::InodeTable(1) => (10 * INODE_BYTES..11 * INODE_BYTES, 10),
+            Part::InodeTable(_) => (0..BLOCK_BYTES, 602),
+            Part::JournalSuperblock => (0..36, 6),
+            Part::Whole(Kind::Attributes) => (0..80, 6),
+            Part::Whole(Kind::SymlinkTarget) => (200..400, 100),
+            Part::Whole(_) => (0..40, 10),
+            _ => continue,
+        };
+        changes.extend(bytes.step_by(step).map(|at| (block, at)));
+    }
+    let (mut both, mut ours) = (0, 0);
+    for ((block, at), value) in changes.into_iter().zip([[1, 0], [0, 0], [0xFF, 0xFF]].into_iter().cycle()) {
+        let Some(image) = seed.with(block, at, &value) else { continue };
+        let file = support::store(&image);
+        let path = file.path().to_str().expect("a plain path");
+        let Some(output) = support::run("e2fsck", &["-fn", path]) else { return };
+        let clean = checked(&image).is_ok_and(|report| report.is_clean());
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() || !clean, "{:?}, byte {at}: {told}", seed.parts[&block]);
+        both += usize::from(!output.status.success());
+        ours += usize::from(!clean);
+    }
+    assert!(both > 50 && ours < 2 * both, "{both} are damage for both, {ours} for the check");
 }
 
 #[test]

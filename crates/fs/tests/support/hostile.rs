@@ -14,9 +14,8 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use weir_ext4::check::{ImageReader, Report, check};
 use weir_ext4::{
-    BLOCK_BYTES, Blocks, Descriptor, ExtentTree, Feature, FileType, FormatError, INODE_BYTES, Inode,
-    JOURNAL_INODE, Kind, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock,
-    inode_flags,
+    BLOCK_BYTES, Blocks, Descriptor, ExtentTree, FileType, FormatError, INODE_BYTES, Inode, JOURNAL_INODE,
+    Kind, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, inode_flags,
 };
 use weir_fs::{Cookie, Expect, Fallocate, Filesystem, FsError, MountOptions, NewNode, RenameFlags};
 use weir_runtime::{Handle, Runtime, Simulation};
@@ -690,10 +689,4 @@ fn crc32c(seed: u32, parts: &[&[u8]]) -> u32 {
             |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0x82F6_3B78 } else { sum >> 1 },
         )
     })
-}
-
-/// Whether the seeds' filesystems have checksums: all that is said of sealing rests on it.
-pub fn is_sealed(seed: &Seed) -> bool {
-    let superblock = Superblock::read(&seed.image.read(Lba(0))[SUPERBLOCK_OFFSET..]).expect("a superblock");
-    superblock.features().has(Feature::METADATA_CSUM)
 }
