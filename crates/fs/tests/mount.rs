@@ -8,7 +8,10 @@ use support::{
     BLOCKS, content, disk, flash, image_by_mke2fs, image_of_flash, judge, mount, new_image, plan, read_file,
     simulated, store, verdict, write_file,
 };
-use weir_ext4::{FileType, FormatError, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use weir_ext4::{
+    Descriptor, FileType, FormatError, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET,
+    Superblock,
+};
 use weir_fs::{Conflicts, Engine, Filesystem, FsError, JournalMode, MountOptions, NewNode, ReadOnlyReason};
 use weir_storage::{Image, Lba, Storage};
 use zerocopy::IntoBytes;
@@ -300,4 +303,40 @@ fn any_storage_can_be_made_a_filesystem() {
         fs.unmount().await.expect("unmounted");
         judge(&disk.image());
     });
+}
+
+/// What a disk held before is in an inode table until its blocks are first used, and in no block that is.
+#[test]
+fn inode_tables_are_cleared_block_by_block_as_they_are_used() {
+    let (left, last) = simulated(async |clock| {
+        let mut image = Image::zeroed(BLOCKS, 4096);
+        for block in 0..BLOCKS {
+            image.write(Lba(block), &[0x5A; 4096]);
+        }
+        for (block, bytes) in (Mkfs { zeroed: false, ..plan(BLOCKS) }).plan().expect("in range").writes() {
+            image.write(Lba(block), &bytes);
+        }
+        let disk = disk(&clock, &image, true);
+        // Hardly anything stays in memory that was not changed.
+        let options = MountOptions { cache_metadata_blocks: 1, ..MountOptions::default() };
+        let fs = mount(&clock, &disk, options).await.expect("mounted");
+        let mut last = 0;
+        for nth in 0..40_u32 {
+            last = write_file(&fs, &format!("file {nth}").into_bytes(), b"x").await;
+            fs.sync().await.expect("durable");
+        }
+        fs.unmount().await.expect("unmounted");
+        (disk.image(), last)
+    });
+    judge(&left);
+    let layout =
+        Layout::new(&Superblock::read(&left.read(Lba(0))[SUPERBLOCK_OFFSET..]).expect("a superblock"));
+    let layout = layout.expect("in the subset");
+    let (group, index) = layout.inode_group(last).expect("an inode");
+    let (block, range) = layout.descriptor_place(group).expect("a group");
+    let descriptor = Descriptor::read(&left.read(Lba(block))[range], group, &layout).expect("a descriptor");
+    let (table, used) = layout.inode_place(&descriptor, index);
+    let behind = &left.read(Lba(table))[used.end..];
+    assert!(!behind.is_empty() && behind.iter().all(|byte| *byte == 0), "it looks like inodes");
+    assert_eq!(left.read(Lba(table + 1)), [0x5A; 4096], "not used yet");
 }

@@ -15,7 +15,7 @@ use support::{
 use weir_ext4::{Feature, FileType, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
 use weir_fs::{Conflicts, Engine, Filesystem, FsError, FsMutant, MountOptions, NewNode};
 use weir_runtime::Handle;
-use weir_storage::{AdversaryDisk, Image, Lba};
+use weir_storage::{AdversaryDisk, Image, Lba, Storage};
 
 const ENGINES: [Engine; 3] = [
     Engine::Dual { conflicts: Conflicts::Copy },
@@ -192,6 +192,129 @@ async fn interrupt(
     }));
     drop(mount(clock, &disk, options).await);
     state.take().unwrap_or_else(|| disk.image())
+}
+
+/// A new log begins behind all sequence numbers of the old one, also those of what was not committed: no block of
+/// that is ever taken for one of the new.
+#[test]
+fn a_replayed_log_leaves_no_block_that_counts_later() {
+    for seed in 0..20 {
+        let image = simulated_with(seed, async |clock| {
+            let working = disk(&clock, &new_image(BLOCKS), true);
+            let fs = mount(&clock, &working, options(ENGINES[0])).await.expect("mounted");
+            work(&fs).await;
+            // Its log blocks may be there, and its commit block not.
+            fs.fbarrier(ROOT_INODE).await.expect("ordered");
+            let mut random = clock.random("test.cuts");
+            clock.sleep(Duration::from_micros(random.below(1000))).await;
+            let left = working.crash_states().sample(&mut random);
+            let disk = disk(&clock, &left, true);
+            Filesystem::recover(&clock, Rc::clone(&disk) as Rc<dyn Storage>).await.expect("recovered");
+            disk.image()
+        });
+        let word = |block: &[u8], at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| block[at + byte]));
+        let mut log = journal_blocks(&image).map(|block| image.read(Lba(block)));
+        let superblock = log.next().expect("a journal");
+        let (next, start) = (word(&superblock, 24), word(&superblock, 28));
+        assert_eq!(start, 0, "the log is empty");
+        let of_log = log.filter(|block| word(block, 0) == 0xC03B_3998);
+        let newest = of_log.map(|block| word(&block, 8)).max().expect("something is in the log");
+        assert!(newest < next, "seed {seed}: the log has {newest}, and the next is {next}");
+    }
+}
+
+/// The power is cut in the middle of a truncation that takes many transactions: the rest of it is done later.
+#[test]
+fn a_long_truncation_is_done_to_its_end() {
+    const PIECES: u64 = 1500;
+    let mut halfway = 0;
+    for seed in 0..3 {
+        let (fresh, images) = simulated_with(seed, async |clock| {
+            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let fs = mount(&clock, &disk, options(ENGINES[0])).await.expect("mounted");
+            write_file(&fs, b"other", b"").await;
+            let long = write_file(&fs, b"long", b"").await;
+            fs.sync().await.expect("durable");
+            let fresh = fs.statfs().await;
+            for piece in 0..PIECES {
+                fs.write(long, piece * 8192, b"a block, and a hole behind it").await.expect("written");
+            }
+            fs.unmount().await.expect("unmounted");
+            // Now its map has to be read, and others come between.
+            let fs = mount(&clock, &disk, options(ENGINES[0])).await.expect("mounted");
+            let images = Rc::new(RefCell::new(Vec::new()));
+            let (states, random) = (Rc::clone(&images), RefCell::new(clock.random("crash")));
+            disk.observe(Box::new(move |disk| {
+                let mut random = random.borrow_mut();
+                if random.below(4) == 0 {
+                    states.borrow_mut().push(disk.crash_states().sample(&mut random));
+                }
+            }));
+            let other = clock.spawn({
+                let fs = fs.clone();
+                async move {
+                    let other = fs.lookup(ROOT_INODE, b"other").await.expect("there");
+                    for block in 0..10 {
+                        fs.write(other, block * 4096, b"x").await.expect("written");
+                        fs.fsync(other).await.expect("durable");
+                    }
+                    fs.truncate(other, 0).await.expect("truncated");
+                }
+            });
+            fs.truncate(long, 0).await.expect("truncated");
+            other.await.expect("not cancelled");
+            fs.sync().await.expect("durable");
+            (fresh, images.take())
+        });
+        for image in images {
+            simulated_with(seed, async |clock| {
+                let disk = disk(&clock, &image, true);
+                Filesystem::recover(&clock, Rc::clone(&disk) as Rc<dyn Storage>).await.expect("replayed");
+                halfway += usize::from(superblock(&disk.image()).last_orphan.get() != 0);
+                let fs = mount(&clock, &disk, options(ENGINES[0])).await.expect("recovered");
+                let other = fs.lookup(ROOT_INODE, b"other").await.expect("there");
+                fs.truncate(other, 0).await.expect("truncated");
+                let long = fs.lookup(ROOT_INODE, b"long").await.expect("there");
+                let left = fs.attributes(long).await.expect("there");
+                if left.size == 0 {
+                    assert_eq!(left.sectors, 0, "seed {seed}: blocks behind the end");
+                    assert_eq!(fs.statfs().await, fresh, "seed {seed}: blocks are lost");
+                } else {
+                    assert!(left.size > (PIECES - 1) * 8192, "seed {seed}: {}", left.size);
+                }
+            });
+        }
+    }
+    assert!(halfway > 10, "only {halfway} power cuts in the middle");
+}
+
+/// An orphan leaves the middle of the chain: the one before it names the one behind it, also after a crash.
+#[test]
+fn an_orphan_leaves_the_middle_of_the_chain() {
+    for gone in 0..3 {
+        let left = simulated_with(gone, async |clock| {
+            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let fs = mount(&clock, &disk, options(ENGINES[0])).await.expect("mounted");
+            let free = fs.statfs().await;
+            let mut orphans = Vec::new();
+            for name in [b"a", b"b", b"c"] {
+                let inode = write_file(&fs, name, &content(100_000)).await;
+                fs.open(inode).await.expect("open");
+                fs.unlink(ROOT_INODE, name).await.expect("unlinked");
+                orphans.push(inode);
+            }
+            // What is in one transaction with the change of the chain must not cover for it.
+            fs.sync().await.expect("durable");
+            fs.release(orphans[gone as usize]).await.expect("released");
+            fs.sync().await.expect("durable");
+            drop(fs);
+            let fs = mount(&clock, &disk, options(ENGINES[0])).await.expect("recovered");
+            assert_eq!(fs.statfs().await, free, "all are gone");
+            fs.unmount().await.expect("unmounted");
+            disk.image()
+        });
+        judge(&left);
+    }
 }
 
 /// Our recovery and debugfs's replay leave the same blocks, superblock and journal apart.
