@@ -4,14 +4,22 @@
 mod support;
 
 use std::cell::Cell;
+use std::ops::Range;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use event_listener::Event;
-use support::{BLOCKS, content, disk, mount, new_image, read_file, simulated_with, write_file};
-use weir_ext4::ROOT_INODE;
-use weir_fs::{Conflicts, Engine, FsError, MountOptions};
-use weir_storage::{AdversaryDisk, Capabilities, Command, Rejected, Storage, StorageError, Ticket};
+use futures_util::future::{Either, select};
+use support::{
+    BLOCKS, content, disk, journal_blocks, mount, new_image, read_file, simulated, simulated_with, write_file,
+};
+use weir_ext4::{FileType, ROOT_INODE};
+use weir_fs::{
+    Conflicts, Engine, Filesystem, FsError, FsMutant, InodeNumber, MountOptions, NewNode, ReadOnlyReason,
+    RenameFlags,
+};
+use weir_storage::{AdversaryDisk, Capabilities, Command, Image, Rejected, Storage, StorageError, Ticket};
 
 const ENGINES: [Engine; 3] = [
     Engine::Dual { conflicts: Conflicts::Copy },
@@ -26,11 +34,66 @@ enum Fails {
     Flushes,
     /// Writes whose first byte is this.
     Writes(u8),
+    /// Of this kind, the one that comes after so many.
+    Nth(Kind, u64),
+}
+
+/// Kinds of commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Flush,
+}
+
+impl Kind {
+    fn of(command: &Command<'_>) -> Option<Kind> {
+        match command {
+            Command::Read { .. } => Some(Kind::Read),
+            Command::Write(_) => Some(Kind::Write),
+            Command::Flush => Some(Kind::Flush),
+            _ => None,
+        }
+    }
 }
 
 struct Faulty {
     disk: Rc<AdversaryDisk>,
     fails: Cell<Fails>,
+    /// Blocks of the journal.
+    journal: Range<u64>,
+    /// One of [`Fails::Nth`] has failed, and it was a flush or touched the journal.
+    failed: Cell<Option<bool>>,
+}
+
+impl Faulty {
+    fn new(disk: &Rc<AdversaryDisk>) -> Rc<Faulty> {
+        let journal = journal_blocks(&disk.image());
+        Rc::new(Faulty {
+            disk: Rc::clone(disk),
+            fails: Cell::new(Fails::Nothing),
+            journal,
+            failed: Cell::new(None),
+        })
+    }
+
+    /// Whether it is the turn of this command to fail.
+    fn is_nth(&self, command: &Command<'_>, kind: Kind, left: u64) -> bool {
+        if Kind::of(command) != Some(kind) {
+            return false;
+        }
+        if left > 0 {
+            self.fails.set(Fails::Nth(kind, left - 1));
+            return false;
+        }
+        self.fails.set(Fails::Nothing);
+        let journal = match command {
+            Command::Write(write) => write.parts.iter().any(|part| self.journal.contains(&part.start.0)),
+            _ => kind == Kind::Flush,
+        };
+        self.failed.set(Some(journal));
+        true
+    }
 }
 
 impl Storage for Faulty {
@@ -52,6 +115,7 @@ impl Storage for Faulty {
             (Command::Write(write), Fails::Writes(first)) => {
                 write.parts.iter().any(|part| part.data.bytes().first() == Some(&first))
             }
+            (command, Fails::Nth(kind, left)) => self.is_nth(command, kind, left),
             _ => false,
         };
         if !fails {
@@ -91,7 +155,7 @@ fn after_a_failed_flush_nothing_is_called_durable() {
     for engine in ENGINES {
         simulated_with(0, async |clock| {
             let below = disk(&clock, &new_image(BLOCKS), true);
-            let faulty = Rc::new(Faulty { disk: below, fails: Cell::new(Fails::Nothing) });
+            let faulty = Faulty::new(&below);
             let fs = mount(&clock, &faulty, options(engine)).await.unwrap();
             let file = write_file(&fs, b"a", &content(10_000)).await;
             fs.fsync(file).await.unwrap();
@@ -120,7 +184,7 @@ fn a_file_whose_data_failed_never_shows_what_its_blocks_held_before() {
             fs.sync().await.unwrap();
             fs.unlink(ROOT_INODE, b"secret").await.unwrap();
             fs.unmount().await.unwrap();
-            let faulty = Rc::new(Faulty { disk: Rc::clone(&below), fails: Cell::new(Fails::Nothing) });
+            let faulty = Faulty::new(&below);
             // Writeback comes before the commit, so that the failure is over when the commit asks.
             let early = MountOptions {
                 dirty_background_bytes: 4096,
@@ -141,5 +205,174 @@ fn a_file_whose_data_failed_never_shows_what_its_blocks_held_before() {
                 assert!(!found.contains(&0x53), "{engine:?}: it shows a deleted file");
             }
         });
+    }
+}
+
+/// What was acknowledged as durable, by the last call that did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Durable {
+    Nothing,
+    /// The first content of `a`, which is changed later.
+    First,
+    /// The last content of `a`.
+    Last,
+    /// That, the new name of `b`, and that `c` is gone.
+    Everything,
+}
+
+/// A filesystem, and how often it promised something after its end.
+struct Watched {
+    fs: Filesystem,
+    lies: Cell<usize>,
+}
+
+impl Watched {
+    /// Whether a call promises what it is there for: never once the filesystem is read-only.
+    async fn promises(&self, call: impl Future<Output = Result<(), FsError>>) -> bool {
+        let ended = self.fs.read_only().is_some();
+        let promised = call.await.is_ok();
+        self.lies.set(self.lies.get() + usize::from(ended && promised));
+        promised
+    }
+
+    /// Every kind of change, and every kind of promise, whether or not those before have failed; what was
+    /// acknowledged.
+    async fn work(&self) -> Durable {
+        let fs = &self.fs;
+        let mut durable = Durable::Nothing;
+        let new = NewNode::new(FileType::Regular, 0o644);
+        let a = fs.create(ROOT_INODE, b"a", &new).await.unwrap_or(InodeNumber::MAX);
+        let written = fs.write(a, 0, &content(10_000)).await == Ok(10_000);
+        if self.promises(fs.fsync(a)).await && written {
+            durable = Durable::First;
+        }
+        let appended = fs.write(a, 10_000, &[5; 5000]).await == Ok(5000);
+        let mut changed = appended && self.promises(fs.fdatasync(a)).await;
+        changed &= fs.write(a, 0, &[7; 4096]).await == Ok(4096);
+        self.promises(fs.fbarrier(a)).await;
+        let b = fs.create(ROOT_INODE, b"b", &new).await.unwrap_or(InodeNumber::MAX);
+        let mut other = fs.write(b, 0, &content(3000)).await == Ok(3000);
+        self.promises(fs.fdatabarrier(b)).await;
+        let plain = RenameFlags::default();
+        other &= fs.rename((ROOT_INODE, b"b"), (ROOT_INODE, b"renamed"), plain).await.is_ok();
+        changed &= fs.truncate(a, 4096).await.is_ok();
+        other &= fs.unlink(ROOT_INODE, b"c").await.is_ok();
+        if self.promises(fs.fsync(a)).await && changed {
+            durable = Durable::Last;
+        }
+        let synchronised = self.promises(fs.sync()).await;
+        let unmounted = self.promises(fs.clone().unmount()).await;
+        if (synchronised || unmounted) && changed && other {
+            durable = Durable::Everything;
+        }
+        durable
+    }
+}
+
+/// Whether what a power cut has left has all that was acknowledged.
+async fn has(fs: &Filesystem, durable: Durable) -> bool {
+    let a = read_file(fs, b"a").await;
+    let last = a.as_deref() == Ok(&[7; 4096]);
+    let first = |a: &[u8]| {
+        let known = a.len().min(10_000);
+        known >= 4096
+            && (a[..4096] == [7; 4096] || a[..4096] == content(10_000)[..4096])
+            && a[4096..known] == content(10_000)[4096..known]
+    };
+    let others = async || {
+        read_file(fs, b"renamed").await.as_deref() == Ok(&content(3000)[..])
+            && fs.lookup(ROOT_INODE, b"b").await == Err(FsError::NotFound)
+            && fs.lookup(ROOT_INODE, b"c").await == Err(FsError::NotFound)
+    };
+    match durable {
+        Durable::Nothing => true,
+        Durable::First => a.is_ok_and(|a| first(&a)),
+        Durable::Last => last,
+        Durable::Everything => last && others().await,
+    }
+}
+
+/// What is left of a mount and its work in which one command has failed.
+struct Left {
+    /// What a power cut may leave.
+    images: Vec<Image>,
+    durable: Durable,
+}
+
+/// A mount and its work, in which the command of this kind fails that comes after `nth` others. None if there are
+/// not so many.
+fn fail_one(options: MountOptions, image: &Image, kind: Kind, nth: u64) -> Result<Option<Left>, String> {
+    simulated_with(nth, async |clock| {
+        let below = disk(&clock, image, true);
+        let faulty = Faulty::new(&below);
+        faulty.fails.set(Fails::Nth(kind, nth));
+        let played = async {
+            let Ok(fs) = mount(&clock, &faulty, options).await else { return Ok(Durable::Nothing) };
+            let watched = Watched { fs, lies: Cell::new(0) };
+            let durable = watched.work().await;
+            // What is not done yet comes to its end.
+            clock.sleep(Duration::from_secs(60)).await;
+            let why = watched.fs.read_only();
+            // Unmount writes past the journal at its end.
+            let over = matches!(why, Some(ReadOnlyReason::Aborted(_) | ReadOnlyReason::Unmounted));
+            match (watched.lies.get(), faulty.failed.get()) {
+                (0, Some(true)) if !over => Err(format!("read-only: {why:?}")),
+                (0, _) => Ok(durable),
+                (lies, _) => Err(format!("{lies} promises after its end")),
+            }
+        };
+        let durable = match select(pin!(played), pin!(clock.sleep(Duration::from_secs(600)))).await {
+            Either::Left((durable, _)) => durable?,
+            Either::Right(_) => return Err("a call waits for ever".to_owned()),
+        };
+        let (states, mut random) = (below.crash_states(), clock.random("crash"));
+        let images = (0..3).map(|_| states.sample(&mut random)).collect();
+        Ok(faulty.failed.get().map(|_| Left { images, durable }))
+    })
+}
+
+/// Each command of this kind fails once: nothing hangs, nothing is called durable after the journal has failed, and
+/// what was called so before is there. How many there were.
+fn fail_each(options: MountOptions, image: &Image, kind: Kind) -> Result<u64, String> {
+    let mut nth = 0;
+    loop {
+        let told = |what: String| format!("{:?}, {kind:?} {nth}: {what}", options.engine);
+        let Some(Left { images, durable }) = fail_one(options, image, kind, nth).map_err(told)? else {
+            return Ok(nth);
+        };
+        for left in images {
+            let there = simulated(async |clock| {
+                let fs = mount(&clock, &disk(&clock, &left, true), MountOptions::default()).await;
+                has(&fs.expect("recovered"), durable).await
+            });
+            if !there {
+                return Err(told(format!("{durable:?} is lost")));
+            }
+        }
+        nth += 1;
+    }
+}
+
+#[test]
+fn each_command_fails_once_and_no_promise_is_broken() {
+    let image = simulated(async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        write_file(&fs, b"c", &content(20_000)).await;
+        fs.unmount().await.expect("unmounted");
+        disk.image()
+    });
+    for (kind, least) in [(Kind::Write, 20), (Kind::Flush, 8), (Kind::Read, 8)] {
+        for engine in ENGINES {
+            let failed = fail_each(options(engine), &image, kind).unwrap_or_else(|broken| panic!("{broken}"));
+            assert!(failed >= least, "{engine:?}: only {failed} of {kind:?}");
+        }
+        if kind != Kind::Read {
+            let ignores = MountOptions { mutant: Some(FsMutant::ErrorIgnored), ..options(ENGINES[0]) };
+            assert!(
+                fail_each(ignores, &image, kind).is_err(),
+                "errors ignored, and nobody noticed: {kind:?}"
+            );
+        }
     }
 }

@@ -9,10 +9,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use support::{
-    BLOCKS, content, debugfs, disk, image_by_mke2fs, judge, load, mount, new_image, read_file,
-    simulated_with, store, verdict, write_file,
+    BLOCKS, content, debugfs, disk, image_by_mke2fs, journal_blocks, judge, load, mount, new_image,
+    read_file, simulated_with, store, superblock, verdict, write_file,
 };
-use weir_ext4::{Feature, FileType, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
+use weir_ext4::{Feature, FileType, ROOT_INODE, SUPERBLOCK_OFFSET};
 use weir_fs::{Conflicts, Engine, Filesystem, FsError, FsMutant, MountOptions, NewNode};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, Image, Lba, Storage};
@@ -45,10 +45,6 @@ async fn work(fs: &Filesystem) -> BTreeMap<Vec<u8>, usize> {
     let new = NewNode::new(FileType::Directory, 0o755);
     fs.mkdir(ROOT_INODE, b"directory", &new).await.expect("made");
     durable
-}
-
-fn superblock(image: &Image) -> Superblock {
-    Superblock::read(&image.read(Lba(0))[SUPERBLOCK_OFFSET..]).expect("a superblock")
 }
 
 /// Mounts what a crash has left, and looks for what was durable.
@@ -344,14 +340,6 @@ fn debugfs_replays_the_same() {
             );
         }
     }
-}
-
-/// The blocks of the journal of an image that our mkfs has made: one extent, in the superblock's copy.
-fn journal_blocks(image: &Image) -> std::ops::Range<u64> {
-    let copy = superblock(image).journal_backup.map(|word| u64::from(word.get()));
-    // A header of three words; then the file's block, length and half of the place, and the rest of the place.
-    let (length, start) = (copy[4] & 0xFFFF, copy[5] | (copy[4] >> 16) << 32);
-    start..start + length
 }
 
 /// An orphan file that somebody else has filled is emptied.

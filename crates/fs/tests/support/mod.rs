@@ -6,13 +6,14 @@
 pub mod hostile;
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::rc::Rc;
 
 use tempfile::NamedTempFile;
-use weir_ext4::{FileType, Mkfs, ROOT_INODE};
+use weir_ext4::{FileType, Mkfs, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
 use weir_fs::{Filesystem, FsError, InodeNumber, MountOptions, NewNode};
 use weir_runtime::{Handle, Runtime, Simulation};
@@ -167,6 +168,19 @@ pub fn image_of_flash(device: &FlashDevice) -> Image {
         image.write(Lba(block), &bytes);
     }
     image
+}
+
+/// The superblock of an image.
+pub fn superblock(image: &Image) -> Superblock {
+    Superblock::read(&image.read(Lba(0))[SUPERBLOCK_OFFSET..]).expect("a superblock")
+}
+
+/// The blocks of the journal of an image that our mkfs has made: one extent, in the superblock's copy.
+pub fn journal_blocks(image: &Image) -> Range<u64> {
+    let copy = superblock(image).journal_backup.map(|word| u64::from(word.get()));
+    // A header of three words; then the file's block, length and half of the place, and the rest of the place.
+    let (length, start) = (copy[4] & 0xFFFF, copy[5] | (copy[4] >> 16) << 32);
+    start..start + length
 }
 
 /// Asserts that e2fsck, which is not allowed to change anything, has nothing to say against an image.
