@@ -96,7 +96,8 @@ pub(crate) struct Journal {
     pub(crate) abandoning: Cell<bool>,
     /// One checkpoint at a time.
     checkpointing: Semaphore,
-    /// The running transaction or the log's room has changed, or the journal was aborted.
+    /// The running transaction or the log's room has changed, or what was held back is given back, or the journal
+    /// was aborted.
     changed: Event,
     /// A transaction has reached its next stage: nobody is woken by any other than what he waits for.
     dispatched: Event,
@@ -334,7 +335,7 @@ impl Journal {
         self.until(&self.durable, |state| !sequence.is_after(state.durable_to)).await
     }
 
-    /// Commits whatever runs, and waits until it is in the log: for those who need what it frees.
+    /// Commits whatever runs, and waits until it is in the log.
     pub(crate) async fn commit_all(&self) -> Result<(), FsError> {
         let (running, empty) = {
             let state = self.state.borrow();
@@ -342,6 +343,12 @@ impl Journal {
         };
         let newest = if empty { Sequence(running.0.wrapping_sub(1)) } else { running };
         self.transferred(newest).await
+    }
+
+    /// Commits whatever runs, and waits until all that was freed before can be reused (J7).
+    pub(crate) async fn give_back(&self) -> Result<(), FsError> {
+        self.commit_all().await?;
+        self.until(&self.changed, |state| state.held_back.is_empty()).await
     }
 
     /// Waits until `done`, which is looked at whenever `event` is notified.

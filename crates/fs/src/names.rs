@@ -109,15 +109,15 @@ pub(crate) async fn lock(nodes: &[&Rc<Node>]) -> Vec<Permit> {
 }
 
 impl Mounted {
-    /// Runs `work`, and once more if it found no space where a commit may bring some: blocks that were freed are
-    /// free again when their transaction is in the log (J7).
+    /// Runs `work`, and once more if it found no space where a commit may bring some: blocks that were freed can be
+    /// had when their transaction is in the log, and nothing older goes to them any more (J7).
     pub(crate) async fn with_space<T>(
         &self,
         work: impl AsyncFn() -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         match work().await {
             Err(FsError::NoSpace) if self.space.has_waiting() => {
-                self.journal()?.commit_all().await?;
+                self.journal()?.give_back().await?;
                 work().await
             }
             done => done,

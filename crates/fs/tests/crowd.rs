@@ -4,8 +4,8 @@ mod support;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use support::{BLOCKS, disk, judge, mount, new_image, simulated, simulated_with};
-use weir_ext4::{FileType, ROOT_INODE};
+use support::{BLOCKS, disk, image_of, judge, mount, new_image, plan, simulated, simulated_with, write_file};
+use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_fs::{
     Conflicts, Cookie, Engine, Expect, Filesystem, FsError, JournalMode, MountOptions, NewNode, RenameFlags,
 };
@@ -172,4 +172,40 @@ fn a_full_disk_says_so_and_stays_whole() {
     });
     judge(&full);
     judge(&empty);
+}
+
+/// On a full disk one block is freed and taken again, while home writes wait for queue space and hold back what is
+/// freed.
+#[test]
+fn what_was_freed_can_be_had_while_a_checkpoint_is_under_way() {
+    const SCATTERED: u64 = 300;
+    simulated(async |clock| {
+        let disk = disk(&clock, &image_of(&Mkfs { reserved_percent: 0, ..plan(8192) }), true);
+        let options = MountOptions { mode: JournalMode::Data, ..MountOptions::default() };
+        let fs = mount(&clock, &disk, options).await.expect("mounted");
+        let scattered = write_file(&fs, b"scattered", b"x").await;
+        let one = write_file(&fs, b"one block", b"x").await;
+        let ballast = write_file(&fs, b"ballast", b"x").await;
+        fs.write(scattered, 0, &vec![1; 2 * 4096 * SCATTERED as usize]).await.expect("room");
+        let mut size = 0;
+        until_full(async |_| {
+            size += fs.write(ballast, size, &[7; 1 << 16]).await? as u64;
+            Ok(())
+        })
+        .await;
+        fs.sync().await.expect("durable");
+        let before = fs.statistics().journal.checkpoints;
+        for round in 0..20_u8 {
+            // Through the journal, and home one by one: the queue does not take them all.
+            for block in 0..SCATTERED {
+                fs.write(scattered, 2 * block * 4096, &[round; 4096]).await.expect("written");
+            }
+            fs.fbarrier(scattered).await.expect("ordered");
+            for _ in 0..20 {
+                fs.truncate(one, 0).await.expect("truncated");
+                fs.write(one, 0, &[2; 4096]).await.expect("what was freed before");
+            }
+        }
+        assert!(fs.statistics().journal.checkpoints - before > 10, "home writes are under way");
+    });
 }

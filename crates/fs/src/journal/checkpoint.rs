@@ -37,7 +37,10 @@ impl Journal {
             state.submitting_home = false;
             std::mem::take(&mut state.held_back)
         };
-        self.reuse.may_be_reused(&held_back);
+        if !held_back.is_empty() {
+            self.reuse.may_be_reused(&held_back);
+            self.changed.notify(usize::MAX);
+        }
         let tickets = submitted?;
         // J5 (b): the tail may move when the home writes are transferred, and not sooner. Nobody waits for us.
         if !self.options.drops(FsMutant::TailBeforeHome) {
