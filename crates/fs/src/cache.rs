@@ -42,7 +42,7 @@ pub(crate) struct PageCache {
     /// Nodes with dirty pages, by when the first of them became dirty. It is the node cache that keeps them.
     dirty_nodes: RefCell<BTreeMap<(Instant, u32), Weak<Node>>>,
     /// There is something for the writeback task.
-    pub(crate) wanted: Rc<Event>,
+    pub(crate) wanted: Event,
     /// Dirty pages were submitted.
     submitted: Event,
 }
@@ -64,7 +64,7 @@ impl PageCache {
             pages: Cell::new(0),
             dirty: Cell::new(0),
             dirty_nodes: RefCell::default(),
-            wanted: Rc::default(),
+            wanted: Event::new(),
             submitted: Event::new(),
         });
         drop(cache.disk.handle.spawn_thread("writeback", writeback_task(Rc::downgrade(&cache))));

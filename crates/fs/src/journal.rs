@@ -104,11 +104,11 @@ pub(crate) struct Journal {
     transferred: Event,
     durable: Event,
     /// Somebody wants a commit; or a flush; or room in the log.
-    commit_wanted: Rc<Event>,
+    commit_wanted: Event,
     /// A transaction has got its first change.
-    begun: Rc<Event>,
-    flush_wanted: Rc<Event>,
-    checkpoint_wanted: Rc<Event>,
+    begun: Event,
+    flush_wanted: Event,
+    checkpoint_wanted: Event,
 }
 
 /// What was counted.
@@ -167,10 +167,10 @@ impl Journal {
             dispatched: Event::new(),
             transferred: Event::new(),
             durable: Event::new(),
-            commit_wanted: Rc::default(),
-            begun: Rc::default(),
-            flush_wanted: Rc::default(),
-            checkpoint_wanted: Rc::default(),
+            commit_wanted: Event::new(),
+            begun: Event::new(),
+            flush_wanted: Event::new(),
+            checkpoint_wanted: Event::new(),
         });
         let handle = &journal.disk.handle;
         drop(handle.spawn_thread("commit", commit_task(Rc::downgrade(&journal))));
@@ -220,10 +220,9 @@ impl Journal {
             _ => ReadOnlyReason::Aborted(weir_storage::StorageError::Aborted),
         };
         self.state.borrow_mut().aborted.get_or_insert(reason);
-        for event in [&self.changed, &self.dispatched, &self.transferred, &self.durable] {
-            event.notify(usize::MAX);
-        }
-        for event in [&self.commit_wanted, &self.begun, &self.flush_wanted, &self.checkpoint_wanted] {
+        let waiters = [&self.changed, &self.dispatched, &self.transferred, &self.durable];
+        let tasks = [&self.commit_wanted, &self.begun, &self.flush_wanted, &self.checkpoint_wanted];
+        for event in waiters.into_iter().chain(tasks) {
             event.notify(usize::MAX);
         }
     }
