@@ -65,7 +65,8 @@ struct State {
     wanted: Vec<Sequence>,
     /// The newest transaction whose commit block was dispatched.
     dispatched_to: Sequence,
-    /// The newest transaction whose commit block, with what flushes before it, was submitted by the legacy path.
+    /// The newest transaction for which the flush that makes it durable is submitted; on the legacy path, that which
+    /// goes before its commit block.
     flushing_to: Sequence,
     transferred_to: Sequence,
     durable_to: Sequence,
@@ -295,9 +296,18 @@ impl Journal {
         !sequence.is_after(self.state.borrow().dispatched_to)
     }
 
-    /// Whether the legacy path will flush what is transferred now, before the commit block of a transaction.
+    /// Whether the flush that makes a transaction durable is still to be submitted: then it covers what is
+    /// transferred now.
     pub(crate) fn will_flush(&self, sequence: Sequence) -> bool {
         sequence.is_after(self.state.borrow().flushing_to)
+    }
+
+    /// The flush that makes everything up to a transaction durable is submitted next.
+    pub(crate) fn is_flushed_to(&self, sequence: Sequence) {
+        let mut state = self.state.borrow_mut();
+        if sequence.is_after(state.flushing_to) {
+            state.flushing_to = sequence;
+        }
     }
 
     /// Has a transaction committed soon, if it runs still.

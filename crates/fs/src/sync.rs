@@ -101,6 +101,7 @@ impl Filesystem {
             return Ok(());
         }
         let transferred = journal.transferred_to();
+        journal.is_flushed_to(transferred);
         fs.disk.flush().await.inspect_err(|error| journal.abort(error))?;
         journal.is_durable_to(transferred);
         Ok(())
@@ -181,12 +182,11 @@ impl Mounted {
         // data was submitted before JD: the transaction still ran.
         let covered = journal.running() == sequence;
         let tickets = if covered { Vec::new() } else { node.on_the_way() };
-        journal.durable(sequence).await?;
-        if tickets.is_empty() {
-            return Ok(());
-        }
         self.disk.transferred(&tickets).await?;
-        self.disk.flush().await
+        // Otherwise the data may have been transferred when the flush for the transaction was on its way already.
+        let flushed = covered || journal.will_flush(sequence);
+        journal.durable(sequence).await?;
+        if flushed { Ok(()) } else { self.disk.flush().await }
     }
 
     /// All four calls, on the legacy path: whoever wants order waits.

@@ -73,6 +73,7 @@ impl Journal {
             }
             state.transferred_to
         };
+        self.is_flushed_to(covers);
         if !self.options.drops(FsMutant::FlushForgotten) {
             self.disk.flush().await?;
         }

@@ -22,7 +22,7 @@ impl Journal {
             self.disk.write(run.start, &run.blocks, Class::Orderless, Class::Orderless, &mut tickets).await?;
         }
         self.disk.transferred(&tickets).await?;
-        self.state.borrow_mut().flushing_to = sequence;
+        self.is_flushed_to(sequence);
         self.disk.write_commit(commit_at, &commit, barrier).await?;
         self.state.borrow_mut().dispatched_to = sequence;
         self.dispatched.notify(usize::MAX);

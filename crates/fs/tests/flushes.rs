@@ -1,0 +1,113 @@
+//! Which flush makes what durable: one that was submitted before data was transferred says nothing of it.
+
+mod support;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use event_listener::Event;
+use support::{disk, mount, new_image, read_file, simulated_with, write_file};
+use weir_fs::{Conflicts, Engine, MountOptions};
+use weir_runtime::Handle;
+use weir_storage::{AdversaryDisk, BLOCK_BYTES, Capabilities, Command, Rejected, Storage, Ticket};
+
+/// A disk whose flushes do what they should at once, and say so late, when they are told to.
+struct SlowToSay {
+    disk: Rc<AdversaryDisk>,
+    clock: Handle,
+    holds: Cell<bool>,
+    held: RefCell<Vec<Rc<Event>>>,
+}
+
+impl SlowToSay {
+    fn let_go(&self) {
+        self.holds.set(false);
+        self.held.take().iter().for_each(|event| {
+            event.notify(1);
+        });
+    }
+}
+
+impl Storage for SlowToSay {
+    fn blocks(&self) -> u64 {
+        self.disk.blocks()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.disk.capabilities()
+    }
+
+    fn slots(&self) -> &Event {
+        self.disk.slots()
+    }
+
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        let holds = matches!(command, Command::Flush) && self.holds.get();
+        let flushed = self.disk.submit(command)?;
+        if !holds {
+            return Ok(flushed);
+        }
+        let (ticket, completer) = Ticket::pending();
+        let event = Rc::new(Event::new());
+        let told = event.listen();
+        self.held.borrow_mut().push(event);
+        drop(self.clock.spawn(async move {
+            let done = flushed.transferred().await;
+            told.await;
+            completer.transferred(done);
+        }));
+        Ok(ticket)
+    }
+}
+
+/// Data that goes to the disk while its file's transaction is being flushed, by its own call or by writeback.
+#[test]
+fn fsync_does_not_take_a_flush_for_its_own_that_was_submitted_before_its_data() {
+    for engine in [Conflicts::Copy, Conflicts::List].map(|conflicts| Engine::Dual { conflicts }) {
+        for (data_only, written_back) in [(false, true), (true, true), (false, false)] {
+            simulated_with(1, async |clock| {
+                let below = disk(&clock, &new_image(support::BLOCKS), true);
+                let slow = SlowToSay {
+                    disk: Rc::clone(&below),
+                    clock: clock.clone(),
+                    holds: Cell::new(false),
+                    held: RefCell::default(),
+                };
+                let slow = Rc::new(slow);
+                let dirty = if written_back { 0 } else { 1 << 20 };
+                let options = MountOptions {
+                    engine: Some(engine),
+                    dirty_background_bytes: dirty,
+                    ..MountOptions::default()
+                };
+                let fs = mount(&clock, &slow, options).await.unwrap();
+                let file = write_file(&fs, b"a", &[1; 2 * BLOCK_BYTES]).await;
+                slow.holds.set(true);
+                let (other, at) = (fs.clone(), clock.clone());
+                let first = at.spawn(async move { other.fsync(file).await });
+                clock.sleep(Duration::from_millis(2)).await;
+                assert_eq!(slow.held.borrow().len(), 1, "the transaction is being flushed: {engine:?}");
+                fs.write(file, 0, &[2; BLOCK_BYTES]).await.unwrap();
+                clock.sleep(Duration::from_micros(500)).await;
+                let other = fs.clone();
+                let second = at.spawn(async move {
+                    if data_only { other.fdatasync(file).await } else { other.fsync(file).await }
+                });
+                clock.sleep(Duration::from_millis(2)).await;
+                slow.let_go();
+                first.await.unwrap().unwrap();
+                second.await.unwrap().unwrap();
+                for image in below.crash_states().all().take(64) {
+                    let after = disk(&clock, &image, true);
+                    let fs = mount(&clock, &after, options).await.unwrap();
+                    let found = read_file(&fs, b"a").await.unwrap();
+                    assert_eq!(
+                        found[0], 2,
+                        "{engine:?}, data only: {data_only}, written back: {written_back}"
+                    );
+                }
+            });
+        }
+    }
+}
