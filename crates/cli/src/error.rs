@@ -6,6 +6,7 @@ use thiserror::Error;
 use weir_figures::FigureError;
 use weir_flash::ProfileError;
 use weir_fs::FsError;
+use weir_fuse::ServerError;
 use weir_runtime::{RuntimeError, Stalled};
 use weir_storage::FileDiskError;
 use weir_volume::VolumeError;
@@ -29,6 +30,21 @@ pub(crate) enum CliError {
     /// The runtime could not start.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
+    /// The arguments do not fit together.
+    #[error("{0}")]
+    Usage(&'static str),
+    /// A program that was started has said why.
+    #[error("it was said why")]
+    Silent,
+    /// The filesystem could not be mounted.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// No status.
+    #[error("{}: no filesystem of Weir is mounted there", path.display())]
+    NotMounted {
+        /// The path.
+        path: PathBuf,
+    },
     /// The runtime has nothing left to wait for.
     #[error(transparent)]
     Stalled(#[from] Stalled),

@@ -15,8 +15,10 @@ mod get;
 mod image;
 mod list;
 mod mkfs;
+mod mount;
 mod put;
 mod size;
+mod stack;
 mod table;
 mod trace;
 mod volume;
@@ -77,6 +79,10 @@ enum Command {
     Put(put::PutArguments),
     /// Copy files out of a filesystem image, with modes, owners, times and links
     Get(get::GetArguments),
+    /// Mount a filesystem on a directory of this machine, for any program
+    Mount(mount::MountArguments),
+    /// Say what a mount is doing: commits, flushes, dirty pages, space
+    Status(mount::StatusArguments),
     /// List a directory of a filesystem image
     Ls(list::ListArguments),
     /// Write a file of a filesystem image to standard output
@@ -105,6 +111,8 @@ fn main() -> ExitCode {
         Command::Mkfs(arguments) => mkfs::run(&arguments).map(|()| Verdict::Good),
         Command::Put(arguments) => put::run(&arguments).map(|()| Verdict::Good),
         Command::Get(arguments) => get::run(&arguments).map(|()| Verdict::Good),
+        Command::Mount(arguments) => mount::run(&arguments).map(|()| Verdict::Good),
+        Command::Status(arguments) => mount::tell(&arguments).map(|()| Verdict::Good),
         Command::Ls(arguments) => list::run(&arguments).map(|()| Verdict::Good),
         Command::Cat(arguments) => list::cat(&arguments).map(|()| Verdict::Good),
     };
@@ -114,6 +122,7 @@ fn main() -> ExitCode {
         Ok(Verdict::Unclean) => ExitCode::from(4),
         Ok(Verdict::Unreadable) => ExitCode::from(8),
         Err(CliError::Output(broken)) if broken.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(CliError::Silent) => ExitCode::from(2),
         Err(error) => {
             // Where standard error is gone too, the exit code still tells.
             let _ = writeln!(std::io::stderr(), "weir: {error}");

@@ -1,12 +1,14 @@
 //! `weir mkfs`: make a filesystem.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use clap::Args;
 use weir_ext4::{Mkfs, SUPERBLOCK_OFFSET, Superblock};
 use weir_fs::Filesystem;
 use weir_runtime::Handle;
-use weir_storage::{BLOCK_BYTES, Extent, FileDisk, Lba, Storage as _, read};
+use weir_storage::{BLOCK_BYTES, Extent, FileDisk, Lba, Storage, read};
+use weir_volume::{Format, Volume, VolumeOptions};
 
 use crate::error::CliError;
 use crate::size::Size;
@@ -24,6 +26,9 @@ pub(crate) struct MkfsArguments {
     /// Size of the file, such as 4G; what exists already has a size
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
+    /// Make a volume, and the filesystem in it: on a mount, barriers then cost nothing
+    #[arg(long)]
+    volume: bool,
     /// A name for the filesystem, of at most 16 bytes
     #[arg(long, default_value = "")]
     label: String,
@@ -52,22 +57,45 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
     if made == Made::Nothing && !arguments.force {
         require_empty(&disk, path).await?;
     }
-    let options = options(&handle, arguments, disk.blocks(), made != Made::Nothing);
-    if let Err(source) = Filesystem::make(&*disk, &options).await {
-        made.undo(path);
-        return Err(CliError::Image { path: path.clone(), source });
-    }
-    let size = Size(options.blocks * BLOCK_BYTES as u64);
-    print(&format!("{}: an ext4 filesystem of {size}", path.display()))
+    let size = match arguments.volume {
+        true => make_in_volume(&handle, arguments, &disk).await,
+        false => make_on(&handle, arguments, &*disk, made != Made::Nothing).await,
+    };
+    let size = size.inspect_err(|_| made.undo(path))?;
+    let place = if arguments.volume { "a volume with an ext4 filesystem" } else { "an ext4 filesystem" };
+    print(&format!("{}: {place} of {size}", path.display()))
+}
+
+/// Makes the filesystem on a storage, and says how large it is.
+async fn make_on(
+    handle: &Handle,
+    arguments: &MkfsArguments,
+    storage: &dyn Storage,
+    zeroed: bool,
+) -> Result<Size, CliError> {
+    let options = options(handle, arguments, storage.blocks(), zeroed);
+    let failed = |source| CliError::Image { path: arguments.path.clone(), source };
+    Filesystem::make(storage, &options).await.map_err(failed)?;
+    Ok(Size(options.blocks * BLOCK_BYTES as u64))
+}
+
+async fn make_in_volume(
+    handle: &Handle,
+    arguments: &MkfsArguments,
+    disk: &Rc<FileDisk>,
+) -> Result<Size, CliError> {
+    let failed = |source| CliError::Volume { path: arguments.path.clone(), source };
+    let format = Format { overwrite: true, ..Format::default() };
+    Volume::create(handle, &**disk, format).await.map_err(failed)?;
+    let disk = Rc::<FileDisk>::clone(disk);
+    let volume = Volume::open(handle, disk, VolumeOptions::default()).await.map_err(failed)?;
+    // What a new volume does not hold reads as zeros.
+    let size = make_on(handle, arguments, &volume, true).await?;
+    volume.close().await.map_err(failed)?;
+    Ok(size)
 }
 
 fn options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool) -> Mkfs {
-    let random = || (u128::from(handle.entropy()) << 64 | u128::from(handle.entropy())).to_be_bytes();
-    let mut uuid = random();
-    // Version 4 of RFC 9562: random.
-    uuid[6] = uuid[6] & 0x0F | 0x40;
-    uuid[8] = uuid[8] & 0x3F | 0x80;
-    let created = u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
     let narrow = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
     Mkfs {
         label: arguments.label.clone(),
@@ -75,8 +103,19 @@ fn options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool
         bytes_per_inode: arguments.bytes_per_inode.map(|size| narrow(size.0)),
         reserved_percent: arguments.reserved,
         zeroed,
-        ..Mkfs::new(blocks, uuid, random(), created)
+        ..plain(handle, blocks)
     }
+}
+
+/// A filesystem with nothing special about it, and a name of its own.
+pub(crate) fn plain(handle: &Handle, blocks: u64) -> Mkfs {
+    let random = || (u128::from(handle.entropy()) << 64 | u128::from(handle.entropy())).to_be_bytes();
+    let mut uuid = random();
+    // Version 4 of RFC 9562: random.
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    let created = u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
+    Mkfs::new(blocks, uuid, random(), created)
 }
 
 /// Refuses a disk where something says what it is, or that does not begin with zeros.

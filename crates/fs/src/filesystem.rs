@@ -126,6 +126,11 @@ impl Drop for Mounted {
 }
 
 impl Filesystem {
+    /// The time with which a change is stamped now. It moves with the timer (J6).
+    pub fn now(&self) -> FileTime {
+        self.0.now()
+    }
+
     /// What was counted since the mount.
     pub fn statistics(&self) -> Statistics {
         let journal = self.0.changes.as_ref().ok();

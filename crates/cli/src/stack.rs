@@ -1,0 +1,115 @@
+//! What a filesystem is on: a file or block device as it is, a volume on one, or an emulated device.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
+use weir_fs::{Filesystem, MountOptions};
+use weir_runtime::Handle;
+use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskOptions, Storage};
+use weir_volume::{Volume, VolumeError, VolumeOptions};
+
+use crate::error::CliError;
+use crate::size::Size;
+
+/// What a filesystem is on.
+pub(crate) enum Stack {
+    /// A file or block device that holds the filesystem itself.
+    Disk(Rc<FileDisk>),
+    /// A file or block device that holds a volume, and that the filesystem.
+    Volume(Rc<Volume>),
+    /// An emulated device, its bytes in memory.
+    Emulated(Rc<FlashDevice>),
+}
+
+impl Stack {
+    /// Opens what is at `path`, whichever it is.
+    pub(crate) async fn open(handle: &Handle, path: &Path, read_only: bool) -> Result<Stack, CliError> {
+        let options = FileDiskOptions { read_only, ..FileDiskOptions::default() };
+        let disk = FileDisk::open(handle, path, options)?;
+        let failed = |source| CliError::Volume { path: path.to_owned(), source };
+        match weir_volume::inspect(&*disk).await {
+            Err(VolumeError::Foreign) => Ok(Stack::Disk(disk)),
+            Err(error) => Err(failed(error)),
+            Ok(_) => {
+                let opened = Volume::open(handle, disk, VolumeOptions::default()).await;
+                Ok(Stack::Volume(Rc::new(opened.map_err(failed)?)))
+            }
+        }
+    }
+
+    /// A new emulated device with an empty filesystem, in wall time.
+    pub(crate) async fn emulate(
+        handle: &Handle,
+        profile: &Profile,
+        size: Option<Size>,
+    ) -> Result<Stack, CliError> {
+        let blocks = size.map_or(profile.blocks, |size| size.0 / BLOCK_BYTES as u64);
+        let options = FlashOptions { keep: Keep::Bytes, never_cut: true, ..FlashOptions::default() };
+        let device = FlashDevice::new(handle, &profile.with_capacity(blocks.min(profile.blocks)), options);
+        let mkfs = crate::mkfs::plain(handle, device.blocks());
+        let failed = |source| CliError::Image { path: PathBuf::from(&profile.name), source };
+        Filesystem::make(&*device, &mkfs).await.map_err(failed)?;
+        Ok(Stack::Emulated(device))
+    }
+
+    pub(crate) fn storage(&self) -> Rc<dyn Storage> {
+        match self {
+            Stack::Disk(disk) => Rc::<FileDisk>::clone(disk),
+            Stack::Volume(volume) => Rc::<Volume>::clone(volume),
+            Stack::Emulated(device) => Rc::<FlashDevice>::clone(device),
+        }
+    }
+
+    /// What it is, for people.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Stack::Disk(_) => "a disk without barriers",
+            Stack::Volume(_) => "a volume",
+            Stack::Emulated(_) => "an emulated device",
+        }
+    }
+
+    /// What a status says of it.
+    pub(crate) fn status(&self) -> Value {
+        match self {
+            Stack::Disk(_) | Stack::Emulated(_) => json!({ "kind": self.kind() }),
+            Stack::Volume(volume) => {
+                let stats = volume.stats();
+                json!({
+                    "kind": self.kind(),
+                    "flushes": stats.flushes,
+                    "user_blocks": stats.user_blocks,
+                    "disk_blocks": stats.disk_blocks(),
+                    "segments_free": stats.free_segments,
+                    "segments": stats.segments,
+                    "loss_window_ms": stats.loss_window.time_max.as_secs_f64() * 1e3,
+                    "loss_window_bytes": stats.loss_window.bytes_max,
+                })
+            }
+        }
+    }
+
+    /// Mounts the filesystem.
+    pub(crate) async fn filesystem(
+        &self,
+        handle: &Handle,
+        path: &Path,
+        read_only: bool,
+    ) -> Result<Filesystem, CliError> {
+        let options = MountOptions { read_only, ..MountOptions::default() };
+        let mounted = Filesystem::mount(handle, self.storage(), None, options).await;
+        mounted.map_err(|source| CliError::Image { path: path.to_owned(), source })
+    }
+
+    /// Ends it, once the filesystem is unmounted.
+    pub(crate) async fn close(&self, path: &Path) -> Result<(), CliError> {
+        match self {
+            Stack::Volume(volume) => {
+                volume.close().await.map_err(|source| CliError::Volume { path: path.to_owned(), source })
+            }
+            Stack::Disk(_) | Stack::Emulated(_) => Ok(()),
+        }
+    }
+}

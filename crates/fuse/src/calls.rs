@@ -1,0 +1,335 @@
+//! The kernel's calls, as the filesystem's: what a request means here.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use fuser::{Errno, FileAttr, Generation, ReplyDirectory};
+use rustix::fs::{FallocateFlags, OFlags, XattrFlags};
+use weir_ext4::FileType;
+use weir_fs::{
+    AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, RenameFlags,
+};
+
+use crate::control::{FBARRIER, FDATABARRIER, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ATTRIBUTE, SyncMode};
+use crate::convert;
+use crate::errno::{errno, errno_of_sync};
+use crate::files::{Files, OpenFile};
+
+/// A mounted filesystem and who uses it.
+pub(crate) struct Calls {
+    pub(crate) filesystem: Filesystem,
+    pub(crate) files: Files,
+    /// What `fsync` promises where nothing else was said of a file.
+    pub(crate) sync: SyncMode,
+    /// The status as JSON.
+    pub(crate) status: Box<dyn Fn() -> String>,
+}
+
+/// What the kernel gets to know of an inode.
+pub(crate) type Entry = (FileAttr, Generation);
+
+/// A file that was opened: its handle, and whether the kernel is to leave it out of its page cache.
+#[derive(Clone, Copy)]
+pub(crate) struct Opened {
+    pub(crate) handle: u64,
+    pub(crate) direct: bool,
+}
+
+/// One of the two things that are made durable, or ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Data and inode.
+    All,
+    /// Data, and what is needed to find it.
+    Data,
+}
+
+impl Calls {
+    /// What the kernel gets to know of what a call has found or made.
+    pub(crate) async fn entry(&self, inode: InodeNumber) -> Result<Entry, Errno> {
+        let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
+        Ok((convert::attributes(&found), Generation(found.generation.into())))
+    }
+
+    pub(crate) async fn lookup(&self, parent: InodeNumber, name: &[u8]) -> Result<Entry, Errno> {
+        let found = self.filesystem.lookup(parent, name).await;
+        self.entry(found.map_err(|error| errno(&error))?).await
+    }
+
+    pub(crate) async fn attributes(&self, inode: InodeNumber) -> Result<FileAttr, Errno> {
+        Ok(self.entry(inode).await?.0)
+    }
+
+    pub(crate) async fn set_attributes(
+        &self,
+        inode: InodeNumber,
+        changes: &AttributeChanges,
+    ) -> Result<FileAttr, Errno> {
+        self.filesystem.set_attributes(inode, changes).await.map_err(|error| errno(&error))?;
+        self.attributes(inode).await
+    }
+
+    pub(crate) async fn make(&self, parent: InodeNumber, name: &[u8], new: &NewNode) -> Result<Entry, Errno> {
+        let made = match new.kind {
+            FileType::Directory => self.filesystem.mkdir(parent, name, new).await,
+            _ => self.filesystem.create(parent, name, new).await,
+        };
+        self.entry(made.map_err(|error| errno(&error))?).await
+    }
+
+    pub(crate) async fn symlink(
+        &self,
+        parent: InodeNumber,
+        name: &[u8],
+        target: &[u8],
+        owner: (u32, u32),
+    ) -> Result<Entry, Errno> {
+        let made = self.filesystem.symlink(parent, name, target, owner).await;
+        self.entry(made.map_err(|error| errno(&error))?).await
+    }
+
+    pub(crate) async fn link(
+        &self,
+        inode: InodeNumber,
+        parent: InodeNumber,
+        name: &[u8],
+    ) -> Result<Entry, Errno> {
+        self.filesystem.link(inode, parent, name).await.map_err(|error| errno(&error))?;
+        self.entry(inode).await
+    }
+
+    pub(crate) async fn rename(
+        &self,
+        from: (InodeNumber, &[u8]),
+        to: (InodeNumber, &[u8]),
+        flags: fuser::RenameFlags,
+    ) -> Result<(), Errno> {
+        let known = fuser::RenameFlags::RENAME_NOREPLACE | fuser::RenameFlags::RENAME_EXCHANGE;
+        if !known.contains(flags) {
+            return Err(Errno::EINVAL);
+        }
+        let flags = RenameFlags {
+            no_replace: flags.contains(fuser::RenameFlags::RENAME_NOREPLACE),
+            exchange: flags.contains(fuser::RenameFlags::RENAME_EXCHANGE),
+        };
+        self.filesystem.rename(from, to, flags).await.map_err(|error| errno(&error))
+    }
+
+    /// Opens a file or directory.
+    pub(crate) async fn open(&self, inode: InodeNumber, flags: i32) -> Result<Opened, Errno> {
+        // The name that led here may have gone meanwhile; then the kernel looks again.
+        let opened = self.filesystem.open(inode).await;
+        opened.map_err(|error| if error == FsError::NotFound { Errno::ESTALE } else { errno(&error) })?;
+        let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+        let direct = flags.contains(OFlags::DIRECT);
+        let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        let promise = self.filesystem.extended_attribute(inode, SYNC_ATTRIBUTE).await.ok();
+        let promise = promise.and_then(|value| SyncMode::of_name(&value));
+        let handle = self.files.insert(OpenFile::new(inode, direct, writable), promise);
+        Ok(Opened { handle, direct })
+    }
+
+    /// Makes a file and opens it.
+    pub(crate) async fn create(
+        &self,
+        parent: InodeNumber,
+        name: &[u8],
+        new: &NewNode,
+        flags: i32,
+    ) -> Result<(Entry, Opened), Errno> {
+        let entry = self.make(parent, name, new).await?;
+        let opened = self.open(convert::inode(entry.0.ino), flags).await?;
+        Ok((entry, opened))
+    }
+
+    pub(crate) async fn release(&self, handle: u64) -> Result<(), Errno> {
+        let file = self.files.remove(handle).ok_or(Errno::EBADF)?;
+        self.filesystem.release(file.inode).await.map_err(|error| errno(&error))
+    }
+
+    pub(crate) async fn read(&self, inode: InodeNumber, offset: u64, length: u32) -> Result<Vec<u8>, Errno> {
+        let mut bytes = vec![0; length as usize];
+        let read = self.filesystem.read(inode, offset, &mut bytes).await;
+        bytes.truncate(read.map_err(|error| errno(&error))?);
+        Ok(bytes)
+    }
+
+    /// Writes, and keeps what O_DSYNC and O_SYNC promise: of what goes through the page cache the kernel asks for
+    /// `fsync` afterwards, of direct writes it does not.
+    pub(crate) async fn write(
+        &self,
+        inode: InodeNumber,
+        handle: u64,
+        offset: u64,
+        bytes: &[u8],
+        flags: i32,
+    ) -> Result<u32, Errno> {
+        let written = self.filesystem.write(inode, offset, bytes).await.map_err(|error| errno(&error))?;
+        let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+        // O_SYNC is two bits, one of them O_DSYNC.
+        if flags.contains(OFlags::DSYNC) && self.files.get(handle).is_some_and(|file| file.direct) {
+            let what = if flags.contains(OFlags::SYNC) { What::All } else { What::Data };
+            self.synchronise(inode, what).await?;
+        }
+        Ok(u32::try_from(written).unwrap_or(u32::MAX))
+    }
+
+    /// `fsync` and `fdatasync`, with the promise that holds for the file.
+    pub(crate) async fn synchronise(&self, inode: InodeNumber, what: What) -> Result<(), Errno> {
+        match self.files.promise(inode).unwrap_or(self.sync) {
+            SyncMode::Order => self.order(inode, what).await,
+            SyncMode::Durable => {
+                let done = match what {
+                    What::All => self.filesystem.fsync(inode).await,
+                    What::Data => self.filesystem.fdatasync(inode).await,
+                };
+                done.map_err(|error| errno_of_sync(&error))
+            }
+        }
+    }
+
+    async fn order(&self, inode: InodeNumber, what: What) -> Result<(), Errno> {
+        let done = match what {
+            What::All => self.filesystem.fbarrier(inode).await,
+            What::Data => self.filesystem.fdatabarrier(inode).await,
+        };
+        done.map_err(|error| errno_of_sync(&error))
+    }
+
+    /// Fills an answer with names behind `offset`.
+    pub(crate) async fn read_directory(
+        &self,
+        handle: u64,
+        offset: u64,
+        answer: &mut ReplyDirectory,
+    ) -> Result<(), Errno> {
+        let directory = self.files.get(handle).ok_or(Errno::EBADF)?;
+        let mut last = offset;
+        loop {
+            let mut entries = match directory.take_left(last) {
+                Some(left) => left,
+                None => {
+                    let read = self.filesystem.read_directory(directory.inode, Cookie(last)).await;
+                    read.map_err(|error| errno(&error))?.into()
+                }
+            };
+            if entries.is_empty() {
+                return Ok(());
+            }
+            while let Some(entry) = entries.pop_front() {
+                let kind = entry.target.kind.map_or(fuser::FileType::RegularFile, convert::kind);
+                let inode = convert::number(entry.target.inode);
+                if answer.add(inode, entry.cookie.0, kind, OsStr::from_bytes(&entry.name)) {
+                    entries.push_front(entry);
+                    directory.keep_left(last, entries);
+                    return Ok(());
+                }
+                last = entry.cookie.0;
+            }
+        }
+    }
+
+    pub(crate) async fn ioctl(
+        &self,
+        inode: InodeNumber,
+        handle: u64,
+        command: u32,
+        argument: &[u8],
+    ) -> Result<(), Errno> {
+        match command {
+            FBARRIER => self.order(inode, What::All).await,
+            FDATABARRIER => self.order(inode, What::Data).await,
+            SET_SYNC => {
+                if !self.files.get(handle).is_some_and(|file| file.writable) {
+                    return Err(Errno::EBADF);
+                }
+                let mode = SyncMode::of_argument(argument).ok_or(Errno::EINVAL)?;
+                self.files.set_promise(inode, Some(mode));
+                Ok(())
+            }
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+
+    pub(crate) async fn attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        if name == STATUS_ATTRIBUTE {
+            return Ok((self.status)().into_bytes());
+        }
+        self.filesystem.extended_attribute(inode, name).await.map_err(|error| errno(&error))
+    }
+
+    pub(crate) async fn set_attribute(
+        &self,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Result<(), Errno> {
+        if name == STATUS_ATTRIBUTE {
+            return Err(Errno::EPERM);
+        }
+        let promise = (name == SYNC_ATTRIBUTE).then(|| SyncMode::of_name(value).ok_or(Errno::EINVAL));
+        let promise = promise.transpose()?;
+        let expect = match XattrFlags::from_bits_retain(flags.cast_unsigned()) {
+            flags if flags.contains(XattrFlags::CREATE) => Expect::Absent,
+            flags if flags.contains(XattrFlags::REPLACE) => Expect::Present,
+            _ => Expect::Anything,
+        };
+        let set = self.filesystem.set_extended_attribute(inode, name, value, expect).await;
+        set.map_err(|error| errno(&error))?;
+        if promise.is_some() {
+            self.files.set_promise(inode, promise);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn remove_attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<(), Errno> {
+        let removed = self.filesystem.remove_extended_attribute(inode, name).await;
+        removed.map_err(|error| errno(&error))?;
+        if name == SYNC_ATTRIBUTE {
+            self.files.set_promise(inode, None);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn attribute_names(&self, inode: InodeNumber) -> Result<Vec<u8>, Errno> {
+        let found = self.filesystem.extended_attributes(inode).await.map_err(|error| errno(&error))?;
+        Ok(found
+            .into_iter()
+            .flat_map(|mut name| {
+                name.push(0);
+                name
+            })
+            .collect())
+    }
+
+    pub(crate) async fn allocate(
+        &self,
+        inode: InodeNumber,
+        offset: u64,
+        length: u64,
+        mode: i32,
+    ) -> Result<(), Errno> {
+        let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        let keep_size = flags.contains(FallocateFlags::KEEP_SIZE);
+        let mode = match flags - FallocateFlags::KEEP_SIZE {
+            none if none.is_empty() => Fallocate::Allocate { keep_size },
+            FallocateFlags::PUNCH_HOLE if keep_size => Fallocate::PunchHole,
+            FallocateFlags::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        self.filesystem.fallocate(inode, mode, offset, length).await.map_err(|error| errno(&error))
+    }
+
+    /// `lseek` with SEEK_DATA (3) and SEEK_HOLE (4); the kernel does the others.
+    pub(crate) async fn seek(&self, inode: InodeNumber, offset: i64, whence: i32) -> Result<i64, Errno> {
+        let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        let found = match whence {
+            3 => self.filesystem.seek_data(inode, offset).await,
+            4 => self.filesystem.seek_hole(inode, offset).await,
+            _ => return Err(Errno::EINVAL),
+        };
+        let found = found.map_err(|error| errno(&error))?.ok_or(Errno::ENXIO)?;
+        i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
+    }
+}

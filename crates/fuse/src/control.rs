@@ -1,0 +1,55 @@
+//! What a mount understands beyond the usual calls: three ioctls, and two extended attributes.
+//!
+//! | number | name | argument | what it does |
+//! |---|---|---|---|
+//! | `_IO('W', 1)` | [`FBARRIER`] | | `fbarrier` |
+//! | `_IO('W', 2)` | [`FDATABARRIER`] | | `fdatabarrier` |
+//! | `_IOW('W', 3, u32)` | [`SET_SYNC`] | 0 durable, 1 order | what `fsync` of the file promises, until it is closed everywhere |
+//!
+//! The attribute [`SYNC_ATTRIBUTE`], `durable` or `order`, says the same as the third, and stays. The attribute
+//! [`STATUS_ATTRIBUTE`] of every file and directory is the status of the mount, as JSON; it can only be read, and no
+//! list of attributes shows it.
+
+use rustix::ioctl::opcode;
+
+/// Orders all that was written to a file and its inode before whatever is written later.
+pub const FBARRIER: u32 = opcode::none(b'W', 1);
+/// The same of the data, and what is needed to find it.
+pub const FDATABARRIER: u32 = opcode::none(b'W', 2);
+/// Says what `fsync` of a file promises, as long as somebody has it open. The file has to be open for writing.
+pub const SET_SYNC: u32 = opcode::write::<u32>(b'W', 3);
+/// The status of the mount.
+pub const STATUS_ATTRIBUTE: &[u8] = b"user.weir.status";
+/// What `fsync` of a file promises: `durable` or `order`.
+pub const SYNC_ATTRIBUTE: &[u8] = b"user.weir.sync";
+
+/// What `fsync`, `fdatasync` and their like promise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncMode {
+    /// What they always do: when they return, it is durable.
+    #[default]
+    Durable,
+    /// Order only, as the FAST 2018 paper's OD mode: what was written before is not lost without what is written
+    /// later being lost, too. Nothing is durable when they return.
+    Order,
+}
+
+impl SyncMode {
+    /// Of the attribute's value.
+    pub(crate) fn of_name(name: &[u8]) -> Option<SyncMode> {
+        match name {
+            b"durable" => Some(SyncMode::Durable),
+            b"order" => Some(SyncMode::Order),
+            _ => None,
+        }
+    }
+
+    /// Of the argument of [`SET_SYNC`].
+    pub(crate) fn of_argument(argument: &[u8]) -> Option<SyncMode> {
+        match u32::from_ne_bytes(argument.try_into().ok()?) {
+            0 => Some(SyncMode::Durable),
+            1 => Some(SyncMode::Order),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! BarrierFS as a mount: requests of the kernel's FUSE, answered by the filesystem.
+//!
+//! [`Server::mount`] mounts a [`Filesystem`](weir_fs::Filesystem) on a directory. A thread of the crate `fuser`
+//! reads the kernel's requests and hands each to the filesystem's thread, by a bounded channel; there it is a task,
+//! and its answer goes back to the kernel when the task is done. So requests wait for the disk side by side, and
+//! the queue that programs keep reaches it.
+//!
+//! # What a mount promises
+//!
+//! - Order is that of system calls. The kernel's writeback cache is off, so a write is with the filesystem when it
+//!   returns; dirty pages of a shared mapping are the exception, and `msync` or `fsync` sends them.
+//! - `fsync` is durable, or, where that was asked for ([`SyncMode::Order`]), only orders.
+//! - `fbarrier` and `fdatabarrier` are ioctls ([`control`]).
+//! - `sync` and `syncfs` are not passed on by the kernel. Everything is written within the commit interval.
+//! - The kernel checks permissions, and nobody but the one who mounted may look in, unless that was allowed.
+
+mod calls;
+pub mod control;
+mod convert;
+mod errno;
+mod files;
+mod requests;
+mod server;
+
+pub use control::SyncMode;
+pub use server::{Server, ServerError, ServerOptions};

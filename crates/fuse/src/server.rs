@@ -1,0 +1,142 @@
+//! A mount, from the mounting to the end of its session.
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use rustix::mount::{UnmountFlags, unmount};
+use thiserror::Error;
+use weir_fs::Filesystem;
+use weir_runtime::{Handle, Receiver, Semaphore, channel};
+
+use crate::calls::Calls;
+use crate::control::SyncMode;
+use crate::files::Files;
+use crate::requests::{Job, Requests};
+
+/// Requests that wait to be looked at.
+const WAITING_MAX: usize = 64;
+/// Requests that are being answered at one time; the others wait with the kernel.
+const UNDER_WAY_MAX: usize = 512;
+
+/// How a filesystem is mounted.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// What `mount` and `df` show as its source.
+    pub name: String,
+    /// Whether users other than the one who mounts may use it. The kernel checks permissions in either case.
+    pub allow_other: bool,
+    /// Whether the kernel refuses changes.
+    pub read_only: bool,
+    /// What `fsync` promises.
+    pub sync: SyncMode,
+}
+
+/// Why a filesystem could not be mounted, or its session ended.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// There is no `/dev/fuse`, or it may not be used.
+    #[error("cannot use /dev/fuse: {0}; load the kernel's module fuse, and see that you may open it")]
+    Device(io::Error),
+    /// The kernel did not mount it.
+    #[error("cannot mount on {path}: {source}")]
+    Mount {
+        /// The mountpoint.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel's requests ended with an error.
+    #[error("the kernel's requests ended: {0}")]
+    Session(io::Error),
+}
+
+/// A mounted filesystem. Its requests are answered as long as its runtime runs; [`Server::ended`] says when the
+/// kernel sends no more of them.
+pub struct Server {
+    mountpoint: PathBuf,
+    unmounter: SessionUnmounter,
+    session: std::pin::Pin<Box<dyn Future<Output = io::Result<()>>>>,
+}
+
+impl Server {
+    /// Mounts a filesystem on a directory. `status` is what [`STATUS_ATTRIBUTE`](crate::control::STATUS_ATTRIBUTE)
+    /// tells: JSON of less than 64 KiB.
+    ///
+    /// # Errors
+    /// [`ServerError::Device`] and [`ServerError::Mount`].
+    pub async fn mount(
+        handle: &Handle,
+        filesystem: Filesystem,
+        mountpoint: &Path,
+        options: &ServerOptions,
+        status: impl Fn() -> String + 'static,
+    ) -> Result<Server, ServerError> {
+        std::fs::File::options().read(true).write(true).open("/dev/fuse").map_err(ServerError::Device)?;
+        let (jobs, received) = channel(WAITING_MAX);
+        let files = Files::default();
+        let calls = Rc::new(Calls { filesystem, files, sync: options.sync, status: Box::new(status) });
+        handle.spawn(answer_all(handle.clone(), calls, received));
+        let config = config(options);
+        let (requests, at) = (Requests::new(jobs), mountpoint.to_owned());
+        let mounted = handle.blocking(move || Session::new(requests, at, &config)).await;
+        let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
+        let mut session =
+            mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
+        let unmounter = session.unmount_callable();
+        let running = handle.blocking(move || session.run());
+        let session =
+            async move { running.await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled))) };
+        Ok(Server { mountpoint: mountpoint.to_owned(), unmounter, session: Box::pin(session) })
+    }
+
+    /// Waits until the filesystem is unmounted, by whomever.
+    ///
+    /// # Errors
+    /// [`ServerError::Session`].
+    pub async fn ended(&mut self) -> Result<(), ServerError> {
+        self.session.as_mut().await.map_err(ServerError::Session)
+    }
+
+    /// Takes the mount away. Programs that have files open on it keep them until the process ends, and what they
+    /// do then fails.
+    ///
+    /// # Errors
+    /// [`ServerError::Mount`] if the kernel does not let go of it.
+    pub fn unmount(&mut self) -> Result<(), ServerError> {
+        if self.unmounter.unmount().is_ok() {
+            return Ok(());
+        }
+        unmount(&self.mountpoint, UnmountFlags::DETACH)
+            .map_err(|error| ServerError::Mount { path: self.mountpoint.clone(), source: error.into() })
+    }
+}
+
+fn config(options: &ServerOptions) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(options.name.clone()),
+        MountOption::Subtype("weir".to_owned()),
+        // The kernel checks permissions, as the filesystem does not.
+        MountOption::DefaultPermissions,
+        MountOption::NoAtime,
+        if options.read_only { MountOption::RO } else { MountOption::RW },
+    ];
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config
+}
+
+/// Takes requests in their order, and answers as many at a time as there is room for.
+async fn answer_all(handle: Handle, calls: Rc<Calls>, received: Receiver<Job>) {
+    let room = Semaphore::new(UNDER_WAY_MAX);
+    while let Ok(job) = received.recv().await {
+        let permit = room.acquire(1).await;
+        let answered = job(Rc::clone(&calls));
+        handle.spawn(async move {
+            answered.await;
+            drop(permit);
+        });
+    }
+}
