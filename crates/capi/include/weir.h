@@ -1,0 +1,33 @@
+/* libweir: order between writes, without waiting for the disk. See fbarrier(3). */
+
+#ifndef WEIR_H
+#define WEIR_H
+
+#include <sys/ioctl.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Orders all that was written to the file, and its inode, before whatever is written later to the same
+ * filesystem. Returns when it is ordered; it may not be durable for a while. On a filesystem that is not
+ * Weir's it is fsync. 0, or -1 with errno as fsync sets it. */
+int fbarrier(int fd);
+
+/* The same of the file's data, and of what is needed to find it. Elsewhere it is fdatasync. */
+int fdatabarrier(int fd);
+
+/* 1 if the file is on a mount of Weir, 0 if not, -1 with errno. */
+int weir_is_mounted(int fd);
+
+/* What the library calls, for whoever cannot link it. */
+#define WEIR_IOC_FBARRIER _IO('W', 1)
+#define WEIR_IOC_FDATABARRIER _IO('W', 2)
+/* What fsync of an open file promises until it is closed: 0 durable, 1 order. */
+#define WEIR_IOC_SET_SYNC _IOW('W', 3, unsigned int)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

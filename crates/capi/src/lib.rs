@@ -1,0 +1,98 @@
+//! libweir: `fbarrier` and `fdatabarrier` for C, and for whatever calls C. The header is `include/weir.h`.
+//!
+//! On a mount of Weir they are ioctls; anywhere else they are `fsync` and `fdatasync`, which promise more. So a
+//! program that calls them is right on every filesystem, and fast on Weir.
+
+#![allow(unsafe_code, reason = "it is called by C, and calls the C library")]
+
+use libc::{c_int, c_ulong};
+
+/// `_IO('W', 1)`.
+pub const FBARRIER: u32 = 0x5701;
+/// `_IO('W', 2)`.
+pub const FDATABARRIER: u32 = 0x5702;
+/// What `statfs` tells of a mount through FUSE.
+const FUSE_MAGIC: libc::__fsword_t = 0x6573_5546;
+
+/// Orders all that was written to a file and its inode before whatever is written later; `fsync` elsewhere.
+/// Answers 0, or -1 with errno as of `fsync`.
+#[unsafe(no_mangle)]
+pub extern "C" fn fbarrier(fd: c_int) -> c_int {
+    // SAFETY: fsync takes any number, and no memory.
+    order(fd, FBARRIER).unwrap_or_else(|| unsafe { libc::fsync(fd) })
+}
+
+/// The same of the file's data, and what is needed to find it; `fdatasync` elsewhere.
+#[unsafe(no_mangle)]
+pub extern "C" fn fdatabarrier(fd: c_int) -> c_int {
+    // SAFETY: fdatasync takes any number, and no memory.
+    order(fd, FDATABARRIER).unwrap_or_else(|| unsafe { libc::fdatasync(fd) })
+}
+
+/// Whether a file is on a mount of Weir: 1, 0, or -1 with errno.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_is_mounted(fd: c_int) -> c_int {
+    let mut value = [0_u8; 0];
+    // SAFETY: the name ends with a zero, and no byte of the value is written, as its size is given as 0.
+    let size = unsafe { libc::fgetxattr(fd, c"user.weir.status".as_ptr(), value.as_mut_ptr().cast(), 0) };
+    match size {
+        0.. => 1,
+        _ if matches!(errno(), libc::ENODATA | libc::EOPNOTSUPP | libc::ENOSYS) => 0,
+        _ => -1,
+    }
+}
+
+/// Orders by an ioctl; `None` where that is not known, and the caller has to do more.
+pub fn order(fd: c_int, request: u32) -> Option<c_int> {
+    if !may_be_weirs(fd) {
+        return None;
+    }
+    // Dirty pages of a shared mapping are still with the kernel, and an ioctl does not send them: what it sends is
+    // waited for, as far as the filesystem has it, not the disk.
+    let send =
+        libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: it takes numbers and no memory. A directory has no pages: it fails, and that does not matter.
+    if unsafe { libc::sync_file_range(fd, 0, 0, send) } != 0
+        && !matches!(errno(), libc::ESPIPE | libc::EINVAL)
+    {
+        return Some(-1);
+    }
+    // SAFETY: these requests take no argument, so no memory is read or written.
+    match unsafe { libc::ioctl(fd, request as c_ulong) } {
+        0 => Some(0),
+        _ if matches!(errno(), libc::ENOTTY | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => None,
+        _ => Some(-1),
+    }
+}
+
+/// Whether a file is on some mount through FUSE, so that no ioctl goes to a device that means something else by it.
+fn may_be_weirs(fd: c_int) -> bool {
+    // SAFETY: a statfs consists of numbers, of which zeros are values.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `found` is large enough for what fstatfs writes, as it has its type.
+    unsafe { libc::fstatfs(fd, &raw mut found) == 0 && found.f_type == FUSE_MAGIC }
+}
+
+fn errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_of_the_mount() {
+        assert_eq!(FBARRIER, weir_fuse::control::FBARRIER);
+        assert_eq!(FDATABARRIER, weir_fuse::control::FDATABARRIER);
+    }
+
+    #[test]
+    fn elsewhere_they_are_fsync() {
+        let file = std::fs::File::open(env!("CARGO_MANIFEST_DIR")).expect("a directory");
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+        assert_eq!((fbarrier(fd), fdatabarrier(fd), weir_is_mounted(fd)), (0, 0, 0));
+        assert_eq!((fbarrier(-1), errno()), (-1, libc::EBADF));
+        assert_eq!((weir_is_mounted(-1), errno()), (-1, libc::EBADF));
+    }
+}
