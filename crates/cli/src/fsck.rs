@@ -8,9 +8,10 @@ use clap::Args;
 use serde::Serialize;
 use weir_ext4::FormatError;
 use weir_ext4::check::{ImageReader, Report};
-use weir_storage::{BLOCK_BYTES, Extent, FileDisk, FileDiskOptions, Lba, Rejected, Storage as _};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Storage};
 
 use crate::error::CliError;
+use crate::stack::Stack;
 use crate::{Verdict, in_wall_time, print};
 
 /// Arguments of `weir fsck`.
@@ -25,7 +26,7 @@ pub(crate) struct FsckArguments {
 
 /// An image on a disk.
 struct DiskImage {
-    disk: Rc<FileDisk>,
+    disk: Rc<dyn Storage>,
 }
 
 /// Why an image cannot be checked.
@@ -105,9 +106,9 @@ pub(crate) fn run(arguments: &FsckArguments) -> Result<Verdict, CliError> {
 
 fn check(path: &Path) -> Result<Report, CliError> {
     in_wall_time(0, async |handle| {
-        let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
-        let disk = FileDisk::open(&handle, path, options)?;
-        let report = weir_ext4::check::check(&DiskImage { disk }).await;
+        let stack = Stack::open(&handle, path, true).await?;
+        let report = weir_ext4::check::check(&DiskImage { disk: stack.storage() }).await;
+        stack.close(path).await?;
         report.map_err(|source| CliError::Fsck { path: path.to_owned(), source })
     })
 }

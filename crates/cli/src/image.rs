@@ -1,14 +1,13 @@
 //! Filesystem images, used without a mount in the kernel.
 
 use std::path::Path;
-use std::rc::Rc;
 
-use weir_fs::{Filesystem, FsError, InodeNumber, MountOptions};
+use weir_fs::{Filesystem, FsError, InodeNumber};
 use weir_runtime::Handle;
-use weir_storage::{FileDisk, FileDiskOptions};
 
 use crate::error::CliError;
 use crate::in_wall_time;
+use crate::stack::Stack;
 
 /// A filesystem, and the names to tell of it.
 #[derive(Clone)]
@@ -32,16 +31,15 @@ pub(crate) fn with_image<T>(
 ) -> Result<T, CliError> {
     let read_only = access == Access::Read;
     in_wall_time(0, async |handle: Handle| {
-        let options = FileDiskOptions { read_only, ..FileDiskOptions::default() };
-        let disk: Rc<FileDisk> = FileDisk::open(&handle, path, options)?;
-        let options = MountOptions { read_only, ..MountOptions::default() };
-        let failed = |source| CliError::Image { path: path.to_owned(), source };
-        let filesystem = Filesystem::mount(&handle, disk, None, options).await.map_err(failed)?;
+        let stack = Stack::open(&handle, path, read_only).await?;
+        let filesystem = stack.filesystem(&handle, path, read_only).await?;
         let done = work(&Image { path, filesystem: filesystem.clone() }).await;
-        let unmounted = filesystem.unmount().await.map_err(failed);
+        let unmounted = filesystem.unmount().await;
         // What went wrong first is what to tell.
         let value = done?;
-        unmounted.map(|()| value)
+        unmounted.map_err(|source| CliError::Image { path: path.to_owned(), source })?;
+        stack.close(path).await?;
+        Ok(value)
     })
 }
 

@@ -24,19 +24,21 @@ pub(crate) enum Stack {
 }
 
 impl Stack {
-    /// Opens what is at `path`, whichever it is.
+    /// Opens what is at `path`, whichever it is. A volume replays its log when it is opened, also for who only
+    /// reads.
     pub(crate) async fn open(handle: &Handle, path: &Path, read_only: bool) -> Result<Stack, CliError> {
-        let options = FileDiskOptions { read_only, ..FileDiskOptions::default() };
-        let disk = FileDisk::open(handle, path, options)?;
+        let options = |read_only| FileDiskOptions { read_only, ..FileDiskOptions::default() };
+        let disk = FileDisk::open(handle, path, options(read_only))?;
         let failed = |source| CliError::Volume { path: path.to_owned(), source };
         match weir_volume::inspect(&*disk).await {
-            Err(VolumeError::Foreign) => Ok(Stack::Disk(disk)),
-            Err(error) => Err(failed(error)),
-            Ok(_) => {
-                let opened = Volume::open(handle, disk, VolumeOptions::default()).await;
-                Ok(Stack::Volume(Rc::new(opened.map_err(failed)?)))
-            }
+            Err(VolumeError::Foreign) => return Ok(Stack::Disk(disk)),
+            found => drop(found.map_err(failed)?),
         }
+        // Its lock, as a reader, goes with it.
+        drop(disk);
+        let disk = FileDisk::open(handle, path, options(false))?;
+        let opened = Volume::open(handle, disk, VolumeOptions::default()).await;
+        Ok(Stack::Volume(Rc::new(opened.map_err(failed)?)))
     }
 
     /// A new emulated device with an empty filesystem, in wall time.
