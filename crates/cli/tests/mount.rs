@@ -1,0 +1,285 @@
+//! A filesystem mounted for any program: what programs do with it, how it ends, and what is told when it cannot be.
+//! Where FUSE is not to be had, these tests say that they were skipped.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn weir(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments);
+    command
+}
+
+fn works(arguments: &[&str]) -> String {
+    let output = weir(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", error_of(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn error_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The command ends with code 2, and with one line on standard error that holds all of `words`.
+fn fails(arguments: &[&str], words: &[&str]) {
+    let output = weir(arguments).output().unwrap();
+    let error = error_of(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+    assert_eq!(error.trim_end().lines().count(), 1, "{arguments:?}: {error}");
+    for word in words {
+        assert!(error.contains(word), "{arguments:?}: no {word:?} in {error}");
+    }
+}
+
+/// Whether this machine mounts through FUSE; says so if not.
+fn mounts() -> bool {
+    let usable = File::options().read(true).write(true).open("/dev/fuse").is_ok()
+        && rustix::process::geteuid().is_root();
+    if !usable {
+        eprintln!("skipped: mounting takes /dev/fuse and the superuser");
+    }
+    usable
+}
+
+/// A directory with a volume and a place to mount it on; unmounted when dropped.
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let place = Place { directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
+        fs::create_dir(place.mountpoint()).unwrap();
+        place
+    }
+
+    fn with_volume() -> Place {
+        let place = Place::new();
+        works(&["mkfs", "--volume", place.volume().to_str().unwrap(), "--size", "256M"]);
+        place
+    }
+
+    fn volume(&self) -> PathBuf {
+        self.directory.path().join("a.weir")
+    }
+
+    fn mountpoint(&self) -> PathBuf {
+        self.directory.path().join("mounted")
+    }
+
+    fn mount(&self, more: &[&str]) -> PathBuf {
+        let (volume, mountpoint) = (self.volume(), self.mountpoint());
+        let mut arguments = vec!["mount", volume.to_str().unwrap(), mountpoint.to_str().unwrap()];
+        arguments.extend(more);
+        works(&arguments);
+        mountpoint
+    }
+
+    /// In the foreground, so that there is a process to send signals to.
+    fn serve(&self) -> Child {
+        let arguments =
+            ["mount", "--foreground", self.volume().to_str().unwrap(), self.mountpoint().to_str().unwrap()]
+                .map(str::to_owned);
+        let child = weir(&arguments.each_ref().map(String::as_str)).stderr(Stdio::null()).spawn().unwrap();
+        wait_until("it is mounted", || is_mountpoint(&self.mountpoint()));
+        child
+    }
+
+    /// Unmounts, waits until the server has let go of the volume, and checks it.
+    fn end(&self) {
+        let output = Command::new("umount").arg(self.mountpoint()).output().unwrap();
+        assert!(output.status.success(), "{}", error_of(&output));
+        self.check();
+    }
+
+    fn check(&self) {
+        let volume = self.volume();
+        let check = || weir(&["fsck", volume.to_str().unwrap()]).output().unwrap();
+        wait_until("the volume is free", || check().status.code() != Some(8));
+        let output = check();
+        assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), error_of(&output));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Lazily, so that a test that failed leaves nothing behind.
+        let _ = Command::new("umount").arg("-l").arg(self.mountpoint()).stderr(Stdio::null()).status();
+    }
+}
+
+fn is_mountpoint(path: &Path) -> bool {
+    let above = path.parent().unwrap();
+    fs::metadata(path).is_ok_and(|found| found.dev() != fs::metadata(above).unwrap().dev())
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn programs_find_what_they_wrote() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume();
+    let root = place.mount(&[]);
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let copied = Command::new("cp").arg("-a").arg(sources).arg(root.join("copy")).output().unwrap();
+    assert!(copied.status.success(), "{}", error_of(&copied));
+    for nth in 0..3000 {
+        fs::write(root.join(format!("file {nth}")), nth.to_string()).unwrap();
+    }
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 3002);
+    place.end();
+    let root = place.mount(&["--read-only"]);
+    let same = Command::new("diff").arg("-r").arg(sources).arg(root.join("copy")).output().unwrap();
+    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stdout));
+    assert_eq!(fs::read(root.join("file 2999")).unwrap(), b"2999");
+    assert_eq!(fs::write(root.join("new"), "").unwrap_err().raw_os_error(), Some(30), "EROFS");
+    place.end();
+}
+
+#[test]
+fn what_fsync_promised_survives_a_killed_server() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume();
+    let mut server = place.serve();
+    let root = place.mountpoint();
+    for nth in 0..20 {
+        let mut file = File::create(root.join(format!("durable {nth}"))).unwrap();
+        file.write_all(&vec![nth; 10_000]).unwrap();
+        file.sync_all().unwrap();
+    }
+    // Nobody promised anything of this one.
+    fs::write(root.join("lost or not"), "x").unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(fs::read(root.join("durable 3")).unwrap_err().raw_os_error(), Some(107), "ENOTCONN");
+    assert!(Command::new("umount").arg(&root).status().unwrap().success());
+    place.check();
+    place.mount(&[]);
+    for nth in 0..20 {
+        assert_eq!(fs::read(root.join(format!("durable {nth}"))).unwrap(), vec![nth; 10_000]);
+    }
+    place.end();
+}
+
+#[test]
+fn a_signal_ends_it_with_everything_written() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume();
+    let mut server = place.serve();
+    fs::write(place.mountpoint().join("a"), "not synchronised").unwrap();
+    let open = File::open(place.mountpoint().join("a")).unwrap();
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
+    assert!(!is_mountpoint(&place.mountpoint()));
+    drop(open);
+    place.check();
+    let root = place.mount(&[]);
+    assert_eq!(fs::read(root.join("a")).unwrap(), b"not synchronised");
+    place.end();
+}
+
+#[test]
+fn what_fsync_promises_can_be_said() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume();
+    let root = place.mount(&[]);
+    let flushes = || -> u64 {
+        let status: serde_json::Value =
+            serde_json::from_str(&works(&["status", "--json", root.to_str().unwrap()])).unwrap();
+        status["flushes"].as_u64().unwrap()
+    };
+    let synchronise = |name: &str| {
+        let file = File::options().create(true).truncate(false).write(true).open(root.join(name)).unwrap();
+        let before = flushes();
+        for nth in 0..10 {
+            file.write_all_at(&[1; 4096], nth * 4096).unwrap();
+            file.sync_all().unwrap();
+        }
+        flushes() - before
+    };
+    assert!(synchronise("durable") >= 10);
+    File::create(root.join("ordered")).unwrap();
+    let attribute = "user.weir.sync";
+    setxattr(root.join("ordered"), attribute, b"order", XattrFlags::empty()).unwrap();
+    assert_eq!(
+        setxattr(root.join("ordered"), attribute, b"other", XattrFlags::empty()).unwrap_err(),
+        rustix::io::Errno::INVAL
+    );
+    // A commit by the timer, at most.
+    assert!(synchronise("ordered") <= 1);
+    place.end();
+    // It stays.
+    place.mount(&[]);
+    let mut value = [0; 16];
+    let length = getxattr(root.join("ordered"), attribute, &mut value[..]).unwrap();
+    assert_eq!(&value[..length], b"order");
+    assert!(synchronise("ordered") <= 1);
+    place.end();
+    let told = weir(&["mount", "--sync", "order", place.volume().to_str().unwrap(), root.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(told.status.success() && error_of(&told).contains("may be lost"), "{}", error_of(&told));
+    assert!(synchronise("durable") <= 1);
+    place.end();
+}
+
+#[test]
+fn what_cannot_be_mounted_says_why() {
+    let place = Place::with_volume();
+    let (volume, mountpoint) = (place.volume(), place.mountpoint());
+    let (volume, mountpoint) = (volume.to_str().unwrap(), mountpoint.to_str().unwrap());
+    fails(&["mount", volume, "/nowhere/at/all"], &["/nowhere/at/all", "No such file"]);
+    fails(&["mount", "/nowhere/at/all", mountpoint], &["/nowhere/at/all"]);
+    fails(&["mount", volume], &["name the directory"]);
+    fails(&["status", mountpoint], &["no filesystem of Weir"]);
+    if !mounts() {
+        return;
+    }
+    let text = place.directory.path().join("text");
+    fs::write(&text, vec![b'x'; 1 << 20]).unwrap();
+    fails(&["mount", text.to_str().unwrap(), mountpoint], &["text", "ext4"]);
+    let root = place.mount(&[]);
+    let other = place.directory.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fails(&["mount", volume, other.to_str().unwrap()], &["a.weir", "in use"]);
+    assert!(is_mountpoint(&root));
+    place.end();
+}
+
+#[test]
+fn an_emulated_device_is_mounted_and_gone() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new();
+    let mountpoint = place.mountpoint();
+    works(&["mount", "--device", "ufs20", "--size", "256M", mountpoint.to_str().unwrap()]);
+    fs::write(mountpoint.join("a"), "on flash that is not there").unwrap();
+    File::open(mountpoint.join("a")).unwrap().sync_all().unwrap();
+    assert!(works(&["status", mountpoint.to_str().unwrap()]).contains("an emulated device"));
+    assert!(Command::new("umount").arg(&mountpoint).status().unwrap().success());
+}
