@@ -16,6 +16,7 @@ const FUSE_MAGIC: libc::__fsword_t = 0x6573_5546;
 
 /// Orders all that was written to a file and its inode before whatever is written later; `fsync` elsewhere.
 /// Answers 0, or -1 with errno as of `fsync`.
+// SAFETY: the name is this library's to give.
 #[unsafe(no_mangle)]
 pub extern "C" fn fbarrier(fd: c_int) -> c_int {
     // SAFETY: fsync takes any number, and no memory.
@@ -23,6 +24,7 @@ pub extern "C" fn fbarrier(fd: c_int) -> c_int {
 }
 
 /// The same of the file's data, and what is needed to find it; `fdatasync` elsewhere.
+// SAFETY: the name is this library's to give.
 #[unsafe(no_mangle)]
 pub extern "C" fn fdatabarrier(fd: c_int) -> c_int {
     // SAFETY: fdatasync takes any number, and no memory.
@@ -30,6 +32,7 @@ pub extern "C" fn fdatabarrier(fd: c_int) -> c_int {
 }
 
 /// Whether a file is on a mount of Weir: 1, 0, or -1 with errno.
+// SAFETY: the name is this library's to give.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_is_mounted(fd: c_int) -> c_int {
     let mut value = [0_u8; 0];

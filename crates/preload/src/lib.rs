@@ -15,9 +15,11 @@ use std::sync::OnceLock;
 use libc::c_int;
 use weir::{FBARRIER, FDATABARRIER, order};
 
+// SAFETY: whoever calls it has found a function that takes a descriptor and answers a number.
 type Sync = unsafe extern "C" fn(c_int) -> c_int;
 
 /// Orders where it can, and makes durable where not.
+// SAFETY: that it takes the place of the function of this name is what the library is for.
 #[unsafe(no_mangle)]
 pub extern "C" fn fsync(fd: c_int) -> c_int {
     static REAL: OnceLock<Option<Sync>> = OnceLock::new();
@@ -25,6 +27,7 @@ pub extern "C" fn fsync(fd: c_int) -> c_int {
 }
 
 /// The same of the file's data.
+// SAFETY: that it takes the place of the function of this name is what the library is for.
 #[unsafe(no_mangle)]
 pub extern "C" fn fdatasync(fd: c_int) -> c_int {
     static REAL: OnceLock<Option<Sync>> = OnceLock::new();
