@@ -251,7 +251,7 @@ impl Found {
             superblock: RefCell::new(self.superblock),
             space,
             orphans: Orphans::new(orphans),
-            nodes: Nodes::new(&cache),
+            nodes: Nodes::new(&cache, options.cache_inodes),
             cache,
             names: Names::new(clock.entropy() as u32),
             operations: Operations::default(),

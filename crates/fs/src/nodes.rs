@@ -17,9 +17,6 @@ use crate::filesystem::Mounted;
 use crate::mutants::FsMutant;
 use crate::node::Node;
 
-/// Nodes that may be kept in memory beside those that have to be.
-const KEPT: usize = 1 << 14;
-
 /// Nodes looked at to make room for one, so that no call takes long.
 const LOOKS: usize = 8;
 
@@ -39,12 +36,14 @@ struct State {
 /// All nodes in memory.
 pub(crate) struct Nodes {
     cache: Rc<PageCache>,
+    /// How many may be kept beside those that have to be.
+    most: usize,
     state: RefCell<State>,
 }
 
 impl Nodes {
-    pub(crate) fn new(cache: &Rc<PageCache>) -> Nodes {
-        Nodes { cache: Rc::clone(cache), state: RefCell::default() }
+    pub(crate) fn new(cache: &Rc<PageCache>, most: usize) -> Nodes {
+        Nodes { cache: Rc::clone(cache), most, state: RefCell::default() }
     }
 
     /// The node of an inode that has a name, or is open.
@@ -153,12 +152,14 @@ impl Nodes {
         let State { known, queue } = &mut *state;
         let mut gone = Vec::new();
         for _ in 0..LOOKS {
-            if known.len() <= KEPT && queue.len() <= 2 * KEPT {
+            if known.len() <= self.most && queue.len() / 2 <= self.most {
                 break;
             }
             let Some(number) = queue.pop_front() else { break };
             let Some(oldest) = known.get_mut(&number) else { continue };
-            if std::mem::take(&mut oldest.used) || known.len() <= KEPT || !can_leave(fs, &known[&number].node)
+            if std::mem::take(&mut oldest.used)
+                || known.len() <= self.most
+                || !can_leave(fs, &known[&number].node)
             {
                 queue.push_back(number);
             } else {

@@ -75,6 +75,8 @@ pub struct MountOptions {
     pub dirty_bytes: u64,
     /// Metadata blocks that may be kept in memory beside those that the journal needs. Default: 16,384.
     pub cache_metadata_blocks: usize,
+    /// Inodes that may be kept in memory beside those that are open, dirty, or not committed. Default: 16,384.
+    pub cache_inodes: usize,
     /// Whether blocks are discarded when the transaction that freed them is durable (J7), if the storage can.
     /// Default: no.
     pub discard: bool,
@@ -98,6 +100,7 @@ impl Default for MountOptions {
             dirty_background_bytes: 16 << 20,
             dirty_bytes: 64 << 20,
             cache_metadata_blocks: 1 << 14,
+            cache_inodes: 1 << 14,
             discard: false,
             timer_hz: 250,
             host_costs: HostCosts::default(),

@@ -68,8 +68,11 @@ impl Mounted {
     /// # Errors
     /// Those of any write of a page that is in memory still.
     pub(crate) async fn write_back_everything(&self) -> Result<(), FsError> {
+        // A call: what was ordered before it comes first.
+        let is_dual = self.changes.as_ref().is_ok_and(|journal| journal.is_dual());
+        let class = if is_dual { Class::Ordered } else { Class::Orderless };
         for node in self.cache.dirty_nodes() {
-            node.submit_dirty(Class::Orderless, Class::Orderless).await?;
+            node.submit_dirty(class, class).await?;
         }
         for node in self.nodes.all() {
             let tickets = node.on_the_way();
