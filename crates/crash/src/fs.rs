@@ -1,8 +1,15 @@
-//! Power cuts under a filesystem: a chain of *lives*. In each, a script of random operations runs on a small and
-//! nearly full filesystem, and at every event of the storage below the power is cut, on copies: what is left is
+//! Power cuts under a filesystem: a chain of *lives*. In each, scripts of random operations run on a small and
+//! nearly full filesystem, one or several at once, and at every event of the storage below the power is cut, on copies: what is left is
 //! recovered by whoever is below (firmware, volume), mounted, read, and judged by the [`history`] of the run. One
-//! of the cuts is where the next life begins; its recovery is cut, too, and must find the same every time. On a
-//! sample of the states outside judges are asked: e2fsck, and the kernel.
+//! of the cuts is where the next life begins; its recovery is cut, too, and must find the same every time. What is
+//! read before any cut is judged as well, when all is quiet. On a sample of the states the format's own check is
+//! asked whether what was recovered is whole; on a smaller one outside judges are: e2fsck, and the kernel.
+//!
+//! Runs differ, each drawn by its seed: one task or up to three, each in a directory of its own, where they sync
+//! each other's files; caches that hold everything or next to nothing, so that inodes are read again; files so
+//! scattered that it takes several transactions to free them; writeback early or never. On the adversary's
+//! disks, some first lives have one write fail: then order is not promised any more (S5), but what is called
+//! durable has to be, before and after. (A flush that fails may take with it what order alone protects.)
 
 mod ground;
 mod history;
@@ -13,14 +20,13 @@ mod tree;
 mod visible;
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
 
 use serde::Serialize;
 use weir_fs::{Engine, JournalMode, MountOptions};
 use weir_runtime::{Runtime, Simulation};
 
 pub use ground::FsGround;
-use life::Chain;
+use life::{Chain, Images};
 
 /// A campaign on one engine, one journal mode and one ground.
 #[derive(Clone)]
@@ -126,8 +132,8 @@ impl FsCampaign {
     #[must_use]
     pub fn go(&self) -> FsSummary {
         let mut summary = FsSummary { totals: FsTotals::default(), failure: None, trace_hash: 0 };
-        let image = match life::nearly_full() {
-            Ok(image) => Rc::new(image),
+        let images = match Images::new() {
+            Ok(images) => images,
             Err(what) => {
                 summary.failure = Some(FsFailure { run: 0, life: 0, event: 0, what, story: Vec::new() });
                 return summary;
@@ -141,7 +147,7 @@ impl FsCampaign {
             let seed = crate::content::mix(self.seed, run);
             let runtime =
                 Runtime::simulated(Simulation { seed, explore: seed.is_multiple_of(2), cores: None });
-            let chain = Chain::new(&runtime.handle(), &campaign, &image);
+            let chain = Chain::new(&runtime.handle(), &campaign, &images);
             let ended = runtime.block_on(chain.live());
             let found = chain.end();
             distinct.extend(found.seen);

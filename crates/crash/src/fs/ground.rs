@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use weir_ext4::FormatError;
+use weir_ext4::check::{self, ImageReader, Report};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Medium, Profile};
 use weir_runtime::{Handle, Random};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Image, Lba, Ordering, Part,
-    Recorder, Rejected, Storage, StorageError, Ticket, Write, submit_when_free,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Fault, Faults, Image, Lba,
+    Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write, submit_when_free,
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeOptions};
 
@@ -19,6 +21,9 @@ pub(super) const BLOCKS: u64 = 2048;
 
 /// Blocks in a command of the disks, at most.
 const TRANSFER_BLOCKS: u32 = 32;
+
+/// Writes of a mount, at most.
+const WRITES_OF_MOUNT: u64 = 12;
 
 /// Blocks of a volume's segment, and segments: the filesystem, and room to clean.
 const SEGMENT_BLOCKS: u32 = 32;
@@ -53,6 +58,11 @@ impl FsGround {
     /// A recorder for what the ground promises.
     pub(super) fn recorder(self) -> Rc<Recorder> {
         if self == FsGround::Volume { Recorder::prefix() } else { Recorder::new() }
+    }
+
+    /// Whether it can be told to fail.
+    pub(super) fn can_fail(self) -> bool {
+        matches!(self, FsGround::Adversary { .. })
     }
 
     /// Its name.
@@ -93,6 +103,11 @@ fn adversary(random: &mut Random, capabilities: Capabilities, blocks: u64) -> Ad
     AdversaryOptions { blocks, capabilities, latency_ns_max, ..AdversaryOptions::default() }
 }
 
+/// One write fails, of those that come when `writes` writes have filled the disk, and after a mount.
+fn one_fault(random: &mut Random, writes: u64) -> Faults {
+    Faults { write_error: Fault::Nth(writes + WRITES_OF_MOUNT + random.below(600)), ..Faults::default() }
+}
+
 fn flash_profile(mechanism: Mechanism, random: &mut Random) -> Profile {
     let mut profile = profile::draw(mechanism, random);
     let nand = &mut profile.nand;
@@ -116,6 +131,7 @@ impl Ground {
         random: &mut Random,
         image: &[(u64, Vec<u8>)],
         recorder: Option<&Rc<Recorder>>,
+        fails: bool,
     ) -> Result<Ground, GroundError> {
         let depth = pick(random, &[4, 32]);
         let legacy = Capabilities::legacy(depth, TRANSFER_BLOCKS, BLOCK_BYTES as u32);
@@ -136,7 +152,11 @@ impl Ground {
                 let capabilities =
                     Capabilities { ordering, ordered_service: barriers && random.below(2) == 0, ..legacy };
                 let options = adversary(random, capabilities, BLOCKS);
-                Below::Disk(AdversaryDisk::new(handle, options.clone()), options)
+                let faults = if fails { one_fault(random, image.len() as u64) } else { Faults::default() };
+                Below::Disk(
+                    AdversaryDisk::new(handle, AdversaryOptions { faults, ..options.clone() }),
+                    options,
+                )
             }
             FsGround::Volume => {
                 let options = adversary(random, legacy, SEGMENTS * u64::from(SEGMENT_BLOCKS));
@@ -223,6 +243,12 @@ impl Ground {
         }
     }
 
+    /// Whether it holds a whole filesystem.
+    pub(super) async fn check(&self) -> Result<Report, GroundError> {
+        let bytes = Bytes(bytes_of(&*self.storage()).await?);
+        check::check(&bytes).await
+    }
+
     /// Ends the observation.
     pub(super) fn rest(&self) {
         self.observe(|_| {});
@@ -269,6 +295,25 @@ pub(super) enum GroundError {
     Storage(#[from] StorageError),
     #[error("the storage refused: {0}")]
     Rejected(#[from] Rejected),
+    #[error("the format: {0}")]
+    Format(#[from] FormatError),
+}
+
+/// An image in memory.
+struct Bytes(Vec<u8>);
+
+impl ImageReader for Bytes {
+    type Error = GroundError;
+
+    fn blocks(&self) -> u64 {
+        (self.0.len() / BLOCK_BYTES) as u64
+    }
+
+    async fn read(&self, block: u64, bytes: &mut [u8]) -> Result<(), GroundError> {
+        let from = block as usize * BLOCK_BYTES;
+        bytes.copy_from_slice(&self.0[from..from + bytes.len()]);
+        Ok(())
+    }
 }
 
 /// Every block of a storage, one after the other.

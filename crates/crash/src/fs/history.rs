@@ -1,16 +1,23 @@
 //! What a run did to a filesystem, what it was promised, and so what may be found after a power cut. It knows the
 //! calls and what they mean, and nothing of journals, epochs or caches.
 //!
-//! *Operations* are numbered from 1. After a cut there is an operation k such that
+//! *Operations* are numbered from 1, in the order in which they began. One or more *tasks* do them, one after the
+//! other each, and each below a directory of its own: its *part* of the tree. So operations of different tasks
+//! commute, and an order between them is only what calls promise. After a cut there is an operation k of each
+//! task such that
 //!
-//! - the tree (names, sizes, permissions, attributes) is the one after k, no other: changes of the tree are
+//! - its part (names, sizes, permissions, attributes) is the one after k, no other: changes of the tree are
 //!   atomic, and are lost from the end;
+//! - so they are among tasks: with an operation that has changed some part goes whatever had returned, to
+//!   whomever, before that one began;
 //! - k reaches as far as every acknowledged `fsync` and `sync` says, and each page that it covers holds what it
-//!   held then, or something newer;
-//! - what a barrier call covers is there, as far as anything is there that was done after the call returned;
+//!   held then, or something newer. A call covers what had returned before it began, whoever did it;
+//! - what a barrier call covers is there, as far as anything is there that was begun after the call returned;
 //! - in journal mode ordered, a page whose place the tree knows holds what was written there when it got it, or
 //!   something newer; in mode data, every page holds what it held after k;
 //! - nothing else: every page holds what somebody wrote there, or zeros.
+
+mod judge;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -20,6 +27,7 @@ use weir_storage::BLOCK_BYTES;
 
 use super::tree::{FileId, Kind, Shape, Tree, pages_of};
 use super::visible::Visible;
+pub(super) use judge::Illegal;
 
 /// The number of an operation; 0 stands for the beginning.
 pub(super) type Operation = u64;
@@ -44,24 +52,35 @@ enum Placed {
     Yes,
 }
 
-/// What a synchronisation call covers.
+/// What a synchronisation call covers of one part.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
-    /// The call; of barrier calls, what was done after it comes after.
-    call: Operation,
+    /// The newest operation when the call returned: what began after that comes after, where that is promised.
+    returned: Operation,
+    part: usize,
     /// The file whose pages it covers; none for all.
     file: Option<FileId>,
+    /// The pages reach as far.
+    pages: Operation,
     /// The tree reaches as far.
     tree: Operation,
 }
 
-/// The last operations that changed something of a file.
-#[derive(Clone, Copy, Default)]
+/// A synchronisation call that has begun: what it promises when it returns.
+pub(super) struct Call(Vec<Promise>);
+
+/// The operations that changed something of a file.
+#[derive(Clone, Default)]
 struct Changed {
     /// Anything that the tree shows, names included.
-    anything: Operation,
+    anything: Vec<Operation>,
     /// Its size, or where its pages are.
-    size: Operation,
+    size: Vec<Operation>,
+}
+
+/// The last of these up to `operation`.
+fn last_until(operations: &[Operation], operation: Operation) -> Operation {
+    operations.iter().rev().copied().find(|changed| *changed <= operation).unwrap_or(0)
 }
 
 /// A file before an operation that may fail.
@@ -69,7 +88,6 @@ struct Changed {
 pub(super) struct Before {
     operation: Operation,
     size_bytes: u64,
-    changed: Changed,
 }
 
 /// How much a synchronisation call covers of the tree.
@@ -83,19 +101,25 @@ pub(super) enum Reach {
     Everything,
 }
 
-/// Why what was found cannot be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Illegal {
-    #[error("no operation leaves such a tree; {0}")]
-    Tree(String),
-    #[error("the tree is that after operation {at}, but operation {needed} is promised")]
-    TreeTooOld { at: Operation, needed: Operation },
-    #[error(
-        "page {page} of file {file} holds what nobody wrote there, but {whose}; it begins with {begins:x?}"
-    )]
-    Foreign { file: FileId, page: u32, whose: String, begins: [u8; 16] },
-    #[error("page {page} of file {file} is older than operation {needed}, which is promised")]
-    PageTooOld { file: FileId, page: u32, needed: Operation },
+/// What one task changes: a directory, and all below it.
+struct Part {
+    /// The directory's name; none for the root.
+    name: Option<&'static [u8]>,
+    tree: Tree,
+    /// Its operations, oldest first; the first is the beginning.
+    steps: Vec<Step>,
+    /// The last that has returned.
+    ended: Operation,
+}
+
+/// An operation, and what it left.
+struct Step {
+    operation: Operation,
+    shape: Rc<Shape>,
+    /// The step that changed the shape last.
+    changed_at: usize,
+    /// What had returned when it began, of each task.
+    after: Vec<Operation>,
 }
 
 /// What a run did.
@@ -103,9 +127,12 @@ pub(super) struct History {
     mode: JournalMode,
     /// Pages reach the disk by calls and commits only, which keep their order, and never by writeback.
     ordered_only: bool,
-    tree: Tree,
-    /// The tree's shape after each operation.
-    shapes: Vec<Rc<Shape>>,
+    /// The storage may fail: order is promised for power cuts only, durability for both (S5).
+    faulty: bool,
+    parts: Vec<Part>,
+    newest: Operation,
+    /// The part that a file is in.
+    owners: BTreeMap<FileId, usize>,
     pages: BTreeMap<(FileId, u32), Vec<Version>>,
     /// Pages that have a place and no content.
     reserved: BTreeSet<(FileId, u32)>,
@@ -117,67 +144,102 @@ pub(super) struct History {
 }
 
 impl History {
-    /// A filesystem that holds what was found, with the numbers of its inodes.
-    pub(super) fn of(mode: JournalMode, ordered_only: bool, found: &Visible) -> History {
-        let tree = found.tree.clone();
-        let shapes = vec![Rc::new(tree.shape())];
-        // The numbers of inodes are given again, those of the model's files are not.
-        let next_file = 1 << 20;
+    /// A filesystem that holds what was found, with the numbers of its inodes. There is a task for each of the
+    /// directories with these names, or one for all.
+    pub(super) fn of(
+        mode: JournalMode,
+        ordered_only: bool,
+        faulty: bool,
+        found: &Visible,
+        names: &[&'static [u8]],
+    ) -> Result<History, Illegal> {
+        let names = if names.is_empty() { vec![None] } else { names.iter().copied().map(Some).collect() };
+        let (mut parts, mut owners) = (Vec::new(), BTreeMap::new());
+        for (number, name) in names.iter().enumerate() {
+            let tree = part_of(&found.tree, *name)?;
+            owners.extend(tree.things.keys().map(|file| (*file, number)));
+            let shape = Rc::new(tree.shape());
+            let first = Step { operation: 0, shape, changed_at: 0, after: vec![0; names.len()] };
+            parts.push(Part { name: *name, tree, steps: vec![first], ended: 0 });
+        }
         let version =
             |bytes: &[u8; BLOCK_BYTES]| Version { since: 0, bytes: Rc::new(*bytes), placed: Placed::No };
         let pages = found.pages().map(|(place, bytes)| (place, vec![version(bytes)])).collect();
-        History {
+        Ok(History {
             mode,
             ordered_only,
-            tree,
-            shapes,
+            faulty,
+            parts,
+            newest: 0,
+            owners,
             pages,
             reserved: BTreeSet::new(),
             changed: BTreeMap::new(),
             durable: Vec::new(),
             barriers: Vec::new(),
             zeros: Rc::new([0; BLOCK_BYTES]),
-            next_file,
-        }
+            // The numbers of inodes are given again, those of the model's files are not.
+            next_file: 1 << 20,
+        })
     }
 
     /// The newest operation.
     pub(super) fn now(&self) -> Operation {
-        self.shapes.len() as Operation - 1
+        self.newest
     }
 
-    pub(super) fn tree(&self) -> &Tree {
-        &self.tree
+    /// The part of a task.
+    pub(super) fn tree(&self, part: usize) -> &Tree {
+        &self.parts[part].tree
     }
 
-    /// Begins an operation that changes the tree by `change`, and what it shows of `files`.
-    pub(super) fn begin(&mut self, files: &[FileId], change: impl FnOnce(&mut Tree)) -> Operation {
-        change(&mut self.tree);
-        let shape = self.tree.shape();
-        let same = self.shapes.last().filter(|last| ***last == shape && last.order == shape.order);
-        let shape = same.map_or_else(|| Rc::new(shape), Rc::clone);
-        self.shapes.push(shape);
-        let now = self.now();
+    /// Tasks.
+    pub(super) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The part that holds a file, or held it.
+    fn owner(&self, file: FileId) -> usize {
+        self.owners.get(&file).copied().unwrap_or(0)
+    }
+
+    /// Begins an operation that changes a part by `change`, and what it shows of `files`.
+    pub(super) fn begin(&mut self, part: usize, files: &[FileId], change: impl FnOnce(&mut Tree)) {
+        self.newest += 1;
+        let after = self.parts.iter().map(|part| part.ended).collect();
+        self.parts[part].begin(self.newest, after, change);
         for file in files {
-            self.changed.entry(*file).or_default().anything = now;
+            self.changed.entry(*file).or_default().anything.push(self.newest);
         }
-        now
     }
 
-    /// A number for a new file.
-    pub(super) fn new_file(&mut self) -> FileId {
+    /// Whatever a task has begun has returned.
+    pub(super) fn end(&mut self, part: usize) {
+        let part = &mut self.parts[part];
+        part.ended = part.last().operation;
+    }
+
+    /// A number for a new file of a part.
+    pub(super) fn new_file(&mut self, part: usize) -> FileId {
         self.next_file += 1;
+        self.owners.insert(self.next_file - 1, part);
         self.next_file - 1
+    }
+
+    /// The size of a file; none for what is not one.
+    pub(super) fn size(&self, file: FileId) -> Option<u64> {
+        self.parts[self.owner(file)].tree.size(file)
     }
 
     /// Begins an operation after which `file` has `size` bytes, as it may have had before.
     pub(super) fn resize(&mut self, file: FileId, size: u64) {
-        if self.tree.size(file) == Some(size) {
-            self.begin(&[], |_| {});
+        let part = self.owner(file);
+        if self.size(file) == Some(size) {
+            self.begin(part, &[], |_| {});
             return;
         }
-        let before = self.tree.size(file).unwrap_or(0);
-        self.begin(&[file], |tree| {
+        let before = self.size(file).unwrap_or(0);
+        self.begin(part, &[file], |tree| {
             tree.things.entry(file).and_modify(|thing| thing.kind = Kind::File { size });
         });
         self.move_place(file);
@@ -262,21 +324,19 @@ impl History {
         }
     }
 
-    fn changed(&self, file: FileId) -> Changed {
-        self.changed.get(&file).copied().unwrap_or_default()
-    }
-
     /// What to go back to if an operation on a file fails.
     pub(super) fn before(&self, file: FileId) -> Before {
-        let size_bytes = self.tree.size(file).unwrap_or(0);
-        Before { operation: self.now(), size_bytes, changed: self.changed(file) }
+        Before { operation: self.newest, size_bytes: self.size(file).unwrap_or(0) }
     }
 
     /// What was begun on a file since then was not done, or in part. What it left is known by its content: which
     /// pages got a place, and which lost it, is not.
     pub(super) fn unchanged(&mut self, file: FileId, since: Before) {
-        if self.tree.size(file).unwrap_or(0) == since.size_bytes {
-            self.changed.insert(file, since.changed);
+        if self.size(file).unwrap_or(0) == since.size_bytes
+            && let Some(changed) = self.changed.get_mut(&file)
+        {
+            changed.anything.retain(|operation| *operation <= since.operation);
+            changed.size.retain(|operation| *operation <= since.operation);
         }
         self.reserved.retain(|(reserved, _)| *reserved != file);
         let versions = self.pages.range_mut((file, 0)..=(file, u32::MAX)).flat_map(|(_, versions)| versions);
@@ -286,150 +346,83 @@ impl History {
     }
 
     fn move_place(&mut self, file: FileId) {
-        let now = self.now();
-        self.changed.entry(file).or_default().size = now;
+        self.changed.entry(file).or_default().size.push(self.newest);
     }
 
-    /// A synchronisation call on `file` has returned.
-    pub(super) fn promise(&mut self, file: FileId, reach: Reach, durable: bool) {
-        let changed = self.changed(file);
-        let (file, tree) = match reach {
-            Reach::Data => (Some(file), changed.size),
-            Reach::File => (Some(file), changed.anything.max(changed.size)),
-            Reach::Everything => (None, self.now()),
+    /// A task begins a synchronisation call, on a file where it is one on a file. It covers what has returned.
+    pub(super) fn call(&mut self, part: usize, file: FileId, reach: Reach) -> Call {
+        self.end(part);
+        self.begin(part, &[], |_| {});
+        self.end(part);
+        let nothing = Changed::default();
+        let changed = self.changed.get(&file).unwrap_or(&nothing);
+        let one = |part: usize, file, tree: &[&Vec<Operation>]| {
+            let pages = self.parts[part].ended;
+            let tree = tree.iter().map(|operations| last_until(operations, pages)).max().unwrap_or(pages);
+            Promise { returned: 0, part, file, pages, tree }
         };
-        let promise = Promise { call: self.now(), file, tree };
-        self.barriers.push(promise);
-        if durable {
-            self.durable.push(promise);
+        let owner = self.owner(file);
+        Call(match reach {
+            Reach::Data => vec![one(owner, Some(file), &[&changed.size])],
+            Reach::File => vec![one(owner, Some(file), &[&changed.size, &changed.anything])],
+            Reach::Everything => (0..self.parts.len()).map(|part| one(part, None, &[])).collect(),
+        })
+    }
+
+    /// A synchronisation call has returned.
+    pub(super) fn promise(&mut self, call: Call, durable: bool) {
+        for promise in call.0 {
+            let promise = Promise { returned: self.newest, ..promise };
+            if !self.faulty {
+                self.barriers.push(promise);
+            }
+            if durable {
+                self.durable.push(promise);
+            }
         }
+    }
+
+    /// Whether what is read while nobody does anything is what was written.
+    pub(super) fn judge_now(&mut self, found: &Visible) -> Result<(), Illegal> {
+        let promises = self.durable.len();
+        let all = self.call(0, self.parts[0].tree.root, Reach::Everything);
+        self.durable.extend(all.0);
+        let judged = self.judge(found);
+        self.durable.truncate(promises);
+        judged
     }
 
     /// A number that changes whenever something is promised.
     pub(super) fn promises(&self) -> u64 {
         self.durable.len() as u64
     }
+}
 
-    /// Whether a power cut may have left what was found.
-    pub(super) fn judge(&self, found: &Visible) -> Result<(), Illegal> {
-        let mut why = None;
-        let shape = found.tree.shape();
-        // The newest first: what it fails by says most.
-        for (k, mine) in self.shapes.iter().enumerate().rev() {
-            if **mine != shape {
-                continue;
-            }
-            match self.explains(k as Operation, mine, &shape, found) {
-                Ok(()) => return Ok(()),
-                Err(illegal) => why = why.or(Some(illegal)),
-            }
-        }
-        let newest = self.shapes.last().map_or_else(String::new, |newest| newest.difference(&shape));
-        Err(why.unwrap_or(Illegal::Tree(newest)))
+impl Part {
+    fn last(&self) -> &Step {
+        // There is the beginning, always.
+        &self.steps[self.steps.len() - 1]
     }
 
-    /// Whether what was found may be left when the tree is that after `k`.
-    fn explains(&self, k: Operation, mine: &Shape, theirs: &Shape, found: &Visible) -> Result<(), Illegal> {
-        let files = || mine.order.iter().copied().zip(theirs.order.iter().copied());
-        let mut seen = self.change_before(k);
-        let mut pages = Vec::new();
-        for (file, inode) in files() {
-            let Some(size) = found.tree.size(inode) else { continue };
-            for page in 0..pages_of(size) {
-                let look = self.look(file, page, size, found.page(inode, page));
-                if self.ordered_only {
-                    seen = seen.max(look.as_ref().map_or(0, |look| look.oldest));
-                }
-                pages.push((file, inode, page, look));
-            }
-        }
-        let promised = |promise: &&Promise| promise.call < seen;
-        let promises = || self.barriers.iter().filter(promised).chain(&self.durable);
-        if let Some(needed) = promises().map(|promise| promise.tree).max().filter(|needed| *needed > k) {
-            return Err(Illegal::TreeTooOld { at: k, needed });
-        }
-        for (file, inode, page, look) in pages {
-            let covers = |promise: &&Promise| promise.file.is_none_or(|covered| covered == file);
-            let promised = promises().filter(covers).map(|promise| promise.call).max().unwrap_or(0);
-            let needed = match self.mode {
-                JournalMode::Writeback => promised,
-                JournalMode::Ordered => promised.max(self.placed_before(file, page, k, Placed::Yes)),
-                JournalMode::Data => promised.max(k),
-            };
-            match look {
-                // In mode writeback a place may show what it held before, until somebody makes sure.
-                _ if self.mode == JournalMode::Writeback
-                    && self.placed_before(file, page, k, Placed::Perhaps) > promised => {}
-                None => return Err(self.foreign(file, page, found.page(inode, page))),
-                Some(look) if look.newest_from(self.version_at(file, page, needed)) => {}
-                Some(_) => return Err(Illegal::PageTooOld { file, page, needed }),
-            }
-        }
-        Ok(())
-    }
-
-    fn foreign(&self, file: FileId, page: u32, bytes: &[u8]) -> Illegal {
-        let written = |versions: &Vec<Version>| {
-            versions.iter().find(|version| version.bytes[..] == *bytes).map(|v| v.since)
+    fn begin(&mut self, operation: Operation, after: Vec<Operation>, change: impl FnOnce(&mut Tree)) {
+        change(&mut self.tree);
+        let shape = self.tree.shape();
+        let last = self.last();
+        let same = *last.shape == shape && last.shape.order == shape.order;
+        let (shape, changed_at) = match same {
+            true => (Rc::clone(&last.shape), last.changed_at),
+            false => (Rc::new(shape), self.steps.len()),
         };
-        let writer = self.pages.iter().find_map(|(place, versions)| Some((place, written(versions)?)));
-        let whose = writer.map_or("nobody did elsewhere".to_owned(), |((file, page), operation)| {
-            format!("operation {operation} did in page {page} of file {file}")
-        });
-        let begins = bytes.first_chunk().copied().unwrap_or_default();
-        Illegal::Foreign { file, page, whose, begins }
-    }
-
-    /// The last operation up to `k` that changed the tree.
-    fn change_before(&self, k: Operation) -> Operation {
-        let shape = &self.shapes[k as usize];
-        (1..=k).rev().find(|k| !Rc::ptr_eq(&self.shapes[*k as usize - 1], shape)).unwrap_or(0)
-    }
-
-    /// The version of a page in force after `operation`, as its place in the list; none for the first zeros.
-    fn version_at(&self, file: FileId, page: u32, operation: Operation) -> Option<usize> {
-        let versions = self.pages.get(&(file, page))?;
-        versions.iter().rposition(|version| version.since <= operation)
-    }
-
-    /// The last operation up to `k` by which the page got its place, at least as surely as this.
-    fn placed_before(&self, file: FileId, page: u32, k: Operation, surely: Placed) -> Operation {
-        let versions = self.pages.get(&(file, page)).into_iter().flatten();
-        let placed = |version: &&Version| {
-            version.since <= k
-                && (version.placed == Placed::Yes || (version.placed == surely && surely != Placed::No))
-        };
-        versions.filter(placed).map(|version| version.since).max().unwrap_or(0)
-    }
-
-    /// Which versions of a page, cut at the end of the file, `bytes` are; none if nobody wrote them.
-    fn look(&self, file: FileId, page: u32, size: u64, bytes: &[u8]) -> Option<Look> {
-        let end = (size - u64::from(page) * BLOCK_BYTES as u64).min(BLOCK_BYTES as u64) as usize;
-        let mut look: Option<Look> = None;
-        if bytes[..end].iter().all(|byte| *byte == 0) {
-            look = Some(Look { oldest: 0, newest: None });
-        }
-        for (place, version) in self.pages.get(&(file, page)).into_iter().flatten().enumerate() {
-            if version.bytes[..end] == bytes[..end] {
-                let oldest = look.as_ref().map_or(version.since, |look| look.oldest);
-                look = Some(Look { oldest, newest: Some(place) });
-            }
-        }
-        look
+        self.steps.push(Step { operation, shape, changed_at, after });
     }
 }
 
-/// Which versions of a page somebody may be looking at.
-struct Look {
-    /// The operation of the oldest.
-    oldest: Operation,
-    /// The newest, as its place in the list; none for the zeros before all.
-    newest: Option<usize>,
-}
-
-impl Look {
-    /// Whether it may be as new as the version at `place`.
-    fn newest_from(&self, place: Option<usize>) -> bool {
-        self.newest >= place
+/// A part of a tree: the directory of that name in its root, or all. There is nothing beside parts.
+fn part_of(tree: &Tree, name: Option<&[u8]>) -> Result<Tree, Illegal> {
+    let Some(name) = name else { return Ok(tree.clone()) };
+    let directory = tree.names(tree.root).and_then(|names| names.get(name).copied());
+    match directory.filter(|directory| tree.names(*directory).is_some()) {
+        Some(directory) => Ok(tree.below(directory)),
+        None => Err(Illegal::Tree(format!("the directory {} is gone", name.escape_ascii()))),
     }
 }

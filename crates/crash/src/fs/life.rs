@@ -1,17 +1,18 @@
 //! One run: a chain of lives, with the power cut at every event of each.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use weir_ext4::Mkfs;
-use weir_fs::{Engine, Filesystem, MountOptions};
+use futures_util::future::try_join_all;
+use weir_ext4::{FileType, Mkfs, ROOT_INODE};
+use weir_fs::{Engine, Filesystem, MountOptions, NewNode};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Recorder, Storage};
 
 use super::ground::{BLOCKS, Ground, Left, bytes_of};
 use super::history::History;
-use super::script::Script;
+use super::script::{Plan, Script};
 use super::visible::Visible;
 use super::{FsCampaign, FsTotals, outside};
 use crate::bound::Bound;
@@ -29,6 +30,12 @@ const OPERATIONS_WARM: u64 = 600;
 const CUTS_PER_EVENT: u32 = 2;
 /// States of a life that are judged, at most: what comes later in it is judged in other lives.
 const STATES_MAX: u64 = 600;
+
+/// The directories of tasks, where there is more than one.
+const PARTS: [&[u8]; 3] = [b"first", b"second", b"third"];
+
+/// Of this many states, one is checked whole.
+const STATES_PER_CHECK: u64 = 8;
 
 /// Where a run failed: the life, the event, and what was wrong.
 pub(super) type Wrong = (u32, u64, String);
@@ -59,16 +66,20 @@ impl Found {
 pub(super) struct Chain {
     handle: Handle,
     campaign: FsCampaign,
-    /// The filesystem that runs begin with.
-    image: Rc<Vec<(u64, Vec<u8>)>>,
+    images: Rc<Images>,
     options: MountOptions,
     /// Pages go to the disk by calls and commits only.
     ordered_only: bool,
+    /// Tasks of each life.
+    tasks: usize,
+    pages_max: u64,
+    /// In the first life, the storage fails once.
+    fails: bool,
     found: Rc<RefCell<Found>>,
 }
 
 impl Chain {
-    pub(super) fn new(handle: &Handle, campaign: &FsCampaign, image: &Rc<Vec<(u64, Vec<u8>)>>) -> Chain {
+    pub(super) fn new(handle: &Handle, campaign: &FsCampaign, images: &Rc<Images>) -> Chain {
         let mut random = handle.random("options");
         let ordered_only = random.below(2) == 0;
         let options = MountOptions {
@@ -77,6 +88,9 @@ impl Chain {
             // Writeback as soon as a few pages are dirty, or never.
             dirty_background_bytes: if ordered_only { 1 << 40 } else { pick(&mut random, &[1, 4, 16]) << 12 },
             dirty_bytes: if ordered_only { 1 << 41 } else { 1 << 18 },
+            cache_bytes: if ordered_only { 1 << 28 } else { pick(&mut random, &[1 << 28, 0]) },
+            cache_metadata_blocks: pick(&mut random, &[1 << 14, 4]),
+            cache_inodes: pick(&mut random, &[1 << 14, 1]),
             commit_interval: std::time::Duration::from_micros(pick(&mut random, &[300, 20_000, 5_000_000])),
             ..campaign.options
         };
@@ -91,8 +105,21 @@ impl Chain {
             next: None,
             story: Rc::default(),
         };
-        let (handle, campaign, image) = (handle.clone(), campaign.clone(), Rc::clone(image));
-        Chain { handle, campaign, image, options, ordered_only, found: Rc::new(RefCell::new(found)) }
+        let tasks = if random.below(2) == 0 { 1 } else { 2 + random.below(2) as usize };
+        let pages_max = pick(&mut random, &[12, 12, 12, 40]);
+        let fails = random.below(8) == 0 && campaign.ground.can_fail();
+        let (handle, campaign, images) = (handle.clone(), campaign.clone(), Rc::clone(images));
+        Chain {
+            handle,
+            campaign,
+            images,
+            options,
+            ordered_only,
+            tasks,
+            pages_max,
+            fails,
+            found: Rc::new(RefCell::new(found)),
+        }
     }
 
     pub(super) fn end(self) -> Found {
@@ -122,17 +149,20 @@ impl Chain {
         let is_dual = matches!(self.campaign.engine, Engine::Dual { .. });
         let recorder = is_dual.then(|| self.campaign.ground.recorder());
         let ground = self.campaign.ground;
-        let ground = Ground::new(ground, &self.handle, &mut random, &self.image, recorder.as_ref()).await;
+        let image = &self.images.0[usize::from(self.tasks > 1)];
+        let ground =
+            Ground::new(ground, &self.handle, &mut random, image, recorder.as_ref(), self.fails).await;
         let mut ground = ground.map_err(|error| error.to_string())?;
         let mut fs = mount(&self.handle, &ground, self.options, recorder.clone()).await?;
         for life in 0..LIVES {
+            let faulty = self.fails && life == 0;
             {
                 let found = &mut *self.found.borrow_mut();
                 (found.life, found.event, found.states_of_life) = (life, 0, 0);
                 found.story = Rc::default();
                 found.totals.lives += 1;
             }
-            self.one(&ground, &fs).await?;
+            self.one(&ground, &fs, faulty).await?;
             // The first life is watched by the order recorder.
             if let Some(Err(violation)) = recorder.as_ref().map(|recorder| recorder.check()) {
                 return Err(violation.to_string());
@@ -146,26 +176,48 @@ impl Chain {
     }
 
     /// Plays, and perhaps unmounts.
-    async fn one(&self, ground: &Ground, fs: &Filesystem) -> Result<(), String> {
+    async fn one(&self, ground: &Ground, fs: &Filesystem, faulty: bool) -> Result<(), String> {
         let visible = Visible::read(fs).await.map_err(|error| format!("reading: {error}"))?;
-        let history = Rc::new(RefCell::new(History::of(self.campaign.mode, self.ordered_only, &visible)));
-        let story = Rc::clone(&self.found.borrow().story);
-        let mut script = Script::new(&self.handle, fs.clone(), Rc::clone(&history), story);
+        let names = if self.tasks > 1 { &PARTS[..self.tasks] } else { &[] };
+        let history = History::of(self.campaign.mode, self.ordered_only, faulty, &visible, names);
+        let history = Rc::new(RefCell::new(history.map_err(|error| error.to_string())?));
+        let mut random = self.handle.random("life");
         // Some cuts come late, when the log has been filled and gone round.
-        let warm_up = pick(&mut script.random, &[0, 0, 0, OPERATIONS_WARM]);
-        let operations = warm_up + 10 + script.random.below(OPERATIONS_MAX - 10);
-        for operation in 0..operations {
-            if operation == warm_up {
-                self.cut_at_every_event(ground, &history);
+        let warm_up = pick(&mut random, &[0, 0, 0, OPERATIONS_WARM]);
+        let operations = warm_up + 10 + random.below(OPERATIONS_MAX - 10);
+        let (begun, inodes) = (Cell::new(0), Rc::default());
+        let plan = Plan { pages_max: self.pages_max, faulty };
+        let script = |part| {
+            let (story, inodes) = (Rc::clone(&self.found.borrow().story), Rc::clone(&inodes));
+            Script::new(&self.handle, fs.clone(), Rc::clone(&history), part, plan, inodes, story)
+        };
+        let play = async |mut script: Script| {
+            while begun.get() < operations && self.found.borrow().failure.is_none() {
+                if begun.get() == warm_up {
+                    self.cut_at_every_event(ground, &history);
+                }
+                begun.set(begun.get() + 1);
+                let more = script.step().await?;
+                self.found.borrow_mut().totals.operations += 1;
+                if !more {
+                    break;
+                }
             }
-            if self.found.borrow().failure.is_some() {
-                return Ok(());
-            }
-            script.step().await?;
-            self.found.borrow_mut().totals.operations += 1;
+            Ok::<_, String>(script)
+        };
+        let mut scripts = try_join_all((0..self.tasks).map(|part| play(script(part)))).await?;
+        if self.found.borrow().failure.is_some() {
+            return Ok(());
         }
-        if script.random.below(3) == 0 {
-            script.unmount().await?;
+        if !faulty {
+            let now = Visible::read(fs).await.map_err(|error| format!("reading: {error}"))?;
+            history.borrow_mut().judge_now(&now).map_err(|illegal| format!("before any cut: {illegal}"))?;
+        }
+        if random.below(3) == 0 && !faulty {
+            for script in &mut scripts {
+                script.release_all().await?;
+            }
+            scripts[0].unmount().await?;
         }
         let statistics = fs.statistics();
         let totals = &mut self.found.borrow_mut().totals;
@@ -269,7 +321,17 @@ fn find(left: &Left, options: MountOptions, seed: u64) -> Result<Visible, String
     apart(seed, async |handle| {
         let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
         let fs = mount(handle, &ground, options, None).await?;
-        Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))
+        let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
+        if !seed.is_multiple_of(STATES_PER_CHECK) {
+            return Ok(visible);
+        }
+        // What recovery has begun with files without a name is in the log then, and the check looks behind that.
+        fs.sync().await.map_err(|error| format!("syncing: {error}"))?;
+        let report = ground.check().await.map_err(|error| format!("checking: {error}"))?;
+        match report.findings.first() {
+            Some(finding) => Err(format!("{} findings, the first: {finding}", report.total)),
+            None => Ok(visible),
+        }
     })
 }
 
@@ -300,8 +362,20 @@ fn examine(
     outside::judge(&crashed, &recovered, &replayed, &visible).map_err(|what| what.to_string())
 }
 
-/// Blocks of a new filesystem with little room, those of zeros left out.
-pub(super) fn nearly_full() -> Result<Vec<(u64, Vec<u8>)>, String> {
+/// The filesystems that runs begin with: for one task, and for several.
+pub(super) struct Images([Image; 2]);
+
+/// The blocks of a filesystem, those of zeros left out.
+type Image = Vec<(u64, Vec<u8>)>;
+
+impl Images {
+    pub(super) fn new() -> Result<Rc<Images>, String> {
+        Ok(Rc::new(Images([nearly_full(&[])?, nearly_full(&PARTS)?])))
+    }
+}
+
+/// A new filesystem with little room, and directories of these names.
+fn nearly_full(directories: &[&[u8]]) -> Result<Image, String> {
     let bytes = apart(0, async |handle| {
         let disk =
             AdversaryDisk::new(handle, AdversaryOptions { blocks: BLOCKS, ..AdversaryOptions::default() });
@@ -310,6 +384,10 @@ pub(super) fn nearly_full() -> Result<Vec<(u64, Vec<u8>)>, String> {
         let mounted =
             Filesystem::mount(handle, Rc::clone(&disk) as Rc<dyn Storage>, None, MountOptions::default());
         let fs = mounted.await.map_err(|error| format!("mounting: {error}"))?;
+        for name in directories {
+            let made = fs.create(ROOT_INODE, name, &NewNode::new(FileType::Directory, 0o755)).await;
+            made.map_err(|error| format!("making a directory: {error}"))?;
+        }
         super::script::fill_up(&fs).await.map_err(|error| format!("filling: {error}"))?;
         fs.unmount().await.map_err(|error| format!("unmounting: {error}"))?;
         bytes_of(&*disk).await.map_err(|error| error.to_string())

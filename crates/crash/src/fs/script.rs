@@ -14,29 +14,49 @@ use weir_storage::BLOCK_BYTES;
 use super::history::{Before, History, Reach};
 use super::tree::{FileId, Kind, Thing, Tree, pages_of};
 use super::visible::{ATTRIBUTE, BALLAST};
+use crate::content::mix;
 use crate::options::pick;
 
 /// Names in each directory.
 const NAMES: [&[u8]; 5] = [b"a", b"b", b"c", b"log", b"a name that is somewhat longer than the others"];
-/// Pages of a file, at most.
-const PAGES_MAX: u64 = 12;
 const PAGE: u64 = BLOCK_BYTES as u64;
+/// Attempts to make something durable when the storage has failed.
+const SYNCS_AFTER_FAILURE: u32 = 4;
+/// Pages that are written one by one, at most, so that a file has many extents.
+const SCATTERED_MAX: u64 = 16;
+
+/// What scripts of a run have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Plan {
+    /// Pages of a file, at most.
+    pub pages_max: u64,
+    /// The storage may fail, and calls with it.
+    pub faulty: bool,
+}
 
 /// A workload that goes on for as long as it is asked to.
 pub(super) struct Script {
     handle: Handle,
     fs: Filesystem,
     history: Rc<RefCell<History>>,
+    /// The number of its task, and of the part of the tree that it changes.
+    part: usize,
     pub(super) random: Random,
-    /// The inodes of the model's files.
-    inodes: BTreeMap<FileId, InodeNumber>,
+    inodes: Rc<RefCell<Inodes>>,
     /// Files that are held open after their last name is gone.
     held: Vec<InodeNumber>,
+    /// Pages of a file, at most.
+    pages_max: u64,
+    /// The storage may fail, and calls with it.
+    faulty: bool,
     /// Counts writes: no two write the same.
     written: u64,
     /// What was done, for those who look for the reason of a failure.
     story: Rc<RefCell<Vec<String>>>,
 }
+
+/// The inodes of the model's files, of all tasks.
+pub(super) type Inodes = BTreeMap<FileId, InodeNumber>;
 
 /// What may fail for want of space.
 enum Outcome {
@@ -53,29 +73,54 @@ fn outcome(what: &str, result: Result<(), FsError>) -> Result<Outcome, String> {
 }
 
 impl Script {
-    /// A script on a filesystem that holds what `history` begins with, by the numbers of its inodes.
+    /// The script of the task `part`, on a filesystem that holds what `history` begins with.
     pub(super) fn new(
         handle: &Handle,
         fs: Filesystem,
         history: Rc<RefCell<History>>,
+        part: usize,
+        plan: Plan,
+        inodes: Rc<RefCell<Inodes>>,
         story: Rc<RefCell<Vec<String>>>,
     ) -> Script {
-        let inodes = history.borrow().tree().things.keys().map(|id| (*id, *id)).collect();
+        // The numbers of the model's first files are those of their inodes.
+        inodes.borrow_mut().extend(history.borrow().tree(part).things.keys().map(|id| (*id, *id)));
         let random = handle.random("script");
         Script {
             handle: handle.clone(),
             fs,
             history,
+            part,
             random,
             inodes,
             held: Vec::new(),
-            written: handle.now().as_nanos(),
+            pages_max: plan.pages_max,
+            faulty: plan.faulty,
+            written: mix(handle.now().as_nanos(), part as u64),
             story,
         }
     }
 
-    /// One operation.
-    pub(super) async fn step(&mut self) -> Result<(), String> {
+    /// One operation, or a few; whether there may be more.
+    pub(super) async fn step(&mut self) -> Result<bool, String> {
+        match self.one().await {
+            Ok(()) => {
+                self.history.borrow_mut().end(self.part);
+                Ok(true)
+            }
+            // What was under way stays so. Whoever says from now on that something is durable has to be right.
+            Err(what) if self.faulty => {
+                self.tell(format!("fails: {what}"));
+                for _ in 0..SYNCS_AFTER_FAILURE {
+                    drop(self.synchronise().await);
+                }
+                Ok(false)
+            }
+            Err(what) => Err(what),
+        }
+    }
+
+    async fn one(&mut self) -> Result<(), String> {
         match self.random.below(64) {
             0..20 => self.write().await,
             20..24 => self.truncate().await,
@@ -90,6 +135,8 @@ impl Script {
             44 => self.release().await,
             45..47 => self.log_then_overwrite().await,
             47..59 => self.synchronise().await,
+            59 => self.scatter().await,
+            60 => self.preallocate().await,
             _ => {
                 let pause = pick(&mut self.random, &[1_000, 50_000, 2_000_000]);
                 self.handle.sleep(Duration::from_nanos(self.random.below(pause))).await;
@@ -98,13 +145,19 @@ impl Script {
         }
     }
 
-    /// Unmounts; everything is durable then.
+    /// Unmounts, when all tasks have ended; everything is durable then. Files that are held open are lost.
     pub(super) async fn unmount(&mut self) -> Result<(), String> {
-        while let Some(inode) = self.held.pop() {
-            self.fs.release(inode).await.map_err(|error| format!("release: {error}"))?;
-        }
+        let call = self.history.borrow_mut().call(self.part, ROOT_INODE, Reach::Everything);
         self.fs.clone().unmount().await.map_err(|error| format!("unmount: {error}"))?;
-        self.history.borrow_mut().promise(ROOT_INODE, Reach::Everything, true);
+        self.history.borrow_mut().promise(call, true);
+        Ok(())
+    }
+
+    /// Closes what is held open.
+    pub(super) async fn release_all(&mut self) -> Result<(), String> {
+        while !self.held.is_empty() {
+            self.release().await?;
+        }
         Ok(())
     }
 
@@ -112,17 +165,23 @@ impl Script {
     fn choose(&mut self, is: impl Fn(&Thing) -> bool) -> Option<FileId> {
         let history = self.history.borrow();
         let found: Vec<FileId> =
-            history.tree().things.iter().filter(|(_, thing)| is(thing)).map(|(id, _)| *id).collect();
+            history.tree(self.part).things.iter().filter(|(_, thing)| is(thing)).map(|(id, _)| *id).collect();
         drop(history);
         (!found.is_empty()).then(|| found[self.random.below(found.len() as u64) as usize])
     }
 
     fn file(&mut self) -> Option<FileId> {
-        self.choose(|thing| matches!(thing.kind, Kind::File { size } if size <= PAGES_MAX * PAGE))
+        let most = self.pages_max * PAGE;
+        self.choose(|thing| matches!(thing.kind, Kind::File { size } if size <= most))
+    }
+
+    fn root(&self) -> FileId {
+        self.history.borrow().tree(self.part).root
     }
 
     fn directory(&mut self) -> FileId {
-        self.choose(|thing| matches!(thing.kind, Kind::Directory(_))).unwrap_or(ROOT_INODE)
+        let root = self.root();
+        self.choose(|thing| matches!(thing.kind, Kind::Directory(_))).unwrap_or(root)
     }
 
     /// A name in some directory, and what it stands for.
@@ -130,18 +189,18 @@ impl Script {
         let directory = self.directory();
         let name = pick(&mut self.random, &NAMES);
         let stands_for =
-            self.history.borrow().tree().names(directory).and_then(|names| names.get(name).copied());
+            self.history.borrow().tree(self.part).names(directory).and_then(|names| names.get(name).copied());
         (directory, name, stands_for)
     }
 
     /// Tells what is done next.
     fn tell(&self, what: String) {
         let now = self.history.borrow().now() + 1;
-        self.story.borrow_mut().push(format!("{now}: {what}"));
+        self.story.borrow_mut().push(format!("task {}, {now}: {what}", self.part));
     }
 
     fn inode(&self, id: FileId) -> Result<InodeNumber, String> {
-        self.inodes.get(&id).copied().ok_or_else(|| format!("file {id} has no inode"))
+        self.inodes.borrow().get(&id).copied().ok_or_else(|| format!("file {id} has no inode"))
     }
 
     /// An operation that changes names: the model first, then the filesystem; the model back if there is no space.
@@ -156,13 +215,13 @@ impl Script {
         let (tree, before) = {
             let history = self.history.borrow();
             let before: Vec<Before> = files.iter().map(|file| history.before(*file)).collect();
-            (history.tree().clone(), before)
+            (history.tree(self.part).clone(), before)
         };
-        self.history.borrow_mut().begin(files, change);
+        self.history.borrow_mut().begin(self.part, files, change);
         let outcome = outcome(what, work(&self.fs).await)?;
         if matches!(outcome, Outcome::NoSpace) {
             let history = &mut *self.history.borrow_mut();
-            history.begin(&[], |now| *now = tree);
+            history.begin(self.part, &[], |now| *now = tree);
             files.iter().zip(before).for_each(|(file, before)| history.unchanged(*file, before));
         }
         Ok(outcome)
@@ -182,7 +241,7 @@ impl Script {
         is_directory: bool,
         permissions: u16,
     ) -> Result<Option<FileId>, String> {
-        let id = self.history.borrow_mut().new_file();
+        let id = self.history.borrow_mut().new_file(self.part);
         let (kind, model) = match is_directory {
             true => (FileType::Directory, Kind::Directory(BTreeMap::new())),
             false => (FileType::Regular, Kind::File { size: 0 }),
@@ -199,13 +258,13 @@ impl Script {
         if let Outcome::NoSpace = self.change("create", &[id, directory], change, work).await? {
             return Ok(None);
         }
-        self.inodes.insert(id, made);
+        self.inodes.borrow_mut().insert(id, made);
         Ok(Some(id))
     }
 
     async fn symlink(&mut self) -> Result<(), String> {
         let (directory, name, None) = self.place() else { return Ok(()) };
-        let id = self.history.borrow_mut().new_file();
+        let id = self.history.borrow_mut().new_file(self.part);
         let target = vec![b'x'; pick(&mut self.random, &[5, 59, 60, 300])];
         let thing =
             Thing { kind: Kind::Symlink { target: target.clone() }, permissions: 0o777, attribute: None };
@@ -217,7 +276,7 @@ impl Script {
         };
         let change = |tree: &mut Tree| enter(tree, directory, name, id, thing);
         if let Outcome::Done = self.change("symlink", &[id, directory], change, work).await? {
-            self.inodes.insert(id, made);
+            self.inodes.borrow_mut().insert(id, made);
         }
         Ok(())
     }
@@ -240,7 +299,7 @@ impl Script {
         let (directory, name, Some(id)) = self.place() else { return Ok(()) };
         let at = self.inode(directory)?;
         let change = |tree: &mut Tree| take(tree, directory, name);
-        let names = self.history.borrow().tree().names(id).map(BTreeMap::len);
+        let names = self.history.borrow().tree(self.part).names(id).map(BTreeMap::len);
         match names {
             Some(0) => {
                 self.change("rmdir", &[id, directory], change, async |fs| fs.rmdir(at, name).await).await?
@@ -268,10 +327,10 @@ impl Script {
     async fn rename(&mut self) -> Result<(), String> {
         let (from, old, Some(id)) = self.place() else { return Ok(()) };
         let (to, new, replaced) = self.place();
-        let moved_is_directory = self.history.borrow().tree().names(id).is_some();
+        let moved_is_directory = self.history.borrow().tree(self.part).names(id).is_some();
         let fits = {
             let history = self.history.borrow();
-            let tree = history.tree();
+            let tree = history.tree(self.part);
             let replaced_fits = replaced.is_none_or(|other| match tree.names(other) {
                 Some(names) => moved_is_directory && names.is_empty(),
                 None => !moved_is_directory,
@@ -332,17 +391,17 @@ impl Script {
             0..3 => size,
             3 => size.next_multiple_of(PAGE),
             4..7 if size > 0 => self.random.below(size) / PAGE * PAGE,
-            _ => self.random.below(PAGES_MAX * PAGE),
+            _ => self.random.below(self.pages_max * PAGE),
         };
         let length = match self.random.below(4) {
             0 => 1 + self.random.below(2 * PAGE),
             _ => PAGE * (1 + self.random.below(3)),
         };
-        self.write_at(file, offset, length.min((PAGES_MAX * PAGE).saturating_sub(offset))).await
+        self.write_at(file, offset, length.min((self.pages_max * PAGE).saturating_sub(offset))).await
     }
 
     fn size(&self, file: FileId) -> u64 {
-        self.history.borrow().tree().size(file).unwrap_or(0)
+        self.history.borrow().size(file).unwrap_or(0)
     }
 
     async fn write_at(&mut self, file: FileId, offset: u64, length: u64) -> Result<(), String> {
@@ -373,10 +432,22 @@ impl Script {
         }
     }
 
+    /// Writes a page here and there, so that it takes more than one transaction to free them.
+    async fn scatter(&mut self) -> Result<(), String> {
+        let Some(file) = self.file() else { return Ok(()) };
+        let from = self.random.below(self.pages_max / 2);
+        let pages = (self.pages_max - from).div_ceil(2).min(SCATTERED_MAX);
+        for page in 0..pages {
+            self.write_at(file, (from + 2 * page) * PAGE, PAGE).await?;
+            self.history.borrow_mut().end(self.part);
+        }
+        Ok(())
+    }
+
     /// Begins an operation after which `file` has at least `size` bytes.
     fn grow(&mut self, file: FileId, size: u64) {
         let history = &mut *self.history.borrow_mut();
-        let size = history.tree().size(file).unwrap_or(0).max(size);
+        let size = history.size(file).unwrap_or(0).max(size);
         history.resize(file, size);
     }
 
@@ -407,8 +478,8 @@ impl Script {
         let inode = self.inode(file)?;
         let size = match self.random.below(3) {
             0 => 0,
-            1 => self.random.below(PAGES_MAX) * PAGE,
-            _ => self.random.below(PAGES_MAX * PAGE),
+            1 => self.random.below(self.pages_max) * PAGE,
+            _ => self.random.below(self.pages_max * PAGE),
         };
         self.tell(format!("truncate {file} to {size}"));
         let before = self.history.borrow().before(file);
@@ -425,14 +496,43 @@ impl Script {
 
     async fn fallocate(&mut self) -> Result<(), String> {
         let Some(file) = self.file() else { return Ok(()) };
-        let inode = self.inode(file)?;
-        let from = self.random.below(PAGES_MAX - 1);
-        let pages = 1 + self.random.below((PAGES_MAX - from).min(4));
-        let (offset, length) = (from * PAGE, pages * PAGE);
+        let from = self.random.below(self.pages_max - 1);
+        let pages = 1 + self.random.below((self.pages_max - from).min(4));
         let keep_size = self.random.below(2) == 0;
         let modes =
             [Fallocate::Allocate { keep_size }, Fallocate::PunchHole, Fallocate::ZeroRange { keep_size }];
         let mode = pick(&mut self.random, &modes);
+        self.fallocate_at(file, mode, from, pages).await
+    }
+
+    /// What many a database does: makes sure of space first, and of the size later.
+    async fn preallocate(&mut self) -> Result<(), String> {
+        let Some(file) = self.file() else { return Ok(()) };
+        let from = self.size(file).div_ceil(PAGE);
+        let pages = (1 + self.random.below(4)).min(self.pages_max - from);
+        if pages == 0 {
+            return Ok(());
+        }
+        let durable = self.random.below(2) == 0;
+        self.fallocate_at(file, Fallocate::Allocate { keep_size: true }, from, pages).await?;
+        self.call(file, Reach::File, durable).await?;
+        self.fallocate_at(file, Fallocate::Allocate { keep_size: false }, from, pages).await?;
+        self.call(file, Reach::Data, durable).await
+    }
+
+    async fn fallocate_at(
+        &mut self,
+        file: FileId,
+        mode: Fallocate,
+        from: u64,
+        pages: u64,
+    ) -> Result<(), String> {
+        let inode = self.inode(file)?;
+        let (offset, length) = (from * PAGE, pages * PAGE);
+        let keep_size = matches!(
+            mode,
+            Fallocate::Allocate { keep_size: true } | Fallocate::ZeroRange { keep_size: true }
+        );
         let grows = mode != Fallocate::PunchHole && !keep_size;
         self.tell(format!("{mode:?} of {file}: pages {from} to {}", from + pages));
         let before = self.history.borrow().before(file);
@@ -454,17 +554,18 @@ impl Script {
 
     /// What every write-ahead log does: append to the log, order, overwrite elsewhere.
     async fn log_then_overwrite(&mut self) -> Result<(), String> {
-        let log =
-            self.history.borrow().tree().names(ROOT_INODE).and_then(|names| names.get(&b"log"[..]).copied());
+        let root = self.root();
+        let find = |history: &History| history.tree(self.part).names(root)?.get(&b"log"[..]).copied();
+        let log = find(&self.history.borrow());
         let log = match log {
             Some(log) => Some(log),
-            None => self.make(ROOT_INODE, b"log", false, 0o644).await?,
+            None => self.make(root, b"log", false, 0o644).await?,
         };
-        let Some(log) = log.filter(|log| self.history.borrow().tree().size(*log).is_some()) else {
+        let Some(log) = log.filter(|log| self.history.borrow().size(*log).is_some()) else {
             return Ok(());
         };
         let size = self.size(log);
-        if size + PAGE <= PAGES_MAX * PAGE {
+        if size + PAGE <= self.pages_max * PAGE {
             self.write_at(log, size, PAGE).await?;
         } else {
             let page = self.random_page(size);
@@ -478,17 +579,19 @@ impl Script {
     }
 
     fn random_page(&mut self, size: u64) -> u64 {
-        self.random.below((size / PAGE).clamp(1, PAGES_MAX)) * PAGE
+        self.random.below((size / PAGE).clamp(1, self.pages_max)) * PAGE
     }
 
     async fn synchronise(&mut self) -> Result<(), String> {
-        let (file, durable) = (self.file(), self.random.below(3) == 0);
+        let others = self.history.borrow().parts() > 1 && self.random.below(3) == 0;
+        let file = if others { self.others_file() } else { self.file() };
+        let durable = self.random.below(3) == 0;
         match (self.random.below(12), file) {
             (0, _) => {
                 self.tell("sync".to_owned());
-                self.history.borrow_mut().begin(&[], |_| {});
+                let call = self.history.borrow_mut().call(self.part, ROOT_INODE, Reach::Everything);
                 self.fs.sync().await.map_err(|error| format!("sync: {error}"))?;
-                self.history.borrow_mut().promise(ROOT_INODE, Reach::Everything, true);
+                self.history.borrow_mut().promise(call, true);
                 Ok(())
             }
             (1..6, Some(file)) => self.call(file, Reach::Data, durable).await,
@@ -497,19 +600,42 @@ impl Script {
         }
     }
 
+    /// Some file of another task, who may be doing anything to it.
+    fn others_file(&mut self) -> Option<FileId> {
+        let history = self.history.borrow();
+        let others = (0..history.parts()).filter(|part| *part != self.part);
+        let things = others.flat_map(|part| &history.tree(part).things);
+        let is_file = |thing: &Thing| matches!(thing.kind, Kind::File { .. });
+        // One that is being created has no number yet.
+        let inodes = self.inodes.borrow();
+        let files: Vec<FileId> = things
+            .filter(|(id, thing)| is_file(thing) && inodes.contains_key(id))
+            .map(|(id, _)| *id)
+            .collect();
+        drop(history);
+        (!files.is_empty()).then(|| files[self.random.below(files.len() as u64) as usize])
+    }
+
     async fn call(&mut self, file: FileId, reach: Reach, durable: bool) -> Result<(), String> {
         let inode = self.inode(file)?;
         self.tell(format!("{reach:?} of {file}, durable: {durable}"));
-        self.history.borrow_mut().begin(&[], |_| {});
+        let call = self.history.borrow_mut().call(self.part, file, reach);
         let done = match (reach, durable) {
             (Reach::Data, true) => self.fs.fdatasync(inode).await,
             (Reach::Data, false) => self.fs.fdatabarrier(inode).await,
             (_, true) => self.fs.fsync(inode).await,
             (_, false) => self.fs.fbarrier(inode).await,
         };
-        done.map_err(|error| format!("{reach:?}, durable {durable}: {error}"))?;
-        self.history.borrow_mut().promise(file, reach, durable);
-        Ok(())
+        let others = !self.history.borrow().tree(self.part).things.contains_key(&file);
+        match done {
+            // Its owner has removed it meanwhile.
+            Err(FsError::NotFound) if others => Ok(()),
+            Err(error) => Err(format!("{reach:?}, durable {durable}: {error}")),
+            Ok(()) => {
+                self.history.borrow_mut().promise(call, durable);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -543,7 +669,7 @@ fn is_below(tree: &Tree, directory: FileId, below: FileId) -> bool {
 
 /// Bytes that nobody else writes.
 fn stream(number: u64) -> impl Iterator<Item = u8> {
-    (0..).flat_map(move |word| (crate::content::mix(number, word) | 1).to_le_bytes())
+    (0..).flat_map(move |word| (mix(number, word) | 1).to_le_bytes())
 }
 
 /// What is left for files on a filesystem that holds almost nothing else but a file that nobody touches.

@@ -116,6 +116,19 @@ impl Tree {
         names.flat_map(|names| names.values()).filter(|id| **id == file).count()
     }
 
+    /// What is below a directory, which is the root of it.
+    pub(super) fn below(&self, directory: FileId) -> Tree {
+        let mut things = BTreeMap::new();
+        let mut look = vec![directory];
+        while let Some(id) = look.pop() {
+            let Some(thing) = self.things.get(&id) else { continue };
+            if things.insert(id, thing.clone()).is_none() {
+                look.extend(self.names(id).into_iter().flat_map(|names| names.values()));
+            }
+        }
+        Tree { root: directory, things }
+    }
+
     /// What the tree looks like from its root.
     pub(super) fn shape(&self) -> Shape {
         let mut shape = Shape::default();
