@@ -8,6 +8,7 @@
 
 mod bench;
 mod devices;
+mod disk;
 mod error;
 mod figures;
 mod fsck;
@@ -17,6 +18,7 @@ mod list;
 mod mkfs;
 mod mount;
 mod put;
+mod service;
 mod size;
 mod stack;
 mod table;
@@ -81,6 +83,8 @@ enum Command {
     Get(get::GetArguments),
     /// Mount a filesystem on a directory of this machine, for any program
     Mount(mount::MountArguments),
+    /// Show a volume or an emulated device as one file, to put a loop device and the kernel's filesystems on
+    Disk(disk::DiskArguments),
     /// Say what a mount is doing: commits, flushes, dirty pages, space
     Status(mount::StatusArguments),
     /// List a directory of a filesystem image
@@ -112,6 +116,7 @@ fn main() -> ExitCode {
         Command::Put(arguments) => put::run(&arguments).map(|()| Verdict::Good),
         Command::Get(arguments) => get::run(&arguments).map(|()| Verdict::Good),
         Command::Mount(arguments) => mount::run(&arguments).map(|()| Verdict::Good),
+        Command::Disk(arguments) => disk::run(&arguments).map(|()| Verdict::Good),
         Command::Status(arguments) => mount::tell(&arguments).map(|()| Verdict::Good),
         Command::Ls(arguments) => list::run(&arguments).map(|()| Verdict::Good),
         Command::Cat(arguments) => list::cat(&arguments).map(|()| Verdict::Good),

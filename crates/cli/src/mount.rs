@@ -1,18 +1,11 @@
 //! `weir mount` and `weir status`: BarrierFS on a directory of the host, and what it is doing.
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::rc::Rc;
 
 use clap::{Args, ValueEnum};
-use futures_util::{FutureExt as _, select_biased};
 use rustix::buffer::spare_capacity;
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use weir_flash::Profile;
 use weir_fs::Filesystem;
 use weir_fuse::control::STATUS_ATTRIBUTE;
@@ -20,12 +13,11 @@ use weir_fuse::{Server, ServerOptions, SyncMode};
 use weir_runtime::Handle;
 
 use crate::error::CliError;
+use crate::print;
+use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::Stack;
-use crate::{in_wall_time, print};
 
-/// What a mount in the background says when programs may use it.
-const READY: &str = "mounted";
 /// Bytes of a status at most.
 const STATUS_MAX: usize = 1 << 16;
 
@@ -53,12 +45,8 @@ pub(crate) struct MountArguments {
     /// Take no changes
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
-    /// Stay in the foreground until it is unmounted
-    #[arg(long, short)]
-    foreground: bool,
-    /// Say on standard output that it is mounted, then let go of the terminal
-    #[arg(long, hide = true, requires = "foreground")]
-    detach: bool,
+    #[command(flatten)]
+    service: ServiceArguments,
 }
 
 /// What `fsync` promises.
@@ -88,64 +76,30 @@ pub(crate) fn run(arguments: &MountArguments) -> Result<(), CliError> {
         (None, None) => return Err(CliError::Usage("name the directory to mount on, behind the image")),
         (Some(_), Some(_)) => return Err(CliError::Usage("with --device there is no image: leave it out")),
     };
-    require_directory(mountpoint)?;
     if arguments.sync == Sync::Order {
         eprintln!(
             "weir: --sync order: on this mount fsync only orders. What programs were told is safe may be lost in a \
              crash, newest first."
         );
     }
-    if arguments.foreground {
-        return in_wall_time(0, async |handle: Handle| serve(handle, arguments, &source, mountpoint).await);
-    }
-    in_background(mountpoint)
-}
-
-/// Starts this program anew, in the foreground of nobody, and waits until it has mounted or failed.
-fn in_background(mountpoint: &Path) -> Result<(), CliError> {
-    let failed =
-        |source| CliError::File { doing: "mount in the background on", path: mountpoint.to_owned(), source };
-    let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    // What follows "--" is no option.
-    arguments.splice(1..1, ["--foreground".into(), "--detach".into()]);
-    let mut child = Command::new("/proc/self/exe")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    let mut line = String::new();
-    if let Some(output) = child.stdout.take() {
-        BufReader::new(output).read_line(&mut line).map_err(failed)?;
-    }
-    if line.trim_end() == READY {
-        return Ok(());
-    }
-    // It has said on standard error why.
-    child.wait().map_err(failed)?;
-    Err(CliError::Silent)
-}
-
-fn require_directory(mountpoint: &Path) -> Result<(), CliError> {
-    let failed = |source| CliError::File { doing: "mount on", path: mountpoint.to_owned(), source };
-    std::fs::read_dir(mountpoint).map(drop).map_err(failed)
+    service::run(&arguments.service, mountpoint, async |handle, service| {
+        serve(handle, arguments, service, &source, mountpoint).await
+    })
 }
 
 async fn serve(
     handle: Handle,
     arguments: &MountArguments,
+    service: Service<'_>,
     source: &Path,
     mountpoint: &Path,
 ) -> Result<(), CliError> {
-    // Before anything is mounted, so that no signal ends the program between.
-    let signals = Signals::new([SIGTERM, SIGINT]);
-    let mut signals = signals.map_err(|error| CliError::File {
-        doing: "wait for signals to",
-        path: mountpoint.to_owned(),
-        source: error,
-    })?;
     let stack = match &arguments.device {
-        Some(name) => Stack::emulate(&handle, &Profile::load(name)?.0, arguments.size).await?,
+        Some(name) => {
+            let stack = Stack::emulate(&handle, &Profile::load(name)?.0, arguments.size);
+            stack.make_filesystem(&handle, source).await?;
+            stack
+        }
         None => Stack::open(&handle, source, arguments.read_only).await?,
     };
     let stack = Rc::new(stack);
@@ -163,33 +117,11 @@ async fn serve(
         let (stack, filesystem, sync) = (Rc::clone(&stack), filesystem.clone(), options.sync);
         move || status(&stack, &filesystem, sync).to_string()
     };
-    let mut server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status).await?;
-    if arguments.detach {
-        detach()?;
-    } else {
-        eprintln!("weir: {} is mounted on {}", source.display(), mountpoint.display());
-    }
-    let stop = handle.blocking(move || signals.forever().next());
-    select_biased! {
-        ended = server.ended().fuse() => ended?,
-        _ = stop.fuse() => server.unmount()?,
-    }
+    let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status).await?;
+    service.until_unmounted(&handle, server).await?;
     let unmounted = filesystem.unmount().await;
     unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error })?;
     stack.close(source).await
-}
-
-/// Says that it is mounted, and lets go of the terminal.
-fn detach() -> Result<(), CliError> {
-    print(READY)?;
-    // A session of its own; it fails for who has one already.
-    let _ = rustix::process::setsid();
-    let null = File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
-    if let Ok(null) = null {
-        let _ = rustix::stdio::dup2_stdout(&null);
-        let _ = rustix::stdio::dup2_stderr(&null);
-    }
-    Ok(())
 }
 
 fn status(stack: &Stack, filesystem: &Filesystem, sync: SyncMode) -> Value {

@@ -1,6 +1,6 @@
 //! What a filesystem is on: a file or block device as it is, a volume on one, or an emulated device.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use serde_json::{Value, json};
@@ -27,8 +27,8 @@ impl Stack {
     /// Opens what is at `path`, whichever it is. A volume replays its log when it is opened, also for who only
     /// reads.
     pub(crate) async fn open(handle: &Handle, path: &Path, read_only: bool) -> Result<Stack, CliError> {
-        let options = |read_only| FileDiskOptions { read_only, ..FileDiskOptions::default() };
-        let disk = FileDisk::open(handle, path, options(read_only))?;
+        let options = FileDiskOptions { read_only, ..FileDiskOptions::default() };
+        let disk = FileDisk::open(handle, path, options)?;
         let failed = |source| CliError::Volume { path: path.to_owned(), source };
         match weir_volume::inspect(&*disk).await {
             Err(VolumeError::Foreign) => return Ok(Stack::Disk(disk)),
@@ -36,24 +36,30 @@ impl Stack {
         }
         // Its lock, as a reader, goes with it.
         drop(disk);
-        let disk = FileDisk::open(handle, path, options(false))?;
-        let opened = Volume::open(handle, disk, VolumeOptions::default()).await;
-        Ok(Stack::Volume(Rc::new(opened.map_err(failed)?)))
+        Stack::open_volume(handle, path).await
     }
 
-    /// A new emulated device with an empty filesystem, in wall time.
-    pub(crate) async fn emulate(
-        handle: &Handle,
-        profile: &Profile,
-        size: Option<Size>,
-    ) -> Result<Stack, CliError> {
+    /// Opens the volume at `path`.
+    pub(crate) async fn open_volume(handle: &Handle, path: &Path) -> Result<Stack, CliError> {
+        let disk = FileDisk::open(handle, path, FileDiskOptions::default())?;
+        let opened = Volume::open(handle, disk, VolumeOptions::default()).await;
+        let opened = opened.map_err(|source| CliError::Volume { path: path.to_owned(), source })?;
+        Ok(Stack::Volume(Rc::new(opened)))
+    }
+
+    /// A new emulated device, in wall time.
+    pub(crate) fn emulate(handle: &Handle, profile: &Profile, size: Option<Size>) -> Stack {
         let blocks = size.map_or(profile.blocks, |size| size.0 / BLOCK_BYTES as u64);
         let options = FlashOptions { keep: Keep::Bytes, never_cut: true, ..FlashOptions::default() };
-        let device = FlashDevice::new(handle, &profile.with_capacity(blocks.min(profile.blocks)), options);
-        let mkfs = crate::mkfs::plain(handle, device.blocks());
-        let failed = |source| CliError::Image { path: PathBuf::from(&profile.name), source };
-        Filesystem::make(&*device, &mkfs).await.map_err(failed)?;
-        Ok(Stack::Emulated(device))
+        let profile = profile.with_capacity(blocks.min(profile.blocks));
+        Stack::Emulated(FlashDevice::new(handle, &profile, options))
+    }
+
+    /// Makes an empty filesystem.
+    pub(crate) async fn make_filesystem(&self, handle: &Handle, path: &Path) -> Result<(), CliError> {
+        let storage = self.storage();
+        let made = Filesystem::make(&*storage, &crate::mkfs::plain(handle, storage.blocks())).await;
+        made.map_err(|source| CliError::Image { path: path.to_owned(), source })
     }
 
     pub(crate) fn storage(&self) -> Rc<dyn Storage> {

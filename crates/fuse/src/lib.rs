@@ -5,6 +5,8 @@
 //! and its answer goes back to the kernel when the task is done. So requests wait for the disk side by side, and
 //! the queue that programs keep reaches it.
 //!
+//! [`Server::mount_disk`] mounts a [`Storage`](weir_storage::Storage) as one file, to put a loop device on.
+//!
 //! # What a mount promises
 //!
 //! - Order is that of system calls. The kernel's writeback cache is off, so a write is with the filesystem when it
@@ -17,10 +19,13 @@
 mod calls;
 pub mod control;
 mod convert;
+mod disk;
 mod errno;
 mod files;
+mod jobs;
 mod requests;
 mod server;
 
 pub use control::SyncMode;
+pub use disk::DISK_NAME;
 pub use server::{Server, ServerError, ServerOptions};

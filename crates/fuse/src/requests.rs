@@ -15,14 +15,13 @@ use fuser::{
     OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
     ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use futures_util::future::LocalBoxFuture;
 use weir_ext4::FileType;
 use weir_fs::{AttributeChanges, NewNode};
-use weir_runtime::Sender;
 
 use crate::calls::{Calls, Entry, Opened, What};
 use crate::convert::{device, file_time, inode};
 use crate::errno::errno;
+use crate::jobs::Jobs;
 
 /// How long the kernel may keep what it was told. Nobody changes the filesystem but by way of the kernel, so it
 /// could be for ever.
@@ -33,26 +32,19 @@ const BACKGROUND: u16 = 256;
 /// Bytes of a write, or of what is read ahead, in one request.
 const REQUEST_BYTES: u32 = 1 << 20;
 
-/// What is to be done with a request, on the filesystem's thread.
-pub(crate) type Job = Box<dyn FnOnce(Rc<Calls>) -> LocalBoxFuture<'static, ()> + Send>;
-
-/// The end of the channel to the filesystem's thread that takes requests in.
-pub(crate) struct Requests {
-    jobs: Sender<Job>,
-}
+/// The filesystem as the kernel's session knows it.
+pub(crate) struct Requests(Jobs<Calls>);
 
 impl Requests {
-    pub(crate) fn new(jobs: Sender<Job>) -> Requests {
-        Requests { jobs }
+    pub(crate) fn new(jobs: Jobs<Calls>) -> Requests {
+        Requests(jobs)
     }
 
-    /// Sends a job; waits while the channel is full. Where the filesystem is gone, the answer is dropped with the
-    /// job, and that tells the kernel EIO.
     fn run<F>(&self, job: impl FnOnce(Rc<Calls>) -> F + Send + 'static)
     where
         F: Future<Output = ()> + 'static,
     {
-        drop(self.jobs.send_blocking(Box::new(move |calls| Box::pin(job(calls)))));
+        self.0.run(job);
     }
 }
 
@@ -65,7 +57,7 @@ fn permissions(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }
 
-fn answer(reply: ReplyEmpty, result: Result<(), Errno>) {
+pub(crate) fn answer(reply: ReplyEmpty, result: Result<(), Errno>) {
     match result {
         Ok(()) => reply.ok(),
         Err(errno) => reply.error(errno),
@@ -79,7 +71,7 @@ fn answer_entry(reply: ReplyEntry, result: Result<Entry, Errno>) {
     }
 }
 
-fn answer_data(reply: ReplyData, result: Result<Vec<u8>, Errno>) {
+pub(crate) fn answer_data(reply: ReplyData, result: Result<Vec<u8>, Errno>) {
     match result {
         Ok(bytes) => reply.data(&bytes),
         Err(errno) => reply.error(errno),
@@ -111,22 +103,27 @@ fn open_flags(opened: Opened) -> FopenFlags {
     }
 }
 
+/// Agrees with the kernel on how they talk. Without the kernel's writeback cache, writes come in the order in which
+/// programs make them.
+pub(crate) fn configure(config: &mut KernelConfig) {
+    let wanted = InitFlags::FUSE_ASYNC_DIO
+        | InitFlags::FUSE_HAS_IOCTL_DIR
+        | InitFlags::FUSE_PARALLEL_DIROPS
+        | InitFlags::FUSE_CACHE_SYMLINKS
+        | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+    // What an older kernel does not have, it does without.
+    let have = config.capabilities() & wanted;
+    let _ = config.add_capabilities(have);
+    let _ = config.set_max_background(BACKGROUND);
+    let _ = config.set_max_write(REQUEST_BYTES);
+    if let Err(most) = config.set_max_readahead(REQUEST_BYTES) {
+        let _ = config.set_max_readahead(most);
+    }
+}
+
 impl fuser::Filesystem for Requests {
-    /// Without the kernel's writeback cache, writes come in the order in which programs make them.
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let wanted = InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_HAS_IOCTL_DIR
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
-        // What an older kernel does not have, it does without.
-        let have = config.capabilities() & wanted;
-        let _ = config.add_capabilities(have);
-        let _ = config.set_max_background(BACKGROUND);
-        let _ = config.set_max_write(REQUEST_BYTES);
-        if let Err(most) = config.set_max_readahead(REQUEST_BYTES) {
-            let _ = config.set_max_readahead(most);
-        }
+        configure(config);
         Ok(())
     }
 

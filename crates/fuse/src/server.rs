@@ -9,17 +9,15 @@ use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 use rustix::mount::{UnmountFlags, unmount};
 use thiserror::Error;
 use weir_fs::Filesystem;
-use weir_runtime::{Handle, Receiver, Semaphore, channel};
+use weir_runtime::Handle;
+use weir_storage::Storage;
 
 use crate::calls::Calls;
 use crate::control::SyncMode;
+use crate::disk::{Disk, DiskRequests};
 use crate::files::Files;
-use crate::requests::{Job, Requests};
-
-/// Requests that wait to be looked at.
-const WAITING_MAX: usize = 64;
-/// Requests that are being answered at one time; the others wait with the kernel.
-const UNDER_WAY_MAX: usize = 512;
+use crate::jobs::jobs;
+use crate::requests::Requests;
 
 /// How a filesystem is mounted.
 #[derive(Clone, Debug)]
@@ -74,13 +72,34 @@ impl Server {
         options: &ServerOptions,
         status: impl Fn() -> String + 'static,
     ) -> Result<Server, ServerError> {
-        std::fs::File::options().read(true).write(true).open("/dev/fuse").map_err(ServerError::Device)?;
-        let (jobs, received) = channel(WAITING_MAX);
         let files = Files::default();
-        let calls = Rc::new(Calls { filesystem, files, sync: options.sync, status: Box::new(status) });
-        handle.spawn(answer_all(handle.clone(), calls, received));
-        let config = config(options);
-        let (requests, at) = (Requests::new(jobs), mountpoint.to_owned());
+        let calls = Calls { filesystem, files, sync: options.sync, status: Box::new(status) };
+        Server::start(handle, Requests::new(jobs(handle, calls)), mountpoint, options).await
+    }
+
+    /// Mounts a storage as one file, [`DISK_NAME`](crate::DISK_NAME), in a directory.
+    ///
+    /// # Errors
+    /// [`ServerError::Device`] and [`ServerError::Mount`].
+    pub async fn mount_disk(
+        handle: &Handle,
+        storage: Rc<dyn Storage>,
+        mountpoint: &Path,
+        options: &ServerOptions,
+    ) -> Result<Server, ServerError> {
+        let disk = Disk::new(storage);
+        let bytes = disk.bytes();
+        Server::start(handle, DiskRequests::new(jobs(handle, disk), bytes), mountpoint, options).await
+    }
+
+    async fn start(
+        handle: &Handle,
+        requests: impl fuser::Filesystem,
+        mountpoint: &Path,
+        options: &ServerOptions,
+    ) -> Result<Server, ServerError> {
+        std::fs::File::options().read(true).write(true).open("/dev/fuse").map_err(ServerError::Device)?;
+        let (at, config) = (mountpoint.to_owned(), config(options));
         let mounted = handle.blocking(move || Session::new(requests, at, &config)).await;
         let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
         let mut session =
@@ -126,17 +145,4 @@ fn config(options: &ServerOptions) -> Config {
     ];
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config
-}
-
-/// Takes requests in their order, and answers as many at a time as there is room for.
-async fn answer_all(handle: Handle, calls: Rc<Calls>, received: Receiver<Job>) {
-    let room = Semaphore::new(UNDER_WAY_MAX);
-    while let Ok(job) = received.recv().await {
-        let permit = room.acquire(1).await;
-        let answered = job(Rc::clone(&calls));
-        handle.spawn(async move {
-            answered.await;
-            drop(permit);
-        });
-    }
 }

@@ -1,0 +1,110 @@
+//! Commands that serve a mount until it is unmounted, in the background or not.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use futures_util::{FutureExt as _, select_biased};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use weir_fuse::Server;
+use weir_runtime::Handle;
+
+use crate::error::CliError;
+use crate::{in_wall_time, print};
+
+/// What a service in the background says when programs may use the mount.
+const READY: &str = "mounted";
+
+/// Where a service runs.
+#[derive(Debug, Args)]
+pub(crate) struct ServiceArguments {
+    /// Stay in the foreground until it is unmounted
+    #[arg(long, short)]
+    foreground: bool,
+    /// Say on standard output that it is mounted, then let go of the terminal
+    #[arg(long, hide = true, requires = "foreground")]
+    detach: bool,
+}
+
+impl ServiceArguments {
+    pub(crate) fn is_foreground(&self) -> bool {
+        self.foreground
+    }
+}
+
+/// A service that runs.
+pub(crate) struct Service<'a> {
+    signals: Signals,
+    detach: bool,
+    mountpoint: &'a Path,
+}
+
+/// Runs `work` in wall time: here, or in a process of its own, of which this one waits until it has mounted.
+pub(crate) fn run(
+    arguments: &ServiceArguments,
+    mountpoint: &Path,
+    work: impl AsyncFnOnce(Handle, Service<'_>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let failed = |doing| move |source| CliError::File { doing, path: mountpoint.to_owned(), source };
+    std::fs::read_dir(mountpoint).map(drop).map_err(failed("mount on"))?;
+    if !arguments.foreground {
+        return in_background().map_err(failed("mount in the background on"))?;
+    }
+    // Before anything is mounted, so that no signal ends the program between.
+    let signals = Signals::new([SIGTERM, SIGINT]).map_err(failed("wait for signals to unmount"))?;
+    let service = Service { signals, detach: arguments.detach, mountpoint };
+    in_wall_time(0, async |handle: Handle| work(handle, service).await)
+}
+
+/// Starts this program anew, in the foreground of nobody, and waits until it has mounted or failed.
+fn in_background() -> std::io::Result<Result<(), CliError>> {
+    let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    // Right behind the command: what follows "--" is no option.
+    arguments.splice(1..1, ["--foreground".into(), "--detach".into()]);
+    let mut command = Command::new("/proc/self/exe");
+    let mut child = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    if line.trim_end() == READY {
+        return Ok(Ok(()));
+    }
+    // It has said on standard error why.
+    child.wait()?;
+    Ok(Err(CliError::Silent))
+}
+
+impl Service<'_> {
+    /// Says that it is mounted, and waits until it is unmounted, or a signal says to.
+    pub(crate) async fn until_unmounted(self, handle: &Handle, mut server: Server) -> Result<(), CliError> {
+        let Service { mut signals, detach, mountpoint } = self;
+        if detach {
+            let_go()?;
+        } else {
+            eprintln!("weir: mounted on {}", mountpoint.display());
+        }
+        let stop = handle.blocking(move || signals.forever().next());
+        select_biased! {
+            ended = server.ended().fuse() => ended?,
+            _ = stop.fuse() => server.unmount()?,
+        }
+        Ok(())
+    }
+}
+
+/// Says that it is mounted, and lets go of the terminal.
+fn let_go() -> Result<(), CliError> {
+    print(READY)?;
+    // A session of its own; it fails for who has one already.
+    let _ = rustix::process::setsid();
+    if let Ok(null) = File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from) {
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+    Ok(())
+}
