@@ -165,10 +165,10 @@ impl Calls {
         flags: i32,
     ) -> Result<u32, Errno> {
         let written = self.filesystem.write(inode, offset, bytes).await.map_err(|error| errno(&error))?;
-        let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+        let direct = flags & libc::O_DIRECT != 0 || self.files.get(handle).is_some_and(|file| file.direct);
         // O_SYNC is two bits, one of them O_DSYNC.
-        if flags.contains(OFlags::DSYNC) && self.files.get(handle).is_some_and(|file| file.direct) {
-            let what = if flags.contains(OFlags::SYNC) { What::All } else { What::Data };
+        if direct && flags & libc::O_DSYNC != 0 {
+            let what = if flags & libc::O_SYNC == libc::O_SYNC { What::All } else { What::Data };
             self.synchronise(inode, what).await?;
         }
         Ok(u32::try_from(written).unwrap_or(u32::MAX))

@@ -251,7 +251,7 @@ impl fuser::Filesystem for DiskRequests {
         reply: ReplyWrite,
     ) {
         let bytes = bytes.to_vec();
-        let synchronous = flags.0.cast_unsigned() & rustix::fs::OFlags::DSYNC.bits() != 0;
+        let synchronous = flags.0 & libc::O_DSYNC != 0;
         self.jobs.run(move |disk| async move {
             let written = disk.write(offset, &bytes).await;
             let flushed = if synchronous { disk.flush().await } else { Ok(()) };
