@@ -45,6 +45,41 @@ pub(crate) enum CliError {
         /// The path.
         path: PathBuf,
     },
+    /// The kernel has a mount, and nobody answers for it.
+    #[error(
+        "{}: its server has ended without unmounting, and what was not durable may be lost: run umount on it, then mount it again",
+        path.display()
+    )]
+    ServerEnded {
+        /// The mountpoint.
+        path: PathBuf,
+    },
+    /// Somebody uses the mount.
+    #[error(
+        "{}: programs have files open there, or work in it: end them, then try again; all that was written so far is durable",
+        path.display()
+    )]
+    MountBusy {
+        /// The mountpoint.
+        path: PathBuf,
+    },
+    /// What is on a mount cannot be made durable, so it stays.
+    #[error(
+        "{}: cannot make it durable: {source}; it is still mounted, so copy what you need, then run umount",
+        path.display()
+    )]
+    NotDurable {
+        /// The mountpoint.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// Some of what was to be copied is damaged; each was told.
+    #[error("{failed} of what was to be copied could not be read; all else was copied")]
+    Incomplete {
+        /// How many entries.
+        failed: u64,
+    },
     /// The runtime has nothing left to wait for.
     #[error(transparent)]
     Stalled(#[from] Stalled),

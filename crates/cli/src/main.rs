@@ -21,8 +21,10 @@ mod put;
 mod service;
 mod size;
 mod stack;
+mod status;
 mod table;
 mod trace;
+mod umount;
 mod volume;
 mod xattrs;
 
@@ -70,7 +72,8 @@ enum Command {
     Devices(devices::DevicesArguments),
     /// Write one run on an emulated device as a timeline, for Perfetto or Chrome's tracing page
     Trace(trace::TraceArguments),
-    /// Check an ext4 filesystem, without changing it; exit code 4 if something is wrong, 8 if it cannot be checked
+    /// Check an ext4 filesystem, without changing it or reading file data; exit code 4 if something is wrong, 8 if it
+    /// cannot be checked
     Fsck(fsck::FsckArguments),
     /// Make, show and check volumes
     #[command(subcommand)]
@@ -86,7 +89,9 @@ enum Command {
     /// Show a volume or an emulated device as one file, to put a loop device and the kernel's filesystems on
     Disk(disk::DiskArguments),
     /// Say what a mount is doing: commits, flushes, dirty pages, space
-    Status(mount::StatusArguments),
+    Status(status::StatusArguments),
+    /// Make everything on a mount durable, end it, and wait until its server has let go
+    Umount(umount::UmountArguments),
     /// List a directory of a filesystem image
     Ls(list::ListArguments),
     /// Write a file of a filesystem image to standard output
@@ -117,7 +122,8 @@ fn main() -> ExitCode {
         Command::Get(arguments) => get::run(&arguments).map(|()| Verdict::Good),
         Command::Mount(arguments) => mount::run(&arguments).map(|()| Verdict::Good),
         Command::Disk(arguments) => disk::run(&arguments).map(|()| Verdict::Good),
-        Command::Status(arguments) => mount::tell(&arguments).map(|()| Verdict::Good),
+        Command::Status(arguments) => status::run(&arguments).map(|()| Verdict::Good),
+        Command::Umount(arguments) => umount::run(&arguments).map(|()| Verdict::Good),
         Command::Ls(arguments) => list::run(&arguments).map(|()| Verdict::Good),
         Command::Cat(arguments) => list::cat(&arguments).map(|()| Verdict::Good),
     };

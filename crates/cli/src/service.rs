@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use clap::Args;
 use futures_util::{FutureExt as _, select_biased};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_fuse::Server;
@@ -18,6 +20,10 @@ use crate::{in_wall_time, print};
 
 /// What a service in the background says when programs may use the mount.
 const READY: &str = "mounted";
+/// What a service in the background is called, for `ps`.
+const NAME: &str = "weir";
+/// And for `pgrep`.
+const NAME_IN_KERNEL: &std::ffi::CStr = c"weir";
 
 /// Where a service runs.
 #[derive(Debug, Args)]
@@ -33,6 +39,11 @@ pub(crate) struct ServiceArguments {
 impl ServiceArguments {
     pub(crate) fn is_foreground(&self) -> bool {
         self.foreground
+    }
+
+    /// Whether another process started it, which says what there is to say.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.detach
     }
 }
 
@@ -50,12 +61,19 @@ pub(crate) fn run(
     work: impl AsyncFnOnce(Handle, Service<'_>) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     let failed = |doing| move |source| CliError::File { doing, path: mountpoint.to_owned(), source };
-    std::fs::read_dir(mountpoint).map(drop).map_err(failed("mount on"))?;
+    std::fs::read_dir(mountpoint).map(drop).map_err(|source| match Errno::from_io_error(&source) {
+        Some(Errno::NOTCONN) => CliError::ServerEnded { path: mountpoint.to_owned() },
+        _ => failed("mount on")(source),
+    })?;
     if !arguments.foreground {
         return in_background().map_err(failed("mount in the background on"))?;
     }
     // Before anything is mounted, so that no signal ends the program between.
     let signals = Signals::new([SIGTERM, SIGINT]).map_err(failed("wait for signals to unmount"))?;
+    if arguments.detach {
+        // It was started as /proc/self/exe, and would be found under that name.
+        let _ = rustix::thread::set_name(NAME_IN_KERNEL);
+    }
     let service = Service { signals, detach: arguments.detach, mountpoint };
     in_wall_time(0, async |handle: Handle| work(handle, service).await)
 }
@@ -66,7 +84,7 @@ fn in_background() -> std::io::Result<Result<(), CliError>> {
     // Right behind the command: what follows "--" is no option.
     arguments.splice(1..1, ["--foreground".into(), "--detach".into()]);
     let mut command = Command::new("/proc/self/exe");
-    let mut child = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut child = command.arg0(NAME).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
         BufReader::new(output).read_line(&mut line)?;

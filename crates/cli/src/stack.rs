@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
 use weir_fs::{Filesystem, MountOptions};
 use weir_runtime::Handle;
@@ -21,6 +21,28 @@ pub(crate) enum Stack {
     Volume(Rc<Volume>),
     /// An emulated device, its bytes in memory.
     Emulated(Rc<FlashDevice>),
+}
+
+/// What a status says of what a filesystem is on.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct StackStatus {
+    pub(crate) kind: String,
+    #[serde(flatten)]
+    pub(crate) volume: Option<VolumeStatus>,
+}
+
+/// And of a volume.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct VolumeStatus {
+    pub(crate) flushes: u64,
+    pub(crate) user_blocks: u64,
+    pub(crate) disk_blocks: u64,
+    pub(crate) segments_free: u64,
+    pub(crate) segments: u64,
+    /// The largest loss window that was seen: its time, in milliseconds.
+    pub(crate) loss_window_ms: f64,
+    /// And its bytes.
+    pub(crate) loss_window_bytes: u64,
 }
 
 impl Stack {
@@ -80,23 +102,23 @@ impl Stack {
     }
 
     /// What a status says of it.
-    pub(crate) fn status(&self) -> Value {
-        match self {
-            Stack::Disk(_) | Stack::Emulated(_) => json!({ "kind": self.kind() }),
+    pub(crate) fn status(&self) -> StackStatus {
+        let volume = match self {
+            Stack::Disk(_) | Stack::Emulated(_) => None,
             Stack::Volume(volume) => {
                 let stats = volume.stats();
-                json!({
-                    "kind": self.kind(),
-                    "flushes": stats.flushes,
-                    "user_blocks": stats.user_blocks,
-                    "disk_blocks": stats.disk_blocks(),
-                    "segments_free": stats.free_segments,
-                    "segments": stats.segments,
-                    "loss_window_ms": stats.loss_window.time_max.as_secs_f64() * 1e3,
-                    "loss_window_bytes": stats.loss_window.bytes_max,
+                Some(VolumeStatus {
+                    flushes: stats.flushes,
+                    user_blocks: stats.user_blocks,
+                    disk_blocks: stats.disk_blocks(),
+                    segments_free: stats.free_segments as u64,
+                    segments: stats.segments as u64,
+                    loss_window_ms: stats.loss_window.time_max.as_secs_f64() * 1e3,
+                    loss_window_bytes: stats.loss_window.bytes_max,
                 })
             }
-        }
+        };
+        StackStatus { kind: self.kind().to_owned(), volume }
     }
 
     /// Mounts the filesystem.

@@ -172,6 +172,14 @@ fn what_fsync_promised_survives_a_killed_server() {
     server.kill().unwrap();
     server.wait().unwrap();
     assert_eq!(fs::read(root.join("durable 3")).unwrap_err().raw_os_error(), Some(107), "ENOTCONN");
+    let volume = place.volume();
+    for arguments in [
+        &["status", root.to_str().unwrap()][..],
+        &["umount", root.to_str().unwrap()],
+        &["mount", volume.to_str().unwrap(), root.to_str().unwrap()],
+    ] {
+        fails(arguments, &["server has ended", "run umount"]);
+    }
     assert!(Command::new("umount").arg(&root).status().unwrap().success());
     place.check();
     place.mount(&[]);
@@ -264,9 +272,80 @@ fn what_fsync_promises_can_be_said() {
     let told = weir(&["mount", "--sync", "order", place.volume().to_str().unwrap(), root.to_str().unwrap()])
         .output()
         .unwrap();
-    assert!(told.status.success() && error_of(&told).contains("may be lost"), "{}", error_of(&told));
+    let warning = error_of(&told);
+    assert!(told.status.success() && warning.matches("may be lost").count() == 1, "{warning}");
     assert!(synchronise("durable") <= 1);
     place.end();
+}
+
+#[test]
+fn umount_of_weir_returns_when_everything_is_written_and_free() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume();
+    let (volume, root) = (place.volume(), place.mountpoint());
+    for nth in 0..5 {
+        place.mount(&[]);
+        // Nobody made it durable.
+        fs::write(root.join(format!("file {nth}")), vec![nth; 3 << 20]).unwrap();
+        works(&["umount", root.to_str().unwrap()]);
+        assert!(!is_mountpoint(&root));
+        // At once: nothing to wait for, no lock in the way.
+        works(&["fsck", volume.to_str().unwrap()]);
+    }
+    works(&["mount", "--read-only", volume.to_str().unwrap(), root.to_str().unwrap()]);
+    for nth in 0..5 {
+        assert_eq!(fs::read(root.join(format!("file {nth}"))).unwrap(), vec![nth; 3 << 20]);
+    }
+    let open = File::open(root.join("file 0")).unwrap();
+    fails(&["umount", root.to_str().unwrap()], &["have files open there"]);
+    drop(open);
+    works(&["umount", root.to_str().unwrap()]);
+    fails(&["umount", root.to_str().unwrap()], &["no filesystem of Weir"]);
+}
+
+#[test]
+fn everything_is_made_durable_before_it_ends() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume();
+    let mut server = place.serve();
+    let root = place.mountpoint();
+    fs::write(root.join("a"), "not synchronised").unwrap();
+    assert_eq!(
+        setxattr(&root, "user.weir.status", b"other", XattrFlags::empty()).unwrap_err(),
+        rustix::io::Errno::PERM
+    );
+    setxattr(&root, "user.weir.status", b"sync", XattrFlags::empty()).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(Command::new("umount").arg(&root).status().unwrap().success());
+    place.mount(&[]);
+    assert_eq!(fs::read(root.join("a")).unwrap(), b"not synchronised");
+    works(&["umount", root.to_str().unwrap()]);
+}
+
+#[test]
+fn a_status_is_in_words_or_json() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume();
+    let root = place.mount(&[]);
+    let status = works(&["status", root.to_str().unwrap()]);
+    for words in ["read only               no", "engine                  dual", "ms, ", "of it free"] {
+        assert!(status.contains(words), "no {words:?} in {status}");
+    }
+    let status: serde_json::Value =
+        serde_json::from_str(&works(&["status", "--json", root.to_str().unwrap()])).unwrap();
+    assert_eq!((&status["engine"], &status["read_only"]), (&"dual".into(), &serde_json::Value::Null));
+    assert!(status["storage"]["loss_window_ms"].is_number() && status["block_bytes"].is_number());
+    // The name that pgrep looks for.
+    let name = fs::read_to_string(format!("/proc/{}/comm", status["pid"])).unwrap();
+    assert_eq!(name.trim_end(), "weir");
+    works(&["umount", root.to_str().unwrap()]);
 }
 
 #[test]

@@ -10,7 +10,9 @@ use weir_fs::{
     AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, RenameFlags,
 };
 
-use crate::control::{FBARRIER, FDATABARRIER, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ATTRIBUTE, SyncMode};
+use crate::control::{
+    FBARRIER, FDATABARRIER, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL, SYNC_ATTRIBUTE, SyncMode,
+};
 use crate::convert;
 use crate::errno::{errno, errno_of_sync};
 use crate::files::{Files, OpenFile};
@@ -188,6 +190,11 @@ impl Calls {
         }
     }
 
+    /// Makes everything durable, whatever `fsync` promises.
+    async fn synchronise_all(&self) -> Result<(), Errno> {
+        self.filesystem.sync().await.map_err(|error| errno_of_sync(&error))
+    }
+
     async fn order(&self, inode: InodeNumber, what: What) -> Result<(), Errno> {
         let done = match what {
             What::All => self.filesystem.fbarrier(inode).await,
@@ -266,7 +273,7 @@ impl Calls {
         flags: i32,
     ) -> Result<(), Errno> {
         if name == STATUS_ATTRIBUTE {
-            return Err(Errno::EPERM);
+            return if value == SYNC_ALL { self.synchronise_all().await } else { Err(Errno::EPERM) };
         }
         let promise = (name == SYNC_ATTRIBUTE).then(|| SyncMode::of_name(value).ok_or(Errno::EINVAL));
         let promise = promise.transpose()?;

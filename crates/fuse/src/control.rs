@@ -7,8 +7,9 @@
 //! | `_IOW('W', 3, u32)` | [`SET_SYNC`] | 0 durable, 1 order | what `fsync` of the file promises, until it is closed everywhere |
 //!
 //! The attribute [`SYNC_ATTRIBUTE`], `durable` or `order`, says the same as the third, and stays. The attribute
-//! [`STATUS_ATTRIBUTE`] of every file and directory is the status of the mount, as JSON; it can only be read, and no
-//! list of attributes shows it.
+//! [`STATUS_ATTRIBUTE`] of every file and directory is the status of the mount, as JSON; no list of attributes shows
+//! it. Setting it to [`SYNC_ALL`] makes everything on the mount durable, and fails with EIO if that cannot be done: the
+//! kernel does not pass on `sync` and `syncfs`. Any other value is refused.
 
 use rustix::ioctl::opcode;
 
@@ -20,6 +21,8 @@ pub const FDATABARRIER: u32 = opcode::none(b'W', 2);
 pub const SET_SYNC: u32 = opcode::write::<u32>(b'W', 3);
 /// The status of the mount.
 pub const STATUS_ATTRIBUTE: &[u8] = b"user.weir.status";
+/// What [`STATUS_ATTRIBUTE`] is set to so that all of the mount becomes durable.
+pub const SYNC_ALL: &[u8] = b"sync";
 /// What `fsync` of a file promises: `durable` or `order`.
 pub const SYNC_ATTRIBUTE: &[u8] = b"user.weir.sync";
 

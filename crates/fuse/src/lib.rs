@@ -13,8 +13,8 @@
 //!   returns; dirty pages of a shared mapping are the exception, and `msync` or `fsync` sends them.
 //! - `fsync` is durable, or, where that was asked for ([`SyncMode::Order`]), only orders.
 //! - `fbarrier` and `fdatabarrier` are ioctls ([`control`]).
-//! - `sync` and `syncfs` are not passed on by the kernel. New files are written within the
-//!   commit interval of 5 s, overwritten data within 30 s.
+//! - `sync` and `syncfs` are not passed on by the kernel, so they make nothing durable; setting an attribute does
+//!   ([`control::SYNC_ALL`]). New files are written within the commit interval of 5 s, overwritten data within 30 s.
 //! - The kernel checks permissions, and nobody but the one who mounted may look in, unless that was allowed.
 
 mod calls;

@@ -5,8 +5,9 @@
 //! **What the program believes to be safe is then only in order**: after a crash the newest of it may be missing.
 //!
 //! It sees what goes through the C library's functions. It does not see raw system calls, io_uring, programs that
-//! are linked statically (those of Go, for instance), `sync_file_range`, `msync`, `sync`, `syncfs`, and files that
-//! are open with `O_SYNC` or `O_DSYNC`. All of these keep what they promise.
+//! are linked statically (those of Go, for instance), `msync`, and files that are open with `O_SYNC` or
+//! `O_DSYNC`. All of these keep what they promise. `sync`, `syncfs` and `sync_file_range` are left alone as well; on a
+//! mount of Weir they promise nothing, as the kernel does not pass them on.
 
 #![allow(unsafe_code, reason = "it stands in for functions of the C library")]
 

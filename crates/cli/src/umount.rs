@@ -1,0 +1,79 @@
+//! `weir umount`: make everything on a mount durable, end it, and wait until its server has let go.
+//!
+//! `umount` returns when the kernel has let go, which is before the server has written everything, and an error of
+//! that reaches nobody. Here it is told before anything ends, and the volume is free when the command returns.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{XattrFlags, fsetxattr, syncfs};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use weir_fuse::control::{STATUS_ATTRIBUTE, SYNC_ALL};
+
+use crate::error::CliError;
+use crate::status;
+
+/// Arguments of `weir umount`.
+#[derive(Debug, Args)]
+pub(crate) struct UmountArguments {
+    /// The directory that a filesystem is mounted on
+    mountpoint: PathBuf,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
+    let path = &arguments.mountpoint;
+    // Opened while the server surely lives: later its number may be another process's.
+    let server = server(path)?;
+    synchronise(path).map_err(|source| CliError::NotDurable { path: path.clone(), source })?;
+    end(path)?;
+    let mut ended = [PollFd::new(&server, PollFlags::IN)];
+    retry_on_intr(|| poll(&mut ended, None)).map(drop).map_err(failed("wait for the server of", path))
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl Fn(Errno) -> CliError {
+    move |errno| CliError::File { doing, path: path.to_owned(), source: errno.into() }
+}
+
+/// The process that serves a mount.
+fn server(path: &Path) -> Result<OwnedFd, CliError> {
+    let pid = status::ask(path)?.pid;
+    let pid =
+        Pid::from_raw(pid.cast_signed()).ok_or_else(|| CliError::NotMounted { path: path.to_owned() })?;
+    pidfd_open(pid, PidfdFlags::empty()).map_err(failed("find the server of", path))
+}
+
+/// Makes everything durable.
+fn synchronise(path: &Path) -> std::io::Result<()> {
+    let directory = File::open(path)?;
+    // The kernel hands over dirty pages of shared mappings first.
+    syncfs(&directory)?;
+    match fsetxattr(&directory, STATUS_ATTRIBUTE, SYNC_ALL, XattrFlags::empty()) {
+        // Nothing was written.
+        Err(Errno::ROFS) => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// Takes the mount away; who is not the superuser needs a helper for that, as for mounting.
+fn end(path: &Path) -> Result<(), CliError> {
+    match unmount(path, UnmountFlags::empty()) {
+        Err(Errno::PERM) => {}
+        Err(Errno::BUSY) => return Err(CliError::MountBusy { path: path.to_owned() }),
+        done => return done.map_err(failed("unmount", path)),
+    }
+    let helper = Command::new("fusermount3").arg("-u").arg(path).status();
+    let helper = helper.map_err(|source| CliError::File {
+        doing: "run fusermount3, which a user needs to unmount",
+        path: path.to_owned(),
+        source,
+    })?;
+    // It has said on standard error why not.
+    if helper.success() { Ok(()) } else { Err(CliError::Silent) }
+}
