@@ -1,4 +1,4 @@
-//! `weir fsck`: check a filesystem without changing it.
+//! `weir fsck`: check a filesystem without changing it. Like `e2fsck`, it reads no file data.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -120,17 +120,29 @@ fn lines(report: &Report) -> String {
         lines.push(format!("and {more} more"));
     }
     if report.transactions > 0 {
-        lines.push(format!("the journal has {} transactions to replay", report.transactions));
+        let transactions = counted(report.transactions.into(), "transaction", "transactions");
+        lines.push(format!("the journal has {transactions} to replay"));
     }
     if report.orphans > 0 {
-        lines.push(format!("{} inodes are to be deleted or cut at the next mount", report.orphans));
+        let orphans = counted(report.orphans.into(), "inode", "inodes");
+        lines.push(format!("{orphans} to be deleted or cut at the next mount"));
     }
-    let Report { inodes, directories, blocks, total, .. } = report;
-    let verdict = if report.is_clean() { "clean".to_owned() } else { format!("{total} findings") };
+    let verdict = match report.total {
+        0 => "clean".to_owned(),
+        total => counted(total, "finding", "findings"),
+    };
     lines.push(format!(
-        "{verdict}: {inodes} inodes, {directories} of them directories, {blocks} blocks in use"
+        "{verdict}: {} in use, {} of them {}; {} in use",
+        counted(report.inodes.into(), "inode", "inodes"),
+        report.directories,
+        if report.directories == 1 { "a directory" } else { "directories" },
+        counted(report.blocks, "block", "blocks"),
     ));
     lines.join("\n")
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn document(report: &Report) -> Result<String, CliError> {

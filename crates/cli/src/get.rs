@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -44,11 +45,18 @@ pub(crate) fn run(arguments: &GetArguments) -> Result<(), CliError> {
         } else if attributes.kind == FileType::Directory && !arguments.recursive {
             return Err(CliError::Directory { path: PathBuf::from(&arguments.path) });
         }
-        let mut get =
-            Get { image, linked: BTreeMap::new(), directories: Vec::new(), pending: Vec::new(), left_out: 0 };
+        let mut get = Get {
+            image,
+            linked: BTreeMap::new(),
+            directories: Vec::new(),
+            pending: Vec::new(),
+            left_out: 0,
+            failed: 0,
+        };
         get.entry(inside, &local, attributes).await?;
         while let Some((inside, local, directory)) = get.pending.pop() {
-            get.entries(&inside, &local, directory).await?;
+            let copied = get.entries(&inside, &local, directory).await;
+            get.pass_by(copied)?;
         }
         get.finish()
     })
@@ -64,9 +72,20 @@ struct Get<'a> {
     pending: Vec<(Vec<u8>, PathBuf, InodeNumber)>,
     /// Extended attributes that the host does not take.
     left_out: u64,
+    /// Entries that are damaged.
+    failed: u64,
 }
 
 impl Get<'_> {
+    /// Tells of damage in the image and goes on: what is whole is still to be had. Where the host fails, it ends.
+    fn pass_by(&mut self, copied: Result<(), CliError>) -> Result<(), CliError> {
+        let Err(damage @ CliError::InImage { .. }) = copied else { return copied };
+        // Where standard error is gone too, the exit code still tells.
+        let _ = writeln!(std::io::stderr(), "weir: {damage}");
+        self.failed += 1;
+        Ok(())
+    }
+
     /// Copies the entries of a directory.
     async fn entries(&mut self, inside: &[u8], local: &Path, directory: InodeNumber) -> Result<(), CliError> {
         let mut cookie = Cookie::DOT_DOT;
@@ -77,11 +96,17 @@ impl Get<'_> {
             cookie = last.cookie;
             for entry in entries {
                 let inside = join(inside, &entry.name);
-                let found = self.image.filesystem.attributes(entry.target.inode).await;
-                let attributes = found.map_err(self.image.failed(&inside))?;
-                self.entry(&inside, &local.join(OsStr::from_bytes(&entry.name)), attributes).await?;
+                let local = local.join(OsStr::from_bytes(&entry.name));
+                let copied = self.found(&inside, &local, entry.target.inode).await;
+                self.pass_by(copied)?;
             }
         }
+    }
+
+    /// Copies what a name in a directory stands for.
+    async fn found(&mut self, inside: &[u8], local: &Path, inode: InodeNumber) -> Result<(), CliError> {
+        let found = self.image.filesystem.attributes(inode).await;
+        self.entry(inside, local, found.map_err(self.image.failed(inside))?).await
     }
 
     /// Copies one entry; the entries of a directory come later.
@@ -92,10 +117,9 @@ impl Get<'_> {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && local.is_dir() => {}
                 done => done.map_err(unwritable(local))?,
             }
-            self.extended_attributes(inside, local, inode).await?;
             self.pending.push((inside.to_vec(), local.to_owned(), inode));
             self.directories.push((local.to_owned(), attributes));
-            return Ok(());
+            return self.extended_attributes(inside, local, inode).await;
         }
         match std::fs::remove_file(local) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -162,6 +186,9 @@ impl Get<'_> {
         for (local, attributes) in &self.directories {
             set_owner(local, attributes).map_err(unwritable(local))?;
             set_attributes(local, attributes).map_err(unwritable(local))?;
+        }
+        if self.failed > 0 {
+            return Err(CliError::Incomplete { failed: self.failed });
         }
         Ok(())
     }

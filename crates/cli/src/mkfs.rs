@@ -12,7 +12,7 @@ use weir_volume::{Format, Volume, VolumeOptions};
 
 use crate::error::CliError;
 use crate::size::Size;
-use crate::volume::{Made, ground};
+use crate::volume::{Made, ground, not_created};
 use crate::{in_wall_time, print};
 
 /// Blocks in which filesystems, volumes and partition tables say what they are.
@@ -86,7 +86,8 @@ async fn make_in_volume(
 ) -> Result<Size, CliError> {
     let failed = |source| CliError::Volume { path: arguments.path.clone(), source };
     let format = Format { overwrite: true, ..Format::default() };
-    Volume::create(handle, &**disk, format).await.map_err(failed)?;
+    let created = Volume::create(handle, &**disk, format).await;
+    created.map_err(|source| not_created(&arguments.path, None, source))?;
     let disk = Rc::<FileDisk>::clone(disk);
     let volume = Volume::open(handle, disk, VolumeOptions::default()).await.map_err(failed)?;
     // What a new volume does not hold reads as zeros.

@@ -86,7 +86,7 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
 }
 
 /// A disk that is too small, told in the words of the command line.
-fn not_created(path: &Path, logical: Option<Size>, source: VolumeError) -> CliError {
+pub(crate) fn not_created(path: &Path, logical: Option<Size>, source: VolumeError) -> CliError {
     let VolumeError::Format(FormatError::TooSmall { needed, found }) = source else {
         return volume_error(path, source);
     };

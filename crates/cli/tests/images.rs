@@ -206,6 +206,41 @@ fn what_is_put_into_an_image_comes_out_again() {
 }
 
 #[test]
+fn what_is_damaged_is_told_and_the_rest_copied() {
+    let directory = directory();
+    let here = directory.path();
+    fs::create_dir_all(here.join("tree/sub")).unwrap();
+    for name in ["a", "sub/b", "z"] {
+        fs::write(here.join("tree").join(name), name).unwrap();
+    }
+    for (name, size) in [("m", 54_321), ("sub/n", 65_432)] {
+        fs::write(here.join("tree").join(name), vec![1; size]).unwrap();
+    }
+    works(here, &["mkfs", "a.img", "--size", "16M"]);
+    works(here, &["put", "-r", "a.img", "tree", "/"]);
+    let mut image = fs::read(here.join("a.img")).unwrap();
+    let mut damaged = 0;
+    // Inodes have 256 bytes, the size from byte 4 on.
+    for inode in image.chunks_exact_mut(256) {
+        if [54_321_u32, 65_432].contains(&u32::from_le_bytes(inode[4..8].try_into().unwrap())) {
+            inode[2] ^= 1;
+            damaged += 1;
+        }
+    }
+    assert!(damaged >= 2);
+    fs::write(here.join("a.img"), image).unwrap();
+    let output = weir(here, &["get", "-r", "a.img", "/", "out"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(error.trim_end().lines().count(), 3, "{error}");
+    assert!(error.contains("/m in a.img") && error.contains("/sub/n in a.img"), "{error}");
+    assert!(error.contains("2 of what was to be copied"), "{error}");
+    for name in ["a", "sub/b", "z"] {
+        assert_eq!(fs::read(here.join("out").join(name)).unwrap(), name.as_bytes());
+    }
+}
+
+#[test]
 fn what_cannot_be_copied_says_why() {
     let directory = directory();
     let here = directory.path();

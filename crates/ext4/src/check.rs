@@ -72,9 +72,9 @@ pub struct Report {
     pub transactions: u32,
     /// Inodes that the next mount will delete or truncate. That is no damage.
     pub orphans: u32,
-    /// Inodes in use, the reserved ones not counted.
+    /// Inodes in use: the root, and those that are not reserved.
     pub inodes: u32,
-    /// Directories among them, the root included.
+    /// Directories among them.
     pub directories: u32,
     /// Blocks in use, those of the filesystem itself included.
     pub blocks: u64,

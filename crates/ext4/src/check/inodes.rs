@@ -98,12 +98,13 @@ impl InodeTable {
         }
     }
 
-    /// How many inodes from `first` on are in use.
+    /// How many inodes are in use: those from `first` on, and the root.
     pub(super) fn used(&self, first: u32) -> u32 {
         let all = (0..self.layout.groups()).filter_map(|group| Some((group, self.group(group)?)));
         let used = |(group, records): (u32, &[InodeRecord])| {
             let numbered = (0..).zip(records).filter(|(_, record)| record.state != InodeState::Free);
-            numbered.filter(|(index, _)| self.layout.inode_at(group, *index) >= first).count() as u32
+            let numbers = numbered.map(|(index, _)| self.layout.inode_at(group, index));
+            numbers.filter(|&number| number >= first || number == ROOT_INODE).count() as u32
         };
         all.map(used).sum()
     }
