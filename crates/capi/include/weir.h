@@ -1,4 +1,5 @@
-/* libweir: order between writes, without waiting for the disk. See fbarrier(3). */
+/* libweir: order between writes, without waiting for the disk. The manual page is
+ * crates/capi/man/fbarrier.3 in Weir's repository; man -l FILE shows it. */
 
 #ifndef WEIR_H
 #define WEIR_H

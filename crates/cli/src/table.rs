@@ -18,8 +18,8 @@ pub(crate) use filesystems::filesystems;
 pub(crate) fn speed(report: &Report) -> String {
     [
         rates(report),
-        latencies(&report.modes),
-        ratios(&RATIOS, report.plan.rounds, &report.spread),
+        latencies(&report.modes) + "\n" + LATENCIES,
+        ratios(&RATIOS, report.plan.rounds, &report.spread, "writes/s (share of the bandwidth: in bytes/s)"),
         notes(report),
     ]
     .join("\n\n")
@@ -79,8 +79,11 @@ fn latencies<'a>(modes: impl IntoIterator<Item = &'a ModeReport>) -> String {
         table.add_row(std::iter::once(mode.title.clone()).chain(figures));
     }
     aligned(table, 1)
-        + "\nFrom a write's beginning to its answer; in modes that do not wait (B, P, its own barrier), until submitting it returned."
 }
+
+/// What [`latencies`] holds.
+const LATENCIES: &str = "\
+From a write's beginning to its answer; in modes that do not wait (B, P, its own barrier), until submitting it returned.";
 
 /// Smallest and largest of the rounds. One round has no spread.
 fn range(rounds: u32, spread: &Spread, written: fn(f64) -> String) -> String {
@@ -90,7 +93,7 @@ fn range(rounds: u32, spread: &Spread, written: fn(f64) -> String) -> String {
     format!("{}..{}", written(spread.min), written(spread.max))
 }
 
-fn ratios(ratios: &[Ratio], rounds: u32, found: &SpreadReport) -> String {
+fn ratios(ratios: &[Ratio], rounds: u32, found: &SpreadReport, what: &str) -> String {
     let mut table = table(&["ratio", "median", "min..max", "about", "name in --json"]);
     let mut meanings = String::new();
     for ratio in ratios {
@@ -107,8 +110,9 @@ fn ratios(ratios: &[Ratio], rounds: u32, found: &SpreadReport) -> String {
         let _ = write!(meanings, "\n{}: {}.", ratio.title, ratio.meaning);
     }
     aligned(table, 1)
-        + "\nA ratio is the first over the second of what it compares, in writes/s (share of the bandwidth: in bytes/s); above 1\n\
-           the first is faster.\n"
+        + &format!(
+            "\nA ratio is the first over the second of what it compares, in {what}; above 1\nthe first is faster.\n"
+        )
         + &meanings
 }
 

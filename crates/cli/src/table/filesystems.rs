@@ -8,8 +8,8 @@ use crate::size::Size;
 /// The result of the benchmark of filesystems.
 pub(crate) fn filesystems(report: &FsReport) -> String {
     let latencies = latencies(report.modes.iter().map(|mode| &mode.mode));
-    let ratios = ratios(&FS_RATIOS, report.plan.rounds, &report.spread);
-    [rates(report), latencies, ratios, notes(report)].join("\n\n")
+    let ratios = ratios(&FS_RATIOS, report.plan.rounds, &report.spread, "calls/s");
+    [rates(report), latencies + "\n" + LATENCIES, ratios, notes(report)].join("\n\n")
 }
 
 fn rates(report: &FsReport) -> String {
@@ -28,6 +28,9 @@ A call comes after each write of 4 KiB. durable: it is on the medium when the ca
 CPU us: processor time of the program per write.
 amplif.: bytes to the disk per byte of data. The host's rows count all that was written to the device, and have none
   (\"-\") where others used the machine; the other rows count the commands of the volume, its headers and the journal in them.";
+
+/// What the table of latencies holds.
+const LATENCIES: &str = "From the beginning of a write until the call behind it returned.";
 
 fn rate(report: &FsModeReport, all: &FsReport) -> Vec<String> {
     let mode = &report.mode;
