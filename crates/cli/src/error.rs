@@ -102,6 +102,12 @@ pub(crate) enum CliError {
         /// What is wrong.
         source: VolumeError,
     },
+    /// It is nothing of what is known here.
+    #[error("{}: neither an ext4 filesystem nor a volume of Weir", path.display())]
+    Foreign {
+        /// The path.
+        path: PathBuf,
+    },
     /// There is data that only `--force` overwrites.
     #[error("{}: {source}; to destroy what is there, add --force", path.display())]
     Occupied {

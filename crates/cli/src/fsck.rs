@@ -109,7 +109,12 @@ fn check(path: &Path) -> Result<Report, CliError> {
         let stack = Stack::open(&handle, path, true).await?;
         let report = weir_ext4::check::check(&DiskImage { disk: stack.storage() }).await;
         stack.close(path).await?;
-        report.map_err(|source| CliError::Fsck { path: path.to_owned(), source })
+        report.map_err(|source| match (&stack, source) {
+            (Stack::Disk(_), FsckError::Format(FormatError::Foreign)) => {
+                CliError::Foreign { path: path.to_owned() }
+            }
+            (_, source) => CliError::Fsck { path: path.to_owned(), source },
+        })
     })
 }
 

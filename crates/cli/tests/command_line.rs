@@ -350,6 +350,6 @@ fn what_cannot_be_checked_ends_fsck_with_8() {
     fs::write(directory.path().join("zeros"), vec![0; 1 << 20]).unwrap();
     fs::write(directory.path().join("nothing"), b"").unwrap();
     fails(directory.path(), &["fsck", "missing"], 8, &["missing"]);
-    fails(directory.path(), &["fsck", "zeros"], 8, &["zeros", "magic number"]);
+    fails(directory.path(), &["fsck", "zeros"], 8, &["zeros", "neither an ext4 filesystem nor a volume"]);
     fails(directory.path(), &["fsck", "nothing"], 8, &["nothing"]);
 }

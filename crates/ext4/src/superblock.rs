@@ -157,7 +157,7 @@ impl Superblock {
 
     fn check(&self) -> Result<(), FormatError> {
         if self.magic.get() != MAGIC {
-            return Err(corrupt("no magic number of ext4"));
+            return Err(FormatError::Foreign);
         }
         if self.revision.get() != DYNAMIC_REVISION {
             return Err(FormatError::Feature { name: "a revision other than 1" });

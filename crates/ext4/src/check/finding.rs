@@ -137,6 +137,9 @@ impl Findings {
         let (place, problem) = match *error {
             FormatError::Checksum { structure, place } => (place, Problem::Checksum(structure)),
             FormatError::Corrupt { structure, place, what } => (place, Problem::Damaged(structure, what)),
+            FormatError::Foreign => {
+                (Place::Block(0), Problem::Damaged(Structure::Superblock, "no magic number of ext4"))
+            }
             ref other => (Place::Block(0), unsupported(other)),
         };
         self.push(place, problem);
