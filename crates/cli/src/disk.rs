@@ -1,6 +1,7 @@
 //! `weir disk`: a volume or an emulated device as one file, to put a loop device on.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use clap::Args;
 use weir_flash::Profile;
@@ -11,6 +12,7 @@ use crate::error::CliError;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::Stack;
+use crate::status;
 
 /// Arguments of `weir disk`.
 #[derive(Debug, Args)]
@@ -62,7 +64,13 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
         read_only: false,
         sync: SyncMode::Durable,
     };
-    let server = Server::mount_disk(&handle, stack.storage(), &arguments.mountpoint, &options).await?;
+    let stack = Rc::new(stack);
+    let status = {
+        let stack = Rc::clone(&stack);
+        move || status::of_disk(&stack)
+    };
+    let server =
+        Server::mount_disk(&handle, stack.storage(), &arguments.mountpoint, &options, status).await?;
     service.until_unmounted(&handle, server).await?;
     let flushed = weir_storage::flush(&*stack.storage()).await;
     flushed.map_err(|error| CliError::Image { path: name.clone(), source: error.into() })?;

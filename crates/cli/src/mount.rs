@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::Stack;
-use crate::status::status;
+use crate::status;
 
 /// Arguments of `weir mount`.
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ async fn serve(
     };
     let status = {
         let (stack, filesystem, sync) = (Rc::clone(&stack), filesystem.clone(), options.sync);
-        move || status(&stack, &filesystem, sync)
+        move || status::of_filesystem(&stack, &filesystem, sync)
     };
     let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status).await?;
     service.until_unmounted(&handle, server).await?;

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
+use weir_ext4::FormatError;
 use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
-use weir_fs::{Filesystem, MountOptions};
+use weir_fs::{Filesystem, FsError, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskOptions, Storage};
 use weir_volume::{Volume, VolumeError, VolumeOptions};
@@ -130,7 +131,12 @@ impl Stack {
     ) -> Result<Filesystem, CliError> {
         let options = MountOptions { read_only, ..MountOptions::default() };
         let mounted = Filesystem::mount(handle, self.storage(), None, options).await;
-        mounted.map_err(|source| CliError::Image { path: path.to_owned(), source })
+        mounted.map_err(|source| match (self, source) {
+            (Stack::Disk(_), FsError::Format(FormatError::Foreign)) => {
+                CliError::Foreign { path: path.to_owned() }
+            }
+            (_, source) => CliError::Image { path: path.to_owned(), source },
+        })
     }
 
     /// Ends it, once the filesystem is unmounted.

@@ -14,7 +14,7 @@ use weir_storage::BLOCK_BYTES;
 use crate::error::CliError;
 use crate::print;
 use crate::size::Size;
-use crate::stack::{Stack, StackStatus};
+use crate::stack::{Stack, StackStatus, VolumeStatus};
 
 /// Bytes of a status at most.
 const STATUS_MAX: usize = 1 << 16;
@@ -34,6 +34,15 @@ pub(crate) struct StatusArguments {
 pub(crate) struct Status {
     /// The server's process.
     pub(crate) pid: u32,
+    storage: StackStatus,
+    /// None of `weir disk`, whose filesystem is the kernel's.
+    #[serde(flatten)]
+    filesystem: Option<FilesystemStatus>,
+}
+
+/// What is so of a filesystem.
+#[derive(Debug, Deserialize, Serialize)]
+struct FilesystemStatus {
     /// What `fsync` promises.
     sync: String,
     /// The journal's engine; none without a journal.
@@ -47,7 +56,6 @@ pub(crate) struct Status {
     flushes: u64,
     pages: u64,
     pages_dirty: u64,
-    storage: StackStatus,
 }
 
 /// The same, with what the kernel knows of the space.
@@ -60,23 +68,33 @@ struct Document<'a> {
     blocks_free: u64,
 }
 
-/// The status of a mount, for its server to tell.
-pub(crate) fn status(stack: &Stack, filesystem: &Filesystem, sync: SyncMode) -> String {
+/// The status of a mounted filesystem, for its server to tell.
+pub(crate) fn of_filesystem(stack: &Stack, filesystem: &Filesystem, sync: SyncMode) -> String {
     let found = filesystem.statistics();
-    let status = Status {
-        pid: std::process::id(),
-        sync: if sync == SyncMode::Order { "order" } else { "durable" }.to_owned(),
-        engine: found.engine.map(|engine| name(engine).to_owned()),
-        read_only: filesystem.read_only().map(|reason| reason.to_string()),
-        commits: found.journal.commits,
-        checkpoints: found.journal.checkpoints,
-        log_blocks_used: found.journal.log_blocks_used.into(),
-        waits_for_transfer: found.waits.transfers,
-        flushes: found.waits.flushes + found.waits.durable_commits,
-        pages: found.pages as u64,
-        pages_dirty: found.pages_dirty as u64,
-        storage: stack.status(),
-    };
+    told(
+        stack,
+        Some(FilesystemStatus {
+            sync: if sync == SyncMode::Order { "order" } else { "durable" }.to_owned(),
+            engine: found.engine.map(|engine| name(engine).to_owned()),
+            read_only: filesystem.read_only().map(|reason| reason.to_string()),
+            commits: found.journal.commits,
+            checkpoints: found.journal.checkpoints,
+            log_blocks_used: found.journal.log_blocks_used.into(),
+            waits_for_transfer: found.waits.transfers,
+            flushes: found.waits.flushes + found.waits.durable_commits,
+            pages: found.pages as u64,
+            pages_dirty: found.pages_dirty as u64,
+        }),
+    )
+}
+
+/// The status of a storage that is mounted as one file.
+pub(crate) fn of_disk(stack: &Stack) -> String {
+    told(stack, None)
+}
+
+fn told(stack: &Stack, filesystem: Option<FilesystemStatus>) -> String {
+    let status = Status { pid: std::process::id(), storage: stack.status(), filesystem };
     // Numbers and texts always become JSON.
     serde_json::to_string(&status).unwrap_or_default()
 }
@@ -122,49 +140,41 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<(), CliError> {
 }
 
 /// For people: one line a value, in words and units.
-fn lines(status: &Status, [space, free]: [Size; 2]) -> String {
-    let blocks = |count: u64| Size(count * BLOCK_BYTES as u64);
-    let mut lines = vec![
-        ("fsync promises", if status.sync == "order" { "order only" } else { "durability" }.to_owned()),
-        ("storage", status.storage.kind.clone()),
-        ("engine", status.engine.clone().unwrap_or_else(|| "none".to_owned())),
-        ("read only", status.read_only.as_ref().map_or_else(|| "no".to_owned(), |why| format!("yes: {why}"))),
-        ("space", format!("{space}, {free} of it free")),
-        (
-            "file data in memory",
-            format!("{}, {} of it dirty", blocks(status.pages), blocks(status.pages_dirty)),
-        ),
-        (
-            "journal",
-            format!(
-                "{} commits, {} checkpoints, {} of the log in use",
-                status.commits,
-                status.checkpoints,
-                blocks(status.log_blocks_used)
-            ),
-        ),
-        ("flushes asked for", status.flushes.to_string()),
-        ("waits for a transfer", status.waits_for_transfer.to_string()),
-    ];
-    if let Some(volume) = &status.storage.volume {
-        lines.extend([
-            ("flushes of the disk", volume.flushes.to_string()),
-            (
-                "written",
-                format!(
-                    "{} to the volume, {} by it to the disk",
-                    blocks(volume.user_blocks),
-                    blocks(volume.disk_blocks)
-                ),
-            ),
-            ("segments of the volume", format!("{}, {} of them free", volume.segments, volume.segments_free)),
-            (
-                "loss window so far",
-                format!("at most {:.1} ms, {}", volume.loss_window_ms, Size(volume.loss_window_bytes)),
-            ),
-        ]);
-    }
+fn lines(status: &Status, space: [Size; 2]) -> String {
+    let mut lines = vec![("storage", status.storage.kind.clone())];
+    lines.extend(status.filesystem.iter().flat_map(|found| of_files(found, space)));
+    lines.extend(status.storage.volume.iter().flat_map(of_volume));
     lines.push(("server", format!("process {}", status.pid)));
     let lines: Vec<String> = lines.into_iter().map(|(label, value)| format!("{label:<24}{value}")).collect();
     lines.join("\n")
+}
+
+fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> [(&'static str, String); 8] {
+    let read_only = found.read_only.as_ref().map_or_else(|| "no".to_owned(), |why| format!("yes: {why}"));
+    let (commits, checkpoints, log) = (found.commits, found.checkpoints, size(found.log_blocks_used));
+    [
+        ("fsync promises", if found.sync == "order" { "order only" } else { "durability" }.to_owned()),
+        ("engine", found.engine.clone().unwrap_or_else(|| "none".to_owned())),
+        ("read only", read_only),
+        ("space", format!("{space}, {free} of it free")),
+        ("file data in memory", format!("{}, {} of it dirty", size(found.pages), size(found.pages_dirty))),
+        ("journal", format!("commits: {commits}, checkpoints: {checkpoints}, {log} of the log in use")),
+        ("flushes asked for", found.flushes.to_string()),
+        ("waits for a transfer", found.waits_for_transfer.to_string()),
+    ]
+}
+
+fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 4] {
+    let (by_users, by_volume) = (size(volume.user_blocks), size(volume.disk_blocks));
+    let (time, bytes) = (volume.loss_window_ms, Size(volume.loss_window_bytes));
+    [
+        ("flushes of the disk", volume.flushes.to_string()),
+        ("written", format!("{by_users} to the volume, {by_volume} by it to the disk")),
+        ("segments of the volume", format!("{}, {} of them free", volume.segments, volume.segments_free)),
+        ("loss window so far", format!("at most {time:.1} ms, {bytes}")),
+    ]
+}
+
+fn size(blocks: u64) -> Size {
+    Size(blocks * BLOCK_BYTES as u64)
 }

@@ -349,6 +349,20 @@ fn a_status_is_in_words_or_json() {
 }
 
 #[test]
+fn a_disk_is_told_of_and_ended_as_a_filesystem_is() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume();
+    let (volume, root) = (place.volume(), place.mountpoint());
+    works(&["disk", root.to_str().unwrap(), "--volume", volume.to_str().unwrap()]);
+    let status = works(&["status", root.to_str().unwrap()]);
+    assert!(status.contains("loss window so far") && !status.contains("engine"), "{status}");
+    works(&["umount", root.to_str().unwrap()]);
+    works(&["fsck", volume.to_str().unwrap()]);
+}
+
+#[test]
 fn what_cannot_be_mounted_says_why() {
     let place = Place::with_volume();
     let (volume, mountpoint) = (place.volume(), place.mountpoint());

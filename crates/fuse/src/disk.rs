@@ -7,13 +7,14 @@
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, KernelConfig, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
-    WriteFlags,
+    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
+    ReplyXattr, Request, WriteFlags,
 };
 use rustix::fs::FallocateFlags;
 use weir_runtime::Semaphore;
@@ -21,8 +22,9 @@ use weir_storage::{
     BLOCK_BYTES, Command, Discard, Extent, Lba, Part, Rejected, Storage, Write, flush, read, submit_when_free,
 };
 
+use crate::control::{STATUS_ATTRIBUTE, SYNC_ALL};
 use crate::jobs::Jobs;
-use crate::requests::{answer, answer_data, configure};
+use crate::requests::{answer, answer_data, answer_value, configure};
 
 /// The name of the file.
 pub const DISK_NAME: &str = "disk";
@@ -36,6 +38,8 @@ pub(crate) struct Disk {
     storage: Rc<dyn Storage>,
     /// A write of less than a block reads the rest of it first; two such must not meet in one block.
     partial: Semaphore,
+    /// The status as JSON.
+    status: Box<dyn Fn() -> String>,
 }
 
 fn failed(_: Rejected) -> Errno {
@@ -62,8 +66,8 @@ fn commands(blocks: Range<u64>, most: u32) -> impl Iterator<Item = Extent> {
 }
 
 impl Disk {
-    pub(crate) fn new(storage: Rc<dyn Storage>) -> Disk {
-        Disk { storage, partial: Semaphore::new(1) }
+    pub(crate) fn new(storage: Rc<dyn Storage>, status: Box<dyn Fn() -> String>) -> Disk {
+        Disk { storage, partial: Semaphore::new(1), status }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -174,7 +178,7 @@ impl DiskRequests {
 
     fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
         let (kind, perm, size) = match inode {
-            INodeNo::ROOT => (FileType::Directory, 0o500, 0),
+            INodeNo::ROOT => (FileType::Directory, 0o700, 0),
             DISK => (FileType::RegularFile, 0o600, self.bytes),
             _ => return None,
         };
@@ -267,6 +271,31 @@ impl fuser::Filesystem for DiskRequests {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.jobs.run(move |disk| async move { answer(reply, disk.flush().await) });
+    }
+
+    /// The status, as of a filesystem's mount.
+    fn getxattr(&self, _: &Request, _: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
+        if name.as_bytes() != STATUS_ATTRIBUTE {
+            return reply.error(Errno::NO_XATTR);
+        }
+        self.jobs.run(move |disk| async move { answer_value(reply, room, Ok((disk.status)().into_bytes())) });
+    }
+
+    /// Makes everything durable, as on a filesystem's mount.
+    fn setxattr(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        _: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        if name.as_bytes() != STATUS_ATTRIBUTE || value != SYNC_ALL {
+            return reply.error(Errno::EPERM);
+        }
         self.jobs.run(move |disk| async move { answer(reply, disk.flush().await) });
     }
 

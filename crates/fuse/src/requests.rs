@@ -86,7 +86,7 @@ fn answer_open(reply: ReplyOpen, result: Result<Opened, Errno>) {
 }
 
 /// Answers with a value, or with its size where the caller has no room and asks.
-fn answer_value(reply: ReplyXattr, room: u32, result: Result<Vec<u8>, Errno>) {
+pub(crate) fn answer_value(reply: ReplyXattr, room: u32, result: Result<Vec<u8>, Errno>) {
     match result {
         Ok(value) if room == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
         Ok(value) if value.len() > room as usize => reply.error(Errno::ERANGE),

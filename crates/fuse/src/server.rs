@@ -77,7 +77,8 @@ impl Server {
         Server::start(handle, Requests::new(jobs(handle, calls)), mountpoint, options).await
     }
 
-    /// Mounts a storage as one file, [`DISK_NAME`](crate::DISK_NAME), in a directory.
+    /// Mounts a storage as one file, [`DISK_NAME`](crate::DISK_NAME), in a directory. `status` is as for
+    /// [`Server::mount`].
     ///
     /// # Errors
     /// [`ServerError::Device`] and [`ServerError::Mount`].
@@ -86,8 +87,9 @@ impl Server {
         storage: Rc<dyn Storage>,
         mountpoint: &Path,
         options: &ServerOptions,
+        status: impl Fn() -> String + 'static,
     ) -> Result<Server, ServerError> {
-        let disk = Disk::new(storage);
+        let disk = Disk::new(storage, Box::new(status));
         let bytes = disk.bytes();
         Server::start(handle, DiskRequests::new(jobs(handle, disk), bytes), mountpoint, options).await
     }
