@@ -212,6 +212,8 @@ impl Mounted {
             inode.set_time(Stamp::Modified, now);
             inode.set_time(Stamp::Changed, now);
         }
+        // A directory's data are its names: `fdatasync` commits them (J3).
+        directory.data_has_changed();
         directory.log(self, handle).await
     }
 }

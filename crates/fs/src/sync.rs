@@ -22,6 +22,8 @@
 //! a commit is: write D, wait, write JD, wait, flush, write JC with FUA, wait. Without barriers the flush and FUA
 //! are left out: it waits as much, and nothing is durable before the disk likes (EXT4-OD).
 //!
+//! A directory's data are its names: where one was added or removed, `fdatasync` is `fsync`.
+//!
 //! In journal mode data, D is among the log blocks, so a file's data is never dirty; in writeback mode only the D
 //! of the calling file is written.
 

@@ -386,6 +386,25 @@ fn j3_growing_into_blocks_allocated_ahead_is_durable_with_fdatasync() {
     }
 }
 
+/// J3: the data of a directory are its names, and `fdatasync` commits them, though its size stays.
+#[test]
+fn j3_a_name_that_was_removed_stays_removed_after_fdatasync_of_its_directory() {
+    let images = crashes(8, options(None), async |clock, fs, begin| {
+        write_file(fs, b"old", b"").await;
+        fs.sync().await.expect("durable");
+        clock.sleep(Duration::from_secs(1)).await;
+        fs.unlink(ROOT_INODE, b"old").await.expect("removed");
+        fs.fdatasync(ROOT_INODE).await.expect("durable");
+        begin();
+        write_file(fs, b"later", &content(10 * BLOCK)).await;
+        fs.sync().await.expect("durable");
+    });
+    for image in images {
+        let found = after_crash(&image, async |fs| read_file(&fs, b"old").await);
+        assert!(found.is_err());
+    }
+}
+
 /// J6: between two ticks of the timer the inode changes once, and `fsync` is `fdatasync` then.
 #[test]
 fn j6_overwrites_between_two_ticks_commit_nothing() {
