@@ -1,0 +1,335 @@
+//! SQLite's shell with the extension, on a mount: what its transactions cost, and what is left of them when the
+//! server is killed. Where FUSE or the shell is not to be had, these tests say that they were skipped.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Inserts of a test, each a transaction.
+const INSERTS: u64 = 30;
+
+/// Journal modes, with what is said before the first transaction. The write-ahead log starts anew several times.
+const JOURNALS: [&str; 4] = [
+    "PRAGMA journal_mode=DELETE;",
+    "PRAGMA journal_mode=TRUNCATE;",
+    "PRAGMA journal_mode=PERSIST;",
+    "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=10;",
+];
+
+fn weir(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn works(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Whether this machine can run these tests; says so if not.
+fn runs() -> bool {
+    let mounts = File::options().read(true).write(true).open("/dev/fuse").is_ok()
+        && rustix::process::geteuid().is_root();
+    let usable = mounts && Command::new("sqlite3").arg("--version").output().is_ok();
+    if !usable {
+        eprintln!("skipped: this takes /dev/fuse, the superuser, and sqlite3");
+    }
+    usable
+}
+
+/// A volume that is mounted, and its server.
+struct Mount {
+    directory: tempfile::TempDir,
+    server: Child,
+    /// Kept open, so that the server can say something.
+    _told: BufReader<ChildStderr>,
+}
+
+impl Mount {
+    fn new() -> Mount {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let volume = directory.path().join("a.weir");
+        works(&mut weir(&["mkfs", "--volume", volume.to_str().unwrap(), "--size", "128M"]));
+        fs::create_dir(directory.path().join("mounted")).unwrap();
+        let (server, told) = serve(directory.path());
+        Mount { directory, server, _told: told }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("mounted")
+    }
+
+    fn status(&self) -> String {
+        format!(".shell {} status --json {}", env!("CARGO_BIN_EXE_weir"), self.path().display())
+    }
+
+    fn kill(&self) -> String {
+        format!(".shell kill -9 {}", self.server.id())
+    }
+
+    /// Starts the shell, with the extension. It stops at the first error.
+    fn start(&self, lines: &[String]) -> Child {
+        self.start_under(&[], lines)
+    }
+
+    /// The same, by way of another program.
+    fn start_under(&self, before: &[&str], lines: &[String]) -> Child {
+        // The library lies beside this program.
+        let extension = std::env::current_exe().unwrap().with_file_name("libweir_sqlite.so");
+        // From a file: a pipe would hold only some of it.
+        let mut script = tempfile::tempfile().unwrap();
+        writeln!(script, ".load {}\n{}", extension.display(), lines.join("\n")).unwrap();
+        script.rewind().unwrap();
+        let words = [before, &["sqlite3", "-bail", ":memory:"]].concat();
+        Command::new(words[0])
+            .args(&words[1..])
+            .current_dir(self.path())
+            .stdin(script)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    fn run(&self, lines: &[String]) -> Output {
+        self.start(lines).wait_with_output().unwrap()
+    }
+
+    fn sql(&self, lines: &[String]) -> String {
+        let output = self.run(lines);
+        assert!(output.status.success(), "{lines:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// The server was killed: mounts anew what it has left.
+    fn again(&mut self) {
+        self.server.wait().unwrap();
+        works(Command::new("umount").arg(self.path()));
+        (self.server, self._told) = serve(self.directory.path());
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).stderr(Stdio::null()).status();
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// Mounts the volume. A server that was killed may hold on to it for a moment.
+fn serve(directory: &Path) -> (Child, BufReader<ChildStderr>) {
+    let (volume, mountpoint) = (directory.join("a.weir"), directory.join("mounted"));
+    let mut told = String::new();
+    for _ in 0..1000 {
+        let arguments = ["mount", "--foreground", volume.to_str().unwrap(), mountpoint.to_str().unwrap()];
+        let mut server = weir(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut messages = BufReader::new(server.stderr.take().unwrap());
+        told.clear();
+        messages.read_line(&mut told).unwrap();
+        if told.contains("is mounted") {
+            return (server, messages);
+        }
+        server.wait().unwrap();
+        if !told.contains("in use") {
+            break;
+        }
+    }
+    panic!("{told}");
+}
+
+/// Makes a database with an empty table, durable, and opens it.
+fn open(name: &str, journal: &str, mode: &str) -> Vec<String> {
+    let make = format!(".open file:{name}?weir=off\n{journal} CREATE TABLE t(a, b);");
+    vec![make, format!(".open file:{name}?weir={mode}\n{journal}")]
+}
+
+/// Rows that make the database grow, now and then.
+fn insert(a: u64) -> String {
+    format!("INSERT INTO t VALUES({a}, zeroblob(500));")
+}
+
+/// The rows of a database that is not damaged: 1 to the number that is returned.
+fn rows(mount: &Mount, name: &str) -> u64 {
+    let count = "SELECT count(*) || ' ' || coalesce(max(a), 0) || ' ' || count(DISTINCT a) FROM t;";
+    let told = mount.sql(&[format!(".open {name}\nPRAGMA integrity_check;\n{count}")]);
+    let (sound, rows) = told.trim_end().split_once('\n').unwrap();
+    assert_eq!(sound, "ok", "{name}");
+    let rows: Vec<u64> = rows.split(' ').map(|number| number.parse().unwrap()).collect();
+    assert_eq!((rows[0], rows[0]), (rows[1], rows[2]), "{name} is no prefix");
+    rows[0]
+}
+
+#[test]
+fn a_transaction_costs_one_flush_or_none() {
+    if !runs() {
+        return;
+    }
+    let mount = Mount::new();
+    let flushes = |name: &str, mode: &str, journal: &str| {
+        let mut lines = open(name, journal, mode);
+        // The first one makes the journal.
+        lines.extend([insert(1), mount.status()]);
+        lines.extend((2..=INSERTS).map(insert));
+        lines.push(mount.status());
+        let told = mount.sql(&lines);
+        let seen: Vec<u64> = told
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok()?["flushes"].as_u64())
+            .collect();
+        assert_eq!(rows(&mount, name), INSERTS);
+        seen[1] - seen[0]
+    };
+    for (nth, journal) in JOURNALS.iter().enumerate() {
+        let each = INSERTS - 1;
+        assert_eq!(flushes(&format!("durable{nth}"), "durable", journal), each, "{journal}");
+        assert_eq!(flushes(&format!("order{nth}"), "order", journal), 0, "{journal}");
+        // More than that without the extension's doing: the counts above are its merit.
+        let off = flushes(&format!("off{nth}"), "off", journal);
+        assert!(off > each, "{journal}: {off}");
+        let unsynchronised = format!("{journal} PRAGMA synchronous=OFF;");
+        assert_eq!(flushes(&format!("none{nth}"), "durable", &unsynchronised), 0, "{journal}");
+    }
+    assert_eq!(flushes("memory", "durable", "PRAGMA journal_mode=MEMORY;"), INSERTS - 1);
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_killed_server() {
+    if !runs() {
+        return;
+    }
+    let mut mount = Mount::new();
+    let mut lost = 0;
+    for (nth, journal) in JOURNALS.iter().enumerate() {
+        for mode in ["durable", "order"] {
+            let name = format!("{mode}{nth}");
+            let mut lines = open(&name, journal, mode);
+            lines.extend((1..=INSERTS).map(insert));
+            lines.push(mount.kill());
+            let told = text(&mount.run(&lines).stderr);
+            assert!(!told.contains("rror"), "{journal}: {told}");
+            mount.again();
+            match mode {
+                "durable" => assert_eq!(rows(&mount, &name), INSERTS, "{journal}"),
+                _ => lost += INSERTS - rows(&mount, &name),
+            }
+        }
+    }
+    // So there was something to lose.
+    assert!(lost > 0);
+}
+
+#[test]
+fn a_transaction_that_is_cut_is_there_or_not() {
+    if !runs() {
+        return;
+    }
+    let mut mount = Mount::new();
+    for (nth, journal) in JOURNALS.iter().enumerate() {
+        for mode in ["durable", "order"] {
+            let name = format!("{mode}{nth}");
+            let mut lines = open(&name, journal, mode);
+            lines.extend((1..=100_000).map(|a| format!("{} SELECT {a};", insert(a))));
+            let writer = mount.start(&lines);
+            let pages = || fs::metadata(mount.path().join(&name)).map_or(0, |found| found.len() / 4096);
+            // Some transactions have been made.
+            while pages() < 6 {
+                std::hint::spin_loop();
+            }
+            mount.server.kill().unwrap();
+            let output = writer.wait_with_output().unwrap();
+            assert!(!output.status.success());
+            let told = text(&output.stdout);
+            let acknowledged = told.lines().filter_map(|line| line.parse::<u64>().ok()).max().unwrap_or(0);
+            mount.again();
+            let left = rows(&mount, &name);
+            let promised = if mode == "durable" { acknowledged } else { 0 };
+            assert!((promised..=acknowledged + 1).contains(&left), "{mode} {journal} {acknowledged} {left}");
+        }
+    }
+}
+
+#[test]
+fn a_commit_fails_if_it_cannot_be_made_durable_or_ordered() {
+    if !runs() || Command::new("strace").arg("--version").output().is_err() {
+        eprintln!("skipped: this takes strace, too");
+        return;
+    }
+    let mount = Mount::new();
+    for (nth, journal) in JOURNALS.iter().enumerate() {
+        for mode in ["durable", "order"] {
+            let name = format!("{mode}{nth}");
+            mount.sql(&open(&name, journal, mode));
+            let fails = |calls: &str| {
+                let before = ["strace", "-f", "-o", "/dev/null", "-e", &format!("inject={calls}:error=EIO")];
+                let lines = [format!(".open file:{name}?weir={mode}\n{journal}"), insert(1)];
+                let output = mount.start_under(&before, &lines).wait_with_output().unwrap();
+                let told = text(&output.stderr);
+                assert_eq!(output.status.success(), !told.contains("disk I/O error"), "{told}");
+                !output.status.success()
+            };
+            assert!(fails("ioctl"), "{mode} {journal}");
+            assert_eq!(fails("fsync,fdatasync"), mode == "durable", "{mode} {journal}");
+        }
+    }
+}
+
+#[test]
+fn two_processes_use_one_database() {
+    if !runs() {
+        return;
+    }
+    let mount = Mount::new();
+    for (nth, journal) in JOURNALS.iter().enumerate() {
+        let name = format!("a{nth}");
+        mount.sql(&open(&name, journal, "durable"));
+        let writers = ["durable", "order"].map(|mode| {
+            let insert = "INSERT INTO t SELECT coalesce(max(a), 0) + 1, zeroblob(500) FROM t;".to_owned();
+            let mut lines = vec![format!(".open file:{name}?weir={mode}\n.timeout 20000\n{journal}")];
+            lines.extend(std::iter::repeat_n(insert, INSERTS as usize));
+            mount.start(&lines)
+        });
+        for writer in writers {
+            let output = writer.wait_with_output().unwrap();
+            assert!(output.status.success(), "{journal}: {}", text(&output.stderr));
+        }
+        assert_eq!(rows(&mount, &name), 2 * INSERTS, "{journal}");
+    }
+}
+
+#[test]
+fn transactions_of_two_databases_stay_whole() {
+    if !runs() {
+        return;
+    }
+    let mut mount = Mount::new();
+    // Write-ahead logs have no transactions that are whole in both.
+    for (nth, journal) in JOURNALS[..3].iter().enumerate() {
+        for mode in ["durable", "order"] {
+            let [first, second] = ["a", "b"].map(|which| format!("{which}-{mode}{nth}"));
+            let mut lines = open(&second, journal, mode);
+            lines.extend(open(&first, journal, mode));
+            lines.push(format!("ATTACH 'file:{second}?weir={mode}' AS second; {journal}"));
+            lines.extend((1..=INSERTS).map(|a| {
+                format!("BEGIN; {} INSERT INTO second.t VALUES({a}, zeroblob(500)); COMMIT;", insert(a))
+            }));
+            lines.push(mount.kill());
+            let told = text(&mount.run(&lines).stderr);
+            assert!(!told.contains("rror"), "{journal}: {told}");
+            mount.again();
+            assert_eq!(rows(&mount, &first), INSERTS, "{journal}");
+            assert_eq!(rows(&mount, &second), INSERTS, "{journal}");
+        }
+    }
+}

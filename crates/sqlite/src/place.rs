@@ -1,0 +1,85 @@
+//! Where an open file is: its descriptor, which SQLite does not tell, and whether that is on a mount of Weir.
+
+use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::abi::{File, Vfs};
+
+/// The beginning of an open file of SQLite's VFS for Unix. It is no part of the interface, so what it says is
+/// checked.
+#[repr(C)]
+struct UnixFile {
+    base: File,
+    vfs: *const Vfs,
+    inode: *mut c_void,
+    fd: c_int,
+}
+
+/// The descriptor of an open file.
+#[derive(Clone, Copy)]
+pub(crate) struct Descriptor {
+    pub(crate) fd: RawFd,
+    pub(crate) device: u64,
+    /// Bytes of the file when it was opened.
+    pub(crate) size: i64,
+}
+
+impl Descriptor {
+    /// Takes the descriptor out of a file that the VFS `real` has opened by `path`. `None` if it is not certain
+    /// that this is the one. No second one is opened: closing it would let go of all locks that the process has on
+    /// the file.
+    ///
+    /// # Safety
+    /// `file` points to as many initialised bytes as `real` says, and `real` is registered.
+    pub(crate) unsafe fn of(file: *const File, real: *const Vfs, path: &CStr) -> Option<Descriptor> {
+        // SAFETY: as the caller promises.
+        let bytes = usize::try_from(unsafe { (*real).file_bytes }).ok()?;
+        if bytes < size_of::<UnixFile>() {
+            return None;
+        }
+        // SAFETY: there are that many bytes, and every value of them is one of the numbers and pointers read.
+        let (vfs, fd) = unsafe { ((*file.cast::<UnixFile>()).vfs, (*file.cast::<UnixFile>()).fd) };
+        if vfs != real || fd < 0 {
+            return None;
+        }
+        // SAFETY: it is used for fstat only, which refuses a number that is no descriptor.
+        let open = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+        let named = rustix::fs::stat(path).ok()?;
+        let same = (open.st_dev, open.st_ino) == (named.st_dev, named.st_ino);
+        same.then_some(Descriptor { fd, device: open.st_dev, size: open.st_size })
+    }
+}
+
+/// A database on a mount of Weir.
+pub(crate) struct Place {
+    pub(crate) descriptor: Descriptor,
+    directory: OwnedFd,
+}
+
+impl Place {
+    /// `None` if the file is not on a mount of Weir, or its directory cannot be synchronised.
+    pub(crate) fn of(descriptor: Descriptor, path: &CStr) -> Option<Place> {
+        if weir::weir_is_mounted(descriptor.fd) != 1 {
+            return None;
+        }
+        let directory = Path::new(OsStr::from_bytes(path.to_bytes())).parent()?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(directory, flags, Mode::empty()).ok()?;
+        let on_the_mount = rustix::fs::fstat(&directory).ok()?.st_dev == descriptor.device;
+        on_the_mount.then_some(Place { descriptor, directory })
+    }
+
+    /// Whether no barrier is needed between this and another filesystem to have the two files in order.
+    pub(crate) fn is_with(&self, other: Descriptor) -> bool {
+        self.descriptor.device == other.device
+    }
+
+    /// Makes the names in the directory durable.
+    pub(crate) fn synchronise_directory(&self) -> rustix::io::Result<()> {
+        rustix::fs::fsync(self.directory.as_fd())
+    }
+}

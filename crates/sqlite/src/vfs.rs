@@ -1,0 +1,151 @@
+//! The VFS `weir`: the one that was the default before, but for databases and their journals.
+
+use std::ffi::{CStr, c_char, c_double, c_int, c_void};
+use std::ptr::null_mut;
+
+use crate::abi::{File, IO_ERROR, Routines, Symbol, Vfs};
+use crate::file::{self, OrderedFile};
+
+pub(crate) const NAME: &CStr = c"weir";
+
+/// The VFS, with what stands behind it. SQLite sees the first member.
+#[repr(C)]
+pub(crate) struct Weir {
+    vfs: Vfs,
+    pub(crate) real: *mut Vfs,
+    pub(crate) routines: &'static Routines,
+}
+
+impl Weir {
+    /// A VFS that stands before another one, to be registered. It stays for ever, as SQLite has it for as long as
+    /// the process lives.
+    pub(crate) fn before(real: *mut Vfs, routines: &'static Routines) -> *mut Vfs {
+        // SAFETY: `real` is registered, and nobody changes a registered VFS.
+        let vfs = unsafe { wrapped(real) };
+        let weir: &'static mut Weir = Box::leak(Box::new(Weir { vfs, real, routines }));
+        (&raw mut *weir).cast()
+    }
+
+    /// # Safety
+    /// `vfs` comes from `before`.
+    unsafe fn of(vfs: *const Vfs) -> &'static Weir {
+        // SAFETY: it is the first member of one that is never freed, and only SQLite's link in its list changes.
+        unsafe { &*vfs.cast() }
+    }
+}
+
+/// The table of the VFS that stands before `real`: it has what that has.
+///
+/// # Safety
+/// `real` is registered.
+unsafe fn wrapped(real: *const Vfs) -> Vfs {
+    // SAFETY: the first version has these, and `since` reads the others only where there are any.
+    unsafe {
+        let version = (*real).version.clamp(1, 3);
+        macro_rules! since {
+            ($first:literal, $name:ident) => {
+                (version >= $first && (*real).$name.is_some()).then_some($name as _)
+            };
+        }
+        Vfs {
+            version,
+            file_bytes: (*real).file_bytes + size_of::<OrderedFile>() as c_int,
+            path_max: (*real).path_max,
+            next: null_mut(),
+            name: NAME.as_ptr(),
+            data: null_mut(),
+            open: Some(open),
+            delete: since!(1, delete),
+            access: since!(1, access),
+            full_pathname: since!(1, full_pathname),
+            dl_open: since!(1, dl_open),
+            dl_error: since!(1, dl_error),
+            dl_sym: since!(1, dl_sym),
+            dl_close: since!(1, dl_close),
+            randomness: since!(1, randomness),
+            sleep: since!(1, sleep),
+            current_time: since!(1, current_time),
+            get_last_error: since!(1, get_last_error),
+            current_time_int64: since!(2, current_time_int64),
+            set_system_call: since!(3, set_system_call),
+            get_system_call: since!(3, get_system_call),
+            next_system_call: since!(3, next_system_call),
+        }
+    }
+}
+
+/// Opens a file: a database and its journals as an [`OrderedFile`], others as the real VFS has them.
+unsafe extern "C" fn open(
+    vfs: *mut Vfs,
+    name: *const c_char,
+    file: *mut File,
+    flags: c_int,
+    flags_out: *mut c_int,
+) -> c_int {
+    // SAFETY: SQLite calls with a VFS that was registered, and with room for its files.
+    let weir = unsafe { Weir::of(vfs) };
+    // SAFETY: as above; `name` is the one that SQLite has for a file of this kind.
+    if let Some(role) = unsafe { file::role(weir, name, flags) } {
+        // SAFETY: as above; the role says that there is a name.
+        return unsafe { OrderedFile::open(weir, role, name, file, flags, flags_out) };
+    }
+    // SAFETY: there is more room than the real VFS needs.
+    unsafe { weir.open_real(name, file, flags, flags_out) }
+}
+
+impl Weir {
+    /// Opens a file of the real VFS.
+    ///
+    /// # Safety
+    /// As of `xOpen`; `file` has room for a file of the real VFS.
+    pub(crate) unsafe fn open_real(
+        &self,
+        name: *const c_char,
+        file: *mut File,
+        flags: c_int,
+        flags_out: *mut c_int,
+    ) -> c_int {
+        // SAFETY: the real VFS is registered, and the rest is as the caller promises.
+        unsafe {
+            match (*self.real).open {
+                Some(open) => open(self.real, name, file, flags, flags_out),
+                None => IO_ERROR,
+            }
+        }
+    }
+}
+
+/// Functions that call the real VFS's. One that it does not have is not in the table either; so nobody gets to see
+/// what is said here for that case.
+macro_rules! delegate {
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?, missing $missing:expr;)*) => {$(
+        unsafe extern "C" fn $name(vfs: *mut Vfs $(, $argument: $type)*) $(-> $result)? {
+            // SAFETY: SQLite calls with a VFS that was registered, and with what the real one takes.
+            unsafe {
+                let real = Weir::of(vfs).real;
+                match (*real).$name {
+                    Some(function) => function(real $(, $argument)*),
+                    None => $missing,
+                }
+            }
+        }
+    )*};
+}
+
+delegate! {
+    delete(name: *const c_char, sync_directory: c_int) -> c_int, missing IO_ERROR;
+    access(name: *const c_char, flags: c_int, answer: *mut c_int) -> c_int, missing IO_ERROR;
+    full_pathname(name: *const c_char, room: c_int, path: *mut c_char) -> c_int, missing IO_ERROR;
+    dl_open(name: *const c_char) -> *mut c_void, missing null_mut();
+    dl_error(room: c_int, message: *mut c_char), missing ();
+    dl_sym(library: *mut c_void, name: *const c_char) -> Symbol, missing None;
+    dl_close(library: *mut c_void), missing ();
+    randomness(bytes: c_int, into: *mut c_char) -> c_int, missing 0;
+    sleep(microseconds: c_int) -> c_int, missing 0;
+    current_time(days: *mut c_double) -> c_int, missing IO_ERROR;
+    get_last_error(room: c_int, message: *mut c_char) -> c_int, missing 0;
+    current_time_int64(milliseconds: *mut i64) -> c_int, missing IO_ERROR;
+    set_system_call(name: *const c_char, call: Symbol) -> c_int, missing IO_ERROR;
+    get_system_call(name: *const c_char) -> Symbol, missing None;
+    next_system_call(name: *const c_char) -> *const c_char, missing null_mut();
+}
