@@ -5,7 +5,7 @@ use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
 use crate::checkpoint::Checkpoint;
 use crate::error::VolumeError;
 use crate::geometry::Geometry;
-use crate::layout::{FORMAT_VERSION, SUPERBLOCK_COPIES, checksum};
+use crate::layout::{FORMAT_VERSION, SUPERBLOCK_COPIES, content_checksum};
 use crate::recovery::{Omitted, Replay};
 use crate::transfer::read_extent;
 
@@ -129,7 +129,7 @@ pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     for (lba, entry) in map.entries().iter().enumerate().filter(|(_, entry)| entry.is_mapped()) {
         report.live_blocks += 1;
         let read = read_extent(disk, Extent::new(Lba(u64::from(entry.block)), 1)).await;
-        if !read.is_ok_and(|block| checksum(&block) == entry.checksum) {
+        if !read.is_ok_and(|block| content_checksum(&block) == entry.checksum) {
             report.damaged_total += 1;
             if report.damaged.len() < DAMAGED_LISTED {
                 report.damaged.push(Lba(lba as u64));

@@ -9,7 +9,7 @@ use weir_storage::BLOCK_BYTES;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::layout::{
-    CHUNK_MAGIC, ChunkHeader, ENTRIES_PER_CHUNK, RecordEntry, RecordKind, checksum, checksum_matches,
+    CHUNK_MAGIC, ChunkHeader, ENTRIES_PER_CHUNK, RecordEntry, RecordKind, checksum_matches, content_checksum,
     stamp_checksum,
 };
 use crate::map::Entry;
@@ -100,7 +100,7 @@ impl OpenChunk {
         let at = (1 + usize::from(self.data_blocks)) * BLOCK_BYTES;
         let copy = &mut self.buffer[at..at + BLOCK_BYTES];
         copy.copy_from_slice(data);
-        let checksum = checksum(copy);
+        let checksum = content_checksum(copy);
         let block = self.first_block + u32::from(self.data_blocks);
         self.data_blocks += 1;
         self.push_entry(RecordEntry::new(RecordKind::Data, lba, checksum, last));

@@ -12,7 +12,7 @@ use weir_runtime::Buffer;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, read};
 
 use crate::chunk::ParsedChunk;
-use crate::layout::{RecordKind, checksum};
+use crate::layout::{RecordKind, content_checksum};
 use crate::map::Entry;
 use crate::mutants::{VolumeMutant, broken};
 use crate::options::CleaningPolicy;
@@ -285,7 +285,7 @@ impl Shared {
                 continue;
             }
             let data = &bytes[found.at..found.at + BLOCK_BYTES];
-            if checksum(data) == found.entry.checksum {
+            if content_checksum(data) == found.entry.checksum {
                 self.append_when_free(&found, data).await?;
             }
         }

@@ -28,6 +28,16 @@ pub enum VolumeError {
         /// The newest version known here.
         known: u32,
     },
+    /// The volume was written by an older program.
+    #[error(
+        "the volume has format version {found}, this program reads version {known} only; copy what is in it with an older one"
+    )]
+    OlderVersion {
+        /// The version on the medium.
+        found: u32,
+        /// The version known here.
+        known: u32,
+    },
     /// The volume uses features that this program does not know.
     #[error("the volume uses features {0:#x} that this program does not know; use a newer one")]
     UnknownFeatures(u64),

@@ -192,6 +192,10 @@ impl Geometry {
             let (found, known) = (superblock.version.get(), FORMAT_VERSION);
             return Err(VolumeError::NewerVersion { found, known });
         }
+        if superblock.version.get() < FORMAT_VERSION {
+            let (found, known) = (superblock.version.get(), FORMAT_VERSION);
+            return Err(VolumeError::OlderVersion { found, known });
+        }
         if superblock.features.get() != 0 {
             return Err(VolumeError::UnknownFeatures(superblock.features.get()));
         }

@@ -1,7 +1,7 @@
 //! Every structure on the medium, bit for bit; docs/format/volume.md says the same in words.
 //!
 //! Integers are little-endian. Each structure carries a CRC-32C of its whole block (the checkpoint: of
-//! all its blocks) with the checksum field zero. Sizes and offsets are asserted at compile time.
+//! all its blocks) with the checksum field zero; the content of users' blocks has a checksum of its own kind. Sizes and offsets are asserted at compile time.
 
 use std::mem::offset_of;
 
@@ -16,7 +16,7 @@ pub(crate) const CHECKPOINT_MAGIC: [u8; 8] = *b"WEIR-CKP";
 /// First bytes of a chunk header.
 pub(crate) const CHUNK_MAGIC: [u8; 4] = *b"WCHK";
 /// The version of the format that this crate writes and reads.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 /// Blocks at the start that hold the two copies of the superblock.
 pub(crate) const SUPERBLOCK_COPIES: u64 = 2;
 /// Map entries in one map page.
@@ -179,19 +179,24 @@ impl RecordEntry {
     }
 }
 
-/// CRC-32C (Castagnoli), the checksum of everything in a volume.
+/// The checksum of a user's block: CRC-64/NVME, its halves added by XOR.
+///
+/// It must not be a CRC that users' structures end with, as those of ext4 and of jbd2 end with their CRC-32C: the
+/// CRC of a message with its own CRC behind it is the same for every message, so an old version of such a block
+/// would pass for the new one.
 #[inline]
-pub(crate) fn checksum(bytes: &[u8]) -> u32 {
-    // The crate answers every CRC in 64 bits; a 32-bit one fills the lower half.
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+pub(crate) fn content_checksum(bytes: &[u8]) -> u32 {
+    let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes);
+    (sum >> 32) as u32 ^ sum as u32
 }
 
-/// The checksum of `bytes` with the four bytes at `field` taken as zero.
+/// The CRC-32C (Castagnoli) of a structure's `bytes` with the four bytes at `field` taken as zero.
 pub(crate) fn checksum_without(bytes: &[u8], field: usize) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(&bytes[..field]);
     digest.update(&[0; 4]);
     digest.update(&bytes[field + 4..]);
+    // The crate answers every CRC in 64 bits; a 32-bit one fills the lower half.
     digest.finalize() as u32
 }
 
@@ -205,4 +210,27 @@ pub(crate) fn stamp_checksum(bytes: &mut [u8], field: usize) {
 pub(crate) fn checksum_matches(bytes: &[u8], field: usize) -> bool {
     let stored = u32::from_le_bytes([bytes[field], bytes[field + 1], bytes[field + 2], bytes[field + 3]]);
     stored == checksum_without(bytes, field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block as ext4 writes them: content, and at its end the CRC-32C of it, begun with a seed and not inverted.
+    fn block_of_ext4(seed: u32, content: u8) -> Vec<u8> {
+        let mut block = vec![content; BLOCK_BYTES - 4];
+        let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        digest.update(&seed.to_le_bytes());
+        digest.update(&block);
+        block.extend_from_slice(&(!(digest.finalize() as u32)).to_le_bytes());
+        block
+    }
+
+    #[test]
+    fn blocks_that_end_with_their_own_crc_are_told_apart() {
+        let (old, new) = (block_of_ext4(7, 1), block_of_ext4(7, 2));
+        let crc = |block: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, block);
+        assert_eq!(crc(&old), crc(&new), "a CRC-32C does not: the control");
+        assert_ne!(content_checksum(&old), content_checksum(&new));
+    }
 }

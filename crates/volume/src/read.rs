@@ -6,7 +6,7 @@ use std::rc::Rc;
 use weir_runtime::Buffer;
 use weir_storage::{BLOCK_BYTES, Completer, Extent, Lba, StorageError, Ticket, read};
 
-use crate::layout::checksum;
+use crate::layout::content_checksum;
 use crate::map::Entry;
 use crate::mutants::{VolumeMutant, broken};
 use crate::state::{Shared, failure};
@@ -75,7 +75,8 @@ impl Shared {
                     read(&*self.disk, Extent::new(at, entries.len() as u32)).await.map_err(failure)?;
                 for (i, (entry, block)) in entries.iter().zip(found.chunks_exact(BLOCK_BYTES)).enumerate() {
                     let to = &mut data[(first + i) * BLOCK_BYTES..(first + i + 1) * BLOCK_BYTES];
-                    if checksum(block) == entry.checksum || broken(&self.options, VolumeMutant::ReadUnchecked)
+                    if content_checksum(block) == entry.checksum
+                        || broken(&self.options, VolumeMutant::ReadUnchecked)
                     {
                         to.copy_from_slice(block);
                     } else {
@@ -105,7 +106,7 @@ impl Shared {
             }
             let found =
                 read(&*self.disk, Extent::new(Lba(u64::from(entry.block)), 1)).await.map_err(failure)?;
-            if checksum(&found) == entry.checksum {
+            if content_checksum(&found) == entry.checksum {
                 to.copy_from_slice(&found);
                 return Ok(());
             }

@@ -16,7 +16,7 @@ use crate::checkpoint::Checkpoint;
 use crate::chunk::ParsedChunk;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::Geometry;
-use crate::layout::{RecordEntry, RecordKind, checksum};
+use crate::layout::{RecordEntry, RecordKind, content_checksum};
 use crate::map::{Entry, Map};
 use crate::segments::Segments;
 use crate::transfer::read_extent;
@@ -172,7 +172,7 @@ impl<'a> Replay<'a> {
                 address += 1;
                 let block = blocks.next().unwrap_or(&[]);
                 place = Entry { block: address, checksum: entry.word.get() };
-                if checksum(block) != place.checksum && !self.omitted.data_checks {
+                if content_checksum(block) != place.checksum && !self.omitted.data_checks {
                     if self.omitted.atomicity {
                         self.apply(&record).map_err(|what| self.damaged(what, segment, offset))?;
                     }
