@@ -172,7 +172,7 @@ fn a_volume_is_made_shown_and_checked() {
     assert!(made.contains("a.weir") && made.contains("MiB"), "{made}");
     assert_eq!(fs::metadata(directory.path().join("a.weir")).unwrap().len(), 64 << 20);
     let info = works(directory.path(), &["volume", "info", "a.weir"]);
-    assert!(info.contains("format version    1"), "{info}");
+    assert!(info.contains("format version    2"), "{info}");
     assert!(works(directory.path(), &["volume", "check", "a.weir"]).starts_with("clean: 0 live blocks"));
     works(directory.path(), &["volume", "create", "c.weir", "--size", "64M"]);
     let identity = |info: &str| info.lines().find(|line| line.starts_with("volume ")).map(str::to_owned);

@@ -138,7 +138,7 @@ fn serve(directory: &Path) -> (Child, BufReader<ChildStderr>) {
         let mut messages = BufReader::new(server.stderr.take().unwrap());
         told.clear();
         messages.read_line(&mut told).unwrap();
-        if told.contains("is mounted") {
+        if told.contains("mounted on") {
             return (server, messages);
         }
         server.wait().unwrap();
