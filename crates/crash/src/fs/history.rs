@@ -20,6 +20,7 @@
 mod judge;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use weir_fs::JournalMode;
@@ -110,6 +111,8 @@ struct Part {
     steps: Vec<Step>,
     /// The last that has returned.
     ended: Operation,
+    /// The steps of calls that failed: what one of these shows may have been so since its first.
+    failed: Vec<Range<usize>>,
 }
 
 /// An operation, and what it left.
@@ -160,7 +163,7 @@ impl History {
             owners.extend(tree.things.keys().map(|file| (*file, number)));
             let shape = Rc::new(tree.shape());
             let first = Step { operation: 0, shape, changed_at: 0, after: vec![0; names.len()] };
-            parts.push(Part { name: *name, tree, steps: vec![first], ended: 0 });
+            parts.push(Part { name: *name, tree, steps: vec![first], ended: 0, failed: Vec::new() });
         }
         let version =
             |bytes: &[u8; BLOCK_BYTES]| Version { since: 0, bytes: Rc::new(*bytes), placed: Placed::No };
@@ -338,6 +341,8 @@ impl History {
             changed.anything.retain(|operation| *operation <= since.operation);
             changed.size.retain(|operation| *operation <= since.operation);
         }
+        let owner = self.owner(file);
+        self.parts[owner].fail(since.operation);
         self.reserved.retain(|(reserved, _)| *reserved != file);
         let versions = self.pages.range_mut((file, 0)..=(file, u32::MAX)).flat_map(|(_, versions)| versions);
         versions
@@ -402,6 +407,25 @@ impl Part {
     fn last(&self) -> &Step {
         // There is the beginning, always.
         &self.steps[self.steps.len() - 1]
+    }
+
+    /// All that it has done after this operation was a call that failed.
+    fn fail(&mut self, since: Operation) {
+        let failed = self.until(since) + 1..self.steps.len();
+        if !failed.is_empty() && self.failed.last() != Some(&failed) {
+            self.failed.push(failed);
+        }
+    }
+
+    /// The last step up to an operation.
+    fn until(&self, operation: Operation) -> usize {
+        self.steps.partition_point(|step| step.operation <= operation).saturating_sub(1)
+    }
+
+    /// The step by which what a step shows may have been so.
+    fn began(&self, step: usize) -> &Step {
+        let failed = self.failed.iter().find(|failed| failed.contains(&step));
+        &self.steps[failed.map_or(step, |failed| failed.start)]
     }
 
     fn begin(&mut self, operation: Operation, after: Vec<Operation>, change: impl FnOnce(&mut Tree)) {

@@ -71,7 +71,7 @@ impl History {
     fn explains(&self, alike: &[Alike], found: &Visible) -> Result<(), Refused> {
         let steps: Vec<&Step> =
             self.parts.iter().zip(alike).map(|(part, alike)| &part.steps[alike.steps[0]]).collect();
-        let changes = || self.parts.iter().zip(&steps).map(|(part, step)| &part.steps[step.changed_at]);
+        let changes = || self.parts.iter().zip(&steps).map(|(part, step)| part.began(step.changed_at));
         let mut seen = changes().map(|change| change.operation).max().unwrap_or(0);
         let mut pages = Vec::new();
         for (part, (step, alike)) in steps.iter().zip(alike).enumerate() {
@@ -81,7 +81,9 @@ impl History {
                 for page in 0..pages_of(size) {
                     let look = self.look(file, page, size, found.page(inode, page));
                     if self.ordered_only {
-                        seen = seen.max(look.as_ref().map_or(0, |look| look.oldest));
+                        let oldest = look.as_ref().map_or(0, |look| look.oldest);
+                        let part = &self.parts[part];
+                        seen = seen.max(part.began(part.until(oldest)).operation);
                     }
                     pages.push((part, file, inode, page, look));
                 }
