@@ -45,6 +45,19 @@ pub(super) struct Found {
 }
 
 impl Found {
+    fn new(random: Random) -> Found {
+        Found {
+            totals: FlashTotals::default(),
+            seen: BTreeSet::new(),
+            failure: None,
+            life: 0,
+            event: 0,
+            random,
+            next: None,
+            states_of_life: 0,
+        }
+    }
+
     fn is_new(&mut self, medium: &Medium) -> bool {
         let is_new = self.seen.insert(medium.hash());
         self.totals.states_distinct += u64::from(is_new);
@@ -64,16 +77,7 @@ pub(super) struct Chain {
 impl Chain {
     pub(super) fn new(handle: &Handle, campaign: &FlashCampaign) -> Chain {
         let profile = profile::draw(campaign.mechanism, &mut handle.random("profile"));
-        let found = Found {
-            totals: FlashTotals::default(),
-            seen: BTreeSet::new(),
-            failure: None,
-            life: 0,
-            event: 0,
-            random: handle.random("cut"),
-            next: None,
-            states_of_life: 0,
-        };
+        let found = Found::new(handle.random("cut"));
         Chain {
             handle: handle.clone(),
             profile,
@@ -112,19 +116,7 @@ impl Chain {
     }
 
     pub(super) fn end(self) -> Found {
-        let Chain { found, handle, profile, options, .. } = self;
-        let rest = Found {
-            totals: FlashTotals::default(),
-            seen: BTreeSet::new(),
-            failure: None,
-            life: 0,
-            event: 0,
-            random: handle.random("rest"),
-            next: None,
-            states_of_life: 0,
-        };
-        drop((profile, options));
-        found.replace(rest)
+        self.found.replace(Found::new(self.handle.random("rest")))
     }
 
     /// A device that is filled in part, so that cleaning comes soon.

@@ -56,6 +56,20 @@ pub(super) struct Found {
 }
 
 impl Found {
+    fn new(random: Random) -> Found {
+        Found {
+            totals: FsTotals::default(),
+            seen: BTreeSet::new(),
+            failure: None,
+            life: 0,
+            event: 0,
+            states_of_life: 0,
+            random,
+            next: None,
+            story: Rc::default(),
+        }
+    }
+
     fn fail(&mut self, what: impl ToString) {
         let at = (self.life, self.event);
         self.failure.get_or_insert((at.0, at.1, what.to_string()));
@@ -94,17 +108,7 @@ impl Chain {
             commit_interval: std::time::Duration::from_micros(pick(&mut random, &[300, 20_000, 5_000_000])),
             ..campaign.options
         };
-        let found = Found {
-            totals: FsTotals::default(),
-            seen: BTreeSet::new(),
-            failure: None,
-            life: 0,
-            event: 0,
-            states_of_life: 0,
-            random: handle.random("cut"),
-            next: None,
-            story: Rc::default(),
-        };
+        let found = Found::new(handle.random("cut"));
         let tasks = if random.below(2) == 0 { 1 } else { 2 + random.below(2) as usize };
         let pages_max = pick(&mut random, &[12, 12, 12, 40]);
         let fails = random.below(8) == 0 && campaign.ground.can_fail();
@@ -123,18 +127,7 @@ impl Chain {
     }
 
     pub(super) fn end(self) -> Found {
-        let rest = Found {
-            totals: FsTotals::default(),
-            seen: BTreeSet::new(),
-            failure: None,
-            life: 0,
-            event: 0,
-            states_of_life: 0,
-            random: self.handle.random("rest"),
-            next: None,
-            story: Rc::default(),
-        };
-        self.found.replace(rest)
+        self.found.replace(Found::new(self.handle.random("rest")))
     }
 
     /// Lives all lives, or until something is wrong.
@@ -267,9 +260,9 @@ impl Chain {
     /// Powers up what is left, with the power cut again at every event while the filesystem recovers: it finds
     /// the same every time. (What the device or volume below does for itself is their campaigns' business.)
     async fn again(&self, left: &Left) -> Result<(Ground, Filesystem), String> {
-        let expected = find(left, self.options, mix(left.hash(), 1))?;
+        let expected = Rc::new(find(left, self.options, mix(left.hash(), 1))?);
         let ground = left.power_up(&self.handle).await.map_err(|error| error.to_string())?;
-        let (found, options) = (Rc::clone(&self.found), self.options);
+        let (found, options, same) = (Rc::clone(&self.found), self.options, Rc::clone(&expected));
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
             found.totals.events += 1;
@@ -281,7 +274,7 @@ impl Chain {
             }
             found.totals.states_recovery += 1;
             match find(&left, options, state) {
-                Ok(visible) if visible == expected => {}
+                Ok(visible) if visible == *same => {}
                 Ok(_) => found.fail("a second recovery found something else"),
                 Err(what) => found.fail(format!("a second recovery: {what}")),
             }
@@ -289,8 +282,11 @@ impl Chain {
         let fs = mount(&self.handle, &ground, self.options, None).await?;
         let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
         ground.rest();
-        let same = visible == find(left, self.options, mix(left.hash(), 1))?;
-        if same { Ok((ground, fs)) } else { Err("recovery does not do the same every time".to_owned()) }
+        if visible == *expected {
+            Ok((ground, fs))
+        } else {
+            Err("recovery does not do the same every time".to_owned())
+        }
     }
 }
 
