@@ -18,6 +18,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 use weir_ext4::ROOT_INODE;
+use weir_ext4::journal::JournalSuperblock;
 
 use super::tree::{FileId, Kind, Thing, Tree};
 use super::visible::{ATTRIBUTE, BALLAST, LOST_AND_FOUND, Visible};
@@ -119,14 +120,10 @@ fn same_blocks(theirs: &Path, ours: &[u8]) -> Result<(), Complaint> {
 
 /// The blocks of the journal, which our own mkfs puts in one place.
 fn journal_in(bytes: &[u8]) -> Range<usize> {
-    // The magic number of jbd2, and the type of its superblock; four words on comes its length in blocks.
-    const HEAD: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
-    let start = bytes.chunks(weir_storage::BLOCK_BYTES).position(|block| block.starts_with(&HEAD));
-    let length = |start: usize| {
-        let at = start * weir_storage::BLOCK_BYTES + 16;
-        bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_be_bytes)
-    };
-    start.map_or(0..0, |start| start..start + length(start) as usize)
+    let blocks = bytes.chunks(weir_storage::BLOCK_BYTES).enumerate();
+    let mut journals =
+        blocks.filter_map(|(start, block)| Some((start, JournalSuperblock::decode(block, u32::MAX).ok()?)));
+    journals.next().map_or(0..0, |(start, journal)| start..start + journal.blocks() as usize)
 }
 
 /// A mounted filesystem; unmounted when dropped.
