@@ -6,14 +6,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
+use support::{Place, mounts, wait_until, weir, works};
 
 /// Runs a program of the system; its output, and whether it ended well.
 fn run(program: &str, arguments: &[&OsStr]) -> (bool, String) {
@@ -27,14 +30,6 @@ fn run(program: &str, arguments: &[&OsStr]) -> (bool, String) {
     }
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// A volume as a block device, until dropped.
 struct Disk {
     server: Child,
@@ -43,15 +38,12 @@ struct Disk {
 }
 
 impl Disk {
-    fn new(volume: &Path, mountpoint: &Path) -> Disk {
-        let server = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args([OsStr::new("disk"), mountpoint.as_os_str(), "--volume".as_ref(), volume.as_os_str()])
-            .arg("--foreground")
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut disk = Disk { server, mountpoint: mountpoint.to_owned(), device: None };
+    fn new(place: &Place) -> Disk {
+        let (volume, mountpoint) = (place.volume(), place.mountpoint());
+        let arguments = ["disk", mountpoint.to_str().unwrap(), "--volume", volume.to_str().unwrap()];
+        let server = weir(&arguments).arg("--foreground").stderr(Stdio::null()).spawn().unwrap();
         let file = mountpoint.join("disk");
+        let mut disk = Disk { server, mountpoint, device: None };
         wait_until("the disk is there", || file.exists() || disk.server.try_wait().unwrap().is_some());
         let arguments = ["--find", "--show", "--direct-io=on"].map(OsStr::new);
         let (made, told) = run("losetup", &[&arguments[..], &[file.as_os_str()]].concat());
@@ -97,28 +89,15 @@ fn metadata(root: &Path, seed: u64) {
 
 #[test]
 fn ext4_without_barriers_is_whole_after_a_crash() {
-    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-        eprintln!("skipped: it takes the superuser and /dev/fuse");
+    if !mounts() {
         return;
     }
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let (volume, mountpoint, files) =
-        (directory.path().join("a.weir"), directory.path().join("disk"), directory.path().join("files"));
-    fs::create_dir(&mountpoint).unwrap();
+    let place = Place::new();
+    let files = place.path().join("files");
     fs::create_dir(&files).unwrap();
-    let weir = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args([
-            OsStr::new("volume"),
-            "create".as_ref(),
-            volume.as_os_str(),
-            "--size".as_ref(),
-            "256M".as_ref(),
-        ])
-        .output()
-        .unwrap();
-    assert!(weir.status.success());
+    works(&["volume", "create", place.volume().to_str().unwrap(), "--size", "256M"]);
     {
-        let disk = Disk::new(&volume, &mountpoint);
+        let disk = Disk::new(&place);
         if disk.device.is_none() || !run("mkfs.ext4", &["-q".as_ref(), disk.device()]).0 {
             eprintln!("skipped: it takes losetup, a loop device and mkfs.ext4");
             return;
@@ -127,7 +106,7 @@ fn ext4_without_barriers_is_whole_after_a_crash() {
     let cuts = std::env::var("WEIR_CUTS").ok().and_then(|cuts| cuts.parse().ok()).unwrap_or(4);
 
     for cut in 0..cuts {
-        let mut disk = Disk::new(&volume, &mountpoint);
+        let mut disk = Disk::new(&place);
         let options = ["-t", "ext4", "-o", "nobarrier,commit=1"].map(OsStr::new);
         let (mounted, told) = run("mount", &[&options[..], &[disk.device(), files.as_os_str()]].concat());
         assert!(mounted, "cut {cut}: {told}");
@@ -138,13 +117,13 @@ fn ext4_without_barriers_is_whole_after_a_crash() {
         });
         run("umount", &["-l".as_ref(), files.as_os_str()]);
         drop(disk);
-        judge(cut, &volume, &mountpoint, &files);
+        judge(cut, &place, &files);
     }
 }
 
 /// e2fsck replays the journal and finds nothing else, and the kernel mounts it.
-fn judge(cut: u64, volume: &Path, mountpoint: &Path, files: &Path) {
-    let disk = Disk::new(volume, mountpoint);
+fn judge(cut: u64, place: &Place, files: &Path) {
+    let disk = Disk::new(place);
     let replay = ["-fy", "-E", "journal_only"].map(OsStr::new);
     run("e2fsck", &[&replay[..], &[disk.device()]].concat());
     let (clean, told) = run("e2fsck", &["-fn".as_ref(), disk.device()]);

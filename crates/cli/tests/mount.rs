@@ -3,31 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::Command;
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::process::{Pid, Signal, kill_process};
-
-fn weir(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(arguments);
-    command
-}
-
-fn works(arguments: &[&str]) -> String {
-    let output = weir(arguments).output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", error_of(&output));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn error_of(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use support::{Place, error_of, is_mountpoint, mounts, weir, works};
 
 /// The command ends with code 2, and with one line on standard error that holds all of `words`.
 fn fails(arguments: &[&str], words: &[&str]) {
@@ -40,95 +26,10 @@ fn fails(arguments: &[&str], words: &[&str]) {
     }
 }
 
-/// Whether this machine mounts through FUSE; says so if not.
-fn mounts() -> bool {
-    let usable = File::options().read(true).write(true).open("/dev/fuse").is_ok()
-        && rustix::process::geteuid().is_root();
-    if !usable {
-        eprintln!("skipped: mounting takes /dev/fuse and the superuser");
-    }
-    usable
-}
-
-/// A directory with a volume and a place to mount it on; unmounted when dropped.
-struct Place {
-    directory: tempfile::TempDir,
-}
-
-impl Place {
-    fn new() -> Place {
-        let place = Place { directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
-        fs::create_dir(place.mountpoint()).unwrap();
-        place
-    }
-
-    fn with_volume() -> Place {
-        let place = Place::new();
-        works(&["mkfs", "--volume", place.volume().to_str().unwrap(), "--size", "256M"]);
-        place
-    }
-
-    fn volume(&self) -> PathBuf {
-        self.directory.path().join("a.weir")
-    }
-
-    fn mountpoint(&self) -> PathBuf {
-        self.directory.path().join("mounted")
-    }
-
-    fn mount(&self, more: &[&str]) -> PathBuf {
-        let (volume, mountpoint) = (self.volume(), self.mountpoint());
-        let mut arguments = vec!["mount", volume.to_str().unwrap(), mountpoint.to_str().unwrap()];
-        arguments.extend(more);
-        works(&arguments);
-        mountpoint
-    }
-
-    /// In the foreground, so that there is a process to send signals to.
-    fn serve(&self) -> Child {
-        let arguments =
-            ["mount", "--foreground", self.volume().to_str().unwrap(), self.mountpoint().to_str().unwrap()]
-                .map(str::to_owned);
-        let child = weir(&arguments.each_ref().map(String::as_str)).stderr(Stdio::null()).spawn().unwrap();
-        wait_until("it is mounted", || is_mountpoint(&self.mountpoint()));
-        child
-    }
-
-    /// Unmounts, waits until the server has let go of the volume, and checks it.
-    fn end(&self) {
-        let output = Command::new("umount").arg(self.mountpoint()).output().unwrap();
-        assert!(output.status.success(), "{}", error_of(&output));
-        self.check();
-    }
-
-    fn check(&self) {
-        let volume = self.volume();
-        let check = || weir(&["fsck", volume.to_str().unwrap()]).output().unwrap();
-        wait_until("the volume is free", || check().status.code() != Some(8));
-        let output = check();
-        assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), error_of(&output));
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // Lazily, so that a test that failed leaves nothing behind.
-        let _ = Command::new("umount").arg("-l").arg(self.mountpoint()).stderr(Stdio::null()).status();
-    }
-}
-
-fn is_mountpoint(path: &Path) -> bool {
-    let above = path.parent().unwrap();
-    fs::metadata(path).is_ok_and(|found| found.dev() != fs::metadata(above).unwrap().dev())
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+/// Unmounts, and checks what is left.
+fn end(place: &Place) {
+    place.unmount();
+    place.check();
 }
 
 #[test]
@@ -136,7 +37,7 @@ fn programs_find_what_they_wrote() {
     if !mounts() {
         return;
     }
-    let place = Place::with_volume();
+    let place = Place::with_volume("256M");
     let root = place.mount(&[]);
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     let copied = Command::new("cp").arg("-a").arg(sources).arg(root.join("copy")).output().unwrap();
@@ -145,13 +46,13 @@ fn programs_find_what_they_wrote() {
         fs::write(root.join(format!("file {nth}")), nth.to_string()).unwrap();
     }
     assert_eq!(fs::read_dir(&root).unwrap().count(), 3002);
-    place.end();
+    end(&place);
     let root = place.mount(&["--read-only"]);
     let same = Command::new("diff").arg("-r").arg(sources).arg(root.join("copy")).output().unwrap();
     assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stdout));
     assert_eq!(fs::read(root.join("file 2999")).unwrap(), b"2999");
     assert_eq!(fs::write(root.join("new"), "").unwrap_err().raw_os_error(), Some(30), "EROFS");
-    place.end();
+    end(&place);
 }
 
 #[test]
@@ -159,7 +60,7 @@ fn what_fsync_promised_survives_a_killed_server() {
     if !mounts() {
         return;
     }
-    let place = Place::with_volume();
+    let place = Place::with_volume("256M");
     let mut server = place.serve();
     let root = place.mountpoint();
     for nth in 0..20 {
@@ -169,8 +70,7 @@ fn what_fsync_promised_survives_a_killed_server() {
     }
     // Nobody promised anything of this one.
     fs::write(root.join("lost or not"), "x").unwrap();
-    server.kill().unwrap();
-    server.wait().unwrap();
+    server.kill();
     assert_eq!(fs::read(root.join("durable 3")).unwrap_err().raw_os_error(), Some(107), "ENOTCONN");
     let volume = place.volume();
     for arguments in [
@@ -180,13 +80,13 @@ fn what_fsync_promised_survives_a_killed_server() {
     ] {
         fails(arguments, &["server has ended", "run umount"]);
     }
-    assert!(Command::new("umount").arg(&root).status().unwrap().success());
+    place.unmount();
     place.check();
     place.mount(&[]);
     for nth in 0..20 {
         assert_eq!(fs::read(root.join(format!("durable {nth}"))).unwrap(), vec![nth; 10_000]);
     }
-    place.end();
+    end(&place);
 }
 
 #[test]
@@ -194,18 +94,18 @@ fn a_signal_ends_it_with_everything_written() {
     if !mounts() {
         return;
     }
-    let place = Place::with_volume();
+    let place = Place::with_volume("256M");
     let mut server = place.serve();
     fs::write(place.mountpoint().join("a"), "not synchronised").unwrap();
     let open = File::open(place.mountpoint().join("a")).unwrap();
-    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
-    assert!(server.wait().unwrap().success());
+    kill_process(Pid::from_child(server.process()), Signal::TERM).unwrap();
+    assert!(server.wait());
     assert!(!is_mountpoint(&place.mountpoint()));
     drop(open);
     place.check();
     let root = place.mount(&[]);
     assert_eq!(fs::read(root.join("a")).unwrap(), b"not synchronised");
-    place.end();
+    end(&place);
 }
 
 #[test]
@@ -213,7 +113,7 @@ fn direct_writes_with_o_dsync_are_durable() {
     if !mounts() {
         return;
     }
-    let place = Place::with_volume();
+    let place = Place::with_volume("256M");
     let root = place.mount(&[]);
     // The kernel sends no `fsync` after a direct write: the server has to see the flags. `dd` aligns its buffers.
     for flags in ["direct,dsync", "direct,sync", "dsync"] {
@@ -226,7 +126,7 @@ fn direct_writes_with_o_dsync_are_durable() {
         assert!(written.status.success(), "{}", error_of(&written));
         assert!(flushes(&root) - before >= 10, "{flags}");
     }
-    place.end();
+    end(&place);
 }
 
 /// Flushes of the mount so far.
@@ -240,7 +140,7 @@ fn what_fsync_promises_can_be_said() {
     if !mounts() {
         return;
     }
-    let place = Place::with_volume();
+    let place = Place::with_volume("256M");
     let root = place.mount(&[]);
     let synchronise = |name: &str| {
         let file = File::options().create(true).truncate(false).write(true).open(root.join(name)).unwrap();
@@ -261,21 +161,21 @@ fn what_fsync_promises_can_be_said() {
     );
     // A commit by the timer, at most.
     assert!(synchronise("ordered") <= 1);
-    place.end();
+    end(&place);
     // It stays.
     place.mount(&[]);
     let mut value = [0; 16];
     let length = getxattr(root.join("ordered"), attribute, &mut value[..]).unwrap();
     assert_eq!(&value[..length], b"order");
     assert!(synchronise("ordered") <= 1);
-    place.end();
+    end(&place);
     let told = weir(&["mount", "--sync", "order", place.volume().to_str().unwrap(), root.to_str().unwrap()])
         .output()
         .unwrap();
     let warning = error_of(&told);
     assert!(told.status.success() && warning.matches("may be lost").count() == 1, "{warning}");
     assert!(synchronise("durable") <= 1);
-    place.end();
+    end(&place);
 }
 
 #[test]
@@ -283,7 +183,7 @@ fn umount_of_weir_returns_when_everything_is_written_and_free() {
     if !mounts() {
         return;
     }
-    let place = Place::with_volume();
+    let place = Place::with_volume("256M");
     let (volume, root) = (place.volume(), place.mountpoint());
     for nth in 0..5 {
         place.mount(&[]);
@@ -310,7 +210,7 @@ fn everything_is_made_durable_before_it_ends() {
     if !mounts() {
         return;
     }
-    let place = Place::with_volume();
+    let place = Place::with_volume("256M");
     let mut server = place.serve();
     let root = place.mountpoint();
     fs::write(root.join("a"), "not synchronised").unwrap();
@@ -319,9 +219,8 @@ fn everything_is_made_durable_before_it_ends() {
         rustix::io::Errno::PERM
     );
     setxattr(&root, "user.weir.status", b"sync", XattrFlags::empty()).unwrap();
-    server.kill().unwrap();
-    server.wait().unwrap();
-    assert!(Command::new("umount").arg(&root).status().unwrap().success());
+    server.kill();
+    place.unmount();
     place.mount(&[]);
     assert_eq!(fs::read(root.join("a")).unwrap(), b"not synchronised");
     works(&["umount", root.to_str().unwrap()]);
@@ -332,7 +231,7 @@ fn a_status_is_in_words_or_json() {
     if !mounts() {
         return;
     }
-    let place = Place::with_volume();
+    let place = Place::with_volume("256M");
     let root = place.mount(&[]);
     let status = works(&["status", root.to_str().unwrap()]);
     for words in ["read only               no", "engine                  dual", "ms, ", "of it free"] {
@@ -353,7 +252,7 @@ fn a_disk_is_told_of_and_ended_as_a_filesystem_is() {
     if !mounts() {
         return;
     }
-    let place = Place::with_volume();
+    let place = Place::with_volume("256M");
     let (volume, root) = (place.volume(), place.mountpoint());
     works(&["disk", root.to_str().unwrap(), "--volume", volume.to_str().unwrap()]);
     let status = works(&["status", root.to_str().unwrap()]);
@@ -364,7 +263,7 @@ fn a_disk_is_told_of_and_ended_as_a_filesystem_is() {
 
 #[test]
 fn what_cannot_be_mounted_says_why() {
-    let place = Place::with_volume();
+    let place = Place::with_volume("256M");
     let (volume, mountpoint) = (place.volume(), place.mountpoint());
     let (volume, mountpoint) = (volume.to_str().unwrap(), mountpoint.to_str().unwrap());
     fails(&["mount", volume, "/nowhere/at/all"], &["/nowhere/at/all", "No such file"]);
@@ -374,15 +273,15 @@ fn what_cannot_be_mounted_says_why() {
     if !mounts() {
         return;
     }
-    let text = place.directory.path().join("text");
+    let text = place.path().join("text");
     fs::write(&text, vec![b'x'; 1 << 20]).unwrap();
     fails(&["mount", text.to_str().unwrap(), mountpoint], &["text", "ext4"]);
     let root = place.mount(&[]);
-    let other = place.directory.path().join("other");
+    let other = place.path().join("other");
     fs::create_dir(&other).unwrap();
     fails(&["mount", volume, other.to_str().unwrap()], &["a.weir", "in use"]);
     assert!(is_mountpoint(&root));
-    place.end();
+    end(&place);
 }
 
 #[test]
@@ -396,5 +295,5 @@ fn an_emulated_device_is_mounted_and_gone() {
     fs::write(mountpoint.join("a"), "on flash that is not there").unwrap();
     File::open(mountpoint.join("a")).unwrap().sync_all().unwrap();
     assert!(works(&["status", mountpoint.to_str().unwrap()]).contains("an emulated device"));
-    assert!(Command::new("umount").arg(&mountpoint).status().unwrap().success());
+    place.unmount();
 }

@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Seek as _, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+mod support;
+
+use std::fs;
+use std::io::{Seek as _, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
+use support::{Place, Server, mounts, text};
 
 /// Inserts of a test, each a transaction.
 const INSERTS: u64 = 30;
@@ -21,53 +24,33 @@ const JOURNALS: [&str; 4] = [
     "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=10;",
 ];
 
-fn weir(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(arguments);
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn works(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
 /// Whether this machine can run these tests; says so if not.
-fn runs() -> bool {
-    let mounts = File::options().read(true).write(true).open("/dev/fuse").is_ok()
-        && rustix::process::geteuid().is_root();
-    let usable = mounts && Command::new("sqlite3").arg("--version").output().is_ok();
-    if !usable {
-        eprintln!("skipped: this takes /dev/fuse, the superuser, and sqlite3");
+fn is_able() -> bool {
+    if !mounts() {
+        return false;
     }
-    usable
+    let installed = Command::new("sqlite3").arg("--version").output().is_ok();
+    if !installed {
+        eprintln!("skipped: this takes sqlite3");
+    }
+    installed
 }
 
 /// A volume that is mounted, and its server.
 struct Mount {
-    directory: tempfile::TempDir,
-    server: Child,
-    /// Kept open, so that the server can say something.
-    _told: BufReader<ChildStderr>,
+    place: Place,
+    server: Server,
 }
 
 impl Mount {
     fn new() -> Mount {
-        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let volume = directory.path().join("a.weir");
-        works(&mut weir(&["mkfs", "--volume", volume.to_str().unwrap(), "--size", "128M"]));
-        fs::create_dir(directory.path().join("mounted")).unwrap();
-        let (server, told) = serve(directory.path());
-        Mount { directory, server, _told: told }
+        let place = Place::with_volume("128M");
+        let server = place.serve();
+        Mount { place, server }
     }
 
     fn path(&self) -> PathBuf {
-        self.directory.path().join("mounted")
+        self.place.mountpoint()
     }
 
     fn status(&self) -> String {
@@ -75,7 +58,7 @@ impl Mount {
     }
 
     fn kill(&self) -> String {
-        format!(".shell kill -9 {}", self.server.id())
+        format!(".shell kill -9 {}", self.server.process().id())
     }
 
     /// Starts the shell, with the extension. It stops at the first error.
@@ -114,39 +97,10 @@ impl Mount {
 
     /// The server was killed: mounts anew what it has left.
     fn again(&mut self) {
-        self.server.wait().unwrap();
-        works(Command::new("umount").arg(self.path()));
-        (self.server, self._told) = serve(self.directory.path());
+        self.server.wait();
+        self.place.unmount();
+        self.server = self.place.serve();
     }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.path()).stderr(Stdio::null()).status();
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
-/// Mounts the volume. A server that was killed may hold on to it for a moment.
-fn serve(directory: &Path) -> (Child, BufReader<ChildStderr>) {
-    let (volume, mountpoint) = (directory.join("a.weir"), directory.join("mounted"));
-    let mut told = String::new();
-    for _ in 0..1000 {
-        let arguments = ["mount", "--foreground", volume.to_str().unwrap(), mountpoint.to_str().unwrap()];
-        let mut server = weir(&arguments).stderr(Stdio::piped()).spawn().unwrap();
-        let mut messages = BufReader::new(server.stderr.take().unwrap());
-        told.clear();
-        messages.read_line(&mut told).unwrap();
-        if told.contains("mounted on") {
-            return (server, messages);
-        }
-        server.wait().unwrap();
-        if !told.contains("in use") {
-            break;
-        }
-    }
-    panic!("{told}");
 }
 
 /// Makes a database with an empty table, durable, and opens it.
@@ -173,7 +127,7 @@ fn rows(mount: &Mount, name: &str) -> u64 {
 
 #[test]
 fn a_transaction_costs_one_flush_or_none() {
-    if !runs() {
+    if !is_able() {
         return;
     }
     let mount = Mount::new();
@@ -206,7 +160,7 @@ fn a_transaction_costs_one_flush_or_none() {
 
 #[test]
 fn what_was_acknowledged_survives_a_killed_server() {
-    if !runs() {
+    if !is_able() {
         return;
     }
     let mut mount = Mount::new();
@@ -232,7 +186,7 @@ fn what_was_acknowledged_survives_a_killed_server() {
 
 #[test]
 fn a_transaction_that_is_cut_is_there_or_not() {
-    if !runs() {
+    if !is_able() {
         return;
     }
     let mut mount = Mount::new();
@@ -247,7 +201,7 @@ fn a_transaction_that_is_cut_is_there_or_not() {
             while pages() < 6 {
                 std::hint::spin_loop();
             }
-            mount.server.kill().unwrap();
+            mount.server.kill();
             let output = writer.wait_with_output().unwrap();
             assert!(!output.status.success());
             let told = text(&output.stdout);
@@ -262,7 +216,7 @@ fn a_transaction_that_is_cut_is_there_or_not() {
 
 #[test]
 fn a_commit_fails_if_it_cannot_be_made_durable_or_ordered() {
-    if !runs() || Command::new("strace").arg("--version").output().is_err() {
+    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
         eprintln!("skipped: this takes strace, too");
         return;
     }
@@ -287,7 +241,7 @@ fn a_commit_fails_if_it_cannot_be_made_durable_or_ordered() {
 
 #[test]
 fn two_processes_use_one_database() {
-    if !runs() {
+    if !is_able() {
         return;
     }
     let mount = Mount::new();
@@ -310,7 +264,7 @@ fn two_processes_use_one_database() {
 
 #[test]
 fn transactions_of_two_databases_stay_whole() {
-    if !runs() {
+    if !is_able() {
         return;
     }
     let mut mount = Mount::new();

@@ -33,17 +33,15 @@ struct Exception {
     why: &'static str,
 }
 
-const EXCEPTIONS: [Exception; 10] = [
+const EXCEPTIONS: [Exception; 8] = [
     Exception { path: "crates/fuse/src/convert.rs", word: "std::time::SystemTime", why: TYPE },
     Exception { path: "crates/fuse/src/requests.rs", word: "std::time::SystemTime", why: TYPE },
     Exception { path: "crates/cli/tests/disk.rs", word: "std::thread", why: WAITS },
     Exception { path: "crates/cli/tests/disk.rs", word: "thread::sleep", why: WAITS },
-    Exception { path: "crates/cli/tests/disk.rs", word: "std::time::Instant", why: WAITS },
-    Exception { path: "crates/cli/tests/disk.rs", word: "Instant::now", why: WAITS },
-    Exception { path: "crates/cli/tests/mount.rs", word: "std::thread", why: WAITS },
-    Exception { path: "crates/cli/tests/mount.rs", word: "thread::sleep", why: WAITS },
-    Exception { path: "crates/cli/tests/mount.rs", word: "std::time::Instant", why: WAITS },
-    Exception { path: "crates/cli/tests/mount.rs", word: "Instant::now", why: WAITS },
+    Exception { path: "crates/cli/tests/support/mod.rs", word: "std::thread", why: WAITS },
+    Exception { path: "crates/cli/tests/support/mod.rs", word: "thread::sleep", why: WAITS },
+    Exception { path: "crates/cli/tests/support/mod.rs", word: "std::time::Instant", why: WAITS },
+    Exception { path: "crates/cli/tests/support/mod.rs", word: "Instant::now", why: WAITS },
 ];
 
 const TYPE: &str = "the crate fuser tells times in it; no clock is read";

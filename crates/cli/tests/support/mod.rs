@@ -1,0 +1,175 @@
+//! What tests of the program share: running it, a volume and the place where it is mounted, and the server of a mount.
+
+#![allow(dead_code, reason = "each test uses a part of this")]
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+pub fn weir(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments);
+    command
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub fn error_of(output: &Output) -> String {
+    text(&output.stderr)
+}
+
+/// Runs `weir`, which succeeds; what it prints.
+#[track_caller]
+pub fn works(arguments: &[&str]) -> String {
+    runs(&mut weir(arguments))
+}
+
+/// Runs any program, which succeeds; what it prints.
+#[track_caller]
+pub fn runs(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}{}", text(&output.stdout), error_of(&output));
+    text(&output.stdout)
+}
+
+/// Whether this machine mounts through FUSE; says so if not.
+pub fn mounts() -> bool {
+    let usable = File::options().read(true).write(true).open("/dev/fuse").is_ok()
+        && rustix::process::geteuid().is_root();
+    if !usable {
+        eprintln!("skipped: mounting takes /dev/fuse and the superuser");
+    }
+    usable
+}
+
+pub fn is_mountpoint(path: &Path) -> bool {
+    let above = path.parent().unwrap();
+    fs::metadata(path).is_ok_and(|found| found.dev() != fs::metadata(above).unwrap().dev())
+}
+
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A directory with room for a volume, and a place to mount it on; unmounted when dropped.
+pub struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let place = Place { directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
+        fs::create_dir(place.mountpoint()).unwrap();
+        place
+    }
+
+    /// With a filesystem on a volume of this size.
+    pub fn with_volume(size: &str) -> Place {
+        let place = Place::new();
+        works(&["mkfs", "--volume", place.volume().to_str().unwrap(), "--size", size]);
+        place
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn volume(&self) -> PathBuf {
+        self.path().join("a.weir")
+    }
+
+    pub fn mountpoint(&self) -> PathBuf {
+        self.path().join("mounted")
+    }
+
+    /// Mounts it, with a server in the background.
+    pub fn mount(&self, more: &[&str]) -> PathBuf {
+        let (volume, mountpoint) = (self.volume(), self.mountpoint());
+        let arguments = ["mount", volume.to_str().unwrap(), mountpoint.to_str().unwrap()];
+        works(&[&arguments, more].concat());
+        mountpoint
+    }
+
+    /// Mounts it, with a server that can be killed. One that was killed before may hold on to the volume for a
+    /// moment.
+    pub fn serve(&self) -> Server {
+        let (volume, mountpoint) = (self.volume(), self.mountpoint());
+        let arguments = ["mount", "--foreground", volume.to_str().unwrap(), mountpoint.to_str().unwrap()];
+        let mut told = String::new();
+        for _ in 0..1000 {
+            let mut process = weir(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+            let mut messages = BufReader::new(process.stderr.take().unwrap());
+            told.clear();
+            messages.read_line(&mut told).unwrap();
+            if told.contains("mounted on") {
+                return Server { process, _told: messages };
+            }
+            process.wait().unwrap();
+            if !told.contains("in use") {
+                break;
+            }
+        }
+        panic!("{told}");
+    }
+
+    /// Unmounts, as the system does it.
+    pub fn unmount(&self) {
+        runs(Command::new("umount").arg(self.mountpoint()));
+    }
+
+    /// Waits until no server has the volume any more, and checks it.
+    pub fn check(&self) {
+        let volume = self.volume();
+        let check = || weir(&["fsck", volume.to_str().unwrap()]).output().unwrap();
+        wait_until("the volume is free", || check().status.code() != Some(8));
+        let output = check();
+        assert!(output.status.success(), "{}{}", text(&output.stdout), error_of(&output));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Lazily, so that a test that failed leaves nothing behind.
+        let _ = Command::new("umount").arg("-l").arg(self.mountpoint()).stderr(Stdio::null()).status();
+    }
+}
+
+/// A server in the foreground; killed when dropped.
+pub struct Server {
+    process: Child,
+    /// Kept open, so that the server can say something.
+    _told: BufReader<ChildStderr>,
+}
+
+impl Server {
+    pub fn process(&self) -> &Child {
+        &self.process
+    }
+
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.wait();
+    }
+
+    /// Waits until it has ended; whether it was content.
+    pub fn wait(&mut self) -> bool {
+        self.process.wait().unwrap().success()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
