@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Place, error_of, is_mountpoint, mounts, weir, works};
 
@@ -175,6 +175,35 @@ fn what_fsync_promises_can_be_said() {
     let warning = error_of(&told);
     assert!(told.status.success() && warning.matches("may be lost").count() == 1, "{warning}");
     assert!(synchronise("durable") <= 1);
+    end(&place);
+}
+
+#[test]
+fn what_fsync_promises_changes_while_a_file_is_open() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    let file = File::create(root.join("a")).unwrap();
+    let synchronise = || {
+        let before = flushes(&root);
+        for nth in 0..10 {
+            file.write_all_at(&[1; 4096], nth * 4096).unwrap();
+            file.sync_all().unwrap();
+        }
+        flushes(&root) - before
+    };
+    let set = |value: &[u8]| setxattr(root.join("a"), "user.weir.sync", value, XattrFlags::empty()).unwrap();
+    assert!(synchronise() >= 10);
+    set(b"order");
+    assert!(synchronise() <= 1);
+    set(b"durable");
+    assert!(synchronise() >= 10);
+    set(b"order");
+    removexattr(root.join("a"), "user.weir.sync").unwrap();
+    assert!(synchronise() >= 10);
+    drop(file);
     end(&place);
 }
 

@@ -125,9 +125,7 @@ impl Calls {
         let flags = OFlags::from_bits_retain(flags.cast_unsigned());
         let direct = flags.contains(OFlags::DIRECT);
         let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        let promise = self.filesystem.extended_attribute(inode, SYNC_ATTRIBUTE).await.ok();
-        let promise = promise.and_then(|value| SyncMode::of_name(&value));
-        let handle = self.files.insert(OpenFile::new(inode, direct, writable), promise);
+        let handle = self.files.insert(OpenFile::new(inode, direct, writable));
         Ok(Opened { handle, direct })
     }
 
@@ -178,7 +176,7 @@ impl Calls {
 
     /// `fsync` and `fdatasync`, with the promise that holds for the file.
     pub(crate) async fn synchronise(&self, inode: InodeNumber, what: What) -> Result<(), Errno> {
-        match self.files.promise(inode).unwrap_or(self.sync) {
+        match self.promise(inode).await {
             SyncMode::Order => self.order(inode, what).await,
             SyncMode::Durable => {
                 let done = match what {
@@ -187,6 +185,20 @@ impl Calls {
                 };
                 done.map_err(|error| errno_of_sync(&error))
             }
+        }
+    }
+
+    /// What `fsync` of a file promises: what a program has said that has it open, or else its attribute, or else the
+    /// mount.
+    async fn promise(&self, inode: InodeNumber) -> SyncMode {
+        if let Some(mode) = self.files.promise(inode) {
+            return mode;
+        }
+        match self.filesystem.extended_attribute(inode, SYNC_ATTRIBUTE).await {
+            Ok(value) => SyncMode::of_name(&value).unwrap_or(self.sync),
+            Err(FsError::NoAttribute) => self.sync,
+            // Nobody knows whether less would do.
+            Err(_) => SyncMode::Durable,
         }
     }
 
@@ -251,7 +263,7 @@ impl Calls {
                     return Err(Errno::EBADF);
                 }
                 let mode = SyncMode::of_argument(argument).ok_or(Errno::EINVAL)?;
-                self.files.set_promise(inode, Some(mode));
+                self.files.set_promise(inode, mode);
                 Ok(())
             }
             _ => Err(Errno::ENOTTY),
@@ -275,8 +287,9 @@ impl Calls {
         if name == STATUS_ATTRIBUTE {
             return if value == SYNC_ALL { self.synchronise_all().await } else { Err(Errno::EPERM) };
         }
-        let promise = (name == SYNC_ATTRIBUTE).then(|| SyncMode::of_name(value).ok_or(Errno::EINVAL));
-        let promise = promise.transpose()?;
+        if name == SYNC_ATTRIBUTE && SyncMode::of_name(value).is_none() {
+            return Err(Errno::EINVAL);
+        }
         let expect = match XattrFlags::from_bits_retain(flags.cast_unsigned()) {
             flags if flags.contains(XattrFlags::CREATE) => Expect::Absent,
             flags if flags.contains(XattrFlags::REPLACE) => Expect::Present,
@@ -284,8 +297,8 @@ impl Calls {
         };
         let set = self.filesystem.set_extended_attribute(inode, name, value, expect).await;
         set.map_err(|error| errno(&error))?;
-        if promise.is_some() {
-            self.files.set_promise(inode, promise);
+        if name == SYNC_ATTRIBUTE {
+            self.files.clear_promise(inode);
         }
         Ok(())
     }
@@ -294,7 +307,7 @@ impl Calls {
         let removed = self.filesystem.remove_extended_attribute(inode, name).await;
         removed.map_err(|error| errno(&error))?;
         if name == SYNC_ATTRIBUTE {
-            self.files.set_promise(inode, None);
+            self.files.clear_promise(inode);
         }
         Ok(())
     }

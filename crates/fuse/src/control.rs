@@ -6,11 +6,11 @@
 //! | `_IO('W', 2)` | [`FDATABARRIER`] | | `fdatabarrier` |
 //! | `_IOW('W', 3, u32)` | [`SET_SYNC`] | 0 durable, 1 order | what `fsync` of the file promises, until it is closed everywhere |
 //!
-//! The attribute [`SYNC_ATTRIBUTE`], `durable` or `order`, says the same as the third, and stays. The attribute
-//! [`STATUS_ATTRIBUTE`] of every file and directory is the status of the mount, as JSON; no list of attributes shows
-//! it. Setting it to [`SYNC_ALL`] makes everything on the mount durable, and fails with EIO if that cannot be done: the
-//! kernel does not pass on `sync` and `syncfs`. Any other value is refused. A storage that is mounted as one file
-//! understands this attribute, and nothing else of these.
+//! The attribute [`SYNC_ATTRIBUTE`], `durable` or `order`, says the same as the third, and stays; to set or remove it
+//! takes back what the third has said. The attribute [`STATUS_ATTRIBUTE`] of every file and directory is the status of
+//! the mount, as JSON; no list of attributes shows it. Setting it to [`SYNC_ALL`] makes everything on the mount durable,
+//! and fails with EIO if that cannot be done: the kernel does not pass on `sync` and `syncfs`. Any other value is
+//! refused. A storage that is mounted as one file understands this attribute, and nothing else of these.
 
 use rustix::ioctl::opcode;
 

@@ -41,22 +41,17 @@ impl OpenFile {
 pub(crate) struct Files {
     opened: Cell<u64>,
     open: RefCell<BTreeMap<u64, Rc<OpenFile>>>,
-    promises: RefCell<BTreeMap<InodeNumber, Promise>>,
-}
-
-/// What `fsync` of an open inode promises, if not the mount's default.
-struct Promise {
-    opens: u64,
-    mode: Option<SyncMode>,
+    /// What `fsync` of an open inode promises, where a program has said so of it by [`SET_SYNC`].
+    ///
+    /// [`SET_SYNC`]: crate::control::SET_SYNC
+    promises: RefCell<BTreeMap<InodeNumber, SyncMode>>,
 }
 
 impl Files {
-    /// Takes a file in; what the kernel calls it by. `mode` is that of the inode's attribute.
-    pub(crate) fn insert(&self, file: OpenFile, mode: Option<SyncMode>) -> u64 {
+    /// Takes a file in; what the kernel calls it by.
+    pub(crate) fn insert(&self, file: OpenFile) -> u64 {
         let handle = self.opened.get() + 1;
         self.opened.set(handle);
-        let mut promises = self.promises.borrow_mut();
-        promises.entry(file.inode).or_insert(Promise { opens: 0, mode }).opens += 1;
         self.open.borrow_mut().insert(handle, Rc::new(file));
         handle
     }
@@ -66,26 +61,48 @@ impl Files {
     }
 
     pub(crate) fn remove(&self, handle: u64) -> Option<Rc<OpenFile>> {
-        let file = self.open.borrow_mut().remove(&handle)?;
+        let mut open = self.open.borrow_mut();
+        let file = open.remove(&handle)?;
         let mut promises = self.promises.borrow_mut();
-        if let Some(promise) = promises.get_mut(&file.inode) {
-            promise.opens -= 1;
-            if promise.opens == 0 {
-                promises.remove(&file.inode);
-            }
+        // Few files have one, so the others need no count of who has them open.
+        if promises.contains_key(&file.inode) && !open.values().any(|other| other.inode == file.inode) {
+            promises.remove(&file.inode);
         }
         Some(file)
     }
 
-    /// What `fsync` of an inode promises, if that was said of it.
+    /// What `fsync` of an inode promises, if a program has said so of it.
     pub(crate) fn promise(&self, inode: InodeNumber) -> Option<SyncMode> {
-        self.promises.borrow().get(&inode).and_then(|promise| promise.mode)
+        self.promises.borrow().get(&inode).copied()
     }
 
-    /// Says what `fsync` of an inode promises; nobody asks while it is not open.
-    pub(crate) fn set_promise(&self, inode: InodeNumber, mode: Option<SyncMode>) {
-        if let Some(promise) = self.promises.borrow_mut().get_mut(&inode) {
-            promise.mode = mode;
-        }
+    /// Says what `fsync` of an inode that is open promises, until it is closed everywhere.
+    pub(crate) fn set_promise(&self, inode: InodeNumber, mode: SyncMode) {
+        self.promises.borrow_mut().insert(inode, mode);
+    }
+
+    /// Takes that back.
+    pub(crate) fn clear_promise(&self, inode: InodeNumber) {
+        self.promises.borrow_mut().remove(&inode);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_file_holds_until_it_is_closed_everywhere() {
+        let files = Files::default();
+        let open = |inode| files.insert(OpenFile::new(inode, false, true));
+        let [first, second, other] = [open(12), open(12), open(13)];
+        files.set_promise(12, SyncMode::Order);
+        assert_eq!((files.promise(12), files.promise(13)), (Some(SyncMode::Order), None));
+        files.remove(first).unwrap();
+        files.remove(other).unwrap();
+        assert_eq!(files.promise(12), Some(SyncMode::Order));
+        files.remove(second).unwrap();
+        assert_eq!(files.promise(12), None);
+        assert!(files.remove(second).is_none());
     }
 }
