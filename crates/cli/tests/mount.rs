@@ -5,11 +5,12 @@
 
 mod support;
 
-use std::fs::{self, File};
+use std::fs::{self, File, FileTimes};
 use std::io::Write as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::process::{Pid, Signal, kill_process};
@@ -204,6 +205,25 @@ fn what_fsync_promises_changes_while_a_file_is_open() {
     removexattr(root.join("a"), "user.weir.sync").unwrap();
     assert!(synchronise() >= 10);
     drop(file);
+    end(&place);
+}
+
+#[test]
+fn times_before_1970_are_kept() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    // One and a half seconds before: nanoseconds count forwards.
+    let times = FileTimes::new().set_modified(UNIX_EPOCH - Duration::from_millis(1500));
+    File::create(root.join("a")).unwrap().set_times(times).unwrap();
+    for _ in 0..2 {
+        let found = fs::metadata(root.join("a")).unwrap();
+        assert_eq!((found.mtime(), found.mtime_nsec()), (-2, 500_000_000));
+        end(&place);
+        place.mount(&["--read-only"]);
+    }
     end(&place);
 }
 

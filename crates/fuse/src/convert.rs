@@ -58,22 +58,15 @@ fn system_time(time: FileTime) -> SystemTime {
     whole + Duration::from_nanos(time.nanoseconds.into())
 }
 
-/// Nanoseconds count forwards also before 1970.
+/// The time in a request. The kernel counts nanoseconds forwards also before 1970, but fuser 0.18 counts them
+/// backwards from its seconds there, so these two numbers are what the kernel sent.
 pub(crate) fn file_time(time: SystemTime) -> FileTime {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => FileTime {
-            seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-            nanoseconds: after.subsec_nanos(),
-        },
-        Err(error) => {
-            let before = error.duration();
-            let seconds = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match before.subsec_nanos() {
-                0 => FileTime { seconds, nanoseconds: 0 },
-                nanoseconds => FileTime { seconds: seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
-            }
-        }
-    }
+    let (sign, apart) = match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => (1, after),
+        Err(error) => (-1, error.duration()),
+    };
+    let seconds = sign * i64::try_from(apart.as_secs()).unwrap_or(i64::MAX);
+    FileTime { seconds, nanoseconds: apart.subsec_nanos() }
 }
 
 /// A device in the form of the kernel's protocol: the low 8 bits of the minor number, 12 of the major, and the
@@ -92,12 +85,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_before_1970_come_back() {
-        for time in
-            [(0, 0), (1, 999_999_999), (-1, 0), (-1, 1), (-2_000_000_000, 999_999_999), (15_032_385_535, 7)]
-        {
-            let time = FileTime { seconds: time.0, nanoseconds: time.1 };
-            assert_eq!(file_time(system_time(time)), time);
+    fn times_before_1970_are_the_kernels() {
+        let half = Duration::new(1, 500_000_000);
+        let time = |seconds, nanoseconds| FileTime { seconds, nanoseconds };
+        // In an answer: one and a half seconds before.
+        assert_eq!(system_time(time(-2, 500_000_000)), UNIX_EPOCH - half);
+        // In a request, of which fuser makes two and a half.
+        assert_eq!(file_time(UNIX_EPOCH - half - Duration::from_secs(1)), time(-2, 500_000_000));
+        for whole in [time(0, 0), time(1, 999_999_999), time(-1, 0), time(15_032_385_535, 7)] {
+            assert_eq!(file_time(system_time(whole)), whole);
         }
     }
 
