@@ -47,9 +47,12 @@ pub extern "C" fn weir_is_mounted(fd: c_int) -> c_int {
 
 /// Orders by an ioctl; `None` where that is not known, and the caller has to do more.
 pub fn order(fd: c_int, request: u32) -> Option<c_int> {
-    if !may_be_weirs(fd) {
-        return None;
-    }
+    if may_be_weirs(fd) { order_mounted(fd, request) } else { None }
+}
+
+/// The same of a file that is known to be on a mount of Weir, since [`weir_is_mounted`] has said so: it saves asking
+/// the mount once more.
+pub fn order_mounted(fd: c_int, request: u32) -> Option<c_int> {
     // Dirty pages of a shared mapping are still with the kernel, and an ioctl does not send them: what it sends is
     // waited for, as far as the filesystem has it, not the disk.
     let send =

@@ -230,7 +230,7 @@ impl OrderedFile {
             };
         }
         let request = if self.resized { FBARRIER } else { FDATABARRIER };
-        let done = match self.fd.filter(|_| barrier).and_then(|fd| weir::order(fd, request)) {
+        let done = match self.fd.filter(|_| barrier).and_then(|fd| weir::order_mounted(fd, request)) {
             Some(0) => OK,
             Some(_) => IO_ERROR_FSYNC,
             None => synchronise(),
