@@ -405,7 +405,7 @@ fn what_the_kernel_leaves_is_clean() {
             std::fs::remove_dir(directory.path()).expect("an empty directory");
             return;
         }
-        let busy = || -> std::io::Result<File> {
+        let busy = || -> std::io::Result<[File; 2]> {
             for round in 0..4 {
                 let folder = directory.path().join(format!("folder-{round}"));
                 std::fs::create_dir(&folder)?;
@@ -420,7 +420,12 @@ fn what_the_kernel_leaves_is_clean() {
             open.write_all_at(&[1; 50_000], 0)?;
             std::fs::remove_file(directory.path().join("open"))?;
             open.sync_all()?;
-            Ok(open)
+            // And a directory.
+            std::fs::create_dir(directory.path().join("open"))?;
+            let removed = File::open(directory.path().join("open"))?;
+            std::fs::remove_dir(directory.path().join("open"))?;
+            removed.sync_all()?;
+            Ok([open, removed])
         };
         let worked = busy();
         let crashed = Image::load(file.path());
@@ -430,7 +435,7 @@ fn what_the_kernel_leaves_is_clean() {
         std::fs::remove_dir(directory.path()).expect("an empty directory");
         let report = now(check(&crashed)).expect("a filesystem");
         assert!(report.transactions > 0 && report.is_clean(), "{options:?}: {:?}", report.findings);
-        assert_eq!((report.orphans, report.directories), (1, 5), "{options:?}");
+        assert_eq!((report.orphans, report.directories), (2, 5), "{options:?}");
         assert_clean(&Image::load(file.path()), "after unmount");
         // The judge replays, deletes the orphan, and leaves what is clean for us, too.
         let copy = crashed.store("judged");
@@ -438,6 +443,35 @@ fn what_the_kernel_leaves_is_clean() {
         judge::run("e2fsck", &["-fy", path], b"").expect("e2fsck is installed");
         assert_clean(&Image::load(copy.path()), "after e2fsck");
     }
+}
+
+/// A truncation takes many transactions where a file has many extents: the size is the first thing to be set.
+#[test]
+fn a_file_that_is_being_cut_short_has_blocks_behind_its_end() {
+    let Some(image) = busy_image(KINDS[2]) else { return };
+    let inode = |path: &str| -> Option<u32> {
+        let file = image.store("stat");
+        let told = judge::debugfs_script(Some(file.path()), format!("stat {path}\nquit\n").as_bytes())?;
+        told.split("Inode: ").nth(1)?.split_whitespace().next()?.parse().ok()
+    };
+    let number = inode("/sparse").expect("debugfs tells");
+    let file = image.store("cut");
+    judge::debugfs_script(Some(file.path()), b"sif /sparse size 0\nquit\n").expect("debugfs is installed");
+    let sizes = |image: &Image| {
+        let report = now(check(image)).expect("a filesystem");
+        let sizes =
+            report.findings.iter().filter(|found| matches!(found.problem, Problem::Size { .. })).count();
+        (sizes as u64, report.total, report.orphans)
+    };
+    assert_eq!(sizes(&Image::load(file.path())), (1, 1, 0), "nobody is cutting it");
+    let script = format!("ssv last_orphan {number}\nquit\n");
+    judge::debugfs_script(Some(file.path()), script.as_bytes()).expect("debugfs is installed");
+    assert_eq!(sizes(&Image::load(file.path())), (0, 0, 1));
+    // The judge goes on with it, and finds nothing else.
+    let path = file.path().to_str().expect("a plain path");
+    judge::run("e2fsck", &["-fy", path], b"").expect("e2fsck is installed");
+    assert_eq!(judge(file.path()).map(|(code, _)| code), Some(0));
+    assert_clean(&Image::load(file.path()), "after e2fsck");
 }
 
 #[test]

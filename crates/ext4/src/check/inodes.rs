@@ -188,7 +188,8 @@ impl<R: ImageReader> Check<'_, R> {
             return Ok(());
         };
         self.table.set(number, InodeState::Used(kind), inode.links.get());
-        if kind == FileType::Directory {
+        // A removed directory that somebody has open is in no tree: its "." and ".." are no names any more.
+        if kind == FileType::Directory && inode.links.get() > 0 {
             self.directories.insert(number, DirectoryState::default());
         }
         self.fields(number, &inode, kind);

@@ -40,7 +40,7 @@ impl<R: ImageReader> Check<'_, R> {
             }
             if at.is_some() {
                 below.append(&mut way);
-            } else if !self.orphans.contains(&number) && !self.names_unknown {
+            } else if !self.names_unknown {
                 self.findings.push(Place::Inode(number), Problem::Unreachable);
             }
             let Some(state) = self.directories.get(&number).copied() else { continue };
@@ -70,13 +70,8 @@ impl<R: ImageReader> Check<'_, R> {
         let counted = if directory && most && names > LINKS_MAX { 1 } else { names };
         // Beyond the limit a directory keeps saying 1, also when names go again.
         let many = directory && most && links == 1 && names > 2;
-        if !many && !self.is_dying(number, links) {
+        if !many {
             self.findings.count(Place::Inode(number), "links", links.into(), counted.into());
         }
-    }
-
-    /// A deleted directory has its own "." and ".." until the next mount.
-    fn is_dying(&self, number: u32, links: u16) -> bool {
-        links == 0 && self.orphans.contains(&number)
     }
 }
