@@ -24,8 +24,9 @@ const AHEAD_MAX: u32 = 128;
 
 /// Bytes in a block, as offsets are counted.
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
-/// The largest size of a file: its last block has the greatest number that an extent can map.
-pub(crate) const SIZE_MAX: u64 = (u32::MAX as u64 - 1) * BLOCK;
+/// The largest size of a file, as the kernel's ext4 has it: its last block has the greatest number that an extent can
+/// map, as the one behind it is a number of 32 bits, too.
+pub(crate) const SIZE_MAX: u64 = u32::MAX as u64 * BLOCK;
 
 /// How a file is being read.
 #[derive(Clone, Copy, Default)]

@@ -184,6 +184,28 @@ fn a_sparse_file_of_100_gib_has_one_block() {
 }
 
 #[test]
+fn a_file_is_as_large_as_the_kernels_ext4_has_it() {
+    let left = simulated(async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        let (inode, end) = (create(&fs, b"large").await, (1 << 44) - BLOCK);
+        assert_eq!(fs.truncate(inode, end + 1).await, Err(FsError::TooLarge));
+        fs.truncate(inode, end).await.expect("as large as that");
+        assert_eq!(fs.write(inode, end - 2, b"far").await, Ok(2), "as far as there is room");
+        assert_eq!(fs.write(inode, end, b"far").await, Err(FsError::TooLarge));
+        fs.fsync(inode).await.expect("durable");
+        assert_eq!(fs.seek_data(inode, 0).await, Ok(Some(end - BLOCK)));
+        fs.fallocate(inode, Fallocate::PunchHole, end - 1, 1).await.expect("one byte");
+        let mut bytes = [1; 4];
+        assert_eq!(fs.read(inode, end - 3, &mut bytes).await, Ok(3));
+        assert_eq!(bytes, [0, b'f', 0, 1]);
+        fs.unmount().await.expect("unmounted");
+        disk.image()
+    });
+    judge(&left);
+}
+
+#[test]
 fn a_full_disk_says_so_and_takes_more_once_there_is_room() {
     for mode in [JournalMode::Ordered, JournalMode::Data] {
         let left = simulated(async |clock| {
