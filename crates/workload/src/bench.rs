@@ -195,7 +195,7 @@ impl Ground {
             Land::Disk { mut place, keep } => {
                 step("filling the host's file");
                 place.direct_io = raw.direct;
-                Some(HostFiles::prepare(handle, place, keep, &plan, &pages).await?)
+                Some(HostFiles::prepare(handle, place, keep, plan.span_bytes, &pages).await?)
             }
         };
         let handle = handle.clone();

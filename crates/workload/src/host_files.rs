@@ -11,7 +11,6 @@ use crate::ledger::{Coverage, Ledger};
 use crate::machine::{Load, Usage};
 use crate::measure::{Goal, Meter};
 use crate::mode::Mode;
-use crate::plan::Plan;
 use crate::plot::Plot;
 use crate::scratch::{Place, Scratch};
 use crate::writes::Writes;
@@ -37,27 +36,26 @@ pub(crate) struct HostRun {
 }
 
 impl HostFiles {
-    /// A file that is full of data, and an empty one.
+    /// A file that is full of data, of `span_bytes`, and an empty one.
     pub(crate) async fn prepare(
         handle: &Handle,
         place: Place,
         keep: bool,
-        plan: &Plan,
+        span_bytes: u64,
         pages: &Pages,
     ) -> Result<HostFiles, BenchError> {
-        let file = Scratch::create(&place.directory, "host", plan.span_bytes, keep)?;
+        let file = Scratch::create(&place.directory, "host", span_bytes, keep)?;
         // The host's file is not locked by Weir while the host's calls are measured.
         let mut plot = Plot::on(handle, &file)?;
         plot.fill(handle, pages).await?;
         let append = Scratch::create(&place.directory, "append", 0, keep)?;
-        Ok(HostFiles { place, file, ledger: plot.ledger, append, append_blocks: plan.span_blocks() })
-    }
-
-    /// Two empty files, for modes that append only.
-    pub(crate) fn empty(place: Place, keep: bool, append_blocks: u64) -> Result<HostFiles, BenchError> {
-        let file = Scratch::create(&place.directory, "host", 0, keep)?;
-        let append = Scratch::create(&place.directory, "append", 0, keep)?;
-        Ok(HostFiles { place, file, ledger: Ledger::new(0), append, append_blocks })
+        Ok(HostFiles {
+            place,
+            file,
+            ledger: plot.ledger,
+            append,
+            append_blocks: span_bytes / BLOCK_BYTES as u64,
+        })
     }
 
     /// Writes until the goal is reached, and reads back.
@@ -72,6 +70,10 @@ impl HostFiles {
         let HostRun { mode, calls, start, goal, coverage } = run;
         let append = calls.appends();
         let scratch = if append { &self.append } else { &self.file };
+        if append {
+            // What an earlier turn left is not this one's to free: no other filesystem has it, either.
+            host::begin_anew(scratch.file()).map_err(|source| scratch.write_failed(source))?;
+        }
         let mut writes = start.clone();
         let load = Load::now(handle);
         let before = self.place.written_bytes();

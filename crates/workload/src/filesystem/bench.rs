@@ -26,7 +26,7 @@ use crate::scratch::Place;
 use crate::stack::Work;
 use crate::writes::{Span, Writes};
 
-/// Steps before the first round: a file to fill.
+/// Steps before the first round: two files to fill.
 const SETUP_STEPS: u64 = 1;
 
 /// Runs the benchmark of `plan`; `progress` is told at each step.
@@ -45,7 +45,7 @@ pub async fn filesystems(
         progress(Progress { done, total, stage, what: what.to_owned() });
         done += 1;
     };
-    step("preparing".to_owned(), "filling the volume's disk");
+    step("preparing".to_owned(), "filling the files");
     let mut ground = Ground::prepare(handle, plan, options).await?;
     let mut turns = Vec::new();
     let mut usage = Usage::default();
@@ -89,14 +89,16 @@ impl Ground {
         let mut volume = Plot::create(handle, &land, "filesystem", plan.volume_bytes)?;
         volume.fill(handle, &pages).await?;
         place.direct_io = volume.direct;
-        let host = HostFiles::empty(place, keep, plan.span_blocks())?;
+        let host = HostFiles::prepare(handle, place, keep, plan.span_bytes, &pages).await?;
         Ok(Ground { handle: handle.clone(), plan, pages, random, runs: 1, host, volume })
     }
 
     async fn turn(&mut self, mode: Mode, coverage: Coverage, usage: &mut Usage) -> Result<Turn, BenchError> {
         match mode {
             Mode::Host(calls) => {
-                let start = self.writes(Distribution::Sequential);
+                let distribution =
+                    if calls.appends() { Distribution::Sequential } else { Distribution::Uniform };
+                let start = self.writes(distribution);
                 let run = HostRun { mode, calls, start, goal: self.goal(), coverage };
                 self.host.turn(run, &self.handle, &mut self.pages, &mut self.random, usage).await
             }

@@ -110,10 +110,10 @@ impl FsPlan {
         self.span_bytes / BLOCK_BYTES as u64
     }
 
-    /// Bytes on the host's filesystem: the volume, and the file that is appended to.
+    /// Bytes on the host's filesystem: the volume, the file that is overwritten, and the one that is appended to.
     #[must_use]
     pub fn disk_bytes(&self) -> u64 {
-        self.volume_bytes + self.span_bytes
+        self.volume_bytes + 2 * self.span_bytes
     }
 
     /// How the volume is opened.

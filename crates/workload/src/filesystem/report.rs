@@ -29,7 +29,7 @@ pub const RATES: [(&str, Mode); 4] = [
 ];
 
 /// All ratios of this benchmark, in the order in which they are told.
-pub const FS_RATIOS: [Ratio; 4] = [
+pub const FS_RATIOS: [Ratio; 5] = [
     Ratio {
         name: "fsync_vs_host",
         title: "fsync",
@@ -55,6 +55,15 @@ pub const FS_RATIOS: [Ratio; 4] = [
         about: About::ThisDisk,
         over: FBARRIER,
         under: Mode::Host(HostCalls::AppendFsync),
+        of: Quantity::Writes,
+    },
+    Ratio {
+        name: "fdatabarrier_vs_host_fdatasync",
+        title: "order instead of fdatasync",
+        meaning: "overwrite + fdatabarrier, over overwrite + fdatasync on the host's filesystem, each of a file that is there as a whole; fdatasync also gives durability, fdatabarrier does not: see the loss window",
+        about: About::ThisDisk,
+        over: FDATABARRIER,
+        under: Mode::Host(HostCalls::Fdatasync),
         of: Quantity::Writes,
     },
     Ratio {
