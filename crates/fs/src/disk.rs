@@ -76,6 +76,11 @@ impl Disk {
         })
     }
 
+    /// Whether the filesystem drops the rule that `mutant` names.
+    pub(crate) fn drops(&self, mutant: FsMutant) -> bool {
+        self.options.drops(mutant)
+    }
+
     async fn spend(&self, time: Duration) {
         if !time.is_zero() {
             self.handle.work(time).await;

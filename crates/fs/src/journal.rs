@@ -462,7 +462,8 @@ impl Journal {
             {
                 let state = self.state.borrow();
                 let blocks = state.log.blocks_for(state.running.buffers.len(), state.running.revokes.len());
-                if blocks <= state.log.free() {
+                let over = if self.options.drops(FsMutant::FillsLogOver) { 2 } else { 0 };
+                if blocks <= state.log.free() + over {
                     return Ok(blocks);
                 }
                 if blocks >= state.log.ring.blocks() {

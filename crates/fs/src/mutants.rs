@@ -10,6 +10,8 @@ pub enum FsMutant {
     RetiresAtDispatch,
     /// J1: whoever comes while a flush is under way takes it for his own.
     JoinsFlush,
+    /// J1: `sync` takes for durable what was transferred while its flush was under way.
+    SyncCoversLater,
     /// J2: JD is not closed by a barrier: JC belongs to its epoch.
     CommitInEpochOfLog,
     /// J2: the data of attached inodes is written without order.
@@ -28,6 +30,10 @@ pub enum FsMutant {
     TrustsFasterCommit,
     /// J3: an inode that comes back into memory has no transaction to wait for.
     ReloadForgetsTransaction,
+    /// E7: what is on its way without order joins the epoch only where the file has no dirty pages.
+    PromotesOnlyIfClean,
+    /// E7: of a run that took several writes, only the first joins the epoch.
+    PromotesFirstWriteOnly,
     /// J4: a log block is not a copy: it shows what was changed after the transaction was locked.
     LogBlockNotCopied,
     /// J4: the conflict-page list is not waited for.
@@ -38,10 +44,16 @@ pub enum FsMutant {
     TailBeforeHome,
     /// J5 (c): the tail update is not a barrier, so freed log space is overwritten in the same epoch.
     TailWithoutBarrier,
+    /// J5 (c): log space counts as free before the tail update is written.
+    FreesLogEarly,
+    /// J5 (c): a transaction is written though the log has two blocks too few for it.
+    FillsLogOver,
     /// J5 (d): nothing is revoked.
     NoRevoke,
     /// J5 (e): unmount calls the journal empty without a flush.
     EmptyWithoutFlush,
+    /// J5 (e): recovery calls the log empty when the first of its writes are home.
+    ReplaysInPart,
     /// J6: every write stamps its inode anew, timer or not.
     StampsEveryWrite,
     /// J7: a freed block is reused at once.
@@ -50,8 +62,16 @@ pub enum FsMutant {
     ReusesBeforeHomeWrites,
     /// J7: a freed block is discarded when its transaction is transferred, durable or not.
     DiscardsEarly,
+    /// J7: a freed block is discarded though somebody has allocated it again.
+    DiscardsReused,
     /// J8: an atomic group is split between two transactions.
     GroupSplit,
     /// A failed write or flush of the journal aborts nothing.
     ErrorIgnored,
+    /// A failed write of a page is told once, and forgotten.
+    WriteErrorForgotten,
+    /// A page that is changed while its write waits for queue space counts as clean.
+    CleansChangedPages,
+    /// A node leaves memory with pages that the disk has not.
+    ForgetsDirtyNodes,
 }

@@ -177,5 +177,5 @@ fn can_leave(fs: &Mounted, node: &Rc<Node>) -> bool {
     Rc::strong_count(node) == 1
         && node.opens.get() == 0
         && node.changed_in.get().is_none_or(committed)
-        && node.is_on_disk()
+        && (node.is_on_disk() || fs.options.drops(FsMutant::ForgetsDirtyNodes))
 }

@@ -13,6 +13,8 @@ use weir_runtime::Buffer as Memory;
 use weir_storage::{BLOCK_BYTES, Ticket};
 
 use crate::buffer::own;
+use crate::disk::Disk;
+use crate::mutants::FsMutant;
 
 /// A block of a file in memory.
 struct Page {
@@ -130,13 +132,13 @@ impl Pages {
 
     /// A write of these blocks was submitted, in as many commands as there are tickets, of `most` blocks each.
     /// Pages that were changed meanwhile stay dirty. How many became clean.
-    pub(crate) fn submitted(&mut self, run: &Run, tickets: &[Ticket], most: usize) -> usize {
+    pub(crate) fn submitted(&mut self, run: &Run, tickets: &[Ticket], most: usize, disk: &Disk) -> usize {
         let before = self.dirty.len();
         for (nth, (index, content)) in run.indices.iter().zip(&run.blocks).enumerate() {
             let Some(page) = self.pages.get_mut(index) else { continue };
             page.write = tickets.get(nth / most).cloned();
             // Whoever changes a page that is shared makes a copy of it first.
-            if Rc::ptr_eq(&page.content, content) {
+            if Rc::ptr_eq(&page.content, content) || disk.drops(FsMutant::CleansChangedPages) {
                 page.dirty = false;
                 self.dirty.remove(index);
             }

@@ -66,7 +66,8 @@ impl Node {
     /// The same for whoever has the turn to submit.
     async fn submit_in_turn(&self, class: Class, last: Class) -> Result<bool, FsError> {
         self.in_flight.borrow_mut().settle();
-        if class != Class::Orderless {
+        let skips = self.cache.disk.drops(FsMutant::PromotesOnlyIfClean) && self.pages.borrow().dirty() > 0;
+        if class != Class::Orderless && !skips {
             self.promote();
         }
         let runs = self.pages.borrow().dirty_runs();
@@ -79,7 +80,7 @@ impl Node {
             let done = disk.write(run.start, &run.blocks, class, last, &mut tickets).await;
             self.remember(run.start, run.blocks.len(), &tickets, most, class == Class::Orderless);
             // After an error too: what cannot be written must not be tried for ever. It is not forgotten.
-            let cleaned = self.pages.borrow_mut().submitted(run, &tickets, most);
+            let cleaned = self.pages.borrow_mut().submitted(run, &tickets, most, disk);
             self.cache.pages_cleaned(self, cleaned);
             if let Err(error) = done {
                 let cause = match error {
@@ -95,9 +96,11 @@ impl Node {
 
     fn remember(&self, start: u64, blocks: usize, tickets: &[Ticket], most: usize, orderless: bool) {
         let mut in_flight = self.in_flight.borrow_mut();
+        let first_only = self.cache.disk.drops(FsMutant::PromotesFirstWriteOnly);
         for (nth, ticket) in tickets.iter().enumerate() {
             let from = nth * most;
-            let extent = Extent::new(Lba(start + from as u64), most.min(blocks - from) as u32);
+            let at = if first_only { start } else { start + from as u64 };
+            let extent = Extent::new(Lba(at), most.min(blocks - from) as u32);
             in_flight.flights.push_back(Flight { extent, ticket: ticket.clone(), orderless });
         }
     }
@@ -127,7 +130,11 @@ impl Node {
     pub(crate) fn check_written(&self) -> Result<(), FsError> {
         let mut in_flight = self.in_flight.borrow_mut();
         in_flight.settle();
-        in_flight.failed.map_or(Ok(()), |error| Err(error.into()))
+        let failed = in_flight.failed;
+        if self.cache.disk.drops(FsMutant::WriteErrorForgotten) {
+            in_flight.failed = None;
+        }
+        failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Whether the disk has all of its pages, and none of their writes failed.

@@ -174,6 +174,73 @@ fn after_a_failed_flush_nothing_is_called_durable() {
     }
 }
 
+/// Whether `rule` holds for all engines.
+fn holds(mutant: Option<FsMutant>, rule: impl Fn(MountOptions) -> Result<(), String>) -> Result<(), String> {
+    ENGINES.into_iter().try_for_each(|engine| {
+        rule(MountOptions { mutant, ..options(engine) }).map_err(|broken| format!("{engine:?}: {broken}"))
+    })
+}
+
+/// Two calls come at the same time, and each needs a flush. The first flush fails, and takes with it what it likes
+/// of both: the next one makes up for nothing. (The block layer refuses it, too.)
+#[test]
+fn a_failed_flush_fails_for_those_who_would_have_shared_it_or_the_next() {
+    let rule = |options| {
+        simulated_with(0, async |clock| {
+            let below = disk(&clock, &new_image(BLOCKS), true);
+            let faulty = Faulty::new(&below);
+            let fs = mount(&clock, &faulty, options).await.unwrap();
+            let files = [write_file(&fs, b"a", &[1; 4096]).await, write_file(&fs, b"b", &[1; 4096]).await];
+            fs.sync().await.unwrap();
+            faulty.fails.set(Fails::Nth(Kind::Flush, 0));
+            for file in files {
+                fs.write(file, 0, &[2; 4096]).await.unwrap();
+            }
+            let calls = files.map(|file| {
+                let fs = fs.clone();
+                clock.spawn(async move { fs.fdatasync(file).await })
+            });
+            for call in calls {
+                if call.await.unwrap().is_ok() {
+                    return Err("a call reports durability after the flush has failed".to_owned());
+                }
+            }
+            let later = [fs.fsync(files[0]).await, fs.fdatasync(files[1]).await, fs.sync().await];
+            if later.iter().any(Result::is_ok) { Err(format!("later: {later:?}")) } else { Ok(()) }
+        })
+    };
+    assert_eq!(holds(None, rule), Ok(()));
+}
+
+/// Writeback fails while nobody waits for it. Whoever asks is told, each time.
+#[test]
+fn a_failed_write_is_told_by_every_later_call() {
+    let rule = |options| {
+        simulated_with(0, async |clock| {
+            let below = disk(&clock, &new_image(BLOCKS), true);
+            let faulty = Faulty::new(&below);
+            let eager = MountOptions { dirty_background_bytes: 0, ..options };
+            let fs = mount(&clock, &faulty, eager).await.unwrap();
+            let file = write_file(&fs, b"a", &content(20_000)).await;
+            fs.sync().await.unwrap();
+            faulty.fails.set(Fails::Writes(0x77));
+            fs.write(file, 0, &[0x77; 4096]).await.unwrap();
+            clock.sleep(Duration::from_millis(50)).await;
+            faulty.fails.set(Fails::Nothing);
+            let calls = [
+                fs.sync().await,
+                fs.sync().await,
+                fs.fsync(file).await,
+                fs.fdatasync(file).await,
+                fs.sync().await,
+            ];
+            if calls.iter().any(Result::is_ok) { Err(format!("{calls:?}")) } else { Ok(()) }
+        })
+    };
+    assert_eq!(holds(None, rule), Ok(()));
+    assert!(holds(Some(FsMutant::WriteErrorForgotten), rule).is_err(), "the mutant was not noticed");
+}
+
 #[test]
 fn a_file_whose_data_failed_never_shows_what_its_blocks_held_before() {
     for engine in ENGINES {

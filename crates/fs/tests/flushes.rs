@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use event_listener::Event;
 use support::{disk, mount, new_image, read_file, simulated_with, write_file};
-use weir_fs::{Conflicts, Engine, MountOptions};
+use weir_fs::{Conflicts, Engine, FsMutant, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, BLOCK_BYTES, Capabilities, Command, Rejected, Storage, Ticket};
 
@@ -21,6 +21,11 @@ struct SlowToSay {
 }
 
 impl SlowToSay {
+    fn before(disk: &Rc<AdversaryDisk>, clock: &Handle) -> Rc<SlowToSay> {
+        let (disk, clock) = (Rc::clone(disk), clock.clone());
+        Rc::new(SlowToSay { disk, clock, holds: Cell::new(false), held: RefCell::default() })
+    }
+
     fn let_go(&self) {
         self.holds.set(false);
         self.held.take().iter().for_each(|event| {
@@ -68,13 +73,7 @@ fn fsync_does_not_take_a_flush_for_its_own_that_was_submitted_before_its_data() 
         for (data_only, written_back) in [(false, true), (true, true), (false, false)] {
             simulated_with(1, async |clock| {
                 let below = disk(&clock, &new_image(support::BLOCKS), true);
-                let slow = SlowToSay {
-                    disk: Rc::clone(&below),
-                    clock: clock.clone(),
-                    holds: Cell::new(false),
-                    held: RefCell::default(),
-                };
-                let slow = Rc::new(slow);
+                let slow = SlowToSay::before(&below, &clock);
                 let dirty = if written_back { 0 } else { 1 << 20 };
                 let options = MountOptions {
                     engine: Some(engine),
@@ -110,4 +109,46 @@ fn fsync_does_not_take_a_flush_for_its_own_that_was_submitted_before_its_data() 
             });
         }
     }
+}
+
+/// How many blocks of a file are there after a power cut right when `fsync` returns, which was called while `sync`
+/// had its flush under way: the fewest.
+fn synced_beside_sync(mutant: Option<FsMutant>) -> usize {
+    simulated_with(1, async |clock| {
+        let below = disk(&clock, &new_image(support::BLOCKS), true);
+        let slow = SlowToSay::before(&below, &clock);
+        let engine = Some(Engine::Dual { conflicts: Conflicts::Copy });
+        let options = MountOptions { engine, mutant, ..MountOptions::default() };
+        let fs = mount(&clock, &slow, options).await.unwrap();
+        let file = write_file(&fs, b"a", &[1; BLOCK_BYTES]).await;
+        fs.sync().await.unwrap();
+        slow.holds.set(true);
+        let other = fs.clone();
+        let sync = clock.spawn(async move { other.sync().await });
+        clock.sleep(Duration::from_millis(2)).await;
+        assert_eq!(slow.held.borrow().len(), 1, "its flush is under way");
+        fs.write(file, BLOCK_BYTES as u64, &[1; BLOCK_BYTES]).await.unwrap();
+        let (other, disk_below) = (fs.clone(), Rc::clone(&below));
+        let fsync = clock.spawn(async move {
+            other.fsync(file).await.unwrap();
+            disk_below.crash_states().all().take(64).collect::<Vec<_>>()
+        });
+        // The transaction is transferred.
+        clock.sleep(Duration::from_millis(2)).await;
+        slow.let_go();
+        sync.await.unwrap().unwrap();
+        let mut fewest = usize::MAX;
+        for image in fsync.await.unwrap() {
+            let fs = mount(&clock, &disk(&clock, &image, true), MountOptions::default()).await.unwrap();
+            fewest = fewest.min(read_file(&fs, b"a").await.unwrap().len() / BLOCK_BYTES);
+        }
+        fewest
+    })
+}
+
+#[test]
+fn j1_the_flush_of_sync_covers_nothing_that_comes_later() {
+    assert_eq!(synced_beside_sync(None), 2);
+    let mutant = FsMutant::SyncCoversLater;
+    assert!(synced_beside_sync(Some(mutant)) < 2, "{mutant:?} was not noticed");
 }

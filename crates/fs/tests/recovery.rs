@@ -13,7 +13,7 @@ use support::{
     read_file, simulated_with, store, superblock, verdict, write_file,
 };
 use weir_ext4::{Feature, FileType, ROOT_INODE, SUPERBLOCK_OFFSET};
-use weir_fs::{Conflicts, Engine, Filesystem, FsError, FsMutant, MountOptions, NewNode};
+use weir_fs::{Conflicts, Engine, Filesystem, FsError, FsMutant, JournalMode, MountOptions, NewNode};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, Image, Lba, Storage};
 
@@ -143,6 +143,28 @@ fn recovery_can_be_interrupted() {
 fn j5_a_log_is_not_called_empty_before_what_it_held_is_durable() {
     let noticed = |seed| cut_twice(ENGINES[0], seed, Some(FsMutant::EmptyWithoutFlush)).is_err();
     assert!((0..64).any(noticed), "the mutant was not noticed");
+}
+
+/// J5 (e): recovery brings home as many blocks as the log holds, not only as many as are written at once.
+#[test]
+fn j5_a_long_log_is_replayed_to_its_end() {
+    const BYTES: usize = 350 * 4096;
+    let recovered = |mutant| {
+        simulated_with(0, async |clock| {
+            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let logged = MountOptions { mode: JournalMode::Data, ..options(ENGINES[0]) };
+            let fs = mount(&clock, &disk, logged).await.expect("mounted");
+            let inode = write_file(&fs, b"a", &content(BYTES)).await;
+            fs.fsync(inode).await.expect("durable");
+            let journal = fs.statistics().journal;
+            assert!(journal.log_blocks_used > 350 && journal.checkpoints == 0, "{journal:?}");
+            drop(fs);
+            let fs = mount(&clock, &disk, MountOptions { mutant, ..logged }).await.expect("recovered");
+            read_file(&fs, b"a").await.expect("read") == content(BYTES)
+        })
+    };
+    assert!(recovered(None));
+    assert!(!recovered(Some(FsMutant::ReplaysInPart)), "the mutant was not noticed");
 }
 
 /// What a power cut at some event leaves, and what was durable then.

@@ -505,6 +505,36 @@ fn j2_blocks_allocated_ahead_never_show_what_was_in_them_before() {
     assert!(!shows(true));
 }
 
+/// A page is clean when the disk was told what it holds, and not what it held when its write began to wait for
+/// queue space.
+#[test]
+fn a_page_that_changes_while_its_write_waits_is_written_again() {
+    const PAGES: u64 = 300;
+    prove(&[FsMutant::CleansChangedPages], |mutant| {
+        let image = simulated_with(1, async |clock| {
+            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let fs = mount(&clock, &disk, options(mutant)).await.expect("mounted");
+            let many = write_file(&fs, b"many", b"").await;
+            // The queue does not take them all.
+            write_backwards(&fs, many, PAGES, 1).await;
+            let first = clock.spawn({
+                let fs = fs.clone();
+                async move { fs.fsync(many).await }
+            });
+            for _ in 0..4 {
+                clock.yield_now().await;
+            }
+            assert!(fs.statistics().pages_dirty > 0, "some wait");
+            write_backwards(&fs, many, PAGES, 2).await;
+            first.await.expect("not cancelled").expect("durable");
+            fs.fsync(many).await.expect("durable");
+            disk.image()
+        });
+        let found = after_crash(&image, async |fs| read_file(&fs, b"many").await.expect("read"));
+        require(found.iter().all(|byte| *byte == 2), || "a change was never written".to_owned())
+    });
+}
+
 /// A name: what `lookup` needs to find the inode is durable with it.
 #[test]
 fn fsync_of_a_new_file_makes_its_name_durable() {

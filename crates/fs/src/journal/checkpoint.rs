@@ -46,6 +46,10 @@ impl Journal {
         if !self.options.drops(FsMutant::TailBeforeHome) {
             self.disk.transferred(&tickets).await?;
         }
+        if self.options.drops(FsMutant::FreesLogEarly) {
+            self.state.borrow_mut().log.tail = newest.1;
+            self.changed.notify(usize::MAX);
+        }
         self.move_tail(newest.0.next(), newest.1).await?;
         self.unwritten.are_home(&written);
         let mut state = self.state.borrow_mut();

@@ -141,6 +141,34 @@ impl Scribe {
     fn commits(&self) -> Vec<usize> {
         self.log_writes(2)
     }
+
+    /// Whether the log was ever written over what recovery would look for, by the tail that is on disk by then: told
+    /// before, as a barrier, or where the host keeps order, durable.
+    fn log_is_overwritten(&self, host_keeps_order: bool) -> bool {
+        let ring = u64::from(AREA.blocks - 1);
+        let told = self.told.borrow();
+        // Blocks of the log ever written, and of these, those behind the tail.
+        let (mut written, mut freed, mut moves) = (0, 0, Vec::new());
+        for (index, now) in told.iter().enumerate() {
+            moves.retain(|(moved, to)| {
+                let counts = !host_keeps_order || now.transferred.contains(moved);
+                freed += if counts { (to - 1 + ring - freed % ring) % ring } else { 0 };
+                !counts
+            });
+            let Some((start, bytes)) = &now.write else { continue };
+            if *start == AREA.start {
+                let tail = u32::from_be_bytes([28, 29, 30, 31].map(|byte| bytes[byte]));
+                moves.extend((tail > 0).then_some((index, u64::from(tail))));
+            } else if (AREA.start..AREA.start + u64::from(AREA.blocks)).contains(start) {
+                written += (bytes.len() / BLOCK_BYTES) as u64;
+            }
+            // A full log would look empty.
+            if written - freed >= ring {
+                return true;
+            }
+        }
+        false
+    }
 }
 
 /// A file of one dirty block.
@@ -481,6 +509,68 @@ fn j5_the_tail_moves_behind_the_home_writes() {
             )?;
             require(told[tail].barrier, "nothing keeps the freed space behind the tail")
         })
+    });
+}
+
+/// Transactions of these sizes, in blocks that they change, one right after the other, so that none is home when the
+/// next comes. The one before the last waits for its data, while the last is opened.
+async fn fill_log(stage: Rc<Stage>, sizes: &[u64]) {
+    let file = stage.file(500);
+    let mut newest = stage.journal.running();
+    for (nth, size) in sizes.iter().enumerate() {
+        let buffers: Vec<_> = (0..*size).map(|block| stage.buffer(50 + block)).collect();
+        let waits = (nth + 2 == sizes.len()).then_some(&file);
+        newest = stage.change(&buffers.iter().collect::<Vec<_>>(), 1, waits).await;
+        stage.journal.request_commit(newest);
+        while stage.journal.running() == newest && nth + 1 < sizes.len() {
+            stage.clock.yield_now().await;
+        }
+    }
+    stage.journal.transferred(newest).await.expect("there is room in the end");
+}
+
+/// J5 (c): whatever room is left, a transaction waits until there is enough.
+#[test]
+fn j5_a_transaction_waits_until_the_log_has_room_for_all_of_it() {
+    prove(&[FsMutant::FillsLogOver], |mutant| {
+        for (fifth, last) in (1..=8).flat_map(|fifth| (1..=8).map(move |last| (fifth, last))) {
+            let overwritten = play(DUAL, mutant, async |stage| {
+                let stage = Rc::new(stage);
+                stage.journal.open().await.expect("open");
+                fill_log(Rc::clone(&stage), &[8, 8, 8, 8, fifth, 8, last]).await;
+                stage.scribe.log_is_overwritten(false)
+            });
+            require(!overwritten, "the log is written over its tail")?;
+        }
+        Ok(())
+    });
+}
+
+/// J5 (c): the space that a checkpoint frees is not written before the tail says so, durably where the host keeps
+/// order.
+#[test]
+fn j5_log_space_is_free_when_the_tail_has_moved() {
+    const SCATTERED: u32 = 12;
+    prove(&[FsMutant::FreesLogEarly], |mutant| {
+        for (engine, host_keeps_order) in [(DUAL, false), (Engine::Jbd2 { barrier: true }, true)] {
+            let overwritten = play(engine, mutant, async |stage| {
+                stage.journal.open().await.expect("open");
+                // Few of them fill the log: the next one waits for the checkpoint.
+                for round in 0..20 {
+                    let handle = stage.journal.start(SCATTERED).await.expect("room");
+                    for nth in 0..u64::from(SCATTERED) {
+                        handle.modify(&stage.buffer(50 + 2 * nth), 0..1, |bytes| bytes.fill(round));
+                    }
+                    let sequence = handle.sequence();
+                    drop(handle);
+                    stage.journal.ordered(sequence).await.expect("dispatched");
+                }
+                assert!(stage.journal.stats().checkpoints > 2);
+                stage.scribe.log_is_overwritten(host_keeps_order)
+            });
+            require(!overwritten, "the log is written over what the tail on disk needs")?;
+        }
+        Ok(())
     });
 }
 

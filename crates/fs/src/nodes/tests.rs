@@ -65,3 +65,38 @@ fn j3_an_inode_that_comes_back_waits_for_the_transaction_that_changed_it_last() 
     assert!(holds(None));
     assert!(!holds(Some(FsMutant::ReloadForgetsTransaction)), "the mutant was not noticed");
 }
+
+/// What a file holds in memory that was overwritten within a tick of the timer, so that no transaction keeps its node,
+/// when others have taken the room of the cache.
+fn overwritten_and_let_go(mutant: Option<FsMutant>) -> u8 {
+    let runtime = Runtime::simulated(Simulation::default());
+    let clock = runtime.handle();
+    let played = async {
+        let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
+        let disk = disk(&clock, &Image::zeroed(BLOCKS, BLOCK_BYTES as u32));
+        Filesystem::make(&*disk, &plan).await.expect("made");
+        let options = MountOptions { mutant, timer_hz: 1, cache_inodes: 1, ..MountOptions::default() };
+        let storage = Rc::clone(&disk) as Rc<dyn Storage>;
+        let fs = Filesystem::mount(&clock, storage, None, options).await.expect("mounted");
+        let regular = NewNode::new(FileType::Regular, 0o644);
+        let file = fs.create(ROOT_INODE, b"a", &regular).await.expect("made");
+        fs.write(file, 0, &[1; BLOCK_BYTES]).await.expect("written");
+        fs.sync().await.expect("durable");
+        fs.write(file, 0, &[2; BLOCK_BYTES]).await.expect("written");
+        for other in 0..20 {
+            let other = fs.create(ROOT_INODE, &[b'b' + other], &regular).await.expect("made");
+            fs.write(other, 0, b"another").await.expect("written");
+        }
+        let mut found = [0; 1];
+        fs.read(file, 0, &mut found).await.expect("read");
+        found[0]
+    };
+    runtime.block_on(played).expect("no stall")
+}
+
+#[test]
+fn a_node_with_dirty_pages_stays() {
+    assert_eq!(overwritten_and_let_go(None), 2);
+    let mutant = FsMutant::ForgetsDirtyNodes;
+    assert_eq!(overwritten_and_let_go(Some(mutant)), 1, "{mutant:?} was not noticed");
+}

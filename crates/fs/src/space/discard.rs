@@ -9,6 +9,7 @@ use event_listener::Event;
 use weir_storage::{Extent, Lba};
 
 use crate::disk::Disk;
+use crate::mutants::FsMutant;
 use crate::space::Space;
 
 /// Extents that may wait. What comes when there are more is not discarded: nobody relies on it.
@@ -46,7 +47,9 @@ impl Space {
             for (group, bits) in self.parts(extent) {
                 let mut groups = self.groups.borrow_mut();
                 let known = &mut groups[group as usize];
-                for run in known.runs(bits) {
+                let reused = self.options.drops(FsMutant::DiscardsReused);
+                let runs = if reused { vec![bits] } else { known.runs(bits) };
+                for run in runs {
                     let start = self.layout.first_block(group) + u64::from(run.start);
                     taken.push(Extent::new(Lba(start), run.end - run.start));
                     known.take(run);

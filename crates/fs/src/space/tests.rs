@@ -7,7 +7,7 @@ use std::time::Duration;
 use weir_block::Class;
 use weir_ext4::{BLOCK_BYTES, FileType, Mkfs};
 use weir_runtime::{Buffer as Memory, Handle as Clock, Runtime, Simulation};
-use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Extent, Ordering, Storage};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Extent, Lba, Ordering, Storage};
 
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, Mounted};
@@ -113,6 +113,35 @@ fn j7_a_freed_block_is_discarded_when_its_transaction_is_durable() {
     assert!(rule(Some(FsMutant::DiscardsEarly)).is_err(), "the mutant was not noticed");
 }
 
+#[test]
+fn j7_a_freed_block_is_not_discarded_when_it_is_allocated_again() {
+    let rule = |mutant| {
+        play_on_disk(mutant, async |fs, clock, disk| {
+            let journal = fs.journal().expect("writable");
+            let mine = allocate(&fs, 50_000, 2).await.expect("room");
+            free(&fs, mine).await.expect("freed");
+            let sequence = journal.running();
+            journal.commit_all().await.expect("committed");
+            // It may be reused, and is not durable yet.
+            let again = allocate(&fs, mine.start.0, 1).await.expect("room");
+            assert_eq!(again.start, mine.start);
+            let mut content = Memory::new(BLOCK_BYTES);
+            content.fill(7);
+            let (class, content, mut tickets) = (Class::Orderless, [Rc::new(content)], Vec::new());
+            for block in mine.iter() {
+                fs.disk.write(block.0, &content, class, class, &mut tickets).await.expect("written");
+            }
+            fs.disk.transferred(&tickets).await.expect("transferred");
+            journal.durable(sequence).await.expect("durable");
+            clock.sleep(Duration::from_millis(50)).await;
+            assert_eq!(disk.image().read(Lba(mine.start.0 + 1)), [0; BLOCK_BYTES], "the other is discarded");
+            disk.image().read(mine.start) == [7; BLOCK_BYTES]
+        })
+    };
+    assert!(rule(None));
+    assert!(!rule(Some(FsMutant::DiscardsReused)), "the mutant was not noticed");
+}
+
 /// Files that grow in turn, a block at a time, are in long runs all the same.
 #[test]
 fn files_that_grow_together_stay_whole() {
@@ -192,7 +221,7 @@ fn a_goal_is_met_and_a_file_goes_on_where_it_was() {
 fn what_is_not_in_use_is_not_freed() {
     play(None, async |fs, _| {
         for block in [0, 1, 40_000, BLOCKS - 1, BLOCKS, u64::MAX - 1] {
-            let extent = Extent::new(weir_storage::Lba(block), 1);
+            let extent = Extent::new(Lba(block), 1);
             assert!(matches!(free(&fs, extent).await, Err(FsError::Format(_))), "{extent}");
         }
         assert!(!fs.space.has_waiting());
