@@ -119,28 +119,29 @@ fn synced_beside_sync(mutant: Option<FsMutant>) -> usize {
         let slow = SlowToSay::before(&below, &clock);
         let engine = Some(Engine::Dual { conflicts: Conflicts::Copy });
         let options = MountOptions { engine, mutant, ..MountOptions::default() };
-        let fs = mount(&clock, &slow, options).await.unwrap();
+        let fs = mount(&clock, &slow, options).await.expect("mounted");
         let file = write_file(&fs, b"a", &[1; BLOCK_BYTES]).await;
-        fs.sync().await.unwrap();
+        fs.sync().await.expect("durable");
         slow.holds.set(true);
         let other = fs.clone();
         let sync = clock.spawn(async move { other.sync().await });
         clock.sleep(Duration::from_millis(2)).await;
         assert_eq!(slow.held.borrow().len(), 1, "its flush is under way");
-        fs.write(file, BLOCK_BYTES as u64, &[1; BLOCK_BYTES]).await.unwrap();
+        fs.write(file, BLOCK_BYTES as u64, &[1; BLOCK_BYTES]).await.expect("written");
         let (other, disk_below) = (fs.clone(), Rc::clone(&below));
         let fsync = clock.spawn(async move {
-            other.fsync(file).await.unwrap();
+            other.fsync(file).await.expect("durable");
             disk_below.crash_states().all().take(64).collect::<Vec<_>>()
         });
         // The transaction is transferred.
         clock.sleep(Duration::from_millis(2)).await;
         slow.let_go();
-        sync.await.unwrap().unwrap();
+        sync.await.expect("not cancelled").expect("durable");
         let mut fewest = usize::MAX;
-        for image in fsync.await.unwrap() {
-            let fs = mount(&clock, &disk(&clock, &image, true), MountOptions::default()).await.unwrap();
-            fewest = fewest.min(read_file(&fs, b"a").await.unwrap().len() / BLOCK_BYTES);
+        for image in fsync.await.expect("not cancelled") {
+            let fs =
+                mount(&clock, &disk(&clock, &image, true), MountOptions::default()).await.expect("recovered");
+            fewest = fewest.min(read_file(&fs, b"a").await.expect("read").len() / BLOCK_BYTES);
         }
         fewest
     })
