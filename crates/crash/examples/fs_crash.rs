@@ -1,7 +1,7 @@
 //! A crash campaign on the filesystem: random operations on a small and nearly full one, the power cut at every
 //! event of what is below, what is left recovered, read and judged; a sample by e2fsck and the kernel, too.
 //!
-//! `fs_crash --engine NAME --journal MODE --ground NAME --states N --seed S [--json] [--only RUN]`
+//! `fs_crash --engine NAME --journal MODE --ground NAME --states N --seed S [--flush-faults] [--discard] [--tear BYTES] [--json] [--only RUN]`
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
@@ -37,6 +37,15 @@ struct Arguments {
     /// Of this many states, one is shown to e2fsck and the kernel; 0 for none.
     #[arg(long, default_value_t = 500)]
     outside: u64,
+    /// On the adversary's disks, one flush fails in every first life.
+    #[arg(long)]
+    flush_faults: bool,
+    /// What is freed is discarded.
+    #[arg(long)]
+    discard: bool,
+    /// The adversary's disks tear what they write at multiples of so many bytes: 512 or 4096.
+    #[arg(long, default_value_t = 4096, value_parser = tear_bytes)]
+    tear: u32,
     /// Replay only the run with this number, and tell what it does.
     #[arg(long)]
     only: Option<u64>,
@@ -65,6 +74,32 @@ enum Journal {
     Ordered,
     /// All of it.
     Data,
+}
+
+impl Arguments {
+    /// The options that change a run and are not always given.
+    fn beside(&self) -> String {
+        let mut given = String::new();
+        if self.flush_faults {
+            given += " --flush-faults";
+        }
+        if self.discard {
+            given += " --discard";
+        }
+        if self.tear != 4096 {
+            given += &format!(" --tear {}", self.tear);
+        }
+        given
+    }
+}
+
+/// Sizes at which disks tear what they write.
+fn tear_bytes(text: &str) -> Result<u32, String> {
+    match text {
+        "512" => Ok(512),
+        "4096" => Ok(4096),
+        _ => Err("512 or 4096".to_owned()),
+    }
 }
 
 impl EngineName {
@@ -108,11 +143,14 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         let ground = FsGround::named(name).ok_or_else(|| format!("no ground is named {name}"))?;
         let began = clock.now();
         let engine = arguments.engine.engine();
-        let campaign = FsCampaign {
+        let mut campaign = FsCampaign {
             only: arguments.only,
             outside: arguments.outside,
+            flush_faults: arguments.flush_faults,
+            tear_bytes: arguments.tear,
             ..FsCampaign::new(engine, mode, ground, arguments.states, arguments.seed)
         };
+        campaign.options.discard = arguments.discard;
         let summary = campaign.go();
         let seconds = clock.now().since(began).as_secs_f64();
         let engine = name_of(arguments.engine);
@@ -122,6 +160,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         document["journal"] = json!(journal);
         document["ground"] = json!(name);
         document["seed"] = json!(arguments.seed);
+        let beside = arguments.beside();
+        if !beside.is_empty() {
+            document["options"] = json!(beside.trim());
+        }
         document["trace_hash"] = json!(format!("{:016x}", summary.trace_hash));
         document["failures"] = json!(usize::from(summary.failure.is_some()));
         document["states_per_minute"] =
@@ -130,8 +172,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             failed = true;
             let seed = arguments.seed;
             let replay = format!(
-                "fs_crash --engine {engine} --journal {journal} --ground {name} --seed {seed} --only {}",
-                failure.run
+                "fs_crash --engine {engine} --journal {journal} --ground {name} --seed {seed} --only {}{}",
+                failure.run,
+                arguments.beside()
             );
             let FsFailure { life, event, what, story, .. } = failure;
             if arguments.only.is_some() {

@@ -9,7 +9,16 @@
 //! each other's files; caches that hold everything or next to nothing, so that inodes are read again; files so
 //! scattered that it takes several transactions to free them; writeback early or never. On the adversary's
 //! disks, some first lives have one write fail: then order is not promised any more (S5), but what is called
-//! durable has to be, before and after. (A flush that fails may take with it what order alone protects.)
+//! durable has to be, before and after.
+//!
+//! By option, a flush fails instead. From then on nothing may be called durable, and the filesystem has to become
+//! read-only. On the legacy path what was called durable before stays so. Dual-mode journaling moves the log's tail by
+//! order alone (J5), and a flush that fails may take with it what order alone protects: there nothing is judged after
+//! it that a power cut leaves.
+//!
+//! By option, the adversary's disks tear blocks: each sector of 512 bytes is old or new. What is in the log makes up for
+//! that, and every sector of a file's page is judged as pages are else. The outside judges see only what was recovered,
+//! since they may make of a torn commit block what they like.
 
 mod ground;
 mod history;
@@ -24,6 +33,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use weir_fs::{Engine, JournalMode, MountOptions};
 use weir_runtime::{Runtime, Simulation};
+use weir_storage::BLOCK_BYTES;
 
 pub use ground::FsGround;
 use life::{Chain, Images};
@@ -45,7 +55,11 @@ pub struct FsCampaign {
     pub only: Option<u64>,
     /// Of this many states, one is shown to the outside judges; 0 for none.
     pub outside: u64,
-    /// How the filesystem behaves beside: for mutants.
+    /// In every first life on an adversary's disk, one flush fails (instead of one write in some).
+    pub flush_faults: bool,
+    /// An adversary's disk, as a ground of its own, may tear what it writes at multiples of so many bytes: 512 or 4,096.
+    pub tear_bytes: u32,
+    /// How the filesystem behaves beside: for mutants, and for discards.
     pub options: MountOptions,
 }
 
@@ -125,7 +139,8 @@ impl FsCampaign {
     #[must_use]
     pub fn new(engine: Engine, mode: JournalMode, ground: FsGround, states: u64, seed: u64) -> FsCampaign {
         let options = MountOptions::default();
-        FsCampaign { engine, mode, ground, states, seed, only: None, outside: 500, options }
+        let (only, outside, flush_faults, tear_bytes) = (None, 500, false, BLOCK_BYTES as u32);
+        FsCampaign { engine, mode, ground, states, seed, only, outside, flush_faults, tear_bytes, options }
     }
 
     /// Runs until so many distinct states are judged, or one is wrong.

@@ -14,16 +14,21 @@ const RECOVERY: FsGround = FsGround::Flash(Mechanism::InOrderRecovery);
 
 fn pass(engine: Engine, mode: JournalMode, grounds: &[FsGround], states: u64) {
     for ground in grounds {
-        let summary = FsCampaign::new(engine, mode, *ground, states, 20_261_121).go();
-        assert_eq!(summary.failure, None, "{engine:?}, {mode:?} on {}", ground.name());
-        let FsTotals { states_distinct, states_recovery, states_deep, commits, .. } = summary.totals;
-        assert!(states_distinct >= states && states_deep > states / 4, "{:?}", summary.totals);
-        assert!(states_recovery > 0 && commits > 0, "{:?}", summary.totals);
-        if summary.totals.states_outside == 0 {
-            eprintln!("skipped: e2fsck is not installed");
-        } else if summary.totals.states_kernel == 0 {
-            eprintln!("skipped: the kernel does not mount images here");
-        }
+        pass_campaign(FsCampaign::new(engine, mode, *ground, states, 20_261_121));
+    }
+}
+
+fn pass_campaign(campaign: FsCampaign) {
+    let summary = campaign.go();
+    let FsCampaign { engine, mode, ground, states, .. } = campaign;
+    assert_eq!(summary.failure, None, "{engine:?}, {mode:?} on {}", ground.name());
+    let FsTotals { states_distinct, states_recovery, states_deep, commits, .. } = summary.totals;
+    assert!(states_distinct >= states && states_deep > states / 4, "{:?}", summary.totals);
+    assert!(states_recovery > 0 && commits > 0, "{:?}", summary.totals);
+    if summary.totals.states_outside == 0 {
+        eprintln!("skipped: e2fsck is not installed");
+    } else if summary.totals.states_kernel == 0 {
+        eprintln!("skipped: the kernel does not mount images here");
     }
 }
 
@@ -63,6 +68,49 @@ fn the_legacy_engine_keeps_its_promises() {
 fn what_a_failed_call_left_may_be_older_than_its_end() {
     let campaign = FsCampaign::new(DUAL, JournalMode::Ordered, FsGround::Volume, 20_000, 8);
     assert_eq!(failure(FsCampaign { only: Some(98), ..campaign }), None);
+}
+
+/// A campaign on the engine's worst disk.
+fn on_the_worst_disk(engine: Engine, mode: JournalMode, states: u64) -> FsCampaign {
+    let barriers = matches!(engine, Engine::Dual { .. });
+    FsCampaign::new(engine, mode, FsGround::Adversary { barriers }, states, 20_261_121)
+}
+
+#[test]
+fn a_flush_that_fails_is_the_end_of_all_promises() {
+    for engine in [DUAL, JBD2] {
+        let campaign = on_the_worst_disk(engine, JournalMode::Ordered, 1_500);
+        let mut campaign = FsCampaign { flush_faults: true, ..campaign };
+        pass_campaign(campaign.clone());
+        campaign.options.mutant = Some(FsMutant::ErrorIgnored);
+        assert_ne!(failure(campaign), None, "{engine:?}: a filesystem that goes on survives");
+    }
+}
+
+#[test]
+fn blocks_that_are_torn_are_mended_from_the_log() {
+    for (engine, mode) in
+        [(DUAL, JournalMode::Ordered), (DUAL, JournalMode::Data), (JBD2, JournalMode::Ordered)]
+    {
+        let campaign = on_the_worst_disk(engine, mode, 1_500);
+        pass_campaign(FsCampaign { tear_bytes: 512, ..campaign });
+    }
+    let mut campaign = on_the_worst_disk(DUAL, JournalMode::Ordered, 30_000);
+    campaign.tear_bytes = 512;
+    campaign.options.mutant = Some(FsMutant::TailBeforeHome);
+    assert_ne!(failure(campaign), None, "a log that forgets too early survives");
+}
+
+#[test]
+fn what_is_discarded_is_missed_by_nobody() {
+    for ground in [ADVERSARY, FsGround::Volume, RECOVERY] {
+        let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ground, 1_500, 20_261_121);
+        campaign.options.discard = true;
+        pass_campaign(campaign);
+    }
+    let mut campaign = on_the_worst_disk(DUAL, JournalMode::Ordered, 15_000);
+    (campaign.options.discard, campaign.options.mutant) = (true, Some(FsMutant::DiscardsReused));
+    assert_ne!(failure(campaign), None, "a filesystem that discards what is in use survives");
 }
 
 /// The first failure that a campaign of so many states finds.

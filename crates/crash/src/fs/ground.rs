@@ -1,15 +1,17 @@
 //! What the filesystem stands on, and what a power cut leaves of it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use weir_ext4::FormatError;
+use event_listener::Event;
 use weir_ext4::check::{self, ImageReader, Report};
+use weir_ext4::{FormatError, SUPERBLOCK_OFFSET, Superblock};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Medium, Profile};
 use weir_runtime::{Handle, Random};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Fault, Faults, Image, Lba,
-    Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write, submit_when_free,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, CrashStates, Discard, Extent, Fault,
+    Faults, Image, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write,
+    submit_when_free,
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeOptions};
 
@@ -24,6 +26,13 @@ const TRANSFER_BLOCKS: u32 = 32;
 
 /// Writes of a mount, at most.
 const WRITES_OF_MOUNT: u64 = 12;
+
+/// Flushes until a filesystem is mounted, and flushes of a life, of which one fails.
+const FLUSHES_OF_MOUNT: u64 = 3;
+const FLUSHES_OF_LIFE: u64 = 24;
+
+/// Attempts to draw a state with a whole superblock.
+const DRAWS: u32 = 16;
 
 /// Blocks of a volume's segment, and segments: the filesystem, and room to clean.
 const SEGMENT_BLOCKS: u32 = 32;
@@ -77,9 +86,78 @@ impl FsGround {
     }
 }
 
+/// What fails once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fails {
+    Nothing,
+    Write,
+    Flush,
+}
+
+/// How an adversary's disk is beside.
+#[derive(Clone, Copy)]
+pub(super) struct Nature {
+    pub(super) fails: Fails,
+    /// The disk may tear what it writes at multiples of that many bytes.
+    pub(super) tear_bytes: u32,
+    /// It can discard.
+    pub(super) discards: bool,
+}
+
+/// Stands before a disk, and knows whether a flush of it has failed.
+pub(super) struct Watch {
+    disk: Rc<AdversaryDisk>,
+    under_way: RefCell<Vec<Ticket>>,
+    failed: Cell<bool>,
+}
+
+impl Watch {
+    fn before(disk: &Rc<AdversaryDisk>) -> Rc<Watch> {
+        Rc::new(Watch { disk: Rc::clone(disk), under_way: RefCell::default(), failed: Cell::new(false) })
+    }
+
+    /// Whether a flush has failed by now.
+    pub(super) fn has_failed(&self) -> bool {
+        self.under_way.borrow_mut().retain(|ticket| match ticket.poll_transferred() {
+            Some(Err(_)) => {
+                self.failed.set(true);
+                false
+            }
+            answer => answer.is_none(),
+        });
+        self.failed.get()
+    }
+}
+
+impl Storage for Watch {
+    fn blocks(&self) -> u64 {
+        self.disk.blocks()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.disk.capabilities()
+    }
+
+    fn slots(&self) -> &Event {
+        self.disk.slots()
+    }
+
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        let is_flush = matches!(command, Command::Flush);
+        let ticket = self.disk.submit(command)?;
+        if is_flush {
+            self.has_failed();
+            self.under_way.borrow_mut().push(ticket.clone());
+        }
+        Ok(ticket)
+    }
+}
+
 /// What is under a filesystem while it runs.
 pub(super) struct Ground {
     below: Below,
+    /// Stands before it where a flush fails.
+    watch: Option<Rc<Watch>>,
     /// Counts observers: only the last one looks.
     observers: Rc<Cell<u64>>,
 }
@@ -103,9 +181,28 @@ fn adversary(random: &mut Random, capabilities: Capabilities, blocks: u64) -> Ad
     AdversaryOptions { blocks, capabilities, latency_ns_max, ..AdversaryOptions::default() }
 }
 
-/// One write fails, of those that come when `writes` writes have filled the disk, and after a mount.
-fn one_fault(random: &mut Random, writes: u64) -> Faults {
-    Faults { write_error: Fault::Nth(writes + WRITES_OF_MOUNT + random.below(600)), ..Faults::default() }
+/// One write or flush fails, of those that come when `writes` writes have filled the disk, and after a mount.
+fn one_fault(random: &mut Random, writes: u64, fails: Fails) -> Faults {
+    let mut faults = Faults::default();
+    match fails {
+        Fails::Nothing => {}
+        Fails::Write => faults.write_error = Fault::Nth(writes + WRITES_OF_MOUNT + random.below(600)),
+        Fails::Flush => {
+            faults.flush_error = Fault::Nth(FLUSHES_OF_MOUNT + 1 + random.below(FLUSHES_OF_LIFE));
+        }
+    }
+    faults
+}
+
+/// What a power cut leaves, if some draws find a state with a whole superblock. Its checksum is in another sector than
+/// what a mount changes of it, and nothing else is there to read before the log is: so ext4, too, relies on disks that
+/// write those 1,024 bytes at once.
+fn sample(states: &CrashStates, random: &mut Random, tear_bytes: u32) -> Option<Image> {
+    let is_whole = |image: &Image| {
+        tear_bytes as usize == BLOCK_BYTES
+            || Superblock::read(&image.read(Lba(0))[SUPERBLOCK_OFFSET..]).is_ok()
+    };
+    (0..DRAWS).map(|_| states.sample(random)).find(is_whole)
 }
 
 fn flash_profile(mechanism: Mechanism, random: &mut Random) -> Profile {
@@ -131,7 +228,7 @@ impl Ground {
         random: &mut Random,
         image: &[(u64, Vec<u8>)],
         recorder: Option<&Rc<Recorder>>,
-        fails: bool,
+        nature: Nature,
     ) -> Result<Ground, GroundError> {
         let depth = pick(random, &[4, 32]);
         let legacy = Capabilities::legacy(depth, TRANSFER_BLOCKS, BLOCK_BYTES as u32);
@@ -149,10 +246,17 @@ impl Ground {
             }
             FsGround::Adversary { barriers } => {
                 let ordering = if barriers { Ordering::Barrier } else { legacy.ordering };
-                let capabilities =
-                    Capabilities { ordering, ordered_service: barriers && random.below(2) == 0, ..legacy };
+                // What is read there once it is discarded, nobody knows.
+                let discard = if nature.discards { Discard::Undefined } else { legacy.discard };
+                let capabilities = Capabilities {
+                    ordering,
+                    ordered_service: barriers && random.below(2) == 0,
+                    tear_unit_bytes: nature.tear_bytes,
+                    discard,
+                    ..legacy
+                };
                 let options = adversary(random, capabilities, BLOCKS);
-                let faults = if fails { one_fault(random, image.len() as u64) } else { Faults::default() };
+                let faults = one_fault(random, image.len() as u64, nature.fails);
                 Below::Disk(
                     AdversaryDisk::new(handle, AdversaryOptions { faults, ..options.clone() }),
                     options,
@@ -170,7 +274,10 @@ impl Ground {
                 Below::Volume(disk, options, Rc::new(volume))
             }
         };
-        let ground = Ground::on(below);
+        let mut ground = Ground::on(below);
+        if let (Fails::Flush, Below::Disk(disk, _)) = (nature.fails, &ground.below) {
+            ground.watch = Some(Watch::before(disk));
+        }
         if let Some(recorder) = recorder {
             ground.record(recorder);
         }
@@ -179,7 +286,7 @@ impl Ground {
     }
 
     fn on(below: Below) -> Ground {
-        Ground { below, observers: Rc::default() }
+        Ground { below, watch: None, observers: Rc::default() }
     }
 
     fn record(&self, recorder: &Rc<Recorder>) {
@@ -200,7 +307,15 @@ impl Ground {
         Ok(submit_when_free(&*storage, Command::Flush).await?.transferred().await?)
     }
 
+    /// Who knows whether a flush has failed, where one may.
+    pub(super) fn watch(&self) -> Option<Rc<Watch>> {
+        self.watch.clone()
+    }
+
     pub(super) fn storage(&self) -> Rc<dyn Storage> {
+        if let Some(watch) = &self.watch {
+            return Rc::clone(watch) as Rc<dyn Storage>;
+        }
         match &self.below {
             Below::Flash(device, _) => Rc::clone(device) as Rc<dyn Storage>,
             Below::Disk(disk, _) => Rc::clone(disk) as Rc<dyn Storage>,
@@ -208,12 +323,12 @@ impl Ground {
         }
     }
 
-    /// Calls `look` at every event, with a way to draw what a power cut now would leave; whoever looked before
-    /// looks no more.
-    pub(super) fn observe(&self, look: impl Fn(&mut dyn FnMut(&mut Random) -> Left) + 'static) {
+    /// Calls `look` at every event, with a way to draw what a power cut now would leave, if it is a state to judge;
+    /// whoever looked before looks no more.
+    pub(super) fn observe(&self, look: impl Fn(&mut dyn FnMut(&mut Random) -> Option<Left>) + 'static) {
         let (observers, mine) = (Rc::clone(&self.observers), self.observers.get() + 1);
         observers.set(mine);
-        let look = move |draw: &mut dyn FnMut(&mut Random) -> Left| {
+        let look = move |draw: &mut dyn FnMut(&mut Random) -> Option<Left>| {
             if observers.get() == mine {
                 look(draw);
             }
@@ -223,21 +338,24 @@ impl Ground {
                 let (weak, profile) = (Rc::downgrade(device), profile.clone());
                 device.observe(move || {
                     let Some(device) = weak.upgrade() else { return };
-                    look(&mut |random| Left::Flash(device.after_cut(random), profile.clone()));
+                    look(&mut |random| Some(Left::Flash(device.after_cut(random), profile.clone())));
                 });
             }
             Below::Disk(disk, options) => {
                 let options = options.clone();
                 disk.observe(Box::new(move |disk| {
                     let states = disk.crash_states();
-                    look(&mut |random| Left::Disk(states.sample(random), options.clone()));
+                    let tear_bytes = options.capabilities.tear_unit_bytes;
+                    look(&mut |random| {
+                        Some(Left::Disk(sample(&states, random, tear_bytes)?, options.clone()))
+                    });
                 }));
             }
             Below::Volume(disk, options, _) => {
                 let options = options.clone();
                 disk.observe(Box::new(move |disk| {
                     let states = disk.crash_states();
-                    look(&mut |random| Left::Volume(states.sample(random), options.clone()));
+                    look(&mut |random| Some(Left::Volume(states.sample(random), options.clone())));
                 }));
             }
         }

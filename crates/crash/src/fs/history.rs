@@ -26,6 +26,7 @@ use std::rc::Rc;
 use weir_fs::JournalMode;
 use weir_storage::BLOCK_BYTES;
 
+use super::ground::Watch;
 use super::tree::{FileId, Kind, Shape, Tree, pages_of};
 use super::visible::Visible;
 pub(super) use judge::Illegal;
@@ -68,7 +69,24 @@ struct Promise {
 }
 
 /// A synchronisation call that has begun: what it promises when it returns.
-pub(super) struct Call(Vec<Promise>);
+pub(super) struct Call {
+    promises: Vec<Promise>,
+    /// A flush had failed by then.
+    late: bool,
+}
+
+/// On what terms a run is judged.
+pub(super) struct Terms {
+    pub(super) mode: JournalMode,
+    /// Pages reach the disk by calls and commits only, which keep their order, and never by writeback.
+    pub(super) ordered_only: bool,
+    /// The storage may fail: order is promised for power cuts only, durability for both (S5).
+    pub(super) faulty: bool,
+    /// Each part of a page of so many bytes holds what it held at some time.
+    pub(super) tear_bytes: usize,
+    /// Who knows whether a flush has failed, where one may: then nothing is durable any more.
+    pub(super) watch: Option<Rc<Watch>>,
+}
 
 /// The operations that changed something of a file.
 #[derive(Clone, Default)]
@@ -127,11 +145,7 @@ struct Step {
 
 /// What a run did.
 pub(super) struct History {
-    mode: JournalMode,
-    /// Pages reach the disk by calls and commits only, which keep their order, and never by writeback.
-    ordered_only: bool,
-    /// The storage may fail: order is promised for power cuts only, durability for both (S5).
-    faulty: bool,
+    terms: Terms,
     parts: Vec<Part>,
     newest: Operation,
     /// The part that a file is in.
@@ -144,18 +158,14 @@ pub(super) struct History {
     barriers: Vec<Promise>,
     zeros: Page,
     next_file: FileId,
+    /// What was promised though it could not be.
+    lie: Option<String>,
 }
 
 impl History {
     /// A filesystem that holds what was found, with the numbers of its inodes. There is a task for each of the
     /// directories with these names, or one for all.
-    pub(super) fn of(
-        mode: JournalMode,
-        ordered_only: bool,
-        faulty: bool,
-        found: &Visible,
-        names: &[&'static [u8]],
-    ) -> Result<History, Illegal> {
+    pub(super) fn of(terms: Terms, found: &Visible, names: &[&'static [u8]]) -> Result<History, Illegal> {
         let names = if names.is_empty() { vec![None] } else { names.iter().copied().map(Some).collect() };
         let (mut parts, mut owners) = (Vec::new(), BTreeMap::new());
         for (number, name) in names.iter().enumerate() {
@@ -169,9 +179,7 @@ impl History {
             |bytes: &[u8; BLOCK_BYTES]| Version { since: 0, bytes: Rc::new(*bytes), placed: Placed::No };
         let pages = found.pages().map(|(place, bytes)| (place, vec![version(bytes)])).collect();
         Ok(History {
-            mode,
-            ordered_only,
-            faulty,
+            terms,
             parts,
             newest: 0,
             owners,
@@ -183,6 +191,7 @@ impl History {
             zeros: Rc::new([0; BLOCK_BYTES]),
             // The numbers of inodes are given again, those of the model's files are not.
             next_file: 1 << 20,
+            lie: None,
         })
     }
 
@@ -367,18 +376,24 @@ impl History {
             Promise { returned: 0, part, file, pages, tree }
         };
         let owner = self.owner(file);
-        Call(match reach {
+        let promises = match reach {
             Reach::Data => vec![one(owner, Some(file), &[&changed.size])],
             Reach::File => vec![one(owner, Some(file), &[&changed.size, &changed.anything])],
             Reach::Everything => (0..self.parts.len()).map(|part| one(part, None, &[])).collect(),
-        })
+        };
+        Call { promises, late: self.terms.watch.as_ref().is_some_and(|watch| watch.has_failed()) }
     }
 
     /// A synchronisation call has returned.
     pub(super) fn promise(&mut self, call: Call, durable: bool) {
-        for promise in call.0 {
+        if durable && call.late {
+            let newest = self.newest;
+            self.lie
+                .get_or_insert_with(|| format!("operation {newest} is called durable after a failed flush"));
+        }
+        for promise in call.promises {
             let promise = Promise { returned: self.newest, ..promise };
-            if !self.faulty {
+            if !self.terms.faulty {
                 self.barriers.push(promise);
             }
             if durable {
@@ -387,11 +402,16 @@ impl History {
         }
     }
 
+    /// What was promised though it could not be.
+    pub(super) fn lie(&self) -> Option<&str> {
+        self.lie.as_deref()
+    }
+
     /// Whether what is read while nobody does anything is what was written.
     pub(super) fn judge_now(&mut self, found: &Visible) -> Result<(), Illegal> {
         let promises = self.durable.len();
         let all = self.call(0, self.parts[0].tree.root, Reach::Everything);
-        self.durable.extend(all.0);
+        self.durable.extend(all.promises);
         let judged = self.judge(found);
         self.durable.truncate(promises);
         judged

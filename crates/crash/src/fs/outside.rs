@@ -71,6 +71,14 @@ pub(super) fn judge(
     Ok(looked)
 }
 
+/// Shows e2fsck what we made of what a power cut left, and nothing else.
+pub(super) fn judge_recovered(recovered: &[u8]) -> Result<(), Complaint> {
+    let place = TempDir::new().map_err(|error| Complaint::Io("a directory for images", error))?;
+    let path = place.path().join("recovered");
+    fs::write(&path, recovered).map_err(|error| Complaint::Io("writing an image", error))?;
+    is_clean("e2fsck -fn after our recovery", &path)
+}
+
 fn run(program: &'static str, arguments: &[&str], image: &Path) -> Result<Output, Complaint> {
     let output = Command::new(program).args(arguments).arg(image).env("LC_ALL", "C").output();
     output.map_err(|error| Complaint::Io(program, error))

@@ -3,6 +3,8 @@
 //! What a history promises only ever asks for newer operations, so the oldest that look right are raised until all is
 //! explained, or one cannot be raised any more.
 
+use std::ops::Range;
+
 use weir_fs::JournalMode;
 use weir_storage::BLOCK_BYTES;
 
@@ -78,9 +80,9 @@ impl History {
             for (file, inode) in step.shape.order.iter().zip(&alike.shape.order) {
                 let (file, inode) = (*file, *inode);
                 let Some(size) = found.tree.size(inode) else { continue };
-                for page in 0..pages_of(size) {
-                    let look = self.look(file, page, size, found.page(inode, page));
-                    if self.ordered_only {
+                for (page, bytes) in (0..pages_of(size)).flat_map(|page| self.units(page, size)) {
+                    let look = self.look(file, page, bytes.clone(), &found.page(inode, page)[bytes]);
+                    if self.terms.ordered_only {
                         let oldest = look.as_ref().map_or(0, |look| look.oldest);
                         let part = &self.parts[part];
                         seen = seen.max(part.began(part.until(oldest)).operation);
@@ -104,19 +106,19 @@ impl History {
             };
             let k = steps[part].operation;
             let promised = promises().filter(covers).map(|promise| promise.pages).max().unwrap_or(0);
-            if self.faulty && (promised == 0 || self.has_changed_since(file, promised)) {
+            if self.terms.faulty && (promised == 0 || self.has_changed_since(file, promised)) {
                 // What has failed may be its data, or the commit that freed blocks which others write already.
                 continue;
             }
-            let needed = match self.mode {
-                _ if self.faulty => promised,
+            let needed = match self.terms.mode {
+                _ if self.terms.faulty => promised,
                 JournalMode::Writeback => promised,
                 JournalMode::Ordered => promised.max(self.placed_before(file, page, k, Placed::Yes)),
                 JournalMode::Data => promised.max(k),
             };
             let why = match look {
                 // In mode writeback a place may show what it held before, until somebody makes sure.
-                _ if self.mode == JournalMode::Writeback
+                _ if self.terms.mode == JournalMode::Writeback
                     && self.placed_before(file, page, k, Placed::Perhaps) > promised =>
                 {
                     continue;
@@ -165,15 +167,21 @@ impl History {
         versions.filter(placed).map(|version| version.since).max().unwrap_or(0)
     }
 
-    /// Which versions of a page, cut at the end of the file, `bytes` are; none if nobody wrote them.
-    fn look(&self, file: FileId, page: u32, size: u64, bytes: &[u8]) -> Option<Look> {
+    /// The parts of a page, cut at the end of the file, of which each holds one version.
+    fn units(&self, page: u32, size: u64) -> impl Iterator<Item = (u32, Range<usize>)> + use<> {
         let end = (size - u64::from(page) * BLOCK_BYTES as u64).min(BLOCK_BYTES as u64) as usize;
+        let unit = self.terms.tear_bytes;
+        (0..end).step_by(unit).map(move |start| (page, start..end.min(start + unit)))
+    }
+
+    /// Which versions of a part of a page `bytes` are; none if nobody wrote them.
+    fn look(&self, file: FileId, page: u32, part: Range<usize>, bytes: &[u8]) -> Option<Look> {
         let mut look: Option<Look> = None;
-        if bytes[..end].iter().all(|byte| *byte == 0) {
+        if bytes.iter().all(|byte| *byte == 0) {
             look = Some(Look { oldest: 0, newest: None });
         }
         for (place, version) in self.pages.get(&(file, page)).into_iter().flatten().enumerate() {
-            if version.bytes[..end] == bytes[..end] {
+            if version.bytes[part.clone()] == *bytes {
                 let oldest = look.as_ref().map_or(version.since, |look| look.oldest);
                 look = Some(Look { oldest, newest: Some(place) });
             }
