@@ -1,8 +1,9 @@
 //! Simulated cores: what host threads cost.
 //!
-//! A *simulated thread* is a task made by [`Handle::spawn_thread`]; it stands for a thread of the host (an
-//! application thread, the commit task, the flush task). Tasks made by `spawn`, and the main future, stand for
-//! the device or the harness; they need no core and pay nothing. The model:
+//! A *simulated thread* is a task made by [`Handle::spawn_thread`], or the main future after
+//! [`Runtime::simulate_caller`](crate::Runtime::simulate_caller); it stands for a thread of the host (an
+//! application thread, the commit task, the flush task). Tasks made by `spawn`, and the main future otherwise, stand
+//! for the device or the harness; they need no core and pay nothing. The model:
 //!
 //! - A thread runs only while it holds one of `count` cores. Threads that want one queue, first come, first
 //!   served.

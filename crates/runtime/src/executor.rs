@@ -1,9 +1,10 @@
 //! The executor's state and the step both loops share: poll one ready task.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::Ring;
 use crate::clock::Clock;
@@ -27,6 +28,8 @@ pub(crate) struct Executor {
     pub(crate) ring: Option<Ring>,
     /// The task being polled.
     pub(crate) current: Cell<TaskId>,
+    /// Wakes the future given to `block_on`, where that is a simulated thread.
+    caller: RefCell<Option<Waker>>,
     closed: Cell<bool>,
 }
 
@@ -48,6 +51,7 @@ impl Executor {
             cores,
             ring,
             current: Cell::new(TaskId::MAIN),
+            caller: RefCell::default(),
             closed: Cell::new(false),
         }
     }
@@ -102,6 +106,37 @@ impl Executor {
         }
     }
 
+    /// The future given to `block_on` is woken by `waker` from now on.
+    pub(crate) fn called_by(&self, waker: &Waker) {
+        if self.cores.is_some() {
+            self.caller.replace(Some(waker.clone()));
+        }
+    }
+
+    /// Whether the future given to `block_on`, which was woken, may be polled now: always, if it is no simulated
+    /// thread.
+    pub(crate) fn begin_main(&self) -> bool {
+        let Some(cores) = self.cores.as_ref().filter(|cores| cores.is_thread(TaskId::MAIN)) else {
+            return true;
+        };
+        match cores.woken(TaskId::MAIN, self.clock.now()) {
+            Some(Turn::Run) => true,
+            Some(turn) => {
+                self.grant(TaskId::MAIN, turn);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// The future given to `block_on` was polled and is not done.
+    pub(crate) fn pause_main(&self) {
+        let next = self.cores.as_ref().and_then(|cores| cores.paused(TaskId::MAIN, self.clock.now()));
+        if let Some((next, turn)) = next {
+            self.grant(next, turn);
+        }
+    }
+
     /// In virtual time a poll is an event of the run.
     pub(crate) fn note_poll(&self, id: TaskId) {
         if self.clock.is_virtual() {
@@ -120,7 +155,7 @@ impl Executor {
         match turn {
             Turn::Run => self.wake(id),
             Turn::SwitchUntil(until) => {
-                if let Some(waker) = self.tasks.waker(id) {
+                if let Some(waker) = self.waker(id) {
                     self.timers.insert(until, waker);
                 }
             }
@@ -128,9 +163,13 @@ impl Executor {
     }
 
     fn wake(&self, id: TaskId) {
-        if let Some(waker) = self.tasks.waker(id) {
+        if let Some(waker) = self.waker(id) {
             waker.wake();
         }
+    }
+
+    fn waker(&self, id: TaskId) -> Option<Waker> {
+        if id == TaskId::MAIN { self.caller.borrow().clone() } else { self.tasks.waker(id) }
     }
 
     /// Drops every task and unread message, then closes the ring. Destructors run here may cancel and spawn.

@@ -65,6 +65,8 @@ pub struct Runtime {
     /// Ready tasks taken from the shared queue, still to be polled.
     batch: RefCell<VecDeque<TaskId>>,
     explore: Option<RefCell<Random>>,
+    /// Polls since the last pass: whoever calls `block_on` for one short thing after the other keeps it going, too.
+    polls: Cell<usize>,
     entered: Cell<bool>,
 }
 
@@ -102,6 +104,7 @@ impl Runtime {
             handle: Handle(Rc::new(executor)),
             batch: RefCell::default(),
             explore,
+            polls: Cell::new(0),
             entered: Cell::new(false),
         }
     }
@@ -109,6 +112,21 @@ impl Runtime {
     /// A handle to spawn tasks, read the clock and so on.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
+    }
+
+    /// Whoever calls [`block_on`](Self::block_on) stands for a thread of the host from now on, as tasks made by
+    /// [`Handle::spawn_thread`] do: code that is not asynchronous itself then pays for its context switches, and for
+    /// the [`Handle::work`] that it waits for. It keeps its core between two calls. Without simulated cores this
+    /// changes nothing.
+    pub fn simulate_caller(&self, name: &str) {
+        if let Some(cores) = &self.handle.0.cores {
+            cores.add(TaskId::MAIN, name);
+        }
+    }
+
+    /// Whether [`block_on`](Self::block_on) is under way: then it must not be called again.
+    pub fn is_running(&self) -> bool {
+        self.entered.get()
     }
 
     /// Runs until `future` is done. Tasks that are not done by then stay, and go on in the next call.
@@ -129,21 +147,27 @@ impl Runtime {
         let mut future = pin!(future);
         let wake = TaskWaker::new(TaskId::MAIN, executor.ready.clone());
         let waker = Waker::from(wake.clone());
+        executor.called_by(&waker);
         waker.wake_by_ref();
         loop {
-            for _ in 0..POLLS_PER_PASS {
-                match self.next_ready() {
-                    Some(TaskId::MAIN) => {
-                        wake.clear();
-                        executor.note_poll(TaskId::MAIN);
-                        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                            return Ok(output);
-                        }
-                    }
-                    Some(id) => executor.step(id),
-                    None => break,
+            while self.polls.get() < POLLS_PER_PASS {
+                let Some(id) = self.next_ready() else { break };
+                self.polls.set(self.polls.get() + 1);
+                if id != TaskId::MAIN {
+                    executor.step(id);
+                    continue;
                 }
+                wake.clear();
+                if !executor.begin_main() {
+                    continue;
+                }
+                executor.note_poll(TaskId::MAIN);
+                if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    return Ok(output);
+                }
+                executor.pause_main();
             }
+            self.polls.set(0);
             for message in executor.ready.take_inbox() {
                 message(&self.handle);
             }

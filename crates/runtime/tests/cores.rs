@@ -208,3 +208,26 @@ fn abandoned_work_does_not_keep_the_core() {
     let other = handle.spawn_thread("other", async move { now_us(&inside) });
     assert_eq!(runtime.block_on(other).unwrap(), Ok(10));
 }
+
+/// The caller is a thread among others: it pays for its wake-ups, keeps its core between two calls, and waits for
+/// one like everybody.
+#[test]
+fn the_caller_may_be_a_thread() {
+    let runtime = runtime(1, 3);
+    let handle = runtime.handle();
+    runtime.simulate_caller("caller");
+    let (first, second, third) = (handle.clone(), handle.clone(), handle.clone());
+    runtime.block_on(async move { first.work(micros(10)).await }).unwrap();
+    assert_eq!(now_us(&handle), 10);
+    let other = handle.spawn_thread("other", async move {
+        second.work(micros(50)).await;
+        now_us(&second)
+    });
+    // The only core is the caller's until it sleeps, from 10 to 110; the other one works meanwhile.
+    let slept = runtime.block_on(async move {
+        third.sleep(micros(100)).await;
+        (now_us(&third), third.switches().by_thread.into_iter().collect::<Vec<_>>())
+    });
+    assert_eq!(slept, Ok((113, vec![("caller".to_owned(), 1)])));
+    assert_eq!(runtime.block_on(other).unwrap(), Ok(60));
+}

@@ -149,3 +149,21 @@ fn entropy_is_never_the_same_whatever_the_seed() {
     assert_ne!(one.entropy(), other.entropy());
     assert_ne!(one.entropy(), one.entropy());
 }
+
+/// Whoever calls for one short thing after the other, and never waits, lets the rest go on, too.
+#[test]
+fn short_calls_do_not_starve_timers() {
+    let runtime = wall();
+    let handle = runtime.handle();
+    let fired = Rc::new(Cell::new(false));
+    let (sleeper, set) = (handle.clone(), fired.clone());
+    let start = handle.now();
+    handle.spawn(async move {
+        sleeper.sleep(Duration::from_millis(1)).await;
+        set.set(true);
+    });
+    while !fired.get() && handle.now().since(start) < Duration::from_secs(10) {
+        runtime.block_on(async {}).unwrap();
+    }
+    assert!(fired.get());
+}
