@@ -6,17 +6,14 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::null;
 
 use weir::{FBARRIER, FDATABARRIER};
+use weir_sqlite_syncs::{Finish, Mode, Pending, Sync, WAL_HEADER_BYTES, What, at_commit, at_sync};
 
 use crate::abi::{
     FCNTL_COMMIT_PHASETWO, FCNTL_PRAGMA, FCNTL_SYNC, File, IO_ERROR, IO_ERROR_DIR_FSYNC, IO_ERROR_FSYNC,
     IoMethods, OK, OPEN_MAIN_DB, OPEN_MAIN_JOURNAL, OPEN_READWRITE, OPEN_WAL, SQLITE_ERROR, SYNC_NORMAL,
 };
 use crate::place::{Descriptor, Place};
-use crate::sync::{Finish, Mode, Pending, Sync, What, at_commit, at_sync};
 use crate::vfs::Weir;
-
-/// Bytes of the header of a write-ahead log; frames follow.
-const WAL_HEADER_BYTES: i64 = 32;
 
 /// An open file. SQLite makes the room and sees the first member; the file of the real VFS follows.
 #[repr(C)]

@@ -4,7 +4,7 @@
 //! Most of SQLite's syncs are there for order: the journal before the database, the database before the journal's
 //! end. Only one, after what commits the transaction, is there for durability. The extension is a VFS that stands
 //! in front of SQLite's own and passes everything on, but for the syncs of databases, rollback journals and
-//! write-ahead logs: [`sync`] says which of them becomes what. Whatever it does not know for certain is left as it
+//! write-ahead logs: [`weir_sqlite_syncs`] says which of them becomes what. Whatever it does not know for certain is left as it
 //! is.
 //!
 //! It is made for the SQLite that loads it: nothing of SQLite is linked, and its interface is declared in [`abi`].
@@ -14,7 +14,6 @@
 mod abi;
 mod file;
 mod place;
-mod sync;
 mod vfs;
 
 use std::ffi::{c_char, c_int, c_void};

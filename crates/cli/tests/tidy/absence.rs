@@ -49,8 +49,13 @@ const WAITS: &str = "it waits for what other processes do";
 
 /// The files that may contain `unsafe`: they hand buffers to the kernel, or are called by C.
 fn may_be_unsafe(path: &str) -> bool {
-    let places =
-        ["crates/runtime/src/uring/", "crates/capi/src/", "crates/preload/src/", "crates/sqlite/src/"];
+    let places = [
+        "crates/runtime/src/uring/",
+        "crates/capi/src/",
+        "crates/preload/src/",
+        "crates/sqlite/src/",
+        "crates/sqlite-vfs/src/",
+    ];
     path == "crates/runtime/src/uring.rs" || places.iter().any(|place| path.starts_with(place))
 }
 

@@ -1,5 +1,4 @@
-//! What becomes of SQLite's syncs: which only order, and where a transaction is made durable. Decisions only; a
-//! file does what they say.
+//! The decisions.
 //!
 //! A *barrier* orders all that was written before it, to any file of the mount, before whatever is written later.
 //! A *real* sync is SQLite's own: it makes durable, and all that was ordered before goes with it.
@@ -26,9 +25,12 @@
 //!   whatever is written to the log later. This is right with order only; where a sync is to be replaced by nothing
 //!   at all, it is not.
 
+/// Bytes of the header of a write-ahead log; frames follow.
+pub const WAL_HEADER_BYTES: i64 = 32;
+
 /// What COMMIT promises.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mode {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
     /// The transaction is durable (DR).
     #[default]
     Durable,
@@ -39,14 +41,17 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// Of a pragma's value, or a parameter's.
-    pub(crate) fn of_name(name: &[u8]) -> Option<Mode> {
+    /// Of a pragma's value, or a parameter's; `None` if no mode has that name.
+    #[must_use]
+    pub fn of_name(name: &[u8]) -> Option<Mode> {
         [Mode::Durable, Mode::Order, Mode::Off]
             .into_iter()
             .find(|mode| mode.name().to_bytes().eq_ignore_ascii_case(name))
     }
 
-    pub(crate) fn name(self) -> &'static std::ffi::CStr {
+    /// Its name in a pragma and a parameter.
+    #[must_use]
+    pub fn name(self) -> &'static std::ffi::CStr {
         match self {
             Mode::Durable => c"durable",
             Mode::Order => c"order",
@@ -57,7 +62,7 @@ impl Mode {
 
 /// What SQLite wants to have synchronised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub enum What {
     /// A database, without a write-ahead log.
     Database {
         /// The transaction has a super-journal.
@@ -76,7 +81,7 @@ pub(crate) enum What {
 
 /// What a sync becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sync {
+pub enum Sync {
     /// It orders.
     Barrier,
     /// It stays what it is.
@@ -84,7 +89,8 @@ pub(crate) enum Sync {
 }
 
 /// What a sync becomes.
-pub(crate) fn at_sync(mode: Mode, what: What) -> Sync {
+#[must_use]
+pub fn at_sync(mode: Mode, what: What) -> Sync {
     match (mode, what) {
         (Mode::Off, _)
         | (_, What::Database { with_super_journal: true })
@@ -96,7 +102,8 @@ pub(crate) fn at_sync(mode: Mode, what: What) -> Sync {
 /// What a transaction has ordered and not made durable yet. Where SQLite synchronises nothing
 /// (`PRAGMA synchronous = OFF`) there is nothing pending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Pending {
+pub enum Pending {
+    /// Nothing.
     #[default]
     Nothing,
     /// The database, while a journal was open.
@@ -107,7 +114,8 @@ pub(crate) enum Pending {
 
 /// What is made durable at last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finish {
+pub enum Finish {
+    /// Nothing.
     Nothing,
     /// The journal, whose header was zeroed, or which was truncated.
     Journal,
@@ -119,7 +127,8 @@ pub(crate) enum Finish {
 }
 
 /// What is to be done after a transaction without write-ahead log was committed.
-pub(crate) fn at_commit(mode: Mode, pending: Pending, journal_is_open: bool) -> Finish {
+#[must_use]
+pub fn at_commit(mode: Mode, pending: Pending, journal_is_open: bool) -> Finish {
     match (mode, pending) {
         // A transaction that began with barriers is not left with them, though the mode was changed to `off`.
         (Mode::Order, _) | (_, Pending::Nothing) => Finish::Nothing,

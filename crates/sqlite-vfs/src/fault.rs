@@ -1,0 +1,46 @@
+//! *Faults*: what may be made of SQLite's calls, to prove that it keeps its promises, or that a test notices when it
+//! cannot.
+
+use weir_sqlite_syncs::{Finish, What};
+
+/// A call of SQLite that may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A file is opened, and made if need be.
+    Open,
+    /// A file is deleted.
+    Delete,
+    /// Whether a file is there.
+    Access,
+    /// Bytes are read.
+    Read,
+    /// Bytes are written.
+    Write,
+    /// A file is made shorter.
+    Truncate,
+    /// The size of a file.
+    Size,
+    /// A file is synchronised, or ordered; `None` if it is no database, journal or log.
+    Sync(Option<What>),
+    /// A committed transaction is made durable.
+    Finish(Finish),
+    /// A lock on a database.
+    Lock,
+    /// Memory for the index of a write-ahead log.
+    Map,
+    /// A lock on it.
+    MapLock,
+}
+
+/// What is made of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It fails with an I/O error, and nothing is done.
+    Io,
+    /// It fails for want of space, and nothing is done. Calls that need no space fail as by [`Fault::Io`].
+    NoSpace,
+    /// Half of the bytes are written, and then space is used up. Other calls fail as by [`Fault::Io`].
+    Short,
+    /// A [`Call::Sync`] or [`Call::Finish`] that says it was done, and was not. Other calls are done.
+    Dropped,
+}
