@@ -20,7 +20,7 @@
 //! that, and every sector of a file's page is judged as pages are else. The outside judges see only what was recovered,
 //! since they may make of a torn commit block what they like.
 
-mod ground;
+pub(crate) mod ground;
 mod history;
 mod life;
 mod outside;

@@ -33,9 +33,11 @@
 //! | [`Findings`], [`Totals`], [`Failure`] | what was seen |
 //! | [`FlashCampaign`] | the same for an emulated flash device: its firmware recovers |
 //! | [`FsCampaign`] | the same for a filesystem, on each of these grounds, with e2fsck and the kernel as judges |
+//! | [`SqliteCampaign`] | the same for SQLite in a filesystem: its databases judge themselves, and what was committed is known |
 //! | [`push_page`], [`stamp_of`] | pages that say who wrote them |
 //!
-//! The examples: `volume_crash`, `flash_crash` and `fs_crash` are the campaigns as programs; `kill_loop` kills writers on a real disk.
+//! The examples: `volume_crash`, `flash_crash`, `fs_crash` and `sqlite_crash` are the campaigns as programs;
+//! `kill_loop` kills writers on a real disk.
 
 mod bound;
 mod campaign;
@@ -50,6 +52,7 @@ mod player;
 mod reader;
 mod recovery;
 mod run;
+mod sqlite;
 mod streams;
 mod window;
 
@@ -61,4 +64,8 @@ pub use fs::{FsCampaign, FsFailure, FsGround, FsSummary, FsTotals};
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use run::run;
+pub use sqlite::{
+    SqliteCampaign, SqliteFailure, SqliteJournal, SqliteOnce, SqliteOnceTotals, SqliteSummary, SqliteSync,
+    SqliteTotals,
+};
 pub use streams::{StreamOptions, run_streams};

@@ -19,7 +19,7 @@ use crate::flash::profile;
 use crate::options::pick;
 
 /// Blocks of the filesystem: the least that ext4 takes with a journal, so that everything is close together.
-pub(super) const BLOCKS: u64 = 2048;
+pub(crate) const BLOCKS: u64 = 2048;
 
 /// Blocks in a command of the disks, at most.
 const TRANSFER_BLOCKS: u32 = 32;
@@ -65,12 +65,12 @@ impl FsGround {
     }
 
     /// A recorder for what the ground promises.
-    pub(super) fn recorder(self) -> Rc<Recorder> {
+    pub(crate) fn recorder(self) -> Rc<Recorder> {
         if self == FsGround::Volume { Recorder::prefix() } else { Recorder::new() }
     }
 
     /// Whether it can be told to fail.
-    pub(super) fn can_fail(self) -> bool {
+    pub(crate) fn can_fail(self) -> bool {
         matches!(self, FsGround::Adversary { .. })
     }
 
@@ -88,7 +88,7 @@ impl FsGround {
 
 /// What fails once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fails {
+pub(crate) enum Fails {
     Nothing,
     Write,
     Flush,
@@ -96,16 +96,22 @@ pub(super) enum Fails {
 
 /// How an adversary's disk is beside.
 #[derive(Clone, Copy)]
-pub(super) struct Nature {
-    pub(super) fails: Fails,
+pub(crate) struct Nature {
+    pub(crate) fails: Fails,
     /// The disk may tear what it writes at multiples of that many bytes.
-    pub(super) tear_bytes: u32,
+    pub(crate) tear_bytes: u32,
     /// It can discard.
-    pub(super) discards: bool,
+    pub(crate) discards: bool,
+}
+
+impl Nature {
+    /// It does what it is told, and no more.
+    pub(crate) const PLAIN: Nature =
+        Nature { fails: Fails::Nothing, tear_bytes: BLOCK_BYTES as u32, discards: false };
 }
 
 /// Stands before a disk, and knows whether a flush of it has failed.
-pub(super) struct Watch {
+pub(crate) struct Watch {
     disk: Rc<AdversaryDisk>,
     under_way: RefCell<Vec<Ticket>>,
     failed: Cell<bool>,
@@ -117,7 +123,7 @@ impl Watch {
     }
 
     /// Whether a flush has failed by now.
-    pub(super) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.under_way.borrow_mut().retain(|ticket| match ticket.poll_transferred() {
             Some(Err(_)) => {
                 self.failed.set(true);
@@ -154,7 +160,7 @@ impl Storage for Watch {
 }
 
 /// What is under a filesystem while it runs.
-pub(super) struct Ground {
+pub(crate) struct Ground {
     below: Below,
     /// Stands before it where a flush fails.
     watch: Option<Rc<Watch>>,
@@ -170,7 +176,7 @@ enum Below {
 
 /// What a power cut left.
 #[derive(Clone)]
-pub(super) enum Left {
+pub(crate) enum Left {
     Flash(Medium, Profile),
     Disk(Image, AdversaryOptions),
     Volume(Image, AdversaryOptions),
@@ -222,7 +228,7 @@ fn flash_profile(mechanism: Mechanism, random: &mut Random) -> Profile {
 
 impl Ground {
     /// A ground that holds `image`, durably, and tells `recorder` what it does.
-    pub(super) async fn new(
+    pub(crate) async fn new(
         kind: FsGround,
         handle: &Handle,
         random: &mut Random,
@@ -308,11 +314,11 @@ impl Ground {
     }
 
     /// Who knows whether a flush has failed, where one may.
-    pub(super) fn watch(&self) -> Option<Rc<Watch>> {
+    pub(crate) fn watch(&self) -> Option<Rc<Watch>> {
         self.watch.clone()
     }
 
-    pub(super) fn storage(&self) -> Rc<dyn Storage> {
+    pub(crate) fn storage(&self) -> Rc<dyn Storage> {
         if let Some(watch) = &self.watch {
             return Rc::clone(watch) as Rc<dyn Storage>;
         }
@@ -325,7 +331,7 @@ impl Ground {
 
     /// Calls `look` at every event, with a way to draw what a power cut now would leave, if it is a state to judge;
     /// whoever looked before looks no more.
-    pub(super) fn observe(&self, look: impl Fn(&mut dyn FnMut(&mut Random) -> Option<Left>) + 'static) {
+    pub(crate) fn observe(&self, look: impl Fn(&mut dyn FnMut(&mut Random) -> Option<Left>) + 'static) {
         let (observers, mine) = (Rc::clone(&self.observers), self.observers.get() + 1);
         observers.set(mine);
         let look = move |draw: &mut dyn FnMut(&mut Random) -> Option<Left>| {
@@ -362,20 +368,20 @@ impl Ground {
     }
 
     /// Whether it holds a whole filesystem.
-    pub(super) async fn check(&self) -> Result<Report, GroundError> {
+    pub(crate) async fn check(&self) -> Result<Report, GroundError> {
         let bytes = Bytes(bytes_of(&*self.storage()).await?);
         check::check(&bytes).await
     }
 
     /// Ends the observation.
-    pub(super) fn rest(&self) {
+    pub(crate) fn rest(&self) {
         self.observe(|_| {});
     }
 }
 
 impl Left {
     /// Tells what is left from what else may be left.
-    pub(super) fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         match self {
             Left::Flash(medium, _) => medium.hash(),
             Left::Disk(image, _) | Left::Volume(image, _) => image.hash(),
@@ -383,7 +389,7 @@ impl Left {
     }
 
     /// Power comes back: what is left, recovered by whoever is below the filesystem.
-    pub(super) async fn power_up(&self, handle: &Handle) -> Result<Ground, GroundError> {
+    pub(crate) async fn power_up(&self, handle: &Handle) -> Result<Ground, GroundError> {
         Ok(Ground::on(match self {
             Left::Flash(medium, profile) => {
                 let options = FlashOptions::default();
@@ -406,7 +412,7 @@ impl Left {
 
 /// What can go wrong below the filesystem, which is never meant to.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum GroundError {
+pub(crate) enum GroundError {
     #[error("the volume: {0}")]
     Volume(#[from] VolumeError),
     #[error("the storage: {0}")]
@@ -435,7 +441,7 @@ impl ImageReader for Bytes {
 }
 
 /// Every block of a storage, one after the other.
-pub(super) async fn bytes_of(storage: &dyn Storage) -> Result<Vec<u8>, GroundError> {
+pub(crate) async fn bytes_of(storage: &dyn Storage) -> Result<Vec<u8>, GroundError> {
     let mut bytes = Vec::with_capacity(BLOCKS as usize * BLOCK_BYTES);
     let most = storage.capabilities().max_transfer_blocks;
     for start in (0..BLOCKS).step_by(most as usize) {

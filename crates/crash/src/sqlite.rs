@@ -1,0 +1,198 @@
+//! Power cuts under SQLite: real SQLite, in process, on a filesystem in virtual time. In each of a chain of *lives* a
+//! program commits numbered transactions, and at every event of the storage below the power is cut, on copies: what
+//! is left is recovered by whoever is below (firmware, volume, filesystem) and by SQLite, `integrity_check` has to
+//! find nothing, and the database has to be, row for row, what some COMMIT has left. In mode `durable` it has every
+//! transaction whose COMMIT has returned; in mode `order` it is any prefix. One of the cuts is where the next life
+//! begins: recovery is cut, too, and may lose nothing then.
+//!
+//! Runs differ, each drawn by its seed: pages of 1 to 8 KiB; caches so small that pages go to the database before
+//! the COMMIT; logs that are checkpointed after few pages; journals that are cut short; writeback early or never.
+//!
+//! With one sync of each transaction dropped, or on a storage that ignores barriers, it has to fail.
+
+mod deaf;
+mod life;
+mod once;
+mod script;
+mod syncs;
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use serde::Serialize;
+use weir_runtime::{Runtime, Simulation};
+use weir_sqlite_vfs::Mode;
+
+use crate::FsGround;
+use life::Chain;
+
+pub use once::{SqliteOnce, SqliteOnceTotals};
+pub use syncs::SqliteSync;
+
+/// How SQLite keeps a transaction whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SqliteJournal {
+    /// A rollback journal that is deleted.
+    Delete,
+    /// A rollback journal that is truncated.
+    Truncate,
+    /// A rollback journal whose header is zeroed.
+    Persist,
+    /// A write-ahead log.
+    Wal,
+}
+
+impl SqliteJournal {
+    /// All of them.
+    pub const ALL: [SqliteJournal; 4] =
+        [SqliteJournal::Delete, SqliteJournal::Truncate, SqliteJournal::Persist, SqliteJournal::Wal];
+
+    /// Its name in `PRAGMA journal_mode`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            SqliteJournal::Delete => "delete",
+            SqliteJournal::Truncate => "truncate",
+            SqliteJournal::Persist => "persist",
+            SqliteJournal::Wal => "wal",
+        }
+    }
+}
+
+/// A campaign on one journal mode, one promise and one ground.
+#[derive(Clone, Debug)]
+pub struct SqliteCampaign {
+    /// SQLite's journal mode.
+    pub journal: SqliteJournal,
+    /// What COMMIT promises.
+    pub mode: Mode,
+    /// What the filesystem stands on. Without barriers, it has the legacy journal.
+    pub ground: FsGround,
+    /// Distinct states to judge.
+    pub states: u64,
+    /// Determines everything.
+    pub seed: u64,
+    /// Replay only the run with this number.
+    pub only: Option<u64>,
+    /// The ground says that it keeps barriers, and ignores them: a negative control.
+    pub deaf: bool,
+    /// This sync is never done: a negative control.
+    pub dropped: Option<SqliteSync>,
+}
+
+/// What a campaign did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SqliteTotals {
+    /// Runs, each a chain of lives.
+    pub runs: u64,
+    /// Lives.
+    pub lives: u64,
+    /// Transactions committed.
+    pub commits: u64,
+    /// Events of the storage below.
+    pub events: u64,
+    /// Power cuts, some of which left the same.
+    pub cuts: u64,
+    /// Different states among them, where the same content under different promises counts as different.
+    pub states_distinct: u64,
+    /// Of these, left by a second life or a later one, recovery included.
+    pub states_deep: u64,
+    /// Acknowledged transactions that a state had lost, at most; 0 in mode `durable`.
+    pub lost_max: u64,
+}
+
+impl SqliteTotals {
+    fn add(&mut self, other: &SqliteTotals) {
+        self.lives += other.lives;
+        self.commits += other.commits;
+        self.events += other.events;
+        self.cuts += other.cuts;
+        self.states_deep += other.states_deep;
+        self.lost_max = self.lost_max.max(other.lost_max);
+    }
+}
+
+/// A run that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SqliteFailure {
+    /// The number of the run.
+    pub run: u64,
+    /// The life, from 0.
+    pub life: u32,
+    /// The event of that life.
+    pub event: u64,
+    /// What was wrong.
+    pub what: String,
+}
+
+/// The end of a campaign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SqliteSummary {
+    /// What it did.
+    pub totals: SqliteTotals,
+    /// The first run that failed; the campaign ends there.
+    pub failure: Option<SqliteFailure>,
+    /// Stands for everything that happened.
+    pub trace_hash: u64,
+}
+
+impl SqliteCampaign {
+    /// A campaign without negative controls.
+    #[must_use]
+    pub fn new(
+        journal: SqliteJournal,
+        mode: Mode,
+        ground: FsGround,
+        states: u64,
+        seed: u64,
+    ) -> SqliteCampaign {
+        SqliteCampaign { journal, mode, ground, states, seed, only: None, deaf: false, dropped: None }
+    }
+
+    /// Whether a COMMIT that has returned is durable. Stock SQLite does not synchronise the deletion of a journal,
+    /// which is the commit.
+    #[must_use]
+    pub fn promises_durability(&self) -> bool {
+        match self.mode {
+            Mode::Durable => true,
+            Mode::Order => false,
+            Mode::Off => self.journal != SqliteJournal::Delete,
+        }
+    }
+
+    /// Runs until so many distinct states are judged, or one is wrong.
+    #[must_use]
+    pub fn go(&self) -> SqliteSummary {
+        let mut summary = SqliteSummary { totals: SqliteTotals::default(), failure: None, trace_hash: 0 };
+        let image = match life::new_image() {
+            Ok(image) => image,
+            Err(what) => {
+                summary.failure = Some(SqliteFailure { run: 0, life: 0, event: 0, what });
+                return summary;
+            }
+        };
+        let mut distinct = BTreeSet::new();
+        let runs = self.only.map_or(0..u64::MAX, |only| only..only + 1);
+        for run in runs {
+            let seed = crate::content::mix(self.seed, run);
+            let explore = seed.is_multiple_of(2);
+            let runtime = Rc::new(Runtime::simulated(Simulation { seed, explore, cores: None }));
+            let chain = Chain::new(&runtime, self);
+            chain.live(&image);
+            let found = &mut *chain.found.borrow_mut();
+            distinct.append(&mut found.seen);
+            summary.totals.add(&found.totals);
+            summary.totals.runs += 1;
+            summary.totals.states_distinct = distinct.len() as u64;
+            summary.trace_hash = crate::content::mix(summary.trace_hash, runtime.handle().trace_hash());
+            if let Some((life, event, what)) = found.failure.take() {
+                summary.failure = Some(SqliteFailure { run, life, event, what });
+                break;
+            }
+            if summary.totals.states_distinct >= self.states {
+                break;
+            }
+        }
+        summary
+    }
+}

@@ -1,0 +1,50 @@
+//! A storage that takes barriers and ignores them: what a filesystem on it promises, it does not keep. For negative
+//! controls.
+
+use std::rc::Rc;
+
+use weir_runtime::{Buffer, Event};
+use weir_storage::{Capabilities, Command, Ordering, Priority, Rejected, Storage, Ticket, Write, WriteFlags};
+
+/// See the head of this file.
+pub(super) struct Deaf {
+    below: Rc<dyn Storage>,
+    capabilities: Capabilities,
+}
+
+impl Deaf {
+    pub(super) fn on(below: Rc<dyn Storage>) -> Rc<Deaf> {
+        let capabilities = Capabilities { ordering: Ordering::Barrier, ..*below.capabilities() };
+        Rc::new(Deaf { below, capabilities })
+    }
+}
+
+impl Storage for Deaf {
+    fn blocks(&self) -> u64 {
+        self.below.blocks()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        match command {
+            Command::Barrier { .. } => Ok(Ticket::done()),
+            Command::Write(write) => self.below.submit(Command::Write(Write {
+                flags: WriteFlags { barrier: false, ..write.flags },
+                priority: Priority::Simple,
+                ..write
+            })),
+            command => self.below.submit(command),
+        }
+    }
+
+    fn slots(&self) -> &Event {
+        self.below.slots()
+    }
+
+    fn allocate(&self, bytes: usize) -> Buffer {
+        self.below.allocate(bytes)
+    }
+}

@@ -1,0 +1,324 @@
+//! One run: a chain of lives, with the power cut at every event of each. SQLite runs outside of any task, on a
+//! runtime that it drives; what a cut leaves is looked at in the middle of its calls, in runtimes of their own.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use weir_ext4::Mkfs;
+use weir_fs::{Filesystem, MountOptions};
+use weir_runtime::{Handle, Random, Runtime, Simulation};
+use weir_sqlite_vfs::{Connection, Fault, Mode, Vfs};
+use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Storage};
+
+use super::deaf::Deaf;
+use super::script::{Content, End, Past, Script, Settings, read};
+use super::syncs::Watch;
+use super::{SqliteCampaign, SqliteTotals};
+use crate::content::mix;
+use crate::fs::ground::{BLOCKS, Ground, Left, Nature, bytes_of};
+use crate::options::pick;
+
+/// Lives of a run.
+const LIVES: u32 = 3;
+/// Transactions of a life at most.
+const TRANSACTIONS_MAX: u64 = 30;
+/// Transactions before the first cut, in some lives: the journal and the log have been used again by then.
+const TRANSACTIONS_WARM: u64 = 60;
+/// Cuts at one event.
+const CUTS_PER_EVENT: u32 = 2;
+/// States of a life that are judged, at most: what comes later in it is judged in other lives.
+const STATES_MAX: u64 = 400;
+
+/// The database.
+pub(super) const PATH: &str = "a.db";
+
+/// What a database may hold after a cut.
+#[derive(Clone, Copy, Debug, Default)]
+struct Promise {
+    /// The transaction that is there at least.
+    floor: u64,
+    /// The last one whose COMMIT has returned.
+    acknowledged: u64,
+}
+
+/// What a run found.
+pub(super) struct Found {
+    pub(super) totals: SqliteTotals,
+    pub(super) seen: BTreeSet<u64>,
+    /// The life, the event, and what was wrong.
+    pub(super) failure: Option<(u32, u64, String)>,
+    life: u32,
+    event: u64,
+    states_of_life: u64,
+    random: Random,
+    next: Option<Left>,
+}
+
+impl Found {
+    fn fail(&mut self, what: impl ToString) {
+        let (life, event) = (self.life, self.event);
+        self.failure.get_or_insert_with(|| (life, event, what.to_string()));
+    }
+}
+
+/// A run.
+pub(super) struct Chain {
+    runtime: Rc<Runtime>,
+    handle: Handle,
+    campaign: SqliteCampaign,
+    options: MountOptions,
+    settings: Settings,
+    pub(super) found: Rc<RefCell<Found>>,
+    past: Rc<RefCell<Past>>,
+    promise: Rc<Cell<Promise>>,
+}
+
+impl Chain {
+    pub(super) fn new(runtime: &Rc<Runtime>, campaign: &SqliteCampaign) -> Chain {
+        let handle = runtime.handle();
+        let mut random = handle.random("options");
+        let found = Found {
+            totals: SqliteTotals::default(),
+            seen: BTreeSet::new(),
+            failure: None,
+            life: 0,
+            event: 0,
+            states_of_life: 0,
+            random: handle.random("cut"),
+            next: None,
+        };
+        Chain {
+            runtime: Rc::clone(runtime),
+            campaign: campaign.clone(),
+            options: mount_options(&mut random),
+            settings: Settings::draw(&mut random),
+            found: Rc::new(RefCell::new(found)),
+            past: Rc::default(),
+            promise: Rc::default(),
+            handle,
+        }
+    }
+
+    /// Lives all lives, or until something is wrong.
+    pub(super) fn live(&self, image: &Image) {
+        if let Err(what) = self.try_live(image) {
+            self.found.borrow_mut().fail(what);
+        }
+    }
+
+    fn try_live(&self, image: &Image) -> Result<(), String> {
+        let mut random = self.handle.random("ground");
+        let ground = Ground::new(self.campaign.ground, &self.handle, &mut random, image, None, Nature::PLAIN);
+        let ground = self.runtime.block_on(ground).map_err(|error| error.to_string())?;
+        let mut ground = ground.map_err(|error| error.to_string())?;
+        for life in 0..LIVES {
+            {
+                let found = &mut *self.found.borrow_mut();
+                (found.life, found.event, found.states_of_life) = (life, 0, 0);
+                found.totals.lives += 1;
+            }
+            self.one(&ground, life)?;
+            ground.rest();
+            let next = self.found.borrow_mut().next.take();
+            let Some(left) = next.filter(|_| self.found.borrow().failure.is_none()) else { break };
+            // What is left is on the medium: no later cut takes it back, that of a recovery neither.
+            let content = find(&left, &self.campaign, self.options, 0)?;
+            self.past.borrow_mut().go_back_to(content.number);
+            self.promise.set(Promise { floor: content.number, acknowledged: content.number });
+            let up = self.runtime.block_on(left.power_up(&self.handle)).map_err(|error| error.to_string())?;
+            ground = up.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// One life, from the mount on.
+    fn one(&self, ground: &Ground, life: u32) -> Result<(), String> {
+        let mut random = self.handle.random("life");
+        let warm_up = if life == 0 { pick(&mut random, &[0, 0, TRANSACTIONS_WARM]) } else { 0 };
+        if warm_up == 0 {
+            self.cut_at_every_event(ground);
+        }
+        let (filesystem, vfs) = start(&self.runtime, ground, &self.campaign, self.options)?;
+        let watch = Rc::<Watch>::default();
+        self.drop_syncs(&vfs, &watch);
+        let connection = vfs.open(PATH, self.campaign.mode).map_err(|error| format!("opening: {error}"))?;
+        let begun = self.past.borrow().begun();
+        self.is(&connection, begun)?;
+        let settings = self.settings;
+        let mut script = Script::new(self.handle.random("script"), &self.past);
+        // A rollback has syncs of its own.
+        script.rolls_back = self.campaign.dropped.is_none();
+        Script::set_up(&connection, self.campaign.journal.name(), settings)
+            .map_err(|error| format!("setting up: {error}"))?;
+        for number in 0..warm_up + 1 + random.below(TRANSACTIONS_MAX) {
+            if number == warm_up && warm_up > 0 {
+                self.cut_at_every_event(ground);
+            }
+            if self.found.borrow().failure.is_some() || self.found.borrow().states_of_life >= STATES_MAX {
+                break;
+            }
+            watch.begin();
+            self.transaction(&mut script, &connection)?;
+        }
+        if self.found.borrow().failure.is_some() {
+            return Ok(());
+        }
+        let begun = self.past.borrow().begun();
+        self.is(&connection, begun)?;
+        if random.below(3) == 0 {
+            // The last connection that closes a write-ahead log checkpoints it.
+            drop(connection);
+            let unmounted = self.runtime.block_on(filesystem.unmount()).map_err(|error| error.to_string())?;
+            unmounted.map_err(|error| format!("unmounting: {error}"))?;
+        } else {
+            ground.rest();
+        }
+        Ok(())
+    }
+
+    fn transaction(&self, script: &mut Script, connection: &Connection) -> Result<(), String> {
+        match script.step(connection).map_err(|error| format!("a transaction: {error}"))? {
+            End::RolledBack => {}
+            End::Committed => {
+                let acknowledged = self.past.borrow().begun();
+                let floor = match self.campaign.promises_durability() {
+                    true => acknowledged,
+                    false => self.promise.get().floor,
+                };
+                self.promise.set(Promise { floor, acknowledged });
+                self.found.borrow_mut().totals.commits += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is read through a connection is what was committed last.
+    fn is(&self, connection: &Connection, number: u64) -> Result<(), String> {
+        let content = read(connection)?;
+        match self.past.borrow().content(number) {
+            Some(expected) if expected == content => Ok(()),
+            expected => Err(format!("before any cut: {content:?} is there, and not {expected:?}")),
+        }
+    }
+
+    /// Negative controls: drops one sync of each transaction.
+    fn drop_syncs(&self, vfs: &Vfs, watch: &Rc<Watch>) {
+        let Some(dropped) = self.campaign.dropped else { return };
+        let watch = Rc::clone(watch);
+        vfs.intercept(move |call| (watch.see(call) == Some(dropped)).then_some(Fault::Dropped));
+    }
+
+    /// Cuts the power, on copies, at every event of the storage from now on.
+    fn cut_at_every_event(&self, ground: &Ground) {
+        let (found, past, promise) =
+            (Rc::clone(&self.found), Rc::clone(&self.past), Rc::clone(&self.promise));
+        let (campaign, options) = (self.campaign.clone(), self.options);
+        ground.observe(move |draw| {
+            let found = &mut *found.borrow_mut();
+            found.event += 1;
+            found.totals.events += 1;
+            if found.failure.is_some() || found.states_of_life >= STATES_MAX {
+                return;
+            }
+            let (past, promise) = (past.borrow(), promise.get());
+            for _ in 0..CUTS_PER_EVENT {
+                let Some(left) = draw(&mut found.random) else { continue };
+                found.totals.cuts += 1;
+                let state = mix(left.hash(), mix(promise.floor, past.begun()));
+                if !found.seen.insert(state) {
+                    continue;
+                }
+                found.totals.states_deep += u64::from(found.life > 0);
+                match find(&left, &campaign, options, state).and_then(|is| judge(is, &past, promise)) {
+                    Ok(lost) => found.totals.lost_max = found.totals.lost_max.max(lost),
+                    Err(what) => found.fail(what),
+                }
+                // Each state of a life is equally likely to be the one to go on from.
+                found.states_of_life += 1;
+                let states = found.states_of_life;
+                if found.random.below(states) == 0 {
+                    found.next = Some(left);
+                }
+            }
+        });
+    }
+}
+
+/// Whether a content may be what a cut has left; how many acknowledged transactions it has not.
+fn judge(content: Content, past: &Past, promise: Promise) -> Result<u64, String> {
+    let Promise { floor, acknowledged } = promise;
+    let number = content.number;
+    if past.content(number) != Some(content) {
+        return Err(format!("{content:?} is what no COMMIT has left"));
+    }
+    if number < floor {
+        return Err(format!("transaction {number} is the last, and {floor} was promised"));
+    }
+    Ok(acknowledged.saturating_sub(number))
+}
+
+fn mount_options(random: &mut Random) -> MountOptions {
+    // Writeback as soon as a few pages are dirty, or never.
+    let ordered_only = random.below(2) == 0;
+    MountOptions {
+        dirty_background_bytes: if ordered_only { 1 << 40 } else { pick(random, &[1, 4, 16]) << 12 },
+        dirty_bytes: if ordered_only { 1 << 41 } else { 1 << 18 },
+        commit_interval: std::time::Duration::from_micros(pick(random, &[300, 20_000, 5_000_000])),
+        ..MountOptions::default()
+    }
+}
+
+/// Mounts what the ground holds, and SQLite on it.
+pub(super) fn start(
+    runtime: &Rc<Runtime>,
+    ground: &Ground,
+    campaign: &SqliteCampaign,
+    options: MountOptions,
+) -> Result<(Filesystem, Vfs), String> {
+    let storage = match campaign.deaf {
+        true => Deaf::on(ground.storage()) as Rc<dyn Storage>,
+        false => ground.storage(),
+    };
+    let handle = runtime.handle();
+    let mounted = runtime.block_on(Filesystem::mount(&handle, storage, None, options));
+    let mounted = mounted.map_err(|error| error.to_string())?;
+    let filesystem = mounted.map_err(|error| format!("mounting: {error}"))?;
+    let vfs = Vfs::new(Rc::clone(runtime), filesystem.clone()).map_err(|error| error.to_string())?;
+    Ok((filesystem, vfs))
+}
+
+/// What SQLite finds on what is left.
+pub(super) fn find(
+    left: &Left,
+    campaign: &SqliteCampaign,
+    options: MountOptions,
+    seed: u64,
+) -> Result<Content, String> {
+    let runtime = Rc::new(Runtime::simulated(Simulation { seed, ..Simulation::default() }));
+    let ground = runtime.block_on(left.power_up(&runtime.handle())).map_err(|error| error.to_string())?;
+    let ground = ground.map_err(|error| error.to_string())?;
+    let (_filesystem, vfs) = start(&runtime, &ground, campaign, options)?;
+    let connection = vfs.open(PATH, Mode::Order).map_err(|error| format!("opening: {error}"))?;
+    read(&connection)
+}
+
+/// The blocks of a filesystem, those of zeros left out.
+pub(super) type Image = Vec<(u64, Vec<u8>)>;
+
+/// A new filesystem.
+pub(super) fn new_image() -> Result<Image, String> {
+    let runtime = Runtime::simulated(Simulation::default());
+    let handle = runtime.handle();
+    let made = runtime.block_on(async {
+        let options = AdversaryOptions { blocks: BLOCKS, ..AdversaryOptions::default() };
+        let disk = AdversaryDisk::new(&handle, options);
+        let mkfs = Mkfs { reserved_percent: 0, ..Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000) };
+        Filesystem::make(&*disk, &mkfs).await.map_err(|error| format!("mkfs: {error}"))?;
+        bytes_of(&*disk).await.map_err(|error| error.to_string())
+    });
+    let bytes = made.map_err(|error| error.to_string())??;
+    let blocks = (0..).zip(bytes.chunks(BLOCK_BYTES));
+    let written = blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0));
+    Ok(written.map(|(block, bytes)| (block, bytes.to_vec())).collect())
+}

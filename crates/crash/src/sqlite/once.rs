@@ -1,0 +1,175 @@
+//! Every call fails once. A short program runs again and again, and each time another one of SQLite's calls to the
+//! VFS fails: with an I/O error, for want of space, or after half of a write. Whoever calls hears of it; and then,
+//! with and without a power cut, the database is whole and holds what was committed. A COMMIT that failed may have
+//! been done or not.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use serde::Serialize;
+use weir_fs::MountOptions;
+use weir_runtime::{Random, Runtime, Simulation};
+use weir_sqlite_vfs::{Call, Connection, Fault, Mode};
+
+use super::life::{Image, PATH, find, new_image, start};
+use super::script::{Content, End, Past, Script, Settings, read};
+use super::{SqliteCampaign, SqliteJournal};
+use crate::FsGround;
+use crate::content::mix;
+use crate::fs::ground::{Ground, Left, Nature};
+
+/// Transactions of the program.
+const TRANSACTIONS: u64 = 8;
+/// Power cuts after each failure.
+const CUTS: u32 = 3;
+
+const FAULTS: [Fault; 3] = [Fault::Io, Fault::NoSpace, Fault::Short];
+
+/// A program in one journal mode, with one promise, on one ground.
+#[derive(Clone, Copy, Debug)]
+pub struct SqliteOnce {
+    /// SQLite's journal mode.
+    pub journal: SqliteJournal,
+    /// What COMMIT promises.
+    pub mode: Mode,
+    /// What the filesystem stands on.
+    pub ground: FsGround,
+    /// Determines everything.
+    pub seed: u64,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SqliteOnceTotals {
+    /// Programs run, in each of which one call failed.
+    pub runs: u64,
+    /// Of these, where the program heard of it.
+    pub heard: u64,
+    /// Power cuts.
+    pub cuts: u64,
+}
+
+/// What a program has got from its database.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// The transaction whose COMMIT has returned last.
+    committed: u64,
+    /// A call has failed, perhaps that COMMIT.
+    failed: bool,
+}
+
+impl SqliteOnce {
+    /// Lets every call fail, one in each run and in every way.
+    ///
+    /// # Errors
+    /// The first run in which something was not as promised: which call, how it failed, and what was wrong.
+    pub fn go(&self) -> Result<SqliteOnceTotals, String> {
+        let image = new_image()?;
+        let mut totals = SqliteOnceTotals::default();
+        for fault in FAULTS {
+            for nth in 0.. {
+                let wrong = |what| format!("{fault:?} at call {nth}: {what}");
+                let Some(told) = self.run(&image, nth, fault, &mut totals.cuts).map_err(wrong)? else {
+                    break;
+                };
+                totals.runs += 1;
+                totals.heard += u64::from(told.failed);
+            }
+        }
+        Ok(totals)
+    }
+
+    /// One run; `None` if the program makes fewer calls.
+    fn run(&self, image: &Image, nth: u64, fault: Fault, cuts: &mut u64) -> Result<Option<Told>, String> {
+        let campaign = SqliteCampaign::new(self.journal, self.mode, self.ground, 0, self.seed);
+        let options = MountOptions::default();
+        let runtime = Rc::new(Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() }));
+        let handle = runtime.handle();
+        let mut random = handle.random("ground");
+        let ground = Ground::new(self.ground, &handle, &mut random, image, None, Nature::PLAIN);
+        let ground = runtime.block_on(ground).map_err(|error| error.to_string())?;
+        let ground = ground.map_err(|error| error.to_string())?;
+        let (_filesystem, vfs) = start(&runtime, &ground, &campaign, options)?;
+        let calls = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&calls);
+        vfs.intercept(move |_: Call| {
+            let this = counted.replace(counted.get() + 1);
+            (this == nth).then_some(fault)
+        });
+        let settings = Settings::draw(&mut handle.random("options"));
+        let past = Rc::default();
+        let mut told = Told::default();
+        if let Ok(connection) = vfs.open(PATH, self.mode) {
+            let mut script = Script::new(handle.random("script"), &past);
+            self.program(&connection, &mut script, settings, &mut told);
+        } else {
+            told.failed = true;
+        }
+        if calls.get() <= nth {
+            return if told.failed { Err("the program fails by itself".to_owned()) } else { Ok(None) };
+        }
+        // Somebody who comes later, without a failure and without a power cut.
+        let connection = vfs.open(PATH, self.mode).map_err(|error| format!("opening again: {error}"))?;
+        let content = read(&connection)?;
+        self.judge(content, &past.borrow(), told, told.committed)?;
+        drop(connection);
+        let floor = if campaign.promises_durability() { told.committed } else { 0 };
+        for left in lefts(&runtime, &ground, &mut random)? {
+            *cuts += 1;
+            let content = find(&left, &campaign, options, mix(left.hash(), nth))?;
+            self.judge(content, &past.borrow(), told, floor)
+                .map_err(|what| format!("after a cut: {what}"))?;
+        }
+        Ok(Some(told))
+    }
+
+    /// Commits until something fails.
+    fn program(&self, connection: &Connection, script: &mut Script, settings: Settings, told: &mut Told) {
+        if Script::set_up(connection, self.journal.name(), settings).is_err() {
+            told.failed = true;
+            return;
+        }
+        for _ in 0..TRANSACTIONS {
+            match script.step(connection) {
+                Ok(End::Committed) => told.committed += 1,
+                Ok(End::RolledBack) => {}
+                Err(_) => {
+                    told.failed = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn judge(&self, content: Content, past: &Past, told: Told, floor: u64) -> Result<(), String> {
+        let number = content.number;
+        let expected = past.content(number);
+        if expected != Some(content) {
+            return Err(format!("{content:?} is what no COMMIT has left: {expected:?}"));
+        }
+        if number < floor || number > told.committed && !told.failed {
+            return Err(format!("transaction {number} is the last, and {told:?}"));
+        }
+        Ok(())
+    }
+}
+
+/// What a power cut may leave at the next event, drawn some times.
+fn lefts(runtime: &Runtime, ground: &Ground, random: &mut Random) -> Result<Vec<Left>, String> {
+    let drawn = Rc::new(RefCell::new(Vec::new()));
+    let (into, from) = (Rc::clone(&drawn), RefCell::new(random.clone()));
+    ground.observe(move |draw| {
+        if into.borrow().is_empty() {
+            let lefts = (0..CUTS).filter_map(|_| draw(&mut from.borrow_mut()));
+            *into.borrow_mut() = lefts.collect();
+        }
+    });
+    // Any command is an event: a flush is taken before it is done.
+    let storage = ground.storage();
+    let flushed = runtime.block_on(async { weir_storage::flush(&*storage).await });
+    ground.rest();
+    match flushed {
+        Ok(Ok(())) => Ok(drawn.take()),
+        other => Err(format!("the ground does not flush: {other:?}")),
+    }
+}

@@ -1,0 +1,126 @@
+//! Power cuts under SQLite, and every call of it failing once: every journal mode, both promises. And that the
+//! judges can fail: a sync that is dropped, and barriers that are ignored, are noticed.
+
+use weir_crash::{FsGround, SqliteCampaign, SqliteJournal, SqliteOnce, SqliteSync, SqliteTotals};
+use weir_flash::Mechanism;
+use weir_sqlite_vfs::Mode;
+
+const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
+const LEGACY: FsGround = FsGround::Adversary { barriers: false };
+
+/// One promise in every journal mode.
+fn pass(mode: Mode, grounds: &[FsGround], states: u64) {
+    for journal in SqliteJournal::ALL {
+        for ground in grounds {
+            let summary = SqliteCampaign::new(journal, mode, *ground, states, 20_261_121).go();
+            assert_eq!(summary.failure, None, "{journal:?}, {mode:?} on {}", ground.name());
+            let SqliteTotals { states_distinct, states_deep, commits, lost_max, .. } = summary.totals;
+            assert!(states_distinct >= states && states_deep > 0 && commits > 0, "{:?}", summary.totals);
+            if mode == Mode::Durable {
+                assert_eq!(lost_max, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn durable_transactions_are_not_lost() {
+    pass(Mode::Durable, &[ADVERSARY, FsGround::Volume], 800);
+}
+
+#[test]
+fn durable_transactions_are_not_lost_on_flash() {
+    use Mechanism::{InOrderRecovery, InOrderWriteback, PowerLossProtection, TransactionalWriteback};
+    let grounds = [InOrderRecovery, PowerLossProtection, InOrderWriteback, TransactionalWriteback];
+    pass(Mode::Durable, &grounds.map(FsGround::Flash), 400);
+}
+
+#[test]
+fn ordered_transactions_are_a_prefix() {
+    pass(Mode::Order, &[ADVERSARY, FsGround::Volume], 800);
+}
+
+#[test]
+fn ordered_transactions_are_a_prefix_on_flash() {
+    use Mechanism::{InOrderRecovery, InOrderWriteback, PowerLossProtection, TransactionalWriteback};
+    let grounds = [InOrderRecovery, PowerLossProtection, InOrderWriteback, TransactionalWriteback];
+    pass(Mode::Order, &grounds.map(FsGround::Flash), 400);
+}
+
+#[test]
+fn without_barriers_order_is_kept_by_waiting() {
+    for mode in [Mode::Durable, Mode::Order, Mode::Off] {
+        pass(mode, &[LEGACY, FsGround::Flash(Mechanism::None)], 100);
+    }
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let run = || SqliteCampaign::new(SqliteJournal::Wal, Mode::Order, FsGround::Volume, 1_000, 5).go();
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn every_call_may_fail_once() {
+    for journal in SqliteJournal::ALL {
+        for mode in [Mode::Durable, Mode::Order] {
+            let once = SqliteOnce { journal, mode, ground: ADVERSARY, seed: 11 };
+            let totals = once.go().unwrap_or_else(|what| panic!("{journal:?}, {mode:?}: {what}"));
+            // A failure at the end of a connection, or of a question whose answer SQLite can do without, is not told.
+            assert!(totals.runs > 300 && totals.heard > totals.runs / 2, "{totals:?}");
+        }
+    }
+}
+
+/// The first failure that a campaign of so many states finds.
+fn failure(campaign: &SqliteCampaign) -> Option<String> {
+    campaign.go().failure.map(|failure| failure.what)
+}
+
+#[test]
+fn a_storage_that_ignores_barriers_is_found_out() {
+    for ground in [LEGACY, FsGround::Flash(Mechanism::None)] {
+        for journal in SqliteJournal::ALL {
+            for mode in [Mode::Durable, Mode::Order] {
+                let campaign = SqliteCampaign::new(journal, mode, ground, 20_000, 3);
+                let campaign = SqliteCampaign { deaf: true, ..campaign };
+                assert_ne!(failure(&campaign), None, "{journal:?}, {mode:?} on {}", ground.name());
+            }
+        }
+    }
+}
+
+/// All syncs that a transaction needs. The others exist and are not needed: the journal's content, where the journal
+/// is a new or empty file, because each page has a checksum and the header is not there before it; a journal's end in
+/// mode `durable`, because what finishes the transaction is of the same file; and the end of a truncated journal in
+/// mode `order`, because the next transaction's barrier commits it: without that one, the last transaction may be
+/// undone, as may be any that is only in order.
+#[test]
+fn a_sync_that_is_dropped_is_found_out() {
+    use Mode::{Durable, Off, Order};
+    use SqliteJournal::{Delete, Persist, Truncate, Wal};
+    use SqliteSync::{
+        Checkpoint, Database, Finish, JournalContent, JournalEnd, JournalHeader, LogFrames, LogHeader,
+    };
+    let needed: [(_, _, &[SqliteSync]); 12] = [
+        (Delete, Durable, &[JournalHeader, Database, Finish]),
+        (Delete, Order, &[JournalHeader, Database]),
+        (Delete, Off, &[JournalHeader, Database]),
+        (Truncate, Durable, &[JournalHeader, Database, Finish]),
+        (Truncate, Order, &[JournalHeader, Database]),
+        (Truncate, Off, &[JournalHeader, Database, JournalEnd]),
+        (Persist, Durable, &[JournalContent, JournalHeader, Database, Finish]),
+        (Persist, Order, &[JournalContent, JournalHeader, Database, JournalEnd]),
+        (Persist, Off, &[JournalHeader, Database, JournalEnd]),
+        (Wal, Durable, &[LogHeader, LogFrames, Checkpoint]),
+        (Wal, Order, &[LogHeader, LogFrames, Checkpoint]),
+        (Wal, Off, &[LogHeader, LogFrames, Checkpoint]),
+    ];
+    for (journal, mode, syncs) in needed {
+        for sync in syncs {
+            let campaign = SqliteCampaign::new(journal, mode, ADVERSARY, 20_000, 1);
+            let campaign = SqliteCampaign { dropped: Some(*sync), ..campaign };
+            assert_ne!(failure(&campaign), None, "{journal:?}, {mode:?} without {sync:?}");
+        }
+    }
+}
