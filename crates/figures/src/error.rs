@@ -65,6 +65,14 @@ pub enum FigureError {
         /// The filesystem's answer.
         source: FsError,
     },
+    /// SQLite failed.
+    #[error("{run}: {source}")]
+    Sqlite {
+        /// The run.
+        run: String,
+        /// SQLite's answer.
+        source: weir_sqlite_vfs::rusqlite::Error,
+    },
     /// The run cannot go on: a wake-up was lost.
     #[error("{run}: {source}")]
     Stalled {

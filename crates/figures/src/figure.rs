@@ -36,7 +36,7 @@ macro_rules! folder {
     };
 }
 
-const FOLDERS: [Folder; 9] = [
+const FOLDERS: [Folder; 10] = [
     folder!("fast18-fig01"),
     folder!("fast18-fig05-ablations"),
     folder!("fast18-fig09"),
@@ -46,6 +46,7 @@ const FOLDERS: [Folder; 9] = [
     folder!("fast18-fig11"),
     folder!("fast18-fig12"),
     folder!("fast18-fig13"),
+    folder!("fast18-fig15"),
 ];
 
 /// A figure: what is run, and what the paper prints.
@@ -153,6 +154,8 @@ pub struct Series {
 pub enum Measure {
     /// Writes a second.
     Iops,
+    /// Inserts a second.
+    Inserts,
     /// Commands in the device's queue, on average.
     DepthMean,
     /// Commands in the device's queue, at most.
@@ -190,7 +193,7 @@ impl Measure {
     #[must_use]
     pub fn of(self, outcome: &Outcome) -> f64 {
         match self {
-            Measure::Iops => outcome.iops,
+            Measure::Iops | Measure::Inserts => outcome.iops,
             Measure::DepthMean => outcome.depth.mean,
             Measure::DepthMax => f64::from(outcome.depth.max),
             Measure::DelayMean => outcome.delays.mean,
@@ -216,6 +219,7 @@ impl Measure {
     pub fn unit(self) -> &'static str {
         match self {
             Measure::Iops => "writes/s",
+            Measure::Inserts => "inserts/s",
             Measure::DepthMean | Measure::DepthMax => "commands",
             Measure::DelayMean | Measure::DelayP50 | Measure::DelayP99 => "us",
             Measure::LatencyMean
@@ -238,6 +242,7 @@ impl Series {
     pub fn unit(&self) -> String {
         match self.over {
             Some(Way::Files(calls)) => format!("% of {}", calls.on),
+            Some(Way::Sqlite(inserts)) => format!("% of {}", inserts.on),
             Some(way) => format!("% of {way}"),
             None => self.measure.unit().to_owned(),
         }

@@ -15,7 +15,7 @@ use weir_fs::{AttributeChanges, Filesystem, FsError, HostCosts, InodeNumber, Mou
 use weir_runtime::{Cores, Handle, Random, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Recorder};
 
-use crate::calls::{Call, Calls, Change};
+use crate::calls::{Call, Calls, Change, On};
 use crate::error::FigureError;
 use crate::gauge::{Gauge, Window, delays};
 use crate::host::{Host, microseconds};
@@ -23,14 +23,14 @@ use crate::run::{Commits, Outcome, RECORDED, Run};
 use crate::tap::Tap;
 
 /// The threads whose context switches count.
-const APPLICATION: &str = "application";
+pub(crate) const APPLICATION: &str = "application";
 
 /// Files of a thread that changes permissions, and how far their inodes are apart: two never share a block.
 const FILES: usize = 32;
 const INODES_APART: usize = 16;
 
 /// A window of the gauge that nothing but the calls begin and end.
-const NEVER: u64 = u64::MAX / 4;
+pub(crate) const NEVER: u64 = u64::MAX / 4;
 
 /// Blocks that one write of the preparation has.
 const BLOCKS_AT_ONCE: usize = 64;
@@ -69,6 +69,30 @@ impl Run {
     }
 }
 
+/// A new filesystem, mounted as a run wants it.
+pub(crate) async fn mount(
+    run: &Run,
+    on: On,
+    handle: &Handle,
+    tap: &Rc<Tap>,
+    recorder: Option<Rc<Recorder>>,
+) -> Result<Filesystem, FsError> {
+    let options = Mkfs::new(run.device.blocks, [1; 16], [2; 16], 1_500_000_000);
+    Filesystem::make(&**tap, &options).await?;
+    let host = &run.host;
+    let options = MountOptions {
+        engine: Some(on.engine()),
+        timer_hz: host.timer_hz.value.round().max(1.0) as u32,
+        host_costs: HostCosts {
+            dispatch: microseconds(host.dispatch_us.value),
+            completion: microseconds(host.completion_us.value),
+        },
+        ..MountOptions::default()
+    };
+    let device = Rc::<Tap>::clone(tap);
+    Filesystem::mount(handle, device, recorder, options).await
+}
+
 /// Everything that a run needs.
 struct Stage<'a> {
     run: &'a Run,
@@ -79,37 +103,25 @@ struct Stage<'a> {
 }
 
 /// What the calls showed in the window.
-struct Seen {
-    latencies: Vec<u64>,
-    commits: Commits,
-    switches: f64,
+pub(crate) struct Seen {
+    pub(crate) latencies: Vec<u64>,
+    pub(crate) commits: Commits,
+    pub(crate) switches: f64,
 }
 
 impl Stage<'_> {
     async fn perform(&self, recorder: Option<Rc<Recorder>>) -> Result<Seen, FsError> {
-        let options = Mkfs::new(self.run.device.blocks, [1; 16], [2; 16], 1_500_000_000);
-        Filesystem::make(&*self.tap, &options).await?;
-        let host = &self.run.host;
-        let options = MountOptions {
-            engine: Some(self.calls.on.engine()),
-            timer_hz: host.timer_hz.value.round().max(1.0) as u32,
-            host_costs: HostCosts {
-                dispatch: microseconds(host.dispatch_us.value),
-                completion: microseconds(host.completion_us.value),
-            },
-            ..MountOptions::default()
-        };
-        let device = Rc::<Tap>::clone(&self.tap);
-        let filesystem = Filesystem::mount(&self.handle, device, recorder, options).await?;
+        let filesystem = mount(self.run, self.calls.on, &self.handle, &self.tap, recorder).await?;
         let mut callers = Vec::new();
-        let progress = Rc::new(Progress::new(self, filesystem.clone()));
+        let progress = Progress::new(self.run, &self.handle, filesystem.clone(), &self.tap, &self.gauge);
+        let progress = Rc::new(progress);
         for thread in 0..self.calls.threads.max(1) {
             callers.push(Caller {
                 handle: self.handle.clone(),
                 filesystem: filesystem.clone(),
                 files: self.files(&filesystem, thread).await?,
                 calls: self.calls,
-                host: host.clone(),
+                host: self.run.host.clone(),
                 span: self.run.span.max(1),
                 random: self.handle.random(APPLICATION),
                 progress: Rc::clone(&progress),
@@ -124,7 +136,7 @@ impl Stage<'_> {
             thread.await.unwrap_or(Ok(()))?;
         }
         filesystem.unmount().await?;
-        Ok(progress.seen(self))
+        Ok(progress.seen(&self.run.host, self.calls.on.has_barriers()))
     }
 
     /// The files of a thread.
@@ -150,7 +162,7 @@ impl Stage<'_> {
 }
 
 /// How far all threads together are, and what is known so far.
-struct Progress {
+pub(crate) struct Progress {
     handle: Handle,
     filesystem: Filesystem,
     tap: Rc<Tap>,
@@ -173,14 +185,20 @@ struct Counted {
 }
 
 impl Progress {
-    fn new(stage: &Stage<'_>, filesystem: Filesystem) -> Progress {
-        let measured = stage.run.writes.max(2);
+    pub(crate) fn new(
+        run: &Run,
+        handle: &Handle,
+        filesystem: Filesystem,
+        tap: &Rc<Tap>,
+        gauge: &Rc<Gauge>,
+    ) -> Progress {
+        let measured = run.writes.max(2);
         Progress {
-            handle: stage.handle.clone(),
+            handle: handle.clone(),
             filesystem,
-            tap: Rc::clone(&stage.tap),
-            gauge: Rc::clone(&stage.gauge),
-            warm_up: (measured / 4).clamp(1, stage.run.warm_up_max.max(1)),
+            tap: Rc::clone(tap),
+            gauge: Rc::clone(gauge),
+            warm_up: (measured / 4).clamp(1, run.warm_up_max.max(1)),
             measured,
             done: Cell::default(),
             latencies: RefCell::default(),
@@ -189,12 +207,12 @@ impl Progress {
         }
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.done.get() >= self.warm_up + self.measured
     }
 
     /// A call is over, which took so long.
-    fn called(&self, nanoseconds: u64) {
+    pub(crate) fn called(&self, nanoseconds: u64) {
         let now = self.handle.now().as_nanos();
         let done = self.done.get() + 1;
         self.done.set(done);
@@ -225,11 +243,11 @@ impl Progress {
         }
     }
 
-    fn seen(&self, stage: &Stage<'_>) -> Seen {
+    /// What the window has shown, on this host.
+    pub(crate) fn seen(&self, host: &Host, has_barriers: bool) -> Seen {
         let (begun, ended) = (self.begun.get(), self.ended.get());
         let commits = (ended.commits - begun.commits).max(1) as f64;
         let measured = self.tap.measured();
-        let host = &stage.run.host;
         let micro = |nanoseconds: f64| nanoseconds / 1e3 / commits;
         // What a write takes until it is transferred; more is what it takes until it is durable.
         let write = measured.writes.nanoseconds as f64 / measured.writes.commands.max(1) as f64;
@@ -237,7 +255,7 @@ impl Progress {
         let writes = (measured.writes.commands + durable.commands) as f64;
         let until_durable = (durable.nanoseconds as f64 - durable.commands as f64 * write).max(0.0);
         let switches = (ended.switches_of_commit - begun.switches_of_commit) as f64;
-        let completions = if stage.calls.on.has_barriers() { 0.0 } else { writes };
+        let completions = if has_barriers { 0.0 } else { writes };
         let commits = Commits {
             interval_us: micro((ended.nanoseconds - begun.nanoseconds) as f64),
             dispatch_us: (switches * host.context_switch_us.value

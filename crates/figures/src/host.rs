@@ -12,6 +12,7 @@ use weir_runtime::Cores;
 
 use crate::error::FigureError;
 use crate::parameter::Parameter;
+use crate::way::Way;
 
 /// The files, embedded so that the program needs no checkout.
 const HOSTS: [(&str, &str); 3] = [
@@ -40,6 +41,8 @@ pub struct Host {
     pub dispatch_us: Parameter,
     /// The interrupt, and ending the request, for each command that a thread waits for.
     pub completion_us: Parameter,
+    /// SQLite's own instructions for an insert that is a transaction: all but its calls into the filesystem.
+    pub sqlite_insert_us: Parameter,
     /// Ticks of the timer a second: the granularity of inode times.
     pub timer_hz: Parameter,
     /// Why its kernel flushes after a write in place of FUA, whatever the device has; if it does.
@@ -75,7 +78,7 @@ impl Host {
 
     /// All its parameters, by name.
     #[must_use]
-    pub fn parameters(&self) -> [(&'static str, &Parameter); 7] {
+    pub fn parameters(&self) -> [(&'static str, &Parameter); 8] {
         [
             ("cores", &self.cores),
             ("context_switch_us", &self.context_switch_us),
@@ -83,8 +86,15 @@ impl Host {
             ("sync_us", &self.sync_us),
             ("dispatch_us", &self.dispatch_us),
             ("completion_us", &self.completion_us),
+            ("sqlite_insert_us", &self.sqlite_insert_us),
             ("timer_hz", &self.timer_hz),
         ]
+    }
+
+    /// Those of its parameters, by name, that a way to write depends on.
+    pub(crate) fn parameters_of(&self, way: Way) -> impl Iterator<Item = (&'static str, &Parameter)> {
+        let sqlite = matches!(way, Way::Sqlite(_));
+        self.parameters().into_iter().filter(move |(key, _)| sqlite || *key != "sqlite_insert_us")
     }
 
     /// The same host with one parameter times `factor`; `None` if there is no such parameter.
@@ -98,6 +108,7 @@ impl Host {
             "sync_us" => &mut host.sync_us,
             "dispatch_us" => &mut host.dispatch_us,
             "completion_us" => &mut host.completion_us,
+            "sqlite_insert_us" => &mut host.sqlite_insert_us,
             "timer_hz" => &mut host.timer_hz,
             _ => return None,
         };

@@ -148,7 +148,8 @@ impl Lab {
             return Vec::new();
         }
         let host = case.run.host.clone();
-        let of_host = host.parameters().into_iter().filter(|(_, parameter)| parameter.kind == Kind::Assumed);
+        let of_host =
+            host.parameters_of(case.run.way).filter(|(_, parameter)| parameter.kind == Kind::Assumed);
         let of_host: Vec<&str> = of_host.map(|(key, _)| key).collect();
         let mut moved = Vec::new();
         for factor in [1.0 - VARIATION, 1.0 + VARIATION] {
@@ -224,8 +225,8 @@ fn origins(figure: &Figure, cases: &[Case<'_>]) -> Vec<Origin> {
             known.fitted_rows += fitted;
             continue;
         }
-        let of_host = case.run.host.parameters().map(|(_, parameter)| parameter.kind);
-        let kinds = || case.parameters.iter().map(|parameter| parameter.kind).chain(of_host);
+        let of_host = || case.run.host.parameters_of(case.run.way).map(|(_, parameter)| parameter.kind);
+        let kinds = || case.parameters.iter().map(|parameter| parameter.kind).chain(of_host());
         let count = |kind| kinds().filter(|other| *other == kind).count();
         origins.push(Origin {
             device: case.device.to_owned(),

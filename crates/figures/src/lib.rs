@@ -2,7 +2,7 @@
 //!
 //! A [`Figure`] is a folder below `figures/`: what is run, what the paper prints, and notes. Its rows are devices
 //! by series. A row's [`Run`] writes 4 KiB after 4 KiB in one [`Way`], by one [`Host`], on one emulated device,
-//! through the block layer, or through the filesystem ([`Calls`]); a gauge at the device's command queue measures
+//! through the block layer, through the filesystem ([`Calls`]), or through SQLite on it ([`Inserts`]); a gauge at the device's command queue measures
 //! a window of it, and the order recorder watches every run with barriers. The [`Lab`] runs each distinct run once and makes [`Row`]s of it.
 //!
 //! | noun | file |
@@ -13,6 +13,7 @@
 //! | the ways to write | `way.rs` |
 //! | a run, and the gauge that measures it | `run.rs`, `gauge.rs` |
 //! | calls to a filesystem, a run of them, and the tap that measures commands | `calls.rs`, `files.rs`, `tap.rs` |
+//! | inserts of SQLite, and a run of them | `inserts.rs`, `sqlite.rs` |
 //! | the lab, its rows, and how far they depend on what was assumed | `lab.rs`, `row.rs`, `vary.rs` |
 //! | plots and the report | `plot.rs`, `html.rs` |
 //!
@@ -35,12 +36,14 @@ mod files;
 mod gauge;
 mod host;
 mod html;
+mod inserts;
 mod lab;
 mod paper;
 mod parameter;
 mod plot;
 mod row;
 mod run;
+mod sqlite;
 mod tap;
 mod vary;
 mod way;
@@ -51,6 +54,7 @@ pub use figure::{Config, Figure, Measure, Place, Plot, Series};
 pub use gauge::{Delays, Depth};
 pub use host::Host;
 pub use html::report;
+pub use inserts::{Inserts, Journal, Syncs};
 pub use lab::{Curve, Described, Lab, Origin, Progress, Sheet};
 pub use paper::{Paper, Printed, PrintedKind};
 pub use parameter::Parameter;

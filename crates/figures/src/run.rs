@@ -89,7 +89,8 @@ impl Run {
     /// [`FigureError::Order`] if order was not kept; what the block layer or the device answered.
     pub fn outcome(&self, seed: u64) -> Result<Outcome, FigureError> {
         // A filesystem reads what it has written.
-        let keep = if matches!(self.way, Way::Files(_)) { Keep::Bytes } else { Keep::Versions };
+        let keep =
+            if matches!(self.way, Way::Files(_) | Way::Sqlite(_)) { Keep::Bytes } else { Keep::Versions };
         let options = FlashOptions { keep, never_cut: true, ..FlashOptions::default() };
         self.outcome_with(seed, options)
     }
@@ -97,6 +98,9 @@ impl Run {
     fn outcome_with(&self, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
         if let Way::Files(calls) = self.way {
             return self.files_outcome(calls, seed, options);
+        }
+        if let Way::Sqlite(inserts) = self.way {
+            return self.sqlite_outcome(inserts, seed, options);
         }
         let cores = Some(self.host.simulated());
         let runtime = Runtime::simulated(Simulation { seed, cores, ..Simulation::default() });

@@ -14,6 +14,7 @@ use weir_storage::{BLOCK_BYTES, Data, Lba, Part, Rejected, StreamId, Ticket};
 use crate::calls::Calls;
 use crate::gauge::Gauge;
 use crate::host::{Host, microseconds};
+use crate::inserts::Inserts;
 
 /// Requests that leave the queue before a writer that found it full goes on (Linux: `BLK_BATCH_REQ`).
 const BATCH: u64 = 32;
@@ -40,12 +41,15 @@ pub enum Way {
     BarrierWaiting,
     /// Through the filesystem.
     Files(Calls),
+    /// Through SQLite, on the filesystem.
+    Sqlite(Inserts),
 }
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Way::Files(calls) => calls.fmt(f),
+            Way::Sqlite(inserts) => inserts.fmt(f),
             way => fmt::Debug::fmt(way, f),
         }
     }
@@ -57,6 +61,7 @@ impl Way {
     pub fn has_barriers(self) -> bool {
         match self {
             Way::Files(calls) => calls.on.has_barriers(),
+            Way::Sqlite(inserts) => inserts.on.has_barriers(),
             way => !matches!(way, Way::XnF | Way::X | Way::P),
         }
     }
@@ -65,6 +70,7 @@ impl Way {
     pub(crate) fn waits(self) -> bool {
         match self {
             Way::Files(calls) => calls.waits(),
+            Way::Sqlite(inserts) => inserts.waits(),
             way => matches!(way, Way::XnF | Way::X | Way::BarrierWaiting),
         }
     }
@@ -106,7 +112,7 @@ impl Writer {
                 Way::BarrierCommand => self.separately().await?,
                 Way::BarrierBurst => self.burst().await?,
                 // Not for one thread at the block layer.
-                Way::Files(_) => return Ok(()),
+                Way::Files(_) | Way::Sqlite(_) => return Ok(()),
             }
         }
         Ok(())

@@ -1,0 +1,80 @@
+//! *Inserts*: what a program asks of SQLite again and again.
+
+use std::fmt;
+
+use serde::Deserialize;
+use weir_sqlite_vfs::Mode;
+
+use crate::calls::On;
+
+/// A program that inserts one row after the other, each in a transaction of its own, with `synchronous = FULL`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inserts {
+    /// On which filesystem.
+    pub on: On,
+    /// How a transaction is kept whole.
+    pub journal: Journal,
+    /// What SQLite's syncs are.
+    pub syncs: Syncs,
+}
+
+/// SQLite's journal mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Journal {
+    /// A rollback journal whose header is zeroed.
+    Persist,
+    /// A write-ahead log, checkpointed at 1,000 pages.
+    Wal,
+}
+
+/// What SQLite's syncs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Syncs {
+    /// All of them `fdatasync`, as SQLite by itself has it.
+    Stock,
+    /// Those that are for order `fdatabarrier`, and one `fdatasync` at the end.
+    Durable,
+    /// All of them `fdatabarrier`.
+    Order,
+}
+
+impl Journal {
+    /// Its name in `PRAGMA journal_mode`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Journal::Persist => "PERSIST",
+            Journal::Wal => "WAL",
+        }
+    }
+}
+
+impl Syncs {
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            Syncs::Stock => Mode::Off,
+            Syncs::Durable => Mode::Durable,
+            Syncs::Order => Mode::Order,
+        }
+    }
+}
+
+impl Inserts {
+    /// Whether a transaction waits for more than dispatch.
+    pub(crate) fn waits(self) -> bool {
+        self.syncs != Syncs::Order || !self.on.has_barriers()
+    }
+}
+
+impl fmt::Display for Inserts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let syncs = match self.syncs {
+            Syncs::Stock => "syncs as they are",
+            Syncs::Durable => "one sync a transaction, the others barriers",
+            Syncs::Order => "syncs as barriers",
+        };
+        write!(f, "{}, SQLite in mode {}, {syncs}", self.on, self.journal.name())
+    }
+}
