@@ -2,21 +2,22 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use weir_flash::Profile;
-use weir_runtime::Handle;
+use weir_runtime::{Handle, Runtime, Wall};
 use weir_workload::{
     BenchOptions, CleaningReport, Emulated, FsPlan, FsReport, Plan, Progress, RecoveryTime, Report,
-    SimulatedOptions, simulate,
+    SimulatedOptions, SqlitePlan, SqliteReport, simulate,
 };
 
 use crate::error::CliError;
 use crate::size::Size;
 use crate::table::{self, filesystems};
-use crate::{in_wall_time, print};
+use crate::{in_wall_time, print, sqlite};
 
 /// Arguments of `weir bench`.
 #[derive(Debug, Args)]
@@ -51,6 +52,10 @@ pub(crate) struct BenchArguments {
     /// Put BarrierFS beside the host's filesystem instead: what fsync, fdatasync, fbarrier and fdatabarrier cost
     #[arg(long, conflicts_with_all = ["cleaning", "recovery", "device"])]
     fs: bool,
+    /// Measure SQLite instead: inserts on the host's filesystem, in memory, on a mount of Weir and in process; the
+    /// mount takes what weir mount takes, and libweir_sqlite.so beside this program
+    #[arg(long, conflicts_with_all = ["cleaning", "recovery", "device", "fs", "size"])]
+    sqlite: bool,
     /// Measure an emulated device instead, by name or by a profile that ends in .toml
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["cleaning", "recovery", "keep", "on"])]
     device: Option<String>,
@@ -82,6 +87,7 @@ pub(crate) struct BenchArguments {
 enum Found {
     Speed(Box<Report>),
     Filesystems(Box<FsReport>),
+    Sqlite(Box<SqliteReport>),
     Cleaning(CleaningReport),
     Recovery(RecoveryTime),
 }
@@ -91,13 +97,17 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
     if let Some(device) = arguments.device.as_ref().filter(|_| arguments.virtual_time) {
         return simulated(device, arguments);
     }
-    let found = in_wall_time(arguments.seed, |handle| measure(handle, arguments))?;
+    let found = match arguments.sqlite {
+        true => measure_sqlite(arguments)?,
+        false => in_wall_time(arguments.seed, |handle| measure(handle, arguments))?,
+    };
     if arguments.json {
         return print(&serde_json::to_string_pretty(&found)?);
     }
     print(&match &found {
         Found::Speed(report) => table::speed(report),
         Found::Filesystems(report) => filesystems(report),
+        Found::Sqlite(report) => table::sqlite(report),
         Found::Cleaning(report) => table::cleaning(report),
         Found::Recovery(report) => table::recovery(report),
     })
@@ -173,14 +183,7 @@ async fn measure(handle: Handle, arguments: &BenchArguments) -> Result<Found, Cl
     let profile = arguments.device.as_deref().map(Profile::load).transpose()?;
     let device = profile.map(|(profile, _)| Emulated { profile, backing: arguments.backing.clone() });
     let emulated = device.is_some();
-    let options = BenchOptions {
-        directory: arguments.on.clone(),
-        device,
-        span_bytes: arguments.size.map(|size| size.0),
-        rounds: arguments.rounds,
-        seed: arguments.seed,
-        keep: arguments.keep,
-    };
+    let options = BenchOptions { device, ..options(arguments) };
     if arguments.fs {
         return measure_filesystems(&handle, arguments, &options).await;
     }
@@ -203,6 +206,34 @@ async fn measure(handle: Handle, arguments: &BenchArguments) -> Result<Found, Cl
     };
     teller.bar.finish_and_clear();
     Ok(found)
+}
+
+/// What the user asked for, of a disk.
+fn options(arguments: &BenchArguments) -> BenchOptions {
+    BenchOptions {
+        directory: arguments.on.clone(),
+        device: None,
+        span_bytes: arguments.size.map(|size| size.0),
+        rounds: arguments.rounds,
+        seed: arguments.seed,
+        keep: arguments.keep,
+    }
+}
+
+/// SQLite drives the runtime: it runs in no task.
+fn measure_sqlite(arguments: &BenchArguments) -> Result<Found, CliError> {
+    let options = options(arguments);
+    let plan = match (arguments.tiny, arguments.quick) {
+        (true, _) => SqlitePlan::tiny(),
+        (false, true) => SqlitePlan::quick(),
+        (false, false) => SqlitePlan::full(),
+    };
+    let runtime = Rc::new(Runtime::wall(Wall { seed: arguments.seed, ..Wall::default() })?);
+    let mut teller = Teller::new(&runtime.handle())?;
+    let mut progress = |progress: Progress| teller.tell(progress);
+    let report = sqlite::measure(&runtime, plan.with(&options), &options, &mut progress)?;
+    teller.bar.finish_and_clear();
+    Ok(Found::Sqlite(Box::new(report)))
 }
 
 async fn measure_filesystems(

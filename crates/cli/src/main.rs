@@ -20,6 +20,7 @@ mod mount;
 mod put;
 mod service;
 mod size;
+mod sqlite;
 mod stack;
 mod status;
 mod table;

@@ -34,7 +34,7 @@ pub(crate) struct StatusArguments {
 pub(crate) struct Status {
     /// The server's process.
     pub(crate) pid: u32,
-    storage: StackStatus,
+    pub(crate) storage: StackStatus,
     /// None of `weir disk`, whose filesystem is the kernel's.
     #[serde(flatten)]
     filesystem: Option<FilesystemStatus>,

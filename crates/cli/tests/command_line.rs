@@ -105,6 +105,31 @@ fn bench_puts_filesystems_side_by_side() {
 }
 
 #[test]
+fn bench_puts_sqlite_in_different_places() {
+    let directory = directory();
+    let output = works(directory.path(), &["bench", "--sqlite", "--tiny", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&output).unwrap();
+    // A mount, and memory as a filesystem, are not to be had everywhere.
+    for ratio in ["durable_vs_host", "order_in_process_vs_host"] {
+        assert!(document["ratios"][ratio].as_f64().unwrap() > 0.0, "{output}");
+    }
+    let ways = document["ways"].as_array().unwrap();
+    let way = |name: &str| ways.iter().find(|way| way["name"] == name).unwrap();
+    assert!(way("in_process_wal_order")["loss_window"]["ms_max"].as_f64().is_some(), "{output}");
+    assert!(
+        way("host_persist_full")["durable"] == true && way("in_process_persist_order")["durable"] == false
+    );
+    let output = works(directory.path(), &["bench", "--sqlite", "--tiny", "--rounds", "1"]);
+    for words in ["host_delete_full", "in_process_persist_durable", "loss window", "durable_vs_host: "] {
+        assert!(output.contains(words), "no {words:?} in {output}");
+    }
+    for line in output.lines().filter(|line| line.contains(['│', '┌'])) {
+        assert!(line.chars().count() <= 120, "{} columns: {line}", line.chars().count());
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");
+}
+
+#[test]
 fn one_round_has_no_spread() {
     let directory = directory();
     let output = works(directory.path(), &["bench", "--tiny", "--rounds", "1"]);

@@ -121,6 +121,19 @@ pub enum BenchError {
         /// Data blocks that the volume wrote to the disk.
         data_blocks: u64,
     },
+    /// SQLite failed.
+    #[error("SQLite: {0}")]
+    Sqlite(#[from] weir_sqlite_vfs::rusqlite::Error),
+    /// A database does not hold what was inserted: the figures are worthless.
+    #[error("the database has {found} rows of {inserts}, and its check says: {whole}")]
+    Database {
+        /// Rows that are there.
+        found: u64,
+        /// Rows that were inserted.
+        inserts: u64,
+        /// What `integrity_check` says.
+        whole: String,
+    },
     /// Nothing was left to wait for.
     #[error(transparent)]
     Stalled(#[from] Stalled),

@@ -18,7 +18,8 @@
 //! | [`Emulated`] | an emulated device in place of a disk, in wall time |
 //! | [`trace`] | a run on an emulated device, told to a probe |
 //!
-//! [`bench`] runs the whole of it; [`filesystems`] puts BarrierFS beside the host's filesystem; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
+//! [`bench`] runs the whole of it; [`filesystems`] puts BarrierFS beside the host's filesystem, and [`sqlite`]
+//! SQLite; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
 //! [`RawRun`] and [`Stack`] work on any [`Storage`](weir_storage::Storage), in virtual time too.
 
 mod bench;
@@ -42,6 +43,7 @@ mod recovery;
 mod report;
 mod scratch;
 mod simulated;
+mod sqlite;
 mod stack;
 mod statistics;
 mod writes;
@@ -70,6 +72,10 @@ pub use report::{
 };
 pub use scratch::{Place, Scratch};
 pub use simulated::{SimulatedOptions, SimulatedReport, simulate, trace};
+pub use sqlite::{
+    SQLITE_RATIOS, SqliteGrounds, SqliteJournal, SqlitePlace, SqlitePlan, SqliteRatio, SqliteReport,
+    SqliteWay, SqliteWayReport, Synchronous, sqlite,
+};
 pub use stack::{Stack, Work};
 pub use statistics::Spread;
 pub use writes::{Span, Writes};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use weir_volume::LossWindowSeen;
 
 use crate::bench::Turn;
 use crate::caller::WeirCalls;
@@ -353,14 +354,19 @@ fn write_amplification(turns: &[&Turn]) -> Option<f64> {
 }
 
 impl LossWindowReport {
-    pub(crate) fn largest<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> LossWindowReport {
-        turns.into_iter().filter_map(|turn| turn.loss_window).fold(
-            LossWindowReport::default(),
-            |largest, seen| LossWindowReport {
+    /// The largest of some; none of none.
+    pub(crate) fn of(windows: impl Iterator<Item = LossWindowSeen>) -> Option<LossWindowReport> {
+        windows.fold(None, |largest: Option<LossWindowReport>, seen| {
+            let largest = largest.unwrap_or_default();
+            Some(LossWindowReport {
                 ms_max: largest.ms_max.max(seen.time_max.as_secs_f64() * 1e3),
                 bytes_max: largest.bytes_max.max(seen.bytes_max),
-            },
-        )
+            })
+        })
+    }
+
+    pub(crate) fn largest<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> LossWindowReport {
+        LossWindowReport::of(turns.into_iter().filter_map(|turn| turn.loss_window)).unwrap_or_default()
     }
 }
 
@@ -370,7 +376,6 @@ mod tests {
     use std::time::Duration;
 
     use hdrhistogram::Histogram;
-    use weir_volume::LossWindowSeen;
 
     use super::*;
     use crate::machine::Usage;

@@ -1,0 +1,166 @@
+//! What the benchmark of SQLite found.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use weir_sqlite_vfs::Mode;
+
+use crate::machine::Machine;
+use crate::report::LossWindowReport;
+use crate::scratch::Place;
+use crate::sqlite::bench::SqlitePlan;
+use crate::sqlite::turn::SqliteTurn;
+use crate::sqlite::way::{SqliteJournal, SqlitePlace, SqliteWay, Synchronous};
+use crate::statistics::Spread;
+
+/// A ratio of this benchmark: of one journal mode, or the smallest over several.
+#[derive(Clone, Copy, Debug)]
+pub struct SqliteRatio {
+    /// The name that scripts rely on.
+    pub name: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// Whose inserts a second are divided.
+    over: (SqlitePlace, Mode),
+    /// By whose.
+    under: (SqlitePlace, Mode),
+    journals: &'static [SqliteJournal],
+}
+
+const ALL: [SqliteJournal; 3] = [SqliteJournal::Delete, SqliteJournal::Persist, SqliteJournal::Wal];
+
+/// All ratios, in the order in which they are told.
+pub const SQLITE_RATIOS: [SqliteRatio; 5] = [
+    SqliteRatio {
+        name: "order_in_process_vs_tmpfs",
+        meaning: "inserts in order, in process, over the same in memory: PERSIST; neither is durable at once, and only the first is after the loss window",
+        over: (SqlitePlace::InProcess, Mode::Order),
+        under: (SqlitePlace::Tmpfs, Mode::Off),
+        journals: &[SqliteJournal::Persist],
+    },
+    SqliteRatio {
+        name: "order_in_process_vs_host",
+        meaning: "inserts in order, in process, over durable ones on the host's filesystem: PERSIST; see the loss window",
+        over: (SqlitePlace::InProcess, Mode::Order),
+        under: (SqlitePlace::Host, Mode::Off),
+        journals: &[SqliteJournal::Persist],
+    },
+    SqliteRatio {
+        name: "order_mount_vs_host",
+        meaning: "inserts in order, on a mount, over durable ones on the host's filesystem: PERSIST; see the loss window",
+        over: (SqlitePlace::Mount, Mode::Order),
+        under: (SqlitePlace::Host, Mode::Off),
+        journals: &[SqliteJournal::Persist],
+    },
+    SqliteRatio {
+        name: "durable_vs_host",
+        meaning: "durable inserts in process over those on the host's filesystem: the smallest of DELETE, PERSIST and WAL",
+        over: (SqlitePlace::InProcess, Mode::Durable),
+        under: (SqlitePlace::Host, Mode::Off),
+        journals: &ALL,
+    },
+    SqliteRatio {
+        name: "durable_mount_vs_host",
+        meaning: "durable inserts on a mount over those on the host's filesystem: the smallest of DELETE, PERSIST and WAL",
+        over: (SqlitePlace::Mount, Mode::Durable),
+        under: (SqlitePlace::Host, Mode::Off),
+        journals: &ALL,
+    },
+];
+
+impl SqliteRatio {
+    /// Both sides are measured in every round: pair them. Of several journal modes, that with the smallest median.
+    fn spread(&self, turns: &[SqliteTurn]) -> Option<Spread> {
+        let of = |(place, mode), journal| -> Vec<f64> {
+            let way = match mode {
+                Mode::Off => SqliteWay::stock(place, journal, Synchronous::Full),
+                mode => SqliteWay::weir(place, journal, mode),
+            };
+            turns.iter().filter(|turn| turn.way == way).map(SqliteTurn::rate).collect()
+        };
+        let spreads = self
+            .journals
+            .iter()
+            .filter_map(|journal| Spread::of_ratios(&of(self.over, *journal), &of(self.under, *journal)));
+        spreads.min_by(|one, other| one.median.total_cmp(&other.median))
+    }
+}
+
+/// The result; serialised, it is the document that scripts read.
+#[derive(Clone, Debug, Serialize)]
+pub struct SqliteReport {
+    /// Version of the program.
+    pub version: &'static str,
+    /// The seed; it decides nothing here but names.
+    pub seed: u64,
+    /// Sizes and times.
+    pub plan: SqlitePlan,
+    /// The machine, and whether it was busy.
+    pub machine: Machine,
+    /// Where the files were.
+    pub disk: Place,
+    /// The ratios by name; those of places that were not to be had are missing.
+    pub ratios: BTreeMap<&'static str, f64>,
+    /// Their medians, smallest and largest values over the rounds.
+    pub ratios_spread: BTreeMap<&'static str, Spread>,
+    /// The ways, in the order of a round.
+    pub ways: Vec<SqliteWayReport>,
+}
+
+/// The figures of one way.
+#[derive(Clone, Debug, Serialize)]
+pub struct SqliteWayReport {
+    /// Its name.
+    pub name: String,
+    /// Where the database is.
+    pub place: SqlitePlace,
+    /// The journal mode.
+    pub journal: SqliteJournal,
+    /// What is synchronised.
+    pub synchronous: Synchronous,
+    /// Whether a COMMIT that has returned is durable.
+    pub durable: bool,
+    /// Inserts a second.
+    pub inserts_per_second: Spread,
+    /// The largest loss window seen in the way's turns, where COMMIT only orders.
+    pub loss_window: Option<LossWindowReport>,
+}
+
+impl SqliteReport {
+    pub(super) fn new(
+        plan: SqlitePlan,
+        seed: u64,
+        disk: Place,
+        machine: Machine,
+        turns: &[SqliteTurn],
+    ) -> SqliteReport {
+        let spreads: BTreeMap<&'static str, Spread> =
+            SQLITE_RATIOS.iter().filter_map(|ratio| Some((ratio.name, ratio.spread(turns)?))).collect();
+        SqliteReport {
+            version: env!("CARGO_PKG_VERSION"),
+            seed,
+            plan,
+            machine,
+            disk,
+            ratios: spreads.iter().map(|(&name, spread)| (name, spread.median)).collect(),
+            ratios_spread: spreads,
+            ways: SqliteWay::all().into_iter().filter_map(|way| SqliteWayReport::new(way, turns)).collect(),
+        }
+    }
+}
+
+impl SqliteWayReport {
+    fn new(way: SqliteWay, turns: &[SqliteTurn]) -> Option<SqliteWayReport> {
+        let turns: Vec<&SqliteTurn> = turns.iter().filter(|turn| turn.way == way).collect();
+        let windows = turns.iter().filter_map(|turn| turn.loss_window);
+        Some(SqliteWayReport {
+            name: way.name(),
+            place: way.place,
+            journal: way.journal,
+            synchronous: way.synchronous,
+            durable: way.is_durable(),
+            inserts_per_second: Spread::of(turns.iter().map(|turn| turn.rate()))?,
+            loss_window: LossWindowReport::of(windows),
+        })
+    }
+}
