@@ -34,6 +34,7 @@
 //! | [`FlashCampaign`] | the same for an emulated flash device: its firmware recovers |
 //! | [`FsCampaign`] | the same for a filesystem, on each of these grounds, with e2fsck and the kernel as judges |
 //! | [`SqliteCampaign`] | the same for SQLite in a filesystem: its databases judge themselves, and what was committed is known |
+//! | [`SqliteOnce`] | every call of SQLite failing once |
 //! | [`push_page`], [`stamp_of`] | pages that say who wrote them |
 //!
 //! The examples: `volume_crash`, `flash_crash`, `fs_crash` and `sqlite_crash` are the campaigns as programs;
