@@ -86,6 +86,8 @@ pub struct FsTotals {
     pub states_outside: u64,
     /// Of these, shown to the kernel, too.
     pub states_kernel: u64,
+    /// Different states that were refused, as a write of the log had failed.
+    pub states_refused: u64,
     /// Transactions committed.
     pub commits: u64,
     /// Times that the log's tail moved.
@@ -100,6 +102,7 @@ impl FsTotals {
         self.cuts += other.cuts;
         self.states_recovery += other.states_recovery;
         self.states_deep += other.states_deep;
+        self.states_refused += other.states_refused;
         self.states_outside += other.states_outside;
         self.states_kernel += other.states_kernel;
         self.commits += other.commits;

@@ -34,6 +34,9 @@ pub(super) use judge::Illegal;
 /// The number of an operation; 0 stands for the beginning.
 pub(super) type Operation = u64;
 
+/// The number of the first file that is made in a life; those below are numbers of inodes that were there.
+const FIRST_NEW: FileId = 1 << 20;
+
 /// A page of a file.
 pub(super) type Page = Rc<[u8; BLOCK_BYTES]>;
 
@@ -190,7 +193,7 @@ impl History {
             barriers: Vec::new(),
             zeros: Rc::new([0; BLOCK_BYTES]),
             // The numbers of inodes are given again, those of the model's files are not.
-            next_file: 1 << 20,
+            next_file: FIRST_NEW,
             lie: None,
         })
     }
@@ -285,8 +288,15 @@ impl History {
     pub(super) fn write(&mut self, file: FileId, page: u32, bytes: Page) {
         let reserved = self.reserved.remove(&(file, page));
         let placed = !self.has_place(file, page);
-        self.put(file, page, bytes, if placed && !reserved { Placed::Yes } else { Placed::No });
-        if placed {
+        // One of zeros in a file that was there may have a place.
+        let known = file >= FIRST_NEW || self.pages.contains_key(&(file, page));
+        let placed_now = match (placed && !reserved, known) {
+            (false, _) => Placed::No,
+            (true, false) => Placed::Perhaps,
+            (true, true) => Placed::Yes,
+        };
+        self.put(file, page, bytes, placed_now);
+        if placed && known {
             self.move_place(file);
         }
     }
@@ -415,6 +425,11 @@ impl History {
         let judged = self.judge(found);
         self.durable.truncate(promises);
         judged
+    }
+
+    /// Whether writes may have failed.
+    pub(super) fn may_fail(&self) -> bool {
+        self.terms.faulty
     }
 
     /// A number that changes whenever something is promised.

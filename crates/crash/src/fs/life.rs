@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use weir_ext4::{FileType, Mkfs, ROOT_INODE};
-use weir_fs::{Engine, Filesystem, MountOptions, NewNode};
+use weir_ext4::{FileType, FormatError, Mkfs, ROOT_INODE, Structure};
+use weir_fs::{Engine, Filesystem, FsError, MountOptions, NewNode};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Recorder, Storage};
 
@@ -257,7 +257,7 @@ impl Chain {
     /// Cuts the power, on copies, at every event of the storage from now on.
     fn cut_at_every_event(&self, ground: &Ground, history: &Rc<RefCell<History>>) {
         let (found, history) = (Rc::clone(&self.found), Rc::clone(history));
-        let (campaign, options) = (self.campaign.clone(), self.options);
+        let (campaign, options, refuses) = (self.campaign.clone(), self.options, self.is_dual());
         let ends = ground.watch().filter(|_| self.is_dual());
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
@@ -283,11 +283,17 @@ impl Chain {
                     (true, _) => Shown::Recovered,
                 };
                 match examine(&left, &history.borrow(), options, shown, state) {
+                    // A commit block may be with the device when a write before it fails (S5). Such a log is
+                    // refused, as the kernel refuses it, and is no state to go on from.
+                    Err(Unfit::Log(_)) if refuses && history.borrow().may_fail() => {
+                        found.totals.states_refused += 1;
+                        continue;
+                    }
                     Ok(kernel) => {
                         found.totals.states_outside += u64::from(outside);
                         found.totals.states_kernel += u64::from(kernel);
                     }
-                    Err(what) => found.fail(what),
+                    Err(unfit) => found.fail(unfit),
                 }
                 // Each state of a life is equally likely to be the one to go on from.
                 found.states_of_life += 1;
@@ -337,26 +343,53 @@ async fn mount(
     ground: &Ground,
     options: MountOptions,
     recorder: Option<Rc<Recorder>>,
-) -> Result<Filesystem, String> {
+) -> Result<Filesystem, Unfit> {
     let mounted = Filesystem::mount(handle, ground.storage(), recorder, options).await;
-    mounted.map_err(|error| format!("mounting: {error}"))
+    mounted.map_err(|error| match error {
+        FsError::Format(FormatError::Checksum { structure: Structure::JournalBlock, .. }) => {
+            Unfit::Log(format!("mounting: {error}"))
+        }
+        error => Unfit::Wrong(format!("mounting: {error}")),
+    })
+}
+
+/// Why nothing can be told of what was left.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    /// A block of the log is not what was written there.
+    #[error("{0}")]
+    Log(String),
+    #[error("{0}")]
+    Wrong(String),
+}
+
+impl From<String> for Unfit {
+    fn from(what: String) -> Unfit {
+        Unfit::Wrong(what)
+    }
+}
+
+impl From<Unfit> for String {
+    fn from(unfit: Unfit) -> String {
+        unfit.to_string()
+    }
 }
 
 /// Does `work` in a runtime of its own.
-fn apart<T>(seed: u64, work: impl AsyncFnOnce(&Handle) -> Result<T, String>) -> Result<T, String> {
+fn apart<T, E: From<String>>(seed: u64, work: impl AsyncFnOnce(&Handle) -> Result<T, E>) -> Result<T, E> {
     let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
     let handle = runtime.handle();
     let bound = Bound::new();
     let work = bound.within(&handle, async { Ok::<_, Verdict>(work(&handle).await) });
     match runtime.block_on(work) {
         Ok(Ok(done)) => done,
-        Ok(Err(verdict)) => Err(verdict.to_string()),
-        Err(stalled) => Err(format!("everybody waits: {stalled}")),
+        Ok(Err(verdict)) => Err(verdict.to_string().into()),
+        Err(stalled) => Err(format!("everybody waits: {stalled}").into()),
     }
 }
 
 /// What is found on what is left.
-fn find(left: &Left, options: MountOptions, seed: u64) -> Result<Visible, String> {
+fn find(left: &Left, options: MountOptions, seed: u64) -> Result<Visible, Unfit> {
     apart(seed, async |handle| {
         let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
         let fs = mount(handle, &ground, options, None).await?;
@@ -368,7 +401,7 @@ fn find(left: &Left, options: MountOptions, seed: u64) -> Result<Visible, String
         fs.sync().await.map_err(|error| format!("syncing: {error}"))?;
         let report = ground.check().await.map_err(|error| format!("checking: {error}"))?;
         match report.findings.first() {
-            Some(finding) => Err(format!("{} findings, the first: {finding}", report.total)),
+            Some(finding) => Err(format!("{} findings, the first: {finding}", report.total).into()),
             None => Ok(visible),
         }
     })
@@ -391,7 +424,7 @@ fn examine(
     options: MountOptions,
     shown: Shown,
     seed: u64,
-) -> Result<bool, String> {
+) -> Result<bool, Unfit> {
     let visible = find(left, options, seed)?;
     history.judge(&visible).map_err(|illegal| illegal.to_string())?;
     if shown == Shown::Nothing {
@@ -406,12 +439,12 @@ fn examine(
         let replayed = bytes().await?;
         let fs = mount(handle, &ground, options, None).await?;
         fs.unmount().await.map_err(|error| format!("unmounting: {error}"))?;
-        Ok([crashed, replayed, bytes().await?])
+        Ok::<_, Unfit>([crashed, replayed, bytes().await?])
     })?;
     if shown == Shown::Recovered {
-        return outside::judge_recovered(&recovered).map(|()| false).map_err(|what| what.to_string());
+        return outside::judge_recovered(&recovered).map(|()| false).map_err(|what| what.to_string().into());
     }
-    outside::judge(&crashed, &recovered, &replayed, &visible).map_err(|what| what.to_string())
+    outside::judge(&crashed, &recovered, &replayed, &visible).map_err(|what| what.to_string().into())
 }
 
 /// The filesystems that runs begin with: for one task, and for several.
