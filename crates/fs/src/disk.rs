@@ -170,6 +170,12 @@ impl Disk {
         Ok(result?)
     }
 
+    /// Epochs that were ended.
+    pub(crate) fn epochs(&self) -> u64 {
+        let stats = self.layer.stats();
+        stats.barrier_writes + stats.bare_barriers
+    }
+
     /// Puts a bare barrier mark.
     pub(crate) async fn barrier(&self) -> Result<(), FsError> {
         self.dispatch().await;

@@ -1,6 +1,6 @@
 //! A mounted filesystem: what every call starts from.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use weir_ext4::{FileTime, Layout, Superblock};
@@ -47,6 +47,7 @@ pub(crate) struct Mounted {
     pub(crate) cache: Rc<PageCache>,
     pub(crate) names: Names,
     pub(crate) operations: Operations,
+    pub(crate) answered: Cell<Answered>,
     /// The journal, or why there is none: then nothing can be changed.
     pub(crate) changes: Result<Rc<Journal>, ReadOnlyReason>,
     /// Unix time in nanoseconds when the clock showed `mounted_at`.
@@ -54,11 +55,24 @@ pub(crate) struct Mounted {
     pub(crate) mounted_at: Instant,
 }
 
+/// Synchronisation calls on files that were answered without an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// `fsync` and `fdatasync`.
+    pub durable: u64,
+    /// `fbarrier` and `fdatabarrier`, whatever it took to keep their promise.
+    pub ordered: u64,
+}
+
 /// What was counted since the mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics {
     /// The engine that commits; none where nothing can be changed.
     pub engine: Option<Engine>,
+    /// Synchronisation calls that were answered.
+    pub answered: Answered,
+    /// Epochs that were ended, by a barrier write or a bare barrier.
+    pub epochs: u64,
     /// What calls and the journal waited for.
     pub waits: Waits,
     /// What the journal did.
@@ -136,6 +150,8 @@ impl Filesystem {
         let journal = self.0.changes.as_ref().ok();
         Statistics {
             engine: journal.map(|journal| journal.engine()),
+            answered: self.0.answered.get(),
+            epochs: self.0.disk.epochs(),
             waits: *self.0.disk.waits.borrow(),
             journal: journal.map(|journal| journal.stats()).unwrap_or_default(),
             pages: self.0.cache.pages(),

@@ -90,7 +90,7 @@ pub use attributes::{AttributeChanges, Attributes};
 pub use disk::Waits;
 pub use error::{FsError, ReadOnlyReason};
 pub use fallocate::Fallocate;
-pub use filesystem::{Filesystem, InodeNumber, Statfs, Statistics};
+pub use filesystem::{Answered, Filesystem, InodeNumber, Statfs, Statistics};
 pub use journal::JournalStats;
 pub use mutants::FsMutant;
 pub use names::{Device, NewNode, Parent, RenameFlags};

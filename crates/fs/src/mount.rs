@@ -4,7 +4,7 @@
 //! superblock says that the log is in use, durably, before anything is written to it; orphans. Nothing of this
 //! loses anything if it crashes in between: then the next mount does it again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
@@ -255,6 +255,7 @@ impl Found {
             cache,
             names: Names::new(clock.entropy() as u32),
             operations: Operations::default(),
+            answered: Cell::default(),
             changes,
             clock,
         })

@@ -72,6 +72,8 @@ pub enum FsMutant {
     WriteErrorForgotten,
     /// A page that is changed while its write waits for queue space counts as clean.
     CleansChangedPages,
+    /// Dirty pages are dropped with their blocks, and `fsync` does not wait for the transaction that does so.
+    DropsPagesSilently,
     /// A node leaves memory with pages that the disk has not.
     ForgetsDirtyNodes,
 }

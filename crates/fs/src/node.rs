@@ -32,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) changed_in: Cell<Option<Sequence>>,
     /// The last transaction that changed its size, its allocation, or what is written of it (J3).
     pub(crate) data_changed_in: Cell<Option<Sequence>>,
+    /// Dirty pages were dropped: by the transaction that takes their blocks away nobody misses them.
+    pub(crate) dropped_in: Cell<Option<Sequence>>,
     /// Something of that kind has changed since the inode was logged.
     data_changed: Cell<bool>,
     /// The last transaction that refers to its data (J2).
@@ -59,6 +61,7 @@ impl Node {
             table: OnceCell::new(),
             changed_in: Cell::new(None),
             data_changed_in: Cell::new(None),
+            dropped_in: Cell::new(None),
             data_changed: Cell::new(false),
             attached_in: Cell::new(None),
             opens: Cell::new(0),

@@ -162,6 +162,11 @@ impl Node {
             let class = if journal.is_dual() { Class::Ordered } else { Class::Orderless };
             self.submit_in_turn(class, class).await?;
         }
+        // Whoever makes the file durable finds them written, or waits for this transaction.
+        if self.pages.borrow().dirty() > 0 && !journal.drops(FsMutant::DropsPagesSilently) {
+            handle.drop_pages();
+            self.dropped_in.set(Some(handle.sequence()));
+        }
         let (gone, dirty) = self.pages.borrow_mut().forget(range);
         self.cache.left(gone);
         self.cache.pages_cleaned(self, dirty);

@@ -136,7 +136,14 @@ impl Mounted {
             (false, _) => self.transfer_and_flush(journal, &node, changed_in).await,
         };
         // No call that comes later promises anything either.
-        done.and_then(|()| node.check_written()).inspect_err(|error| journal.abort(error))
+        done.and_then(|()| node.check_written()).inspect_err(|error| journal.abort(error))?;
+        let mut answered = self.answered.get();
+        match promise {
+            Promise::Durable => answered.durable += 1,
+            Promise::Ordered => answered.ordered += 1,
+        }
+        self.answered.set(answered);
+        Ok(())
     }
 
     /// `fbarrier` and `fdatabarrier`, with barriers.
@@ -146,9 +153,12 @@ impl Mounted {
         node: &Rc<Node>,
         changed_in: Option<Sequence>,
     ) -> Result<(), FsError> {
-        let pending = changed_in.filter(|sequence| !journal.is_dispatched(*sequence));
-        let Some(sequence) = pending else {
-            let wrote = node.submit_dirty(Class::Ordered, Class::Barrier).await?;
+        let is_pending = |sequence: &Sequence| !journal.is_dispatched(*sequence);
+        let pending = changed_in.filter(is_pending);
+        let last = if pending.is_some() { Class::Ordered } else { Class::Barrier };
+        let wrote = node.submit_dirty(Class::Ordered, last).await?;
+        let dropped_in = node.dropped_in.get().filter(is_pending);
+        let Some(sequence) = later(pending, dropped_in) else {
             // J3: an epoch ends here, whether or not something was written in it.
             return if wrote || self.options.drops(FsMutant::NoBareBarrier) {
                 Ok(())
@@ -156,7 +166,6 @@ impl Mounted {
                 self.disk.barrier().await
             };
         };
-        node.submit_dirty(Class::Ordered, Class::Ordered).await?;
         // A commit on its way may have been faster: then its barrier is not behind the data.
         if !journal.is_dispatched(sequence) {
             journal.ordered(sequence).await
@@ -174,13 +183,15 @@ impl Mounted {
         node: &Rc<Node>,
         changed_in: Option<Sequence>,
     ) -> Result<(), FsError> {
-        let pending = changed_in.filter(|sequence| !journal.is_durable(*sequence));
-        let Some(sequence) = pending else {
-            node.submit_dirty(Class::Ordered, Class::Barrier).await?;
+        let is_pending = |sequence: &Sequence| !journal.is_durable(*sequence);
+        let pending = changed_in.filter(is_pending);
+        let last = if pending.is_some() { Class::Ordered } else { Class::Barrier };
+        node.submit_dirty(Class::Ordered, last).await?;
+        let dropped_in = node.dropped_in.get().filter(is_pending);
+        let Some(sequence) = later(pending, dropped_in) else {
             self.disk.transferred(&node.on_the_way()).await?;
             return self.disk.flush().await;
         };
-        node.submit_dirty(Class::Ordered, Class::Ordered).await?;
         // JC is in a later epoch than the data, so the one is not durable without the other (S3), but only if the
         // data was submitted before JD: the transaction still ran.
         let covered = journal.running() == sequence;
@@ -201,6 +212,7 @@ impl Mounted {
     ) -> Result<(), FsError> {
         node.submit_dirty(Class::Orderless, Class::Orderless).await?;
         self.disk.transferred(&node.on_the_way()).await?;
+        let changed_in = later(changed_in, node.dropped_in.get());
         // The flush before the commit block covers what was transferred before it.
         let trusts = self.options.drops(FsMutant::TrustsEarlierFlush);
         let flushed = changed_in
@@ -209,5 +221,13 @@ impl Mounted {
             journal.durable(sequence).await?;
         }
         if flushed || !journal.flushes() { Ok(()) } else { self.disk.flush().await }
+    }
+}
+
+/// The later of two transactions.
+fn later(one: Option<Sequence>, other: Option<Sequence>) -> Option<Sequence> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if other.is_after(one) { other } else { one }),
+        (one, other) => one.or(other),
     }
 }

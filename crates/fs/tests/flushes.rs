@@ -153,3 +153,46 @@ fn j1_the_flush_of_sync_covers_nothing_that_comes_later() {
     let mutant = FsMutant::SyncCoversLater;
     assert!(synced_beside_sync(Some(mutant)) < 2, "{mutant:?} was not noticed");
 }
+
+/// A file is cut while somebody makes it durable, so long after it began: whether any power cut right then leaves what
+/// was overwritten before both.
+fn shows_what_was_overwritten(options: MountOptions, data_only: bool, after: Duration) -> bool {
+    simulated_with(1, async |clock| {
+        let below = disk(&clock, &new_image(support::BLOCKS), true);
+        let fs = mount(&clock, &below, options).await.expect("mounted");
+        let file = write_file(&fs, b"a", &[1; 2 * BLOCK_BYTES]).await;
+        fs.unmount().await.expect("durable");
+        // Bitmaps have to be read again, which takes its time.
+        let fs = mount(&clock, &below, options).await.expect("mounted");
+        fs.write(file, 0, &[2; BLOCK_BYTES]).await.expect("written");
+        let other = fs.clone();
+        let cut = clock.spawn(async move { other.truncate(file, 0).await });
+        clock.sleep(after).await;
+        if data_only { fs.fdatasync(file).await } else { fs.fsync(file).await }.expect("durable");
+        let left: Vec<_> = below.crash_states().all().take(16).collect();
+        cut.await.expect("not cancelled").expect("cut");
+        for image in left {
+            let after = disk(&clock, &image, true);
+            let fs = mount(&clock, &after, MountOptions::default()).await.expect("recovered");
+            if read_file(&fs, b"a").await.expect("read").first() == Some(&1) {
+                return true;
+            }
+        }
+        false
+    })
+}
+
+#[test]
+fn fsync_waits_for_the_transaction_that_drops_dirty_pages() {
+    let engines = [Engine::Dual { conflicts: Conflicts::Copy }, Engine::Jbd2 { barrier: true }];
+    for (engine, data_only) in engines.into_iter().flat_map(|engine| [(engine, false), (engine, true)]) {
+        let options = MountOptions { engine: Some(engine), ..MountOptions::default() };
+        let shows = |mutant| {
+            let options = MountOptions { mutant, ..options };
+            (0..60).any(|nth| shows_what_was_overwritten(options, data_only, Duration::from_micros(20 * nth)))
+        };
+        assert!(!shows(None), "{options:?}, data only: {data_only}");
+        let mutant = FsMutant::DropsPagesSilently;
+        assert!(shows(Some(mutant)), "{mutant:?} was not noticed: {options:?}, data only: {data_only}");
+    }
+}

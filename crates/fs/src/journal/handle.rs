@@ -96,6 +96,13 @@ impl Handle {
         }
     }
 
+    /// Dirty pages are dropped, as the transaction takes their blocks away: it is not empty from now on.
+    pub(crate) fn drop_pages(&self) {
+        let mut state = self.journal.state.borrow_mut();
+        self.begin(&mut state.running);
+        state.running.drops_pages = true;
+    }
+
     /// Blocks are freed with this transaction, and not reused before it is in the log (J7).
     pub(crate) fn free(&self, extent: Extent) {
         self.journal.state.borrow_mut().running.freed.push(extent);

@@ -54,6 +54,8 @@ pub(crate) struct Running {
     pub(crate) freed: Vec<Extent>,
     /// Blocks that it has changed while an earlier transaction held them, and which (J4, policy list).
     pub(crate) conflicts: BTreeMap<u64, Sequence>,
+    /// Dirty pages were dropped since it takes their blocks away: somebody may wait for it already.
+    pub(crate) drops_pages: bool,
     /// When the first change came.
     pub(crate) since: Option<Instant>,
 }
@@ -70,13 +72,18 @@ impl Running {
             data: BTreeMap::new(),
             freed: Vec::new(),
             conflicts: BTreeMap::new(),
+            drops_pages: false,
             since: None,
         }
     }
 
     /// Nothing was changed, so there is nothing to commit.
     pub(crate) fn is_empty(&self) -> bool {
-        self.buffers.is_empty() && self.revokes.is_empty() && self.data.is_empty() && self.freed.is_empty()
+        self.buffers.is_empty()
+            && self.revokes.is_empty()
+            && self.data.is_empty()
+            && self.freed.is_empty()
+            && !self.drops_pages
     }
 }
 
