@@ -5,6 +5,8 @@
 
 #![allow(unsafe_code, reason = "it is called by C, and calls the C library")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use libc::{c_int, c_ulong};
 
 /// `_IO('W', 1)`.
@@ -71,8 +73,34 @@ pub fn order_mounted(fd: c_int, request: u32) -> Option<c_int> {
     }
 }
 
+/// The number of the mount through FUSE that a file was on last; 0 for none yet. The kernel knows a file's number, but
+/// asks the mount what `statfs` tells, and that costs as much as the barrier.
+static LAST_DEVICE: AtomicU64 = AtomicU64::new(0);
+
 /// Whether a file is on some mount through FUSE, so that no ioctl goes to a device that means something else by it.
 fn may_be_weirs(fd: c_int) -> bool {
+    // SAFETY: it consists of numbers, of which zeros are values.
+    let mut file: libc::statx = unsafe { std::mem::zeroed() };
+    // After a write the kernel would ask the mount for times and sizes anew, which nobody wants to know here.
+    let cached = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: the path ends with a zero, and `file` is large enough for what statx writes, as it has its type.
+    let looked = unsafe { libc::statx(fd, c"".as_ptr(), cached, libc::STATX_TYPE, &raw mut file) } == 0;
+    let kind = libc::mode_t::from(file.stx_mode) & libc::S_IFMT;
+    if !looked || !matches!(kind, libc::S_IFREG | libc::S_IFDIR) {
+        return false;
+    }
+    let device = u64::from(file.stx_dev_major) << 32 | u64::from(file.stx_dev_minor);
+    if device == LAST_DEVICE.load(Ordering::Relaxed) {
+        return true;
+    }
+    let found = is_fuse(fd);
+    if found {
+        LAST_DEVICE.store(device, Ordering::Relaxed);
+    }
+    found
+}
+
+fn is_fuse(fd: c_int) -> bool {
     // SAFETY: a statfs consists of numbers, of which zeros are values.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: `found` is large enough for what fstatfs writes, as it has its type.

@@ -66,8 +66,8 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
     };
     let stack = Rc::new(stack);
     let status = {
-        let stack = Rc::clone(&stack);
-        move || status::of_disk(&stack)
+        let (handle, stack) = (handle.clone(), Rc::clone(&stack));
+        move |load| status::of_disk(&handle, &stack, load)
     };
     let server =
         Server::mount_disk(&handle, stack.storage(), &arguments.mountpoint, &options, status).await?;

@@ -97,8 +97,9 @@ async fn serve(
         },
     };
     let status = {
-        let (stack, filesystem, sync) = (Rc::clone(&stack), filesystem.clone(), options.sync);
-        move || status::of_filesystem(&stack, &filesystem, sync)
+        let (handle, stack, filesystem, sync) =
+            (handle.clone(), Rc::clone(&stack), filesystem.clone(), options.sync);
+        move |load| status::of_filesystem(&handle, &stack, &filesystem, sync, load)
     };
     let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status).await?;
     service.until_unmounted(&handle, server).await?;

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use clap::Args;
 use futures_util::{FutureExt as _, select_biased};
@@ -13,10 +14,10 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_fuse::Server;
-use weir_runtime::Handle;
+use weir_runtime::{Handle, Wall};
 
 use crate::error::CliError;
-use crate::{in_wall_time, print};
+use crate::{in_wall_time_as, print};
 
 /// What a service in the background says when programs may use the mount.
 const READY: &str = "mounted";
@@ -24,6 +25,10 @@ const READY: &str = "mounted";
 const NAME: &str = "weir";
 /// And for `pgrep`.
 const NAME_IN_KERNEL: &std::ffi::CStr = c"weir";
+
+/// How long a server that has answered looks for the next request before it sleeps: a program that writes and orders,
+/// one call after the other, comes back sooner than that.
+const SPIN: Duration = Duration::from_micros(50);
 
 /// Where a service runs.
 #[derive(Debug, Args)]
@@ -75,7 +80,8 @@ pub(crate) fn run(
         let _ = rustix::thread::set_name(NAME_IN_KERNEL);
     }
     let service = Service { signals, detach: arguments.detach, mountpoint };
-    in_wall_time(0, async |handle: Handle| work(handle, service).await)
+    let options = Wall { spin: SPIN, ..Wall::default() };
+    in_wall_time_as(options, async |handle: Handle| work(handle, service).await)
 }
 
 /// Starts this program anew, in the foreground of nobody, and waits until it has mounted or failed.

@@ -6,9 +6,10 @@ use clap::Args;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use weir_fs::{Engine, Filesystem};
-use weir_fuse::SyncMode;
+use weir_fs::{Answered, Engine, Filesystem};
 use weir_fuse::control::STATUS_ATTRIBUTE;
+use weir_fuse::{Load, SyncMode};
+use weir_runtime::Handle;
 use weir_storage::BLOCK_BYTES;
 
 use crate::error::CliError;
@@ -35,9 +36,19 @@ pub(crate) struct Status {
     /// The server's process.
     pub(crate) pid: u32,
     pub(crate) storage: StackStatus,
+    requests: RequestsStatus,
     /// None of `weir disk`, whose filesystem is the kernel's.
     #[serde(flatten)]
     filesystem: Option<FilesystemStatus>,
+}
+
+/// Requests of the kernel that the server is answering, and what it asks of the disk for them.
+#[derive(Debug, Deserialize, Serialize)]
+struct RequestsStatus {
+    under_way: u64,
+    under_way_max: u64,
+    /// Commands in flight at the disk.
+    disk_commands: u64,
 }
 
 /// What is so of a filesystem.
@@ -53,7 +64,15 @@ struct FilesystemStatus {
     checkpoints: u64,
     log_blocks_used: u64,
     waits_for_transfer: u64,
+    /// Epochs that were ended.
+    epochs: u64,
+    /// Calls of `fsync` and its like that promise durability.
+    calls_durable: u64,
+    /// Calls that promise order.
+    calls_ordered: u64,
     flushes: u64,
+    /// Of all these calls, those that had no flush of their own.
+    flushes_saved: u64,
     pages: u64,
     pages_dirty: u64,
 }
@@ -69,10 +88,20 @@ struct Document<'a> {
 }
 
 /// The status of a mounted filesystem, for its server to tell.
-pub(crate) fn of_filesystem(stack: &Stack, filesystem: &Filesystem, sync: SyncMode) -> String {
+pub(crate) fn of_filesystem(
+    handle: &Handle,
+    stack: &Stack,
+    filesystem: &Filesystem,
+    sync: SyncMode,
+    load: Load,
+) -> String {
     let found = filesystem.statistics();
+    let flushes = found.waits.flushes + found.waits.durable_commits;
+    let Answered { durable, ordered } = found.answered;
     told(
+        handle,
         stack,
+        load,
         Some(FilesystemStatus {
             sync: if sync == SyncMode::Order { "order" } else { "durable" }.to_owned(),
             engine: found.engine.map(|engine| name(engine).to_owned()),
@@ -81,7 +110,11 @@ pub(crate) fn of_filesystem(stack: &Stack, filesystem: &Filesystem, sync: SyncMo
             checkpoints: found.journal.checkpoints,
             log_blocks_used: found.journal.log_blocks_used.into(),
             waits_for_transfer: found.waits.transfers,
-            flushes: found.waits.flushes + found.waits.durable_commits,
+            epochs: found.epochs,
+            calls_durable: durable,
+            calls_ordered: ordered,
+            flushes,
+            flushes_saved: (durable + ordered).saturating_sub(flushes),
             pages: found.pages as u64,
             pages_dirty: found.pages_dirty as u64,
         }),
@@ -89,12 +122,15 @@ pub(crate) fn of_filesystem(stack: &Stack, filesystem: &Filesystem, sync: SyncMo
 }
 
 /// The status of a storage that is mounted as one file.
-pub(crate) fn of_disk(stack: &Stack) -> String {
-    told(stack, None)
+pub(crate) fn of_disk(handle: &Handle, stack: &Stack, load: Load) -> String {
+    told(handle, stack, load, None)
 }
 
-fn told(stack: &Stack, filesystem: Option<FilesystemStatus>) -> String {
-    let status = Status { pid: std::process::id(), storage: stack.status(), filesystem };
+fn told(handle: &Handle, stack: &Stack, load: Load, filesystem: Option<FilesystemStatus>) -> String {
+    let Load { under_way, under_way_max } = load;
+    let disk_commands = handle.ring().map_or(0, |ring| ring.in_flight() as u64);
+    let requests = RequestsStatus { under_way, under_way_max, disk_commands };
+    let status = Status { pid: std::process::id(), storage: stack.status(), requests, filesystem };
     // Numbers and texts always become JSON.
     serde_json::to_string(&status).unwrap_or_default()
 }
@@ -144,12 +180,15 @@ fn lines(status: &Status, space: [Size; 2]) -> String {
     let mut lines = vec![("storage", status.storage.kind.clone())];
     lines.extend(status.filesystem.iter().flat_map(|found| of_files(found, space)));
     lines.extend(status.storage.volume.iter().flat_map(of_volume));
+    let RequestsStatus { under_way, under_way_max, disk_commands } = status.requests;
+    lines.push(("requests under way", format!("{under_way}, at most {under_way_max}")));
+    lines.push(("commands at the disk", disk_commands.to_string()));
     lines.push(("server", format!("process {}", status.pid)));
     let lines: Vec<String> = lines.into_iter().map(|(label, value)| format!("{label:<24}{value}")).collect();
     lines.join("\n")
 }
 
-fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> [(&'static str, String); 8] {
+fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> [(&'static str, String); 10] {
     let read_only = found.read_only.as_ref().map_or_else(|| "no".to_owned(), |why| format!("yes: {why}"));
     let (commits, checkpoints, log) = (found.commits, found.checkpoints, size(found.log_blocks_used));
     [
@@ -159,7 +198,12 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> [(&'static st
         ("space", format!("{space}, {free} of it free")),
         ("file data in memory", format!("{}, {} of it dirty", size(found.pages), size(found.pages_dirty))),
         ("journal", format!("commits: {commits}, checkpoints: {checkpoints}, {log} of the log in use")),
-        ("flushes asked for", found.flushes.to_string()),
+        ("epochs", found.epochs.to_string()),
+        (
+            "synchronisation calls",
+            format!("{} for durability, {} for order", found.calls_durable, found.calls_ordered),
+        ),
+        ("flushes asked for", format!("{}, {} saved", found.flushes, found.flushes_saved)),
         ("waits for a transfer", found.waits_for_transfer.to_string()),
     ]
 }

@@ -5,16 +5,17 @@
 
 mod support;
 
-use std::fs::{self, File, FileTimes};
+use std::fs::{self, File, FileTimes, Permissions};
 use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Place, error_of, is_mountpoint, mounts, weir, works};
+use support::{Place, error_of, is_mountpoint, mounts, runs, weir, works};
 
 /// The command ends with code 2, and with one line on standard error that holds all of `words`.
 fn fails(arguments: &[&str], words: &[&str]) {
@@ -225,6 +226,45 @@ fn times_before_1970_are_kept() {
         place.mount(&["--read-only"]);
     }
     end(&place);
+}
+
+/// A write by who is not the superuser takes privileges from a file, and everybody sees that at once.
+#[test]
+fn writes_take_privileges_away() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let root = place.mount(&["--allow-other"]);
+    fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    for directory in root.ancestors().skip(1) {
+        let mode = fs::metadata(directory).unwrap().permissions().mode();
+        if mode & 0o001 == 0 {
+            eprintln!("skipped: others may not look into {}", directory.display());
+            return;
+        }
+    }
+    let other = |script: &str| runs(Command::new("sh").arg("-c").arg(script).current_dir(&root).uid(65534));
+    for (name, by) in [
+        ("write", "echo x >> write"),
+        ("direct", "dd if=/dev/zero of=direct bs=4096 count=1 oflag=direct conv=notrunc 2>&1"),
+        ("cut", "truncate -s 1 cut"),
+        ("make", "fallocate -l 9000 make"),
+    ] {
+        let path = root.join(name);
+        fs::write(&path, [1; 5000]).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o6777);
+        other(by);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o777, "{name}");
+    }
+    let path = root.join("own");
+    fs::write(&path, "x").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
+    fs::write(&path, "the superuser keeps them").unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o6777);
+    std::os::unix::fs::chown(&path, Some(1), None).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o777, "another owner");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! The kernel's calls, as the filesystem's: what a request means here.
 
+use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::rc::Rc;
 
-use fuser::{Errno, FileAttr, Generation, ReplyDirectory};
+use fuser::{Errno, FileAttr, Generation, Notifier, ReplyDirectory};
 use rustix::fs::{FallocateFlags, OFlags, XattrFlags};
 use weir_ext4::FileType;
 use weir_fs::{
@@ -25,6 +27,8 @@ pub(crate) struct Calls {
     pub(crate) sync: SyncMode,
     /// The status as JSON.
     pub(crate) status: Box<dyn Fn() -> String>,
+    /// How the kernel is told to look again, as soon as it is mounted.
+    pub(crate) notifier: Rc<OnceCell<Notifier>>,
 }
 
 /// What the kernel gets to know of an inode.
@@ -62,12 +66,19 @@ impl Calls {
         Ok(self.entry(inode).await?.0)
     }
 
+    /// Changes attributes. Another owner, and another size by who may not keep privileges, take these away.
     pub(crate) async fn set_attributes(
         &self,
         inode: InodeNumber,
-        changes: &AttributeChanges,
+        mut changes: AttributeChanges,
+        keeps_privileges: bool,
     ) -> Result<FileAttr, Errno> {
-        self.filesystem.set_attributes(inode, changes).await.map_err(|error| errno(&error))?;
+        let owner = changes.uid.is_some() || changes.gid.is_some();
+        let takes = owner || changes.size.is_some() && !keeps_privileges;
+        if takes && changes.permissions.is_none() {
+            changes.permissions = self.left_without_privileges(inode).await?;
+        }
+        self.filesystem.set_attributes(inode, &changes).await.map_err(|error| errno(&error))?;
         self.attributes(inode).await
     }
 
@@ -163,9 +174,16 @@ impl Calls {
         offset: u64,
         bytes: &[u8],
         flags: i32,
+        keeps_privileges: bool,
     ) -> Result<u32, Errno> {
-        let written = self.filesystem.write(inode, offset, bytes).await.map_err(|error| errno(&error))?;
         let direct = flags & libc::O_DIRECT != 0 || self.files.get(handle).is_some_and(|file| file.direct);
+        if !keeps_privileges {
+            self.drop_privileges(inode).await?;
+        }
+        if direct {
+            self.drop_capabilities(inode).await?;
+        }
+        let written = self.filesystem.write(inode, offset, bytes).await.map_err(|error| errno(&error))?;
         // O_SYNC is two bits, one of them O_DSYNC.
         if direct && flags & libc::O_DSYNC != 0 {
             let what = if flags & libc::O_SYNC == libc::O_SYNC { What::All } else { What::Data };
@@ -329,6 +347,7 @@ impl Calls {
         offset: u64,
         length: u64,
         mode: i32,
+        keeps_privileges: bool,
     ) -> Result<(), Errno> {
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let keep_size = flags.contains(FallocateFlags::KEEP_SIZE);
@@ -338,6 +357,9 @@ impl Calls {
             FallocateFlags::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
             _ => return Err(Errno::EOPNOTSUPP),
         };
+        if !keeps_privileges {
+            self.drop_privileges(inode).await?;
+        }
         self.filesystem.fallocate(inode, mode, offset, length).await.map_err(|error| errno(&error))
     }
 

@@ -24,9 +24,11 @@ mod disk;
 mod errno;
 mod files;
 mod jobs;
+mod privileges;
 mod requests;
 mod server;
 
 pub use control::SyncMode;
 pub use disk::DISK_NAME;
+pub use jobs::Load;
 pub use server::{Server, ServerError, ServerOptions};

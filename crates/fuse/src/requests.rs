@@ -110,6 +110,7 @@ pub(crate) fn configure(config: &mut KernelConfig) {
         | InitFlags::FUSE_HAS_IOCTL_DIR
         | InitFlags::FUSE_PARALLEL_DIROPS
         | InitFlags::FUSE_CACHE_SYMLINKS
+        | InitFlags::FUSE_HANDLE_KILLPRIV_V2
         | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
     // What an older kernel does not have, it does without.
     let have = config.capabilities() & wanted;
@@ -143,7 +144,7 @@ impl fuser::Filesystem for Requests {
 
     fn setattr(
         &self,
-        _: &Request,
+        request: &Request,
         number: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -159,6 +160,8 @@ impl fuser::Filesystem for Requests {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        // The kernel says which programs may keep privileges, but not to this version of the crate.
+        let keeps_privileges = request.uid() == 0;
         self.run(move |calls| async move {
             let time = |time| match time {
                 TimeOrNow::SpecificTime(time) => file_time(time),
@@ -172,7 +175,7 @@ impl fuser::Filesystem for Requests {
                 accessed: accessed.map(time),
                 modified: modified.map(time),
             };
-            match calls.set_attributes(inode(number), &changes).await {
+            match calls.set_attributes(inode(number), changes, keeps_privileges).await {
                 Ok(attributes) => reply.attr(&VALID, &attributes),
                 Err(errno) => reply.error(errno),
             }
@@ -313,14 +316,15 @@ impl fuser::Filesystem for Requests {
         handle: FileHandle,
         offset: u64,
         bytes: &[u8],
-        _: WriteFlags,
+        how: WriteFlags,
         flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let bytes = bytes.to_vec();
+        let keeps_privileges = !how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         self.run(move |calls| async move {
-            match calls.write(inode(number), handle.0, offset, &bytes, flags.0).await {
+            match calls.write(inode(number), handle.0, offset, &bytes, flags.0, keeps_privileges).await {
                 Ok(written) => reply.written(written),
                 Err(errno) => reply.error(errno),
             }
@@ -446,7 +450,7 @@ impl fuser::Filesystem for Requests {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         number: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -454,8 +458,9 @@ impl fuser::Filesystem for Requests {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let keeps_privileges = request.uid() == 0;
         self.run(move |calls| async move {
-            answer(reply, calls.allocate(inode(number), offset, length, mode).await);
+            answer(reply, calls.allocate(inode(number), offset, length, mode, keeps_privileges).await);
         });
     }
 

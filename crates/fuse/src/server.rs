@@ -1,11 +1,12 @@
 //! A mount, from the mounting to the end of its session.
 
+use std::cell::OnceCell;
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use fuser::{Config, MountOption, Notifier, Session, SessionACL, SessionUnmounter};
 use rustix::mount::{UnmountFlags, unmount};
 use thiserror::Error;
 use weir_fs::Filesystem;
@@ -16,7 +17,7 @@ use crate::calls::Calls;
 use crate::control::SyncMode;
 use crate::disk::{Disk, DiskRequests};
 use crate::files::Files;
-use crate::jobs::jobs;
+use crate::jobs::{Load, SharedLoad, jobs};
 use crate::requests::Requests;
 
 /// How a filesystem is mounted.
@@ -61,7 +62,7 @@ pub struct Server {
 
 impl Server {
     /// Mounts a filesystem on a directory. `status` is what [`STATUS_ATTRIBUTE`](crate::control::STATUS_ATTRIBUTE)
-    /// tells: JSON of less than 64 KiB.
+    /// tells, of the load now: JSON of less than 64 KiB.
     ///
     /// # Errors
     /// [`ServerError::Device`] and [`ServerError::Mount`].
@@ -70,11 +71,15 @@ impl Server {
         filesystem: Filesystem,
         mountpoint: &Path,
         options: &ServerOptions,
-        status: impl Fn() -> String + 'static,
+        status: impl Fn(Load) -> String + 'static,
     ) -> Result<Server, ServerError> {
-        let files = Files::default();
-        let calls = Calls { filesystem, files, sync: options.sync, status: Box::new(status) };
-        Server::start(handle, Requests::new(jobs(handle, calls)), mountpoint, options).await
+        let (load, told) = shared_load();
+        let status = Box::new(move || status(told.get()));
+        let notifier = Rc::default();
+        let (files, sync) = (Files::default(), options.sync);
+        let calls = Calls { filesystem, files, sync, status, notifier: Rc::clone(&notifier) };
+        let requests = Requests::new(jobs(handle, calls, &load));
+        Server::start(handle, requests, mountpoint, options, &notifier).await
     }
 
     /// Mounts a storage as one file, [`DISK_NAME`](crate::DISK_NAME), in a directory. `status` is as for
@@ -87,11 +92,13 @@ impl Server {
         storage: Rc<dyn Storage>,
         mountpoint: &Path,
         options: &ServerOptions,
-        status: impl Fn() -> String + 'static,
+        status: impl Fn(Load) -> String + 'static,
     ) -> Result<Server, ServerError> {
-        let disk = Disk::new(storage, Box::new(status));
+        let (load, told) = shared_load();
+        let disk = Disk::new(storage, Box::new(move || status(told.get())));
         let bytes = disk.bytes();
-        Server::start(handle, DiskRequests::new(jobs(handle, disk), bytes), mountpoint, options).await
+        let requests = DiskRequests::new(jobs(handle, disk, &load), bytes);
+        Server::start(handle, requests, mountpoint, options, &OnceCell::new()).await
     }
 
     async fn start(
@@ -99,6 +106,7 @@ impl Server {
         requests: impl fuser::Filesystem,
         mountpoint: &Path,
         options: &ServerOptions,
+        notifier: &OnceCell<Notifier>,
     ) -> Result<Server, ServerError> {
         std::fs::File::options().read(true).write(true).open("/dev/fuse").map_err(ServerError::Device)?;
         let (at, config) = (mountpoint.to_owned(), config(options));
@@ -107,6 +115,7 @@ impl Server {
         let mut session =
             mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
         let unmounter = session.unmount_callable();
+        let _ = notifier.set(session.notifier());
         let running = handle.blocking(move || session.run());
         let session =
             async move { running.await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled))) };
@@ -133,6 +142,12 @@ impl Server {
         unmount(&self.mountpoint, UnmountFlags::DETACH)
             .map_err(|error| ServerError::Mount { path: self.mountpoint.clone(), source: error.into() })
     }
+}
+
+/// A load for those who change it, and for who tells of it.
+fn shared_load() -> (SharedLoad, SharedLoad) {
+    let load = SharedLoad::default();
+    (Rc::clone(&load), load)
 }
 
 fn config(options: &ServerOptions) -> Config {

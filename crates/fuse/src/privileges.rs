@@ -1,0 +1,83 @@
+//! What a file loses when its content or owner changes: set-user-ID and set-group-ID, and its capabilities.
+//!
+//! The kernel leaves that to the server that says so (`FUSE_HANDLE_KILLPRIV_V2`). It would ask for the attribute
+//! `security.capability` before every write otherwise, which costs as much as the write.
+
+use fuser::Errno;
+use weir_ext4::FileType;
+use weir_fs::{AttributeChanges, FsError, InodeNumber};
+
+use crate::calls::Calls;
+use crate::convert;
+use crate::errno::errno;
+
+const SET_UID: u16 = 0o4000;
+const SET_GID: u16 = 0o2000;
+/// Without it, set-group-ID stands for something else than privileges.
+const GROUP_EXECUTE: u16 = 0o0010;
+
+/// The attribute that holds a file's capabilities.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// Permissions of a regular file without its privileges; none if it has none.
+fn without_privileges(kind: FileType, permissions: u16) -> Option<u16> {
+    if kind != FileType::Regular {
+        return None;
+    }
+    let group = if permissions & GROUP_EXECUTE != 0 { SET_GID } else { 0 };
+    let left = permissions & !(SET_UID | group);
+    (left != permissions).then_some(left)
+}
+
+impl Calls {
+    /// Before a write by who may not keep privileges: takes them away, and has the kernel look again.
+    pub(crate) async fn drop_privileges(&self, inode: InodeNumber) -> Result<(), Errno> {
+        let left = self.left_without_privileges(inode).await?;
+        if left.is_none() {
+            return Ok(());
+        }
+        let changes = AttributeChanges { permissions: left, ..AttributeChanges::default() };
+        self.filesystem.set_attributes(inode, &changes).await.map_err(|error| errno(&error))?;
+        self.forget_attributes(inode);
+        Ok(())
+    }
+
+    /// What is to be left of a file's permissions; none if that is all.
+    pub(crate) async fn left_without_privileges(&self, inode: InodeNumber) -> Result<Option<u16>, Errno> {
+        let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
+        Ok(without_privileges(found.kind, found.permissions))
+    }
+
+    /// Before a direct write, of which the kernel does not ask for them as it does of others.
+    pub(crate) async fn drop_capabilities(&self, inode: InodeNumber) -> Result<(), Errno> {
+        match self.filesystem.extended_attribute(inode, CAPABILITY).await {
+            Ok(_) => {
+                let removed = self.filesystem.remove_extended_attribute(inode, CAPABILITY).await;
+                removed.map_err(|error| errno(&error))
+            }
+            Err(FsError::NoAttribute) => Ok(()),
+            Err(error) => Err(errno(&error)),
+        }
+    }
+
+    /// The kernel has them in its cache.
+    fn forget_attributes(&self, inode: InodeNumber) {
+        if let Some(notifier) = self.notifier.get() {
+            // From before its first byte on: its attributes alone. It fails for what is not cached.
+            let _ = notifier.inval_inode(convert::number(inode), -1, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn privileges_are_those_of_programs() {
+        assert_eq!(without_privileges(FileType::Regular, 0o6755), Some(0o0755));
+        assert_eq!(without_privileges(FileType::Regular, 0o2745), None, "mandatory locking is no privilege");
+        assert_eq!(without_privileges(FileType::Regular, 0o0777), None);
+        assert_eq!(without_privileges(FileType::Directory, 0o2775), None, "inherited by what is made in it");
+    }
+}
