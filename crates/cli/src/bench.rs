@@ -1,7 +1,7 @@
 //! `weir bench`: measure, with a progress bar, and tell.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::Args;
@@ -10,8 +10,8 @@ use serde::Serialize;
 use weir_flash::Profile;
 use weir_runtime::{Handle, Runtime, Wall};
 use weir_workload::{
-    BenchOptions, CleaningReport, Emulated, FsPlan, FsReport, Plan, Progress, RecoveryTime, Report,
-    SimulatedOptions, SqlitePlan, SqliteReport, simulate,
+    BenchOptions, CleaningReport, Emulated, FsPlan, FsReport, MountReport, Plan, Progress, RecoveryTime,
+    Report, SimulatedOptions, SqlitePlan, SqliteReport, simulate,
 };
 
 use crate::error::CliError;
@@ -52,9 +52,12 @@ pub(crate) struct BenchArguments {
     /// Put BarrierFS beside the host's filesystem instead: what fsync, fdatasync, fbarrier and fdatabarrier cost
     #[arg(long, conflicts_with_all = ["cleaning", "recovery", "device"])]
     fs: bool,
+    /// Put mounts beside the host's filesystem instead: BarrierFS through FUSE, and the kernel's ext4 on a volume
+    #[arg(long, conflicts_with_all = ["cleaning", "recovery", "fs", "device"])]
+    mount: bool,
     /// Measure SQLite instead: inserts on the host's filesystem, in memory, on a mount of Weir and in process; the
     /// mount takes what weir mount takes, and libweir_sqlite.so beside this program
-    #[arg(long, conflicts_with_all = ["cleaning", "recovery", "device", "fs", "size"])]
+    #[arg(long, conflicts_with_all = ["cleaning", "recovery", "device", "fs", "mount", "size"])]
     sqlite: bool,
     /// Measure an emulated device instead, by name or by a profile that ends in .toml
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["cleaning", "recovery", "keep", "on"])]
@@ -88,6 +91,7 @@ enum Found {
     Speed(Box<Report>),
     Filesystems(Box<FsReport>),
     Sqlite(Box<SqliteReport>),
+    Mounts(Box<MountReport>),
     Cleaning(CleaningReport),
     Recovery(RecoveryTime),
 }
@@ -108,6 +112,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
         Found::Speed(report) => table::speed(report),
         Found::Filesystems(report) => filesystems(report),
         Found::Sqlite(report) => table::sqlite(report),
+        Found::Mounts(report) => table::mounts(report),
         Found::Cleaning(report) => table::cleaning(report),
         Found::Recovery(report) => table::recovery(report),
     })
@@ -184,7 +189,7 @@ async fn measure(handle: Handle, arguments: &BenchArguments) -> Result<Found, Cl
     let device = profile.map(|(profile, _)| Emulated { profile, backing: arguments.backing.clone() });
     let emulated = device.is_some();
     let options = BenchOptions { device, ..options(arguments) };
-    if arguments.fs {
+    if arguments.fs || arguments.mount {
         return measure_filesystems(&handle, arguments, &options).await;
     }
     let plan = match (arguments.tiny, arguments.quick, emulated) {
@@ -248,9 +253,16 @@ async fn measure_filesystems(
     };
     let mut teller = Teller::new(handle)?;
     let mut progress = |progress: Progress| teller.tell(progress);
-    let report = weir_workload::filesystems(handle, plan.with(options)?, options, &mut progress).await?;
+    let plan = plan.with(options)?;
+    let found = if arguments.mount {
+        let program = Path::new("/proc/self/exe");
+        Found::Mounts(Box::new(weir_workload::mounts(handle, program, plan, options, &mut progress).await?))
+    } else {
+        let report = weir_workload::filesystems(handle, plan, options, &mut progress).await?;
+        Found::Filesystems(Box::new(report))
+    };
     teller.bar.finish_and_clear();
-    Ok(Found::Filesystems(Box::new(report)))
+    Ok(found)
 }
 
 /// Tells on standard error how far the benchmark is: with a bar on a terminal, elsewhere with a line for each

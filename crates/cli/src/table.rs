@@ -1,6 +1,7 @@
 //! Results for people: tables, and what they mean in plain words.
 
 mod filesystems;
+mod mounts;
 mod sqlite;
 
 use std::fmt::Write as _;
@@ -14,6 +15,7 @@ use weir_workload::{
 use crate::size::Size;
 
 pub(crate) use filesystems::filesystems;
+pub(crate) use mounts::mounts;
 pub(crate) use sqlite::sqlite;
 
 /// The benchmark's result.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -100,6 +102,30 @@ fn bench_puts_filesystems_side_by_side() {
     }
     for line in output.lines().filter(|line| line.contains(['│', '┌'])) {
         assert!(line.chars().count() <= 120, "{} columns: {line}", line.chars().count());
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");
+}
+
+#[test]
+fn bench_puts_mounts_side_by_side() {
+    if !support::mounts() {
+        return;
+    }
+    let directory = directory();
+    let output = works(directory.path(), &["bench", "--mount", "--tiny", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&output).unwrap();
+    for ratio in ["ordered_vs_host_fdatasync", "durable_vs_host_fdatasync", "kernel_ext4_vs_host_fsync"] {
+        assert!(document["ratios"][ratio].as_f64().unwrap() > 0.0, "{output}");
+    }
+    let modes = document["modes"].as_array().unwrap();
+    let deep = modes.iter().find(|mode| mode["name"] == "mount_direct_depth_32").unwrap();
+    assert!(deep["requests_max"].as_u64().unwrap() > 16, "the queue does not reach the server: {deep}");
+    let output = works(directory.path(), &["bench", "--mount", "--tiny", "--rounds", "1"]);
+    for words in ["host fs, pwrite + fdatasync", "direct overwrite + fdatabarrier", "loss window", "clean"] {
+        assert!(output.contains(words), "no {words:?} in {output}");
+    }
+    for line in output.lines().filter(|line| line.contains(['│', '┌'])) {
+        assert!(line.chars().count() <= 125, "{} columns: {line}", line.chars().count());
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");
 }

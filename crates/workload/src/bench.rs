@@ -257,7 +257,7 @@ impl Ground {
             Mode::Host(calls) => self.host(mode, calls, coverage, usage).await,
             Mode::Fresh(calls) => self.weir(mode, calls, coverage, usage).await,
             Mode::Steady => self.weir(mode, WeirCalls::B, coverage, usage).await,
-            Mode::Filesystem(_) => Err(BenchError::OtherBenchmark),
+            Mode::Filesystem(_) | Mode::Mount(_) => Err(BenchError::OtherBenchmark),
         }
     }
 

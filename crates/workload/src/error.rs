@@ -93,6 +93,32 @@ pub enum BenchError {
         /// How many there are.
         total: u64,
     },
+    /// A server of a mount did not do what it is for.
+    #[error("cannot {doing}: {told}")]
+    Server {
+        /// What was tried.
+        doing: &'static str,
+        /// What it said, or the kernel.
+        told: String,
+    },
+    /// A program of the system did not do what it is for.
+    #[error(
+        "{program} failed: {told}; the benchmark needs losetup, mount (package mount) and mkfs.ext4, e2fsck (e2fsprogs)"
+    )]
+    Program {
+        /// Its name.
+        program: &'static str,
+        /// What it said, or the kernel.
+        told: String,
+    },
+    /// A call on a mount failed.
+    #[error("{mode}: {source}")]
+    Mount {
+        /// What was being done.
+        mode: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
     /// The block layer could not be made.
     #[error(transparent)]
     Block(#[from] BlockError),

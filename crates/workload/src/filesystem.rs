@@ -20,6 +20,7 @@ mod timeline;
 
 pub use bench::filesystems;
 pub use mode::{Call, FsMode, FsWrite, JournalEngine, Promise};
+pub(crate) use mounted::{MountedFile, NAME, verify};
 pub use plan::FsPlan;
 pub use report::{FS_RATIOS, FsModeReport, FsReport, RATES};
 pub use timeline::{FileCall, JournalProbe, JournalWrite, trace_files};

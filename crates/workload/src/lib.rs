@@ -18,8 +18,8 @@
 //! | [`Emulated`] | an emulated device in place of a disk, in wall time |
 //! | [`trace`] | a run on an emulated device, told to a probe |
 //!
-//! [`bench`] runs the whole of it; [`filesystems`] puts BarrierFS beside the host's filesystem, and [`sqlite`]
-//! SQLite; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
+//! [`bench`] runs the whole of it; [`filesystems`] puts BarrierFS beside the host's filesystem, [`mounts`] the mounts,
+//! and [`sqlite`] SQLite; [`cleaning`] counts what cleaning costs, and [`recovery`] times recovery.
 //! [`RawRun`] and [`Stack`] work on any [`Storage`](weir_storage::Storage), in virtual time too.
 
 mod bench;
@@ -36,6 +36,7 @@ mod ledger;
 mod machine;
 mod measure;
 mod mode;
+mod mounts;
 mod plan;
 mod plot;
 mod raw;
@@ -64,6 +65,7 @@ pub use ledger::{Coverage, Ledger};
 pub use machine::Machine;
 pub use measure::{Goal, Measured, Meter};
 pub use mode::Mode;
+pub use mounts::{MOUNT_RATIOS, MountCalls, MountModeReport, MountReport, mounts};
 pub use plan::{BenchOptions, Plan};
 pub use raw::{RawRun, fill};
 pub use recovery::{RecoveryTime, recovery};

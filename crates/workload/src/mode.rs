@@ -3,6 +3,7 @@
 use crate::caller::WeirCalls;
 use crate::filesystem::{Call, FsMode, FsWrite, JournalEngine, Promise};
 use crate::host::HostCalls;
+use crate::mounts::MountCalls;
 
 /// One way of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +22,8 @@ pub enum Mode {
     Steady,
     /// Through BarrierFS, on a volume made for the turn.
     Filesystem(FsMode),
+    /// Through a server, on a volume made for the turn.
+    Mount(MountCalls),
 }
 
 /// Blocks in a write of [`Mode::RawSequential`]: 256 KiB.
@@ -63,6 +66,18 @@ impl Mode {
         Mode::barrier_fs(FsWrite::Overwrite, Call::Fdatabarrier),
     ];
 
+    /// The modes of the benchmark of mounts, in the order of a round: those whose ratios are told are neighbours.
+    pub const MOUNTS: [Mode; 8] = [
+        Mode::Host(HostCalls::Fdatasync),
+        Mode::Mount(MountCalls::OverwriteBarrier),
+        Mode::Mount(MountCalls::OverwriteFdatasync),
+        Mode::Mount(MountCalls::Deep(32)),
+        Mode::Host(HostCalls::AppendFsync),
+        Mode::Mount(MountCalls::AppendFsync),
+        Mode::Mount(MountCalls::AppendFbarrier),
+        Mode::Mount(MountCalls::KernelAppendFsync),
+    ];
+
     /// BarrierFS with dual-mode journaling.
     pub(crate) const fn barrier_fs(write: FsWrite, call: Call) -> Mode {
         Mode::Filesystem(FsMode { engine: JournalEngine::Dual, write, call })
@@ -74,6 +89,7 @@ impl Mode {
         match self {
             Mode::RawRandom(depth) => format!("raw_random_depth_{depth}"),
             Mode::Filesystem(mode) => mode.name(),
+            Mode::Mount(calls) => calls.name(),
             other => other.fixed_name().to_owned(),
         }
     }
@@ -94,6 +110,7 @@ impl Mode {
             Mode::Fresh(WeirCalls::P) => "weir_p",
             Mode::Steady => "weir_b_steady_80",
             Mode::Filesystem(_) => "barrierfs",
+            Mode::Mount(_) => "mount",
         }
     }
 
@@ -117,6 +134,7 @@ impl Mode {
             Mode::Host(_) | Mode::Fresh(WeirCalls::Xnf) => Some(Promise::Durable),
             Mode::OwnBarrier | Mode::Fresh(WeirCalls::B) | Mode::Steady => Some(Promise::Ordered),
             Mode::Filesystem(mode) => Some(mode.call.promise()),
+            Mode::Mount(calls) => calls.promise(),
             _ => None,
         }
     }
@@ -127,6 +145,7 @@ impl Mode {
         match self {
             Mode::RawRandom(depth) => format!("raw disk, random 4 KiB, depth {depth}"),
             Mode::Filesystem(mode) => mode.title(),
+            Mode::Mount(calls) => calls.title(),
             other => other.fixed_title().to_owned(),
         }
     }
@@ -147,6 +166,7 @@ impl Mode {
             Mode::Fresh(WeirCalls::P) => "Weir P: orderless",
             Mode::Steady => "Weir B, steady at 80 %",
             Mode::Filesystem(_) => "BarrierFS",
+            Mode::Mount(_) => "mount",
         }
     }
 }
@@ -159,8 +179,11 @@ mod tests {
 
     #[test]
     fn names_differ() {
-        let modes: BTreeSet<Mode> = Mode::ALL.into_iter().chain(Mode::FILESYSTEMS).collect();
+        let modes: BTreeSet<Mode> =
+            Mode::ALL.into_iter().chain(Mode::FILESYSTEMS).chain(Mode::MOUNTS).collect();
         let names: BTreeSet<String> = modes.iter().map(|mode| mode.name()).collect();
-        assert_eq!((modes.len(), names.len()), (Mode::ALL.len() + Mode::FILESYSTEMS.len() - 2, modes.len()));
+        // Two of the host's are in all three benchmarks.
+        let all = Mode::ALL.len() + Mode::FILESYSTEMS.len() + Mode::MOUNTS.len();
+        assert_eq!((modes.len(), names.len()), (all - 4, modes.len()));
     }
 }

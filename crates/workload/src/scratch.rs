@@ -57,6 +57,15 @@ impl Scratch {
         &self.path
     }
 
+    /// The same for other processes of this user, as long as this one lives.
+    pub(crate) fn path_for_others(&self) -> PathBuf {
+        let own = self.path.strip_prefix("/proc/self");
+        own.map_or_else(
+            |_| self.path.clone(),
+            |fd| Path::new("/proc").join(std::process::id().to_string()).join(fd),
+        )
+    }
+
     /// The file, opened for buffered reading and writing.
     #[must_use]
     pub fn file(&self) -> &File {

@@ -20,13 +20,13 @@ use crate::writes::Writes;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// The file's name.
-const NAME: &[u8] = b"written";
+pub(crate) const NAME: &[u8] = b"written";
 
 /// Writes between two turns for the rest of the runtime, when nothing else makes the loop wait.
 const WRITES_PER_TURN: u64 = 256;
 
 /// A mounted filesystem with one file.
-pub(super) struct MountedFile {
+pub(crate) struct MountedFile {
     handle: Handle,
     volume: Rc<Volume>,
     filesystem: Filesystem,
@@ -35,7 +35,7 @@ pub(super) struct MountedFile {
 
 impl MountedFile {
     /// Makes a volume on `disk`, a filesystem on the volume, and an empty file in it.
-    pub(super) async fn make(
+    pub(crate) async fn make(
         handle: &Handle,
         disk: Rc<dyn Storage>,
         plan: &FsPlan,
@@ -58,12 +58,12 @@ impl MountedFile {
     }
 
     /// The volume under it.
-    pub(super) fn volume(&self) -> &Volume {
+    pub(crate) fn volume(&self) -> &Volume {
         &self.volume
     }
 
     /// Writes `count` pages, and makes them durable.
-    pub(super) async fn fill(
+    pub(crate) async fn fill(
         &self,
         mut writes: Writes,
         count: u64,
@@ -78,7 +78,7 @@ impl MountedFile {
 
     /// Writes, with the mode's call after each write, until `goal` is reached; then makes all of it durable, if
     /// the calls did not. All of that is timed.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
         mode: FsMode,
         writes: &mut Writes,
@@ -109,7 +109,7 @@ impl MountedFile {
     }
 
     /// Unmounts the filesystem and closes the volume.
-    pub(super) async fn close(self) -> Result<(), BenchError> {
+    pub(crate) async fn close(self) -> Result<(), BenchError> {
         self.filesystem.unmount().await?;
         Ok(self.volume.close().await?)
     }
@@ -117,7 +117,7 @@ impl MountedFile {
 
 /// Opens the volume on `disk` anew, checks the filesystem on it, mounts it, and reads the file back. Returns how many blocks
 /// were read.
-pub(super) async fn verify(
+pub(crate) async fn verify(
     handle: &Handle,
     disk: Rc<dyn Storage>,
     plan: &FsPlan,

@@ -1,0 +1,144 @@
+//! A volume behind a server: `weir mount` or `weir disk`, in a process of its own.
+
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use serde::Deserialize;
+use tempfile::TempDir;
+use weir_fuse::control::STATUS_ATTRIBUTE;
+use weir_volume::LossWindowSeen;
+
+use crate::error::BenchError;
+
+/// Bytes of a status at most.
+const STATUS_MAX: usize = 1 << 16;
+
+/// What a server makes of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Door {
+    /// BarrierFS on it is mounted.
+    Filesystem,
+    /// The volume itself is one file.
+    Disk,
+}
+
+/// A server, ended when dropped.
+pub(super) struct Served {
+    program: PathBuf,
+    server: Child,
+    mountpoint: TempDir,
+}
+
+/// What is wanted of a server's status.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct ServedStatus {
+    pub(super) storage: StorageStatus,
+    pub(super) requests: RequestsStatus,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct StorageStatus {
+    pub(super) disk_blocks: u64,
+    pub(super) loss_window_ms: f64,
+    pub(super) loss_window_bytes: u64,
+}
+
+impl ServedStatus {
+    pub(super) fn loss_window(&self) -> LossWindowSeen {
+        let time_max = Duration::from_secs_f64((self.storage.loss_window_ms / 1e3).max(0.0));
+        LossWindowSeen { time_max, bytes_max: self.storage.loss_window_bytes }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct RequestsStatus {
+    pub(super) under_way_max: u64,
+}
+
+fn failed(doing: &'static str) -> impl Fn(io::Error) -> BenchError {
+    move |source| BenchError::Server { doing, told: source.to_string() }
+}
+
+impl Served {
+    /// Starts the server of a volume, and waits until it has mounted.
+    pub(super) fn start(program: &Path, door: Door, volume: &Path) -> Result<Served, BenchError> {
+        let mountpoint = tempfile::Builder::new().prefix("weir-bench-").tempdir();
+        let mountpoint = mountpoint.map_err(failed("make a directory to mount on"))?;
+        let mut command = Command::new(program);
+        match door {
+            Door::Filesystem => command.arg("mount").arg("--foreground").arg(volume).arg(mountpoint.path()),
+            Door::Disk => {
+                command.arg("disk").arg("--foreground").arg("--volume").arg(volume).arg(mountpoint.path())
+            }
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let server = command.spawn().map_err(failed("start a server"))?;
+        let mut served = Served { program: program.to_owned(), server, mountpoint };
+        served.wait_until_mounted()?;
+        Ok(served)
+    }
+
+    /// The server says on standard error that it has mounted, or why it has not.
+    fn wait_until_mounted(&mut self) -> Result<(), BenchError> {
+        let Some(output) = self.server.stderr.take() else { return Ok(()) };
+        let mut output = BufReader::new(output.take(STATUS_MAX as u64));
+        let mut told = String::new();
+        while output.read_line(&mut told).map_err(failed("hear of a server"))? > 0 {
+            if told.contains("mounted on") {
+                // What it may say later is little, and goes to where errors go when it ends.
+                self.server.stderr = Some(output.into_inner().into_inner());
+                return Ok(());
+            }
+        }
+        Err(BenchError::Server { doing: "mount", told: told.trim().to_owned() })
+    }
+
+    /// What is on the mount.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.mountpoint.path().join(name)
+    }
+
+    pub(super) fn status(&self) -> Result<ServedStatus, BenchError> {
+        let mut value = Vec::with_capacity(STATUS_MAX);
+        let asked =
+            rustix::fs::getxattr(self.mountpoint.path(), STATUS_ATTRIBUTE, spare_capacity(&mut value));
+        asked.map_err(|errno| failed("ask a server for its status")(errno.into()))?;
+        serde_json::from_slice(&value).map_err(|error| failed("read a server's status")(error.into()))
+    }
+
+    /// Unmounts, and waits until the server has ended.
+    pub(super) fn end(mut self) -> Result<(), BenchError> {
+        let unmounted = self.unmount().map_err(failed("run weir umount"))?;
+        let mut told = String::new();
+        if let Some(output) = self.server.stderr.take() {
+            output.take(STATUS_MAX as u64).read_to_string(&mut told).map_err(failed("hear of a server"))?;
+        }
+        let ended = self.server.wait().map_err(failed("wait for a server"))?;
+        if unmounted && ended.success() {
+            return Ok(());
+        }
+        Err(BenchError::Server { doing: "unmount", told: told.trim().to_owned() })
+    }
+
+    fn unmount(&self) -> io::Result<bool> {
+        let mut command = Command::new(&self.program);
+        command.arg("umount").arg(self.mountpoint.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        Ok(command.status()?.success())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // After `end` there is nothing left to do.
+        if matches!(self.server.try_wait(), Ok(None)) {
+            let unmounted = self.unmount();
+            if !matches!(unmounted, Ok(true)) {
+                let _ = self.server.kill();
+            }
+            let _ = self.server.wait();
+        }
+    }
+}
