@@ -4,9 +4,9 @@
 //! # A transaction's life
 //!
 //! It is *running* while handles change buffers in it, then *locked*: its copies are taken, and the next one runs.
-//! The engine then dispatches D, JD and JC (`dual`, or `legacy`, which waits in between). Once its commit block
-//! is transferred it is *retired*: what it freed may be reused, its copies may go home, and when they are there
-//! (`checkpoint`) its place in the log is free again.
+//! Now it is *committing*: the engine dispatches D, JD and JC (`dual`, or `legacy`, which waits in between), and when
+//! JC is with the block layer it is *dispatched*. Once its commit block is transferred it is *retired*: what it freed
+//! may be reused, its copies may go home, and when they are there (`checkpoint`) its place in the log is free again.
 //!
 //! # Who waits for what
 //!
@@ -174,6 +174,7 @@ impl Journal {
             checkpoint_wanted: Event::new(),
         });
         let handle = &journal.disk.handle;
+        // Tasks, all on the one thread; the names count where a simulation has a processor for each of its threads.
         drop(handle.spawn_thread("commit", commit_task(Rc::downgrade(&journal))));
         drop(handle.spawn(commit_timer(Rc::downgrade(&journal))));
         if matches!(engine, Engine::Dual { .. }) {
@@ -303,7 +304,7 @@ impl Journal {
     }
 
     /// The flush that makes everything up to a transaction durable is submitted next.
-    pub(crate) fn is_flushed_to(&self, sequence: Sequence) {
+    pub(crate) fn set_flushing_to(&self, sequence: Sequence) {
         let mut state = self.state.borrow_mut();
         if sequence.is_after(state.flushing_to) {
             state.flushing_to = sequence;
@@ -525,7 +526,7 @@ impl Journal {
     }
 
     /// Everything up to a transaction is durable.
-    pub(crate) fn is_durable_to(&self, sequence: Sequence) {
+    pub(crate) fn set_durable_to(&self, sequence: Sequence) {
         let mut freed = Vec::new();
         {
             let mut state = self.state.borrow_mut();

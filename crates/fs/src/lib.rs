@@ -36,9 +36,9 @@
 //!
 //! # The way of an fsync
 //!
-//! If the inode has changed since its last commit, its transaction is locked: no handle enters it any more. The
-//! commit task submits the dirty data of every attached file and the log blocks as one epoch, then the commit
-//! block as the next, and goes on with the next transaction (J1). It waits for none of them. The flush task waits
+//! The caller submits the dirty data of the file. If the inode has changed since its last commit, its transaction is
+//! locked: no handle enters it any more. The commit task submits the dirty data of every attached file and the log
+//! blocks, which are one epoch with that data, then the commit block as the next, and goes on with the next transaction (J1). It waits for none of them. The flush task waits
 //! until they are transferred, and flushes once for all who want durability; then `fsync` returns. `fbarrier`
 //! returned when the commit block was dispatched. Later the checkpoint brings the blocks home and frees their
 //! place in the log (J5). If the inode has not changed, data alone is written and flushed (J3).

@@ -103,10 +103,10 @@ impl Filesystem {
             return Ok(());
         }
         let transferred = journal.transferred_to();
-        journal.is_flushed_to(transferred);
+        journal.set_flushing_to(transferred);
         fs.disk.flush().await.inspect_err(|error| journal.abort(error))?;
         let later = fs.options.drops(FsMutant::SyncCoversLater);
-        journal.is_durable_to(if later { journal.transferred_to() } else { transferred });
+        journal.set_durable_to(if later { journal.transferred_to() } else { transferred });
         Ok(())
     }
 }
@@ -157,6 +157,7 @@ impl Mounted {
         let pending = changed_in.filter(is_pending);
         let last = if pending.is_some() { Class::Ordered } else { Class::Barrier };
         let wrote = node.submit_dirty(Class::Ordered, last).await?;
+        // Not before: pages that were dirty when the call began are submitted now, or dropped.
         let dropped_in = node.dropped_in.get().filter(is_pending);
         let Some(sequence) = later(pending, dropped_in) else {
             // J3: an epoch ends here, whether or not something was written in it.
@@ -187,6 +188,7 @@ impl Mounted {
         let pending = changed_in.filter(is_pending);
         let last = if pending.is_some() { Class::Ordered } else { Class::Barrier };
         node.submit_dirty(Class::Ordered, last).await?;
+        // As in `order`.
         let dropped_in = node.dropped_in.get().filter(is_pending);
         let Some(sequence) = later(pending, dropped_in) else {
             self.disk.transferred(&node.on_the_way()).await?;

@@ -34,6 +34,8 @@ impl Journal {
             self.disk.barrier().await?;
         }
         self.disk.write(commit_at, &[commit], Class::Barrier, Class::Barrier, &mut tickets).await?;
+        // No await between the write and this: who submits data and finds the transaction not dispatched then knows
+        // that the data came before JC (`order` in `sync`, J2).
         let mut state = self.state.borrow_mut();
         state.dispatched_to = locked.sequence;
         state.dispatched.push_back(Dispatched { locked, tickets });
@@ -73,11 +75,11 @@ impl Journal {
             }
             state.transferred_to
         };
-        self.is_flushed_to(covers);
+        self.set_flushing_to(covers);
         if !self.options.drops(FsMutant::FlushForgotten) {
             self.disk.flush().await?;
         }
-        self.is_durable_to(covers);
+        self.set_durable_to(covers);
         Ok(true)
     }
 }

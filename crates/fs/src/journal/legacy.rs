@@ -22,12 +22,12 @@ impl Journal {
             self.disk.write(run.start, &run.blocks, Class::Orderless, Class::Orderless, &mut tickets).await?;
         }
         self.disk.transferred(&tickets).await?;
-        self.is_flushed_to(sequence);
+        self.set_flushing_to(sequence);
         self.disk.write_commit(commit_at, &commit, barrier).await?;
         self.state.borrow_mut().dispatched_to = sequence;
         self.dispatched.notify(usize::MAX);
         self.retire(locked);
-        self.is_durable_to(sequence);
+        self.set_durable_to(sequence);
         Ok(())
     }
 }
