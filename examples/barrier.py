@@ -18,6 +18,8 @@ def fbarrier(fd):
         os.fsync(fd)
 
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 directory = sys.argv[1]
 with open(os.path.join(directory, "log"), "wb", buffering=0) as log:
     log.write(b"what is going to be done")

@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::rc::Rc;
 
 use weir_ext4::{FileType, Mkfs, ROOT_INODE};
@@ -13,7 +14,18 @@ use weir_runtime::{Handle, Runtime, Wall};
 use weir_storage::{FileDisk, FileDiskOptions, Storage};
 use weir_volume::{Format, Volume, VolumeOptions};
 
-fn main() -> Result<(), Box<dyn Error>> {
+#[allow(clippy::print_stderr, reason = "a program says why it fails")]
+fn main() -> ExitCode {
+    match make() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn make() -> Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1).map(PathBuf::from).ok_or("name a file to make the volume in")?;
     let runtime = Runtime::wall(Wall::default())?;
     let handle = runtime.handle();

@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::rc::Rc;
 
 use weir_block::{BlockLayer, BlockOptions, Request};
@@ -12,7 +13,18 @@ use weir_runtime::{Handle, Runtime, Wall};
 use weir_storage::{FileDisk, FileDiskOptions, Lba, Part, StreamId};
 use weir_volume::{Format, Volume, VolumeOptions};
 
-fn main() -> Result<(), Box<dyn Error>> {
+#[allow(clippy::print_stderr, reason = "a program says why it fails")]
+fn main() -> ExitCode {
+    match make() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn make() -> Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1).map(PathBuf::from).ok_or("name a file to make the volume in")?;
     let runtime = Runtime::wall(Wall::default())?;
     runtime.block_on(run(&runtime.handle(), &path))?
