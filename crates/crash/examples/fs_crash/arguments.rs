@@ -1,0 +1,200 @@
+//! The command line of `fs_crash`: what may be asked for, and what has to be said again to replay a run.
+
+use std::ffi::OsString;
+
+use clap::builder::PossibleValuesParser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, ValueEnum};
+use weir_crash::FsGround;
+use weir_fs::{Conflicts, Engine, JournalMode};
+
+/// The grounds, by name.
+const GROUNDS: [&str; 8] = [
+    "adversary",
+    "legacy",
+    "volume",
+    "plp",
+    "in-order-writeback",
+    "transactional",
+    "in-order-recovery",
+    "none",
+];
+
+/// States of which one is shown to outside judges, if nothing else is said.
+const OUTSIDE: u64 = 500;
+/// Bytes at multiples of which disks tear, if nothing else is said.
+const TEAR_BYTES: u32 = 4096;
+
+/// Cuts the power under a filesystem at every event, and judges what is recovered.
+#[derive(Debug, Parser)]
+#[command(name = "fs_crash")]
+pub struct Arguments {
+    /// Who commits.
+    #[arg(long, value_enum, default_value_t = EngineName::Dual)]
+    pub engine: EngineName,
+    /// What the journal holds of file data.
+    #[arg(long, value_enum, default_value_t = Journal::Ordered)]
+    pub journal: Journal,
+    /// What is below: adversary (the worst disk, with barriers), legacy (without), volume (on the worst legacy
+    /// disk), or an emulated flash device by its barrier mechanism: plp, in-order-writeback, transactional,
+    /// in-order-recovery, none. By default all that the engine is for.
+    #[arg(long, value_parser = PossibleValuesParser::new(GROUNDS))]
+    pub ground: Option<String>,
+    /// Distinct states to judge, on each ground.
+    #[arg(long, default_value_t = 20_000)]
+    pub states: u64,
+    /// Determines everything.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Of this many states, one is shown to e2fsck and the kernel; 0 for none.
+    #[arg(long, default_value_t = OUTSIDE)]
+    pub outside: u64,
+    /// On the adversary's disks, one flush fails in every first life.
+    #[arg(long)]
+    pub flush_faults: bool,
+    /// What is freed is discarded.
+    #[arg(long)]
+    pub discard: bool,
+    /// The adversary's disks tear what they write at multiples of so many bytes: 512 or 4096.
+    #[arg(long, default_value_t = TEAR_BYTES, value_parser = tear_bytes)]
+    pub tear: u32,
+    /// Replay only the run with this number, and tell what it does.
+    #[arg(long)]
+    pub only: Option<u64>,
+    /// One JSON document on standard output, and nothing else.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum EngineName {
+    /// Dual-mode journaling, conflicting blocks copied.
+    Dual,
+    /// Dual-mode journaling with the papers' conflict-page list.
+    DualList,
+    /// The legacy path: waits, flushes and FUA.
+    Jbd2,
+    /// The legacy path without any flush: what it leaves is not consistent.
+    Nobarrier,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Journal {
+    /// Nothing; data has no order.
+    Writeback,
+    /// Nothing; data is there before what refers to it.
+    Ordered,
+    /// All of it.
+    Data,
+}
+
+impl Arguments {
+    /// Reads a command line.
+    ///
+    /// # Errors
+    /// What is wrong with it, and `--help`.
+    pub fn read(
+        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Arguments, clap::Error> {
+        let arguments = Arguments::try_parse_from(line)?;
+        let refused = arguments.grounds().into_iter().find(|&ground| !arguments.engine.can_stand_on(ground));
+        let Some(ground) = refused else { return Ok(arguments) };
+        let (engine, ground) = (name_of(arguments.engine), ground.name());
+        let why = format!(
+            "engine {engine} needs barriers, and {ground} keeps none: take --engine jbd2, or another ground"
+        );
+        Err(Arguments::command().error(ErrorKind::ArgumentConflict, why))
+    }
+
+    /// Where to run.
+    pub fn grounds(&self) -> Vec<FsGround> {
+        let names = match &self.ground {
+            Some(name) => &[name.as_str()][..],
+            None => self.engine.grounds(),
+        };
+        names.iter().copied().filter_map(FsGround::named).collect()
+    }
+
+    /// The command that runs this run again, alone.
+    pub fn replay(&self, ground: FsGround, run: u64) -> String {
+        format!(
+            "cargo run --release -p weir-crash --example fs_crash -- --engine {} --journal {} --ground {} --seed {} --only {run}{}",
+            name_of(self.engine),
+            name_of(self.journal),
+            ground.name(),
+            self.seed,
+            self.beside(),
+        )
+    }
+
+    /// The options that change a run and are not always given.
+    pub fn beside(&self) -> String {
+        let mut given = String::new();
+        if self.flush_faults {
+            given += " --flush-faults";
+        }
+        if self.discard {
+            given += " --discard";
+        }
+        if self.tear != TEAR_BYTES {
+            given += &format!(" --tear {}", self.tear);
+        }
+        if self.outside != OUTSIDE {
+            given += &format!(" --outside {}", self.outside);
+        }
+        given
+    }
+}
+
+impl Journal {
+    pub fn mode(self) -> JournalMode {
+        match self {
+            Journal::Writeback => JournalMode::Writeback,
+            Journal::Ordered => JournalMode::Ordered,
+            Journal::Data => JournalMode::Data,
+        }
+    }
+}
+
+/// Sizes at which disks tear what they write.
+fn tear_bytes(text: &str) -> Result<u32, String> {
+    match text {
+        "512" => Ok(512),
+        "4096" => Ok(4096),
+        _ => Err("512 or 4096".to_owned()),
+    }
+}
+
+impl EngineName {
+    pub fn engine(self) -> Engine {
+        match self {
+            EngineName::Dual => Engine::Dual { conflicts: Conflicts::Copy },
+            EngineName::DualList => Engine::Dual { conflicts: Conflicts::List },
+            EngineName::Jbd2 => Engine::Jbd2 { barrier: true },
+            EngineName::Nobarrier => Engine::Jbd2 { barrier: false },
+        }
+    }
+
+    /// Whether it keeps its promises there: dual-mode journaling needs barriers.
+    fn can_stand_on(self, ground: FsGround) -> bool {
+        let barriers = !matches!(ground.name(), "legacy" | "none");
+        barriers || matches!(self, EngineName::Jbd2 | EngineName::Nobarrier)
+    }
+
+    /// The grounds of a whole campaign.
+    fn grounds(self) -> &'static [&'static str] {
+        match self {
+            EngineName::Dual | EngineName::DualList => {
+                &["adversary", "volume", "plp", "in-order-writeback", "transactional", "in-order-recovery"]
+            }
+            EngineName::Jbd2 | EngineName::Nobarrier => {
+                &["legacy", "volume", "none", "plp", "in-order-recovery"]
+            }
+        }
+    }
+}
+
+/// A value as it is typed.
+pub fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
