@@ -106,7 +106,7 @@ impl Row {
     #[must_use]
     pub fn paper_text(&self) -> String {
         let Some(printed) = &self.paper else { return "-".to_owned() };
-        let value = figure_text(printed.value);
+        let value = self.value_text(printed.value);
         match printed.kind {
             PrintedKind::Measured => value,
             PrintedKind::Assumed => format!("{value} (assumed)"),
@@ -118,9 +118,9 @@ impl Row {
     /// Ours, in words; with the spread where there is one.
     #[must_use]
     pub fn ours_text(&self) -> String {
-        let ours = figure_text(self.ours);
+        let ours = self.value_text(self.ours);
         match self.spread {
-            Some([low, high]) => format!("{ours} ({}..{})", figure_text(low), figure_text(high)),
+            Some([low, high]) => format!("{ours} ({}..{})", self.value_text(low), self.value_text(high)),
             None => ours,
         }
     }
@@ -136,6 +136,14 @@ impl Row {
             (Ours::Predicted, Some(error)) => format!("{:+.1} %", error * 100.0),
             (Ours::Predicted, None) => "-".to_owned(),
         }
+    }
+
+    /// A number of the row's unit. Where ours is 1,000 % or more, the row is told in factors: `105 x`.
+    fn value_text(&self, value: f64) -> String {
+        if self.unit.starts_with('%') && self.ours >= 1_000.0 {
+            return format!("{} x", figure_text(value / 100.0));
+        }
+        figure_text(value)
     }
 
     /// Whether it breaks a bound of the paper's text.
@@ -160,5 +168,41 @@ fn figure_text(value: f64) -> String {
         value if value >= 99.95 => format!("{value:.0}"),
         value if value >= 9.995 => format!("{value:.1}"),
         value => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(unit: &str, ours: f64) -> Row {
+        Row {
+            figure: String::new(),
+            device: String::new(),
+            series: String::new(),
+            paper: None,
+            ours,
+            error: None,
+            residual: None,
+            ours_kind: Ours::Predicted,
+            paper_kind: None,
+            unit: unit.to_owned(),
+            spread: None,
+            drift: 1.0,
+        }
+    }
+
+    #[test]
+    fn large_percentages_are_told_as_factors() {
+        for (unit, ours, text) in [
+            ("% of EXT4", 10_520.0, "105 x"),
+            ("% of EXT4", 1_000.0, "10.0 x"),
+            ("% of EXT4", 999.0, "999"),
+            ("IOPS", 10_520.0, "10.5 K"),
+        ] {
+            assert_eq!(row(unit, ours).ours_text(), text);
+        }
+        let spread = Row { spread: Some([950.0, 2_000.0]), ..row("% of EXT4", 1_500.0) };
+        assert_eq!(spread.ours_text(), "15.0 x (9.50 x..20.0 x)");
     }
 }
