@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use weir_workload::{
-    About, CleaningReport, DeviceReport, LossWindowReport, ModeReport, Place, RATIOS, Ratio, RecoveryTime,
-    Report, Spread, SpreadReport,
+    About, CleaningReport, DeviceReport, LossWindowReport, ModeReport, Place, Promise, RATIOS, Ratio,
+    RecoveryTime, Report, Spread, SpreadReport,
 };
 
 use crate::size::Size;
@@ -56,8 +56,6 @@ const MODEL_COLUMN: &str = "
 model: writes/s of the device's model alone: one round again in virtual time, where processor and timers cost nothing.";
 
 fn rate(mode: &ModeReport, report: &Report) -> Vec<String> {
-    let amplification =
-        mode.write_amplification.map_or_else(|| "-".to_owned(), |factor| format!("{factor:.2}"));
     vec![
         mode.title.clone(),
         count(mode.iops),
@@ -69,7 +67,7 @@ fn rate(mode: &ModeReport, report: &Report) -> Vec<String> {
             .unwrap_or_default(),
         format!("{:.0}", mode.bytes_per_second / f64::from(1 << 20)),
         count(mode.flushes as f64),
-        amplification,
+        amplification_cell(mode.write_amplification),
         figure(mode.cpu_us_per_op),
         figure(mode.queue_depth_mean),
     ]
@@ -196,6 +194,33 @@ fn loss_window(seen: LossWindowReport, bound_ms: u64, bound_bytes: u64) -> Strin
     )
 }
 
+/// A loss window as a cell, rounded up: whole MiB, below 1 MiB whole KiB.
+fn window_cell(seen: Option<LossWindowReport>) -> String {
+    seen.map_or_else(none, |LossWindowReport { ms_max, bytes_max }| {
+        let unit = if bytes_max < 1 << 20 { 1 << 10 } else { 1 << 20 };
+        format!("{ms_max:.0} ms, {}", Size(bytes_max.next_multiple_of(unit)))
+    })
+}
+
+/// What a call promises, as a cell.
+fn promise_cell(promise: Option<Promise>) -> String {
+    match promise {
+        Some(Promise::Durable) => "durable".to_owned(),
+        Some(Promise::Ordered) => "ordered".to_owned(),
+        None => none(),
+    }
+}
+
+/// Bytes to the disk per byte of data, as a cell.
+fn amplification_cell(factor: Option<f64>) -> String {
+    factor.map_or_else(none, |factor| format!("{factor:.2}"))
+}
+
+/// The cell of what a row does not have.
+fn none() -> String {
+    "-".to_owned()
+}
+
 fn rounds(report: &Report) -> String {
     let plan = &report.plan;
     let rounds = match plan.rounds {
@@ -293,6 +318,15 @@ mod tests {
         assert!(seen(2651.5).contains("2651.5 ms and 1 MiB"), "{}", seen(2651.5));
         assert!(seen(100.1).contains("100 ms, EXCEEDED: the disk took longer"), "{}", seen(100.1));
         assert!(!seen(100.0).contains("EXCEEDED"), "{}", seen(100.0));
+    }
+
+    #[test]
+    fn a_small_loss_window_is_not_called_none() {
+        let cell = |bytes_max| window_cell(Some(LossWindowReport { ms_max: 79.6, bytes_max }));
+        assert_eq!([cell(0), cell(8192)], ["80 ms, 0 B", "80 ms, 8 KiB"]);
+        assert_eq!([cell((1 << 20) - 1), cell(1 << 20)], ["80 ms, 1 MiB", "80 ms, 1 MiB"]);
+        assert_eq!([cell((63 << 20) + 4096), cell(64 << 20)], ["80 ms, 64 MiB", "80 ms, 64 MiB"]);
+        assert_eq!(window_cell(None), "-");
     }
 
     #[test]

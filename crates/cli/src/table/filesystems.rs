@@ -1,8 +1,11 @@
 //! BarrierFS beside the host's filesystem, for people.
 
-use weir_workload::{FS_RATIOS, FsModeReport, FsReport, Promise};
+use weir_workload::{FS_RATIOS, FsModeReport, FsReport};
 
-use super::{aligned, count, figure, latencies, loss_window, place, range, ratios, table};
+use super::{
+    aligned, amplification_cell, count, figure, latencies, loss_window, place, promise_cell, range, ratios,
+    table, window_cell,
+};
 use crate::size::Size;
 
 /// The result of the benchmark of filesystems.
@@ -34,25 +37,14 @@ const LATENCIES: &str = "From the beginning of a write until the call behind it 
 
 fn rate(report: &FsModeReport, all: &FsReport) -> Vec<String> {
     let mode = &report.mode;
-    let promise = match report.promise {
-        Some(Promise::Durable) => "durable",
-        Some(Promise::Ordered) => "ordered",
-        None => "-",
-    };
-    let window = report.loss_window.map_or_else(
-        || "-".to_owned(),
-        |seen| format!("{:.0} ms, {}", seen.ms_max, Size(seen.bytes_max >> 20 << 20)),
-    );
-    let amplification =
-        mode.write_amplification.map_or_else(|| "-".to_owned(), |factor| format!("{factor:.2}"));
     let spread = all.spread.iops.get(&mode.name);
     vec![
         mode.title.clone(),
         count(mode.iops),
         spread.map(|spread| range(all.plan.rounds, spread, count)).unwrap_or_default(),
-        promise.to_owned(),
-        window,
-        amplification,
+        promise_cell(report.promise),
+        window_cell(report.loss_window),
+        amplification_cell(mode.write_amplification),
         figure(mode.cpu_us_per_op),
     ]
 }

@@ -1,8 +1,11 @@
 //! Mounts beside the host's filesystem, for people.
 
-use weir_workload::{MOUNT_RATIOS, MountModeReport, MountReport, Promise};
+use weir_workload::{MOUNT_RATIOS, MountModeReport, MountReport};
 
-use super::{aligned, count, latencies, loss_window, place, range, ratios, table};
+use super::{
+    aligned, amplification_cell, count, latencies, loss_window, none, place, promise_cell, range, ratios,
+    table, window_cell,
+};
 use crate::size::Size;
 
 /// The result of the benchmark of mounts.
@@ -31,24 +34,15 @@ requests: of the kernel, which the server was answering at one time at most.";
 
 fn rate(report: &MountModeReport, all: &MountReport) -> Vec<String> {
     let mode = &report.mode;
-    let unknown = || "-".to_owned();
-    let promise = match report.promise {
-        Some(Promise::Durable) => "durable",
-        Some(Promise::Ordered) => "ordered",
-        None => "-",
-    };
-    let window = report
-        .loss_window
-        .map_or_else(unknown, |seen| format!("{:.0} ms, {}", seen.ms_max, Size(seen.bytes_max >> 20 << 20)));
     let spread = all.spread.iops.get(&mode.name);
     vec![
         mode.title.clone(),
         count(mode.iops),
         spread.map(|spread| range(all.plan.rounds, spread, count)).unwrap_or_default(),
-        promise.to_owned(),
-        window,
-        mode.write_amplification.map_or_else(unknown, |factor| format!("{factor:.2}")),
-        report.requests_max.map_or_else(unknown, |requests| requests.to_string()),
+        promise_cell(report.promise),
+        window_cell(report.loss_window),
+        amplification_cell(mode.write_amplification),
+        report.requests_max.map_or_else(none, |requests| requests.to_string()),
     ]
 }
 

@@ -2,8 +2,7 @@
 
 use weir_workload::{SQLITE_RATIOS, SqliteReport, SqliteWayReport};
 
-use super::{aligned, count, figure, place, range, table};
-use crate::size::Size;
+use super::{aligned, count, figure, place, range, table, window_cell};
 
 /// The result of the benchmark of SQLite.
 pub(crate) fn sqlite(report: &SqliteReport) -> String {
@@ -25,13 +24,15 @@ durable: it is on the medium when COMMIT returns. A crash of the machine may tak
   which the largest seen is shown; on a mount, since it began.";
 
 fn rate(way: &SqliteWayReport, rounds: u32) -> Vec<String> {
-    let window = way.loss_window.map_or_else(
-        || "-".to_owned(),
-        |seen| format!("{:.0} ms, {}", seen.ms_max, Size(seen.bytes_max >> 20 << 20)),
-    );
     let spread = &way.inserts_per_second;
     let commit = if way.durable { "durable" } else { "not durable" };
-    vec![way.name.clone(), count(spread.median), range(rounds, spread, count), commit.to_owned(), window]
+    vec![
+        way.name.clone(),
+        count(spread.median),
+        range(rounds, spread, count),
+        commit.to_owned(),
+        window_cell(way.loss_window),
+    ]
 }
 
 fn ratios(report: &SqliteReport) -> String {
