@@ -135,7 +135,7 @@ fn table(sheet: &Sheet) -> String {
     }
     for row in sheet.rows.iter().filter(|row| !row.is_steady()) {
         text += &format!(
-            "\n{}, {}: not steady: in the window's second half the rate was {:.2} of that in its first",
+            "\n{}, {}: not steady: in the window's second half the rate was {:.2} of that in its first; the row is of both",
             row.device, row.series, row.drift
         );
     }
