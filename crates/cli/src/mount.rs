@@ -99,7 +99,8 @@ async fn serve(
     let status = {
         let (handle, stack, filesystem, sync) =
             (handle.clone(), Rc::clone(&stack), filesystem.clone(), options.sync);
-        move |load| status::of_filesystem(&handle, &stack, &filesystem, sync, load)
+        let by_mounting = status::flushes(&filesystem);
+        move |load| status::of_filesystem(&handle, &stack, &filesystem, sync, load, by_mounting)
     };
     let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status).await?;
     service.until_unmounted(&handle, server).await?;

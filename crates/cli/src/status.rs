@@ -70,6 +70,7 @@ struct FilesystemStatus {
     calls_durable: u64,
     /// Calls that promise order.
     calls_ordered: u64,
+    /// Since it was mounted; what mounting itself flushed is not among them.
     flushes: u64,
     /// Of all these calls, those that had no flush of their own.
     flushes_saved: u64,
@@ -87,16 +88,24 @@ struct Document<'a> {
     blocks_free: u64,
 }
 
-/// The status of a mounted filesystem, for its server to tell.
+/// Flushes that a filesystem has asked the storage for.
+pub(crate) fn flushes(filesystem: &Filesystem) -> u64 {
+    let waits = filesystem.statistics().waits;
+    waits.flushes + waits.durable_commits
+}
+
+/// The status of a mounted filesystem, for its server to tell. `by_mounting` are the flushes that nobody's call asked
+/// for, as they were part of mounting.
 pub(crate) fn of_filesystem(
     handle: &Handle,
     stack: &Stack,
     filesystem: &Filesystem,
     sync: SyncMode,
     load: Load,
+    by_mounting: u64,
 ) -> String {
     let found = filesystem.statistics();
-    let flushes = found.waits.flushes + found.waits.durable_commits;
+    let flushes = flushes(filesystem) - by_mounting;
     let Answered { durable, ordered } = found.answered;
     told(
         handle,

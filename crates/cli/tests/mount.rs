@@ -337,6 +337,31 @@ fn a_status_is_in_words_or_json() {
 }
 
 #[test]
+fn a_call_that_orders_saves_a_flush() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    let counted = || {
+        let status = works(&["status", "--json", root.to_str().unwrap()]);
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        ["flushes", "flushes_saved", "calls_durable", "calls_ordered"]
+            .map(|name| status[name].as_u64().unwrap())
+    };
+    assert_eq!(counted(), [0, 0, 0, 0], "mounting counts as nobody's call");
+    let file = File::create(root.join("file")).unwrap();
+    file.write_all_at(b"safe", 0).unwrap();
+    file.sync_all().unwrap();
+    setxattr(root.join("file"), "user.weir.sync", b"order", XattrFlags::empty()).unwrap();
+    file.write_all_at(b"first", 0).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(counted(), [1, 1, 1, 1]);
+    drop(file);
+    works(&["umount", root.to_str().unwrap()]);
+}
+
+#[test]
 fn a_disk_is_told_of_and_ended_as_a_filesystem_is() {
     if !mounts() {
         return;
