@@ -133,7 +133,8 @@ impl Mounted {
     async fn punch(&self, node: &Rc<Node>, range: Range<u32>) -> Result<(), FsError> {
         loop {
             let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
-            let finished = range.is_empty() || self.unmap(&handle, node, range.clone()).await?;
+            let finished =
+                range.is_empty() || self.all_or_abort(self.unmap(&handle, node, range.clone())).await?;
             node.stamp(self.now());
             node.log_data(self, &handle).await?;
             if finished {

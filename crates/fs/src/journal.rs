@@ -420,6 +420,7 @@ impl Journal {
         let running = std::mem::replace(&mut state.running, next);
         drop(state);
         self.changed.notify(usize::MAX);
+        let empty = running.is_empty();
         let mut copies = Vec::with_capacity(running.buffers.len());
         for buffer in running.buffers.into_values() {
             buffer.seal(&self.buffers.checksums)?;
@@ -438,10 +439,6 @@ impl Journal {
             freed: running.freed,
             log_end: 0,
         };
-        let empty = locked.copies.is_empty()
-            && locked.revokes.is_empty()
-            && locked.data.is_empty()
-            && locked.freed.is_empty();
         Ok((!empty).then_some(locked))
     }
 

@@ -83,7 +83,8 @@ impl Mounted {
             let done = self.map_some(handle, node, at..range.end, wanted).await;
             match done {
                 Ok(reached) => at = reached,
-                Err(FsError::NoSpace) if at > range.start => break,
+                // The caller writes what is mapped: what was in its blocks before is nobody's.
+                Err(_) if at > range.start => break,
                 Err(error) => return Err(error),
             }
         }

@@ -109,15 +109,17 @@ pub(crate) async fn lock(nodes: &[&Rc<Node>]) -> Vec<Permit> {
 }
 
 impl Mounted {
-    /// Runs `work`, and once more if it found no space where a commit may bring some: blocks that were freed can be
-    /// had when their transaction is in the log, and nothing older goes to them any more (J7).
+    /// Runs `work`, and once more if it found no space where a commit or a discard may bring some: blocks that were
+    /// freed can be had when their transaction is in the log, and nothing older goes to them any more (J7), and not
+    /// while they are being discarded.
     pub(crate) async fn with_space<T>(
         &self,
         work: impl AsyncFn() -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         match work().await {
-            Err(FsError::NoSpace) if self.space.has_waiting() => {
+            Err(FsError::NoSpace) if self.space.has_waiting() || self.space.is_discarding() => {
                 self.journal()?.give_back().await?;
+                self.space.discarded().await;
                 work().await
             }
             done => done,

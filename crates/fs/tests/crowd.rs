@@ -209,3 +209,32 @@ fn what_was_freed_can_be_had_while_a_checkpoint_is_under_way() {
         assert!(fs.statistics().journal.checkpoints - before > 10, "home writes are under way");
     });
 }
+
+/// What is being discarded is free, and to be had when that is over.
+#[test]
+fn blocks_that_are_being_discarded_are_waited_for() {
+    for wait in [0, 1, 20, 60, 100, 1000] {
+        simulated(async |clock| {
+            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let options = MountOptions { discard: true, ..MountOptions::default() };
+            let fs = mount(&clock, &disk, options).await.expect("mounted");
+            let chunk = vec![1; 1 << 20];
+            let fill = async |name: &[u8]| {
+                let file = write_file(&fs, name, b"").await;
+                let mut size = 0;
+                until_full(async |_| {
+                    size += fs.write(file, size, &chunk).await? as u64;
+                    Ok(())
+                })
+                .await;
+                (file, size)
+            };
+            let (first, size) = fill(b"first").await;
+            fs.fsync(first).await.expect("durable");
+            fs.unlink(ROOT_INODE, b"first").await.expect("gone");
+            fs.sync().await.expect("durable");
+            clock.sleep(std::time::Duration::from_micros(wait)).await;
+            assert_eq!(fill(b"second").await.1, size, "{wait} us later");
+        });
+    }
+}

@@ -16,8 +16,8 @@ use support::{
 };
 use weir_ext4::{FileType, ROOT_INODE};
 use weir_fs::{
-    Conflicts, Engine, Filesystem, FsError, FsMutant, InodeNumber, MountOptions, NewNode, ReadOnlyReason,
-    RenameFlags,
+    Conflicts, Engine, Fallocate, Filesystem, FsError, FsMutant, InodeNumber, JournalMode, MountOptions,
+    NewNode, ReadOnlyReason, RenameFlags,
 };
 use weir_storage::{AdversaryDisk, Capabilities, Command, Image, Rejected, Storage, StorageError, Ticket};
 
@@ -27,11 +27,14 @@ const ENGINES: [Engine; 3] = [
     Engine::Jbd2 { barrier: true },
 ];
 
+const MODES: [JournalMode; 3] = [JournalMode::Ordered, JournalMode::Writeback, JournalMode::Data];
+
 /// What fails of a disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fails {
     Nothing,
     Flushes,
+    Reads,
     /// Writes whose first byte is this.
     Writes(u8),
     /// Of this kind, the one that comes after so many.
@@ -111,7 +114,7 @@ impl Storage for Faulty {
 
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         let fails = match (&command, self.fails.get()) {
-            (Command::Flush, Fails::Flushes) => true,
+            (Command::Flush, Fails::Flushes) | (Command::Read { .. }, Fails::Reads) => true,
             (Command::Write(write), Fails::Writes(first)) => {
                 write.parts.iter().any(|part| part.data.bytes().first() == Some(&first))
             }
@@ -441,5 +444,63 @@ fn each_command_fails_once_and_no_promise_is_broken() {
                 "errors ignored, and nobody noticed: {kind:?}"
             );
         }
+    }
+}
+
+/// A hole is made, and its block cannot be freed: the bitmap cannot be read. The page that was dropped is not on the
+/// disk, so nothing of the file is called durable any more, and nobody waits for ever.
+#[test]
+fn a_hole_that_fails_halfway_is_no_hole_and_no_promise() {
+    for engine in ENGINES {
+        simulated_with(1, async |clock| {
+            let options = MountOptions { timer_hz: 1, ..options(engine) };
+            let below = disk(&clock, &new_image(BLOCKS), true);
+            let fs = mount(&clock, &below, options).await.unwrap();
+            let file = write_file(&fs, b"a", &[1; 3 * 4096]).await;
+            fs.unmount().await.unwrap();
+            let faulty = Faulty::new(&below);
+            let fs = mount(&clock, &faulty, options).await.unwrap();
+            // In the same tick of the timer an overwrite changes nothing of the inode.
+            clock.sleep(Duration::from_millis(1010)).await;
+            fs.write(file, 0, &[2; 4096]).await.unwrap();
+            fs.fsync(file).await.unwrap();
+            fs.write(file, 0, &[3; 4096]).await.unwrap();
+            faulty.fails.set(Fails::Nth(Kind::Read, 0));
+            let punched = fs.fallocate(file, Fallocate::PunchHole, 0, 4096).await;
+            assert!(punched.is_err() && fs.read_only().is_some(), "{engine:?}: {punched:?}");
+            let synced = pin!(fs.fsync(file));
+            match select(synced, pin!(clock.sleep(Duration::from_secs(60)))).await {
+                Either::Left((synced, _)) => assert!(synced.is_err(), "{engine:?}: what was written is lost"),
+                Either::Right(_) => panic!("{engine:?}: fsync waits for ever"),
+            }
+        });
+    }
+}
+
+/// A write finds some of its blocks, and the search for more fails: what those blocks held before is not shown.
+#[test]
+fn a_write_that_fails_halfway_shows_nothing_of_others() {
+    for (engine, mode) in ENGINES.into_iter().flat_map(|engine| MODES.map(|mode| (engine, mode))) {
+        simulated_with(1, async |clock| {
+            let options = MountOptions { mode, ..options(engine) };
+            let below = disk(&clock, &new_image(BLOCKS), true);
+            let fs = mount(&clock, &below, options).await.unwrap();
+            write_file(&fs, b"secret", &vec![0x53; 4096 * 9000]).await;
+            fs.sync().await.unwrap();
+            fs.unlink(ROOT_INODE, b"secret").await.unwrap();
+            fs.sync().await.unwrap();
+            let file = write_file(&fs, b"a", &[]).await;
+            fs.fallocate(file, Fallocate::Allocate { keep_size: false }, 0, 16 * 4096).await.unwrap();
+            fs.truncate(file, 32 * 4096).await.unwrap();
+            fs.unmount().await.unwrap();
+            let faulty = Faulty::new(&below);
+            let fs = mount(&clock, &faulty, options).await.unwrap();
+            assert!(read_file(&fs, b"a").await.unwrap().iter().all(|byte| *byte == 0));
+            faulty.fails.set(Fails::Reads);
+            let written = fs.write(file, 0, &[9; 32 * 4096]).await;
+            faulty.fails.set(Fails::Nothing);
+            let found = read_file(&fs, b"a").await.unwrap();
+            assert!(!found.contains(&0x53), "{engine:?}, {mode:?}: {written:?}");
+        });
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use event_listener::Event;
 use support::{disk, mount, new_image, read_file, simulated_with, write_file};
-use weir_fs::{Conflicts, Engine, FsMutant, MountOptions};
+use weir_fs::{Conflicts, Engine, Fallocate, FsMutant, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, BLOCK_BYTES, Capabilities, Command, Rejected, Storage, Ticket};
 
@@ -154,27 +154,73 @@ fn j1_the_flush_of_sync_covers_nothing_that_comes_later() {
     assert!(synced_beside_sync(Some(mutant)) < 2, "{mutant:?} was not noticed");
 }
 
-/// A file is cut while somebody makes it durable, so long after it began: whether any power cut right then leaves what
-/// was overwritten before both.
-fn shows_what_was_overwritten(options: MountOptions, data_only: bool, after: Duration) -> bool {
+/// What takes dirty pages of a file away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Truncate,
+    PunchHole,
+    ZeroRange,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Fsync,
+    Fdatasync,
+    Sync,
+    Fbarrier,
+    Fdatabarrier,
+}
+
+const TAKES: [Takes; 3] = [Takes::Truncate, Takes::PunchHole, Takes::ZeroRange];
+const CALLS: [Call; 5] = [Call::Fsync, Call::Fdatasync, Call::Sync, Call::Fbarrier, Call::Fdatabarrier];
+
+/// A file loses a dirty page while somebody calls for order or durability, so long after that began. Whether any power
+/// cut right then, or after a later write that is ordered, leaves what was overwritten before both.
+fn shows_what_was_overwritten(options: MountOptions, takes: Takes, call: Call, after: Duration) -> bool {
     simulated_with(1, async |clock| {
         let below = disk(&clock, &new_image(support::BLOCKS), true);
         let fs = mount(&clock, &below, options).await.expect("mounted");
         let file = write_file(&fs, b"a", &[1; 2 * BLOCK_BYTES]).await;
+        let later = write_file(&fs, b"later", &[1; BLOCK_BYTES]).await;
         fs.unmount().await.expect("durable");
         // Bitmaps have to be read again, which takes its time.
         let fs = mount(&clock, &below, options).await.expect("mounted");
+        // In the same tick of the timer an overwrite changes nothing of the inode.
+        clock.sleep(Duration::from_millis(1010)).await;
+        fs.write(file, 0, &[1; BLOCK_BYTES]).await.expect("written");
+        fs.fsync(file).await.expect("durable");
         fs.write(file, 0, &[2; BLOCK_BYTES]).await.expect("written");
         let other = fs.clone();
-        let cut = clock.spawn(async move { other.truncate(file, 0).await });
+        let taken = clock.spawn(async move {
+            let (hole, zeros) = (Fallocate::PunchHole, Fallocate::ZeroRange { keep_size: true });
+            match takes {
+                Takes::Truncate => other.truncate(file, 0).await,
+                Takes::PunchHole => other.fallocate(file, hole, 0, BLOCK_BYTES as u64).await,
+                Takes::ZeroRange => other.fallocate(file, zeros, 0, BLOCK_BYTES as u64).await,
+            }
+        });
         clock.sleep(after).await;
-        if data_only { fs.fdatasync(file).await } else { fs.fsync(file).await }.expect("durable");
-        let left: Vec<_> = below.crash_states().all().take(16).collect();
-        cut.await.expect("not cancelled").expect("cut");
+        let called = match call {
+            Call::Fsync => fs.fsync(file).await,
+            Call::Fdatasync => fs.fdatasync(file).await,
+            Call::Sync => fs.sync().await,
+            Call::Fbarrier => fs.fbarrier(file).await,
+            Call::Fdatabarrier => fs.fdatabarrier(file).await,
+        };
+        called.expect("promised");
+        let orders = matches!(call, Call::Fbarrier | Call::Fdatabarrier);
+        if orders {
+            fs.write(later, 0, &[9; BLOCK_BYTES]).await.expect("written");
+            fs.fdatabarrier(later).await.expect("ordered");
+        }
+        let left: Vec<_> = below.crash_states().all().take(24).collect();
+        taken.await.expect("not cancelled").expect("taken");
         for image in left {
             let after = disk(&clock, &image, true);
             let fs = mount(&clock, &after, MountOptions::default()).await.expect("recovered");
-            if read_file(&fs, b"a").await.expect("read").first() == Some(&1) {
+            let is_later = read_file(&fs, b"later").await.expect("read").first() == Some(&9);
+            let shows = read_file(&fs, b"a").await.expect("read").first() == Some(&1);
+            if shows && (is_later || !orders) {
                 return true;
             }
         }
@@ -183,16 +229,34 @@ fn shows_what_was_overwritten(options: MountOptions, data_only: bool, after: Dur
 }
 
 #[test]
-fn fsync_waits_for_the_transaction_that_drops_dirty_pages() {
-    let engines = [Engine::Dual { conflicts: Conflicts::Copy }, Engine::Jbd2 { barrier: true }];
-    for (engine, data_only) in engines.into_iter().flat_map(|engine| [(engine, false), (engine, true)]) {
-        let options = MountOptions { engine: Some(engine), ..MountOptions::default() };
-        let shows = |mutant| {
-            let options = MountOptions { mutant, ..options };
-            (0..60).any(|nth| shows_what_was_overwritten(options, data_only, Duration::from_micros(20 * nth)))
+fn a_call_waits_for_the_transaction_that_drops_dirty_pages() {
+    let engines = [
+        Engine::Dual { conflicts: Conflicts::Copy },
+        Engine::Dual { conflicts: Conflicts::List },
+        Engine::Jbd2 { barrier: true },
+    ];
+    for engine in engines {
+        let mut noticed = Vec::new();
+        for (takes, call) in TAKES.into_iter().flat_map(|takes| CALLS.map(|call| (takes, call))) {
+            let shows = |mutant| {
+                let engine = Some(engine);
+                let options = MountOptions { engine, mutant, timer_hz: 1, ..MountOptions::default() };
+                (0..40).any(|nth| {
+                    shows_what_was_overwritten(options, takes, call, Duration::from_micros(19 * nth))
+                })
+            };
+            assert!(!shows(None), "{engine:?}: {takes:?}, {call:?}");
+            if shows(Some(FsMutant::DropsPagesSilently)) {
+                noticed.push(call);
+            }
+        }
+        // `sync` writes the file back again after it has committed everything. On the legacy path, `fbarrier` is `fsync`.
+        let calls = match engine {
+            Engine::Dual { .. } => &[Call::Fsync, Call::Fdatasync, Call::Fbarrier, Call::Fdatabarrier][..],
+            Engine::Jbd2 { .. } => &[Call::Fsync, Call::Fdatasync],
         };
-        assert!(!shows(None), "{options:?}, data only: {data_only}");
-        let mutant = FsMutant::DropsPagesSilently;
-        assert!(shows(Some(mutant)), "{mutant:?} was not noticed: {options:?}, data only: {data_only}");
+        for call in calls {
+            assert!(noticed.contains(call), "{engine:?}: the mutant was not noticed by {call:?}");
+        }
     }
 }

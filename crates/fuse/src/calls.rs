@@ -18,6 +18,7 @@ use crate::control::{
 use crate::convert;
 use crate::errno::{errno, errno_of_sync};
 use crate::files::{Files, OpenFile};
+use crate::privileges::Caller;
 
 /// A mounted filesystem and who uses it.
 pub(crate) struct Calls {
@@ -71,12 +72,12 @@ impl Calls {
         &self,
         inode: InodeNumber,
         mut changes: AttributeChanges,
-        keeps_privileges: bool,
+        caller: Caller,
     ) -> Result<FileAttr, Errno> {
         let owner = changes.uid.is_some() || changes.gid.is_some();
-        let takes = owner || changes.size.is_some() && !keeps_privileges;
+        let takes = owner || changes.size.is_some() && !caller.keeps_privileges();
         if takes && changes.permissions.is_none() {
-            changes.permissions = self.left_without_privileges(inode).await?;
+            changes.permissions = self.left_without_privileges(inode, caller).await?;
         }
         self.filesystem.set_attributes(inode, &changes).await.map_err(|error| errno(&error))?;
         self.attributes(inode).await
@@ -174,11 +175,11 @@ impl Calls {
         offset: u64,
         bytes: &[u8],
         flags: i32,
-        keeps_privileges: bool,
+        takes_privileges_of: Option<Caller>,
     ) -> Result<u32, Errno> {
         let direct = flags & libc::O_DIRECT != 0 || self.files.get(handle).is_some_and(|file| file.direct);
-        if !keeps_privileges {
-            self.drop_privileges(inode).await?;
+        if let Some(caller) = takes_privileges_of {
+            self.drop_privileges(inode, caller).await?;
         }
         if direct {
             self.drop_capabilities(inode).await?;
@@ -347,7 +348,7 @@ impl Calls {
         offset: u64,
         length: u64,
         mode: i32,
-        keeps_privileges: bool,
+        caller: Caller,
     ) -> Result<(), Errno> {
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let keep_size = flags.contains(FallocateFlags::KEEP_SIZE);
@@ -357,8 +358,8 @@ impl Calls {
             FallocateFlags::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
             _ => return Err(Errno::EOPNOTSUPP),
         };
-        if !keeps_privileges {
-            self.drop_privileges(inode).await?;
+        if !caller.keeps_privileges() {
+            self.drop_privileges(inode, caller).await?;
         }
         self.filesystem.fallocate(inode, mode, offset, length).await.map_err(|error| errno(&error))
     }

@@ -3,7 +3,7 @@
 //! The kernel leaves that to the server that says so (`FUSE_HANDLE_KILLPRIV_V2`). It would ask for the attribute
 //! `security.capability` before every write otherwise, which costs as much as the write.
 
-use fuser::Errno;
+use fuser::{Errno, Request};
 use weir_ext4::FileType;
 use weir_fs::{AttributeChanges, FsError, InodeNumber};
 
@@ -13,26 +13,47 @@ use crate::errno::errno;
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
-/// Without it, set-group-ID stands for something else than privileges.
+/// Without it, set-group-ID stands for something else than privileges, for those of the group.
 const GROUP_EXECUTE: u16 = 0o0010;
 
 /// The attribute that holds a file's capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Permissions of a regular file without its privileges; none if it has none.
-fn without_privileges(kind: FileType, permissions: u16) -> Option<u16> {
+/// Who changes a file, as far as a request tells.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    uid: u32,
+    /// His own group; of others that he may be in, nothing is said.
+    gid: u32,
+}
+
+impl Caller {
+    pub(crate) fn of(request: &Request) -> Caller {
+        Caller { uid: request.uid(), gid: request.gid() }
+    }
+
+    /// Whether he may keep a file's privileges where the kernel does not say: it asks for a capability then, which
+    /// the superuser has unless he gave it up.
+    pub(crate) fn keeps_privileges(self) -> bool {
+        self.uid == 0
+    }
+}
+
+/// Permissions of a regular file without its privileges, when it is changed by somebody of its group or not; none if it
+/// has none.
+fn without_privileges(kind: FileType, permissions: u16, in_group: bool) -> Option<u16> {
     if kind != FileType::Regular {
         return None;
     }
-    let group = if permissions & GROUP_EXECUTE != 0 { SET_GID } else { 0 };
+    let group = if permissions & GROUP_EXECUTE != 0 || !in_group { SET_GID } else { 0 };
     let left = permissions & !(SET_UID | group);
     (left != permissions).then_some(left)
 }
 
 impl Calls {
     /// Before a write by who may not keep privileges: takes them away, and has the kernel look again.
-    pub(crate) async fn drop_privileges(&self, inode: InodeNumber) -> Result<(), Errno> {
-        let left = self.left_without_privileges(inode).await?;
+    pub(crate) async fn drop_privileges(&self, inode: InodeNumber, caller: Caller) -> Result<(), Errno> {
+        let left = self.left_without_privileges(inode, caller).await?;
         if left.is_none() {
             return Ok(());
         }
@@ -43,9 +64,14 @@ impl Calls {
     }
 
     /// What is to be left of a file's permissions; none if that is all.
-    pub(crate) async fn left_without_privileges(&self, inode: InodeNumber) -> Result<Option<u16>, Errno> {
+    pub(crate) async fn left_without_privileges(
+        &self,
+        inode: InodeNumber,
+        caller: Caller,
+    ) -> Result<Option<u16>, Errno> {
         let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
-        Ok(without_privileges(found.kind, found.permissions))
+        let in_group = caller.keeps_privileges() || caller.gid == found.gid;
+        Ok(without_privileges(found.kind, found.permissions, in_group))
     }
 
     /// Before a direct write, of which the kernel does not ask for them as it does of others.
@@ -75,9 +101,14 @@ mod tests {
 
     #[test]
     fn privileges_are_those_of_programs() {
-        assert_eq!(without_privileges(FileType::Regular, 0o6755), Some(0o0755));
-        assert_eq!(without_privileges(FileType::Regular, 0o2745), None, "mandatory locking is no privilege");
-        assert_eq!(without_privileges(FileType::Regular, 0o0777), None);
-        assert_eq!(without_privileges(FileType::Directory, 0o2775), None, "inherited by what is made in it");
+        assert_eq!(without_privileges(FileType::Regular, 0o6755, true), Some(0o0755));
+        assert_eq!(without_privileges(FileType::Regular, 0o2745, true), None, "once meant mandatory locking");
+        assert_eq!(without_privileges(FileType::Regular, 0o2745, false), Some(0o0745), "as ext4 has it");
+        assert_eq!(without_privileges(FileType::Regular, 0o0777, false), None);
+        assert_eq!(
+            without_privileges(FileType::Directory, 0o2775, false),
+            None,
+            "inherited by what is made in it"
+        );
     }
 }

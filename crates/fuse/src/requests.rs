@@ -22,6 +22,7 @@ use crate::calls::{Calls, Entry, Opened, What};
 use crate::convert::{device, file_time, inode};
 use crate::errno::errno;
 use crate::jobs::Jobs;
+use crate::privileges::Caller;
 
 /// How long the kernel may keep what it was told. Nobody changes the filesystem but by way of the kernel, so it
 /// could be for ever.
@@ -160,8 +161,7 @@ impl fuser::Filesystem for Requests {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        // The kernel says which programs may keep privileges, but not to this version of the crate.
-        let keeps_privileges = request.uid() == 0;
+        let caller = Caller::of(request);
         self.run(move |calls| async move {
             let time = |time| match time {
                 TimeOrNow::SpecificTime(time) => file_time(time),
@@ -175,7 +175,7 @@ impl fuser::Filesystem for Requests {
                 accessed: accessed.map(time),
                 modified: modified.map(time),
             };
-            match calls.set_attributes(inode(number), changes, keeps_privileges).await {
+            match calls.set_attributes(inode(number), changes, caller).await {
                 Ok(attributes) => reply.attr(&VALID, &attributes),
                 Err(errno) => reply.error(errno),
             }
@@ -311,7 +311,7 @@ impl fuser::Filesystem for Requests {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         number: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -322,9 +322,10 @@ impl fuser::Filesystem for Requests {
         reply: ReplyWrite,
     ) {
         let bytes = bytes.to_vec();
-        let keeps_privileges = !how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let takes_privileges_of =
+            how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| Caller::of(request));
         self.run(move |calls| async move {
-            match calls.write(inode(number), handle.0, offset, &bytes, flags.0, keeps_privileges).await {
+            match calls.write(inode(number), handle.0, offset, &bytes, flags.0, takes_privileges_of).await {
                 Ok(written) => reply.written(written),
                 Err(errno) => reply.error(errno),
             }
@@ -458,9 +459,9 @@ impl fuser::Filesystem for Requests {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let keeps_privileges = request.uid() == 0;
+        let caller = Caller::of(request);
         self.run(move |calls| async move {
-            answer(reply, calls.allocate(inode(number), offset, length, mode, keeps_privileges).await);
+            answer(reply, calls.allocate(inode(number), offset, length, mode, caller).await);
         });
     }
 

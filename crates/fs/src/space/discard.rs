@@ -21,6 +21,9 @@ pub(super) struct Discards {
     waiting: RefCell<Vec<Extent>>,
     wanted: Rc<Event>,
     started: Cell<bool>,
+    /// Some of the free blocks are taken for a discard.
+    under_way: Cell<bool>,
+    ended: Event,
 }
 
 impl Discards {
@@ -38,6 +41,18 @@ impl Space {
     pub(super) fn start_discarding(self: &Rc<Space>, disk: &Rc<Disk>) {
         self.discards.started.set(true);
         drop(disk.handle.spawn(discard_task(Rc::downgrade(self), Rc::downgrade(disk))));
+    }
+
+    /// Whether blocks that are free are taken for a discard.
+    pub(crate) fn is_discarding(&self) -> bool {
+        self.discards.under_way.get()
+    }
+
+    /// Waits until the discard that is under way, if there is one, has given its blocks back.
+    pub(crate) async fn discarded(&self) {
+        if self.is_discarding() {
+            self.discards.ended.listen().await;
+        }
     }
 
     /// Takes what of `freed` can be allocated, so that nobody else does.
@@ -66,9 +81,12 @@ async fn discard_task(space: Weak<Space>, disk: Weak<Disk>) {
         let wanted = now.discards.wanted.listen();
         let freed = now.discards.waiting.take();
         if !freed.is_empty() {
+            now.discards.under_way.set(true);
             let taken = now.take_free(freed);
             let done = device.discard(&taken).await;
             taken.into_iter().for_each(|extent| now.release(extent));
+            now.discards.under_way.set(false);
+            now.discards.ended.notify(usize::MAX);
             if done.is_err() {
                 // A storage that fails is told by the journal; nothing depends on a discard.
                 return now.discards.started.set(false);
