@@ -104,7 +104,9 @@ pub enum StorageError {
     #[error("the content of {0} is damaged: its checksum does not match; restore it from a copy")]
     Damaged(Lba),
     /// No room for more data; nothing that was stored is affected.
-    #[error("the storage is full; discard blocks or enlarge it")]
+    #[error(
+        "the storage is full, or the disk of the host below it: free space there, then unmount and mount again"
+    )]
     NoSpace,
     /// An earlier write or flush failed, so nothing more is acknowledged as durable.
     #[error("an earlier write or flush failed; nothing more is acknowledged; reopen the storage")]

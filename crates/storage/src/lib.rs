@@ -82,6 +82,7 @@
 //! | `error.rs` | rejected at submission, or failed later |
 //! | `recorder.rs` | the order recorder |
 //! | `file_disk.rs`, `file_disk/` | a file or block device, through io_uring |
+//! | `overlay.rs` | writes kept in memory, in front of a disk that is only read |
 //! | `adversary/` | the worst disk that the contract allows, its crash states, its faults, the judge |
 //! | `conformance.rs`, `conformance/` | the suite |
 //!
@@ -122,6 +123,7 @@ mod conformance;
 mod contract;
 mod error;
 mod file_disk;
+mod overlay;
 mod recorder;
 mod ticket;
 
@@ -142,5 +144,6 @@ pub use conformance::{
 pub use contract::{Storage, flush, read, submit_when_free, write};
 pub use error::{Feature, Invalid, Rejected, StorageError};
 pub use file_disk::{FileDisk, FileDiskError, FileDiskOptions};
+pub use overlay::Overlay;
 pub use recorder::{Counts, Layer, Recorder, Violation};
 pub use ticket::{Completer, LogPhase, Ticket, Watermark};

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum FileDiskError {
     /// There is nothing at the path.
-    #[error("{path} does not exist; create it first")]
+    #[error("{path} does not exist: no such file or directory")]
     Missing {
         /// The path asked for.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum FileDiskError {
     },
     /// Somebody else has it open as a disk.
     #[error(
-        "{path} is in use as a disk by another process, or by another part of this one; close it there first"
+        "{path} is in use: it is mounted (end that with `weir umount`), or open elsewhere as a disk; close it there first"
     )]
     Locked {
         /// The path asked for.
