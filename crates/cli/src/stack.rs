@@ -8,11 +8,18 @@ use weir_ext4::FormatError;
 use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
 use weir_fs::{Filesystem, FsError, MountOptions};
 use weir_runtime::Handle;
-use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskOptions, Storage};
+use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskOptions, Overlay, Storage};
 use weir_volume::{Volume, VolumeError, VolumeOptions};
 
 use crate::error::CliError;
 use crate::size::Size;
+
+/// A disk has room for this many times the checkpoints of the volume on it, and more: a checkpoint takes eight bytes
+/// for each block, and there are two.
+const CHECKPOINT_SHARE: u64 = 128;
+
+/// Blocks of memory besides, for what the volume may move when it is opened: 64 MiB.
+const SLACK_BLOCKS: u64 = 1 << 14;
 
 /// What a filesystem is on.
 pub(crate) enum Stack {
@@ -47,8 +54,8 @@ pub(crate) struct VolumeStatus {
 }
 
 impl Stack {
-    /// Opens what is at `path`, whichever it is. A volume replays its log when it is opened, also for who only
-    /// reads.
+    /// Opens what is at `path`, whichever it is. A volume replays its log and takes a checkpoint when it is opened;
+    /// for who only reads that stays in memory, and nothing on the disk changes.
     pub(crate) async fn open(handle: &Handle, path: &Path, read_only: bool) -> Result<Stack, CliError> {
         let options = FileDiskOptions { read_only, ..FileDiskOptions::default() };
         let disk = FileDisk::open(handle, path, options)?;
@@ -56,6 +63,10 @@ impl Stack {
         match weir_volume::inspect(&*disk).await {
             Err(VolumeError::Foreign) => return Ok(Stack::Disk(disk)),
             found => drop(found.map_err(failed)?),
+        }
+        if read_only {
+            let memory = disk.blocks() / CHECKPOINT_SHARE + SLACK_BLOCKS;
+            return Stack::volume_on(handle, path, Rc::new(Overlay::new(handle, disk, memory))).await;
         }
         // Its lock, as a reader, goes with it.
         drop(disk);
@@ -65,6 +76,10 @@ impl Stack {
     /// Opens the volume at `path`.
     pub(crate) async fn open_volume(handle: &Handle, path: &Path) -> Result<Stack, CliError> {
         let disk = FileDisk::open(handle, path, FileDiskOptions::default())?;
+        Stack::volume_on(handle, path, disk).await
+    }
+
+    async fn volume_on(handle: &Handle, path: &Path, disk: Rc<dyn Storage>) -> Result<Stack, CliError> {
         let opened = Volume::open(handle, disk, VolumeOptions::default()).await;
         let opened = opened.map_err(|source| CliError::Volume { path: path.to_owned(), source })?;
         Ok(Stack::Volume(Rc::new(opened)))

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -238,6 +239,50 @@ fn what_is_damaged_is_told_and_the_rest_copied() {
     for name in ["a", "sub/b", "z"] {
         assert_eq!(fs::read(here.join("out").join(name)).unwrap(), name.as_bytes());
     }
+}
+
+/// A volume takes a checkpoint when it is opened; whoever only reads keeps that to himself.
+#[test]
+fn reading_a_volume_changes_nothing_and_needs_no_permission_to_write() {
+    let directory = directory();
+    let here = directory.path();
+    fs::write(here.join("text"), "hello").unwrap();
+    works(here, &["mkfs", "--volume", "a.weir", "--size", "64M"]);
+    works(here, &["put", "a.weir", "text", "/"]);
+    let volume = here.join("a.weir");
+    let known = || (fs::read(&volume).unwrap(), fs::metadata(&volume).unwrap().modified().unwrap());
+    let before = known();
+    // For root: nobody may write it, not even who may do anything else.
+    let reads = |as_user: bool| {
+        for arguments in [&["fsck", "a.weir"][..], &["ls", "a.weir"], &["cat", "a.weir", "/text"]] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+            if as_user {
+                command.uid(65_534).gid(65_534);
+            }
+            let output = command.current_dir(here).args(arguments).output().unwrap();
+            assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(known() == before, "{arguments:?} changed the volume");
+        }
+    };
+    reads(false);
+    assert_eq!(works(here, &["cat", "a.weir", "/text"]), b"hello");
+    fs::set_permissions(&volume, Permissions::from_mode(0o444)).unwrap();
+    fs::set_permissions(here, Permissions::from_mode(0o755)).unwrap();
+    if rustix::process::geteuid().is_root() && reachable(here) {
+        reads(true);
+    } else {
+        eprintln!("skipped: as another user");
+    }
+    works(here, &["put", "a.weir", "text", "/again"]);
+    assert!(known() != before, "the comparison would see a change");
+}
+
+/// Whether other users reach the directory and the program.
+fn reachable(directory: &Path) -> bool {
+    let open = |path: &Path| {
+        path.ancestors().all(|above| fs::metadata(above).is_ok_and(|found| found.mode() & 0o001 != 0))
+    };
+    open(directory) && open(Path::new(env!("CARGO_BIN_EXE_weir")))
 }
 
 #[test]
