@@ -47,7 +47,7 @@ pub(crate) enum CliError {
     },
     /// The kernel has a mount, and nobody answers for it.
     #[error(
-        "{}: its server has ended without unmounting, and what was not durable may be lost: run umount on it, then mount it again",
+        "{}: its server has ended without unmounting, and what was not durable may be lost: run `umount` of the system on it (or `fusermount3 -u`), then mount it again",
         path.display()
     )]
     ServerEnded {
@@ -62,6 +62,14 @@ pub(crate) enum CliError {
     MountBusy {
         /// The mountpoint.
         path: PathBuf,
+    },
+    /// It lies on a mount.
+    #[error("{}: not a mountpoint; it is on the mount {}", path.display(), mountpoint.display())]
+    NotMountpoint {
+        /// The path.
+        path: PathBuf,
+        /// The mount's root.
+        mountpoint: PathBuf,
     },
     /// What is on a mount cannot be made durable, so it stays.
     #[error(
@@ -144,6 +152,14 @@ pub(crate) enum CliError {
         needed: Size,
         /// Its size.
         found: Size,
+    },
+    /// No filesystem fits into the volume.
+    #[error("{}: that leaves only {left} in the volume, and a filesystem takes 8 MiB: use --size 16M or more", path.display())]
+    NoRoomInVolume {
+        /// The path.
+        path: PathBuf,
+        /// The volume's capacity.
+        left: Size,
     },
     /// The map of so many logical blocks leaves no room.
     #[error(

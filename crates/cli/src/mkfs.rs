@@ -18,6 +18,9 @@ use crate::{in_wall_time, print};
 /// Blocks in which filesystems, volumes and partition tables say what they are.
 const LOOKED_AT: u32 = 16;
 
+/// Bytes that a filesystem takes at least.
+const FILESYSTEM_MIN: u64 = 8 << 20;
+
 /// Arguments of `weir mkfs`.
 #[derive(Debug, Args)]
 pub(crate) struct MkfsArguments {
@@ -90,6 +93,10 @@ async fn make_in_volume(
     created.map_err(|source| not_created(&arguments.path, None, source))?;
     let disk = Rc::<FileDisk>::clone(disk);
     let volume = Volume::open(handle, disk, VolumeOptions::default()).await.map_err(failed)?;
+    let left = Size(volume.blocks() * BLOCK_BYTES as u64);
+    if left.0 < FILESYSTEM_MIN {
+        return Err(CliError::NoRoomInVolume { path: arguments.path.clone(), left });
+    }
     // What a new volume does not hold reads as zeros.
     let size = make_on(handle, arguments, &volume, true).await?;
     volume.close().await.map_err(failed)?;

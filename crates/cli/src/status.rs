@@ -157,6 +157,7 @@ pub(crate) fn ask(path: &Path) -> Result<Status, CliError> {
     let asked = rustix::fs::getxattr(path, STATUS_ATTRIBUTE, spare_capacity(&mut value));
     asked.map_err(|errno| match errno {
         Errno::NOTCONN => CliError::ServerEnded { path: path.to_owned() },
+        Errno::NOENT | Errno::ACCESS => unreadable(path)(errno.into()),
         _ => CliError::NotMounted { path: path.to_owned() },
     })?;
     serde_json::from_slice(&value).map_err(|error| unreadable(path)(error.into()))

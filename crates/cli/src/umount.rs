@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -61,10 +62,22 @@ fn synchronise(path: &Path) -> std::io::Result<()> {
     }
 }
 
+/// The mountpoint of what `path` is on: the last directory above on the same device.
+fn above(path: &Path) -> PathBuf {
+    let Ok(path) = path.canonicalize() else { return path.to_owned() };
+    let device = |path: &Path| path.metadata().ok().map(|found| found.dev());
+    let on = device(&path);
+    path.ancestors().take_while(|above| device(above) == on).last().unwrap_or(&path).to_owned()
+}
+
 /// Takes the mount away; who is not the superuser needs a helper for that, as for mounting.
 fn end(path: &Path) -> Result<(), CliError> {
     match unmount(path, UnmountFlags::empty()) {
         Err(Errno::PERM) => {}
+        // It answered for a mount, so that is above.
+        Err(Errno::INVAL) => {
+            return Err(CliError::NotMountpoint { path: path.to_owned(), mountpoint: above(path) });
+        }
         Err(Errno::BUSY) => return Err(CliError::MountBusy { path: path.to_owned() }),
         done => return done.map_err(failed("unmount", path)),
     }

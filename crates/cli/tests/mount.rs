@@ -80,7 +80,7 @@ fn what_fsync_promised_survives_a_killed_server() {
         &["umount", root.to_str().unwrap()],
         &["mount", volume.to_str().unwrap(), root.to_str().unwrap()],
     ] {
-        fails(arguments, &["server has ended", "run umount"]);
+        fails(arguments, &["server has ended", "run `umount` of the system"]);
     }
     place.unmount();
     place.check();
@@ -287,6 +287,7 @@ fn umount_of_weir_returns_when_everything_is_written_and_free() {
     for nth in 0..5 {
         assert_eq!(fs::read(root.join(format!("file {nth}"))).unwrap(), vec![nth; 3 << 20]);
     }
+    fails(&["umount", root.join("file 0").to_str().unwrap()], &["not a mountpoint", root.to_str().unwrap()]);
     let open = File::open(root.join("file 0")).unwrap();
     fails(&["umount", root.to_str().unwrap()], &["have files open there"]);
     drop(open);
@@ -384,6 +385,7 @@ fn what_cannot_be_mounted_says_why() {
     fails(&["mount", "/nowhere/at/all", mountpoint], &["/nowhere/at/all"]);
     fails(&["mount", volume], &["name the directory"]);
     fails(&["status", mountpoint], &["no filesystem of Weir"]);
+    fails(&["status", "/nowhere/at/all"], &["/nowhere/at/all", "No such file"]);
     if !mounts() {
         return;
     }
@@ -393,7 +395,7 @@ fn what_cannot_be_mounted_says_why() {
     let root = place.mount(&[]);
     let other = place.path().join("other");
     fs::create_dir(&other).unwrap();
-    fails(&["mount", volume, other.to_str().unwrap()], &["a.weir", "in use"]);
+    fails(&["mount", volume, other.to_str().unwrap()], &["a.weir", "in use", "weir umount"]);
     assert!(is_mountpoint(&root));
     end(&place);
 }
