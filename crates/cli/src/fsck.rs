@@ -75,6 +75,8 @@ struct Document {
     clean: bool,
     findings: Vec<Line>,
     findings_total: u64,
+    /// The block of the copy that stands for a damaged superblock.
+    superblock_copy: Option<u64>,
     transactions: u32,
     orphans: u32,
     inodes: u32,
@@ -124,6 +126,9 @@ fn lines(report: &Report) -> String {
     if more > 0 {
         lines.push(format!("and {more} more"));
     }
+    if let Some(block) = report.superblock_copy {
+        lines.push(format!("went on with the copy of the superblock in block {block}"));
+    }
     if report.transactions > 0 {
         let transactions = counted(report.transactions.into(), "transaction", "transactions");
         lines.push(format!("the journal has {transactions} to replay"));
@@ -159,6 +164,7 @@ fn document(report: &Report) -> Result<String, CliError> {
         clean: report.is_clean(),
         findings: findings.collect(),
         findings_total: report.total,
+        superblock_copy: report.superblock_copy,
         transactions: report.transactions,
         orphans: report.orphans,
         inodes: report.inodes,

@@ -67,6 +67,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// How many findings there are in all.
     pub total: u64,
+    /// The block of the copy with which the check went on, where the superblock is damaged.
+    pub superblock_copy: Option<u64>,
     /// Transactions that the journal holds and the next mount will replay. The check saw the image as it is
     /// after that.
     pub transactions: u32,
@@ -96,7 +98,7 @@ impl Report {
 pub async fn check<R: ImageReader>(image: &R) -> Result<Report, R::Error> {
     let mut overlay = Overlay::new(image);
     let mut findings = Findings::default();
-    let Some(superblock) = groups::read_superblock(&overlay, &mut findings).await? else {
+    let Some((superblock, copy)) = groups::read_superblock(&overlay, &mut findings).await? else {
         return Ok(findings.report());
     };
     if superblock.blocks() > image.blocks() {
@@ -107,6 +109,7 @@ pub async fn check<R: ImageReader>(image: &R) -> Result<Report, R::Error> {
     let replayed = log::recover(&mut overlay, &superblock, &mut findings).await?;
     // The journal may hold a newer superblock.
     let newer = if replayed.is_some() { groups::primary(&overlay).await?.ok() } else { None };
+    let copy = if newer.is_some() { None } else { copy };
     let superblock = newer.unwrap_or(superblock);
     let layout = match Layout::new(&superblock) {
         Ok(layout) => layout,
@@ -117,6 +120,7 @@ pub async fn check<R: ImageReader>(image: &R) -> Result<Report, R::Error> {
     };
     let mut check = Check::new(&overlay, superblock, layout, findings);
     check.replayed = replayed.is_some();
+    check.copy = copy;
     check.groups().await?;
     check.orphans().await?;
     check.inodes().await?;
@@ -158,6 +162,9 @@ struct Check<'a, R> {
     names_unknown: bool,
     /// The journal was not empty: totals in the superblock are as old as the last clean unmount.
     replayed: bool,
+    /// The block of the copy of the superblock that stands for a damaged one. Its group is another, and its totals
+    /// are old.
+    copy: Option<u64>,
 }
 
 impl<'a, R: ImageReader> Check<'a, R> {
@@ -176,6 +183,7 @@ impl<'a, R: ImageReader> Check<'a, R> {
             blocks_unknown: false,
             names_unknown: false,
             replayed: false,
+            copy: None,
         }
     }
 
@@ -192,6 +200,7 @@ impl<'a, R: ImageReader> Check<'a, R> {
         Report {
             transactions,
             orphans: self.orphans.len() as u32,
+            superblock_copy: self.copy,
             inodes: self.table.used(self.superblock.first_inode.get()),
             directories: self.directories.len() as u32,
             blocks: self.claims.count(),

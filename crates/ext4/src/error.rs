@@ -97,6 +97,12 @@ pub enum FormatError {
         /// Its name as mkfs.ext4 spells it, or what it is.
         name: &'static str,
     },
+    /// The image is made in another way than the subset (docs/format/fs.md).
+    #[error("the filesystem has {what}")]
+    Unsupported {
+        /// What it has, and how to make one that is supported.
+        what: &'static str,
+    },
     /// The image uses features without a name.
     #[error("the filesystem uses unknown {set} features {bits:#x}")]
     UnknownFeatures {

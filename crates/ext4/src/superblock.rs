@@ -160,7 +160,9 @@ impl Superblock {
             return Err(FormatError::Foreign);
         }
         if self.revision.get() != DYNAMIC_REVISION {
-            return Err(FormatError::Feature { name: "a revision other than 1" });
+            return Err(FormatError::Unsupported {
+                what: "another revision than 1, which alone is supported: mkfs.ext4 -r 1",
+            });
         }
         // Features come before the checksum: those of an unknown filesystem say where its checksum is.
         self.features().check()?;
@@ -178,10 +180,20 @@ impl Superblock {
 
     fn check_sizes(&self) -> Result<(), FormatError> {
         if self.log_block_size.get() != LOG_BLOCK {
-            return Err(FormatError::Feature { name: "a block size other than 4096" });
+            return Err(FormatError::Unsupported {
+                what: match self.log_block_size.get() {
+                    0 => "blocks of 1024 bytes; only 4096 is supported: mkfs.ext4 -b 4096",
+                    1 => "blocks of 2048 bytes; only 4096 is supported: mkfs.ext4 -b 4096",
+                    _ => {
+                        "blocks of another size than 4096 bytes, which alone is supported: mkfs.ext4 -b 4096"
+                    }
+                },
+            });
         }
         if usize::from(self.inode_size.get()) != INODE_BYTES {
-            return Err(FormatError::Feature { name: "an inode size other than 256" });
+            return Err(FormatError::Unsupported {
+                what: "inodes of another size than 256 bytes, which alone is supported: mkfs.ext4 -I 256",
+            });
         }
         let descriptor = self.descriptor_size.get();
         let wide = self.features().has(Feature::WIDE);

@@ -142,7 +142,14 @@ impl Findings {
             }
             ref other => (Place::Block(0), unsupported(other)),
         };
-        self.push(place, problem);
+        // A descriptor may have been in the way of the journal already.
+        let descriptor = matches!(
+            problem,
+            Problem::Checksum(Structure::Descriptor) | Problem::Damaged(Structure::Descriptor, _)
+        );
+        if !descriptor || !self.listed.iter().any(|known| known.place == place && known.problem == problem) {
+            self.push(place, problem);
+        }
     }
 
     /// The same, for errors that name no place: then it is `place`.
@@ -172,7 +179,9 @@ impl Findings {
 fn unsupported(error: &FormatError) -> Problem {
     Problem::Unsupported(match error {
         FormatError::Feature { name } | FormatError::MissingFeature { name } => name,
-        FormatError::Full { what } | FormatError::Invalid { what } => what,
+        FormatError::Full { what } | FormatError::Invalid { what } | FormatError::Unsupported { what } => {
+            what
+        }
         _ => "unknown features",
     })
 }

@@ -24,19 +24,20 @@ pub(super) async fn primary<R: ImageReader>(
     Ok(Superblock::read(&image.block(0).await?[SUPERBLOCK_OFFSET..]))
 }
 
-/// The superblock, or a copy if it is damaged; `None` if there is none, which is a finding, too.
+/// The superblock, or a copy if it is damaged, with the block of the copy; `None` if there is none, which is a
+/// finding, too.
 pub(super) async fn read_superblock<R: ImageReader>(
     image: &Overlay<'_, R>,
     findings: &mut Findings,
-) -> Result<Option<Superblock>, R::Error> {
+) -> Result<Option<(Superblock, Option<u64>)>, R::Error> {
     let error = match primary(image).await? {
-        Ok(superblock) => return Ok(Some(superblock)),
+        Ok(superblock) => return Ok(Some((superblock, None))),
         Err(error) => error,
     };
     let mut copy = None;
     for block in USUAL_COPIES.into_iter().filter(|block| *block < image.blocks()) {
         let read = Superblock::read(&image.block(block).await?[..SUPERBLOCK_BYTES]);
-        copy = copy.or(read.ok());
+        copy = copy.or(read.ok().map(|superblock| (superblock, Some(block))));
     }
     // Without a copy to tell, what cannot be read may be whole, and of another kind.
     let damaged = matches!(error, FormatError::Checksum { .. } | FormatError::Corrupt { .. });
@@ -73,7 +74,7 @@ impl<R: ImageReader> Check<'_, R> {
         let reserve = superblock.reserved_descriptor_blocks.get();
         let wrong = [
             (superblock.reserved_blocks() > superblock.blocks() / 2, "number of reserved blocks"),
-            (superblock.group.get() != 0, "number of its group"),
+            (self.copy.is_none() && superblock.group.get() != 0, "number of its group"),
             (
                 reserve > 0 && !features.has(Feature::RESIZE_INODE),
                 "a reserve of descriptors without resize_inode",

@@ -14,7 +14,11 @@ const LINKS_MAX: u32 = 65_000;
 impl<R: ImageReader> Check<'_, R> {
     pub(super) fn links(&mut self) {
         if !self.directories.contains_key(&ROOT_INODE) {
-            self.findings.damaged(Place::Inode(ROOT_INODE), Structure::Inode, "the root is no directory");
+            // What cannot be read has been told.
+            let read = self.table.group(0).and_then(|records| records.get(ROOT_INODE as usize - 1));
+            if read.is_some_and(|record| record.state != InodeState::Unknown) {
+                self.findings.damaged(Place::Inode(ROOT_INODE), Structure::Inode, "the root is no directory");
+            }
             return;
         }
         self.tree();

@@ -31,7 +31,7 @@ impl<R: ImageReader> Check<'_, R> {
                 None => free.unknown = true,
             }
         }
-        if !free.unknown && !self.replayed {
+        if !free.unknown && !self.replayed && self.copy.is_none() {
             let (blocks, inodes) = (self.superblock.free_blocks(), self.superblock.free_inodes.get());
             self.findings.count(Place::Block(0), "free blocks in the filesystem", blocks, free.blocks);
             self.findings.count(Place::Block(0), "free inodes in the filesystem", inodes.into(), free.inodes);
