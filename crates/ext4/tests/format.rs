@@ -145,7 +145,7 @@ fn copies_of_the_superblock_are_where_they_belong() {
 
 #[test]
 fn features_outside_the_subset_are_refused_by_name() {
-    let outside: [(&[&str], &str); 12] = [
+    let outside: [(&[&str], &str); 11] = [
         (&["-O", "bigalloc"], "bigalloc"),
         (&["-O", "inline_data"], "inline_data"),
         (&["-O", "encrypt"], "encrypt"),

@@ -91,7 +91,7 @@ impl<R: ImageReader> Check<'_, R> {
         }
         if errors {
             self.findings.push(Place::Block(0), Problem::ErrorsNoted);
-        } else if !clean && !self.replayed {
+        } else if !clean && !self.replayed && self.copy.is_none() {
             self.findings.push(Place::Block(0), Problem::NotClean);
         }
     }
