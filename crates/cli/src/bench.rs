@@ -34,7 +34,7 @@ pub(crate) struct BenchArguments {
     /// Rounds; every mode has its turn in each [default: 5, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Bytes that each mode writes over, such as 4G, 64M at least [default: 1G, quick: 128M, with --device: 64M, quick: 16M]
+    /// Bytes that each mode writes over, such as 4G, 64M at least (with --fs and --mount: 16M) [default: 1G, quick: 128M, with --device: 64M, quick: 16M]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
     /// Seed of what is written where

@@ -14,6 +14,7 @@ const NAMES: [&str; 9] = [
     "fast18-fig11",
     "fast18-fig12",
     "fast18-fig13",
+    "fast18-fig15",
 ];
 
 fn figures(arguments: &[&str]) -> Output {

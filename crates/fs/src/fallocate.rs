@@ -133,11 +133,14 @@ impl Mounted {
     async fn punch(&self, node: &Rc<Node>, range: Range<u32>) -> Result<(), FsError> {
         loop {
             let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
-            let finished =
-                range.is_empty() || self.all_or_abort(self.unmap(&handle, node, range.clone())).await?;
+            let done = match range.is_empty() {
+                true => Ok(true),
+                false => self.unmap(&handle, node, range.clone()).await,
+            };
             node.stamp(self.now());
+            // Also after an error: there may have been no room to cut an extent in two, behind which others are gone.
             node.log_data(self, &handle).await?;
-            if finished {
+            if done? {
                 return Ok(());
             }
         }

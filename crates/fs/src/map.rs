@@ -9,6 +9,7 @@ use weir_storage::Lba;
 use crate::error::FsError;
 use crate::filesystem::Mounted;
 use crate::journal::Handle;
+use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::options::JournalMode;
 use crate::space::GROUP_CREDITS;
@@ -167,12 +168,18 @@ impl Mounted {
                 .await
                 .map_err(FsError::full_is_no_space)?;
             let Some(extent) = removed else { return Ok(true) };
-            node.data_has_changed();
+            if !journal.drops(FsMutant::HolesUnnoticed) {
+                node.data_has_changed();
+            }
             tree.count_blocks(-i64::from(extent.length));
-            node.forget_pages(journal, handle, extent.logical..extent.end()).await?;
-            self.forget_journaled(handle, node, extent.physical, extent.length);
-            let freed = weir_storage::Extent::new(Lba(extent.physical), extent.length);
-            self.space.free(handle, freed).await?;
+            let free = async {
+                node.forget_pages(journal, handle, extent.logical..extent.end()).await?;
+                self.forget_journaled(handle, node, extent.physical, extent.length);
+                let freed = weir_storage::Extent::new(Lba(extent.physical), extent.length);
+                self.space.free(handle, freed).await
+            };
+            // It is gone from the tree.
+            self.all_or_abort(free).await?;
         }
         Ok(false)
     }

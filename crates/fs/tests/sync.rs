@@ -387,6 +387,28 @@ fn j3_growing_into_blocks_allocated_ahead_is_durable_with_fdatasync() {
 }
 
 /// J3: the data of a directory are its names, and `fdatasync` commits them, though its size stays.
+/// A hole in what is durable: `fdatasync` commits it, or what was there before would be back after a crash.
+#[test]
+fn j3_a_hole_is_durable_with_fdatasync() {
+    let rule = |mutant| {
+        let images = simulated_with(1, async |clock| {
+            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let fs = mount(&clock, &disk, options(mutant)).await.expect("mounted");
+            let file = write_file(&fs, b"a", &[1; 3 * BLOCK]).await;
+            fs.sync().await.expect("durable");
+            let hole = fs.fallocate(file, Fallocate::PunchHole, BLOCK as u64, BLOCK as u64).await;
+            hole.expect("made");
+            fs.fdatasync(file).await.expect("durable");
+            disk.crash_states().all().take(32).collect::<Vec<_>>()
+        });
+        images.iter().try_for_each(|image| {
+            let found = after_crash(image, async |fs| read_file(&fs, b"a").await.expect("read"));
+            require(found[BLOCK] == 0, || "what was in the hole is back".to_owned())
+        })
+    };
+    prove(&[FsMutant::HolesUnnoticed], rule);
+}
+
 #[test]
 fn j3_a_name_that_was_removed_stays_removed_after_fdatasync_of_its_directory() {
     let images = crashes(8, options(None), async |clock, fs, begin| {
