@@ -435,7 +435,9 @@ fn what_the_kernel_leaves_is_clean() {
         std::fs::remove_dir(directory.path()).expect("an empty directory");
         let report = now(check(&crashed)).expect("a filesystem");
         assert!(report.transactions > 0 && report.is_clean(), "{options:?}: {:?}", report.findings);
-        assert_eq!((report.orphans, report.directories), (2, 5), "{options:?}");
+        // The two that are open; on a busy machine the kernel may be about to free others that were deleted.
+        assert!(report.orphans >= 2, "{options:?}: {} orphans", report.orphans);
+        assert_eq!(report.directories, 5, "{options:?}");
         assert_clean(&Image::load(file.path()), "after unmount");
         // The judge replays, deletes the orphan, and leaves what is clean for us, too.
         let copy = crashed.store("judged");
