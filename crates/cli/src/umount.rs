@@ -3,15 +3,16 @@
 //! `umount` returns when the kernel has let go, which is before the server has written everything, and an error of
 //! that reaches nobody. Here it is told before anything ends, and the volume is free when the command returns.
 
-use std::fs::File;
+use std::fs::{DirEntry, File};
+use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{XattrFlags, fsetxattr, syncfs};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{XattrFlags, fsetxattr, major, minor, syncfs};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -19,6 +20,9 @@ use weir_fuse::control::{STATUS_ATTRIBUTE, SYNC_ALL};
 
 use crate::error::CliError;
 use crate::status;
+
+/// How long a server may take to end before it is said who keeps it, where somebody does.
+const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Arguments of `weir umount`.
 #[derive(Debug, Args)]
@@ -33,9 +37,37 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
     // Opened while the server surely lives: later its number may be another process's.
     let server = server(path)?;
     synchronise(path).map_err(|source| CliError::NotDurable { path: path.clone(), source })?;
+    let device = path.metadata().map(|found| found.dev());
     end(path)?;
     let mut ended = [PollFd::new(&server, PollFlags::IN)];
-    retry_on_intr(|| poll(&mut ended, None)).map(drop).map_err(failed("wait for the server of", path))
+    let mut wait = |patience: Option<&Timespec>| {
+        retry_on_intr(|| poll(&mut ended, patience)).map_err(failed("wait for the server of", path))
+    };
+    if wait(Some(&PATIENCE))? > 0 {
+        return Ok(());
+    }
+    if let Some(keeper) = device.ok().and_then(keeper) {
+        let path = path.display();
+        let told = format!(
+            "weir: {path} is unmounted here, but process {keeper} sees it in a mount namespace of its own; waiting \
+             until that has ended, or `nsenter -t {keeper} -m umount {path}` is run"
+        );
+        let _ = writeln!(std::io::stderr(), "{told}");
+    }
+    wait(None).map(drop)
+}
+
+/// A process that still sees what is mounted from this device: a mount namespace begins as a copy of another's
+/// mounts, and the kernel ends a filesystem with its last one.
+fn keeper(device: u64) -> Option<u32> {
+    let number = format!("{}:{}", major(device), minor(device));
+    let sees = |process: &u32| {
+        let mounts = std::fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
+        mounts.lines().any(|mount| mount.split(' ').nth(2) == Some(&number))
+    };
+    let entries = std::fs::read_dir("/proc").ok()?;
+    let process = |entry: std::io::Result<DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    entries.filter_map(process).find(sees)
 }
 
 fn failed(doing: &'static str, path: &Path) -> impl Fn(Errno) -> CliError {

@@ -6,11 +6,11 @@
 mod support;
 
 use std::fs::{self, File, FileTimes, Permissions};
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
@@ -293,6 +293,28 @@ fn umount_of_weir_returns_when_everything_is_written_and_free() {
     drop(open);
     works(&["umount", root.to_str().unwrap()]);
     fails(&["umount", root.to_str().unwrap()], &["no filesystem of Weir"]);
+}
+
+#[test]
+fn umount_of_weir_tells_who_else_sees_the_mount() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "sh", "-c", "echo ready; exec sleep 100"]).stdout(Stdio::piped());
+    let mut other = unshare.spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(other.stdout.take().unwrap()).read_line(&mut told).unwrap();
+    let umount = weir(&["umount", root.to_str().unwrap()]).stderr(Stdio::piped()).spawn();
+    let mut umount = umount.unwrap();
+    BufReader::new(umount.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(umount.wait().unwrap().success());
+    assert!(told.contains(&format!("process {} sees it in a mount namespace", other.id())), "{told}");
+    place.check();
 }
 
 #[test]
