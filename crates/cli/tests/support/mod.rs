@@ -2,9 +2,9 @@
 
 #![allow(dead_code, reason = "each test uses a part of this")]
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -68,7 +68,18 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Place {
-        let place = Place { directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
+        Place::within(Path::new(env!("CARGO_TARGET_TMPDIR")))
+    }
+
+    /// Where every user gets to, which is not said of the target directory.
+    pub fn for_everybody() -> Place {
+        let place = Place::within(&std::env::temp_dir());
+        fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+        place
+    }
+
+    fn within(above: &Path) -> Place {
+        let place = Place { directory: tempfile::tempdir_in(above).unwrap() };
         fs::create_dir(place.mountpoint()).unwrap();
         place
     }
