@@ -1,4 +1,4 @@
-//! `weir disk`: a volume or an emulated device as one file, to put a loop device on.
+//! `weir disk`: a volume, an emulated device or the worst disk as one file, to put a loop device on.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -8,15 +8,16 @@ use weir_flash::Profile;
 use weir_fuse::{DISK_NAME, Server, ServerOptions, SyncMode};
 use weir_runtime::Handle;
 
+use crate::cuts::{Cuts, Victim};
 use crate::error::CliError;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
-use crate::stack::Stack;
+use crate::stack::{self, Stack};
 use crate::status;
 
 /// Arguments of `weir disk`.
 #[derive(Debug, Args)]
-#[group(id = "ground", required = true, args = ["device", "volume"])]
+#[group(id = "ground", required = true, multiple = false, args = ["device", "worst", "volume"])]
 pub(crate) struct DiskArguments {
     /// The directory in which the file `disk` appears
     mountpoint: PathBuf,
@@ -24,9 +25,17 @@ pub(crate) struct DiskArguments {
     /// the mount
     #[arg(long, value_name = "NAME|FILE")]
     device: Option<String>,
-    /// With --device: its size [default: the device's own]
-    #[arg(long, requires = "device")]
+    /// A disk that keeps no order and does the worst a disk may: of what was not flushed, a power cut leaves any
+    /// blocks whatever. Its bytes lie in memory, and are gone with the mount
+    #[arg(long)]
+    worst: bool,
+    /// With --device or --worst: its size [default: the device's own, or 256M]
+    #[arg(long, conflicts_with = "volume")]
     size: Option<Size>,
+    /// With --device or --worst: at each SIGUSR1, write an image into this directory of what the disk would hold if its
+    /// power went at that moment, cut-1.img and so on, while it goes on
+    #[arg(long, value_name = "DIR", conflicts_with = "volume")]
+    cuts: Option<PathBuf>,
     /// A volume, in a file or on a block device
     #[arg(long, value_name = "PATH")]
     volume: Option<PathBuf>,
@@ -50,13 +59,29 @@ pub(crate) fn run(arguments: &DiskArguments) -> Result<(), CliError> {
     Ok(())
 }
 
+/// What is served, its name, and what power cuts would hit.
+async fn ground(
+    handle: &Handle,
+    arguments: &DiskArguments,
+) -> Result<(Stack, PathBuf, Option<Victim>), CliError> {
+    if let Some(path) = &arguments.volume {
+        return Ok((Stack::open_volume(handle, path).await?, path.clone(), None));
+    }
+    if let Some(name) = &arguments.device {
+        let profile = Profile::load(name)?.0;
+        let (device, profile) = stack::emulate(handle, &profile, arguments.size, arguments.cuts.is_some());
+        let victim = Victim::Emulated(Rc::clone(&device), Box::new(profile));
+        return Ok((Stack::Emulated(device), PathBuf::from(name), Some(victim)));
+    }
+    let disk = stack::worst(handle, arguments.size)?;
+    Ok((Stack::Worst(Rc::clone(&disk)), PathBuf::from("worst"), Some(Victim::Worst(disk))))
+}
+
 async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) -> Result<(), CliError> {
-    let (stack, name) = match (&arguments.device, &arguments.volume) {
-        (Some(name), _) => {
-            (Stack::emulate(&handle, &Profile::load(name)?.0, arguments.size), PathBuf::from(name))
-        }
-        (None, Some(path)) => (Stack::open_volume(&handle, path).await?, path.clone()),
-        (None, None) => return Err(CliError::Usage("name a device or a volume")),
+    let (stack, name, victim) = ground(&handle, arguments).await?;
+    let cuts = match (&arguments.cuts, victim) {
+        (Some(directory), Some(victim)) => Some(Cuts::new(&handle, victim, directory)?),
+        _ => None,
     };
     let options = ServerOptions {
         name: name.display().to_string(),
@@ -71,6 +96,9 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
     };
     let server =
         Server::mount_disk(&handle, stack.storage(), &arguments.mountpoint, &options, status).await?;
+    if let Some(cuts) = cuts {
+        drop(handle.spawn(cuts.serve()));
+    }
     service.until_unmounted(&handle, server).await?;
     let flushed = weir_storage::flush(&*stack.storage()).await;
     flushed.map_err(|error| CliError::Image { path: name.clone(), source: error.into() })?;

@@ -7,6 +7,7 @@
 //! the two, as `e2fsck` does.
 
 mod bench;
+mod cuts;
 mod devices;
 mod disk;
 mod error;

@@ -8,7 +8,9 @@ use weir_ext4::FormatError;
 use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
 use weir_fs::{Filesystem, FsError, MountOptions};
 use weir_runtime::Handle;
-use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskOptions, Overlay, Storage};
+use weir_storage::{
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, FileDisk, FileDiskOptions, Overlay, Storage,
+};
 use weir_volume::{Volume, VolumeError, VolumeOptions};
 
 use crate::error::CliError;
@@ -21,6 +23,15 @@ const CHECKPOINT_SHARE: u64 = 128;
 /// Blocks of memory besides, for what the volume may move when it is opened: 64 MiB.
 const SLACK_BLOCKS: u64 = 1 << 14;
 
+/// Size of the worst disk, if nothing else is said.
+const WORST_DEFAULT: Size = Size(256 << 20);
+/// And at most: its bytes lie in memory.
+const WORST_MAX: Size = Size(64 << 30);
+/// Commands of the worst disk, and blocks in one of them. It remembers some 4,000 writes that are not durable, so this
+/// is also what bounds its memory: to 256 MiB beyond its content.
+const WORST_QUEUE: u32 = 32;
+const WORST_TRANSFER_BLOCKS: u32 = 16;
+
 /// What a filesystem is on.
 pub(crate) enum Stack {
     /// A file or block device that holds the filesystem itself.
@@ -29,6 +40,38 @@ pub(crate) enum Stack {
     Volume(Rc<Volume>),
     /// An emulated device, its bytes in memory.
     Emulated(Rc<FlashDevice>),
+    /// A disk that does the worst that the contract allows, its bytes in memory.
+    Worst(Rc<AdversaryDisk>),
+}
+
+/// A new emulated device, in wall time, and its profile at this size. One whose power may be cut remembers more.
+pub(crate) fn emulate(
+    handle: &Handle,
+    profile: &Profile,
+    size: Option<Size>,
+    may_be_cut: bool,
+) -> (Rc<FlashDevice>, Profile) {
+    let blocks = size.map_or(profile.blocks, |size| size.0 / BLOCK_BYTES as u64);
+    let options = FlashOptions { keep: Keep::Bytes, never_cut: !may_be_cut, ..FlashOptions::default() };
+    let profile = profile.with_capacity(blocks.min(profile.blocks));
+    (FlashDevice::new(handle, &profile, options), profile)
+}
+
+/// A new disk that does the worst that the contract allows, but tears no block: no filesystem with blocks of 4 KiB
+/// stands that without checksums everywhere.
+pub(crate) fn worst(handle: &Handle, size: Option<Size>) -> Result<Rc<AdversaryDisk>, CliError> {
+    let size = size.unwrap_or(WORST_DEFAULT);
+    if size > WORST_MAX {
+        return Err(CliError::Usage("the worst disk lies in memory, and has 64 GiB at most"));
+    }
+    let options = AdversaryOptions {
+        blocks: size.0 / BLOCK_BYTES as u64,
+        capabilities: Capabilities::legacy(WORST_QUEUE, WORST_TRANSFER_BLOCKS, BLOCK_BYTES as u32),
+        // A run with a kernel in it cannot be replayed, so each draws its own.
+        seed_label: format!("worst {}", handle.entropy()),
+        ..AdversaryOptions::default()
+    };
+    Ok(AdversaryDisk::new(handle, options))
 }
 
 /// What a status says of what a filesystem is on.
@@ -85,12 +128,9 @@ impl Stack {
         Ok(Stack::Volume(Rc::new(opened)))
     }
 
-    /// A new emulated device, in wall time.
+    /// On a new emulated device, whose power is not cut.
     pub(crate) fn emulate(handle: &Handle, profile: &Profile, size: Option<Size>) -> Stack {
-        let blocks = size.map_or(profile.blocks, |size| size.0 / BLOCK_BYTES as u64);
-        let options = FlashOptions { keep: Keep::Bytes, never_cut: true, ..FlashOptions::default() };
-        let profile = profile.with_capacity(blocks.min(profile.blocks));
-        Stack::Emulated(FlashDevice::new(handle, &profile, options))
+        Stack::Emulated(emulate(handle, profile, size, false).0)
     }
 
     /// Makes an empty filesystem.
@@ -105,6 +145,7 @@ impl Stack {
             Stack::Disk(disk) => Rc::<FileDisk>::clone(disk),
             Stack::Volume(volume) => Rc::<Volume>::clone(volume),
             Stack::Emulated(device) => Rc::<FlashDevice>::clone(device),
+            Stack::Worst(disk) => Rc::<AdversaryDisk>::clone(disk),
         }
     }
 
@@ -114,13 +155,14 @@ impl Stack {
             Stack::Disk(_) => "a disk without barriers",
             Stack::Volume(_) => "a volume",
             Stack::Emulated(_) => "an emulated device",
+            Stack::Worst(_) => "the worst disk there may be",
         }
     }
 
     /// What a status says of it.
     pub(crate) fn status(&self) -> StackStatus {
         let volume = match self {
-            Stack::Disk(_) | Stack::Emulated(_) => None,
+            Stack::Disk(_) | Stack::Emulated(_) | Stack::Worst(_) => None,
             Stack::Volume(volume) => {
                 let stats = volume.stats();
                 Some(VolumeStatus {
@@ -160,7 +202,7 @@ impl Stack {
             Stack::Volume(volume) => {
                 volume.close().await.map_err(|source| CliError::Volume { path: path.to_owned(), source })
             }
-            Stack::Disk(_) | Stack::Emulated(_) => Ok(()),
+            Stack::Disk(_) | Stack::Emulated(_) | Stack::Worst(_) => Ok(()),
         }
     }
 }

@@ -1,0 +1,100 @@
+//! What power cuts would leave of a disk in memory, as images, while it goes on.
+
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use signal_hook::consts::SIGUSR1;
+use signal_hook::iterator::Signals;
+use tempfile::NamedTempFile;
+use weir_flash::{FlashDevice, FlashOptions, Profile};
+use weir_runtime::{Handle, Random};
+use weir_storage::{AdversaryDisk, BLOCK_BYTES, Lba};
+
+use crate::error::CliError;
+
+/// How often it is looked whether the firmware of an emulated device has recovered.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A disk whose power can be cut.
+pub(crate) enum Victim {
+    /// Any of the states that the contract allows.
+    Worst(Rc<AdversaryDisk>),
+    /// What is on flash then, as its firmware recovers it.
+    Emulated(Rc<FlashDevice>, Box<Profile>),
+}
+
+/// Writes an image for each SIGUSR1.
+pub(crate) struct Cuts {
+    handle: Handle,
+    victim: Victim,
+    directory: PathBuf,
+    signals: Signals,
+    random: Random,
+}
+
+impl Cuts {
+    /// From now on the signal no longer ends the program.
+    pub(crate) fn new(handle: &Handle, victim: Victim, directory: &Path) -> Result<Cuts, CliError> {
+        let failed = |source| CliError::File { doing: "write images to", path: directory.to_owned(), source };
+        std::fs::read_dir(directory).map_err(failed)?;
+        let signals = Signals::new([SIGUSR1]).map_err(failed)?;
+        // A run with a kernel in it cannot be replayed, so each draws its own.
+        let random = handle.random(&format!("cuts {}", handle.entropy()));
+        Ok(Cuts { handle: handle.clone(), victim, directory: directory.to_owned(), signals, random })
+    }
+
+    /// Writes `cut-1.img`, `cut-2.img`, and so on. Each has its name when it is whole.
+    pub(crate) async fn serve(mut self) {
+        for number in 1_u64.. {
+            let mut signals = self.signals;
+            let waited = self.handle.blocking(move || {
+                signals.forever().next();
+                signals
+            });
+            let Ok(signals) = waited.await else { return };
+            self.signals = signals;
+            let path = self.directory.join(format!("cut-{number}.img"));
+            if let Err(error) = self.cut(&path).await {
+                eprintln!("weir: cannot write {}: {error}", path.display());
+            }
+        }
+    }
+
+    async fn cut(&mut self, path: &Path) -> io::Result<()> {
+        match &self.victim {
+            Victim::Worst(disk) => {
+                let left = disk.crash_states().sample(&mut self.random);
+                self.write(path, left.blocks(), |block| left.read(block))
+            }
+            Victim::Emulated(device, profile) => {
+                let left = device.after_cut(&mut self.random);
+                let recovered = FlashDevice::restarted(&self.handle, profile, FlashOptions::default(), left);
+                while !recovered.is_serving() {
+                    self.handle.sleep(LOOK).await;
+                }
+                let read = |block| {
+                    let mut bytes = vec![0; BLOCK_BYTES];
+                    recovered.peek(block, &mut bytes);
+                    bytes
+                };
+                self.write(path, profile.blocks, read)
+            }
+        }
+    }
+
+    fn write(&self, path: &Path, blocks: u64, read: impl Fn(Lba) -> Vec<u8>) -> io::Result<()> {
+        let image = NamedTempFile::new_in(&self.directory)?;
+        image.as_file().set_len(blocks * BLOCK_BYTES as u64)?;
+        for block in 0..blocks {
+            let bytes = read(Lba(block));
+            if bytes.iter().any(|byte| *byte != 0) {
+                image.as_file().write_all_at(&bytes, block * BLOCK_BYTES as u64)?;
+            }
+        }
+        image.persist(path)?;
+        Ok(())
+    }
+}
