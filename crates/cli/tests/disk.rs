@@ -127,7 +127,7 @@ fn ext4_without_barriers_is_whole_after_a_crash() {
     let place = Place::new();
     let files = place.path().join("files");
     fs::create_dir(&files).unwrap();
-    works(&["volume", "create", place.volume().to_str().unwrap(), "--size", "256M"]);
+    works(&["volume", "create", place.volume().to_str().unwrap(), "--size", "128M"]);
     {
         let disk = Disk::new(&place);
         if disk.device.is_none() || !run("mkfs.ext4", &["-q".as_ref(), disk.device()]).0 {
