@@ -13,6 +13,8 @@ use libc::{c_int, c_ulong};
 pub const FBARRIER: u32 = 0x5701;
 /// `_IO('W', 2)`.
 pub const FDATABARRIER: u32 = 0x5702;
+/// `_IO('W', 4)`.
+pub const ORDER_WRITES: u32 = 0x5704;
 /// What `statfs` tells of a mount through FUSE.
 const FUSE_MAGIC: libc::__fsword_t = 0x6573_5546;
 
@@ -71,6 +73,15 @@ pub fn order_mounted(fd: c_int, request: u32) -> Option<c_int> {
         _ if matches!(errno(), libc::ENOTTY | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => None,
         _ => Some(-1),
     }
+}
+
+/// Has each write through this descriptor ordered that leaves the file as long as it is, as if `fdatabarrier` followed
+/// it; whether that is so now. It holds until the descriptor and its duplicates are closed. The file is one that is
+/// known to be on a mount of Weir.
+#[must_use]
+pub fn order_writes(fd: c_int) -> bool {
+    // SAFETY: this request takes no argument, so no memory is read or written.
+    unsafe { libc::ioctl(fd, ORDER_WRITES as c_ulong) == 0 }
 }
 
 /// The number of the mount through FUSE that a file was on last; 0 for none yet. The kernel knows a file's number, but

@@ -7,6 +7,7 @@ mod support;
 
 use std::fs::{self, File, FileTimes, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -381,6 +382,36 @@ fn a_call_that_orders_saves_a_flush() {
     file.sync_all().unwrap();
     assert_eq!(counted(), [1, 1, 1, 1]);
     drop(file);
+    works(&["umount", root.to_str().unwrap()]);
+}
+
+#[test]
+fn writes_in_place_are_ordered_for_who_asks_for_it() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    let ordered = || {
+        let status = works(&["status", "--json", root.to_str().unwrap()]);
+        serde_json::from_str::<serde_json::Value>(&status).unwrap()["calls_ordered"].as_u64().unwrap()
+    };
+    let path = root.join("file");
+    let file = File::create(&path).unwrap();
+    file.write_all_at(&[1; 8192], 0).unwrap();
+    file.write_all_at(&[2; 4096], 0).unwrap();
+    assert_eq!(ordered(), 0);
+    assert!(!weir::order_writes(File::open(&path).unwrap().as_raw_fd()), "it is not open for writing");
+    assert!(weir::order_writes(file.as_raw_fd()));
+    file.write_all_at(&[3; 4096], 0).unwrap();
+    file.write_all_at(b"less than a page", 5000).unwrap();
+    assert_eq!(ordered(), 2);
+    file.write_all_at(&[4; 4096], 8000).unwrap();
+    assert_eq!(ordered(), 2, "it became longer");
+    let other = File::options().write(true).open(&path).unwrap();
+    other.write_all_at(&[5; 4096], 0).unwrap();
+    assert_eq!(ordered(), 2, "the other descriptor has not asked");
+    drop((file, other));
     works(&["umount", root.to_str().unwrap()]);
 }
 

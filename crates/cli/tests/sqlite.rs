@@ -214,6 +214,118 @@ fn a_transaction_that_is_cut_is_there_or_not() {
     }
 }
 
+/// A program that dies has told the kernel less than it could, as pieces of journals wait for each other; what it has
+/// told is enough, also where nothing is synchronised.
+#[test]
+fn a_program_that_is_killed_leaves_a_whole_database() {
+    if !is_able() {
+        return;
+    }
+    let mount = Mount::new();
+    for (nth, journal) in JOURNALS.iter().enumerate() {
+        for synchronous in ["FULL", "OFF"] {
+            let name = format!("{synchronous}{nth}");
+            let mut lines = open(&name, journal, "order");
+            lines.push(format!("PRAGMA synchronous={synchronous};"));
+            lines.extend((1..=100_000).map(|a| format!("{} SELECT {a};", insert(a))));
+            let mut writer = mount.start(&lines);
+            let pages = || fs::metadata(mount.path().join(&name)).map_or(0, |found| found.len() / 4096);
+            while pages() < 6 {
+                std::hint::spin_loop();
+            }
+            writer.kill().unwrap();
+            let told = text(&writer.wait_with_output().unwrap().stdout);
+            // It may have been killed in the middle of a line.
+            let whole = told.rfind('\n').map_or("", |end| &told[..end]);
+            let acknowledged = whole.lines().filter_map(|line| line.parse::<u64>().ok()).max().unwrap_or(0);
+            let left = rows(&mount, &name);
+            assert!(left >= acknowledged, "{journal} {synchronous}: {left} of {acknowledged}");
+        }
+    }
+}
+
+/// The journal is with the kernel before the database is changed, also where nothing is synchronised.
+#[test]
+fn a_program_that_is_killed_in_a_transaction_leaves_its_journal() {
+    if !is_able() {
+        return;
+    }
+    let mount = Mount::new();
+    for journal in &JOURNALS[..3] {
+        let name = journal.rsplit('=').next().unwrap().trim_end_matches(';');
+        let mut lines = open(name, journal, "order");
+        lines.extend((1..=INSERTS).map(insert));
+        // The cache is too small for the transaction, so pages of the database are written before its end.
+        lines.push("PRAGMA synchronous=OFF; PRAGMA cache_size=2;".to_owned());
+        lines.push("BEGIN; UPDATE t SET b=zeroblob(900);\n.shell kill -9 $PPID".to_owned());
+        let content = || fs::read(mount.path().join(name)).unwrap();
+        assert!(!mount.run(&lines).status.success());
+        let changed = content();
+        assert_eq!(rows(&mount, name), INSERTS, "{journal}");
+        let told = mount.sql(&[format!(".open {name}\nSELECT sum(length(b)) FROM t;")]);
+        assert_eq!(told.trim(), "15000", "{journal}");
+        assert!(content() != changed, "{journal}: nothing was rolled back");
+    }
+}
+
+#[test]
+fn a_transaction_that_is_undone_finds_its_journal() {
+    if !is_able() {
+        return;
+    }
+    let mount = Mount::new();
+    for (nth, journal) in JOURNALS.iter().enumerate() {
+        let name = format!("a{nth}");
+        let mut lines = open(&name, journal, "order");
+        lines.extend((1..=INSERTS).map(insert));
+        // With a cache of two pages, the database has been written to when it is undone; with a large one it has not.
+        for pages in [2, 1000] {
+            lines.push(format!(
+                "PRAGMA cache_size={pages}; BEGIN; UPDATE t SET b=zeroblob(900); SAVEPOINT s;"
+            ));
+            lines.push(
+                "DELETE FROM t WHERE a % 2; ROLLBACK TO s; SELECT count(*), sum(length(b)) FROM t;"
+                    .to_owned(),
+            );
+            lines.push("ROLLBACK; SELECT count(*), sum(length(b)) FROM t;".to_owned());
+        }
+        let told = mount.sql(&lines);
+        let counted: Vec<&str> = told.lines().filter(|line| line.contains('|')).collect();
+        assert_eq!(counted, ["30|27000", "30|15000", "30|27000", "30|15000"], "{journal}");
+        assert_eq!(rows(&mount, &name), INSERTS, "{journal}");
+    }
+}
+
+/// In the modes PERSIST and TRUNCATE the extension keeps the journal open, which another process may delete.
+#[test]
+fn a_journal_that_another_process_has_deleted_is_made_anew() {
+    if !is_able() {
+        return;
+    }
+    let mount = Mount::new();
+    for journal in &JOURNALS[1..3] {
+        let name = "a";
+        let deletes =
+            format!(".shell sqlite3 {name} 'PRAGMA journal_mode=DELETE; INSERT INTO t VALUES(3, 0);'");
+        let is_there = format!(".shell test -e {name}-journal && echo there || echo gone");
+        let mut lines = open(name, journal, "durable");
+        lines.extend([
+            insert(1),
+            insert(2),
+            is_there.clone(),
+            deletes,
+            is_there.clone(),
+            insert(4),
+            is_there,
+        ]);
+        let told = mount.sql(&lines);
+        let seen: Vec<&str> = told.lines().filter(|line| ["there", "gone"].contains(line)).collect();
+        assert_eq!(seen, ["there", "gone", "there"], "{journal}");
+        assert_eq!(rows(&mount, name), 4, "{journal}");
+        fs::remove_file(mount.path().join(name)).unwrap();
+    }
+}
+
 #[test]
 fn a_commit_fails_if_it_cannot_be_made_durable_or_ordered() {
     if !is_able() || Command::new("strace").arg("--version").output().is_err() {
@@ -236,6 +348,44 @@ fn a_commit_fails_if_it_cannot_be_made_durable_or_ordered() {
             assert!(fails("ioctl"), "{mode} {journal}");
             assert_eq!(fails("fsync,fdatasync"), mode == "durable", "{mode} {journal}");
         }
+    }
+}
+
+#[test]
+fn a_transaction_whose_write_fails_is_undone() {
+    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
+        eprintln!("skipped: this takes strace, too");
+        return;
+    }
+    let mount = Mount::new();
+    for (nth, journal) in JOURNALS.iter().enumerate() {
+        let mut failed = 0;
+        // A cache of two pages has some written before the transaction ends; the other keeps all of them.
+        for (cache, write) in
+            [2, 1000].into_iter().flat_map(|cache| (1..=10).map(move |write| (cache, write)))
+        {
+            let name = format!("a{nth}-{cache}-{write}");
+            let mut lines = open(&name, journal, "order");
+            lines.extend([insert(1), insert(2)]);
+            mount.sql(&lines);
+            let lines = [
+                format!(".bail off\n.open file:{name}?weir=order\n{journal} PRAGMA cache_size={cache};"),
+                "BEGIN; UPDATE t SET b=zeroblob(40000);\nCOMMIT;\nROLLBACK;".to_owned(),
+                "SELECT 'left ' || sum(length(b)) FROM t;".to_owned(),
+            ];
+            let inject = format!("inject=pwrite64:error=ENOSPC:when={write}");
+            let before = ["strace", "-f", "-o", "/dev/null", "-e", &inject];
+            let output = mount.start_under(&before, &lines).wait_with_output().unwrap();
+            let (told, errors) = (text(&output.stdout), text(&output.stderr));
+            let left = told.lines().find_map(|line| line.strip_prefix("left ")).unwrap_or_default();
+            let expected = if errors.is_empty() { &["80000"][..] } else { &["1000", "80000"] };
+            assert!(expected.contains(&left), "{journal} {cache} {write}: {told}{errors}");
+            failed += u32::from(left == "1000");
+            assert_eq!(rows(&mount, &name), 2, "{journal} {cache} {write}");
+            let told = mount.sql(&[format!(".open {name}\nSELECT sum(length(b)) FROM t;")]);
+            assert_eq!(told.trim(), left, "{journal} {cache} {write}");
+        }
+        assert!(failed > 3, "{journal}: {failed} writes that failed");
     }
 }
 

@@ -13,7 +13,7 @@ use weir_fs::{
 };
 
 use crate::control::{
-    FBARRIER, FDATABARRIER, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL, SYNC_ATTRIBUTE, SyncMode,
+    FBARRIER, FDATABARRIER, ORDER_WRITES, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL, SYNC_ATTRIBUTE, SyncMode,
 };
 use crate::convert;
 use crate::errno::{errno, errno_of_sync};
@@ -177,14 +177,20 @@ impl Calls {
         flags: i32,
         takes_privileges_of: Option<Caller>,
     ) -> Result<u32, Errno> {
-        let direct = flags & libc::O_DIRECT != 0 || self.files.get(handle).is_some_and(|file| file.direct);
+        let file = self.files.get(handle);
+        let direct = flags & libc::O_DIRECT != 0 || file.as_ref().is_some_and(|file| file.direct);
         if let Some(caller) = takes_privileges_of {
             self.drop_privileges(inode, caller).await?;
         }
         if direct {
             self.drop_capabilities(inode).await?;
         }
+        let orders = file.is_some_and(|file| file.orders_writes.get())
+            && self.attributes(inode).await?.size >= offset.saturating_add(bytes.len() as u64);
         let written = self.filesystem.write(inode, offset, bytes).await.map_err(|error| errno(&error))?;
+        if orders {
+            self.order(inode, What::Data).await?;
+        }
         // O_SYNC is two bits, one of them O_DSYNC.
         if direct && flags & libc::O_DSYNC != 0 {
             let what = if flags & libc::O_SYNC == libc::O_SYNC { What::All } else { What::Data };
@@ -283,6 +289,11 @@ impl Calls {
                 }
                 let mode = SyncMode::of_argument(argument).ok_or(Errno::EINVAL)?;
                 self.files.set_promise(inode, mode);
+                Ok(())
+            }
+            ORDER_WRITES => {
+                let file = self.files.get(handle).filter(|file| file.writable).ok_or(Errno::EBADF)?;
+                file.orders_writes.set(true);
                 Ok(())
             }
             _ => Err(Errno::ENOTTY),

@@ -1,10 +1,11 @@
-//! What a mount understands beyond the usual calls: three ioctls, and two extended attributes.
+//! What a mount understands beyond the usual calls: four ioctls, and two extended attributes.
 //!
 //! | number | name | argument | what it does |
 //! |---|---|---|---|
 //! | `_IO('W', 1)` | [`FBARRIER`] | | `fbarrier` |
 //! | `_IO('W', 2)` | [`FDATABARRIER`] | | `fdatabarrier` |
 //! | `_IOW('W', 3, u32)` | [`SET_SYNC`] | 0 durable, 1 order | what `fsync` of the file promises, until it is closed everywhere |
+//! | `_IO('W', 4)` | [`ORDER_WRITES`] | | `fdatabarrier` follows each write of this open file that does not make it longer |
 //!
 //! The attribute [`SYNC_ATTRIBUTE`], `durable` or `order`, says the same as the third, and stays; to set or remove it
 //! takes back what the third has said. The attribute [`STATUS_ATTRIBUTE`] of every file and directory is the status of
@@ -20,6 +21,10 @@ pub const FBARRIER: u32 = opcode::none(b'W', 1);
 pub const FDATABARRIER: u32 = opcode::none(b'W', 2);
 /// Says what `fsync` of a file promises, as long as somebody has it open. The file has to be open for writing.
 pub const SET_SYNC: u32 = opcode::write::<u32>(b'W', 3);
+/// Orders each write from now on, as if [`FDATABARRIER`] followed it, but for those that make the file longer: they are
+/// to be ordered by [`FBARRIER`]. So a program that writes in place spares the trip to the server. It holds for the open
+/// file, until it is closed, and for who has it open for writing.
+pub const ORDER_WRITES: u32 = opcode::none(b'W', 4);
 /// The status of the mount.
 pub const STATUS_ATTRIBUTE: &[u8] = b"user.weir.status";
 /// What [`STATUS_ATTRIBUTE`] is set to so that all of the mount becomes durable.

@@ -27,6 +27,8 @@
 
 /// Bytes of the header of a write-ahead log; frames follow.
 pub const WAL_HEADER_BYTES: i64 = 32;
+/// Bytes of the header of a frame; its page follows.
+pub const WAL_FRAME_HEADER_BYTES: i64 = 24;
 
 /// What COMMIT promises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

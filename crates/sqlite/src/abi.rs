@@ -15,6 +15,11 @@ pub(crate) const OK_LOAD_PERMANENTLY: c_int = 256;
 /// A flag of `xSync`: as far as the system by itself goes.
 pub(crate) const SYNC_NORMAL: c_int = 2;
 
+/// A flag of `xAccess`: whether the file is there.
+pub(crate) const ACCESS_EXISTS: c_int = 0;
+
+pub(crate) const OPEN_DELETE_ON_CLOSE: c_int = 0x8;
+pub(crate) const OPEN_EXCLUSIVE: c_int = 0x10;
 pub(crate) const OPEN_READWRITE: c_int = 0x2;
 pub(crate) const OPEN_MAIN_DB: c_int = 0x100;
 pub(crate) const OPEN_MAIN_JOURNAL: c_int = 0x800;
@@ -22,6 +27,8 @@ pub(crate) const OPEN_WAL: c_int = 0x8_0000;
 
 /// The argument is an array of three strings: the answer, the pragma's name, and its value or null.
 pub(crate) const FCNTL_PRAGMA: c_int = 14;
+/// Asks, with a number for the answer, whether the path leads to another file now.
+pub(crate) const FCNTL_HAS_MOVED: c_int = 20;
 /// Comes before a transaction's sync of the database. The argument is the super-journal's name, or null.
 pub(crate) const FCNTL_SYNC: c_int = 21;
 /// Comes after a transaction has been committed, and before its lock is let go.

@@ -1,45 +1,49 @@
 //! A database, a rollback journal or a write-ahead log: the real file, and what has to be known of it to tell what
 //! its syncs become.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::null;
 
 use weir::{FBARRIER, FDATABARRIER};
-use weir_sqlite_syncs::{Finish, Mode, Pending, Sync, WAL_HEADER_BYTES, What, at_commit, at_sync};
+use weir_sqlite_syncs::{
+    Finish, Mode, Pending, Sync, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, What, at_commit, at_sync,
+};
 
 use crate::abi::{
-    FCNTL_COMMIT_PHASETWO, FCNTL_PRAGMA, FCNTL_SYNC, File, IO_ERROR, IO_ERROR_DIR_FSYNC, IO_ERROR_FSYNC,
-    IoMethods, OK, OPEN_MAIN_DB, OPEN_MAIN_JOURNAL, OPEN_READWRITE, OPEN_WAL, SQLITE_ERROR, SYNC_NORMAL,
+    FCNTL_COMMIT_PHASETWO, FCNTL_HAS_MOVED, FCNTL_PRAGMA, FCNTL_SYNC, File, IO_ERROR, IO_ERROR_DIR_FSYNC,
+    IO_ERROR_FSYNC, IoMethods, OK, OPEN_DELETE_ON_CLOSE, OPEN_EXCLUSIVE, OPEN_MAIN_DB, OPEN_MAIN_JOURNAL,
+    OPEN_READWRITE, OPEN_WAL, SQLITE_ERROR, SYNC_NORMAL,
 };
-use crate::place::{Descriptor, Place};
+use crate::held::Held;
+use crate::kept::{Kept, Room};
+use crate::place::{Descriptor, Identity, Place};
 use crate::vfs::Weir;
 
-/// An open file. SQLite makes the room and sees the first member; the file of the real VFS follows.
+/// An open file. SQLite makes the room and sees the first member.
 #[repr(C)]
 pub(crate) struct OrderedFile {
     base: File,
     methods: IoMethods,
     weir: &'static Weir,
     role: Role,
+    /// The file of the real VFS: behind this one, or in a room of its own.
+    real: *mut File,
     /// `None` if it is not known for certain.
     fd: Option<RawFd>,
     /// Bytes of the file, as far as it was written here.
     size: i64,
     /// It may have been made, or its size has changed, since it was last synchronised.
     resized: bool,
+    /// The mount orders each write that leaves the size as it is.
+    orders_writes: bool,
 }
 
 /// What a file is.
 pub(crate) enum Role {
     Database(Database),
-    /// The rollback journal of a database.
-    Journal(*mut OrderedFile),
-    /// The write-ahead log of a database.
-    Wal {
-        of: *mut OrderedFile,
-        frames: bool,
-    },
+    Journal(Journal),
+    Wal(Wal),
 }
 
 /// A connection's database.
@@ -47,10 +51,35 @@ pub(crate) struct Database {
     mode: Mode,
     /// `None` if it, or one of its journals, is not on a mount of Weir.
     place: Option<Place>,
-    journal: Option<RawFd>,
+    path: CString,
+    /// The journal that is open and can be ordered.
+    journal: Option<*mut OrderedFile>,
     has_wal: bool,
     with_super_journal: bool,
     pending: Pending,
+}
+
+/// The rollback journal of a database.
+pub(crate) struct Journal {
+    of: *mut OrderedFile,
+    path: CString,
+    /// Where the real file is.
+    room: Option<Room>,
+    descriptor: Option<Descriptor>,
+    /// It was kept from the transaction before.
+    was_kept: bool,
+    /// The transaction has ended: the journal is empty, or its header is zeroed.
+    ended: bool,
+    held: Held,
+}
+
+/// The write-ahead log of a database.
+pub(crate) struct Wal {
+    of: *mut OrderedFile,
+    /// Frames were written since it was last synchronised.
+    frames: bool,
+    /// The header of a frame, whose page is to come.
+    held: Held,
 }
 
 /// What a file is that is to be opened. `None` if it is none of those that are known here.
@@ -61,13 +90,15 @@ pub(crate) unsafe fn role(weir: &Weir, name: *const c_char, flags: c_int) -> Opt
     if name.is_null() {
         return None;
     }
+    // SAFETY: a name ends with a zero.
+    let path = unsafe { CStr::from_ptr(name) }.to_owned();
     if flags & OPEN_MAIN_DB != 0 {
         // SAFETY: a database's name has its URI's parameters behind it.
         let parameter = unsafe { (weir.routines.uri_parameter)(name, c"weir".as_ptr()) };
         // SAFETY: a parameter ends with a zero.
         let mode = (!parameter.is_null()).then(|| unsafe { CStr::from_ptr(parameter) });
         let mode = mode.and_then(|name| Mode::of_name(name.to_bytes())).unwrap_or_default();
-        return Some(Role::Database(Database::new(mode)));
+        return Some(Role::Database(Database::new(mode, path)));
     }
     let journal = flags & OPEN_MAIN_JOURNAL != 0;
     // A journal that is only read is not synchronised; and some versions of SQLite read journals of other databases
@@ -79,14 +110,27 @@ pub(crate) unsafe fn role(weir: &Weir, name: *const c_char, flags: c_int) -> Opt
     let database = unsafe { (weir.routines.database_file_object)(name) };
     // SAFETY: the database of a journal that is being opened is open, or at least its memory is there.
     let of = unsafe { OrderedFile::of_database(database) }?;
-    Some(if journal { Role::Journal(of) } else { Role::Wal { of, frames: false } })
+    if !journal {
+        return Some(Role::Wal(Wal { of, frames: false, held: Held::default() }));
+    }
+    let held = Held::default();
+    Some(Role::Journal(Journal {
+        of,
+        path,
+        room: None,
+        descriptor: None,
+        was_kept: false,
+        ended: false,
+        held,
+    }))
 }
 
 impl Database {
-    fn new(mode: Mode) -> Database {
+    fn new(mode: Mode, path: CString) -> Database {
         Database {
             mode,
             place: None,
+            path,
             journal: None,
             has_wal: false,
             with_super_journal: false,
@@ -108,6 +152,23 @@ impl Database {
             (self.place, self.pending) = (None, Pending::Nothing);
         }
         with.map(|descriptor| descriptor.fd)
+    }
+
+    /// Has written what the journal holds back: the database is not changed before.
+    fn put_journal_down(&mut self) -> Result<(), c_int> {
+        // SAFETY: the journal is open, and tells when it is closed.
+        self.journal.map_or(Ok(()), |journal| unsafe { (*journal).put_down() })
+    }
+
+    fn journal_descriptor(&self) -> Option<RawFd> {
+        // SAFETY: the journal is open, and tells when it is closed.
+        self.journal.and_then(|journal| unsafe { (*journal).fd })
+    }
+
+    /// Whether its path leads to another file, or to none. `None` if that is not known here.
+    fn has_moved(&self) -> Option<bool> {
+        let identity = self.place.as_ref()?.descriptor.identity;
+        Some(Identity::of_path(&self.path) != Some(identity))
     }
 }
 
@@ -131,7 +192,7 @@ impl OrderedFile {
     /// As of `xOpen`, of the VFS `weir`; `role` was found out for the same call.
     pub(crate) unsafe fn open(
         weir: &'static Weir,
-        role: Role,
+        mut role: Role,
         name: *const c_char,
         file: *mut File,
         flags: c_int,
@@ -140,24 +201,44 @@ impl OrderedFile {
         // SAFETY: SQLite gave room for both; nothing of the real file is left uninitialised, as some of it is read.
         unsafe {
             (*file).methods = null();
-            let behind = real(file);
-            behind.cast::<u8>().write_bytes(0, usize::try_from((*weir.real).file_bytes).unwrap_or(0));
-            let opened = weir.open_real(name, behind, flags, flags_out);
-            if opened != OK {
-                if let Some(close) = (*behind).methods.as_ref().and_then(|methods| methods.close) {
-                    close(behind);
-                }
-                return opened;
-            }
             let path = CStr::from_ptr(name);
-            let descriptor = Descriptor::of(behind, weir.real, path);
-            let methods = wrapped((*behind).methods);
+            let (real, mut descriptor) = match &mut role {
+                Role::Journal(journal) => journal.find(weir, flags),
+                Role::Database(_) | Role::Wal(_) => {
+                    let behind = file.byte_add(size_of::<OrderedFile>());
+                    behind.cast::<u8>().write_bytes(0, weir.real_bytes());
+                    (behind, None)
+                }
+            };
+            if descriptor.is_none() {
+                let opened = weir.open_real(name, real, flags, flags_out);
+                if opened != OK {
+                    if let Some(close) = (*real).methods.as_ref().and_then(|methods| methods.close) {
+                        close(real);
+                    }
+                    return opened;
+                }
+                descriptor = Descriptor::of(real, weir.real, path);
+            } else if !flags_out.is_null() {
+                *flags_out = flags;
+            }
+            let methods = wrapped((*real).methods);
             let size = descriptor.map_or(0, |descriptor| descriptor.size);
             let base = File { methods: null() };
             let ours = file.cast::<OrderedFile>();
             // An empty file may be new.
             let resized = size == 0;
-            ours.write(OrderedFile { base, methods, weir, role, fd: None, size, resized });
+            ours.write(OrderedFile {
+                base,
+                methods,
+                weir,
+                role,
+                real,
+                fd: None,
+                size,
+                resized,
+                orders_writes: false,
+            });
             (*ours).base.methods = &raw const (*ours).methods;
             (*ours).joins(descriptor, path);
         }
@@ -166,18 +247,21 @@ impl OrderedFile {
 
     /// Finds out whether the file can be ordered, and tells its database that it is open.
     fn joins(&mut self, descriptor: Option<Descriptor>, path: &CStr) {
+        let this = &raw mut *self;
         self.fd = match &mut self.role {
             Role::Database(database) => {
                 database.place = descriptor.and_then(|descriptor| Place::of(descriptor, path));
                 descriptor.map(|descriptor| descriptor.fd)
             }
-            Role::Journal(of) => {
+            Role::Journal(journal) => {
                 // SAFETY: SQLite closes a database after its journals.
-                let database = unsafe { (**of).database() };
-                database.journal = database.joined_by(descriptor);
-                database.journal
+                let database = unsafe { (*journal.of).database() };
+                let fd = database.joined_by(descriptor);
+                database.journal = fd.map(|_| this);
+                journal.descriptor = descriptor.filter(|_| fd.is_some());
+                fd
             }
-            Role::Wal { of, .. } => {
+            Role::Wal(Wal { of, .. }) => {
                 // SAFETY: as above.
                 let database = unsafe { (**of).database() };
                 database.has_wal = true;
@@ -186,14 +270,36 @@ impl OrderedFile {
         };
     }
 
-    /// Tells the database that its journal or log is closed.
-    fn leaves(&mut self) {
-        match self.role {
-            Role::Database(_) => {}
-            // SAFETY: SQLite closes a database after its journals.
-            Role::Journal(of) => unsafe { (*of).database().journal = None },
+    /// Tells the database that its journal or log is closed. The real file is closed with it, or kept.
+    fn leave(mut self) -> c_int {
+        let down = self.put_down();
+        let real = self.real;
+        let closed = || {
+            // SAFETY: the file is open, and not used again.
+            let close = unsafe { (*(*real).methods).close };
             // SAFETY: as above.
-            Role::Wal { of, .. } => unsafe { (*of).database().has_wal = false },
+            close.map_or(IO_ERROR, |close| unsafe { close(real) })
+        };
+        match self.role {
+            Role::Database(_) => closed(),
+            Role::Journal(mut journal) => {
+                // SAFETY: SQLite closes a database after its journals.
+                unsafe { (*journal.of).database().journal = None };
+                match (journal.room.take(), journal.descriptor) {
+                    (Some(room), Some(descriptor)) if journal.ended && down.is_ok() => {
+                        let of = journal.of.addr();
+                        self.weir.kept.put(Kept { path: journal.path, descriptor, room, of });
+                        OK
+                    }
+                    // The room is there until then.
+                    (_room, _) => closed(),
+                }
+            }
+            Role::Wal(wal) => {
+                // SAFETY: as above.
+                unsafe { (*wal.of).database().has_wal = false };
+                closed()
+            }
         }
     }
 
@@ -202,8 +308,84 @@ impl OrderedFile {
         match &mut self.role {
             Role::Database(database) => database,
             // SAFETY: SQLite closes a database after its journals, and its thread uses one of them at a time.
-            Role::Journal(of) | Role::Wal { of, .. } => unsafe { (**of).database() },
+            Role::Journal(Journal { of, .. }) | Role::Wal(Wal { of, .. }) => unsafe { (**of).database() },
         }
+    }
+
+    /// Has the real file written to.
+    fn write_real(real: *mut File, offset: i64, bytes: &[u8]) -> Result<(), c_int> {
+        // SAFETY: the file is open, and the bytes are only read.
+        let done = unsafe {
+            match ((*(*real).methods).write, c_int::try_from(bytes.len())) {
+                (Some(write), Ok(length)) => write(real, bytes.as_ptr().cast(), length, offset),
+                _ => IO_ERROR,
+            }
+        };
+        if done == OK { Ok(()) } else { Err(done) }
+    }
+
+    /// Has written what is held back, of this file or of its journal.
+    fn put_down(&mut self) -> Result<(), c_int> {
+        let real = self.real;
+        match &mut self.role {
+            Role::Database(database) => database.put_journal_down(),
+            Role::Journal(Journal { held, .. }) | Role::Wal(Wal { held, .. }) => {
+                held.put_down(|offset, bytes| OrderedFile::write_real(real, offset, bytes))
+            }
+        }
+    }
+
+    /// Writes, or holds back what is to be written: a journal until it is synchronised or the database is changed, the
+    /// header of a frame until its page comes. Until then nobody needs them, and a program that dies leaves what it
+    /// would have left a moment before.
+    fn write(&mut self, offset: i64, bytes: &[u8]) -> Result<(), c_int> {
+        let length = bytes.len() as i64;
+        let end = offset.saturating_add(length);
+        if end > self.size {
+            (self.size, self.resized) = (end, true);
+        }
+        let (real, ordered) = (self.real, self.fd.is_some());
+        let write = |offset, bytes: &[u8]| OrderedFile::write_real(real, offset, bytes);
+        match &mut self.role {
+            Role::Database(database) => {
+                database.put_journal_down()?;
+                write(offset, bytes)
+            }
+            Role::Journal(journal) => {
+                journal.ended = offset == 0 && bytes.iter().all(|byte| *byte == 0);
+                if ordered && journal.held.take(offset, bytes) {
+                    return Ok(());
+                }
+                journal.held.put_down(write)?;
+                if ordered && journal.held.take(offset, bytes) { Ok(()) } else { write(offset, bytes) }
+            }
+            Role::Wal(wal) => {
+                wal.frames |= end > WAL_HEADER_BYTES;
+                let follows = !wal.held.range().is_empty() && wal.held.take(offset, bytes);
+                wal.held.put_down(write)?;
+                let is_header = length == WAL_FRAME_HEADER_BYTES && offset >= WAL_HEADER_BYTES;
+                if follows || (is_header && wal.held.take(offset, bytes)) {
+                    return Ok(());
+                }
+                write(offset, bytes)
+            }
+        }
+    }
+
+    /// Reads what is held back; whether all that is wanted was. What is wanted in part is put down.
+    fn read_held(&mut self, offset: i64, into: &mut [u8]) -> Result<bool, c_int> {
+        let (Role::Journal(Journal { held, .. }) | Role::Wal(Wal { held, .. })) = &self.role else {
+            return Ok(false);
+        };
+        let end = offset.saturating_add(into.len() as i64);
+        if end <= held.range().start || offset >= held.range().end {
+            return Ok(false);
+        }
+        let is_held = held.read(offset, into);
+        if !is_held {
+            self.put_down()?;
+        }
+        Ok(is_held)
     }
 
     fn what(&self) -> What {
@@ -211,7 +393,7 @@ impl OrderedFile {
             Role::Database(database) if database.has_wal => What::Checkpointed,
             Role::Database(database) => What::Database { with_super_journal: database.with_super_journal },
             Role::Journal(_) => What::Journal,
-            Role::Wal { frames, .. } => What::Wal { frames: *frames },
+            Role::Wal(wal) => What::Wal { frames: wal.frames },
         }
     }
 
@@ -226,6 +408,12 @@ impl OrderedFile {
                 _ => Pending::Alone,
             };
         }
+        if barrier && self.orders_writes && !self.resized {
+            return OK;
+        }
+        if barrier {
+            self.order_writes();
+        }
         let request = if self.resized { FBARRIER } else { FDATABARRIER };
         let done = match self.fd.filter(|_| barrier).and_then(|fd| weir::order_mounted(fd, request)) {
             Some(0) => OK,
@@ -234,11 +422,26 @@ impl OrderedFile {
         };
         if done == OK {
             self.resized = false;
-            if let Role::Wal { frames, .. } = &mut self.role {
-                *frames = false;
+            if let Role::Wal(wal) = &mut self.role {
+                wal.frames = false;
             }
         }
         done
+    }
+
+    /// Asks the mount to order each write from now on, which spares most barriers their trip. It is worth one only for
+    /// what stays open, and it makes writes a little slower that nobody orders.
+    fn order_writes(&mut self) {
+        let is_worth_it = match &self.role {
+            Role::Database(_) => true,
+            Role::Journal(journal) => journal.was_kept,
+            // In the other modes its frames are made durable.
+            // SAFETY: SQLite closes a database after its log.
+            Role::Wal(wal) => unsafe { (*wal.of).database().mode() == Mode::Order },
+        };
+        if is_worth_it && !self.orders_writes {
+            self.orders_writes = self.fd.is_some_and(weir::order_writes);
+        }
     }
 
     /// Makes a transaction durable that was committed, if that is still to be done.
@@ -248,7 +451,7 @@ impl OrderedFile {
         match at_commit(database.mode, pending, database.journal.is_some()) {
             Finish::Nothing => OK,
             Finish::Database => synchronise(),
-            Finish::Journal => match database.journal {
+            Finish::Journal => match database.journal_descriptor() {
                 // SAFETY: it is the descriptor of the journal, which is open.
                 Some(fd) if rustix::fs::fdatasync(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok() => OK,
                 _ => IO_ERROR_FSYNC,
@@ -288,15 +491,6 @@ impl OrderedFile {
     }
 }
 
-/// The file of the real VFS.
-///
-/// # Safety
-/// `file` has room for a file of the VFS `weir`.
-unsafe fn real(file: *mut File) -> *mut File {
-    // SAFETY: as the caller promises. What follows is aligned as well as this is.
-    unsafe { file.byte_add(size_of::<OrderedFile>()) }
-}
-
 /// The methods of a file, before those of the real one: it has what that has.
 ///
 /// # Safety
@@ -334,12 +528,25 @@ unsafe fn wrapped(methods: *const IoMethods) -> IoMethods {
     }
 }
 
+impl Journal {
+    /// Finds the real file: one that was kept, with its descriptor, or room for one that is to be opened.
+    fn find(&mut self, weir: &Weir, flags: c_int) -> (*mut File, Option<Descriptor>) {
+        let as_it_is = flags & (OPEN_EXCLUSIVE | OPEN_DELETE_ON_CLOSE) == 0;
+        let kept = if as_it_is { weir.kept.take(&self.path) } else { None };
+        let descriptor = kept.as_ref().map(|kept| kept.descriptor);
+        self.was_kept = kept.is_some();
+        let room = kept.map_or_else(|| Room::new(weir.real_bytes()), |kept| kept.room);
+        let room = self.room.insert(room);
+        (room.file(), descriptor)
+    }
+}
+
 /// Calls a method of the real file. One that it does not have is not in the table of ours either.
 macro_rules! call_real {
     ($file:ident, $name:ident($($argument:expr),*)) => {{
         // SAFETY: SQLite calls with an open file, and with what the real one's method takes.
         unsafe {
-            let real = real($file);
+            let real = (*$file.cast::<OrderedFile>()).real;
             match (*(*real).methods).$name {
                 Some(method) => method(real $(, $argument)*),
                 None => IO_ERROR,
@@ -348,52 +555,92 @@ macro_rules! call_real {
     }};
 }
 
+/// The file that SQLite calls with.
+///
+/// # Safety
+/// It is open, and nobody else uses it before the method returns.
+unsafe fn ours<'a>(file: *mut File) -> &'a mut OrderedFile {
+    // SAFETY: as the caller promises.
+    unsafe { &mut *file.cast::<OrderedFile>() }
+}
+
+fn code(done: Result<(), c_int>) -> c_int {
+    done.err().unwrap_or(OK)
+}
+
 unsafe extern "C" fn close(file: *mut File) -> c_int {
-    let closed = call_real!(file, close());
     // SAFETY: SQLite calls with an open file, and does not use it again.
     unsafe {
-        let mut ours = file.cast::<OrderedFile>().read();
-        ours.leaves();
+        let ours = file.cast::<OrderedFile>().read();
         (*file).methods = null();
+        if let Role::Database(_) = ours.role {
+            ours.weir.kept.close_of(file.addr());
+        }
+        ours.leave()
     }
-    closed
 }
 
 unsafe extern "C" fn write(file: *mut File, bytes: *const c_void, length: c_int, offset: i64) -> c_int {
-    // SAFETY: SQLite calls with an open file.
-    let ours = unsafe { &mut *file.cast::<OrderedFile>() };
-    let end = offset.saturating_add(length.into());
-    if end > ours.size {
-        (ours.size, ours.resized) = (end, true);
-    }
-    if let Role::Wal { frames, .. } = &mut ours.role {
-        *frames |= end > WAL_HEADER_BYTES;
-    }
-    call_real!(file, write(bytes, length, offset))
+    let length = usize::try_from(length).unwrap_or(0);
+    // SAFETY: SQLite calls with an open file, and with that many bytes.
+    unsafe { code(ours(file).write(offset, std::slice::from_raw_parts(bytes.cast(), length))) }
 }
 
 unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
     // SAFETY: SQLite calls with an open file.
-    let ours = unsafe { &mut *file.cast::<OrderedFile>() };
+    let ours = unsafe { ours(file) };
+    if let Err(error) = ours.put_down() {
+        return error;
+    }
     (ours.size, ours.resized) = (size, true);
+    if let Role::Journal(journal) = &mut ours.role {
+        journal.ended = size == 0;
+    }
     call_real!(file, truncate(size))
 }
 
 unsafe extern "C" fn sync(file: *mut File, flags: c_int) -> c_int {
     // SAFETY: SQLite calls with an open file.
-    let ours = unsafe { &mut *file.cast::<OrderedFile>() };
+    let ours = unsafe { ours(file) };
+    if let Err(error) = ours.put_down() {
+        return error;
+    }
     ours.synchronise(|| call_real!(file, sync(flags)))
+}
+
+/// The kernel knows the size of a file; what SQLite's own VFS asks for besides, it would have to ask the mount for.
+unsafe extern "C" fn file_size(file: *mut File, size: *mut i64) -> c_int {
+    // SAFETY: SQLite calls with an open file.
+    let ours = unsafe { ours(file) };
+    if let Err(error) = ours.put_down() {
+        return error;
+    }
+    let Some(found) = ours.fd.and_then(Descriptor::look) else { return call_real!(file, file_size(size)) };
+    // As SQLite's own has it: some of its versions write one byte into what is empty.
+    // SAFETY: SQLite calls with a place for the answer.
+    unsafe { *size = if found.size == 1 { 0 } else { found.size } };
+    OK
 }
 
 unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: SQLite calls with an open file.
-    let ours = unsafe { &mut *file.cast::<OrderedFile>() };
+    let ours = unsafe { ours(file) };
+    if let Err(error) = ours.put_down() {
+        return error;
+    }
     match (operation, &mut ours.role) {
         (FCNTL_SYNC, Role::Database(database)) => database.with_super_journal = !argument.is_null(),
         (FCNTL_COMMIT_PHASETWO, _) => {
             let finished = ours.finish(|| call_real!(file, sync(SYNC_NORMAL)));
             if finished != OK {
                 return finished;
+            }
+        }
+        (FCNTL_HAS_MOVED, Role::Database(database)) => {
+            if let Some(moved) = database.has_moved() {
+                // SAFETY: this is what the argument of this operation is.
+                unsafe { *argument.cast::<c_int>() = moved.into() };
+                return OK;
             }
         }
         (FCNTL_PRAGMA, Role::Database(_)) => {
@@ -407,6 +654,19 @@ unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *
     call_real!(file, file_control(operation, argument))
 }
 
+/// Methods after which others may look at the file.
+macro_rules! put_down_and_delegate {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        unsafe extern "C" fn $name(file: *mut File $(, $argument: $type)*) -> c_int {
+            // SAFETY: SQLite calls with an open file.
+            if let Err(error) = unsafe { ours(file) }.put_down() {
+                return error;
+            }
+            call_real!(file, $name($($argument),*))
+        }
+    )*};
+}
+
 /// Methods that do nothing but call the real file's.
 macro_rules! delegate {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
@@ -416,17 +676,29 @@ macro_rules! delegate {
     )*};
 }
 
-delegate! {
-    read(into: *mut c_void, length: c_int, offset: i64);
-    file_size(size: *mut i64);
-    lock(level: c_int);
+put_down_and_delegate! {
     unlock(level: c_int);
+    shm_lock(offset: c_int, count: c_int, flags: c_int);
+    shm_unmap(delete: c_int);
+}
+
+/// A transaction that is undone reads its journal, also what could not be put down.
+unsafe extern "C" fn read(file: *mut File, into: *mut c_void, length: c_int, offset: i64) -> c_int {
+    let bytes = usize::try_from(length).unwrap_or(0);
+    // SAFETY: SQLite calls with an open file, and with room for that many bytes, which nobody else looks at.
+    match unsafe { ours(file).read_held(offset, std::slice::from_raw_parts_mut(into.cast(), bytes)) } {
+        Ok(true) => OK,
+        Ok(false) => call_real!(file, read(into, length, offset)),
+        Err(error) => error,
+    }
+}
+
+delegate! {
+    lock(level: c_int);
     check_reserved_lock(answer: *mut c_int);
     sector_size();
     device_characteristics();
     shm_map(region: c_int, bytes: c_int, extend: c_int, at: *mut *mut c_void);
-    shm_lock(offset: c_int, count: c_int, flags: c_int);
-    shm_unmap(delete: c_int);
     fetch(offset: i64, length: c_int, at: *mut *mut c_void);
     unfetch(offset: i64, at: *mut c_void);
 }
@@ -434,7 +706,7 @@ delegate! {
 unsafe extern "C" fn shm_barrier(file: *mut File) {
     // SAFETY: SQLite calls with an open file, whose real one has this method.
     unsafe {
-        let real = real(file);
+        let real = (*file.cast::<OrderedFile>()).real;
         if let Some(method) = (*(*real).methods).shm_barrier {
             method(real);
         }

@@ -13,6 +13,8 @@
 
 mod abi;
 mod file;
+mod held;
+mod kept;
 mod place;
 mod vfs;
 

@@ -1,11 +1,11 @@
 //! Where an open file is: its descriptor, which SQLite does not tell, and whether that is on a mount of Weir.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
 
 use crate::abi::{File, Vfs};
 
@@ -19,16 +19,47 @@ struct UnixFile {
     fd: c_int,
 }
 
+/// Which file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) device: (u32, u32),
+    inode: u64,
+}
+
+/// What of a file the kernel knows without asking its mount.
+const KNOWN: StatxFlags = StatxFlags::INO.union(StatxFlags::SIZE);
+
+impl Identity {
+    fn of(found: &Statx) -> Identity {
+        Identity { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino }
+    }
+
+    /// Of the file that a path leads to.
+    pub(crate) fn of_path(path: &CStr) -> Option<Identity> {
+        let found = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW, KNOWN).ok()?;
+        Some(Identity::of(&found))
+    }
+}
+
 /// The descriptor of an open file.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptor {
     pub(crate) fd: RawFd,
-    pub(crate) device: u64,
-    /// Bytes of the file when it was opened.
+    pub(crate) identity: Identity,
+    /// Bytes of the file when it was looked at.
     pub(crate) size: i64,
 }
 
 impl Descriptor {
+    /// Looks at an open file.
+    pub(crate) fn look(fd: RawFd) -> Option<Descriptor> {
+        // SAFETY: it is used for statx only, which refuses a number that is no descriptor.
+        let open = unsafe { BorrowedFd::borrow_raw(fd) };
+        let found = rustix::fs::statx(open, c"", AtFlags::EMPTY_PATH, KNOWN).ok()?;
+        let size = i64::try_from(found.stx_size).ok()?;
+        Some(Descriptor { fd, identity: Identity::of(&found), size })
+    }
+
     /// Takes the descriptor out of a file that the VFS `real` has opened by `path`. `None` if it is not certain
     /// that this is the one. No second one is opened: closing it would let go of all locks that the process has on
     /// the file.
@@ -46,11 +77,7 @@ impl Descriptor {
         if vfs != real || fd < 0 {
             return None;
         }
-        // SAFETY: it is used for fstat only, which refuses a number that is no descriptor.
-        let open = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
-        let named = rustix::fs::stat(path).ok()?;
-        let same = (open.st_dev, open.st_ino) == (named.st_dev, named.st_ino);
-        same.then_some(Descriptor { fd, device: open.st_dev, size: open.st_size })
+        Descriptor::look(fd).filter(|open| Identity::of_path(path) == Some(open.identity))
     }
 }
 
@@ -69,13 +96,13 @@ impl Place {
         let directory = Path::new(OsStr::from_bytes(path.to_bytes())).parent()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(directory, flags, Mode::empty()).ok()?;
-        let on_the_mount = rustix::fs::fstat(&directory).ok()?.st_dev == descriptor.device;
-        on_the_mount.then_some(Place { descriptor, directory })
+        let device = Descriptor::look(directory.as_raw_fd())?.identity.device;
+        (device == descriptor.identity.device).then_some(Place { descriptor, directory })
     }
 
     /// Whether no barrier is needed between this and another filesystem to have the two files in order.
     pub(crate) fn is_with(&self, other: Descriptor) -> bool {
-        self.descriptor.device == other.device
+        self.descriptor.identity.device == other.identity.device
     }
 
     /// Makes the names in the directory durable.

@@ -3,8 +3,9 @@
 use std::ffi::{CStr, c_char, c_double, c_int, c_void};
 use std::ptr::null_mut;
 
-use crate::abi::{File, IO_ERROR, Routines, Symbol, Vfs};
+use crate::abi::{ACCESS_EXISTS, File, IO_ERROR, OK, Routines, Symbol, Vfs};
 use crate::file::{self, OrderedFile};
+use crate::kept::KeptJournals;
 
 pub(crate) const NAME: &CStr = c"weir";
 
@@ -14,6 +15,7 @@ pub(crate) struct Weir {
     vfs: Vfs,
     pub(crate) real: *mut Vfs,
     pub(crate) routines: &'static Routines,
+    pub(crate) kept: KeptJournals,
 }
 
 impl Weir {
@@ -22,7 +24,8 @@ impl Weir {
     pub(crate) fn before(real: *mut Vfs, routines: &'static Routines) -> *mut Vfs {
         // SAFETY: `real` is registered, and nobody changes a registered VFS.
         let vfs = unsafe { wrapped(real) };
-        let weir: &'static mut Weir = Box::leak(Box::new(Weir { vfs, real, routines }));
+        let weir: &'static mut Weir =
+            Box::leak(Box::new(Weir { vfs, real, routines, kept: KeptJournals::default() }));
         (&raw mut *weir).cast()
     }
 
@@ -94,6 +97,12 @@ unsafe extern "C" fn open(
 }
 
 impl Weir {
+    /// Bytes of an open file of the real VFS.
+    pub(crate) fn real_bytes(&self) -> usize {
+        // SAFETY: the real VFS is registered.
+        usize::try_from(unsafe { (*self.real).file_bytes }).unwrap_or(0)
+    }
+
     /// Opens a file of the real VFS.
     ///
     /// # Safety
@@ -111,6 +120,36 @@ impl Weir {
                 Some(open) => open(self.real, name, file, flags, flags_out),
                 None => IO_ERROR,
             }
+        }
+    }
+}
+
+/// Whether a file is there. SQLite asks that of a journal to see whether it is to be rolled back, and then looks into
+/// it: of one that is kept, and has nothing in it, that is said at once.
+unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, answer: *mut c_int) -> c_int {
+    // SAFETY: SQLite calls with a VFS that was registered, with a name, and with a place for the answer.
+    unsafe {
+        let weir = Weir::of(vfs);
+        if flags == ACCESS_EXISTS && !name.is_null() && weir.kept.is_cold(CStr::from_ptr(name)) {
+            *answer = 0;
+            return OK;
+        }
+        match (*weir.real).access {
+            Some(access) => access(weir.real, name, flags, answer),
+            None => IO_ERROR,
+        }
+    }
+}
+
+/// Deletes a file, which is not kept then.
+unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, sync_directory: c_int) -> c_int {
+    // SAFETY: SQLite calls with a VFS that was registered, and with a name.
+    unsafe {
+        let weir = Weir::of(vfs);
+        weir.kept.close(CStr::from_ptr(name));
+        match (*weir.real).delete {
+            Some(delete) => delete(weir.real, name, sync_directory),
+            None => IO_ERROR,
         }
     }
 }
@@ -133,8 +172,6 @@ macro_rules! delegate {
 }
 
 delegate! {
-    delete(name: *const c_char, sync_directory: c_int) -> c_int, missing IO_ERROR;
-    access(name: *const c_char, flags: c_int, answer: *mut c_int) -> c_int, missing IO_ERROR;
     full_pathname(name: *const c_char, room: c_int, path: *mut c_char) -> c_int, missing IO_ERROR;
     dl_open(name: *const c_char) -> *mut c_void, missing null_mut();
     dl_error(room: c_int, message: *mut c_char), missing ();
