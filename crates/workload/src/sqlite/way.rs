@@ -23,6 +23,8 @@ pub enum SqlitePlace {
 pub enum SqliteJournal {
     /// A rollback journal that is deleted.
     Delete,
+    /// A rollback journal that is emptied.
+    Truncate,
     /// A rollback journal whose header is zeroed.
     Persist,
     /// A write-ahead log.
@@ -54,7 +56,9 @@ pub struct SqliteWay {
     pub mode: Mode,
 }
 
-const JOURNALS: [SqliteJournal; 3] = [SqliteJournal::Delete, SqliteJournal::Persist, SqliteJournal::Wal];
+/// Every journal mode that keeps a transaction whole.
+pub(super) const JOURNALS: [SqliteJournal; 4] =
+    [SqliteJournal::Delete, SqliteJournal::Truncate, SqliteJournal::Persist, SqliteJournal::Wal];
 
 impl SqliteJournal {
     /// Its name in the pragma.
@@ -62,6 +66,7 @@ impl SqliteJournal {
     pub fn name(self) -> &'static str {
         match self {
             SqliteJournal::Delete => "DELETE",
+            SqliteJournal::Truncate => "TRUNCATE",
             SqliteJournal::Persist => "PERSIST",
             SqliteJournal::Wal => "WAL",
         }
@@ -142,7 +147,7 @@ impl SqliteWay {
             Mode::Off => {
                 let synchronised = match self.journal {
                     SqliteJournal::Delete => false,
-                    SqliteJournal::Persist => self.synchronous != Synchronous::Off,
+                    SqliteJournal::Truncate | SqliteJournal::Persist => self.synchronous != Synchronous::Off,
                     SqliteJournal::Wal => self.synchronous == Synchronous::Full,
                 };
                 synchronised && self.place != SqlitePlace::Tmpfs
