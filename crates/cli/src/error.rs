@@ -1,5 +1,6 @@
 //! Why the program could not do what it was asked to: one line that names the cause and what to do.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use thiserror::Error;
@@ -38,7 +39,30 @@ pub(crate) enum CliError {
     Silent,
     /// The filesystem could not be mounted.
     #[error(transparent)]
-    Server(#[from] ServerError),
+    Server(ServerError),
+    /// No way to the kernel.
+    #[error("cannot open /dev/fuse: {source}; {}", what_lets_open(source))]
+    NoFuse {
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The kernel did not mount it.
+    #[error("cannot mount on {}: {}{}", path.display(), source.to_string().trim_end(), what_lets_mount(source))]
+    NoMount {
+        /// The mountpoint.
+        path: PathBuf,
+        /// What the kernel or `fusermount3` said.
+        source: std::io::Error,
+    },
+    /// Something of Weir is there.
+    #[error(
+        "{}: a filesystem of Weir is mounted there already: name another directory, or run `weir umount` on it first",
+        path.display()
+    )]
+    MountedThere {
+        /// The mountpoint.
+        path: PathBuf,
+    },
     /// No status.
     #[error("{}: no filesystem of Weir is mounted there", path.display())]
     NotMounted {
@@ -70,6 +94,15 @@ pub(crate) enum CliError {
         path: PathBuf,
         /// The mount's root.
         mountpoint: PathBuf,
+    },
+    /// Who may not write cannot ask for durability in this way.
+    #[error(
+        "{}: you may not write there, so `weir umount` cannot make it durable for you: run it as who may, or run `fusermount3 -u`",
+        path.display()
+    )]
+    MayNotSynchronise {
+        /// The mountpoint.
+        path: PathBuf,
     },
     /// What is on a mount cannot be made durable, so it stays.
     #[error(
@@ -237,4 +270,40 @@ pub(crate) enum CliError {
     /// The result could not be written as JSON.
     #[error("cannot write the result as JSON: {0}")]
     Json(#[from] serde_json::Error),
+}
+
+impl From<ServerError> for CliError {
+    fn from(error: ServerError) -> CliError {
+        match error {
+            ServerError::Device(source) => CliError::NoFuse { source },
+            ServerError::Mount { path, source } => CliError::NoMount { path, source },
+            ServerError::Session(_) => CliError::Server(error),
+        }
+    }
+}
+
+/// What to do about a `/dev/fuse` that cannot be opened.
+fn what_lets_open(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            "run it as the superuser, or have users let in there: `chmod 666 /dev/fuse`, and the package fuse3"
+        }
+        _ => {
+            "load the kernel's module by `modprobe fuse`; a container has to be started with --device /dev/fuse"
+        }
+    }
+}
+
+/// What to do if `fusermount3` is not there for a user, or mounting is forbidden.
+fn what_lets_mount(error: &std::io::Error) -> &'static str {
+    let by_helper = error.to_string().contains("fusermount");
+    match error.kind() {
+        _ if error.to_string().contains("Operation not permitted") => {
+            "; the kernel takes the capability SYS_ADMIN for it: start a container with --cap-add SYS_ADMIN"
+        }
+        ErrorKind::NotFound | ErrorKind::PermissionDenied if !by_helper => {
+            "; who is not the superuser mounts by fusermount3, which cannot be run: install the package fuse3"
+        }
+        _ => "",
+    }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::Args;
+use rustix::process::{getegid, geteuid};
 use weir_ext4::{Mkfs, SUPERBLOCK_OFFSET, Superblock};
 use weir_fs::Filesystem;
 use weir_runtime::Handle;
@@ -111,6 +112,9 @@ fn options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool
         bytes_per_inode: arguments.bytes_per_inode.map(|size| narrow(size.0)),
         reserved_percent: arguments.reserved,
         zeroed,
+        // Of who makes it, so that a user can write on a mount of their own.
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
         ..plain(handle, blocks)
     }
 }

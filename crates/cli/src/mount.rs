@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use weir_flash::Profile;
+use weir_fs::{Filesystem, ReadOnlyReason};
 use weir_fuse::{Server, ServerOptions, SyncMode};
 use weir_runtime::Handle;
 
@@ -13,6 +15,9 @@ use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::Stack;
 use crate::status;
+
+/// How often a server looks whether its filesystem has failed: whoever reads its log is no faster.
+const LOOKED_AT: Duration = Duration::from_secs(1);
 
 /// Arguments of `weir mount`.
 #[derive(Debug, Args)]
@@ -102,9 +107,29 @@ async fn serve(
         let by_mounting = status::flushes(&filesystem);
         move |load| status::of_filesystem(&handle, &stack, &filesystem, sync, load, by_mounting)
     };
+    drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
     let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status).await?;
     service.until_unmounted(&handle, server).await?;
     let unmounted = filesystem.unmount().await;
     unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error })?;
     stack.close(source).await
+}
+
+/// Says on standard error when the filesystem takes no changes any more, though nobody asked for that.
+async fn tell_of_failure(handle: Handle, filesystem: Filesystem, source: PathBuf) {
+    loop {
+        handle.sleep(LOOKED_AT).await;
+        match filesystem.read_only() {
+            None => {}
+            Some(ReadOnlyReason::Mounted | ReadOnlyReason::Unmounted) => return,
+            Some(reason) => {
+                eprintln!(
+                    "weir: {}: it takes no changes any more: {reason}. What was durable is safe, and nothing more is \
+                     acknowledged.",
+                    source.display()
+                );
+                return;
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use weir_fuse::Server;
 use weir_runtime::{Handle, Wall};
 
 use crate::error::CliError;
-use crate::{in_wall_time_as, print};
+use crate::{in_wall_time_as, print, status, umount};
 
 /// What a service in the background says when programs may use the mount.
 const READY: &str = "mounted";
@@ -36,6 +36,10 @@ pub(crate) struct ServiceArguments {
     /// Stay in the foreground until it is unmounted
     #[arg(long, short)]
     foreground: bool,
+    /// Append to this file what there is to say once it is mounted, such as that the disk has failed; without it, that
+    /// goes to standard error, and in the background nowhere
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
     /// Say on standard output that it is mounted, then let go of the terminal
     #[arg(long, hide = true, requires = "foreground")]
     detach: bool,
@@ -56,6 +60,7 @@ impl ServiceArguments {
 pub(crate) struct Service<'a> {
     signals: Signals,
     detach: bool,
+    log: Option<File>,
     mountpoint: &'a Path,
 }
 
@@ -70,6 +75,9 @@ pub(crate) fn run(
         Some(Errno::NOTCONN) => CliError::ServerEnded { path: mountpoint.to_owned() },
         _ => failed("mount on")(source),
     })?;
+    if umount::is_mountpoint(mountpoint) && status::ask(mountpoint).is_ok() {
+        return Err(CliError::MountedThere { path: mountpoint.to_owned() });
+    }
     if !arguments.foreground {
         return in_background().map_err(failed("mount in the background on"))?;
     }
@@ -79,7 +87,11 @@ pub(crate) fn run(
         // It was started as /proc/self/exe, and would be found under that name.
         let _ = rustix::thread::set_name(NAME_IN_KERNEL);
     }
-    let service = Service { signals, detach: arguments.detach, mountpoint };
+    let log = arguments.log.as_ref().map(|path| {
+        let log = File::options().create(true).append(true).open(path);
+        log.map_err(|source| CliError::File { doing: "write the log to", path: path.clone(), source })
+    });
+    let service = Service { signals, detach: arguments.detach, log: log.transpose()?, mountpoint };
     let options = Wall { spin: SPIN, ..Wall::default() };
     in_wall_time_as(options, async |handle: Handle| work(handle, service).await)
 }
@@ -106,11 +118,14 @@ fn in_background() -> std::io::Result<Result<(), CliError>> {
 impl Service<'_> {
     /// Says that it is mounted, and waits until it is unmounted, or a signal says to.
     pub(crate) async fn until_unmounted(self, handle: &Handle, mut server: Server) -> Result<(), CliError> {
-        let Service { mut signals, detach, mountpoint } = self;
+        let Service { mut signals, detach, log, mountpoint } = self;
         if detach {
             let_go()?;
         } else {
             eprintln!("weir: mounted on {}", mountpoint.display());
+        }
+        if let Some(log) = log {
+            let _ = rustix::stdio::dup2_stderr(&log);
         }
         let stop = handle.blocking(move || signals.forever().next());
         select_biased! {

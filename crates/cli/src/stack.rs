@@ -15,6 +15,7 @@ use weir_volume::{Volume, VolumeError, VolumeOptions};
 
 use crate::error::CliError;
 use crate::size::Size;
+use crate::volume::volume_error;
 
 /// A disk has room for this many times the checkpoints of the volume on it, and more: a checkpoint takes eight bytes
 /// for each block, and there are two.
@@ -102,7 +103,7 @@ impl Stack {
     pub(crate) async fn open(handle: &Handle, path: &Path, read_only: bool) -> Result<Stack, CliError> {
         let options = FileDiskOptions { read_only, ..FileDiskOptions::default() };
         let disk = FileDisk::open(handle, path, options)?;
-        let failed = |source| CliError::Volume { path: path.to_owned(), source };
+        let failed = |source| volume_error(path, source);
         match weir_volume::inspect(&*disk).await {
             Err(VolumeError::Foreign) => return Ok(Stack::Disk(disk)),
             found => drop(found.map_err(failed)?),
@@ -124,7 +125,7 @@ impl Stack {
 
     async fn volume_on(handle: &Handle, path: &Path, disk: Rc<dyn Storage>) -> Result<Stack, CliError> {
         let opened = Volume::open(handle, disk, VolumeOptions::default()).await;
-        let opened = opened.map_err(|source| CliError::Volume { path: path.to_owned(), source })?;
+        let opened = opened.map_err(|source| volume_error(path, source))?;
         Ok(Stack::Volume(Rc::new(opened)))
     }
 

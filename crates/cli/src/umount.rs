@@ -4,7 +4,7 @@
 //! that reaches nobody. Here it is told before anything ends, and the volume is free when the command returns.
 
 use std::fs::{DirEntry, File};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,10 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
     let path = &arguments.mountpoint;
     // Opened while the server surely lives: later its number may be another process's.
     let server = server(path)?;
-    synchronise(path).map_err(|source| CliError::NotDurable { path: path.clone(), source })?;
+    synchronise(path).map_err(|source| match source.kind() {
+        ErrorKind::PermissionDenied => CliError::MayNotSynchronise { path: path.clone() },
+        _ => CliError::NotDurable { path: path.clone(), source },
+    })?;
     let device = path.metadata().map(|found| found.dev());
     end(path)?;
     let mut ended = [PollFd::new(&server, PollFlags::IN)];
@@ -100,6 +103,11 @@ fn above(path: &Path) -> PathBuf {
     let device = |path: &Path| path.metadata().ok().map(|found| found.dev());
     let on = device(&path);
     path.ancestors().take_while(|above| device(above) == on).last().unwrap_or(&path).to_owned()
+}
+
+/// Whether something is mounted just there.
+pub(crate) fn is_mountpoint(path: &Path) -> bool {
+    path.canonicalize().is_ok_and(|path| above(&path) == path)
 }
 
 /// Takes the mount away; who is not the superuser needs a helper for that, as for mounting.

@@ -229,7 +229,8 @@ fn open_to_read(handle: &Handle, path: &Path) -> Result<Rc<FileDisk>, FileDiskEr
     FileDisk::open(handle, path, FileDiskOptions { read_only: true, ..FileDiskOptions::default() })
 }
 
-fn volume_error(path: &Path, source: VolumeError) -> CliError {
+/// What is wrong with the volume on `path`, its sizes in units.
+pub(crate) fn volume_error(path: &Path, source: VolumeError) -> CliError {
     let path = path.to_owned();
     match source {
         VolumeError::Truncated { needed, found } => {

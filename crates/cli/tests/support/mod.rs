@@ -114,14 +114,20 @@ impl Place {
     /// Mounts it, with a server that can be killed. One that was killed before may hold on to the volume for a
     /// moment.
     pub fn serve(&self) -> Server {
+        self.serve_as(&[])
+    }
+
+    /// The same, with more arguments.
+    pub fn serve_as(&self, more: &[&str]) -> Server {
         let (volume, mountpoint) = (self.volume(), self.mountpoint());
         let arguments = ["mount", "--foreground", volume.to_str().unwrap(), mountpoint.to_str().unwrap()];
         let mut told = String::new();
         for _ in 0..1000 {
-            let mut process = weir(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+            let mut process = weir(&arguments).args(more).stderr(Stdio::piped()).spawn().unwrap();
             let mut messages = BufReader::new(process.stderr.take().unwrap());
             told.clear();
-            messages.read_line(&mut told).unwrap();
+            // It may warn before that.
+            while messages.read_line(&mut told).unwrap() > 0 && !told.contains("mounted on") {}
             if told.contains("mounted on") {
                 return Server { process, _told: messages };
             }
@@ -183,4 +189,38 @@ impl Drop for Server {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// A program of the system that is not on everybody's path.
+pub fn system(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+    command
+}
+
+/// The filesystem of a volume that nobody has mounted, as e2fsck sees it: on a copy, with the journal replayed by
+/// e2fsck; and on the volume, with it replayed by Weir. There is nothing to mend in either.
+pub fn e2fsck_judges(place: &Place) {
+    if system("e2fsck").arg("-V").output().is_err() {
+        eprintln!("not judged by e2fsck, which is missing");
+        return;
+    }
+    let copy = place.path().join("copy.weir");
+    fs::copy(place.volume(), &copy).unwrap();
+    as_disk(place, &copy, |disk| {
+        // It ends with 1 where there was something to replay.
+        let _ = system("e2fsck").args(["-fy", "-E", "journal_only"]).arg(disk).output().unwrap();
+        runs(system("e2fsck").arg("-fn").arg(disk));
+    });
+    fs::remove_file(&copy).unwrap();
+    works(&["umount", place.mount(&[]).to_str().unwrap()]);
+    as_disk(place, &place.volume(), |disk| drop(runs(system("e2fsck").arg("-fn").arg(disk))));
+}
+
+/// Shows a volume as one file, for a time.
+fn as_disk(place: &Place, volume: &Path, look: impl FnOnce(&Path)) {
+    let mountpoint = place.mountpoint();
+    works(&["disk", mountpoint.to_str().unwrap(), "--volume", volume.to_str().unwrap()]);
+    look(&mountpoint.join("disk"));
+    works(&["umount", mountpoint.to_str().unwrap()]);
 }
