@@ -33,11 +33,13 @@ struct Exception {
     why: &'static str,
 }
 
-const EXCEPTIONS: [Exception; 8] = [
+const EXCEPTIONS: [Exception; 10] = [
     Exception { path: "crates/fuse/src/convert.rs", word: "std::time::SystemTime", why: TYPE },
     Exception { path: "crates/fuse/src/requests.rs", word: "std::time::SystemTime", why: TYPE },
     Exception { path: "crates/cli/tests/disk.rs", word: "std::thread", why: WAITS },
     Exception { path: "crates/cli/tests/disk.rs", word: "thread::sleep", why: WAITS },
+    Exception { path: "crates/cli/tests/programs.rs", word: "std::thread", why: WAITS },
+    Exception { path: "crates/cli/tests/programs.rs", word: "thread::sleep", why: WAITS },
     Exception { path: "crates/cli/tests/support/mod.rs", word: "std::thread", why: WAITS },
     Exception { path: "crates/cli/tests/support/mod.rs", word: "thread::sleep", why: WAITS },
     Exception { path: "crates/cli/tests/support/mod.rs", word: "std::time::Instant", why: WAITS },
