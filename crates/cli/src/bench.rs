@@ -8,7 +8,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use weir_flash::Profile;
-use weir_runtime::{Handle, Runtime, Wall};
+use weir_runtime::{Awake, Handle, Runtime, Wall};
 use weir_workload::{
     BenchOptions, CleaningReport, Emulated, FsPlan, FsReport, MountReport, Plan, Progress, RecoveryTime,
     Report, SimulatedOptions, SqlitePlan, SqliteReport, simulate,
@@ -59,6 +59,10 @@ pub(crate) struct BenchArguments {
     /// mount takes what weir mount takes, and libweir_sqlite.so beside this program
     #[arg(long, conflicts_with_all = ["cleaning", "recovery", "device", "fs", "mount", "size"])]
     sqlite: bool,
+    /// Keep the machine's idle processors from sleeping, for all that is measured: to be woken then costs less, which
+    /// counts most on virtual machines. Takes the superuser
+    #[arg(long, conflicts_with = "virtual_time")]
+    awake: bool,
     /// Measure an emulated device instead, by name or by a profile that ends in .toml
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["cleaning", "recovery", "keep", "on"])]
     device: Option<String>,
@@ -101,10 +105,12 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
     if let Some(device) = arguments.device.as_ref().filter(|_| arguments.virtual_time) {
         return simulated(device, arguments);
     }
+    let awake = arguments.awake.then(Awake::new).transpose().map_err(CliError::Awake)?;
     let found = match arguments.sqlite {
         true => measure_sqlite(arguments)?,
         false => in_wall_time(arguments.seed, |handle| measure(handle, arguments))?,
     };
+    drop(awake);
     if arguments.json {
         return print(&serde_json::to_string_pretty(&found)?);
     }

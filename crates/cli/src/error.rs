@@ -40,6 +40,11 @@ pub(crate) enum CliError {
     /// The filesystem could not be mounted.
     #[error(transparent)]
     Server(ServerError),
+    /// Processors sleep as they like.
+    #[error(
+        "cannot keep processors from sleeping by /dev/cpu_dma_latency: {0}; leave out --awake, or be the superuser"
+    )]
+    Awake(#[source] std::io::Error),
     /// No way to the kernel.
     #[error("cannot open /dev/fuse: {source}; {}", what_lets_open(source))]
     NoFuse {

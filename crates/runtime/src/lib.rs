@@ -21,6 +21,7 @@
 //! | [`Random`] | a seeded stream a label |
 //! | [`Ring`], [`Buffer`] | asynchronous file input and output on page-aligned memory, in wall time |
 //! | [`Remote`] | the runtime as other threads see it |
+//! | [`Awake`] | processors that do not sleep, for who serves other processes |
 //!
 //! ```
 //! use std::time::Duration;
@@ -36,6 +37,7 @@
 //! assert_eq!(elapsed, Ok(Duration::from_secs(3600)));
 //! ```
 
+mod awake;
 mod buffer;
 mod clock;
 mod cores;
@@ -56,6 +58,7 @@ mod uring;
 pub use async_channel::{Receiver, Sender, bounded as channel};
 pub use event_listener::{Event, EventListener};
 
+pub use awake::Awake;
 pub use buffer::Buffer;
 pub use clock::CpuTime;
 pub use cores::{Cores, ThreadCounts, Work};

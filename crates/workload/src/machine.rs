@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use weir_runtime::{Handle, Instant};
+use weir_runtime::{Awake, Handle, Instant};
 
 /// Above this many cores used by others, on average, the machine counts as busy. Below it may be the kernel,
 /// which works for the benchmark in threads of its own.
@@ -108,6 +108,8 @@ pub struct Machine {
     pub steal: f64,
     /// Whether that is too much to trust the figures.
     pub busy: bool,
+    /// Whether idle processors were kept from sleeping, for all that was measured.
+    pub awake: bool,
 }
 
 impl Machine {
@@ -121,6 +123,7 @@ impl Machine {
             other_cores: usage.other_cores(),
             steal: usage.steal(),
             busy: usage.busy(),
+            awake: Awake::is_kept(),
         }
     }
 
@@ -132,8 +135,9 @@ impl Machine {
         } else {
             "the machine was otherwise idle"
         };
+        let sleep = if self.awake { ", kept from sleeping" } else { "" };
         format!(
-            "{} cores, Linux {}; others used {:.2} cores, {:.1} % of the time was stolen: {verdict}",
+            "{} cores{sleep}, Linux {}; others used {:.2} cores, {:.1} % of the time was stolen: {verdict}",
             self.cores,
             self.kernel,
             self.other_cores,

@@ -1,0 +1,62 @@
+//! Processors that do not sleep.
+//!
+//! To wake an idle processor up costs microseconds, and on a virtual machine, whose processors are let go of when they
+//! are idle, tens of them: more than what most requests take that one process makes of another. The system takes a
+//! bound on that from programs: see `Documentation/admin-guide/pm/cpuidle.rst` of the kernel.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+
+/// Where a bound is asked for: four bytes, microseconds. It holds as long as the file is open.
+const BOUND: &str = "/dev/cpu_dma_latency";
+
+/// Keeps all processors of the machine from sleeping until dropped. They draw power all the time, and a virtual machine
+/// has all of its processors' time from its host.
+#[derive(Debug)]
+pub struct Awake {
+    _bound: File,
+}
+
+impl Awake {
+    /// Keeps them awake from now on.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: who is not the superuser may not, and some machines have nothing of the kind.
+    pub fn new() -> io::Result<Awake> {
+        Awake::by(Path::new(BOUND))
+    }
+
+    fn by(path: &Path) -> io::Result<Awake> {
+        let mut bound = File::options().write(true).open(path)?;
+        bound.write_all(&0_i32.to_ne_bytes())?;
+        Ok(Awake { _bound: bound })
+    }
+
+    /// Whether they are kept awake now, by whomever; false where that is not to be seen.
+    #[must_use]
+    pub fn is_kept() -> bool {
+        let mut bound = [0xFF; 4];
+        let read = File::open(BOUND).and_then(|mut file| file.read_exact(&mut bound));
+        read.is_ok() && bound == [0; 4]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_kept_awake_until_it_is_dropped() {
+        let Ok(awake) = Awake::new() else {
+            eprintln!("skipped: processors are kept awake by the superuser, where {BOUND} is");
+            return;
+        };
+        assert!(Awake::is_kept());
+        drop(awake);
+        // Somebody else may keep them awake, so nothing is said of what is the case now.
+        let missing = Awake::by(Path::new("/nowhere/at/all")).expect_err("there is nothing");
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+}
