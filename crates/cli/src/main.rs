@@ -149,15 +149,7 @@ fn in_wall_time<T, F>(seed: u64, work: impl FnOnce(Handle) -> F) -> Result<T, Cl
 where
     F: Future<Output = Result<T, CliError>>,
 {
-    in_wall_time_as(Wall { seed, ..Wall::default() }, work)
-}
-
-/// The same in a runtime with these options.
-fn in_wall_time_as<T, F>(options: Wall, work: impl FnOnce(Handle) -> F) -> Result<T, CliError>
-where
-    F: Future<Output = Result<T, CliError>>,
-{
-    let runtime = Runtime::wall(options)?;
+    let runtime = Runtime::wall(Wall { seed, ..Wall::default() })?;
     runtime.block_on(work(runtime.handle()))?
 }
 

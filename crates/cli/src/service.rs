@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use clap::Args;
 use futures_util::{FutureExt as _, select_biased};
@@ -14,10 +13,10 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_fuse::Server;
-use weir_runtime::{Handle, Wall};
+use weir_runtime::Handle;
 
 use crate::error::CliError;
-use crate::{in_wall_time_as, print, status, umount};
+use crate::{in_wall_time, print, status, umount};
 
 /// What a service in the background says when programs may use the mount.
 const READY: &str = "mounted";
@@ -25,10 +24,6 @@ const READY: &str = "mounted";
 const NAME: &str = "weir";
 /// And for `pgrep`.
 const NAME_IN_KERNEL: &std::ffi::CStr = c"weir";
-
-/// How long a server that has answered looks for the next request before it sleeps: a program that writes and orders,
-/// one call after the other, comes back sooner than that.
-const SPIN: Duration = Duration::from_micros(50);
 
 /// Where a service runs.
 #[derive(Debug, Args)]
@@ -72,7 +67,7 @@ pub(crate) fn run(
 ) -> Result<(), CliError> {
     let failed = |doing| move |source| CliError::File { doing, path: mountpoint.to_owned(), source };
     std::fs::read_dir(mountpoint).map(drop).map_err(|source| match Errno::from_io_error(&source) {
-        Some(Errno::NOTCONN) => CliError::ServerEnded { path: mountpoint.to_owned() },
+        Some(Errno::NOTCONN | Errno::CONNABORTED) => CliError::ServerEnded { path: mountpoint.to_owned() },
         _ => failed("mount on")(source),
     })?;
     if umount::is_mountpoint(mountpoint) && status::ask(mountpoint).is_ok() {
@@ -92,8 +87,7 @@ pub(crate) fn run(
         log.map_err(|source| CliError::File { doing: "write the log to", path: path.clone(), source })
     });
     let service = Service { signals, detach: arguments.detach, log: log.transpose()?, mountpoint };
-    let options = Wall { spin: SPIN, ..Wall::default() };
-    in_wall_time_as(options, async |handle: Handle| work(handle, service).await)
+    in_wall_time(0, async |handle: Handle| work(handle, service).await)
 }
 
 /// Starts this program anew, in the foreground of nobody, and waits until it has mounted or failed.
@@ -130,7 +124,7 @@ impl Service<'_> {
         let stop = handle.blocking(move || signals.forever().next());
         select_biased! {
             ended = server.ended().fuse() => ended?,
-            _ = stop.fuse() => server.unmount()?,
+            _ = stop.fuse() => server.unmount().await?,
         }
         Ok(())
     }

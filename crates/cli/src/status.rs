@@ -156,7 +156,8 @@ pub(crate) fn ask(path: &Path) -> Result<Status, CliError> {
     let mut value = Vec::with_capacity(STATUS_MAX);
     let asked = rustix::fs::getxattr(path, STATUS_ATTRIBUTE, spare_capacity(&mut value));
     asked.map_err(|errno| match errno {
-        Errno::NOTCONN => CliError::ServerEnded { path: path.to_owned() },
+        // Those that were sent before the kernel noticed get the second.
+        Errno::NOTCONN | Errno::CONNABORTED => CliError::ServerEnded { path: path.to_owned() },
         Errno::NOENT | Errno::ACCESS => unreadable(path)(errno.into()),
         _ => CliError::NotMounted { path: path.to_owned() },
     })?;

@@ -119,7 +119,9 @@ fn bench_puts_mounts_side_by_side() {
     }
     let modes = document["modes"].as_array().unwrap();
     let deep = modes.iter().find(|mode| mode["name"] == "mount_direct_depth_32").unwrap();
-    assert!(deep["requests_max"].as_u64().unwrap() > 16, "the queue does not reach the server: {deep}");
+    // However many are sent at a time: what need not wait for the disk is answered as it comes.
+    assert!(deep["requests_max"].as_u64().is_some_and(|requests| requests > 0), "{deep}");
+    assert!(deep["queue_depth_mean"].as_f64().unwrap() > 16.0, "the queue does not reach the mount: {deep}");
     let output = works(directory.path(), &["bench", "--mount", "--tiny", "--rounds", "1"]);
     for words in ["host fs, pwrite + fdatasync", "direct overwrite + fdatabarrier", "loss window", "clean"] {
         assert!(output.contains(words), "no {words:?} in {output}");

@@ -1,16 +1,13 @@
 //! The kernel's calls, as the filesystem's: what a request means here.
 
 use std::cell::OnceCell;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
 
-use fuser::{Errno, FileAttr, Generation, Notifier, ReplyDirectory};
-use rustix::fs::{FallocateFlags, OFlags, XattrFlags};
+use fuser::Notifier;
+use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
+use rustix::io::Errno;
 use weir_ext4::FileType;
-use weir_fs::{
-    AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, RenameFlags,
-};
+use weir_fs::{AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode};
 
 use crate::control::{
     FBARRIER, FDATABARRIER, ORDER_WRITES, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL, SYNC_ATTRIBUTE, SyncMode,
@@ -19,6 +16,7 @@ use crate::convert;
 use crate::errno::{errno, errno_of_sync};
 use crate::files::{Files, OpenFile};
 use crate::privileges::Caller;
+use crate::protocol::{Names, NodeAttributes};
 
 /// A mounted filesystem and who uses it.
 pub(crate) struct Calls {
@@ -32,8 +30,8 @@ pub(crate) struct Calls {
     pub(crate) notifier: Rc<OnceCell<Notifier>>,
 }
 
-/// What the kernel gets to know of an inode.
-pub(crate) type Entry = (FileAttr, Generation);
+/// What the kernel gets to know of an inode, and its generation.
+pub(crate) type Entry = (NodeAttributes, u32);
 
 /// A file that was opened: its handle, and whether the kernel is to leave it out of its page cache.
 #[derive(Clone, Copy)]
@@ -55,7 +53,7 @@ impl Calls {
     /// What the kernel gets to know of what a call has found or made.
     pub(crate) async fn entry(&self, inode: InodeNumber) -> Result<Entry, Errno> {
         let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
-        Ok((convert::attributes(&found), Generation(found.generation.into())))
+        Ok((convert::attributes(&found), found.generation))
     }
 
     pub(crate) async fn lookup(&self, parent: InodeNumber, name: &[u8]) -> Result<Entry, Errno> {
@@ -63,7 +61,7 @@ impl Calls {
         self.entry(found.map_err(|error| errno(&error))?).await
     }
 
-    pub(crate) async fn attributes(&self, inode: InodeNumber) -> Result<FileAttr, Errno> {
+    pub(crate) async fn attributes(&self, inode: InodeNumber) -> Result<NodeAttributes, Errno> {
         Ok(self.entry(inode).await?.0)
     }
 
@@ -73,7 +71,7 @@ impl Calls {
         inode: InodeNumber,
         mut changes: AttributeChanges,
         caller: Caller,
-    ) -> Result<FileAttr, Errno> {
+    ) -> Result<NodeAttributes, Errno> {
         let owner = changes.uid.is_some() || changes.gid.is_some();
         let takes = owner || changes.size.is_some() && !caller.keeps_privileges();
         if takes && changes.permissions.is_none() {
@@ -116,15 +114,15 @@ impl Calls {
         &self,
         from: (InodeNumber, &[u8]),
         to: (InodeNumber, &[u8]),
-        flags: fuser::RenameFlags,
+        flags: u32,
     ) -> Result<(), Errno> {
-        let known = fuser::RenameFlags::RENAME_NOREPLACE | fuser::RenameFlags::RENAME_EXCHANGE;
-        if !known.contains(flags) {
-            return Err(Errno::EINVAL);
+        let flags = RenameFlags::from_bits_retain(flags);
+        if !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE).contains(flags) {
+            return Err(Errno::INVAL);
         }
-        let flags = RenameFlags {
-            no_replace: flags.contains(fuser::RenameFlags::RENAME_NOREPLACE),
-            exchange: flags.contains(fuser::RenameFlags::RENAME_EXCHANGE),
+        let flags = weir_fs::RenameFlags {
+            no_replace: flags.contains(RenameFlags::NOREPLACE),
+            exchange: flags.contains(RenameFlags::EXCHANGE),
         };
         self.filesystem.rename(from, to, flags).await.map_err(|error| errno(&error))
     }
@@ -133,7 +131,7 @@ impl Calls {
     pub(crate) async fn open(&self, inode: InodeNumber, flags: i32) -> Result<Opened, Errno> {
         // The name that led here may have gone meanwhile; then the kernel looks again.
         let opened = self.filesystem.open(inode).await;
-        opened.map_err(|error| if error == FsError::NotFound { Errno::ESTALE } else { errno(&error) })?;
+        opened.map_err(|error| if error == FsError::NotFound { Errno::STALE } else { errno(&error) })?;
         let flags = OFlags::from_bits_retain(flags.cast_unsigned());
         let direct = flags.contains(OFlags::DIRECT);
         let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
@@ -150,12 +148,12 @@ impl Calls {
         flags: i32,
     ) -> Result<(Entry, Opened), Errno> {
         let entry = self.make(parent, name, new).await?;
-        let opened = self.open(convert::inode(entry.0.ino), flags).await?;
+        let opened = self.open(convert::inode(entry.0.node), flags).await?;
         Ok((entry, opened))
     }
 
     pub(crate) async fn release(&self, handle: u64) -> Result<(), Errno> {
-        let file = self.files.remove(handle).ok_or(Errno::EBADF)?;
+        let file = self.files.remove(handle).ok_or(Errno::BADF)?;
         self.filesystem.release(file.inode).await.map_err(|error| errno(&error))
     }
 
@@ -240,14 +238,14 @@ impl Calls {
         done.map_err(|error| errno_of_sync(&error))
     }
 
-    /// Fills an answer with names behind `offset`.
+    /// Fills `names` with those behind `offset`.
     pub(crate) async fn read_directory(
         &self,
         handle: u64,
         offset: u64,
-        answer: &mut ReplyDirectory,
+        names: &mut Names,
     ) -> Result<(), Errno> {
-        let directory = self.files.get(handle).ok_or(Errno::EBADF)?;
+        let directory = self.files.get(handle).ok_or(Errno::BADF)?;
         let mut last = offset;
         loop {
             let mut entries = match directory.take_left(last) {
@@ -261,9 +259,9 @@ impl Calls {
                 return Ok(());
             }
             while let Some(entry) = entries.pop_front() {
-                let kind = entry.target.kind.map_or(fuser::FileType::RegularFile, convert::kind);
-                let inode = convert::number(entry.target.inode);
-                if answer.add(inode, entry.cookie.0, kind, OsStr::from_bytes(&entry.name)) {
+                let kind = entry.target.kind.unwrap_or(FileType::Regular);
+                let node = convert::number(entry.target.inode);
+                if !names.add(node, entry.cookie.0, kind, &entry.name) {
                     entries.push_front(entry);
                     directory.keep_left(last, entries);
                     return Ok(());
@@ -285,18 +283,18 @@ impl Calls {
             FDATABARRIER => self.order(inode, What::Data).await,
             SET_SYNC => {
                 if !self.files.get(handle).is_some_and(|file| file.writable) {
-                    return Err(Errno::EBADF);
+                    return Err(Errno::BADF);
                 }
-                let mode = SyncMode::of_argument(argument).ok_or(Errno::EINVAL)?;
+                let mode = SyncMode::of_argument(argument).ok_or(Errno::INVAL)?;
                 self.files.set_promise(inode, mode);
                 Ok(())
             }
             ORDER_WRITES => {
-                let file = self.files.get(handle).filter(|file| file.writable).ok_or(Errno::EBADF)?;
+                let file = self.files.get(handle).filter(|file| file.writable).ok_or(Errno::BADF)?;
                 file.orders_writes.set(true);
                 Ok(())
             }
-            _ => Err(Errno::ENOTTY),
+            _ => Err(Errno::NOTTY),
         }
     }
 
@@ -315,10 +313,10 @@ impl Calls {
         flags: i32,
     ) -> Result<(), Errno> {
         if name == STATUS_ATTRIBUTE {
-            return if value == SYNC_ALL { self.synchronise_all().await } else { Err(Errno::EPERM) };
+            return if value == SYNC_ALL { self.synchronise_all().await } else { Err(Errno::PERM) };
         }
         if name == SYNC_ATTRIBUTE && SyncMode::of_name(value).is_none() {
-            return Err(Errno::EINVAL);
+            return Err(Errno::INVAL);
         }
         let expect = match XattrFlags::from_bits_retain(flags.cast_unsigned()) {
             flags if flags.contains(XattrFlags::CREATE) => Expect::Absent,
@@ -367,7 +365,7 @@ impl Calls {
             none if none.is_empty() => Fallocate::Allocate { keep_size },
             FallocateFlags::PUNCH_HOLE if keep_size => Fallocate::PunchHole,
             FallocateFlags::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
-            _ => return Err(Errno::EOPNOTSUPP),
+            _ => return Err(Errno::OPNOTSUPP),
         };
         if !caller.keeps_privileges() {
             self.drop_privileges(inode, caller).await?;
@@ -376,14 +374,14 @@ impl Calls {
     }
 
     /// `lseek` with SEEK_DATA (3) and SEEK_HOLE (4); the kernel does the others.
-    pub(crate) async fn seek(&self, inode: InodeNumber, offset: i64, whence: i32) -> Result<i64, Errno> {
-        let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+    pub(crate) async fn seek(&self, inode: InodeNumber, offset: i64, whence: u32) -> Result<i64, Errno> {
+        let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
         let found = match whence {
             3 => self.filesystem.seek_data(inode, offset).await,
             4 => self.filesystem.seek_hole(inode, offset).await,
-            _ => return Err(Errno::EINVAL),
+            _ => return Err(Errno::INVAL),
         };
-        let found = found.map_err(|error| errno(&error))?.ok_or(Errno::ENXIO)?;
-        i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
+        let found = found.map_err(|error| errno(&error))?.ok_or(Errno::NXIO)?;
+        i64::try_from(found).map_err(|_| Errno::OVERFLOW)
     }
 }

@@ -1,72 +1,44 @@
 //! Between the kernel's words and the filesystem's.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use fuser::{FileAttr, INodeNo};
-use weir_ext4::{FileTime, FileType, ROOT_INODE};
+use weir_ext4::ROOT_INODE;
 use weir_fs::{Attributes, Device, InodeNumber};
 
+use crate::protocol::{NodeAttributes, ROOT};
+
 /// The kernel calls the root 1, ext4 calls it 2. Nothing else has the number 1: it is ext4's for bad blocks.
-pub(crate) fn inode(number: INodeNo) -> InodeNumber {
+pub(crate) fn inode(number: u64) -> InodeNumber {
     match number {
-        INodeNo::ROOT => ROOT_INODE,
+        ROOT => ROOT_INODE,
         // 0 is no inode: whatever looks for it finds nothing.
-        INodeNo(number) => InodeNumber::try_from(number).unwrap_or(0),
+        number => InodeNumber::try_from(number).unwrap_or(0),
     }
 }
 
 /// The kernel's number of an inode.
-pub(crate) fn number(inode: InodeNumber) -> INodeNo {
-    if inode == ROOT_INODE { INodeNo::ROOT } else { INodeNo(inode.into()) }
+pub(crate) fn number(inode: InodeNumber) -> u64 {
+    if inode == ROOT_INODE { ROOT } else { inode.into() }
 }
 
-pub(crate) fn kind(kind: FileType) -> fuser::FileType {
-    match kind {
-        FileType::Regular => fuser::FileType::RegularFile,
-        FileType::Directory => fuser::FileType::Directory,
-        FileType::CharacterDevice => fuser::FileType::CharDevice,
-        FileType::BlockDevice => fuser::FileType::BlockDevice,
-        FileType::Fifo => fuser::FileType::NamedPipe,
-        FileType::Socket => fuser::FileType::Socket,
-        FileType::Symlink => fuser::FileType::Symlink,
-    }
-}
-
-pub(crate) fn attributes(found: &Attributes) -> FileAttr {
-    FileAttr {
-        ino: number(found.inode),
+/// The kernel counts nanoseconds forwards also before 1970, as ext4 does.
+pub(crate) fn attributes(found: &Attributes) -> NodeAttributes {
+    NodeAttributes {
+        node: number(found.inode),
         size: found.size,
-        blocks: found.sectors,
-        atime: system_time(found.accessed),
-        mtime: system_time(found.modified),
-        ctime: system_time(found.changed),
-        crtime: system_time(found.created),
-        kind: kind(found.kind),
-        perm: found.permissions,
-        nlink: found.links,
+        sectors: found.sectors,
+        accessed: found.accessed.seconds,
+        modified: found.modified.seconds,
+        changed: found.changed.seconds,
+        accessed_nanoseconds: found.accessed.nanoseconds,
+        modified_nanoseconds: found.modified.nanoseconds,
+        changed_nanoseconds: found.changed.nanoseconds,
+        mode: u32::from(found.kind.mode_bits() | found.permissions),
+        links: found.links,
         uid: found.uid,
         gid: found.gid,
-        rdev: device_number(found.device),
-        blksize: 4096,
+        device: device_number(found.device),
+        block_bytes: 4096,
         flags: 0,
     }
-}
-
-fn system_time(time: FileTime) -> SystemTime {
-    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
-    let whole = if time.seconds < 0 { UNIX_EPOCH - seconds } else { UNIX_EPOCH + seconds };
-    whole + Duration::from_nanos(time.nanoseconds.into())
-}
-
-/// The time in a request. The kernel counts nanoseconds forwards also before 1970, but fuser 0.18 counts them
-/// backwards from its seconds there, so these two numbers are what the kernel sent.
-pub(crate) fn file_time(time: SystemTime) -> FileTime {
-    let (sign, apart) = match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (1, after),
-        Err(error) => (-1, error.duration()),
-    };
-    let seconds = sign * i64::try_from(apart.as_secs()).unwrap_or(i64::MAX);
-    FileTime { seconds, nanoseconds: apart.subsec_nanos() }
 }
 
 /// A device in the form of the kernel's protocol: the low 8 bits of the minor number, 12 of the major, and the
@@ -83,19 +55,6 @@ pub(crate) fn device(number: u32) -> Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_before_1970_are_the_kernels() {
-        let half = Duration::new(1, 500_000_000);
-        let time = |seconds, nanoseconds| FileTime { seconds, nanoseconds };
-        // In an answer: one and a half seconds before.
-        assert_eq!(system_time(time(-2, 500_000_000)), UNIX_EPOCH - half);
-        // In a request, of which fuser makes two and a half.
-        assert_eq!(file_time(UNIX_EPOCH - half - Duration::from_secs(1)), time(-2, 500_000_000));
-        for whole in [time(0, 0), time(1, 999_999_999), time(-1, 0), time(15_032_385_535, 7)] {
-            assert_eq!(file_time(system_time(whole)), whole);
-        }
-    }
 
     #[test]
     fn devices_come_back() {

@@ -4,33 +4,25 @@
 //! write returns. A loop device turns a filesystem's flush into `fsync`, which flushes the storage, and its discard
 //! into punching a hole.
 
-use std::ffi::OsStr;
-use std::io;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
-use std::time::{Duration, UNIX_EPOCH};
 
-use fuser::{
-    Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, KernelConfig, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
-    ReplyXattr, Request, WriteFlags,
-};
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use weir_ext4::FileType;
 use weir_runtime::Semaphore;
 use weir_storage::{
     BLOCK_BYTES, Command, Discard, Extent, Lba, Part, Rejected, Storage, Write, flush, read, submit_when_free,
 };
 
 use crate::control::{STATUS_ATTRIBUTE, SYNC_ALL};
-use crate::jobs::Jobs;
-use crate::requests::{answer, answer_data, answer_value, configure};
+use crate::protocol::{Answer, Header, Names, NodeAttributes, Operation, ROOT, Statistics, open_flags};
+use crate::serve::Service;
 
 /// The name of the file.
 pub const DISK_NAME: &str = "disk";
 /// Its inode.
-const DISK: INodeNo = INodeNo(2);
-const VALID: Duration = Duration::from_secs(3600);
+const DISK: u64 = 2;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// A storage, addressed by bytes.
@@ -43,7 +35,7 @@ pub(crate) struct Disk {
 }
 
 fn failed(_: Rejected) -> Errno {
-    Errno::EIO
+    Errno::IO
 }
 
 /// The blocks that bytes lie in.
@@ -70,7 +62,7 @@ impl Disk {
         Disk { storage, partial: Semaphore::new(1), status }
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         self.storage.blocks() * BLOCK
     }
 
@@ -99,7 +91,7 @@ impl Disk {
     async fn write(&self, offset: u64, new: &[u8]) -> Result<u32, Errno> {
         let bytes = self.inside(offset, new.len() as u64);
         if bytes.end - bytes.start < new.len() as u64 {
-            return Err(Errno::ENOSPC);
+            return Err(Errno::NOSPC);
         }
         if is_whole(&bytes) {
             self.write_blocks(&bytes, new).await?;
@@ -107,13 +99,13 @@ impl Disk {
             let _alone = self.partial.acquire(1).await;
             let blocks = blocks_of(&bytes);
             let whole = blocks.start * BLOCK..blocks.end * BLOCK;
-            let length = u32::try_from(whole.end - whole.start).map_err(|_| Errno::EINVAL)?;
+            let length = u32::try_from(whole.end - whole.start).map_err(|_| Errno::INVAL)?;
             let mut content = self.read(whole.start, length).await?;
             let at = (bytes.start - whole.start) as usize;
             content[at..at + new.len()].copy_from_slice(new);
             self.write_blocks(&whole, &content).await?;
         }
-        u32::try_from(new.len()).map_err(|_| Errno::EINVAL)
+        u32::try_from(new.len()).map_err(|_| Errno::INVAL)
     }
 
     async fn write_blocks(&self, bytes: &Range<u64>, content: &[u8]) -> Result<(), Errno> {
@@ -127,7 +119,7 @@ impl Disk {
             tickets.push(submitted.map_err(failed)?);
         }
         for ticket in tickets {
-            ticket.transferred().await.map_err(|_| Errno::EIO)?;
+            ticket.transferred().await.map_err(|_| Errno::IO)?;
         }
         Ok(())
     }
@@ -140,18 +132,18 @@ impl Disk {
     async fn allocate(&self, offset: u64, length: u64, mode: i32) -> Result<(), Errno> {
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned()) - FallocateFlags::KEEP_SIZE;
         if flags != FallocateFlags::PUNCH_HOLE && flags != FallocateFlags::ZERO_RANGE {
-            return Err(Errno::EOPNOTSUPP);
+            return Err(Errno::OPNOTSUPP);
         }
         let bytes = self.inside(offset, length);
         if !is_whole(&bytes) {
-            return Err(Errno::EOPNOTSUPP);
+            return Err(Errno::OPNOTSUPP);
         }
         let capabilities = self.storage.capabilities();
         if flags == FallocateFlags::PUNCH_HOLE && capabilities.discard == Discard::ReadsZero {
             for extent in commands(blocks_of(&bytes), self.most()) {
                 let ticket =
                     submit_when_free(&*self.storage, Command::Discard(&[extent])).await.map_err(failed)?;
-                ticket.transferred().await.map_err(|_| Errno::EIO)?;
+                ticket.transferred().await.map_err(|_| Errno::IO)?;
             }
             return Ok(());
         }
@@ -165,164 +157,93 @@ impl Disk {
     }
 }
 
-/// The storage as the kernel's session knows it: a directory with one file.
-pub(crate) struct DiskRequests {
-    jobs: Jobs<Disk>,
-    bytes: u64,
-}
-
-impl DiskRequests {
-    pub(crate) fn new(jobs: Jobs<Disk>, bytes: u64) -> DiskRequests {
-        DiskRequests { jobs, bytes }
-    }
-
-    fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
-        let (kind, perm, size) = match inode {
-            INodeNo::ROOT => (FileType::Directory, 0o700, 0),
-            DISK => (FileType::RegularFile, 0o600, self.bytes),
-            _ => return None,
+/// The storage as the kernel sees it: a directory with one file.
+impl Disk {
+    fn attributes(&self, node: u64) -> Result<NodeAttributes, Errno> {
+        let (kind, permissions, size) = match node {
+            ROOT => (FileType::Directory, 0o700, 0),
+            DISK => (FileType::Regular, 0o600, self.bytes()),
+            _ => return Err(Errno::NOENT),
         };
-        let time = UNIX_EPOCH;
-        Some(FileAttr {
-            ino: inode,
+        Ok(NodeAttributes {
+            node,
             size,
-            blocks: size / 512,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            crtime: time,
-            kind,
-            perm,
-            nlink: 1,
+            sectors: size / 512,
+            mode: u32::from(kind.mode_bits() | permissions),
+            links: 1,
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
-            rdev: 0,
-            blksize: BLOCK_BYTES as u32,
-            flags: 0,
+            block_bytes: BLOCK_BYTES as u32,
+            ..NodeAttributes::default()
         })
     }
-}
 
-impl fuser::Filesystem for DiskRequests {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        configure(config);
-        Ok(())
-    }
-
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.attributes(DISK).filter(|_| parent == INodeNo::ROOT && name == DISK_NAME) {
-            Some(found) => reply.entry(&VALID, &found, Generation(0)),
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attributes(inode) {
-            Some(found) => reply.attr(&VALID, &found),
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        reply.opened(FileHandle(0), flags);
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        length: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        self.jobs.run(move |disk| async move { answer_data(reply, disk.read(offset, length).await) });
-    }
-
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        bytes: &[u8],
-        _: WriteFlags,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let bytes = bytes.to_vec();
-        let synchronous = flags.0 & libc::O_DSYNC != 0;
-        self.jobs.run(move |disk| async move {
-            let written = disk.write(offset, &bytes).await;
-            let flushed = if synchronous { disk.flush().await } else { Ok(()) };
-            match written.and_then(|count| flushed.map(|()| count)) {
-                Ok(count) => reply.written(count),
-                Err(errno) => reply.error(errno),
-            }
-        });
-    }
-
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.jobs.run(move |disk| async move { answer(reply, disk.flush().await) });
-    }
-
-    /// The status, as of a filesystem's mount.
-    fn getxattr(&self, _: &Request, _: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
-        if name.as_bytes() != STATUS_ATTRIBUTE {
-            return reply.error(Errno::NO_XATTR);
-        }
-        self.jobs.run(move |disk| async move { answer_value(reply, room, Ok((disk.status)().into_bytes())) });
-    }
-
-    /// Makes everything durable, as on a filesystem's mount.
-    fn setxattr(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        _: i32,
-        _: u32,
-        reply: ReplyEmpty,
-    ) {
-        if name.as_bytes() != STATUS_ATTRIBUTE || value != SYNC_ALL {
-            return reply.error(Errno::EPERM);
-        }
-        self.jobs.run(move |disk| async move { answer(reply, disk.flush().await) });
-    }
-
-    fn fallocate(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        self.jobs.run(move |disk| async move { answer(reply, disk.allocate(offset, length, mode).await) });
-    }
-
-    fn readdir(&self, _: &Request, _: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn names(offset: u64, room: u32) -> Answer {
         let entries = [
-            (INodeNo::ROOT, FileType::Directory, "."),
-            (INodeNo::ROOT, FileType::Directory, ".."),
-            (DISK, FileType::RegularFile, DISK_NAME),
+            (ROOT, FileType::Directory, "."),
+            (ROOT, FileType::Directory, ".."),
+            (DISK, FileType::Regular, DISK_NAME),
         ];
-        for (nth, (inode, kind, name)) in entries.into_iter().enumerate().skip(offset as usize) {
-            if reply.add(inode, nth as u64 + 1, kind, name) {
+        let mut names = Names::new(room);
+        for (cookie, (node, kind, name)) in (1..).zip(entries).skip_while(|&(cookie, _)| cookie <= offset) {
+            if !names.add(node, cookie, kind, name.as_bytes()) {
                 break;
             }
         }
-        reply.ok();
+        names.answer()
     }
+}
+
+impl Service for Disk {
+    async fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer, Errno> {
+        match operation {
+            Operation::Lookup { name } if header.node == ROOT && name == DISK_NAME.as_bytes() => {
+                Ok(Answer::entry(self.attributes(DISK)?, 0))
+            }
+            Operation::Lookup { .. } => Err(Errno::NOENT),
+            Operation::GetAttributes => Ok(Answer::attributes(self.attributes(header.node)?)),
+            Operation::Open { .. } => {
+                Ok(Answer::opened(0, open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES))
+            }
+            Operation::Read { offset, length } => Ok(Answer::Data(self.read(offset, length).await?)),
+            Operation::Write { offset, bytes, flags, .. } => {
+                let written = self.write(offset, bytes).await?;
+                if flags & libc::O_DSYNC != 0 {
+                    self.flush().await?;
+                }
+                Ok(Answer::bytes(written))
+            }
+            Operation::Synchronise { .. } => self.flush().await.map(|()| Answer::Done),
+            Operation::Allocate { offset, length, mode } => {
+                self.allocate(offset, length, mode).await.map(|()| Answer::Done)
+            }
+            Operation::OpenDirectory { .. } => Ok(Answer::opened(0, 0)),
+            Operation::ReadDirectory { offset, room, .. } => Ok(Disk::names(offset, room)),
+            Operation::Flush | Operation::Release { .. } | Operation::ReleaseDirectory { .. } => {
+                Ok(Answer::Done)
+            }
+            // `df` would say more of the filesystem on it.
+            Operation::Statistics => Ok(Answer::Statistics(Statistics {
+                block_bytes: 512,
+                name_bytes_max: 255,
+                ..Statistics::default()
+            })),
+            // The status, as of a filesystem's mount.
+            Operation::GetExtended { name: STATUS_ATTRIBUTE, room } => {
+                Answer::value((self.status)().into_bytes(), room)
+            }
+            Operation::GetExtended { .. } => Err(Errno::NODATA),
+            // Makes everything durable, as on a filesystem's mount.
+            Operation::SetExtended { name: STATUS_ATTRIBUTE, value: SYNC_ALL, .. } => {
+                self.flush().await.map(|()| Answer::Done)
+            }
+            Operation::SetExtended { .. } | Operation::Symlink { .. } | Operation::Link { .. } => {
+                Err(Errno::PERM)
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    /// Nothing is kept of who has it open.
+    async fn take_back(&self, _: Answer) {}
 }

@@ -1,31 +1,31 @@
 //! Errors as the kernel's numbers.
 
-use fuser::Errno;
+use rustix::io::Errno;
 use weir_fs::{FsError, ReadOnlyReason};
 
 /// The number of an error.
 pub(crate) fn errno(error: &FsError) -> Errno {
     match error {
-        FsError::NotFound => Errno::ENOENT,
-        FsError::Exists => Errno::EEXIST,
-        FsError::NotDirectory => Errno::ENOTDIR,
-        FsError::IsDirectory => Errno::EISDIR,
-        FsError::NotEmpty => Errno::ENOTEMPTY,
-        FsError::NoSpace => Errno::ENOSPC,
-        FsError::TooLarge => Errno::EFBIG,
-        FsError::NameLength => Errno::ENAMETOOLONG,
-        FsError::TooManyLinks => Errno::EMLINK,
-        FsError::Invalid(_) => Errno::EINVAL,
-        FsError::NotPermitted(_) => Errno::EPERM,
-        FsError::Unsupported(_) => Errno::EOPNOTSUPP,
-        FsError::LinkLoop => Errno::ELOOP,
-        FsError::NoAttribute => Errno::ENODATA,
-        FsError::ReadOnly(_) => Errno::EROFS,
+        FsError::NotFound => Errno::NOENT,
+        FsError::Exists => Errno::EXIST,
+        FsError::NotDirectory => Errno::NOTDIR,
+        FsError::IsDirectory => Errno::ISDIR,
+        FsError::NotEmpty => Errno::NOTEMPTY,
+        FsError::NoSpace => Errno::NOSPC,
+        FsError::TooLarge => Errno::FBIG,
+        FsError::NameLength => Errno::NAMETOOLONG,
+        FsError::TooManyLinks => Errno::MLINK,
+        FsError::Invalid(_) => Errno::INVAL,
+        FsError::NotPermitted(_) => Errno::PERM,
+        FsError::Unsupported(_) => Errno::OPNOTSUPP,
+        FsError::LinkLoop => Errno::LOOP,
+        FsError::NoAttribute => Errno::NODATA,
+        FsError::ReadOnly(_) => Errno::ROFS,
         FsError::NeedsRecovery
         | FsError::NoBarriers
         | FsError::Format(_)
         | FsError::Storage(_)
-        | FsError::Refused(_) => Errno::EIO,
+        | FsError::Refused(_) => Errno::IO,
     }
 }
 
@@ -33,8 +33,8 @@ pub(crate) fn errno(error: &FsError) -> Errno {
 /// of `fsync` looks for that one.
 pub(crate) fn errno_of_sync(error: &FsError) -> Errno {
     match error {
-        FsError::ReadOnly(ReadOnlyReason::Mounted) => Errno::EROFS,
-        FsError::ReadOnly(_) => Errno::EIO,
+        FsError::ReadOnly(ReadOnlyReason::Mounted) => Errno::ROFS,
+        FsError::ReadOnly(_) => Errno::IO,
         other => errno(other),
     }
 }

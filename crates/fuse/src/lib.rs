@@ -1,9 +1,9 @@
 //! BarrierFS as a mount: requests of the kernel's FUSE, answered by the filesystem.
 //!
-//! [`Server::mount`] mounts a [`Filesystem`](weir_fs::Filesystem) on a directory. A thread of the crate `fuser`
-//! reads the kernel's requests and hands each to the filesystem's thread, by a bounded channel; there it is a task,
-//! and its answer goes back to the kernel when the task is done. So requests wait for the disk side by side, and
-//! the queue that programs keep reaches it.
+//! [`Server::mount`] mounts a [`Filesystem`](weir_fs::Filesystem) on a directory. The filesystem's own thread reads
+//! the kernel's requests and begins to answer each at once. Most are done then; what has to wait becomes a task, and
+//! its answer goes back to the kernel when the task is done. So requests wait for the disk side by side, and the queue
+//! that programs keep reaches it. No other thread is on the way: to wake one costs more than most requests.
 //!
 //! [`Server::mount_disk`] mounts a [`Storage`](weir_storage::Storage) as one file, to put a loop device on.
 //!
@@ -18,17 +18,19 @@
 //! - The kernel checks permissions, and nobody but the one who mounted may look in, unless that was allowed.
 
 mod calls;
+mod connection;
 pub mod control;
 mod convert;
 mod disk;
 mod errno;
 mod files;
-mod jobs;
 mod privileges;
+mod protocol;
 mod requests;
+mod serve;
 mod server;
 
 pub use control::SyncMode;
 pub use disk::DISK_NAME;
-pub use jobs::Load;
+pub use serve::Load;
 pub use server::{Server, ServerError, ServerOptions};

@@ -3,13 +3,15 @@
 //! The kernel leaves that to the server that says so (`FUSE_HANDLE_KILLPRIV_V2`). It would ask for the attribute
 //! `security.capability` before every write otherwise, which costs as much as the write.
 
-use fuser::{Errno, Request};
+use fuser::INodeNo;
+use rustix::io::Errno;
 use weir_ext4::FileType;
 use weir_fs::{AttributeChanges, FsError, InodeNumber};
 
 use crate::calls::Calls;
 use crate::convert;
 use crate::errno::errno;
+use crate::protocol::Header;
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
@@ -28,8 +30,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(crate) fn of(request: &Request) -> Caller {
-        Caller { uid: request.uid(), gid: request.gid() }
+    pub(crate) fn of(header: &Header) -> Caller {
+        Caller { uid: header.uid, gid: header.gid }
     }
 
     /// Whether he may keep a file's privileges where the kernel does not say: it asks for a capability then, which
@@ -90,7 +92,7 @@ impl Calls {
     fn forget_attributes(&self, inode: InodeNumber) {
         if let Some(notifier) = self.notifier.get() {
             // From before its first byte on: its attributes alone. It fails for what is not cached.
-            let _ = notifier.inval_inode(convert::number(inode), -1, 0);
+            let _ = notifier.inval_inode(INodeNo(convert::number(inode)), -1, 0);
         }
     }
 }

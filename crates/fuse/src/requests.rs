@@ -1,484 +1,167 @@
-//! The kernel's requests: each is taken from the session's thread to the filesystem's, and answered from there.
-//!
-//! Everything of the crate `fuser`, whose interface changes with every release, is named here, in `convert`, and
-//! in `server`.
+//! The kernel's requests, as calls: each says what it takes to answer one.
 
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
-use std::rc::Rc;
-use std::time::{Duration, SystemTime};
-
-use fuser::{
-    BsdFileFlags, Errno, FileHandle, FopenFlags, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
-};
+use rustix::io::Errno;
 use weir_ext4::FileType;
 use weir_fs::{AttributeChanges, NewNode};
 
 use crate::calls::{Calls, Entry, Opened, What};
-use crate::convert::{device, file_time, inode};
+use crate::convert::{device, inode};
 use crate::errno::errno;
-use crate::jobs::Jobs;
 use crate::privileges::Caller;
-
-/// How long the kernel may keep what it was told. Nobody changes the filesystem but by way of the kernel, so it
-/// could be for ever.
-const VALID: Duration = Duration::from_secs(3600);
-
-/// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
-const BACKGROUND: u16 = 256;
-/// Bytes of a write, or of what is read ahead, in one request.
-const REQUEST_BYTES: u32 = 1 << 20;
-
-/// The filesystem as the kernel's session knows it.
-pub(crate) struct Requests(Jobs<Calls>);
-
-impl Requests {
-    pub(crate) fn new(jobs: Jobs<Calls>) -> Requests {
-        Requests(jobs)
-    }
-
-    fn run<F>(&self, job: impl FnOnce(Rc<Calls>) -> F + Send + 'static)
-    where
-        F: Future<Output = ()> + 'static,
-    {
-        self.0.run(job);
-    }
-}
-
-fn owned(name: &OsStr) -> Vec<u8> {
-    name.as_bytes().to_vec()
-}
+use crate::protocol::{Answer, Header, Names, Operation, SetAttributes, Statistics, Time, open_flags};
+use crate::serve::Service;
 
 /// The twelve bits of permissions in a mode.
 fn permissions(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }
 
-pub(crate) fn answer(reply: ReplyEmpty, result: Result<(), Errno>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(errno),
-    }
+/// What is to be made for who asks.
+fn new_node(header: &Header, kind: FileType, mode: u32) -> NewNode {
+    NewNode { uid: header.uid, gid: header.gid, ..NewNode::new(kind, permissions(mode)) }
 }
 
-fn answer_entry(reply: ReplyEntry, result: Result<Entry, Errno>) {
-    match result {
-        Ok((attributes, generation)) => reply.entry(&VALID, &attributes, generation),
-        Err(errno) => reply.error(errno),
-    }
+fn entry((attributes, generation): Entry) -> Answer {
+    Answer::entry(attributes, generation)
 }
 
-pub(crate) fn answer_data(reply: ReplyData, result: Result<Vec<u8>, Errno>) {
-    match result {
-        Ok(bytes) => reply.data(&bytes),
-        Err(errno) => reply.error(errno),
-    }
+fn opened(opened: Opened) -> Answer {
+    Answer::opened(opened.handle, flags_of(opened))
 }
 
-fn answer_open(reply: ReplyOpen, result: Result<Opened, Errno>) {
-    match result {
-        Ok(opened) => reply.opened(FileHandle(opened.handle), open_flags(opened)),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-/// Answers with a value, or with its size where the caller has no room and asks.
-pub(crate) fn answer_value(reply: ReplyXattr, room: u32, result: Result<Vec<u8>, Errno>) {
-    match result {
-        Ok(value) if room == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
-        Ok(value) if value.len() > room as usize => reply.error(Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-        Err(errno) => reply.error(errno),
-    }
+fn done((): ()) -> Answer {
+    Answer::Done
 }
 
 /// What the page cache holds of a file stays right, since only the kernel changes it.
-fn open_flags(opened: Opened) -> FopenFlags {
+fn flags_of(opened: Opened) -> u32 {
     match opened.direct {
-        true => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
-        false => FopenFlags::FOPEN_KEEP_CACHE,
+        true => open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES,
+        false => open_flags::KEEP_CACHE,
     }
 }
 
-/// Agrees with the kernel on how they talk. Without the kernel's writeback cache, writes come in the order in which
-/// programs make them.
-pub(crate) fn configure(config: &mut KernelConfig) {
-    let wanted = InitFlags::FUSE_ASYNC_DIO
-        | InitFlags::FUSE_HAS_IOCTL_DIR
-        | InitFlags::FUSE_PARALLEL_DIROPS
-        | InitFlags::FUSE_CACHE_SYMLINKS
-        | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-        | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
-    // What an older kernel does not have, it does without.
-    let have = config.capabilities() & wanted;
-    let _ = config.add_capabilities(have);
-    let _ = config.set_max_background(BACKGROUND);
-    let _ = config.set_max_write(REQUEST_BYTES);
-    if let Err(most) = config.set_max_readahead(REQUEST_BYTES) {
-        let _ = config.set_max_readahead(most);
+fn what(data_only: bool) -> What {
+    if data_only { What::Data } else { What::All }
+}
+
+impl Calls {
+    fn changes(&self, set: &SetAttributes) -> AttributeChanges {
+        let time = |time| match time {
+            Time::At(time) => time,
+            Time::Now => self.filesystem.now(),
+        };
+        AttributeChanges {
+            permissions: set.mode.map(permissions),
+            uid: set.uid,
+            gid: set.gid,
+            size: set.size,
+            accessed: set.accessed.map(time),
+            modified: set.modified.map(time),
+        }
+    }
+
+    async fn statistics(&self) -> Statistics {
+        let found = self.filesystem.statfs().await;
+        Statistics {
+            blocks: found.blocks,
+            free_blocks: found.free_blocks,
+            available_blocks: found.available_blocks,
+            inodes: found.inodes.into(),
+            free_inodes: found.free_inodes.into(),
+            block_bytes: found.block_bytes,
+            name_bytes_max: found.name_bytes_max,
+            fragment_bytes: found.block_bytes,
+            reserved: [0; 7],
+        }
     }
 }
 
-impl fuser::Filesystem for Requests {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        configure(config);
-        Ok(())
-    }
-
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let name = owned(name);
-        self.run(move |calls| async move { answer_entry(reply, calls.lookup(inode(parent), &name).await) });
-    }
-
-    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.run(move |calls| async move {
-            match calls.attributes(inode(number)).await {
-                Ok(attributes) => reply.attr(&VALID, &attributes),
-                Err(errno) => reply.error(errno),
+impl Service for Calls {
+    async fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer, Errno> {
+        let node = inode(header.node);
+        let caller = Caller::of(header);
+        match operation {
+            Operation::Lookup { name } => self.lookup(node, name).await.map(entry),
+            Operation::GetAttributes => self.attributes(node).await.map(Answer::attributes),
+            Operation::SetAttributes(set) => {
+                let changes = self.changes(&set);
+                self.set_attributes(node, changes, caller).await.map(Answer::attributes)
             }
-        });
-    }
-
-    fn setattr(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        accessed: Option<TimeOrNow>,
-        modified: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        _: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let caller = Caller::of(request);
-        self.run(move |calls| async move {
-            let time = |time| match time {
-                TimeOrNow::SpecificTime(time) => file_time(time),
-                TimeOrNow::Now => calls.filesystem.now(),
-            };
-            let changes = AttributeChanges {
-                permissions: mode.map(permissions),
-                uid,
-                gid,
-                size,
-                accessed: accessed.map(time),
-                modified: modified.map(time),
-            };
-            match calls.set_attributes(inode(number), changes, caller).await {
-                Ok(attributes) => reply.attr(&VALID, &attributes),
-                Err(errno) => reply.error(errno),
+            Operation::ReadLink => {
+                let target = self.filesystem.read_link(node).await;
+                target.map(Answer::Data).map_err(|error| errno(&error))
             }
-        });
-    }
-
-    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        self.run(move |calls| async move {
-            let target = calls.filesystem.read_link(inode(number)).await;
-            answer_data(reply, target.map_err(|error| errno(&error)));
-        });
-    }
-
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _: u32,
-        number: u32,
-        reply: ReplyEntry,
-    ) {
-        let Some(kind) = FileType::of_mode(mode as u16) else { return reply.error(Errno::EINVAL) };
-        let (uid, gid) = (request.uid(), request.gid());
-        let new = NewNode { kind, permissions: permissions(mode), uid, gid, device: device(number) };
-        let name = owned(name);
-        self.run(
-            move |calls| async move { answer_entry(reply, calls.make(inode(parent), &name, &new).await) },
-        );
-    }
-
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
-        let (uid, gid) = (request.uid(), request.gid());
-        let new = NewNode { uid, gid, ..NewNode::new(FileType::Directory, permissions(mode)) };
-        let name = owned(name);
-        self.run(
-            move |calls| async move { answer_entry(reply, calls.make(inode(parent), &name, &new).await) },
-        );
-    }
-
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = owned(name);
-        self.run(move |calls| async move {
-            let done = calls.filesystem.unlink(inode(parent), &name).await;
-            answer(reply, done.map_err(|error| errno(&error)));
-        });
-    }
-
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = owned(name);
-        self.run(move |calls| async move {
-            let done = calls.filesystem.rmdir(inode(parent), &name).await;
-            answer(reply, done.map_err(|error| errno(&error)));
-        });
-    }
-
-    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let (name, target) = (owned(name), owned(target.as_os_str()));
-        let owner = (request.uid(), request.gid());
-        self.run(move |calls| async move {
-            answer_entry(reply, calls.symlink(inode(parent), &name, &target, owner).await);
-        });
-    }
-
-    fn rename(
-        &self,
-        _: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let (name, new_name) = (owned(name), owned(new_name));
-        self.run(move |calls| async move {
-            let (from, to) = ((inode(parent), &name[..]), (inode(new_parent), &new_name[..]));
-            answer(reply, calls.rename(from, to, flags).await);
-        });
-    }
-
-    fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let name = owned(name);
-        self.run(move |calls| async move {
-            answer_entry(reply, calls.link(inode(number), inode(parent), &name).await);
-        });
-    }
-
-    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.run(move |calls| async move { answer_open(reply, calls.open(inode(number), flags.0).await) });
-    }
-
-    fn create(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let (uid, gid) = (request.uid(), request.gid());
-        let new = NewNode { uid, gid, ..NewNode::new(FileType::Regular, permissions(mode)) };
-        let name = owned(name);
-        self.run(move |calls| async move {
-            match calls.create(inode(parent), &name, &new, flags).await {
-                Ok(((attributes, generation), opened)) => {
-                    let handle = FileHandle(opened.handle);
-                    reply.created(&VALID, &attributes, generation, handle, open_flags(opened));
-                }
-                Err(errno) => reply.error(errno),
+            Operation::Symlink { name, target } => {
+                self.symlink(node, name, target, (header.uid, header.gid)).await.map(entry)
             }
-        });
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        length: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        self.run(move |calls| async move {
-            answer_data(reply, calls.read(inode(number), offset, length).await);
-        });
-    }
-
-    fn write(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        bytes: &[u8],
-        how: WriteFlags,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let bytes = bytes.to_vec();
-        let takes_privileges_of =
-            how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| Caller::of(request));
-        self.run(move |calls| async move {
-            match calls.write(inode(number), handle.0, offset, &bytes, flags.0, takes_privileges_of).await {
-                Ok(written) => reply.written(written),
-                Err(errno) => reply.error(errno),
+            Operation::MakeNode { name, mode, device: number } => {
+                let kind = FileType::of_mode(mode as u16).ok_or(Errno::INVAL)?;
+                let new = NewNode { device: device(number), ..new_node(header, kind, mode) };
+                self.make(node, name, &new).await.map(entry)
             }
-        });
-    }
-
-    /// `close`: it promises nothing, so the kernel need not ask again.
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.run(move |calls| async move { answer(reply, calls.release(handle.0).await) });
-    }
-
-    fn fsync(&self, _: &Request, number: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        let what = if data_only { What::Data } else { What::All };
-        self.run(move |calls| async move { answer(reply, calls.synchronise(inode(number), what).await) });
-    }
-
-    fn opendir(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.run(move |calls| async move { answer_open(reply, calls.open(inode(number), flags.0).await) });
-    }
-
-    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        self.run(move |calls| async move {
-            match calls.read_directory(handle.0, offset, &mut reply).await {
-                Ok(()) => reply.ok(),
-                Err(errno) => reply.error(errno),
+            Operation::MakeDirectory { name, mode } => {
+                let new = new_node(header, FileType::Directory, mode);
+                self.make(node, name, &new).await.map(entry)
             }
-        });
-    }
-
-    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.run(move |calls| async move { answer(reply, calls.release(handle.0).await) });
-    }
-
-    fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        let what = if data_only { What::Data } else { What::All };
-        self.run(move |calls| async move { answer(reply, calls.synchronise(inode(number), what).await) });
-    }
-
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        self.run(move |calls| async move {
-            let found = calls.filesystem.statfs().await;
-            reply.statfs(
-                found.blocks,
-                found.free_blocks,
-                found.available_blocks,
-                found.inodes.into(),
-                found.free_inodes.into(),
-                found.block_bytes,
-                found.name_bytes_max,
-                found.block_bytes,
-            );
-        });
-    }
-
-    fn setxattr(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _: u32,
-        reply: ReplyEmpty,
-    ) {
-        let (name, value) = (owned(name), value.to_vec());
-        self.run(move |calls| async move {
-            answer(reply, calls.set_attribute(inode(number), &name, &value, flags).await);
-        });
-    }
-
-    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
-        let name = owned(name);
-        self.run(move |calls| async move {
-            answer_value(reply, room, calls.attribute(inode(number), &name).await);
-        });
-    }
-
-    fn listxattr(&self, _: &Request, number: INodeNo, room: u32, reply: ReplyXattr) {
-        self.run(move |calls| async move {
-            answer_value(reply, room, calls.attribute_names(inode(number)).await);
-        });
-    }
-
-    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = owned(name);
-        self.run(move |calls| async move {
-            answer(reply, calls.remove_attribute(inode(number), &name).await);
-        });
-    }
-
-    fn ioctl(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        handle: FileHandle,
-        _: IoctlFlags,
-        command: u32,
-        argument: &[u8],
-        _: u32,
-        reply: ReplyIoctl,
-    ) {
-        let argument = argument.to_vec();
-        self.run(move |calls| async move {
-            match calls.ioctl(inode(number), handle.0, command, &argument).await {
-                Ok(()) => reply.ioctl(0, &[]),
-                Err(errno) => reply.error(errno),
+            Operation::Unlink { name } => {
+                self.filesystem.unlink(node, name).await.map(done).map_err(|error| errno(&error))
             }
-        });
-    }
-
-    fn fallocate(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let caller = Caller::of(request);
-        self.run(move |calls| async move {
-            answer(reply, calls.allocate(inode(number), offset, length, mode, caller).await);
-        });
-    }
-
-    fn lseek(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        _: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        self.run(move |calls| async move {
-            match calls.seek(inode(number), offset, whence).await {
-                Ok(found) => reply.offset(found),
-                Err(errno) => reply.error(errno),
+            Operation::RemoveDirectory { name } => {
+                self.filesystem.rmdir(node, name).await.map(done).map_err(|error| errno(&error))
             }
-        });
+            Operation::Rename { name, new_parent, new_name, flags } => {
+                self.rename((node, name), (inode(new_parent), new_name), flags).await.map(done)
+            }
+            Operation::Link { node: linked, name } => self.link(inode(linked), node, name).await.map(entry),
+            Operation::Open { flags } | Operation::OpenDirectory { flags } => {
+                self.open(node, flags).await.map(opened)
+            }
+            Operation::Create { name, mode, flags } => {
+                let new = new_node(header, FileType::Regular, mode);
+                let ((attributes, generation), opened) = self.create(node, name, &new, flags).await?;
+                Ok(Answer::created(attributes, generation, opened.handle, flags_of(opened)))
+            }
+            Operation::Read { offset, length } => self.read(node, offset, length).await.map(Answer::Data),
+            Operation::Write { handle, offset, bytes, flags, takes_privileges } => {
+                let takes_privileges_of = takes_privileges.then_some(caller);
+                let written = self.write(node, handle, offset, bytes, flags, takes_privileges_of).await;
+                written.map(Answer::bytes)
+            }
+            // `close` promises nothing, so the kernel need not ask again.
+            Operation::Flush => Err(Errno::NOSYS),
+            Operation::Release { handle } | Operation::ReleaseDirectory { handle } => {
+                self.release(handle).await.map(done)
+            }
+            Operation::Synchronise { data_only } | Operation::SynchroniseDirectory { data_only } => {
+                self.synchronise(node, what(data_only)).await.map(done)
+            }
+            Operation::ReadDirectory { handle, offset, room } => {
+                let mut names = Names::new(room);
+                self.read_directory(handle, offset, &mut names).await?;
+                Ok(names.answer())
+            }
+            Operation::Statistics => Ok(Answer::Statistics(self.statistics().await)),
+            Operation::SetExtended { name, value, flags } => {
+                self.set_attribute(node, name, value, flags).await.map(done)
+            }
+            Operation::GetExtended { name, room } => Answer::value(self.attribute(node, name).await?, room),
+            Operation::ListExtended { room } => Answer::value(self.attribute_names(node).await?, room),
+            Operation::RemoveExtended { name } => self.remove_attribute(node, name).await.map(done),
+            Operation::Ioctl { handle, command, argument } => {
+                self.ioctl(node, handle, command, argument).await.map(|()| Answer::controlled())
+            }
+            Operation::Allocate { offset, length, mode } => {
+                self.allocate(node, offset, length, mode, caller).await.map(done)
+            }
+            Operation::Seek { offset, whence } => self.seek(node, offset, whence).await.map(Answer::Offset),
+        }
+    }
+
+    async fn take_back(&self, answer: Answer) {
+        if let Some(handle) = answer.handle() {
+            // It was just opened, so there is nothing that could fail but what a close does not tell, either.
+            let _ = self.release(handle).await;
+        }
     }
 }

@@ -1,24 +1,28 @@
 //! A mount, from the mounting to the end of its session.
 
 use std::cell::OnceCell;
-use std::future::Future;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use fuser::{Config, MountOption, Notifier, Session, SessionACL, SessionUnmounter};
+use fuser::{Config, InitFlags, KernelConfig, MountOption, Notifier, Request, Session, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};
 use thiserror::Error;
 use weir_fs::Filesystem;
-use weir_runtime::Handle;
+use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
 
 use crate::calls::Calls;
+use crate::connection::Connection;
 use crate::control::SyncMode;
-use crate::disk::{Disk, DiskRequests};
+use crate::disk::Disk;
 use crate::files::Files;
-use crate::jobs::{Load, SharedLoad, jobs};
-use crate::requests::Requests;
+use crate::protocol::{OLDEST_MINOR, TRANSFER_BYTES};
+use crate::serve::{Load, Service, SharedLoad, serve};
+
+/// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
+const BACKGROUND: u16 = 256;
 
 /// How a filesystem is mounted.
 #[derive(Clone, Debug)]
@@ -55,9 +59,11 @@ pub enum ServerError {
 /// A mounted filesystem. Its requests are answered as long as its runtime runs; [`Server::ended`] says when the
 /// kernel sends no more of them.
 pub struct Server {
+    handle: Handle,
     mountpoint: PathBuf,
-    unmounter: SessionUnmounter,
-    session: std::pin::Pin<Box<dyn Future<Output = io::Result<()>>>>,
+    /// It mounted, and unmounts; its own way to take requests in is not used.
+    session: Session<Handshake>,
+    serving: Task<io::Result<()>>,
 }
 
 impl Server {
@@ -78,8 +84,7 @@ impl Server {
         let notifier = Rc::default();
         let (files, sync) = (Files::default(), options.sync);
         let calls = Calls { filesystem, files, sync, status, notifier: Rc::clone(&notifier) };
-        let requests = Requests::new(jobs(handle, calls, &load));
-        Server::start(handle, requests, mountpoint, options, &notifier).await
+        Server::start(handle, calls, load, mountpoint, options, &notifier).await
     }
 
     /// Mounts a storage as one file, [`DISK_NAME`](crate::DISK_NAME), in a directory. `status` is as for
@@ -96,30 +101,27 @@ impl Server {
     ) -> Result<Server, ServerError> {
         let (load, told) = shared_load();
         let disk = Disk::new(storage, Box::new(move || status(told.get())));
-        let bytes = disk.bytes();
-        let requests = DiskRequests::new(jobs(handle, disk, &load), bytes);
-        Server::start(handle, requests, mountpoint, options, &OnceCell::new()).await
+        Server::start(handle, disk, load, mountpoint, options, &OnceCell::new()).await
     }
 
     async fn start(
         handle: &Handle,
-        requests: impl fuser::Filesystem,
+        service: impl Service,
+        load: SharedLoad,
         mountpoint: &Path,
         options: &ServerOptions,
         notifier: &OnceCell<Notifier>,
     ) -> Result<Server, ServerError> {
         std::fs::File::options().read(true).write(true).open("/dev/fuse").map_err(ServerError::Device)?;
         let (at, config) = (mountpoint.to_owned(), config(options));
-        let mounted = handle.blocking(move || Session::new(requests, at, &config)).await;
+        let mounted = handle.blocking(move || Session::new(Handshake, at, &config)).await;
         let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
-        let mut session =
-            mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
-        let unmounter = session.unmount_callable();
+        let session = mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
         let _ = notifier.set(session.notifier());
-        let running = handle.blocking(move || session.run());
-        let session =
-            async move { running.await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled))) };
-        Ok(Server { mountpoint: mountpoint.to_owned(), unmounter, session: Box::pin(session) })
+        let device = session.as_fd().try_clone_to_owned().map_err(ServerError::Device)?;
+        let connection = Connection::new(handle, device).map_err(ServerError::Device)?;
+        let serving = handle.spawn(serve(handle.clone(), connection, service, load));
+        Ok(Server { handle: handle.clone(), mountpoint: mountpoint.to_owned(), session, serving })
     }
 
     /// Waits until the filesystem is unmounted, by whomever.
@@ -127,7 +129,8 @@ impl Server {
     /// # Errors
     /// [`ServerError::Session`].
     pub async fn ended(&mut self) -> Result<(), ServerError> {
-        self.session.as_mut().await.map_err(ServerError::Session)
+        let ended = (&mut self.serving).await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
+        ended.map_err(ServerError::Session)
     }
 
     /// Takes the mount away. Programs that have files open on it keep them until the process ends, and what they
@@ -135,12 +138,47 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError::Mount`] if the kernel does not let go of it.
-    pub fn unmount(&mut self) -> Result<(), ServerError> {
-        if self.unmounter.unmount().is_ok() {
-            return Ok(());
+    pub async fn unmount(&mut self) -> Result<(), ServerError> {
+        let mut session = self.session.unmount_callable();
+        let mountpoint = self.mountpoint.clone();
+        // On another thread, since this one has to answer what the kernel asks meanwhile.
+        let unmounting = self.handle.blocking(move || match session.unmount() {
+            Ok(()) => Ok(()),
+            Err(_) => unmount(&mountpoint, UnmountFlags::DETACH).map_err(io::Error::from),
+        });
+        let unmounted = unmounting.await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
+        unmounted.map_err(|source| ServerError::Mount { path: self.mountpoint.clone(), source })
+    }
+}
+
+/// Agrees with the kernel on how they talk. Without the kernel's writeback cache, writes come in the order in which
+/// programs make them.
+struct Handshake;
+
+impl fuser::Filesystem for Handshake {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let version = config.kernel_abi();
+        if (version.0, version.1) < (7, OLDEST_MINOR) {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("the kernel's FUSE is version {version}, and 7.{OLDEST_MINOR} is needed (Linux 5.4)"),
+            ));
         }
-        unmount(&self.mountpoint, UnmountFlags::DETACH)
-            .map_err(|error| ServerError::Mount { path: self.mountpoint.clone(), source: error.into() })
+        let wanted = InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_HAS_IOCTL_DIR
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        // What an older kernel does not have, it does without.
+        let have = config.capabilities() & wanted;
+        let _ = config.add_capabilities(have);
+        let _ = config.set_max_background(BACKGROUND);
+        let _ = config.set_max_write(TRANSFER_BYTES);
+        if let Err(most) = config.set_max_readahead(TRANSFER_BYTES) {
+            let _ = config.set_max_readahead(most);
+        }
+        Ok(())
     }
 }
 

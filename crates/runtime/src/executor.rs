@@ -28,6 +28,8 @@ pub(crate) struct Executor {
     pub(crate) ring: Option<Ring>,
     /// The task being polled.
     pub(crate) current: Cell<TaskId>,
+    /// Tasks that give way to others; each loop wakes them once it has let these run.
+    given_way: RefCell<Vec<Waker>>,
     /// Wakes the future given to `block_on`, where that is a simulated thread.
     caller: RefCell<Option<Waker>>,
     closed: Cell<bool>,
@@ -51,6 +53,7 @@ impl Executor {
             cores,
             ring,
             current: Cell::new(TaskId::MAIN),
+            given_way: RefCell::default(),
             caller: RefCell::default(),
             closed: Cell::new(false),
         }
@@ -104,6 +107,27 @@ impl Executor {
                 }
             }
         }
+    }
+
+    /// Wakes `waker` when others had their turn.
+    pub(crate) fn give_way(&self, waker: &Waker) {
+        if self.clock.is_virtual() {
+            // Behind those that are ready; there is nobody else.
+            return waker.wake_by_ref();
+        }
+        self.given_way.borrow_mut().push(waker.clone());
+    }
+
+    pub(crate) fn has_given_way(&self) -> bool {
+        !self.given_way.borrow().is_empty()
+    }
+
+    /// Wakes all that gave way.
+    pub(crate) fn resume_given_way(&self) {
+        let mut waiting = self.given_way.take();
+        waiting.drain(..).for_each(Waker::wake);
+        // Its memory is used again and again: nobody can have given way meanwhile.
+        self.given_way.replace(waiting);
     }
 
     /// The future given to `block_on` is woken by `waker` from now on.

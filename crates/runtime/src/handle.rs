@@ -56,6 +56,13 @@ impl Handle {
         YieldNow(false)
     }
 
+    /// Lets everybody else run who has something to do: the tasks that are ready, or else other threads of the
+    /// machine; then looks at timers and completions, too. This is for who looks again and again for something that
+    /// nothing will wake it for. In virtual time it is [`yield_now`](Self::yield_now).
+    pub fn give_way(&self) -> GiveWay {
+        GiveWay { handle: self.clone(), given: false }
+    }
+
     /// Whether time is virtual: it then passes only by timers, and the run is deterministic.
     pub fn is_virtual(&self) -> bool {
         self.0.clock.is_virtual()
@@ -219,6 +226,26 @@ impl Future for YieldNow {
             return Poll::Ready(());
         }
         context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// See [`Handle::give_way`].
+#[derive(Debug)]
+#[must_use = "nobody is given way unless awaited"]
+pub struct GiveWay {
+    handle: Handle,
+    given: bool,
+}
+
+impl Future for GiveWay {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.given, true) {
+            return Poll::Ready(());
+        }
+        self.handle.0.give_way(context.waker());
         Poll::Pending
     }
 }

@@ -63,7 +63,7 @@ pub use buffer::Buffer;
 pub use clock::CpuTime;
 pub use cores::{Cores, ThreadCounts, Work};
 pub use error::{Cancelled, RemoteError, RingFull, RuntimeError, Stalled};
-pub use handle::{Handle, YieldNow};
+pub use handle::{GiveWay, Handle, YieldNow};
 pub use instant::Instant;
 pub use random::Random;
 pub use ready::Remote;

@@ -163,11 +163,6 @@ impl ReadyQueue {
         });
     }
 
-    /// Whether another thread has sent one.
-    pub(crate) fn has_messages(&self) -> bool {
-        self.has_messages.load(Ordering::Acquire)
-    }
-
     /// Takes the messages of other threads.
     pub(crate) fn take_inbox(&self) -> VecDeque<Message> {
         if !self.has_messages.load(Ordering::Acquire) {

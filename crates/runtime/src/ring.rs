@@ -113,6 +113,16 @@ impl Ring {
         self.queue(file, Request::PunchHole { offset, bytes }, done)
     }
 
+    /// Completes when `file`, one that others write into, has something to read or never will again (its other end is
+    /// gone, say); which of the two, reading tells. The outcome's number means nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`RingFull`].
+    pub fn readable(&self, file: &Arc<File>, done: impl FnOnce(Outcome) + 'static) -> Result<(), RingFull> {
+        self.queue(file, Request::Readable, done)
+    }
+
     fn queue(
         &self,
         file: &Arc<File>,

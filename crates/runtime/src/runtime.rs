@@ -4,8 +4,8 @@
 //! its seed alone.
 //!
 //! *Wall*: run ready tasks; every so often fire the timers that are due and collect the ring's completions;
-//! when nothing is ready, park in the kernel until a completion, the next timer or a wake-up from another
-//! thread, whichever is first.
+//! when nothing is ready, let other threads run if a task gives way to them, or else park in the kernel until a
+//! completion, the next timer or a wake-up from another thread, whichever is first.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,7 +16,6 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -50,15 +49,11 @@ pub struct Wall {
     pub ring_entries: u32,
     /// For the random streams.
     pub seed: u64,
-    /// How long to look for something to do before sleeping. Being woken costs tens of microseconds, most of all on a
-    /// virtual machine, so who serves others answers sooner; it takes processor time that nobody else wants, since
-    /// every look lets others run.
-    pub spin: Duration,
 }
 
 impl Default for Wall {
     fn default() -> Self {
-        Wall { ring_entries: 256, seed: 0, spin: Duration::ZERO }
+        Wall { ring_entries: 256, seed: 0 }
     }
 }
 
@@ -72,7 +67,6 @@ pub struct Runtime {
     explore: Option<RefCell<Random>>,
     /// Polls since the last pass: whoever calls `block_on` for one short thing after the other keeps it going, too.
     polls: Cell<usize>,
-    spin: Duration,
     entered: Cell<bool>,
 }
 
@@ -88,7 +82,7 @@ impl Runtime {
         let cores = options.cores.map(CoreScheduler::new);
         let executor = Executor::new(Clock::simulated(), ReadyQueue::new(None), options.seed, cores, None);
         let explore = options.explore.then(|| RefCell::new(executor.streams.take("runtime.explore")));
-        Runtime::new(executor, explore, Duration::ZERO)
+        Runtime::new(executor, explore)
     }
 
     /// A runtime in wall time, with an io_uring.
@@ -102,20 +96,15 @@ impl Runtime {
         let ring = Ring::new(options.ring_entries, event.clone())
             .map_err(|source| RuntimeError::Ring { entries: options.ring_entries, source })?;
         let ready = ReadyQueue::new(Some(event));
-        Ok(Runtime::new(
-            Executor::new(Clock::wall(), ready, options.seed, None, Some(ring)),
-            None,
-            options.spin,
-        ))
+        Ok(Runtime::new(Executor::new(Clock::wall(), ready, options.seed, None, Some(ring)), None))
     }
 
-    fn new(executor: Executor, explore: Option<RefCell<Random>>, spin: Duration) -> Runtime {
+    fn new(executor: Executor, explore: Option<RefCell<Random>>) -> Runtime {
         Runtime {
             handle: Handle(Rc::new(executor)),
             batch: RefCell::default(),
             explore,
             polls: Cell::new(0),
-            spin,
             entered: Cell::new(false),
         }
     }
@@ -234,35 +223,25 @@ impl Runtime {
         if next_timer.is_some() {
             executor.timers.fire(executor.clock.now());
         }
+        if executor.has_given_way() {
+            ring.poll();
+            if !self.has_ready() {
+                std::thread::yield_now();
+            }
+            return executor.resume_given_way();
+        }
         if self.has_ready() {
             ring.poll();
             return;
         }
         // Completions that are there already cost no system call.
-        if ring.reap() > 0 || self.spin(ring) || !executor.ready.begin_park() {
+        if ring.reap() > 0 || !executor.ready.begin_park() {
             return;
         }
         let timeout = next_timer.map(|deadline| deadline.since(executor.clock.now()));
         ring.park(timeout);
         executor.ready.end_park();
         ring.reap();
-    }
-
-    /// Looks for something to do, for as long as the options say: whether there is.
-    fn spin(&self, ring: &Ring) -> bool {
-        if self.spin.is_zero() {
-            return false;
-        }
-        let executor = &*self.handle.0;
-        let until = executor.clock.now() + self.spin;
-        while executor.clock.now() < until {
-            ring.poll();
-            if self.has_ready() || executor.ready.has_messages() {
-                return true;
-            }
-            std::thread::yield_now();
-        }
-        false
     }
 }
 

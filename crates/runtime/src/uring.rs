@@ -25,6 +25,9 @@ const SUBMIT_BATCH: usize = 32;
 /// Places in the table of registered buffers.
 const REGISTERED_BUFFERS: u16 = 1024;
 
+/// What is polled for; errors and hang-ups are told in any case.
+const READABLE: u32 = libc::POLLIN as u32;
+
 /// How long closing waits for one more completion before it cancels the rest.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -58,6 +61,8 @@ pub(crate) enum Request {
         offset: u64,
         bytes: u64,
     },
+    /// Ends when the file can be read, or never will be again.
+    Readable,
 }
 
 impl Request {
@@ -65,7 +70,7 @@ impl Request {
     pub(crate) fn into_buffer(self) -> Option<Buffer> {
         match self {
             Request::Read { buffer, .. } => Some(buffer),
-            Request::Write { .. } | Request::Datasync | Request::PunchHole { .. } => None,
+            Request::Write { .. } | Request::Datasync | Request::PunchHole { .. } | Request::Readable => None,
         }
     }
 }
@@ -185,6 +190,7 @@ impl Uring {
                 .offset(*offset)
                 .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
                 .build(),
+            Request::Readable => opcode::PollAdd::new(fd, READABLE).build(),
         }
     }
 
@@ -285,6 +291,7 @@ impl Uring {
         self.closed = true;
         // Ends the wake-up read; if this fails the read is cancelled below.
         let _ = (&*self.event).write(&1u64.to_ne_bytes());
+        self.cancel_waits();
         let mut finished = self.wait_for_all();
         if self.has_operations() {
             let patience = Timespec::from(CLOSE_PATIENCE);
@@ -296,6 +303,20 @@ impl Uring {
             std::mem::forget(std::mem::take(&mut self.slab));
         }
         finished
+    }
+
+    /// Cancels what only waits for others, for as long as they like.
+    fn cancel_waits(&mut self) {
+        // The kernel can cancel only what it has been given.
+        self.submit();
+        let waits = |operation: &Option<Operation>| {
+            operation.as_ref().is_some_and(|operation| matches!(operation.request, Request::Readable))
+        };
+        for place in (0..self.slab.len()).filter(|&place| waits(&self.slab[place])) {
+            let wait = CancelBuilder::user_data(place as u64);
+            // If it has just ended by itself, there is nothing to cancel.
+            let _ = self.ring.submitter().register_sync_cancel(Some(Timespec::from(CLOSE_PATIENCE)), wait);
+        }
     }
 
     fn has_operations(&self) -> bool {

@@ -320,6 +320,48 @@ fn a_callback_may_queue_the_next_operation() {
     runtime.block_on(listener).unwrap();
 }
 
+#[test]
+fn who_waits_is_told_of_something_to_read_and_of_the_end() {
+    let (runtime, ring) = wall(4);
+    let (reader, mut writer) = pipe();
+    let waiting = outcome(|done| ring.readable(&reader, done));
+    let writing = runtime.handle().blocking(move || {
+        std::thread::sleep(Duration::from_millis(2));
+        writer.write_all(&[1, 2]).unwrap();
+        writer
+    });
+    let (told, writer) = runtime.block_on(async { (waiting.await, writing.await.unwrap()) }).unwrap();
+    told.result.unwrap();
+    assert!(told.buffer.is_none());
+    // Nothing was taken out, so there is still something to read.
+    runtime.block_on(outcome(|done| ring.readable(&reader, done))).unwrap().result.unwrap();
+    let (bytes, _) = runtime.block_on(read(&ring, &reader, Buffer::new(PAGE), 0)).unwrap();
+    assert_eq!(bytes, 2);
+    let waiting = outcome(|done| ring.readable(&reader, done));
+    drop(writer);
+    runtime.block_on(waiting).unwrap().result.unwrap();
+    let (bytes, _) = runtime.block_on(read(&ring, &reader, Buffer::new(PAGE), 0)).unwrap();
+    assert_eq!(bytes, 0, "the end");
+}
+
+/// What only waits for others is no reason to wait.
+#[test]
+fn dropping_the_runtime_ends_waits_at_once() {
+    let (runtime, ring) = wall(4);
+    let (reader, _writer) = pipe();
+    for _ in 0..2 {
+        ring.readable(&reader, |_| unreachable!("cancelled")).unwrap();
+    }
+    let handle = runtime.handle();
+    // One of them is with the kernel, or both.
+    runtime.block_on(handle.sleep(Duration::from_millis(1))).unwrap();
+    ring.readable(&reader, |_| unreachable!("cancelled")).unwrap();
+    let start = handle.now();
+    drop(runtime);
+    assert!(handle.now().since(start) < Duration::from_secs(1));
+    assert_eq!(Arc::strong_count(&reader), 1);
+}
+
 /// A registration is of one ring; on another the same place may be other memory.
 #[test]
 fn a_buffer_registered_elsewhere_is_used_as_a_plain_one() {

@@ -96,16 +96,9 @@ fn other_threads_spawn_tasks_up_to_a_bound() {
     remote.spawn(|_| async {}).unwrap();
 }
 
-#[test]
-fn ready_tasks_do_not_starve_timers_completions_or_other_threads() {
-    let runtime = wall();
+/// Timers, completions and other threads have their turn beside a task that is always there.
+fn nobody_starves(runtime: &Runtime) {
     let handle = runtime.handle();
-    let spinner = handle.clone();
-    handle.spawn(async move {
-        loop {
-            spinner.yield_now().await;
-        }
-    });
     let (reader, mut writer) = std::io::pipe().unwrap();
     let reader = std::sync::Arc::new(std::fs::File::from(std::os::fd::OwnedFd::from(reader)));
     let (sender, receiver) = channel(1);
@@ -126,6 +119,46 @@ fn ready_tasks_do_not_starve_timers_completions_or_other_threads() {
         })
         .unwrap();
     thread.join().unwrap();
+}
+
+#[test]
+fn ready_tasks_do_not_starve_timers_completions_or_other_threads() {
+    let runtime = wall();
+    let handle = runtime.handle();
+    let spinner = handle.clone();
+    handle.spawn(async move {
+        loop {
+            spinner.yield_now().await;
+        }
+    });
+    nobody_starves(&runtime);
+}
+
+/// Who gives way goes on as well, beside tasks that are always ready, too.
+#[test]
+fn who_gives_way_starves_nobody_and_does_not_starve() {
+    for others in [0, 3] {
+        let runtime = wall();
+        let handle = runtime.handle();
+        let turns = Rc::new(Cell::new(0));
+        let (giver, counted) = (handle.clone(), turns.clone());
+        handle.spawn(async move {
+            loop {
+                giver.give_way().await;
+                counted.set(counted.get() + 1);
+            }
+        });
+        for _ in 0..others {
+            let spinner = handle.clone();
+            handle.spawn(async move {
+                loop {
+                    spinner.yield_now().await;
+                }
+            });
+        }
+        nobody_starves(&runtime);
+        assert!(turns.get() > 10, "{} turns", turns.get());
+    }
 }
 
 #[test]

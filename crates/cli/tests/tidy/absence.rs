@@ -33,9 +33,7 @@ struct Exception {
     why: &'static str,
 }
 
-const EXCEPTIONS: [Exception; 10] = [
-    Exception { path: "crates/fuse/src/convert.rs", word: "std::time::SystemTime", why: TYPE },
-    Exception { path: "crates/fuse/src/requests.rs", word: "std::time::SystemTime", why: TYPE },
+const EXCEPTIONS: [Exception; 8] = [
     Exception { path: "crates/cli/tests/disk.rs", word: "std::thread", why: WAITS },
     Exception { path: "crates/cli/tests/disk.rs", word: "thread::sleep", why: WAITS },
     Exception { path: "crates/cli/tests/programs.rs", word: "std::thread", why: WAITS },
@@ -46,7 +44,6 @@ const EXCEPTIONS: [Exception; 10] = [
     Exception { path: "crates/cli/tests/support/mod.rs", word: "Instant::now", why: WAITS },
 ];
 
-const TYPE: &str = "the crate fuser tells times in it; no clock is read";
 const WAITS: &str = "it waits for what other processes do";
 
 /// The files that may contain `unsafe`: they hand buffers to the kernel, or are called by C.

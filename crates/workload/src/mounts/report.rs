@@ -106,7 +106,8 @@ pub struct MountReport {
 pub struct MountModeReport {
     /// What a call promises.
     pub promise: Option<Promise>,
-    /// Requests of the kernel that the server was answering at one time, at most; none without a server.
+    /// Requests of the kernel that the server was answering at one time, at most; none without a server. What need not
+    /// wait for the disk is answered as it comes, so these are those that wait.
     pub requests_max: Option<u64>,
     /// The largest loss window seen in the mode's turns, where calls order only.
     pub loss_window: Option<LossWindowReport>,

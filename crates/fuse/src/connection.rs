@@ -1,0 +1,130 @@
+//! The connection to the kernel: requests come in, answers go out.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use weir_runtime::{Event, Handle, Instant, Ring};
+
+use crate::protocol::{Answer, REQUEST_BYTES};
+
+/// How long to look for the next request before sleeping. To be woken costs tens of microseconds, most of all on a
+/// virtual machine, and a program that writes and orders, one call after the other, comes back sooner than that. It
+/// takes processor time that nobody else wants, since every look lets others run.
+const WATCH: Duration = Duration::from_micros(50);
+/// When to look again where there is no room on the ring for waiting.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// What came in.
+pub(crate) enum Received {
+    Request(Vec<u8>),
+    /// Nothing, yet.
+    Nothing,
+    /// It was unmounted: nothing ever again.
+    Ended,
+}
+
+/// The descriptor of `/dev/fuse` that belongs to a mount.
+pub(crate) struct Connection {
+    handle: Handle,
+    ring: Ring,
+    device: Arc<File>,
+    buffer: RefCell<Box<[u8]>>,
+    /// When something last came in or went out.
+    active: Cell<Instant>,
+    /// Something goes on, to who sleeps: there is something to read, or an answer went out, whose receiver asks again.
+    stirred: Rc<Event>,
+    /// The ring waits for something to read.
+    watched: Rc<Cell<bool>>,
+}
+
+impl Connection {
+    /// Takes the descriptor of a mount that is initialised.
+    ///
+    /// # Errors
+    /// What the system says where it cannot be used without waiting, and Unsupported in virtual time.
+    pub(crate) fn new(handle: &Handle, device: OwnedFd) -> io::Result<Connection> {
+        fcntl_setfl(&device, fcntl_getfl(&device)? | OFlags::NONBLOCK)?;
+        Ok(Connection {
+            handle: handle.clone(),
+            ring: handle.ring().ok_or(io::ErrorKind::Unsupported)?,
+            device: Arc::new(File::from(device)),
+            buffer: RefCell::new(vec![0; REQUEST_BYTES].into()),
+            active: Cell::new(handle.now()),
+            stirred: Rc::default(),
+            watched: Rc::default(),
+        })
+    }
+
+    /// Takes the next request, without waiting.
+    pub(crate) fn receive(&self) -> io::Result<Received> {
+        let mut buffer = self.buffer.borrow_mut();
+        loop {
+            return match rustix::io::read(&self.device, &mut buffer[..]) {
+                Ok(length) => {
+                    self.active.set(self.handle.now());
+                    Ok(Received::Request(buffer[..length].to_vec()))
+                }
+                Err(Errno::AGAIN) => Ok(Received::Nothing),
+                // A request that was taken back before it was read.
+                Err(Errno::INTR | Errno::NOENT) => continue,
+                Err(Errno::NODEV) => Ok(Received::Ended),
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+
+    /// Answers a request: whether the kernel took it. It does not where the request is given up, as all are when the
+    /// connection ends.
+    pub(crate) fn answer(&self, unique: u64, answer: Result<&Answer, Errno>) -> bool {
+        let body = answer.map_or(&[][..], Answer::body);
+        let header = Answer::header(unique, answer.err(), body);
+        let parts = [IoSlice::new(&header), IoSlice::new(body)];
+        let written = loop {
+            match rustix::io::writev(&self.device, &parts) {
+                Err(Errno::INTR) => {}
+                written => break written,
+            }
+        };
+        self.active.set(self.handle.now());
+        self.stirred.notify(usize::MAX);
+        written.is_ok()
+    }
+
+    /// Waits until there may be something to receive: looks for a while, then sleeps.
+    pub(crate) async fn ready(&self) {
+        if self.handle.now() < self.active.get() + WATCH {
+            return self.handle.give_way().await;
+        }
+        let stirred = self.stirred.listen();
+        if self.watch() {
+            stirred.await;
+        } else {
+            self.handle.sleep(RETRY).await;
+        }
+    }
+
+    /// Waits until an answer went out, or something came in.
+    pub(crate) async fn stirred(&self) {
+        self.stirred.listen().await;
+    }
+
+    /// Has the ring say when there is something to read: whether it will.
+    fn watch(&self) -> bool {
+        if !self.watched.get() {
+            let (stirred, watched) = (Rc::clone(&self.stirred), Rc::clone(&self.watched));
+            let queued = self.ring.readable(&self.device, move |_| {
+                watched.set(false);
+                stirred.notify(usize::MAX);
+            });
+            self.watched.set(queued.is_ok());
+        }
+        self.watched.get()
+    }
+}

@@ -1,0 +1,377 @@
+//! What the kernel is answered.
+
+use rustix::io::Errno;
+use weir_ext4::FileType;
+use zerocopy::{Immutable, IntoBytes};
+
+/// How long the kernel may keep what it was told, in seconds. Nobody changes the filesystem but by way of the kernel,
+/// so it could be for ever.
+const VALID_SECONDS: u64 = 3600;
+
+/// What an opened file is to the kernel.
+pub(crate) mod open_flags {
+    /// The page cache is left out.
+    pub(crate) const DIRECT_IO: u32 = 1;
+    /// What the page cache holds of it stays.
+    pub(crate) const KEEP_CACHE: u32 = 1 << 1;
+    /// Direct writes to it need not wait for each other.
+    pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+}
+
+/// What every answer begins with.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct Header {
+    bytes: u32,
+    /// 0, or the negative number of an error.
+    error: i32,
+    unique: u64,
+}
+
+/// What an inode is to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct NodeAttributes {
+    pub(crate) node: u64,
+    pub(crate) size: u64,
+    pub(crate) sectors: u64,
+    pub(crate) accessed: i64,
+    pub(crate) modified: i64,
+    pub(crate) changed: i64,
+    pub(crate) accessed_nanoseconds: u32,
+    pub(crate) modified_nanoseconds: u32,
+    pub(crate) changed_nanoseconds: u32,
+    pub(crate) mode: u32,
+    pub(crate) links: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) device: u32,
+    pub(crate) block_bytes: u32,
+    pub(crate) flags: u32,
+}
+
+/// A name's inode.
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct Entry {
+    node: u64,
+    generation: u64,
+    entry_seconds: u64,
+    attributes_seconds: u64,
+    entry_nanoseconds: u32,
+    attributes_nanoseconds: u32,
+    attributes: NodeAttributes,
+}
+
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct Attributes {
+    seconds: u64,
+    nanoseconds: u32,
+    padding: u32,
+    attributes: NodeAttributes,
+}
+
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct Opened {
+    pub(crate) handle: u64,
+    flags: u32,
+    padding: u32,
+}
+
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct Created {
+    entry: Entry,
+    pub(crate) opened: Opened,
+}
+
+/// A filesystem's room.
+#[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct Statistics {
+    pub(crate) blocks: u64,
+    pub(crate) free_blocks: u64,
+    pub(crate) available_blocks: u64,
+    pub(crate) inodes: u64,
+    pub(crate) free_inodes: u64,
+    pub(crate) block_bytes: u32,
+    pub(crate) name_bytes_max: u32,
+    pub(crate) fragment_bytes: u32,
+    pub(crate) reserved: [u32; 7],
+}
+
+/// What an operation gives.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// It is done.
+    Done,
+    Entry(Entry),
+    Attributes(Attributes),
+    Opened(Opened),
+    Created(Created),
+    Statistics(Statistics),
+    /// A number of bytes, written or needed.
+    Bytes([u32; 2]),
+    /// A place in a file.
+    Offset(i64),
+    /// An ioctl is done and gives nothing.
+    Controlled([u32; 4]),
+    Data(Vec<u8>),
+}
+
+impl Answer {
+    pub(crate) fn entry(attributes: NodeAttributes, generation: u32) -> Answer {
+        Answer::Entry(Entry::new(attributes, generation))
+    }
+
+    pub(crate) fn attributes(attributes: NodeAttributes) -> Answer {
+        Answer::Attributes(Attributes { seconds: VALID_SECONDS, nanoseconds: 0, padding: 0, attributes })
+    }
+
+    /// `flags` are of [`open_flags`].
+    pub(crate) fn opened(handle: u64, flags: u32) -> Answer {
+        Answer::Opened(Opened { handle, flags, padding: 0 })
+    }
+
+    /// A file made and opened.
+    pub(crate) fn created(attributes: NodeAttributes, generation: u32, handle: u64, flags: u32) -> Answer {
+        let opened = Opened { handle, flags, padding: 0 };
+        Answer::Created(Created { entry: Entry::new(attributes, generation), opened })
+    }
+
+    pub(crate) fn bytes(count: u32) -> Answer {
+        Answer::Bytes([count, 0])
+    }
+
+    pub(crate) fn controlled() -> Answer {
+        Answer::Controlled([0; 4])
+    }
+
+    /// An attribute's value for who has `room` for it; its size for who has none and asks.
+    ///
+    /// # Errors
+    /// ERANGE if it is too long.
+    pub(crate) fn value(value: Vec<u8>, room: u32) -> Result<Answer, Errno> {
+        match value.len() {
+            length if room == 0 => Ok(Answer::bytes(u32::try_from(length).map_err(|_| Errno::TOOBIG)?)),
+            length if length > room as usize => Err(Errno::RANGE),
+            _ => Ok(Answer::Data(value)),
+        }
+    }
+
+    /// The handle that it opens.
+    pub(crate) fn handle(&self) -> Option<u64> {
+        match self {
+            Answer::Opened(opened) | Answer::Created(Created { opened, .. }) => Some(opened.handle),
+            _ => None,
+        }
+    }
+
+    /// What follows the header.
+    pub(crate) fn body(&self) -> &[u8] {
+        match self {
+            Answer::Done => &[],
+            Answer::Entry(entry) => entry.as_bytes(),
+            Answer::Attributes(attributes) => attributes.as_bytes(),
+            Answer::Opened(opened) => opened.as_bytes(),
+            Answer::Created(created) => created.as_bytes(),
+            Answer::Statistics(statistics) => statistics.as_bytes(),
+            Answer::Bytes(bytes) => bytes.as_bytes(),
+            Answer::Offset(offset) => offset.as_bytes(),
+            Answer::Controlled(controlled) => controlled.as_bytes(),
+            Answer::Data(data) => data,
+        }
+    }
+
+    /// The header of an answer with such a body, or of an error, which has none.
+    pub(crate) fn header(unique: u64, error: Option<Errno>, body: &[u8]) -> [u8; 16] {
+        let error = error.map_or(0, |errno| -errno.raw_os_error());
+        let bytes = u32::try_from(size_of::<Header>() + body.len()).unwrap_or(u32::MAX);
+        zerocopy::transmute!(Header { bytes, error, unique })
+    }
+}
+
+impl Entry {
+    fn new(attributes: NodeAttributes, generation: u32) -> Entry {
+        Entry {
+            node: attributes.node,
+            generation: generation.into(),
+            entry_seconds: VALID_SECONDS,
+            attributes_seconds: VALID_SECONDS,
+            entry_nanoseconds: 0,
+            attributes_nanoseconds: 0,
+            attributes,
+        }
+    }
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct NameHeader {
+    node: u64,
+    cookie: u64,
+    name_bytes: u32,
+    kind: u32,
+}
+
+/// Names of a directory, as many as there is room for.
+pub(crate) struct Names {
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl Names {
+    /// Room for so many bytes.
+    pub(crate) fn new(room: u32) -> Names {
+        Names { bytes: Vec::new(), room: room as usize }
+    }
+
+    /// Adds a name, unless there is no room left for it: whether there was. Reading goes on behind `cookie`.
+    pub(crate) fn add(&mut self, node: u64, cookie: u64, kind: FileType, name: &[u8]) -> bool {
+        let end = (self.bytes.len() + size_of::<NameHeader>() + name.len()).next_multiple_of(8);
+        let Ok(name_bytes) = u32::try_from(name.len()) else { return false };
+        if end > self.room {
+            return false;
+        }
+        // The types' numbers are a mode's four high bits.
+        let kind = u32::from(kind.mode_bits() >> 12);
+        self.bytes.extend_from_slice(NameHeader { node, cookie, name_bytes, kind }.as_bytes());
+        self.bytes.extend_from_slice(name);
+        self.bytes.resize(end, 0);
+        true
+    }
+
+    pub(crate) fn answer(self) -> Answer {
+        Answer::Data(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Integers of an answer, each with its place and its width in bytes.
+    fn holds(body: &[u8], length: usize, fields: &[(usize, usize, u64)]) {
+        assert_eq!(body.len(), length);
+        let mut rest = body.to_vec();
+        for &(at, width, expected) in fields {
+            let mut bytes = [0; 8];
+            bytes[..width].copy_from_slice(&body[at..at + width]);
+            assert_eq!(u64::from_le_bytes(bytes), expected, "at {at}");
+            rest[at..at + width].fill(0);
+        }
+        assert!(rest.iter().all(|&byte| byte == 0), "{rest:?}");
+    }
+
+    fn attributes() -> NodeAttributes {
+        NodeAttributes {
+            node: 12,
+            size: 5000,
+            sectors: 16,
+            accessed: 1,
+            modified: 2,
+            changed: -3,
+            accessed_nanoseconds: 4,
+            modified_nanoseconds: 5,
+            changed_nanoseconds: 6,
+            mode: 0o100_644,
+            links: 7,
+            uid: 8,
+            gid: 9,
+            device: 10,
+            block_bytes: 4096,
+            flags: 0,
+        }
+    }
+
+    /// The fields of [`attributes`] as the specification has them, from `at` on.
+    fn fields(at: usize) -> Vec<(usize, usize, u64)> {
+        let long = [12, 5000, 16, 1, 2, -3_i64 as u64];
+        let short = [4, 5, 6, 0o100_644, 7, 8, 9, 10, 4096];
+        let long = long.into_iter().enumerate().map(|(nth, value)| (at + 8 * nth, 8, value));
+        let short = short.into_iter().enumerate().map(|(nth, value)| (at + 48 + 4 * nth, 4, value));
+        long.chain(short).collect()
+    }
+
+    // The bytes are those of a little-endian machine.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn answers_are_laid_out_as_specified() {
+        let entry = [(0, 8, 12), (8, 8, 99), (16, 8, 3600), (24, 8, 3600)];
+        holds(Answer::entry(attributes(), 99).body(), 128, &[&entry[..], &fields(40)].concat());
+        holds(Answer::attributes(attributes()).body(), 104, &[&[(0, 8, 3600)][..], &fields(16)].concat());
+        holds(Answer::opened(3, 65).body(), 16, &[(0, 8, 3), (8, 4, 65)]);
+        let opened = [(128, 8, 3), (136, 4, 2)];
+        let created = [&entry[..], &fields(40), &opened].concat();
+        holds(Answer::created(attributes(), 99, 3, 2).body(), 144, &created);
+        let statistics = Statistics {
+            blocks: 1,
+            free_blocks: 2,
+            available_blocks: 3,
+            inodes: 4,
+            free_inodes: 5,
+            block_bytes: 4096,
+            name_bytes_max: 255,
+            fragment_bytes: 512,
+            reserved: [0; 7],
+        };
+        let long = (0..5).map(|nth| (8 * nth as usize, 8, nth + 1));
+        let short = [(40, 4, 4096), (44, 4, 255), (48, 4, 512)];
+        holds(Answer::Statistics(statistics).body(), 80, &long.chain(short).collect::<Vec<_>>());
+        holds(Answer::bytes(77).body(), 8, &[(0, 4, 77)]);
+        holds(Answer::Offset(-5).body(), 8, &[(0, 8, -5_i64 as u64)]);
+        holds(Answer::controlled().body(), 16, &[]);
+        holds(Answer::Done.body(), 0, &[]);
+        assert_eq!(Answer::Data(vec![1, 2, 3]).body(), [1, 2, 3]);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn headers_say_the_length_the_error_and_whose_answer_it_is() {
+        holds(&Answer::header(0x1234_5678_9ABC, None, &[0; 8]), 16, &[(0, 4, 24), (8, 8, 0x1234_5678_9ABC)]);
+        let error = u64::from((-5_i32).cast_unsigned());
+        holds(&Answer::header(7, Some(Errno::IO), &[]), 16, &[(0, 4, 16), (4, 4, error), (8, 8, 7)]);
+    }
+
+    #[test]
+    fn values_are_given_to_who_has_room() {
+        let value = |room| Answer::value(vec![7; 10], room).map(|answer| answer.body().to_vec());
+        assert_eq!(value(0), Ok(Answer::bytes(10).body().to_vec()));
+        assert_eq!(value(9), Err(Errno::RANGE));
+        assert_eq!(value(10), Ok(vec![7; 10]));
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn names_fill_their_room_and_no_more() {
+        let mut names = Names::new(96);
+        assert!(names.add(2, 100, FileType::Directory, b"."));
+        assert!(names.add(12, 101, FileType::Regular, b"exactly8"));
+        // 24 bytes for the header, 8 for what is left of the name.
+        assert!(!names.add(13, 102, FileType::Symlink, b"nine chars"));
+        assert!(names.add(13, 102, FileType::Symlink, b"fits"));
+        assert!(!names.add(14, 103, FileType::Fifo, b"x"));
+        let answer = names.answer();
+        let text = |name: &[u8]| name.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte));
+        let expected = [
+            (0, 8, 2),
+            (8, 8, 100),
+            (16, 4, 1),
+            (20, 4, 4),
+            (24, 8, text(b".")),
+            (32, 8, 12),
+            (40, 8, 101),
+            (48, 4, 8),
+            (52, 4, 8),
+            (56, 8, text(b"exactly8")),
+            (64, 8, 13),
+            (72, 8, 102),
+            (80, 4, 4),
+            (84, 4, 10),
+            (88, 8, text(b"fits")),
+        ];
+        holds(answer.body(), 96, &expected);
+    }
+}

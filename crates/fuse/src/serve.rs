@@ -1,0 +1,372 @@
+//! Serving: every request of the kernel is taken in and answered.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use rustix::io::Errno;
+use weir_runtime::Handle;
+
+use crate::connection::{Connection, Received};
+use crate::protocol::{Answer, Header, Operation, opcode};
+
+/// Requests that are being answered at one time; the others wait with the kernel.
+const UNDER_WAY_MAX: u64 = 512;
+/// Requests that are taken in a row before others have their turn.
+const IN_A_ROW: u32 = 16;
+
+/// Requests of the kernel that are being answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Now.
+    pub under_way: u64,
+    /// At one time, at most, since the mount.
+    pub under_way_max: u64,
+}
+
+/// The load of a mount, which changes all the time.
+pub(crate) type SharedLoad = Rc<Cell<Load>>;
+
+/// A request that is being answered, until dropped.
+struct UnderWay(SharedLoad);
+
+impl UnderWay {
+    fn new(load: &SharedLoad) -> UnderWay {
+        let Load { under_way, under_way_max } = load.get();
+        load.set(Load { under_way: under_way + 1, under_way_max: under_way_max.max(under_way + 1) });
+        UnderWay(Rc::clone(load))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let load = self.0.get();
+        self.0.set(Load { under_way: load.under_way - 1, ..load });
+    }
+}
+
+/// Who answers requests.
+pub(crate) trait Service: 'static {
+    /// Does what is asked.
+    fn answer(
+        &self,
+        header: &Header,
+        operation: Operation<'_>,
+    ) -> impl Future<Output = Result<Answer, Errno>>;
+
+    /// Takes back what an answer gave that the kernel did not take: an open file, which it will never close.
+    fn take_back(&self, answer: Answer) -> impl Future<Output = ()>;
+}
+
+/// Answers requests until it is unmounted.
+pub(crate) async fn serve(
+    handle: Handle,
+    connection: Connection,
+    service: impl Service,
+    load: SharedLoad,
+) -> io::Result<()> {
+    let (connection, service) = (Rc::new(connection), Rc::new(service));
+    let mut in_a_row = 0;
+    loop {
+        while load.get().under_way >= UNDER_WAY_MAX {
+            connection.stirred().await;
+        }
+        let request = match connection.receive()? {
+            Received::Request(request) => request,
+            Received::Ended => return Ok(()),
+            Received::Nothing => {
+                in_a_row = 0;
+                connection.ready().await;
+                continue;
+            }
+        };
+        let Some((header, _)) = Header::split(&request) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        match header.opcode {
+            // Nobody waits for an answer, and inodes are not counted here.
+            opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => continue,
+            opcode::DESTROY => {
+                connection.answer(header.unique, Ok(&Answer::Done));
+                return Ok(());
+            }
+            _ => {}
+        }
+        let under_way = UnderWay::new(&load);
+        let (connection, service) = (Rc::clone(&connection), Rc::clone(&service));
+        start(&handle, async move {
+            answer(&connection, &*service, &request).await;
+            drop(under_way);
+        });
+        in_a_row += 1;
+        if in_a_row == IN_A_ROW {
+            in_a_row = 0;
+            handle.give_way().await;
+        }
+    }
+}
+
+/// Begins at once, since most need not wait for anything; what is left then is a task.
+fn start(handle: &Handle, answering: impl Future<Output = ()> + 'static) {
+    let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(answering);
+    // Whoever wakes it before it is a task wakes nobody, but a new task is ready in any case.
+    if answering.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        handle.spawn(answering);
+    }
+}
+
+/// Answers one request.
+async fn answer(connection: &Connection, service: &impl Service, request: &[u8]) {
+    let Some((header, body)) = Header::split(request) else { return };
+    let answer = match Operation::read(&header, body) {
+        Ok(operation) => service.answer(&header, operation).await,
+        Err(errno) => Err(errno),
+    };
+    let taken = connection.answer(header.unique, answer.as_ref().map_err(|&errno| errno));
+    if let (false, Ok(answer)) = (taken, answer) {
+        service.take_back(answer).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+    use std::time::Duration;
+
+    use weir_runtime::{Event, Runtime, Task, Wall};
+
+    use super::*;
+
+    /// Answers with the number of the inode. Of inode 2 it does so when it is let go, of the others at once.
+    #[derive(Default)]
+    struct Echo {
+        let_go: Rc<Event>,
+        taken_back: Rc<RefCell<Vec<u64>>>,
+    }
+
+    impl Service for Echo {
+        async fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer, Errno> {
+            if header.node == 2 {
+                self.let_go.listen().await;
+            }
+            match operation {
+                Operation::Open { .. } => Ok(Answer::opened(header.node, 0)),
+                Operation::Write { bytes, .. } => Ok(Answer::Data(bytes.to_vec())),
+                _ => Ok(Answer::Offset(header.node as i64)),
+            }
+        }
+
+        async fn take_back(&self, answer: Answer) {
+            self.taken_back.borrow_mut().extend(answer.handle());
+        }
+    }
+
+    /// A service that is being asked by way of a socket, which keeps requests apart as the device does.
+    struct Asked {
+        runtime: Runtime,
+        kernel: UnixDatagram,
+        load: SharedLoad,
+        let_go: Rc<Event>,
+        taken_back: Rc<RefCell<Vec<u64>>>,
+        serving: Task<io::Result<()>>,
+    }
+
+    fn asked() -> Asked {
+        let runtime = Runtime::wall(Wall::default()).unwrap();
+        let (kernel, device) = UnixDatagram::pair().unwrap();
+        kernel.set_nonblocking(true).unwrap();
+        let echo = Echo::default();
+        let (let_go, taken_back) = (Rc::clone(&echo.let_go), Rc::clone(&echo.taken_back));
+        let load = SharedLoad::default();
+        let handle = runtime.handle();
+        let connection = Connection::new(&handle, OwnedFd::from(device)).unwrap();
+        let serving = handle.spawn(serve(handle.clone(), connection, echo, Rc::clone(&load)));
+        Asked { runtime, kernel, load, let_go, taken_back, serving }
+    }
+
+    fn request(opcode: u32, unique: u64, node: u64, body: &[u8]) -> Vec<u8> {
+        let length = 40 + body.len() as u32;
+        let mut bytes = [length.to_ne_bytes(), opcode.to_ne_bytes()].concat();
+        bytes.extend([unique.to_ne_bytes(), node.to_ne_bytes()].concat());
+        bytes.extend([0; 16]);
+        bytes.extend(body);
+        bytes
+    }
+
+    impl Asked {
+        fn ask(&self, opcode: u32, unique: u64, node: u64) {
+            self.kernel.send(&request(opcode, unique, node, &[])).unwrap();
+        }
+
+        /// Lets the service do what it can.
+        fn run(&self) {
+            run(&self.runtime);
+        }
+
+        /// The next answer: whose it is, its error, what follows. None if there is none.
+        fn answer(&self) -> Option<(u64, i32, Vec<u8>)> {
+            let mut bytes = [0; 256];
+            let length = self.kernel.recv(&mut bytes).ok()?;
+            let word = |at: usize| bytes[at..at + 4].try_into().unwrap();
+            assert_eq!(u32::from_ne_bytes(word(0)) as usize, length);
+            let unique = u64::from_ne_bytes(bytes[8..16].try_into().unwrap());
+            Some((unique, -i32::from_ne_bytes(word(4)), bytes[16..length].to_vec()))
+        }
+
+        fn ended(self) -> io::Result<()> {
+            self.runtime.block_on(self.serving).unwrap().unwrap()
+        }
+    }
+
+    /// Time for what waits for the kernel, and turns for what is ready then.
+    fn run(runtime: &Runtime) {
+        let handle = runtime.handle();
+        let turns = async {
+            handle.sleep(Duration::from_millis(2)).await;
+            for _ in 0..20 {
+                handle.give_way().await;
+            }
+        };
+        runtime.block_on(turns).unwrap();
+    }
+
+    fn number(node: u64) -> Vec<u8> {
+        node.to_ne_bytes().to_vec()
+    }
+
+    #[test]
+    fn each_is_answered_as_it_should_be() {
+        let asked = asked();
+        asked.ask(opcode::GETATTR, 10, 5);
+        // Nobody waits for an answer to these.
+        for opcode in [opcode::FORGET, opcode::BATCH_FORGET, opcode::NOTIFY_REPLY] {
+            asked.ask(opcode, 11, 5);
+        }
+        let (interrupt, lookup) = (36, opcode::LOOKUP);
+        asked.ask(interrupt, 12, 5);
+        asked.ask(lookup, 13, 5);
+        asked.run();
+        assert_eq!(asked.answer(), Some((10, 0, number(5))));
+        assert_eq!(asked.answer(), Some((12, libc::ENOSYS, vec![])));
+        assert_eq!(asked.answer(), Some((13, libc::EIO, vec![])), "there is no name");
+        assert_eq!(asked.answer(), None);
+        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: 1 });
+        asked.ask(opcode::DESTROY, 14, 1);
+        asked.run();
+        assert_eq!(asked.answer(), Some((14, 0, vec![])));
+        asked.ended().unwrap();
+    }
+
+    #[test]
+    fn who_sleeps_is_woken() {
+        let asked = asked();
+        for unique in 0..20 {
+            // Longer than the connection is watched.
+            asked.runtime.block_on(asked.runtime.handle().sleep(Duration::from_micros(300))).unwrap();
+            let kernel = asked.kernel.try_clone().unwrap();
+            let late = asked.runtime.handle().blocking(move || {
+                kernel.set_nonblocking(false).unwrap();
+                kernel.send(&request(opcode::GETATTR, unique, 5, &[])).unwrap();
+                kernel.recv(&mut [0; 64]).unwrap()
+            });
+            assert_eq!(asked.runtime.block_on(late).unwrap(), Ok(24));
+        }
+    }
+
+    #[test]
+    fn who_waits_holds_up_nobody() {
+        let asked = asked();
+        asked.ask(opcode::GETATTR, 1, 2);
+        asked.ask(opcode::GETATTR, 2, 3);
+        asked.run();
+        assert_eq!(asked.answer(), Some((2, 0, number(3))));
+        assert_eq!(asked.answer(), None);
+        assert_eq!(asked.load.get(), Load { under_way: 1, under_way_max: 2 });
+        asked.let_go.notify(1);
+        asked.run();
+        assert_eq!(asked.answer(), Some((1, 0, number(2))));
+        assert_eq!(asked.load.get().under_way, 0);
+    }
+
+    /// Its bytes are its own while others come in.
+    #[test]
+    fn who_waits_keeps_what_was_written() {
+        let asked = asked();
+        let write = |unique, node, byte| {
+            let mut body = vec![0; 40 + 100];
+            body[16..20].copy_from_slice(&100_u32.to_ne_bytes());
+            body[40..].fill(byte);
+            asked.kernel.send(&request(opcode::WRITE, unique, node, &body)).unwrap();
+        };
+        write(1, 2, 0xA);
+        write(2, 3, 0xB);
+        write(3, 2, 0xC);
+        asked.run();
+        assert_eq!(asked.answer(), Some((2, 0, vec![0xB; 100])));
+        asked.let_go.notify(2);
+        asked.run();
+        assert_eq!(asked.answer(), Some((1, 0, vec![0xA; 100])));
+        assert_eq!(asked.answer(), Some((3, 0, vec![0xC; 100])));
+    }
+
+    #[test]
+    fn the_bound_holds_and_the_rest_waits_with_the_kernel() {
+        let asked = asked();
+        let kernel = asked.kernel.try_clone().unwrap();
+        let count = UNDER_WAY_MAX + 20;
+        asked.kernel.set_nonblocking(false).unwrap();
+        let asking = asked.runtime.handle().blocking(move || {
+            for unique in 0..count {
+                kernel.send(&request(opcode::OPEN, unique, 2, &[0; 8])).unwrap();
+            }
+        });
+        while asked.load.get().under_way < UNDER_WAY_MAX {
+            asked.run();
+        }
+        asked.run();
+        assert_eq!(asked.load.get(), Load { under_way: UNDER_WAY_MAX, under_way_max: UNDER_WAY_MAX });
+        // One by one, since a socket takes few answers.
+        for _ in 0..count {
+            while asked.load.get().under_way == 0 {
+                asked.run();
+            }
+            asked.let_go.notify(1);
+            asked.runtime.block_on(asked.runtime.handle().yield_now()).unwrap();
+            let (_, error, body) = asked.answer().unwrap();
+            assert_eq!((error, body.len()), (0, 16));
+        }
+        asked.runtime.block_on(asking).unwrap().unwrap();
+        asked.kernel.set_nonblocking(true).unwrap();
+        assert_eq!(asked.answer(), None);
+        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: UNDER_WAY_MAX });
+    }
+
+    #[test]
+    fn what_nobody_takes_is_taken_back() {
+        let Asked { runtime, kernel, let_go, taken_back, .. } = asked();
+        for node in [2, 2] {
+            kernel.send(&request(opcode::OPEN, 1, node, &[0; 8])).unwrap();
+        }
+        run(&runtime);
+        let_go.notify(1);
+        run(&runtime);
+        assert!(taken_back.borrow().is_empty());
+        drop(kernel);
+        let_go.notify(1);
+        run(&runtime);
+        assert_eq!(*taken_back.borrow(), [2]);
+    }
+
+    /// Nobody can be answered who does not even say which request it is.
+    #[test]
+    fn less_than_a_header_ends_it() {
+        let asked = asked();
+        asked.kernel.send(&[0; 39]).unwrap();
+        assert_eq!(asked.ended().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}
