@@ -88,6 +88,7 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
         allow_other: false,
         read_only: false,
         sync: SyncMode::Durable,
+        awake: arguments.service.awake(),
     };
     let stack = Rc::new(stack);
     let status = {

@@ -96,6 +96,7 @@ async fn serve(
         name: source.display().to_string(),
         allow_other: arguments.allow_other,
         read_only: arguments.read_only,
+        awake: arguments.service.awake(),
         sync: match arguments.sync {
             Sync::Durable => SyncMode::Durable,
             Sync::Order => SyncMode::Order,

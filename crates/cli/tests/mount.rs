@@ -455,6 +455,37 @@ fn a_disk_is_told_of_and_ended_as_a_filesystem_is() {
     works(&["fsck", volume.to_str().unwrap()]);
 }
 
+/// The kernel keeps in mind which names are not there, and learns of each that is made.
+#[test]
+fn a_name_that_was_missing_is_found_once_it_is_there() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    let is_there = |name: &str| root.join(name).symlink_metadata().is_ok();
+    let missing = || ["made", "renamed", "linked", "symlink", "directory"].map(is_there);
+    for _ in 0..2 {
+        assert_eq!(missing(), [false; 5]);
+        File::create(root.join("made")).unwrap();
+        File::create(root.join("other")).unwrap();
+        fs::rename(root.join("other"), root.join("renamed")).unwrap();
+        assert!(!is_there("other"));
+        fs::hard_link(root.join("made"), root.join("linked")).unwrap();
+        std::os::unix::fs::symlink("made", root.join("symlink")).unwrap();
+        fs::create_dir(root.join("directory")).unwrap();
+        assert_eq!(missing(), [true; 5]);
+        fs::remove_dir(root.join("directory")).unwrap();
+        for name in ["made", "renamed", "linked", "symlink"] {
+            fs::remove_file(root.join(name)).unwrap();
+        }
+    }
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.contains(root.to_str().unwrap())).unwrap();
+    assert!(line.contains(" fuse.weir "), "{line}");
+    end(&place);
+}
+
 #[test]
 fn what_cannot_be_mounted_says_why() {
     let place = Place::with_volume("256M");

@@ -29,6 +29,7 @@ mod protocol;
 mod requests;
 mod serve;
 mod server;
+mod vigil;
 
 pub use control::SyncMode;
 pub use disk::DISK_NAME;

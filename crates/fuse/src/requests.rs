@@ -82,7 +82,10 @@ impl Service for Calls {
         let node = inode(header.node);
         let caller = Caller::of(header);
         match operation {
-            Operation::Lookup { name } => self.lookup(node, name).await.map(entry),
+            Operation::Lookup { name } => match self.lookup(node, name).await {
+                Err(Errno::NOENT) => Ok(Answer::nothing()),
+                found => found.map(entry),
+            },
             Operation::GetAttributes => self.attributes(node).await.map(Answer::attributes),
             Operation::SetAttributes(set) => {
                 let changes = self.changes(&set);

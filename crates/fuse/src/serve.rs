@@ -184,7 +184,7 @@ mod tests {
         let (let_go, taken_back) = (Rc::clone(&echo.let_go), Rc::clone(&echo.taken_back));
         let load = SharedLoad::default();
         let handle = runtime.handle();
-        let connection = Connection::new(&handle, OwnedFd::from(device)).unwrap();
+        let connection = Connection::new(&handle, OwnedFd::from(device), None).unwrap();
         let serving = handle.spawn(serve(handle.clone(), connection, echo, Rc::clone(&load)));
         Asked { runtime, kernel, load, let_go, taken_back, serving }
     }

@@ -20,6 +20,7 @@ use crate::disk::Disk;
 use crate::files::Files;
 use crate::protocol::{OLDEST_MINOR, TRANSFER_BYTES};
 use crate::serve::{Load, Service, SharedLoad, serve};
+use crate::vigil::Vigil;
 
 /// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
 const BACKGROUND: u16 = 256;
@@ -35,6 +36,8 @@ pub struct ServerOptions {
     pub read_only: bool,
     /// What `fsync` promises.
     pub sync: SyncMode,
+    /// Whether processors are kept awake while it is in use: see [`weir_runtime::Awake`].
+    pub awake: bool,
 }
 
 /// Why a filesystem could not be mounted, or its session ended.
@@ -119,7 +122,8 @@ impl Server {
         let session = mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
         let _ = notifier.set(session.notifier());
         let device = session.as_fd().try_clone_to_owned().map_err(ServerError::Device)?;
-        let connection = Connection::new(handle, device).map_err(ServerError::Device)?;
+        let vigil = options.awake.then(|| Vigil::new(handle));
+        let connection = Connection::new(handle, device, vigil).map_err(ServerError::Device)?;
         let serving = handle.spawn(serve(handle.clone(), connection, service, load));
         Ok(Server { handle: handle.clone(), mountpoint: mountpoint.to_owned(), session, serving })
     }
@@ -192,7 +196,7 @@ fn config(options: &ServerOptions) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.name.clone()),
-        MountOption::Subtype("weir".to_owned()),
+        MountOption::CUSTOM("subtype=weir".to_owned()),
         // The kernel checks permissions, as the filesystem does not.
         MountOption::DefaultPermissions,
         MountOption::NoAtime,

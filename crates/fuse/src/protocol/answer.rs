@@ -126,6 +126,12 @@ impl Answer {
         Answer::Entry(Entry::new(attributes, generation))
     }
 
+    /// There is no such name, and the kernel need not ask for it again: programs look for many files in vain, and ask
+    /// each time. An error would say it once.
+    pub(crate) fn nothing() -> Answer {
+        Answer::entry(NodeAttributes::default(), 0)
+    }
+
     pub(crate) fn attributes(attributes: NodeAttributes) -> Answer {
         Answer::Attributes(Attributes { seconds: VALID_SECONDS, nanoseconds: 0, padding: 0, attributes })
     }
@@ -301,6 +307,9 @@ mod tests {
     fn answers_are_laid_out_as_specified() {
         let entry = [(0, 8, 12), (8, 8, 99), (16, 8, 3600), (24, 8, 3600)];
         holds(Answer::entry(attributes(), 99).body(), 128, &[&entry[..], &fields(40)].concat());
+        let nothing: Vec<_> =
+            (0..128).step_by(8).map(|at| (at, 8, if at == 16 || at == 24 { 3600 } else { 0 })).collect();
+        holds(Answer::nothing().body(), 128, &nothing);
         holds(Answer::attributes(attributes()).body(), 104, &[&[(0, 8, 3600)][..], &fields(16)].concat());
         holds(Answer::opened(3, 65).body(), 16, &[(0, 8, 3), (8, 4, 65)]);
         let opened = [(128, 8, 3), (136, 4, 2)];
