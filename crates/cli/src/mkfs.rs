@@ -1,5 +1,7 @@
 //! `weir mkfs`: make a filesystem.
 
+use std::fs::File;
+use std::io::{self, BufWriter, Read as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -18,6 +20,9 @@ use crate::{in_wall_time, print};
 
 /// Blocks in which filesystems, volumes and partition tables say what they are.
 const LOOKED_AT: u32 = 16;
+
+/// Bytes that are written at a time where a file is filled.
+const FILL_BYTES: usize = 1 << 20;
 
 /// Bytes that a filesystem takes at least.
 const FILESYSTEM_MIN: u64 = 8 << 20;
@@ -45,6 +50,10 @@ pub(crate) struct MkfsArguments {
     /// Percent of the space that only the superuser may use
     #[arg(long, value_name = "PERCENT", default_value_t = 5)]
     reserved: u8,
+    /// Write all of a new file with zeros once, so that it has its place on the disk: in a file with holes, each first
+    /// write has the host's filesystem find one, and a durable call waits for that, too
+    #[arg(long)]
+    fill: bool,
     /// Overwrite whatever is there
     #[arg(long)]
     force: bool,
@@ -61,6 +70,9 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
     if made == Made::Nothing && !arguments.force {
         require_empty(&disk, path).await?;
     }
+    if arguments.fill && made != Made::Nothing {
+        fill(path, disk.blocks()).inspect_err(|_| made.undo(path))?;
+    }
     let size = match arguments.volume {
         true => make_in_volume(&handle, arguments, &disk).await,
         false => make_on(&handle, arguments, &*disk, made != Made::Nothing).await,
@@ -68,6 +80,15 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
     let size = size.inspect_err(|_| made.undo(path))?;
     let place = if arguments.volume { "a volume with an ext4 filesystem" } else { "an ext4 filesystem" };
     print(&format!("{}: {place} of {size}", path.display()))
+}
+
+/// Writes zeros to all blocks of a file.
+fn fill(path: &Path, blocks: u64) -> Result<(), CliError> {
+    let failed = |source| CliError::File { doing: "fill", path: path.to_owned(), source };
+    let mut file = File::options().write(true).open(path).map_err(failed)?;
+    let mut zeros = io::repeat(0).take(blocks * BLOCK_BYTES as u64);
+    io::copy(&mut zeros, &mut BufWriter::with_capacity(FILL_BYTES, &mut file)).map_err(failed)?;
+    file.sync_all().map_err(failed)
 }
 
 /// Makes the filesystem on a storage, and says how large it is.

@@ -17,7 +17,7 @@ use crate::status;
 const MEMORY: &str = "/dev/shm";
 
 /// Bytes of the filesystem that is mounted.
-const MOUNT_SIZE: &str = "2G";
+const MOUNT_SIZE: &str = "1G";
 
 /// Measures, in whatever places there are; and says which are missing, and why.
 pub(crate) fn measure(
@@ -68,7 +68,7 @@ impl Mount {
         let (volume, mountpoint) = (directory.path().join("volume"), directory.path().join("mounted"));
         std::fs::create_dir(&mountpoint).map_err(failed("make a directory"))?;
         let made = Command::new(&program)
-            .args(["mkfs", "--volume", "--size", MOUNT_SIZE])
+            .args(["mkfs", "--volume", "--fill", "--size", MOUNT_SIZE])
             .arg(&volume)
             .stdout(Stdio::null())
             .status();

@@ -202,7 +202,7 @@ impl OrderedFile {
         unsafe {
             (*file).methods = null();
             let path = CStr::from_ptr(name);
-            let (real, mut descriptor) = match &mut role {
+            let (real, kept) = match &mut role {
                 Role::Journal(journal) => journal.find(weir, flags),
                 Role::Database(_) | Role::Wal(_) => {
                     let behind = file.byte_add(size_of::<OrderedFile>());
@@ -210,6 +210,8 @@ impl OrderedFile {
                     (behind, None)
                 }
             };
+            let orders_writes = kept.is_some_and(|(_, orders_writes)| orders_writes);
+            let mut descriptor = kept.map(|(descriptor, _)| descriptor);
             if descriptor.is_none() {
                 let opened = weir.open_real(name, real, flags, flags_out);
                 if opened != OK {
@@ -237,7 +239,7 @@ impl OrderedFile {
                 fd: None,
                 size,
                 resized,
-                orders_writes: false,
+                orders_writes,
             });
             (*ours).base.methods = &raw const (*ours).methods;
             (*ours).joins(descriptor, path);
@@ -288,7 +290,8 @@ impl OrderedFile {
                 match (journal.room.take(), journal.descriptor) {
                     (Some(room), Some(descriptor)) if journal.ended && down.is_ok() => {
                         let of = journal.of.addr();
-                        self.weir.kept.put(Kept { path: journal.path, descriptor, room, of });
+                        let orders_writes = self.orders_writes;
+                        self.weir.kept.put(Kept { path: journal.path, descriptor, room, orders_writes, of });
                         OK
                     }
                     // The room is there until then.
@@ -363,7 +366,7 @@ impl OrderedFile {
                 wal.frames |= end > WAL_HEADER_BYTES;
                 let follows = !wal.held.range().is_empty() && wal.held.take(offset, bytes);
                 wal.held.put_down(write)?;
-                let is_header = length == WAL_FRAME_HEADER_BYTES && offset >= WAL_HEADER_BYTES;
+                let is_header = ordered && length == WAL_FRAME_HEADER_BYTES && offset >= WAL_HEADER_BYTES;
                 if follows || (is_header && wal.held.take(offset, bytes)) {
                     return Ok(());
                 }
@@ -529,15 +532,16 @@ unsafe fn wrapped(methods: *const IoMethods) -> IoMethods {
 }
 
 impl Journal {
-    /// Finds the real file: one that was kept, with its descriptor, or room for one that is to be opened.
-    fn find(&mut self, weir: &Weir, flags: c_int) -> (*mut File, Option<Descriptor>) {
+    /// Finds the real file: one that was kept, with its descriptor and whether its writes are ordered, or room for one
+    /// that is to be opened.
+    fn find(&mut self, weir: &Weir, flags: c_int) -> (*mut File, Option<(Descriptor, bool)>) {
         let as_it_is = flags & (OPEN_EXCLUSIVE | OPEN_DELETE_ON_CLOSE) == 0;
         let kept = if as_it_is { weir.kept.take(&self.path) } else { None };
-        let descriptor = kept.as_ref().map(|kept| kept.descriptor);
+        let found = kept.as_ref().map(|kept| (kept.descriptor, kept.orders_writes));
         self.was_kept = kept.is_some();
         let room = kept.map_or_else(|| Room::new(weir.real_bytes()), |kept| kept.room);
         let room = self.room.insert(room);
-        (room.file(), descriptor)
+        (room.file(), found)
     }
 }
 
@@ -615,7 +619,9 @@ unsafe extern "C" fn file_size(file: *mut File, size: *mut i64) -> c_int {
     if let Err(error) = ours.put_down() {
         return error;
     }
-    let Some(found) = ours.fd.and_then(Descriptor::look) else { return call_real!(file, file_size(size)) };
+    // Others may change what is not on a mount of Weir.
+    let known = ours.fd.filter(|_| ours.database().place.is_some());
+    let Some(found) = known.and_then(Descriptor::look) else { return call_real!(file, file_size(size)) };
     // As SQLite's own has it: some of its versions write one byte into what is empty.
     // SAFETY: SQLite calls with a place for the answer.
     unsafe { *size = if found.size == 1 { 0 } else { found.size } };

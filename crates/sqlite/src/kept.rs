@@ -45,6 +45,8 @@ pub(crate) struct Kept {
     pub(crate) path: CString,
     pub(crate) descriptor: Descriptor,
     pub(crate) room: Room,
+    /// The mount orders each write in place.
+    pub(crate) orders_writes: bool,
     /// The database that it belonged to, as a number.
     pub(crate) of: usize,
 }

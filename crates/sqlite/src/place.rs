@@ -26,8 +26,9 @@ pub(crate) struct Identity {
     inode: u64,
 }
 
-/// What of a file the kernel knows without asking its mount.
+/// What of a file the kernel knows without asking its mount, which nobody changes but by way of the kernel.
 const KNOWN: StatxFlags = StatxFlags::INO.union(StatxFlags::SIZE);
+const WITHOUT_ASKING: AtFlags = AtFlags::STATX_DONT_SYNC;
 
 impl Identity {
     fn of(found: &Statx) -> Identity {
@@ -36,7 +37,9 @@ impl Identity {
 
     /// Of the file that a path leads to.
     pub(crate) fn of_path(path: &CStr) -> Option<Identity> {
-        let found = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW, KNOWN).ok()?;
+        let found =
+            rustix::fs::statx(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW | WITHOUT_ASKING, KNOWN)
+                .ok()?;
         Some(Identity::of(&found))
     }
 }
@@ -55,7 +58,7 @@ impl Descriptor {
     pub(crate) fn look(fd: RawFd) -> Option<Descriptor> {
         // SAFETY: it is used for statx only, which refuses a number that is no descriptor.
         let open = unsafe { BorrowedFd::borrow_raw(fd) };
-        let found = rustix::fs::statx(open, c"", AtFlags::EMPTY_PATH, KNOWN).ok()?;
+        let found = rustix::fs::statx(open, c"", AtFlags::EMPTY_PATH | WITHOUT_ASKING, KNOWN).ok()?;
         let size = i64::try_from(found.stx_size).ok()?;
         Some(Descriptor { fd, identity: Identity::of(&found), size })
     }
