@@ -7,6 +7,8 @@ use std::mem::offset_of;
 pub(crate) const OK: c_int = 0;
 pub(crate) const SQLITE_ERROR: c_int = 1;
 pub(crate) const IO_ERROR: c_int = 10;
+/// There is less to read; the rest of what is read into is zeroed.
+pub(crate) const IO_ERROR_SHORT_READ: c_int = IO_ERROR | 2 << 8;
 pub(crate) const IO_ERROR_FSYNC: c_int = IO_ERROR | 4 << 8;
 pub(crate) const IO_ERROR_DIR_FSYNC: c_int = IO_ERROR | 5 << 8;
 /// What an extension's start answers if its library is to stay in memory.

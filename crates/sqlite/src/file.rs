@@ -1,7 +1,7 @@
 //! A database, a rollback journal or a write-ahead log: the real file, and what has to be known of it to tell what
 //! its syncs become.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::null;
 
@@ -11,12 +11,12 @@ use weir_sqlite_syncs::{
 };
 
 use crate::abi::{
-    FCNTL_COMMIT_PHASETWO, FCNTL_HAS_MOVED, FCNTL_PRAGMA, FCNTL_SYNC, File, IO_ERROR, IO_ERROR_DIR_FSYNC,
-    IO_ERROR_FSYNC, IoMethods, OK, OPEN_DELETE_ON_CLOSE, OPEN_EXCLUSIVE, OPEN_MAIN_DB, OPEN_MAIN_JOURNAL,
-    OPEN_READWRITE, OPEN_WAL, SQLITE_ERROR, SYNC_NORMAL,
+    File, IO_ERROR, IO_ERROR_DIR_FSYNC, IO_ERROR_FSYNC, IoMethods, OK, OPEN_DELETE_ON_CLOSE, OPEN_EXCLUSIVE,
+    OPEN_MAIN_DB, OPEN_MAIN_JOURNAL, OPEN_READWRITE, OPEN_WAL, SQLITE_ERROR,
 };
 use crate::held::Held;
 use crate::kept::{Kept, Room};
+use crate::methods::wrapped;
 use crate::place::{Descriptor, Identity, Place};
 use crate::vfs::Weir;
 
@@ -25,16 +25,16 @@ use crate::vfs::Weir;
 pub(crate) struct OrderedFile {
     base: File,
     methods: IoMethods,
-    weir: &'static Weir,
-    role: Role,
+    pub(crate) weir: &'static Weir,
+    pub(crate) role: Role,
     /// The file of the real VFS: behind this one, or in a room of its own.
-    real: *mut File,
+    pub(crate) real: *mut File,
     /// `None` if it is not known for certain.
-    fd: Option<RawFd>,
+    pub(crate) fd: Option<RawFd>,
     /// Bytes of the file, as far as it was written here.
-    size: i64,
+    pub(crate) size: i64,
     /// It may have been made, or its size has changed, since it was last synchronised.
-    resized: bool,
+    pub(crate) resized: bool,
     /// The mount orders each write that leaves the size as it is.
     orders_writes: bool,
 }
@@ -50,12 +50,12 @@ pub(crate) enum Role {
 pub(crate) struct Database {
     mode: Mode,
     /// `None` if it, or one of its journals, is not on a mount of Weir.
-    place: Option<Place>,
+    pub(crate) place: Option<Place>,
     path: CString,
     /// The journal that is open and can be ordered.
     journal: Option<*mut OrderedFile>,
     has_wal: bool,
-    with_super_journal: bool,
+    pub(crate) with_super_journal: bool,
     pending: Pending,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Journal {
     /// It was kept from the transaction before.
     was_kept: bool,
     /// The transaction has ended: the journal is empty, or its header is zeroed.
-    ended: bool,
+    pub(crate) ended: bool,
     held: Held,
 }
 
@@ -166,7 +166,7 @@ impl Database {
     }
 
     /// Whether its path leads to another file, or to none. `None` if that is not known here.
-    fn has_moved(&self) -> Option<bool> {
+    pub(crate) fn has_moved(&self) -> Option<bool> {
         let identity = self.place.as_ref()?.descriptor.identity;
         Some(Identity::of_path(&self.path) != Some(identity))
     }
@@ -273,7 +273,7 @@ impl OrderedFile {
     }
 
     /// Tells the database that its journal or log is closed. The real file is closed with it, or kept.
-    fn leave(mut self) -> c_int {
+    pub(crate) fn leave(mut self) -> c_int {
         let down = self.put_down();
         let real = self.real;
         let closed = || {
@@ -307,7 +307,7 @@ impl OrderedFile {
     }
 
     /// The database that the file is, or belongs to.
-    fn database(&mut self) -> &mut Database {
+    pub(crate) fn database(&mut self) -> &mut Database {
         match &mut self.role {
             Role::Database(database) => database,
             // SAFETY: SQLite closes a database after its journals, and its thread uses one of them at a time.
@@ -328,7 +328,7 @@ impl OrderedFile {
     }
 
     /// Has written what is held back, of this file or of its journal.
-    fn put_down(&mut self) -> Result<(), c_int> {
+    pub(crate) fn put_down(&mut self) -> Result<(), c_int> {
         let real = self.real;
         match &mut self.role {
             Role::Database(database) => database.put_journal_down(),
@@ -341,7 +341,7 @@ impl OrderedFile {
     /// Writes, or holds back what is to be written: a journal until it is synchronised or the database is changed, the
     /// header of a frame until its page comes. Until then nobody needs them, and a program that dies leaves what it
     /// would have left a moment before.
-    fn write(&mut self, offset: i64, bytes: &[u8]) -> Result<(), c_int> {
+    pub(crate) fn write(&mut self, offset: i64, bytes: &[u8]) -> Result<(), c_int> {
         let length = bytes.len() as i64;
         let end = offset.saturating_add(length);
         if end > self.size {
@@ -375,8 +375,14 @@ impl OrderedFile {
         }
     }
 
+    /// Whether it is a journal that has nothing at `offset`, nor behind that.
+    pub(crate) fn ends_before(&self, offset: i64) -> bool {
+        let known = self.fd.filter(|_| matches!(self.role, Role::Journal(_)));
+        known.and_then(Descriptor::look).is_some_and(|found| found.size <= offset)
+    }
+
     /// Reads what is held back; whether all that is wanted was. What is wanted in part is put down.
-    fn read_held(&mut self, offset: i64, into: &mut [u8]) -> Result<bool, c_int> {
+    pub(crate) fn read_held(&mut self, offset: i64, into: &mut [u8]) -> Result<bool, c_int> {
         let (Role::Journal(Journal { held, .. }) | Role::Wal(Wal { held, .. })) = &self.role else {
             return Ok(false);
         };
@@ -401,7 +407,7 @@ impl OrderedFile {
     }
 
     /// Synchronises the file, or orders it. `synchronise` is the real one.
-    fn synchronise(&mut self, synchronise: impl FnOnce() -> c_int) -> c_int {
+    pub(crate) fn synchronise(&mut self, synchronise: impl FnOnce() -> c_int) -> c_int {
         let what = self.what();
         let barrier = at_sync(self.database().mode(), what) == Sync::Barrier;
         if barrier && let Role::Database(database) = &mut self.role {
@@ -448,7 +454,7 @@ impl OrderedFile {
     }
 
     /// Makes a transaction durable that was committed, if that is still to be done.
-    fn finish(&mut self, synchronise: impl FnOnce() -> c_int) -> c_int {
+    pub(crate) fn finish(&mut self, synchronise: impl FnOnce() -> c_int) -> c_int {
         let Role::Database(database) = &mut self.role else { return OK };
         let pending = std::mem::take(&mut database.pending);
         match at_commit(database.mode, pending, database.journal.is_some()) {
@@ -470,7 +476,7 @@ impl OrderedFile {
     ///
     /// # Safety
     /// `argument` is that of `SQLITE_FCNTL_PRAGMA`.
-    unsafe fn pragma(&mut self, argument: *mut *mut c_char) -> Option<c_int> {
+    pub(crate) unsafe fn pragma(&mut self, argument: *mut *mut c_char) -> Option<c_int> {
         // SAFETY: its strings end with a zero, and the third may be null.
         let (name, value) = unsafe {
             let value = *argument.add(2);
@@ -494,43 +500,6 @@ impl OrderedFile {
     }
 }
 
-/// The methods of a file, before those of the real one: it has what that has.
-///
-/// # Safety
-/// `methods` are those of an open file.
-unsafe fn wrapped(methods: *const IoMethods) -> IoMethods {
-    // SAFETY: the first version has these, and `since` reads the others only where there are any.
-    unsafe {
-        let version = (*methods).version.clamp(1, 3);
-        macro_rules! since {
-            ($first:literal, $name:ident) => {
-                (version >= $first && (*methods).$name.is_some()).then_some($name as _)
-            };
-        }
-        IoMethods {
-            version,
-            close: since!(1, close),
-            read: since!(1, read),
-            write: since!(1, write),
-            truncate: since!(1, truncate),
-            sync: since!(1, sync),
-            file_size: since!(1, file_size),
-            lock: since!(1, lock),
-            unlock: since!(1, unlock),
-            check_reserved_lock: since!(1, check_reserved_lock),
-            file_control: since!(1, file_control),
-            sector_size: since!(1, sector_size),
-            device_characteristics: since!(1, device_characteristics),
-            shm_map: since!(2, shm_map),
-            shm_lock: since!(2, shm_lock),
-            shm_barrier: since!(2, shm_barrier),
-            shm_unmap: since!(2, shm_unmap),
-            fetch: since!(3, fetch),
-            unfetch: since!(3, unfetch),
-        }
-    }
-}
-
 impl Journal {
     /// Finds the real file: one that was kept, with its descriptor and whether its writes are ordered, or room for one
     /// that is to be opened.
@@ -542,179 +511,5 @@ impl Journal {
         let room = kept.map_or_else(|| Room::new(weir.real_bytes()), |kept| kept.room);
         let room = self.room.insert(room);
         (room.file(), found)
-    }
-}
-
-/// Calls a method of the real file. One that it does not have is not in the table of ours either.
-macro_rules! call_real {
-    ($file:ident, $name:ident($($argument:expr),*)) => {{
-        // SAFETY: SQLite calls with an open file, and with what the real one's method takes.
-        unsafe {
-            let real = (*$file.cast::<OrderedFile>()).real;
-            match (*(*real).methods).$name {
-                Some(method) => method(real $(, $argument)*),
-                None => IO_ERROR,
-            }
-        }
-    }};
-}
-
-/// The file that SQLite calls with.
-///
-/// # Safety
-/// It is open, and nobody else uses it before the method returns.
-unsafe fn ours<'a>(file: *mut File) -> &'a mut OrderedFile {
-    // SAFETY: as the caller promises.
-    unsafe { &mut *file.cast::<OrderedFile>() }
-}
-
-fn code(done: Result<(), c_int>) -> c_int {
-    done.err().unwrap_or(OK)
-}
-
-unsafe extern "C" fn close(file: *mut File) -> c_int {
-    // SAFETY: SQLite calls with an open file, and does not use it again.
-    unsafe {
-        let ours = file.cast::<OrderedFile>().read();
-        (*file).methods = null();
-        if let Role::Database(_) = ours.role {
-            ours.weir.kept.close_of(file.addr());
-        }
-        ours.leave()
-    }
-}
-
-unsafe extern "C" fn write(file: *mut File, bytes: *const c_void, length: c_int, offset: i64) -> c_int {
-    let length = usize::try_from(length).unwrap_or(0);
-    // SAFETY: SQLite calls with an open file, and with that many bytes.
-    unsafe { code(ours(file).write(offset, std::slice::from_raw_parts(bytes.cast(), length))) }
-}
-
-unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
-    // SAFETY: SQLite calls with an open file.
-    let ours = unsafe { ours(file) };
-    if let Err(error) = ours.put_down() {
-        return error;
-    }
-    (ours.size, ours.resized) = (size, true);
-    if let Role::Journal(journal) = &mut ours.role {
-        journal.ended = size == 0;
-    }
-    call_real!(file, truncate(size))
-}
-
-unsafe extern "C" fn sync(file: *mut File, flags: c_int) -> c_int {
-    // SAFETY: SQLite calls with an open file.
-    let ours = unsafe { ours(file) };
-    if let Err(error) = ours.put_down() {
-        return error;
-    }
-    ours.synchronise(|| call_real!(file, sync(flags)))
-}
-
-/// The kernel knows the size of a file; what SQLite's own VFS asks for besides, it would have to ask the mount for.
-unsafe extern "C" fn file_size(file: *mut File, size: *mut i64) -> c_int {
-    // SAFETY: SQLite calls with an open file.
-    let ours = unsafe { ours(file) };
-    if let Err(error) = ours.put_down() {
-        return error;
-    }
-    // Others may change what is not on a mount of Weir.
-    let known = ours.fd.filter(|_| ours.database().place.is_some());
-    let Some(found) = known.and_then(Descriptor::look) else { return call_real!(file, file_size(size)) };
-    // As SQLite's own has it: some of its versions write one byte into what is empty.
-    // SAFETY: SQLite calls with a place for the answer.
-    unsafe { *size = if found.size == 1 { 0 } else { found.size } };
-    OK
-}
-
-unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *mut c_void) -> c_int {
-    // SAFETY: SQLite calls with an open file.
-    let ours = unsafe { ours(file) };
-    if let Err(error) = ours.put_down() {
-        return error;
-    }
-    match (operation, &mut ours.role) {
-        (FCNTL_SYNC, Role::Database(database)) => database.with_super_journal = !argument.is_null(),
-        (FCNTL_COMMIT_PHASETWO, _) => {
-            let finished = ours.finish(|| call_real!(file, sync(SYNC_NORMAL)));
-            if finished != OK {
-                return finished;
-            }
-        }
-        (FCNTL_HAS_MOVED, Role::Database(database)) => {
-            if let Some(moved) = database.has_moved() {
-                // SAFETY: this is what the argument of this operation is.
-                unsafe { *argument.cast::<c_int>() = moved.into() };
-                return OK;
-            }
-        }
-        (FCNTL_PRAGMA, Role::Database(_)) => {
-            // SAFETY: this is what the argument of this operation is.
-            if let Some(done) = unsafe { ours.pragma(argument.cast()) } {
-                return done;
-            }
-        }
-        _ => {}
-    }
-    call_real!(file, file_control(operation, argument))
-}
-
-/// Methods after which others may look at the file.
-macro_rules! put_down_and_delegate {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        unsafe extern "C" fn $name(file: *mut File $(, $argument: $type)*) -> c_int {
-            // SAFETY: SQLite calls with an open file.
-            if let Err(error) = unsafe { ours(file) }.put_down() {
-                return error;
-            }
-            call_real!(file, $name($($argument),*))
-        }
-    )*};
-}
-
-/// Methods that do nothing but call the real file's.
-macro_rules! delegate {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        unsafe extern "C" fn $name(file: *mut File $(, $argument: $type)*) -> c_int {
-            call_real!(file, $name($($argument),*))
-        }
-    )*};
-}
-
-put_down_and_delegate! {
-    unlock(level: c_int);
-    shm_lock(offset: c_int, count: c_int, flags: c_int);
-    shm_unmap(delete: c_int);
-}
-
-/// A transaction that is undone reads its journal, also what could not be put down.
-unsafe extern "C" fn read(file: *mut File, into: *mut c_void, length: c_int, offset: i64) -> c_int {
-    let bytes = usize::try_from(length).unwrap_or(0);
-    // SAFETY: SQLite calls with an open file, and with room for that many bytes, which nobody else looks at.
-    match unsafe { ours(file).read_held(offset, std::slice::from_raw_parts_mut(into.cast(), bytes)) } {
-        Ok(true) => OK,
-        Ok(false) => call_real!(file, read(into, length, offset)),
-        Err(error) => error,
-    }
-}
-
-delegate! {
-    lock(level: c_int);
-    check_reserved_lock(answer: *mut c_int);
-    sector_size();
-    device_characteristics();
-    shm_map(region: c_int, bytes: c_int, extend: c_int, at: *mut *mut c_void);
-    fetch(offset: i64, length: c_int, at: *mut *mut c_void);
-    unfetch(offset: i64, at: *mut c_void);
-}
-
-unsafe extern "C" fn shm_barrier(file: *mut File) {
-    // SAFETY: SQLite calls with an open file, whose real one has this method.
-    unsafe {
-        let real = (*file.cast::<OrderedFile>()).real;
-        if let Some(method) = (*(*real).methods).shm_barrier {
-            method(real);
-        }
     }
 }

@@ -15,6 +15,7 @@ mod abi;
 mod file;
 mod held;
 mod kept;
+mod methods;
 mod place;
 mod vfs;
 
