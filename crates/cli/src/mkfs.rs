@@ -50,8 +50,8 @@ pub(crate) struct MkfsArguments {
     /// Percent of the space that only the superuser may use
     #[arg(long, value_name = "PERCENT", default_value_t = 5)]
     reserved: u8,
-    /// Write all of a new file with zeros once, so that it has its place on the disk: in a file with holes, each first
-    /// write has the host's filesystem find one, and a durable call waits for that, too
+    /// Write all of a new file with zeros once: where a block of it is written for the first time, the host's filesystem
+    /// has to note that, and a durable call waits for it, too
     #[arg(long)]
     fill: bool,
     /// Overwrite whatever is there

@@ -272,7 +272,15 @@ impl Ground {
         let distribution =
             if mode == Mode::RawSequential { Distribution::Sequential } else { Distribution::Uniform };
         let goal = self.goal(span.unit_blocks);
-        let run = RawRun { run: self.next_run(), span, distribution, depth, goal, lane_writes: u64::MAX };
+        let run = RawRun {
+            run: self.next_run(),
+            span,
+            distribution,
+            depth,
+            goal,
+            lane_writes: u64::MAX,
+            durable: false,
+        };
         let load = Load::now(&self.handle);
         let measured = run.run(&self.handle, &*self.raw.disk(), &self.pages, &mut self.raw.ledger).await?;
         usage.add(load.until_now(&self.handle));

@@ -67,11 +67,12 @@ impl Mode {
     ];
 
     /// The modes of the benchmark of mounts, in the order of a round: those whose ratios are told are neighbours.
-    pub const MOUNTS: [Mode; 8] = [
+    pub const MOUNTS: [Mode; 9] = [
         Mode::Host(HostCalls::Fdatasync),
         Mode::Mount(MountCalls::OverwriteBarrier),
         Mode::Mount(MountCalls::OverwriteFdatasync),
         Mode::Mount(MountCalls::Deep(32)),
+        Mode::Mount(MountCalls::DeepDurable(32)),
         Mode::Host(HostCalls::AppendFsync),
         Mode::Mount(MountCalls::AppendFsync),
         Mode::Mount(MountCalls::AppendFbarrier),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use futures_util::future::try_join_all;
 use weir_runtime::{Buffer, Handle};
 use weir_storage::{
-    BLOCK_BYTES, Command, Data, Lba, Part, Rejected, Storage, Write, flush, submit_when_free,
+    BLOCK_BYTES, Command, Data, Lba, Part, Rejected, Storage, Write, WriteFlags, flush, submit_when_free,
 };
 
 use crate::chooser::Distribution;
@@ -31,6 +31,8 @@ pub struct RawRun {
     pub goal: Goal,
     /// Writes of each lane at most.
     pub lane_writes: u64,
+    /// Whether each write is durable when it is done (FUA).
+    pub durable: bool,
 }
 
 impl RawRun {
@@ -62,6 +64,7 @@ impl RawRun {
                 meter: &meter,
                 goal: self.goal,
                 writes_max: self.lane_writes,
+                durable: self.durable,
                 place: lane,
                 buffer,
             }
@@ -93,6 +96,7 @@ struct Lane<'a> {
     meter: &'a RefCell<Meter>,
     goal: Goal,
     writes_max: u64,
+    durable: bool,
     place: usize,
     buffer: Rc<Buffer>,
 }
@@ -105,7 +109,9 @@ impl Lane<'_> {
             self.stamp(stamp);
             let data = Data::Shared { buffer: &self.buffer, offset: 0, bytes: self.buffer.len() };
             let parts = [Part { start: Lba(stamp.block), data }];
-            let ticket = submit_when_free(self.storage, Command::Write(Write::new(&parts))).await?;
+            let flags = WriteFlags { fua: self.durable, ..WriteFlags::default() };
+            let write = Command::Write(Write { flags, ..Write::new(&parts) });
+            let ticket = submit_when_free(self.storage, write).await?;
             ticket.transferred().await?;
             began = self.meter.borrow_mut().answered(began);
         }
@@ -153,7 +159,8 @@ pub async fn fill(
     let span = Span { blocks, unit_blocks };
     let lane_writes = blocks / u64::from(unit_blocks) / u64::from(depth);
     let goal = Goal::writes(u64::MAX);
-    let run = RawRun { run, span, distribution: Distribution::Sequential, depth, goal, lane_writes };
+    let distribution = Distribution::Sequential;
+    let run = RawRun { run, span, distribution, depth, goal, lane_writes, durable: false };
     run.run(handle, storage, pages, ledger).await
 }
 
@@ -180,7 +187,7 @@ mod tests {
     fn random_run(depth: u32) -> RawRun {
         let goal = Goal { writes: 500, time: Duration::ZERO, time_max: Duration::MAX };
         let (span, distribution) = (Span::pages(512), Distribution::Uniform);
-        RawRun { run: 2, span, distribution, depth, goal, lane_writes: u64::MAX }
+        RawRun { run: 2, span, distribution, depth, goal, lane_writes: u64::MAX, durable: false }
     }
 
     #[test]

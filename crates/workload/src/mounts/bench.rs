@@ -163,7 +163,12 @@ impl Ground {
         let path = served.path(&String::from_utf8_lossy(NAME));
         let before = served.status()?;
         let (measured, flushes) = match calls {
-            MountCalls::Deep(depth) => (self.deep(&path, depth, &mut ledger).await?, 1),
+            MountCalls::Deep(depth) => (self.deep(&path, depth, false, &mut ledger).await?, 1),
+            MountCalls::DeepDurable(depth) => {
+                let measured = self.deep(&path, depth, true, &mut ledger).await?;
+                let durable = measured.writes;
+                (measured, durable)
+            }
             calls => self.shallow(calls, &path, &mut ledger)?,
         };
         let through = Through { measured, flushes, before, after: served.status()? };
@@ -173,13 +178,19 @@ impl Ground {
         Ok(through.turn(calls, checked))
     }
 
-    /// Many direct writes at a time.
-    async fn deep(&mut self, path: &Path, depth: u32, ledger: &mut Ledger) -> Result<Measured, BenchError> {
+    /// Many direct writes at a time, each of them durable or none.
+    async fn deep(
+        &mut self,
+        path: &Path,
+        depth: u32,
+        durable: bool,
+        ledger: &mut Ledger,
+    ) -> Result<Measured, BenchError> {
         self.runs += 1;
         let disk = FileDisk::open(&self.handle, path, FileDiskOptions::default())?;
         let span = Span::pages(self.plan.span_blocks());
         let (run, distribution, goal) = (self.runs, Distribution::Uniform, self.goal());
-        let run = RawRun { run, span, distribution, depth, goal, lane_writes: u64::MAX };
+        let run = RawRun { run, span, distribution, depth, goal, lane_writes: u64::MAX, durable };
         Ok(run.run(&self.handle, &*disk, &self.pages, ledger).await?)
     }
 

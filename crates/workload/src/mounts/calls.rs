@@ -23,6 +23,8 @@ pub enum MountCalls {
     OverwriteFdatasync,
     /// Direct and at random, nothing after it, this many at a time.
     Deep(u32),
+    /// The same, each of them durable when it is done.
+    DeepDurable(u32),
     /// Behind the end of the file, then `fbarrier`.
     AppendFbarrier,
     /// The same, then `fsync`.
@@ -39,6 +41,7 @@ impl MountCalls {
             MountCalls::OverwriteBarrier => "mount_overwrite_fdatabarrier".to_owned(),
             MountCalls::OverwriteFdatasync => "mount_overwrite_fdatasync".to_owned(),
             MountCalls::Deep(depth) => format!("mount_direct_depth_{depth}"),
+            MountCalls::DeepDurable(depth) => format!("mount_direct_durable_depth_{depth}"),
             MountCalls::AppendFbarrier => "mount_append_fbarrier".to_owned(),
             MountCalls::AppendFsync => "mount_append_fsync".to_owned(),
             MountCalls::KernelAppendFsync => "kernel_ext4_on_volume_append_fsync".to_owned(),
@@ -52,6 +55,7 @@ impl MountCalls {
             MountCalls::OverwriteBarrier => "mount, direct overwrite + fdatabarrier".to_owned(),
             MountCalls::OverwriteFdatasync => "mount, direct overwrite + fdatasync".to_owned(),
             MountCalls::Deep(depth) => format!("mount, direct overwrites, {depth} at a time"),
+            MountCalls::DeepDurable(depth) => format!("mount, durable overwrites, {depth} at a time"),
             MountCalls::AppendFbarrier => "mount, append + fbarrier".to_owned(),
             MountCalls::AppendFsync => "mount, append + fsync".to_owned(),
             MountCalls::KernelAppendFsync => "kernel's ext4 nobarrier on a volume, append + fsync".to_owned(),
@@ -62,7 +66,9 @@ impl MountCalls {
     #[must_use]
     pub fn promise(self) -> Option<Promise> {
         match self {
-            MountCalls::OverwriteFdatasync | MountCalls::AppendFsync => Some(Promise::Durable),
+            MountCalls::OverwriteFdatasync | MountCalls::DeepDurable(_) | MountCalls::AppendFsync => {
+                Some(Promise::Durable)
+            }
             MountCalls::Deep(_) => None,
             MountCalls::OverwriteBarrier | MountCalls::AppendFbarrier | MountCalls::KernelAppendFsync => {
                 Some(Promise::Ordered)
@@ -72,7 +78,13 @@ impl MountCalls {
 
     /// Whether the file is written over, and not grown.
     pub(super) fn overwrites(self) -> bool {
-        matches!(self, MountCalls::OverwriteBarrier | MountCalls::OverwriteFdatasync | MountCalls::Deep(_))
+        matches!(
+            self,
+            MountCalls::OverwriteBarrier
+                | MountCalls::OverwriteFdatasync
+                | MountCalls::Deep(_)
+                | MountCalls::DeepDurable(_)
+        )
     }
 
     /// Opens the file that is to be written, made if it is not there.
@@ -111,7 +123,7 @@ impl MountCalls {
                 MountCalls::AppendFbarrier => answered(weir::fbarrier(file.as_raw_fd()))?,
                 MountCalls::OverwriteFdatasync => file.sync_data()?,
                 MountCalls::AppendFsync | MountCalls::KernelAppendFsync => file.sync_all()?,
-                MountCalls::Deep(_) => {}
+                MountCalls::Deep(_) | MountCalls::DeepDurable(_) => {}
             }
             durable += u64::from(self.promise() == Some(Promise::Durable));
             meter.lap();
