@@ -389,6 +389,62 @@ fn a_transaction_whose_write_fails_is_undone() {
     }
 }
 
+/// A frame that could not be written is nobody's: it must not be put over one that somebody else has committed there.
+#[test]
+fn a_frame_that_failed_is_not_written_later() {
+    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
+        eprintln!("skipped: this takes strace, too");
+        return;
+    }
+    let mount = Mount::new();
+    let mut failed = 0;
+    // Some of the first are of the log's index.
+    for write in 6..=12 {
+        let name = format!("a{write}");
+        let made = "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;";
+        mount.sql(&[&open(&name, made, "order")[..], &[insert(1)]].concat());
+        let other =
+            format!(".shell sqlite3 {name} 'PRAGMA wal_autocheckpoint=0; INSERT INTO t VALUES(3, 0);'");
+        let lines = [
+            format!(".bail off\n.open file:{name}?weir=order\n{made}\n{}\n{other}", insert(2)),
+            "SELECT 'sees ' || group_concat(a) FROM t;\nPRAGMA wal_checkpoint;".to_owned(),
+        ];
+        // Not the shell that it starts.
+        let inject = format!("inject=pwrite64:error=ENOSPC:when={write}");
+        let before = ["strace", "-o", "/dev/null", "-e", &inject];
+        let output = mount.start_under(&before, &lines).wait_with_output().unwrap();
+        let told = text(&output.stdout);
+        let seen = told.lines().find_map(|line| line.strip_prefix("sees ")).unwrap_or_default();
+        failed += u32::from(seen == "1,3");
+        assert!(["1,3", "1,2,3"].contains(&seen), "{write}: {told}{}", text(&output.stderr));
+        let check = "PRAGMA integrity_check;\nSELECT group_concat(a) FROM t;";
+        assert_eq!(mount.sql(&[format!(".open {name}\n{check}")]), format!("ok\n{seen}\n"), "{write}");
+    }
+    assert!(failed > 0);
+}
+
+/// What was written where another connection has made the database shorter is written behind its end.
+#[test]
+fn a_database_that_another_process_made_shorter_grows_again() {
+    if !is_able() {
+        return;
+    }
+    let mut mount = Mount::new();
+    for (nth, journal) in JOURNALS.iter().enumerate() {
+        let name = format!("a{nth}");
+        let mut lines = open(&name, journal, "durable");
+        lines.extend((1..=2).map(insert));
+        lines.extend((3..=60).map(|a| format!("INSERT INTO t VALUES({a}, zeroblob(4000));")));
+        lines.push(format!(".shell sqlite3 {name} 'DELETE FROM t WHERE a > 2; VACUUM;'"));
+        lines.push("INSERT INTO t VALUES(3, zeroblob(150000));".to_owned());
+        lines.push(mount.kill());
+        let told = text(&mount.run(&lines).stderr);
+        assert!(!told.contains("rror"), "{journal}: {told}");
+        mount.again();
+        assert_eq!(rows(&mount, &name), 3, "{journal}");
+    }
+}
+
 #[test]
 fn two_processes_use_one_database() {
     if !is_able() {

@@ -15,7 +15,7 @@ use crate::abi::{
     OPEN_MAIN_DB, OPEN_MAIN_JOURNAL, OPEN_READWRITE, OPEN_WAL, SQLITE_ERROR,
 };
 use crate::held::Held;
-use crate::kept::{Kept, Room};
+use crate::kept::{Kept, Name, Room};
 use crate::methods::wrapped;
 use crate::place::{Descriptor, Identity, Place};
 use crate::vfs::Weir;
@@ -31,8 +31,6 @@ pub(crate) struct OrderedFile {
     pub(crate) real: *mut File,
     /// `None` if it is not known for certain.
     pub(crate) fd: Option<RawFd>,
-    /// Bytes of the file, as far as it was written here.
-    pub(crate) size: i64,
     /// It may have been made, or its size has changed, since it was last synchronised.
     pub(crate) resized: bool,
     /// The mount orders each write that leaves the size as it is.
@@ -54,7 +52,7 @@ pub(crate) struct Database {
     path: CString,
     /// The journal that is open and can be ordered.
     journal: Option<*mut OrderedFile>,
-    has_wal: bool,
+    wal: Option<*mut OrderedFile>,
     pub(crate) with_super_journal: bool,
     pending: Pending,
 }
@@ -62,7 +60,7 @@ pub(crate) struct Database {
 /// The rollback journal of a database.
 pub(crate) struct Journal {
     of: *mut OrderedFile,
-    path: CString,
+    name: Name,
     /// Where the real file is.
     room: Option<Room>,
     descriptor: Option<Descriptor>,
@@ -116,7 +114,7 @@ pub(crate) unsafe fn role(weir: &Weir, name: *const c_char, flags: c_int) -> Opt
     let held = Held::default();
     Some(Role::Journal(Journal {
         of,
-        path,
+        name: Name::new(&path),
         room: None,
         descriptor: None,
         was_kept: false,
@@ -132,7 +130,7 @@ impl Database {
             place: None,
             path,
             journal: None,
-            has_wal: false,
+            wal: None,
             with_super_journal: false,
             pending: Pending::Nothing,
         }
@@ -154,10 +152,10 @@ impl Database {
         with.map(|descriptor| descriptor.fd)
     }
 
-    /// Has written what the journal holds back: the database is not changed before.
+    /// Has written what its journal and its log hold back: the database is not changed before, nor let go of.
     fn put_journal_down(&mut self) -> Result<(), c_int> {
-        // SAFETY: the journal is open, and tells when it is closed.
-        self.journal.map_or(Ok(()), |journal| unsafe { (*journal).put_down() })
+        // SAFETY: they are open, and tell when they are closed.
+        self.journal.into_iter().chain(self.wal).try_for_each(|file| unsafe { (*file).put_down() })
     }
 
     fn journal_descriptor(&self) -> Option<RawFd> {
@@ -202,12 +200,15 @@ impl OrderedFile {
         unsafe {
             (*file).methods = null();
             let path = CStr::from_ptr(name);
-            let (real, kept) = match &mut role {
-                Role::Journal(journal) => journal.find(weir, flags),
+            let (real, kept, name) = match &mut role {
+                Role::Journal(journal) => {
+                    let (real, kept) = journal.find(weir, flags);
+                    (real, kept, journal.name.as_ptr())
+                }
                 Role::Database(_) | Role::Wal(_) => {
                     let behind = file.byte_add(size_of::<OrderedFile>());
                     behind.cast::<u8>().write_bytes(0, weir.real_bytes());
-                    (behind, None)
+                    (behind, None, name)
                 }
             };
             let orders_writes = kept.is_some_and(|(_, orders_writes)| orders_writes);
@@ -230,17 +231,7 @@ impl OrderedFile {
             let ours = file.cast::<OrderedFile>();
             // An empty file may be new.
             let resized = size == 0;
-            ours.write(OrderedFile {
-                base,
-                methods,
-                weir,
-                role,
-                real,
-                fd: None,
-                size,
-                resized,
-                orders_writes,
-            });
+            ours.write(OrderedFile { base, methods, weir, role, real, fd: None, resized, orders_writes });
             (*ours).base.methods = &raw const (*ours).methods;
             (*ours).joins(descriptor, path);
         }
@@ -266,7 +257,7 @@ impl OrderedFile {
             Role::Wal(Wal { of, .. }) => {
                 // SAFETY: as above.
                 let database = unsafe { (**of).database() };
-                database.has_wal = true;
+                database.wal = Some(this);
                 database.joined_by(descriptor)
             }
         };
@@ -291,7 +282,7 @@ impl OrderedFile {
                     (Some(room), Some(descriptor)) if journal.ended && down.is_ok() => {
                         let of = journal.of.addr();
                         let orders_writes = self.orders_writes;
-                        self.weir.kept.put(Kept { path: journal.path, descriptor, room, orders_writes, of });
+                        self.weir.kept.put(Kept { name: journal.name, descriptor, room, orders_writes, of });
                         OK
                     }
                     // The room is there until then.
@@ -300,7 +291,7 @@ impl OrderedFile {
             }
             Role::Wal(wal) => {
                 // SAFETY: as above.
-                unsafe { (*wal.of).database().has_wal = false };
+                unsafe { (*wal.of).database().wal = None };
                 closed()
             }
         }
@@ -332,8 +323,13 @@ impl OrderedFile {
         let real = self.real;
         match &mut self.role {
             Role::Database(database) => database.put_journal_down(),
-            Role::Journal(Journal { held, .. }) | Role::Wal(Wal { held, .. }) => {
+            Role::Journal(Journal { held, .. }) => {
                 held.put_down(|offset, bytes| OrderedFile::write_real(real, offset, bytes))
+            }
+            Role::Wal(Wal { held, .. }) => {
+                let down = held.put_down(|offset, bytes| OrderedFile::write_real(real, offset, bytes));
+                held.drop_all();
+                down
             }
         }
     }
@@ -344,9 +340,8 @@ impl OrderedFile {
     pub(crate) fn write(&mut self, offset: i64, bytes: &[u8]) -> Result<(), c_int> {
         let length = bytes.len() as i64;
         let end = offset.saturating_add(length);
-        if end > self.size {
-            (self.size, self.resized) = (end, true);
-        }
+        // Others may have made it shorter or longer meanwhile.
+        self.resized |= self.fd.and_then(Descriptor::look).is_none_or(|found| end > found.size);
         let (real, ordered) = (self.real, self.fd.is_some());
         let write = |offset, bytes: &[u8]| OrderedFile::write_real(real, offset, bytes);
         match &mut self.role {
@@ -365,7 +360,10 @@ impl OrderedFile {
             Role::Wal(wal) => {
                 wal.frames |= end > WAL_HEADER_BYTES;
                 let follows = !wal.held.range().is_empty() && wal.held.take(offset, bytes);
-                wal.held.put_down(write)?;
+                let down = wal.held.put_down(write);
+                // Who hears of it writes the frame anew, or somebody else writes one there.
+                wal.held.drop_all();
+                down?;
                 let is_header = ordered && length == WAL_FRAME_HEADER_BYTES && offset >= WAL_HEADER_BYTES;
                 if follows || (is_header && wal.held.take(offset, bytes)) {
                     return Ok(());
@@ -399,7 +397,7 @@ impl OrderedFile {
 
     fn what(&self) -> What {
         match &self.role {
-            Role::Database(database) if database.has_wal => What::Checkpointed,
+            Role::Database(database) if database.wal.is_some() => What::Checkpointed,
             Role::Database(database) => What::Database { with_super_journal: database.with_super_journal },
             Role::Journal(_) => What::Journal,
             Role::Wal(wal) => What::Wal { frames: wal.frames },
@@ -444,9 +442,8 @@ impl OrderedFile {
         let is_worth_it = match &self.role {
             Role::Database(_) => true,
             Role::Journal(journal) => journal.was_kept,
-            // In the other modes its frames are made durable.
-            // SAFETY: SQLite closes a database after its log.
-            Role::Wal(wal) => unsafe { (*wal.of).database().mode() == Mode::Order },
+            // What is synchronised before a checkpoint are frames of others, too, who may have ordered none of them.
+            Role::Wal(_) => false,
         };
         if is_worth_it && !self.orders_writes {
             self.orders_writes = self.fd.is_some_and(weir::order_writes);
@@ -504,11 +501,18 @@ impl Journal {
     /// Finds the real file: one that was kept, with its descriptor and whether its writes are ordered, or room for one
     /// that is to be opened.
     fn find(&mut self, weir: &Weir, flags: c_int) -> (*mut File, Option<(Descriptor, bool)>) {
+        // The real file goes on by the name that it was opened by.
         let as_it_is = flags & (OPEN_EXCLUSIVE | OPEN_DELETE_ON_CLOSE) == 0;
-        let kept = if as_it_is { weir.kept.take(&self.path) } else { None };
+        let kept = if as_it_is { weir.kept.take(self.name.path()) } else { None };
         let found = kept.as_ref().map(|kept| (kept.descriptor, kept.orders_writes));
         self.was_kept = kept.is_some();
-        let room = kept.map_or_else(|| Room::new(weir.real_bytes()), |kept| kept.room);
+        let room = match kept {
+            Some(kept) => {
+                self.name = kept.name;
+                kept.room
+            }
+            None => Room::new(weir.real_bytes()),
+        };
         let room = self.room.insert(room);
         (room.file(), found)
     }

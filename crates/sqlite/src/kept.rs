@@ -5,7 +5,7 @@
 //! many trips to the server as the transaction itself. So the real file stays open, with nobody's name on it, and is
 //! used again if the path still leads to it. Journals of others are found as ever, since the path says so.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, c_char};
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -40,9 +40,27 @@ impl Room {
     }
 }
 
+/// The name of a journal, for as long as the real file is open: the real VFS keeps the pointer that it is opened by, and
+/// SQLite's own name goes with the connection. As SQLite's, it ends with more than one zero.
+pub(crate) struct Name(Box<[u8]>);
+
+impl Name {
+    pub(crate) fn new(path: &CStr) -> Name {
+        Name([path.to_bytes(), &[0; 4]].concat().into())
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const c_char {
+        self.0.as_ptr().cast()
+    }
+
+    pub(crate) fn path(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+}
+
 /// A journal that stays open. Its transaction has ended: it is empty, or its header is zeroed.
 pub(crate) struct Kept {
-    pub(crate) path: CString,
+    pub(crate) name: Name,
     pub(crate) descriptor: Descriptor,
     pub(crate) room: Room,
     /// The mount orders each write in place.
@@ -54,7 +72,7 @@ pub(crate) struct Kept {
 impl Kept {
     /// Whether its path still leads to it.
     fn is_there(&self) -> bool {
-        Identity::of_path(&self.path) == Some(self.descriptor.identity)
+        Identity::of_path(self.name.path()) == Some(self.descriptor.identity)
     }
 
     /// Whether there is nothing to be rolled back in it.
@@ -83,13 +101,13 @@ impl KeptJournals {
 
     fn remove(&self, path: &CStr) -> Option<Kept> {
         let mut kept = self.lock();
-        let at = kept.iter().position(|journal| *journal.path == *path)?;
+        let at = kept.iter().position(|journal| journal.name.path() == path)?;
         Some(kept.swap_remove(at))
     }
 
     /// Keeps a journal.
     pub(crate) fn put(&self, journal: Kept) {
-        let other = self.remove(&journal.path);
+        let other = self.remove(journal.name.path());
         self.lock().push(journal);
         other.into_iter().for_each(Kept::close);
     }
@@ -109,7 +127,9 @@ impl KeptJournals {
 
     /// Whether a path leads to a journal that is kept, in which there is nothing to be rolled back.
     pub(crate) fn is_cold(&self, path: &CStr) -> bool {
-        self.lock().iter().any(|journal| *journal.path == *path && journal.is_there() && journal.is_cold())
+        self.lock()
+            .iter()
+            .any(|journal| journal.name.path() == path && journal.is_there() && journal.is_cold())
     }
 
     /// Lets go of the journal of a path.

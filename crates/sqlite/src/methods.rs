@@ -98,7 +98,7 @@ unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
     if let Err(error) = ours.put_down() {
         return error;
     }
-    (ours.size, ours.resized) = (size, true);
+    ours.resized = true;
     if let Role::Journal(journal) = &mut ours.role {
         journal.ended = size == 0;
     }
@@ -167,10 +167,10 @@ macro_rules! put_down_and_delegate {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
         unsafe extern "C" fn $name(file: *mut File $(, $argument: $type)*) -> c_int {
             // SAFETY: SQLite calls with an open file.
-            if let Err(error) = unsafe { ours(file) }.put_down() {
-                return error;
-            }
-            call_real!(file, $name($($argument),*))
+            let down = unsafe { ours(file) }.put_down();
+            // It is let go of in any case.
+            let done = call_real!(file, $name($($argument),*));
+            down.err().unwrap_or(done)
         }
     )*};
 }
