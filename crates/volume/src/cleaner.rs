@@ -71,12 +71,15 @@ impl Shared {
     /// Free segments, on the runway or before the gate, that upkeep aims for. The more of the spare space is
     /// kept free, the less of it is in the segments to be cleaned, and the dearer cleaning is.
     fn upkeep_goal(&self, segments: &Segments) -> usize {
-        (self.spare(segments) / 3).clamp(4, self.geometry.runway_limit().max(8) / 2)
+        let goal = (self.spare(segments) / 3).clamp(4, self.geometry.runway_limit().max(8) / 2);
+        goal.max(self.upkeep_below(segments) + 1)
     }
 
-    /// Upkeep starts when so few segments are left on the runway: early enough that writers need not wait.
+    /// Upkeep starts when so few segments are left on the runway: early enough that writers need not wait, and where they
+    /// have to in any case, since what is left is the cleaner's.
     pub(crate) fn upkeep_below(&self, segments: &Segments) -> usize {
-        (self.spare(segments) / 6).clamp(3, self.geometry.runway_limit().max(12) / 4)
+        let below = (self.spare(segments) / 6).clamp(3, self.geometry.runway_limit().max(12) / 4);
+        below.max(self.cleaner_reserve())
     }
 
     /// Segments on the runway that only the cleaner may take.
@@ -241,8 +244,14 @@ impl Shared {
     async fn read_segment(&self, segment: u32) -> Result<Buffer, Rejected> {
         // Its last chunk may still be on its way to the disk.
         let (live, last) = {
-            let state = self.state.borrow();
-            (u32::from(state.segments.live(segment)), state.segments.changed(segment))
+            let mut state = self.state.borrow_mut();
+            let last = state.segments.changed(segment);
+            // Or in the open one, where nothing but cleaning may go on: no loss window runs for that, and nobody else
+            // would seal it.
+            if state.log.open.as_ref().is_some_and(|open| last >= open.first_sequence) {
+                self.seal(&mut state);
+            }
+            (u32::from(state.segments.live(segment)), last)
         };
         self.watermark.until_transferred(last).await?;
         if live * SPARSE < self.geometry.segment_blocks {
