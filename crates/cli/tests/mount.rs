@@ -486,6 +486,35 @@ fn a_name_that_was_missing_is_found_once_it_is_there() {
     end(&place);
 }
 
+/// The server lets go of what programs close: a file without a name frees its space then.
+#[test]
+fn a_deleted_file_frees_its_space_when_it_is_closed() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    let free = || rustix::fs::statvfs(&root).unwrap().f_bfree;
+    let before = free();
+    let open: Vec<File> = (0..20)
+        .map(|nth| {
+            let path = root.join(nth.to_string());
+            let file = File::create(&path).unwrap();
+            file.write_all_at(&[7; 1 << 20], 0).unwrap();
+            file.sync_all().unwrap();
+            fs::remove_file(&path).unwrap();
+            file
+        })
+        .collect();
+    assert!(before - free() >= 20 * 256, "what is open takes space");
+    drop(open);
+    support::wait_until("the space is free", || {
+        File::open(&root).unwrap().sync_all().unwrap();
+        before - free().min(before) < 256
+    });
+    end(&place);
+}
+
 #[test]
 fn what_cannot_be_mounted_says_why() {
     let place = Place::with_volume("256M");

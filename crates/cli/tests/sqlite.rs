@@ -423,6 +423,29 @@ fn a_frame_that_failed_is_not_written_later() {
     assert!(failed > 0);
 }
 
+/// Who keeps a journal open looks into it again: another process may have died in a transaction meanwhile.
+#[test]
+fn a_transaction_of_a_process_that_died_is_undone_by_who_keeps_the_journal() {
+    if !is_able() {
+        return;
+    }
+    let mount = Mount::new();
+    let dies = mount.place.path().join("dies.sql");
+    for journal in &JOURNALS[1..3] {
+        let name = journal.rsplit('=').next().unwrap().trim_end_matches(';');
+        let change = "PRAGMA cache_size=2; BEGIN; UPDATE t SET b=zeroblob(900);\n.shell kill -9 $PPID\n";
+        fs::write(&dies, format!("{journal} {change}")).unwrap();
+        let mut lines = open(name, journal, "order");
+        lines.extend((1..=INSERTS).map(insert));
+        lines.push(format!(".shell sqlite3 {name} < {} || true", dies.display()));
+        lines.push(insert(INSERTS + 1));
+        mount.sql(&lines);
+        assert_eq!(rows(&mount, name), INSERTS + 1, "{journal}");
+        let told = mount.sql(&[format!(".open {name}\nSELECT sum(length(b)) FROM t;")]);
+        assert_eq!(told.trim(), "15500", "{journal}");
+    }
+}
+
 /// What was written where another connection has made the database shorter is written behind its end.
 #[test]
 fn a_database_that_another_process_made_shorter_grows_again() {
