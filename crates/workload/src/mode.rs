@@ -67,9 +67,10 @@ impl Mode {
     ];
 
     /// The modes of the benchmark of mounts, in the order of a round: those whose ratios are told are neighbours.
-    pub const MOUNTS: [Mode; 9] = [
+    pub const MOUNTS: [Mode; 10] = [
         Mode::Host(HostCalls::Fdatasync),
         Mode::Mount(MountCalls::OverwriteBarrier),
+        Mode::Mount(MountCalls::OverwriteOrdered),
         Mode::Mount(MountCalls::OverwriteFdatasync),
         Mode::Mount(MountCalls::Deep(32)),
         Mode::Mount(MountCalls::DeepDurable(32)),

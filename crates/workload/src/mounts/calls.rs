@@ -19,6 +19,8 @@ use crate::writes::Writes;
 pub enum MountCalls {
     /// Direct, at random over a file that is there, then `fdatabarrier`.
     OverwriteBarrier,
+    /// The same, with nothing after it, as the open file has each write in place ordered.
+    OverwriteOrdered,
     /// The same, then `fdatasync`.
     OverwriteFdatasync,
     /// Direct and at random, nothing after it, this many at a time.
@@ -39,6 +41,7 @@ impl MountCalls {
     pub fn name(self) -> String {
         match self {
             MountCalls::OverwriteBarrier => "mount_overwrite_fdatabarrier".to_owned(),
+            MountCalls::OverwriteOrdered => "mount_overwrite_ordered".to_owned(),
             MountCalls::OverwriteFdatasync => "mount_overwrite_fdatasync".to_owned(),
             MountCalls::Deep(depth) => format!("mount_direct_depth_{depth}"),
             MountCalls::DeepDurable(depth) => format!("mount_direct_durable_depth_{depth}"),
@@ -53,6 +56,7 @@ impl MountCalls {
     pub fn title(self) -> String {
         match self {
             MountCalls::OverwriteBarrier => "mount, direct overwrite + fdatabarrier".to_owned(),
+            MountCalls::OverwriteOrdered => "mount, direct overwrite, ordered by itself".to_owned(),
             MountCalls::OverwriteFdatasync => "mount, direct overwrite + fdatasync".to_owned(),
             MountCalls::Deep(depth) => format!("mount, direct overwrites, {depth} at a time"),
             MountCalls::DeepDurable(depth) => format!("mount, durable overwrites, {depth} at a time"),
@@ -70,9 +74,10 @@ impl MountCalls {
                 Some(Promise::Durable)
             }
             MountCalls::Deep(_) => None,
-            MountCalls::OverwriteBarrier | MountCalls::AppendFbarrier | MountCalls::KernelAppendFsync => {
-                Some(Promise::Ordered)
-            }
+            MountCalls::OverwriteBarrier
+            | MountCalls::OverwriteOrdered
+            | MountCalls::AppendFbarrier
+            | MountCalls::KernelAppendFsync => Some(Promise::Ordered),
         }
     }
 
@@ -81,6 +86,7 @@ impl MountCalls {
         matches!(
             self,
             MountCalls::OverwriteBarrier
+                | MountCalls::OverwriteOrdered
                 | MountCalls::OverwriteFdatasync
                 | MountCalls::Deep(_)
                 | MountCalls::DeepDurable(_)
@@ -94,7 +100,11 @@ impl MountCalls {
         if self.overwrites() {
             options.custom_flags(OFlags::DIRECT.bits().cast_signed());
         }
-        options.open(path)
+        let file = options.open(path)?;
+        if self == MountCalls::OverwriteOrdered && !weir::order_writes(file.as_raw_fd()) {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(file)
     }
 
     /// Writes one page after the other until the goal is reached, and makes all of it durable where the calls did
@@ -123,7 +133,7 @@ impl MountCalls {
                 MountCalls::AppendFbarrier => answered(weir::fbarrier(file.as_raw_fd()))?,
                 MountCalls::OverwriteFdatasync => file.sync_data()?,
                 MountCalls::AppendFsync | MountCalls::KernelAppendFsync => file.sync_all()?,
-                MountCalls::Deep(_) | MountCalls::DeepDurable(_) => {}
+                MountCalls::OverwriteOrdered | MountCalls::Deep(_) | MountCalls::DeepDurable(_) => {}
             }
             durable += u64::from(self.promise() == Some(Promise::Durable));
             meter.lap();

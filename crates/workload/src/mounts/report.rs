@@ -19,13 +19,22 @@ const HOST_OVERWRITE: Mode = Mode::Host(HostCalls::Fdatasync);
 const HOST_APPEND: Mode = Mode::Host(HostCalls::AppendFsync);
 
 /// All ratios of this benchmark, in the order in which they are told.
-pub const MOUNT_RATIOS: [Ratio; 5] = [
+pub const MOUNT_RATIOS: [Ratio; 6] = [
     Ratio {
         name: "ordered_vs_host_fdatasync",
         title: "order instead of fdatasync",
         meaning: "direct overwrite + fdatabarrier on the mount, over pwrite + fdatasync on the host's filesystem, which is how programs get order today; fdatasync also gives durability, fdatabarrier does not: see the loss window",
         about: About::ThisDisk,
         over: ORDERED,
+        under: HOST_OVERWRITE,
+        of: Quantity::Writes,
+    },
+    Ratio {
+        name: "ordered_writes_vs_host_fdatasync",
+        title: "the same without a call",
+        meaning: "direct overwrite on the mount, by a program that has said once that its writes in place are to be ordered, over pwrite + fdatasync on the host's filesystem",
+        about: About::ThisDisk,
+        over: Mode::Mount(MountCalls::OverwriteOrdered),
         under: HOST_OVERWRITE,
         of: Quantity::Writes,
     },
