@@ -171,6 +171,24 @@ fn a_dropped_disk_finishes_what_is_in_flight_and_keeps_its_lock_until_then() {
     });
 }
 
+/// Another process that opens it at once does not find it in use, though the ring may not have let go of the file yet.
+#[test]
+fn a_dropped_disk_is_free_at_once() {
+    let place = Place::new();
+    let path = place.path("disk");
+    drop(place.create("disk"));
+    for fill in 0..100 {
+        let disk = place.open(&path, FileDiskOptions::default()).unwrap();
+        let ticket = submit_write(&disk, 0, fill, WriteFlags::default()).unwrap();
+        place.run(async {
+            ticket.transferred().await.unwrap();
+            flush(&*disk).await.unwrap();
+        });
+        drop(disk);
+        File::open(&path).unwrap().try_lock().unwrap();
+    }
+}
+
 #[test]
 fn a_runtime_that_ends_answers_gone() {
     let place = Place::new();

@@ -71,6 +71,14 @@ pub(super) struct Engine {
     retrying: Cell<bool>,
 }
 
+impl Drop for Engine {
+    /// Lets go of the lock. Nothing is in flight any more, but the kernel's ring may let go of the file itself only a
+    /// moment later, and who opens it next would find it in use.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 impl Engine {
     pub(super) fn new(handle: &Handle, ring: Ring, file: File, queue_depth: u32) -> Rc<Engine> {
         Rc::new(Engine {
