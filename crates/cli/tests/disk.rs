@@ -16,26 +16,14 @@ mod support;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Place, error_of, mounts, wait_until, weir, works};
-
-/// Runs a program of the system; its output, and whether it ended well.
-fn run(program: &str, arguments: &[&OsStr]) -> (bool, String) {
-    let path = "/usr/sbin:/sbin:/usr/bin:/bin";
-    match Command::new(program).args(arguments).env("PATH", path).output() {
-        Ok(output) => {
-            let told = [output.stdout, output.stderr].concat();
-            (output.status.success(), String::from_utf8_lossy(&told).into_owned())
-        }
-        Err(error) => (false, format!("{program}: {error}")),
-    }
-}
+use support::{Place, by_e2fsck, by_looking, error_of, mounts, run, wait_until, weir, works};
 
 /// How many cuts were asked for.
 fn cuts_asked() -> Option<u64> {
@@ -152,20 +140,6 @@ fn ext4_without_barriers_is_whole_after_a_crash() {
             Err(damage) => panic!("cut {cut}: {damage}"),
         }
     }
-}
-
-/// What e2fsck finds wrong with what a crash has left, once it has replayed the journal. It may find nothing to mend then:
-/// with `-f`, "journal_only" would check and mend everything, and no damage would ever be seen.
-fn by_e2fsck(device: &OsStr) -> Result<(), String> {
-    let replay = ["-y", "-E", "journal_only"].map(OsStr::new);
-    let (replayed, told) = run("e2fsck", &[&replay[..], &[device]].concat());
-    if replayed { by_looking(device) } else { Err(told) }
-}
-
-/// What e2fsck finds wrong without changing anything; totals, which ext4 keeps lazily, are not wrong.
-fn by_looking(device: &OsStr) -> Result<(), String> {
-    let (clean, told) = run("e2fsck", &["-fn".as_ref(), device]);
-    if clean { Ok(()) } else { Err(told) }
 }
 
 /// What is wrong when the kernel has replayed the journal; the files that are there if nothing is.

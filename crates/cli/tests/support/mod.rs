@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of this")]
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -198,6 +199,28 @@ pub fn system(program: &str) -> Command {
     command
 }
 
+/// Runs a program of the system; whether it ended well, and what it said.
+pub fn run(program: &str, arguments: &[&OsStr]) -> (bool, String) {
+    match system(program).args(arguments).output() {
+        Ok(output) => (output.status.success(), text(&[output.stdout, output.stderr].concat())),
+        Err(error) => (false, format!("{program}: {error}")),
+    }
+}
+
+/// What e2fsck finds wrong with what a crash has left, once it has replayed the journal. It may find nothing to mend
+/// then: with `-f`, "journal_only" would check and mend everything, and no damage would ever be seen.
+pub fn by_e2fsck(disk: &OsStr) -> Result<(), String> {
+    let replay = ["-y", "-E", "journal_only"].map(OsStr::new);
+    let (replayed, told) = run("e2fsck", &[&replay[..], &[disk]].concat());
+    if replayed { by_looking(disk) } else { Err(told) }
+}
+
+/// What e2fsck finds wrong without changing anything; totals, which ext4 keeps lazily, are not wrong.
+pub fn by_looking(disk: &OsStr) -> Result<(), String> {
+    let (clean, told) = run("e2fsck", &["-fn".as_ref(), disk]);
+    if clean { Ok(()) } else { Err(told) }
+}
+
 /// The filesystem of a volume that nobody has mounted, as e2fsck sees it: on a copy, with the journal replayed by
 /// e2fsck; and on the volume, with it replayed by Weir. There is nothing to mend in either.
 pub fn e2fsck_judges(place: &Place) {
@@ -207,14 +230,10 @@ pub fn e2fsck_judges(place: &Place) {
     }
     let copy = place.path().join("copy.weir");
     fs::copy(place.volume(), &copy).unwrap();
-    as_disk(place, &copy, |disk| {
-        // It ends with 1 where there was something to replay.
-        let _ = system("e2fsck").args(["-fy", "-E", "journal_only"]).arg(disk).output().unwrap();
-        runs(system("e2fsck").arg("-fn").arg(disk));
-    });
+    as_disk(place, &copy, |disk| by_e2fsck(disk.as_os_str()).unwrap());
     fs::remove_file(&copy).unwrap();
     works(&["umount", place.mount(&[]).to_str().unwrap()]);
-    as_disk(place, &place.volume(), |disk| drop(runs(system("e2fsck").arg("-fn").arg(disk))));
+    as_disk(place, &place.volume(), |disk| by_looking(disk.as_os_str()).unwrap());
 }
 
 /// Shows a volume as one file, for a time.
