@@ -11,13 +11,14 @@ use weir_sqlite_syncs::{
 };
 
 use crate::abi::{
-    File, IO_ERROR, IO_ERROR_DIR_FSYNC, IO_ERROR_FSYNC, IoMethods, OK, OPEN_DELETE_ON_CLOSE, OPEN_EXCLUSIVE,
+    File, IO_ERROR_DIR_FSYNC, IO_ERROR_FSYNC, IoMethods, OK, OPEN_DELETE_ON_CLOSE, OPEN_EXCLUSIVE,
     OPEN_MAIN_DB, OPEN_MAIN_JOURNAL, OPEN_READWRITE, OPEN_WAL, SQLITE_ERROR,
 };
 use crate::held::Held;
 use crate::kept::{Kept, Name, Room};
 use crate::methods::wrapped;
 use crate::place::{Descriptor, Identity, Place};
+use crate::real::{self, Real};
 use crate::vfs::Weir;
 
 /// An open file. SQLite makes the room and sees the first member.
@@ -27,12 +28,7 @@ pub(crate) struct OrderedFile {
     methods: IoMethods,
     pub(crate) weir: &'static Weir,
     pub(crate) role: Role,
-    /// The file of the real VFS: behind this one, or in a room of its own.
-    pub(crate) real: *mut File,
-    /// `None` if it is not known for certain.
-    pub(crate) fd: Option<RawFd>,
-    /// It may have been made, or its size has changed, since it was last synchronised.
-    pub(crate) resized: bool,
+    pub(crate) real: Real,
     /// The mount orders each write that leaves the size as it is.
     orders_writes: bool,
 }
@@ -63,7 +59,6 @@ pub(crate) struct Journal {
     name: Name,
     /// Where the real file is.
     room: Option<Room>,
-    descriptor: Option<Descriptor>,
     /// It was kept from the transaction before.
     was_kept: bool,
     /// The transaction has ended: the journal is empty, or its header is zeroed.
@@ -89,14 +84,14 @@ pub(crate) unsafe fn role(weir: &Weir, name: *const c_char, flags: c_int) -> Opt
         return None;
     }
     // SAFETY: a name ends with a zero.
-    let path = unsafe { CStr::from_ptr(name) }.to_owned();
+    let path = unsafe { CStr::from_ptr(name) };
     if flags & OPEN_MAIN_DB != 0 {
         // SAFETY: a database's name has its URI's parameters behind it.
         let parameter = unsafe { (weir.routines.uri_parameter)(name, c"weir".as_ptr()) };
         // SAFETY: a parameter ends with a zero.
         let mode = (!parameter.is_null()).then(|| unsafe { CStr::from_ptr(parameter) });
         let mode = mode.and_then(|name| Mode::of_name(name.to_bytes())).unwrap_or_default();
-        return Some(Role::Database(Database::new(mode, path)));
+        return Some(Role::Database(Database::new(mode, path.to_owned())));
     }
     let journal = flags & OPEN_MAIN_JOURNAL != 0;
     // A journal that is only read is not synchronised; and some versions of SQLite read journals of other databases
@@ -114,9 +109,8 @@ pub(crate) unsafe fn role(weir: &Weir, name: *const c_char, flags: c_int) -> Opt
     let held = Held::default();
     Some(Role::Journal(Journal {
         of,
-        name: Name::new(&path),
+        name: Name::new(path),
         room: None,
-        descriptor: None,
         was_kept: false,
         ended: false,
         held,
@@ -160,7 +154,7 @@ impl Database {
 
     fn journal_descriptor(&self) -> Option<RawFd> {
         // SAFETY: the journal is open, and tells when it is closed.
-        self.journal.and_then(|journal| unsafe { (*journal).fd })
+        self.journal.and_then(|journal| unsafe { (*journal).real.fd })
     }
 
     /// Whether its path leads to another file, or to none. `None` if that is not known here.
@@ -216,9 +210,7 @@ impl OrderedFile {
             if descriptor.is_none() {
                 let opened = weir.open_real(name, real, flags, flags_out);
                 if opened != OK {
-                    if let Some(close) = (*real).methods.as_ref().and_then(|methods| methods.close) {
-                        close(real);
-                    }
+                    real::close(real);
                     return opened;
                 }
                 descriptor = Descriptor::of(real, weir.real, path);
@@ -230,8 +222,8 @@ impl OrderedFile {
             let base = File { methods: null() };
             let ours = file.cast::<OrderedFile>();
             // An empty file may be new.
-            let resized = size == 0;
-            ours.write(OrderedFile { base, methods, weir, role, real, fd: None, resized, orders_writes });
+            let real = Real { file: real, fd: None, resized: size == 0 };
+            ours.write(OrderedFile { base, methods, weir, role, real, orders_writes });
             (*ours).base.methods = &raw const (*ours).methods;
             (*ours).joins(descriptor, path);
         }
@@ -241,17 +233,16 @@ impl OrderedFile {
     /// Finds out whether the file can be ordered, and tells its database that it is open.
     fn joins(&mut self, descriptor: Option<Descriptor>, path: &CStr) {
         let this = &raw mut *self;
-        self.fd = match &mut self.role {
+        self.real.fd = match &mut self.role {
             Role::Database(database) => {
                 database.place = descriptor.and_then(|descriptor| Place::of(descriptor, path));
-                descriptor.map(|descriptor| descriptor.fd)
+                database.place.as_ref().map(|place| place.descriptor.fd)
             }
             Role::Journal(journal) => {
                 // SAFETY: SQLite closes a database after its journals.
                 let database = unsafe { (*journal.of).database() };
                 let fd = database.joined_by(descriptor);
                 database.journal = fd.map(|_| this);
-                journal.descriptor = descriptor.filter(|_| fd.is_some());
                 fd
             }
             Role::Wal(Wal { of, .. }) => {
@@ -266,19 +257,14 @@ impl OrderedFile {
     /// Tells the database that its journal or log is closed. The real file is closed with it, or kept.
     pub(crate) fn leave(mut self) -> c_int {
         let down = self.put_down();
-        let real = self.real;
-        let closed = || {
-            // SAFETY: the file is open, and not used again.
-            let close = unsafe { (*(*real).methods).close };
-            // SAFETY: as above.
-            close.map_or(IO_ERROR, |close| unsafe { close(real) })
-        };
+        // SAFETY: nobody uses it again.
+        let closed = || unsafe { real::close(self.real.file) };
         match self.role {
             Role::Database(_) => closed(),
             Role::Journal(mut journal) => {
                 // SAFETY: SQLite closes a database after its journals.
                 unsafe { (*journal.of).database().journal = None };
-                match (journal.room.take(), journal.descriptor) {
+                match (journal.room.take(), self.real.fd.and_then(Descriptor::look)) {
                     (Some(room), Some(descriptor)) if journal.ended && down.is_ok() => {
                         let of = journal.of.addr();
                         let orders_writes = self.orders_writes;
@@ -306,31 +292,13 @@ impl OrderedFile {
         }
     }
 
-    /// Has the real file written to.
-    fn write_real(real: *mut File, offset: i64, bytes: &[u8]) -> Result<(), c_int> {
-        // SAFETY: the file is open, and the bytes are only read.
-        let done = unsafe {
-            match ((*(*real).methods).write, c_int::try_from(bytes.len())) {
-                (Some(write), Ok(length)) => write(real, bytes.as_ptr().cast(), length, offset),
-                _ => IO_ERROR,
-            }
-        };
-        if done == OK { Ok(()) } else { Err(done) }
-    }
-
     /// Has written what is held back, of this file or of its journal.
     pub(crate) fn put_down(&mut self) -> Result<(), c_int> {
-        let real = self.real;
+        let write = |offset, bytes: &[u8]| self.real.write(offset, bytes);
         match &mut self.role {
             Role::Database(database) => database.put_journal_down(),
-            Role::Journal(Journal { held, .. }) => {
-                held.put_down(|offset, bytes| OrderedFile::write_real(real, offset, bytes))
-            }
-            Role::Wal(Wal { held, .. }) => {
-                let down = held.put_down(|offset, bytes| OrderedFile::write_real(real, offset, bytes));
-                held.drop_all();
-                down
-            }
+            Role::Journal(Journal { held, .. }) => held.put_down(write),
+            Role::Wal(Wal { held, .. }) => held.put_down_or_drop(write),
         }
     }
 
@@ -339,11 +307,8 @@ impl OrderedFile {
     /// would have left a moment before.
     pub(crate) fn write(&mut self, offset: i64, bytes: &[u8]) -> Result<(), c_int> {
         let length = bytes.len() as i64;
-        let end = offset.saturating_add(length);
-        // Others may have made it shorter or longer meanwhile.
-        self.resized |= self.fd.and_then(Descriptor::look).is_none_or(|found| end > found.size);
-        let (real, ordered) = (self.real, self.fd.is_some());
-        let write = |offset, bytes: &[u8]| OrderedFile::write_real(real, offset, bytes);
+        let ordered = self.real.fd.is_some();
+        let mut write = |offset, bytes: &[u8]| self.real.write(offset, bytes);
         match &mut self.role {
             Role::Database(database) => {
                 database.put_journal_down()?;
@@ -354,16 +319,14 @@ impl OrderedFile {
                 if ordered && journal.held.take(offset, bytes) {
                     return Ok(());
                 }
-                journal.held.put_down(write)?;
+                journal.held.put_down(&mut write)?;
                 if ordered && journal.held.take(offset, bytes) { Ok(()) } else { write(offset, bytes) }
             }
             Role::Wal(wal) => {
-                wal.frames |= end > WAL_HEADER_BYTES;
+                wal.frames |= offset.saturating_add(length) > WAL_HEADER_BYTES;
                 let follows = !wal.held.range().is_empty() && wal.held.take(offset, bytes);
-                let down = wal.held.put_down(write);
-                // Who hears of it writes the frame anew, or somebody else writes one there.
-                wal.held.drop_all();
-                down?;
+                // Who hears of an error writes the frame anew, or somebody else writes one there.
+                wal.held.put_down_or_drop(&mut write)?;
                 let is_header = ordered && length == WAL_FRAME_HEADER_BYTES && offset >= WAL_HEADER_BYTES;
                 if follows || (is_header && wal.held.take(offset, bytes)) {
                     return Ok(());
@@ -375,7 +338,7 @@ impl OrderedFile {
 
     /// Whether it is a journal that has nothing at `offset`, nor behind that.
     pub(crate) fn ends_before(&self, offset: i64) -> bool {
-        let known = self.fd.filter(|_| matches!(self.role, Role::Journal(_)));
+        let known = self.real.fd.filter(|_| matches!(self.role, Role::Journal(_)));
         known.and_then(Descriptor::look).is_some_and(|found| found.size <= offset)
     }
 
@@ -415,20 +378,20 @@ impl OrderedFile {
                 _ => Pending::Alone,
             };
         }
-        if barrier && self.orders_writes && !self.resized {
+        if barrier && self.orders_writes && !self.real.resized {
             return OK;
         }
         if barrier {
             self.order_writes();
         }
-        let request = if self.resized { FBARRIER } else { FDATABARRIER };
-        let done = match self.fd.filter(|_| barrier).and_then(|fd| weir::order_mounted(fd, request)) {
+        let request = if self.real.resized { FBARRIER } else { FDATABARRIER };
+        let done = match self.real.fd.filter(|_| barrier).and_then(|fd| weir::order_mounted(fd, request)) {
             Some(0) => OK,
             Some(_) => IO_ERROR_FSYNC,
             None => synchronise(),
         };
         if done == OK {
-            self.resized = false;
+            self.real.resized = false;
             if let Role::Wal(wal) = &mut self.role {
                 wal.frames = false;
             }
@@ -446,7 +409,7 @@ impl OrderedFile {
             Role::Wal(_) => false,
         };
         if is_worth_it && !self.orders_writes {
-            self.orders_writes = self.fd.is_some_and(weir::order_writes);
+            self.orders_writes = self.real.fd.is_some_and(weir::order_writes);
         }
     }
 
@@ -501,13 +464,13 @@ impl Journal {
     /// Finds the real file: one that was kept, with its descriptor and whether its writes are ordered, or room for one
     /// that is to be opened.
     fn find(&mut self, weir: &Weir, flags: c_int) -> (*mut File, Option<(Descriptor, bool)>) {
-        // The real file goes on by the name that it was opened by.
         let as_it_is = flags & (OPEN_EXCLUSIVE | OPEN_DELETE_ON_CLOSE) == 0;
         let kept = if as_it_is { weir.kept.take(self.name.path()) } else { None };
         let found = kept.as_ref().map(|kept| (kept.descriptor, kept.orders_writes));
         self.was_kept = kept.is_some();
         let room = match kept {
             Some(kept) => {
+                // The real file goes on by the name that it was opened by.
                 self.name = kept.name;
                 kept.room
             }

@@ -44,11 +44,6 @@ impl Held {
         found.is_some()
     }
 
-    /// Lets go of them: who has written them knows that they are not in the file.
-    pub(crate) fn drop_all(&mut self) {
-        self.bytes.clear();
-    }
-
     /// Has them written; those that could not be are held on.
     pub(crate) fn put_down<E>(&mut self, write: impl FnOnce(i64, &[u8]) -> Result<(), E>) -> Result<(), E> {
         if !self.bytes.is_empty() {
@@ -56,6 +51,16 @@ impl Held {
             self.bytes.clear();
         }
         Ok(())
+    }
+
+    /// The same, but lets go of those that could not be: who has written them hears of it.
+    pub(crate) fn put_down_or_drop<E>(
+        &mut self,
+        write: impl FnOnce(i64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let down = self.put_down(write);
+        self.bytes.clear();
+        down
     }
 }
 
@@ -104,7 +109,7 @@ mod tests {
         assert_eq!(held.put_down(|_, _| Err("full")), Err("full"));
         assert_eq!(down(&mut held), Some((7, b"ab".to_vec())));
         assert!(held.take(7, b"ab"));
-        held.drop_all();
+        assert_eq!(held.put_down_or_drop(|_, _| Err("full")), Err("full"));
         assert_eq!(down(&mut held), None);
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::abi::File;
 use crate::place::{Descriptor, Identity};
+use crate::real;
 
 /// Room for an open file of the real VFS, that stays where it is.
 pub(crate) struct Room(Box<[u64]>);
@@ -30,13 +31,8 @@ impl Room {
     /// # Safety
     /// The file is open, and nobody uses it again.
     pub(crate) unsafe fn close(mut self) {
-        let file = self.file();
         // SAFETY: as the caller promises.
-        unsafe {
-            if let Some(close) = (*file).methods.as_ref().and_then(|methods| methods.close) {
-                close(file);
-            }
-        }
+        unsafe { real::close(self.file()) };
     }
 }
 

@@ -17,6 +17,7 @@ mod held;
 mod kept;
 mod methods;
 mod place;
+mod real;
 mod vfs;
 
 use std::ffi::{c_char, c_int, c_void};

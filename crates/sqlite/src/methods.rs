@@ -52,7 +52,7 @@ macro_rules! call_real {
     ($file:ident, $name:ident($($argument:expr),*)) => {{
         // SAFETY: SQLite calls with an open file, and with what the real one's method takes.
         unsafe {
-            let real = (*$file.cast::<OrderedFile>()).real;
+            let real = (*$file.cast::<OrderedFile>()).real.file;
             match (*(*real).methods).$name {
                 Some(method) => method(real $(, $argument)*),
                 None => IO_ERROR,
@@ -98,7 +98,7 @@ unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
     if let Err(error) = ours.put_down() {
         return error;
     }
-    ours.resized = true;
+    ours.real.resized = true;
     if let Role::Journal(journal) = &mut ours.role {
         journal.ended = size == 0;
     }
@@ -122,7 +122,7 @@ unsafe extern "C" fn file_size(file: *mut File, size: *mut i64) -> c_int {
         return error;
     }
     // Others may change what is not on a mount of Weir.
-    let known = ours.fd.filter(|_| ours.database().place.is_some());
+    let known = ours.real.fd.filter(|_| ours.database().place.is_some());
     let Some(found) = known.and_then(Descriptor::look) else { return call_real!(file, file_size(size)) };
     // As SQLite's own has it: some of its versions write one byte into what is empty.
     // SAFETY: SQLite calls with a place for the answer.
@@ -222,7 +222,7 @@ delegate! {
 unsafe extern "C" fn shm_barrier(file: *mut File) {
     // SAFETY: SQLite calls with an open file, whose real one has this method.
     unsafe {
-        let real = (*file.cast::<OrderedFile>()).real;
+        let real = (*file.cast::<OrderedFile>()).real.file;
         if let Some(method) = (*(*real).methods).shm_barrier {
             method(real);
         }

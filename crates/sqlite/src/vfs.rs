@@ -18,6 +18,18 @@ pub(crate) struct Weir {
     pub(crate) kept: KeptJournals,
 }
 
+/// Calls a function of the real VFS. One that it does not have is not in the table of ours either; so nobody gets to see
+/// what is said for that case.
+macro_rules! call_real {
+    ($real:expr, $name:ident($($argument:expr),*), $missing:expr) => {{
+        let real = $real;
+        match (*real).$name {
+            Some(function) => function(real $(, $argument)*),
+            None => $missing,
+        }
+    }};
+}
+
 impl Weir {
     /// A VFS that stands before another one, to be registered. It stays for ever, as SQLite has it for as long as
     /// the process lives.
@@ -115,12 +127,7 @@ impl Weir {
         flags_out: *mut c_int,
     ) -> c_int {
         // SAFETY: the real VFS is registered, and the rest is as the caller promises.
-        unsafe {
-            match (*self.real).open {
-                Some(open) => open(self.real, name, file, flags, flags_out),
-                None => IO_ERROR,
-            }
-        }
+        unsafe { call_real!(self.real, open(name, file, flags, flags_out), IO_ERROR) }
     }
 }
 
@@ -134,10 +141,7 @@ unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, an
             *answer = 0;
             return OK;
         }
-        match (*weir.real).access {
-            Some(access) => access(weir.real, name, flags, answer),
-            None => IO_ERROR,
-        }
+        call_real!(weir.real, access(name, flags, answer), IO_ERROR)
     }
 }
 
@@ -147,26 +151,16 @@ unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, sync_directory: 
     unsafe {
         let weir = Weir::of(vfs);
         weir.kept.close(CStr::from_ptr(name));
-        match (*weir.real).delete {
-            Some(delete) => delete(weir.real, name, sync_directory),
-            None => IO_ERROR,
-        }
+        call_real!(weir.real, delete(name, sync_directory), IO_ERROR)
     }
 }
 
-/// Functions that call the real VFS's. One that it does not have is not in the table either; so nobody gets to see
-/// what is said here for that case.
+/// Functions that do nothing but call the real VFS's.
 macro_rules! delegate {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?, missing $missing:expr;)*) => {$(
         unsafe extern "C" fn $name(vfs: *mut Vfs $(, $argument: $type)*) $(-> $result)? {
             // SAFETY: SQLite calls with a VFS that was registered, and with what the real one takes.
-            unsafe {
-                let real = Weir::of(vfs).real;
-                match (*real).$name {
-                    Some(function) => function(real $(, $argument)*),
-                    None => $missing,
-                }
-            }
+            unsafe { call_real!(Weir::of(vfs).real, $name($($argument),*), $missing) }
         }
     )*};
 }
