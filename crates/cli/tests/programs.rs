@@ -10,14 +10,19 @@
 mod support;
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 use rustix::fs::{XattrFlags, setxattr};
+use rustix::process::{Pid, Signal, kill_process_group};
 use support::{Place, e2fsck_judges, mounts, runs, text, wait_until, works};
+
+/// How long a program may go on after its mount has died.
+const GIVES_UP: Duration = Duration::from_secs(3);
 
 /// How many times the server is killed under each program.
 fn rounds() -> u64 {
@@ -95,7 +100,7 @@ impl Trial {
         let said = self.place.path().join("said");
         let output = File::create(&said).unwrap();
         program.stdout(output.try_clone().unwrap()).stderr(output);
-        let mut running = program.spawn().unwrap();
+        let mut running = program.process_group(0).spawn().unwrap();
         std::thread::sleep(most.mul_f64(self.random.random()));
         match running.try_wait().unwrap() {
             None => self.cut += 1,
@@ -106,11 +111,17 @@ impl Trial {
         e2fsck_judges(&self.place);
     }
 
-    /// Waits until a program has met the dead mount, and takes that away.
+    /// Gives a program time to meet the dead mount, and takes that away. It is killed if it does not give up: git reads a
+    /// directory again for as long as that fails.
     fn ended(&self, running: &mut Child) {
-        wait_until("the program has ended", || running.try_wait().unwrap().is_some());
+        let began = Instant::now();
+        while running.try_wait().unwrap().is_none() && began.elapsed() < GIVES_UP {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Its children too, if there are any left.
+        let _ = kill_process_group(Pid::from_child(running), Signal::KILL);
+        running.wait().unwrap();
         let unmount = || Command::new("umount").arg(self.place.mountpoint()).output().unwrap();
-        // Its children may live a little longer.
         wait_until("nobody uses the dead mount", || unmount().status.success());
     }
 
