@@ -4,14 +4,14 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::support::{Place, e2fsck_judges, mounts, wait_until, works};
+use crate::support::{Place, e2fsck_judges, is_so_within, mounts, wait_until, works};
 
 /// How long a program may go on after its mount has died.
 const GIVES_UP: Duration = Duration::from_secs(3);
@@ -101,10 +101,7 @@ impl Trial {
     /// Gives a program time to meet the dead mount, and takes that away. It is killed if it does not give up: git reads a
     /// directory again for as long as that fails.
     fn ended(&self, running: &mut Child) {
-        let began = Instant::now();
-        while running.try_wait().unwrap().is_none() && began.elapsed() < GIVES_UP {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        is_so_within(GIVES_UP, || running.try_wait().unwrap().is_some());
         // Its children too, if there are any left.
         let _ = kill_process_group(Pid::from_child(running), Signal::KILL);
         running.wait().unwrap();

@@ -54,10 +54,19 @@ pub fn is_mountpoint(path: &Path) -> bool {
 }
 
 #[track_caller]
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(is_so_within(Duration::from_secs(30), is_so), "waited in vain until {what}");
+}
+
+pub fn is_so_within(most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
+    loop {
+        if is_so() {
+            return true;
+        }
+        if began.elapsed() >= most {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -36,8 +36,8 @@ struct Exception {
 const EXCEPTIONS: [Exception; 8] = [
     Exception { path: "crates/cli/tests/disk.rs", word: "std::thread", why: WAITS },
     Exception { path: "crates/cli/tests/disk.rs", word: "thread::sleep", why: WAITS },
-    Exception { path: "crates/cli/tests/programs.rs", word: "std::thread", why: WAITS },
-    Exception { path: "crates/cli/tests/programs.rs", word: "thread::sleep", why: WAITS },
+    Exception { path: "crates/cli/tests/programs/trial.rs", word: "std::thread", why: WAITS },
+    Exception { path: "crates/cli/tests/programs/trial.rs", word: "thread::sleep", why: WAITS },
     Exception { path: "crates/cli/tests/support/mod.rs", word: "std::thread", why: WAITS },
     Exception { path: "crates/cli/tests/support/mod.rs", word: "thread::sleep", why: WAITS },
     Exception { path: "crates/cli/tests/support/mod.rs", word: "std::time::Instant", why: WAITS },
