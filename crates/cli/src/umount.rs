@@ -79,7 +79,11 @@ fn failed(doing: &'static str, path: &Path) -> impl Fn(Errno) -> CliError {
 
 /// The process that serves a mount.
 fn server(path: &Path) -> Result<OwnedFd, CliError> {
-    let pid = status::ask(path)?.pid;
+    let status = status::ask(path).map_err(|error| match error {
+        CliError::File { path, source, .. } => CliError::File { doing: "unmount", path, source },
+        other => other,
+    });
+    let pid = status?.pid;
     let pid =
         Pid::from_raw(pid.cast_signed()).ok_or_else(|| CliError::NotMounted { path: path.to_owned() })?;
     pidfd_open(pid, PidfdFlags::empty()).map_err(failed("find the server of", path))
