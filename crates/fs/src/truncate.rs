@@ -24,7 +24,8 @@ static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 pub(crate) const TRUNCATE_CREDITS: u32 = MAP_CREDITS + ORPHAN_CREDITS + 2;
 
 impl Filesystem {
-    /// Sets the size of a file. What is behind it is freed; what is new is a hole.
+    /// Sets the size of a file. What is behind it is freed, also what was allocated behind the end; what is new is a
+    /// hole.
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content,
@@ -63,7 +64,8 @@ impl Mounted {
         if size != old {
             node.data_has_changed();
         }
-        let finished = size >= old || self.all_or_abort(self.unmap(&handle, node, behind(size))).await?;
+        // Also where the size stays: blocks may have been allocated behind the end.
+        let finished = size > old || self.all_or_abort(self.unmap(&handle, node, behind(size))).await?;
         if !finished {
             self.add_orphan(&handle, node).await?;
         }

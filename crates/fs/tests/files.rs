@@ -265,6 +265,30 @@ fn a_truncation_of_many_extents_leaves_nothing_behind() {
     judge(&left);
 }
 
+/// As ext4 has it: that is how programs give back what they have allocated in advance.
+#[test]
+fn setting_the_size_that_it_has_frees_what_is_allocated_behind_the_end() {
+    let left = simulated(async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        let inode = create(&fs, b"a").await;
+        fs.write(inode, 0, &[7; 5000]).await.expect("written");
+        fs.fsync(inode).await.expect("durable");
+        let before = fs.statfs().await.free_blocks;
+        let behind = Fallocate::Allocate { keep_size: true };
+        fs.fallocate(inode, behind, 0, 1 << 20).await.expect("allocated");
+        assert!(before - fs.statfs().await.free_blocks >= 254);
+        fs.truncate(inode, 5000).await.expect("truncated");
+        assert_eq!(before, fs.statfs().await.free_blocks);
+        let mut bytes = vec![0; 6000];
+        assert_eq!(fs.read(inode, 0, &mut bytes).await, Ok(5000));
+        assert!(bytes[..5000].iter().all(|&byte| byte == 7));
+        fs.unmount().await.expect("unmounted");
+        disk.image()
+    });
+    judge(&left);
+}
+
 #[test]
 fn a_file_written_in_order_is_contiguous() {
     simulated(async |clock| {
