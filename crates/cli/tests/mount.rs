@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
-use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::fs::{FallocateFlags, XattrFlags, fallocate, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Place, error_of, is_mountpoint, mounts, runs, weir, works};
@@ -483,6 +483,38 @@ fn a_name_that_was_missing_is_found_once_it_is_there() {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let line = mounts.lines().find(|line| line.contains(root.to_str().unwrap())).unwrap();
     assert!(line.contains(" fuse.weir "), "{line}");
+    end(&place);
+}
+
+/// The kernel takes it that nothing has changed then: it appends at the end that it knows, and reads what it has in its
+/// page cache.
+#[test]
+fn an_allocation_that_finds_no_room_changes_no_content() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let root = place.mount(&[]);
+    let (path, content) = (root.join("log"), [7; 9000]);
+    let mut file = File::options().create(true).read(true).append(true).open(&path).unwrap();
+    file.write_all(&content).unwrap();
+    let size = || fs::metadata(&path).unwrap().len();
+    for mode in [FallocateFlags::KEEP_SIZE, FallocateFlags::ZERO_RANGE, FallocateFlags::empty()] {
+        let before = size();
+        assert_eq!(fallocate(&file, mode, 0, 1 << 40), Err(Errno::NOSPC));
+        file.write_all(b"more").unwrap();
+        assert_eq!(size(), before + 4, "{mode:?}");
+        if mode != FallocateFlags::empty() {
+            // What has been allocated behind the end is free again.
+            file.set_len(size()).unwrap();
+        }
+    }
+    drop(file);
+    let found = fs::read(&path).unwrap();
+    assert!(found == [&content[..], b"moremoremore"].concat());
+    end(&place);
+    place.mount(&[]);
+    assert!(fs::read(&path).unwrap() == found, "as it is without a page cache");
     end(&place);
 }
 

@@ -89,7 +89,7 @@ impl Calls {
     }
 
     /// The kernel has them in its cache.
-    fn forget_attributes(&self, inode: InodeNumber) {
+    pub(crate) fn forget_attributes(&self, inode: InodeNumber) {
         if let Some(notifier) = self.notifier.get() {
             // From before its first byte on: its attributes alone. It fails for what is not cached.
             let _ = notifier.inval_inode(INodeNo(convert::number(inode)), -1, 0);
