@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
-use rustix::fs::{FallocateFlags, XattrFlags, fallocate, getxattr, removexattr, setxattr};
+use rustix::fs::{FallocateFlags, Mode, OFlags, XattrFlags, fallocate, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Place, error_of, is_mountpoint, mounts, runs, weir, works};
@@ -516,6 +516,70 @@ fn an_allocation_that_finds_no_room_changes_no_content() {
     place.mount(&[]);
     assert!(fs::read(&path).unwrap() == found, "as it is without a page cache");
     end(&place);
+}
+
+/// A direct write, too, of which the kernel does not look for them itself.
+#[test]
+fn a_write_takes_capabilities_away() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let root = place.mount(&[]);
+    let attribute = "security.capability";
+    // Version 2, and permitted CAP_CHOWN.
+    let mut capability = [0; 20];
+    (capability[3], capability[4]) = (2, 1);
+    for (name, flags) in [("direct", "direct"), ("cached", "append")] {
+        let path = root.join(name);
+        fs::write(&path, [1; 5000]).unwrap();
+        setxattr(&path, attribute, &capability, XattrFlags::empty()).unwrap();
+        let output = format!("of={}", path.display());
+        let how = ["if=/dev/zero", "bs=4096", "count=1", "conv=notrunc", "status=none"];
+        runs(Command::new("dd").args(how).args([output, format!("oflag={flags}")]));
+        assert_eq!(getxattr(&path, attribute, &mut [0; 64][..]).unwrap_err(), Errno::NODATA, "{name}");
+    }
+    end(&place);
+}
+
+/// The number of a file that has gone is soon another file's, which who kept the old one has no right to.
+#[test]
+fn who_kept_a_file_that_has_gone_does_not_get_the_next_one() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let root = place.mount(&[]);
+    let made = |name: &str| {
+        fs::write(root.join(name), name).unwrap();
+        fs::metadata(root.join(name)).unwrap().ino()
+    };
+    let number = made("gone");
+    // Just the name's: nobody has it open.
+    let kept = rustix::fs::open(root.join("gone"), OFlags::PATH, Mode::empty()).unwrap();
+    fs::remove_file(root.join("gone")).unwrap();
+    assert!((0..100).any(|nth| made(&format!("next {nth}")) == number), "the number is used again");
+    assert!(fs::read(format!("/proc/self/fd/{}", kept.as_raw_fd())).is_err());
+    drop(kept);
+    end(&place);
+}
+
+#[test]
+fn a_directory_that_was_synchronised_keeps_its_names() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let mut server = place.serve();
+    let root = place.mountpoint();
+    fs::create_dir(root.join("a")).unwrap();
+    File::create(root.join("a/b")).unwrap();
+    File::open(root.join("a")).unwrap().sync_all().unwrap();
+    server.kill();
+    place.unmount();
+    place.mount(&[]);
+    assert!(fs::exists(root.join("a/b")).unwrap());
+    works(&["umount", root.to_str().unwrap()]);
 }
 
 /// The server lets go of what programs close: a file without a name frees its space then.
