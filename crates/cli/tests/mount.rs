@@ -14,7 +14,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, XattrFlags, fallocate, getxattr, removexattr, setxattr};
+use rustix::fs::{
+    FallocateFlags, Mode, OFlags, RawDir, SeekFrom, XattrFlags, fallocate, getxattr, removexattr, setxattr,
+};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Place, error_of, is_mountpoint, mounts, runs, weir, works};
@@ -580,6 +582,38 @@ fn a_directory_that_was_synchronised_keeps_its_names() {
     place.mount(&[]);
     assert!(fs::exists(root.join("a/b")).unwrap());
     works(&["umount", root.to_str().unwrap()]);
+}
+
+/// Also in the middle of what the server has read ahead.
+#[test]
+fn a_directory_is_read_on_from_any_place_that_was_told() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let root = place.mount(&[]);
+    for nth in 0..1000 {
+        File::create(root.join(format!("a file with a long name {nth}"))).unwrap();
+    }
+    let directory = File::open(&root).unwrap();
+    let mut buffer = Vec::with_capacity(4096);
+    let mut read_on = |from: u64, most: usize| -> Vec<(String, u64)> {
+        rustix::fs::seek(&directory, SeekFrom::Start(from)).unwrap();
+        let mut entries = RawDir::new(&directory, buffer.spare_capacity_mut());
+        std::iter::from_fn(|| {
+            let entry = entries.next()?.unwrap();
+            Some((entry.file_name().to_string_lossy().into_owned(), entry.next_entry_cookie()))
+        })
+        .take(most)
+        .collect()
+    };
+    let all = read_on(0, usize::MAX);
+    assert_eq!(all.len(), 1003);
+    for nth in (0..1000).step_by(37).rev() {
+        assert_eq!(read_on(all[nth].1, 3), all[nth + 1..][..3], "behind {nth}");
+    }
+    drop(directory);
+    end(&place);
 }
 
 /// The server lets go of what programs close: a file without a name frees its space then.
