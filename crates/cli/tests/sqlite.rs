@@ -446,6 +446,74 @@ fn a_transaction_of_a_process_that_died_is_undone_by_who_keeps_the_journal() {
     }
 }
 
+/// The checksums of frames that a transaction has written over are corrected before it ends: what fails of that is told.
+#[test]
+fn a_checksum_that_is_not_corrected_fails_the_commit() {
+    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
+        eprintln!("skipped: this takes strace, too");
+        return;
+    }
+    let mount = Mount::new();
+    let trace = mount.place.path().join("trace");
+    let run = |name: &str, inject: &str| {
+        // SQLite does not look whether it could let go of the log, and NORMAL has no sync before that.
+        let made = "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0; PRAGMA synchronous=NORMAL;";
+        let mut lines = open(name, made, "order");
+        lines.extend((1..=INSERTS).map(insert));
+        lines.push(
+            "PRAGMA cache_size=2; BEGIN; UPDATE t SET b=zeroblob(501); UPDATE t SET b=zeroblob(502);".into(),
+        );
+        lines.push(".bail off\nCOMMIT;".into());
+        lines.push(format!(".shell sqlite3 {name} 'INSERT INTO t VALUES(31, 0);'\n.shell kill -9 $PPID"));
+        let before = ["strace", "-o", trace.to_str().unwrap(), "-e", inject];
+        text(&mount.start_under(&before, &lines).wait_with_output().unwrap().stderr)
+    };
+    assert_eq!(run("a", "trace=pwrite64"), "");
+    let calls = fs::read_to_string(&trace).unwrap();
+    let writes: Vec<&str> = calls.lines().filter(|line| line.starts_with("pwrite64")).collect();
+    let last = 1 + writes.iter().rposition(|line| line.contains(", 24, ")).expect("a header is written anew");
+    let told = run("b", &format!("inject=pwrite64:error=EIO:when={last}"));
+    assert!(told.contains("disk I/O error"), "{told}");
+    assert_eq!([rows(&mount, "a"), rows(&mount, "b")], [INSERTS + 1; 2]);
+}
+
+/// The journal of a process that died is made to last before the database is changed by it, also by who has kept it open
+/// and has its own writes ordered.
+#[test]
+fn a_journal_of_a_process_that_died_outlasts_a_crash() {
+    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
+        eprintln!("skipped: this takes strace, too");
+        return;
+    }
+    let mut mount = Mount::new();
+    let journal = JOURNALS[2];
+    let (dies, trace) = (mount.place.path().join("dies.sql"), mount.place.path().join("trace"));
+    // Nothing is longer than before: an inode that changes would take all data with it.
+    let change = "PRAGMA synchronous=OFF; PRAGMA cache_size=2; BEGIN; UPDATE t SET b=zeroblob(400);";
+    fs::write(&dies, format!("{journal} {change}\n.shell kill -9 $PPID\n")).unwrap();
+    let start = |mount: &Mount, name: &str, inject: &str, end: &[String]| {
+        let mut lines = open(name, journal, "order");
+        lines.extend((1..=INSERTS).map(insert));
+        lines.extend((1..=3).map(|_| "UPDATE t SET b=randomblob(500);".to_owned()));
+        lines.push(format!(".bail off\n.shell sqlite3 {name} < {} || true", dies.display()));
+        lines.push("SELECT count(*) FROM t;".to_owned());
+        let before = ["strace", "-o", trace.to_str().unwrap(), "-e", inject];
+        let output = mount.start_under(&before, &[&lines, end].concat()).wait_with_output().unwrap();
+        text(&output.stderr)
+    };
+    start(&mount, "a", "trace=pwrite64", &[]);
+    let calls = fs::read_to_string(&trace).unwrap();
+    let before = calls.lines().take_while(|line| !line.contains("SIGCHLD"));
+    let writes = before.filter(|line| line.starts_with("pwrite64")).count();
+    // The loss window passes, and the server is gone when some of the database was restored.
+    let inject = format!("inject=pwrite64:error=EIO:when={}+", writes + 3);
+    let told = start(&mount, "b", &inject, &[".shell sleep 0.3".to_owned(), mount.kill()]);
+    assert!(told.contains("disk I/O error"), "{told}");
+    mount.again();
+    assert_eq!(rows(&mount, "b"), INSERTS);
+    assert_eq!(mount.sql(&[".open b\nSELECT sum(length(b)) FROM t;".to_owned()]).trim(), "15000");
+}
+
 /// What was written where another connection has made the database shorter is written behind its end.
 #[test]
 fn a_database_that_another_process_made_shorter_grows_again() {

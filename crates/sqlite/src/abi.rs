@@ -23,6 +23,7 @@ pub(crate) const ACCESS_EXISTS: c_int = 0;
 pub(crate) const OPEN_DELETE_ON_CLOSE: c_int = 0x8;
 pub(crate) const OPEN_EXCLUSIVE: c_int = 0x10;
 pub(crate) const OPEN_READWRITE: c_int = 0x2;
+pub(crate) const OPEN_CREATE: c_int = 0x4;
 pub(crate) const OPEN_MAIN_DB: c_int = 0x100;
 pub(crate) const OPEN_MAIN_JOURNAL: c_int = 0x800;
 pub(crate) const OPEN_WAL: c_int = 0x8_0000;

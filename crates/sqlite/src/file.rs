@@ -11,8 +11,8 @@ use weir_sqlite_syncs::{
 };
 
 use crate::abi::{
-    File, IO_ERROR_DIR_FSYNC, IO_ERROR_FSYNC, IoMethods, OK, OPEN_DELETE_ON_CLOSE, OPEN_EXCLUSIVE,
-    OPEN_MAIN_DB, OPEN_MAIN_JOURNAL, OPEN_READWRITE, OPEN_WAL, SQLITE_ERROR,
+    File, IO_ERROR_DIR_FSYNC, IO_ERROR_FSYNC, IoMethods, OK, OPEN_CREATE, OPEN_DELETE_ON_CLOSE,
+    OPEN_EXCLUSIVE, OPEN_MAIN_DB, OPEN_MAIN_JOURNAL, OPEN_READWRITE, OPEN_WAL, SQLITE_ERROR,
 };
 use crate::held::Held;
 use crate::kept::{Kept, Name, Room};
@@ -71,6 +71,8 @@ pub(crate) struct Wal {
     of: *mut OrderedFile,
     /// Frames were written since it was last synchronised.
     frames: bool,
+    /// Where the frames end that were written since the log's lock was last taken or let go of.
+    end: i64,
     /// The header of a frame, whose page is to come.
     held: Held,
 }
@@ -104,7 +106,7 @@ pub(crate) unsafe fn role(weir: &Weir, name: *const c_char, flags: c_int) -> Opt
     // SAFETY: the database of a journal that is being opened is open, or at least its memory is there.
     let of = unsafe { OrderedFile::of_database(database) }?;
     if !journal {
-        return Some(Role::Wal(Wal { of, frames: false, held: Held::default() }));
+        return Some(Role::Wal(Wal { of, frames: false, end: 0, held: Held::default() }));
     }
     let held = Held::default();
     Some(Role::Journal(Journal {
@@ -302,6 +304,22 @@ impl OrderedFile {
         }
     }
 
+    /// The same where a lock is taken or let go of. Others may have used the log anew, or do so next.
+    pub(crate) fn put_down_at_lock(&mut self) -> Result<(), c_int> {
+        let down = self.put_down();
+        if let Role::Database(Database { wal: Some(wal), .. }) = &self.role {
+            // SAFETY: the log is open, and tells when it is closed.
+            unsafe { (**wal).forget_end() };
+        }
+        down
+    }
+
+    fn forget_end(&mut self) {
+        if let Role::Wal(wal) = &mut self.role {
+            wal.end = 0;
+        }
+    }
+
     /// Writes, or holds back what is to be written: a journal until it is synchronised or the database is changed, the
     /// header of a frame until its page comes. Until then nobody needs them, and a program that dies leaves what it
     /// would have left a moment before.
@@ -327,7 +345,11 @@ impl OrderedFile {
                 let follows = !wal.held.range().is_empty() && wal.held.take(offset, bytes);
                 // Who hears of an error writes the frame anew, or somebody else writes one there.
                 wal.held.put_down_or_drop(&mut write)?;
-                let is_header = ordered && length == WAL_FRAME_HEADER_BYTES && offset >= WAL_HEADER_BYTES;
+                // SQLite corrects the checksums of frames that it has written over: no page comes behind that.
+                let is_new = offset >= wal.end;
+                wal.end = wal.end.max(offset.saturating_add(length));
+                let is_header =
+                    ordered && is_new && length == WAL_FRAME_HEADER_BYTES && offset >= WAL_HEADER_BYTES;
                 if follows || (is_header && wal.held.take(offset, bytes)) {
                     return Ok(());
                 }
@@ -464,8 +486,10 @@ impl Journal {
     /// Finds the real file: one that was kept, with its descriptor and whether its writes are ordered, or room for one
     /// that is to be opened.
     fn find(&mut self, weir: &Weir, flags: c_int) -> (*mut File, Option<(Descriptor, bool)>) {
-        let as_it_is = flags & (OPEN_EXCLUSIVE | OPEN_DELETE_ON_CLOSE) == 0;
-        let kept = if as_it_is { weir.kept.take(self.name.path()) } else { None };
+        // One that is not to be made is to be rolled back. Others have written it, and may have ordered nothing: it is
+        // opened anew, so that its sync is none that can be left out.
+        let begins = flags & (OPEN_CREATE | OPEN_EXCLUSIVE | OPEN_DELETE_ON_CLOSE) == OPEN_CREATE;
+        let kept = if begins { weir.kept.take(self.name.path()) } else { None };
         let found = kept.as_ref().map(|kept| (kept.descriptor, kept.orders_writes));
         self.was_kept = kept.is_some();
         let room = match kept {

@@ -167,7 +167,7 @@ macro_rules! put_down_and_delegate {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
         unsafe extern "C" fn $name(file: *mut File $(, $argument: $type)*) -> c_int {
             // SAFETY: SQLite calls with an open file.
-            let down = unsafe { ours(file) }.put_down();
+            let down = unsafe { ours(file) }.put_down_at_lock();
             // It is let go of in any case.
             let done = call_real!(file, $name($($argument),*));
             down.err().unwrap_or(done)
