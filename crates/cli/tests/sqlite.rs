@@ -7,7 +7,7 @@ mod support;
 
 use std::fs;
 use std::io::{Seek as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -123,6 +123,13 @@ fn rows(mount: &Mount, name: &str) -> u64 {
     let rows: Vec<u64> = rows.split(' ').map(|number| number.parse().unwrap()).collect();
     assert_eq!((rows[0], rows[0]), (rows[1], rows[2]), "{name} is no prefix");
     rows[0]
+}
+
+/// Writes that a trace has of a shell, before the first program ended that was started by it.
+fn writes_before_a_child_ends(trace: &Path) -> usize {
+    let calls = fs::read_to_string(trace).unwrap();
+    let before = calls.lines().take_while(|line| !line.contains("SIGCHLD"));
+    before.filter(|line| line.starts_with("pwrite64")).count()
 }
 
 #[test]
@@ -431,18 +438,21 @@ fn a_transaction_of_a_process_that_died_is_undone_by_who_keeps_the_journal() {
     }
     let mount = Mount::new();
     let dies = mount.place.path().join("dies.sql");
-    for journal in &JOURNALS[1..3] {
-        let name = journal.rsplit('=').next().unwrap().trim_end_matches(';');
+    // The second deletes the journal that was kept, and leaves another one.
+    let anew = "PRAGMA journal_mode=PERSIST; PRAGMA journal_mode=DELETE;";
+    for (journal, other) in JOURNALS[1..3].iter().flat_map(|journal| [(*journal, *journal), (*journal, anew)])
+    {
+        let name = &format!("{}-{}", journal.len(), other.len());
         let change = "PRAGMA cache_size=2; BEGIN; UPDATE t SET b=zeroblob(900);\n.shell kill -9 $PPID\n";
-        fs::write(&dies, format!("{journal} {change}")).unwrap();
+        fs::write(&dies, format!("{other} {change}")).unwrap();
         let mut lines = open(name, journal, "order");
         lines.extend((1..=INSERTS).map(insert));
         lines.push(format!(".shell sqlite3 {name} < {} || true", dies.display()));
         lines.push(insert(INSERTS + 1));
         mount.sql(&lines);
-        assert_eq!(rows(&mount, name), INSERTS + 1, "{journal}");
+        assert_eq!(rows(&mount, name), INSERTS + 1, "{journal} {other}");
         let told = mount.sql(&[format!(".open {name}\nSELECT sum(length(b)) FROM t;")]);
-        assert_eq!(told.trim(), "15500", "{journal}");
+        assert_eq!(told.trim(), "15500", "{journal} {other}");
     }
 }
 
@@ -502,16 +512,120 @@ fn a_journal_of_a_process_that_died_outlasts_a_crash() {
         text(&output.stderr)
     };
     start(&mount, "a", "trace=pwrite64", &[]);
-    let calls = fs::read_to_string(&trace).unwrap();
-    let before = calls.lines().take_while(|line| !line.contains("SIGCHLD"));
-    let writes = before.filter(|line| line.starts_with("pwrite64")).count();
     // The loss window passes, and the server is gone when some of the database was restored.
-    let inject = format!("inject=pwrite64:error=EIO:when={}+", writes + 3);
+    let inject = format!("inject=pwrite64:error=EIO:when={}+", writes_before_a_child_ends(&trace) + 3);
     let told = start(&mount, "b", &inject, &[".shell sleep 0.3".to_owned(), mount.kill()]);
     assert!(told.contains("disk I/O error"), "{told}");
     mount.again();
     assert_eq!(rows(&mount, "b"), INSERTS);
     assert_eq!(mount.sql(&[".open b\nSELECT sum(length(b)) FROM t;".to_owned()]).trim(), "15000");
+}
+
+/// A log that others have written without order is made to last before the database is changed out of it.
+#[test]
+fn a_log_of_another_process_outlasts_a_crash() {
+    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
+        eprintln!("skipped: this takes strace, too");
+        return;
+    }
+    let mut mount = Mount::new();
+    let trace = mount.place.path().join("trace");
+    let start = |mount: &Mount, name: &str, inject: &str, end: &[String]| {
+        let mut lines = open(name, "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;", "order");
+        lines.extend((1..=INSERTS).map(insert));
+        // The log is long enough for what comes, and is written from its start.
+        let update = "UPDATE t SET b=randomblob(500); PRAGMA wal_checkpoint(RESTART);".to_owned();
+        lines.extend([update.clone(), update]);
+        let change = "PRAGMA wal_autocheckpoint=0; PRAGMA synchronous=OFF; UPDATE t SET b=zeroblob(400);";
+        lines.push(format!(".bail off\n.shell sqlite3 {name} '{change}'\nPRAGMA wal_checkpoint;"));
+        let before = ["strace", "-o", trace.to_str().unwrap(), "-e", inject];
+        mount.start_under(&before, &[&lines, end].concat()).wait_with_output().unwrap();
+    };
+    start(&mount, "a", "trace=pwrite64", &[]);
+    let inject = format!("inject=pwrite64:error=EIO:when={}+", writes_before_a_child_ends(&trace) + 3);
+    start(&mount, "b", &inject, &[".shell sleep 0.3".to_owned(), mount.kill()]);
+    mount.again();
+    assert_eq!(rows(&mount, "b"), INSERTS);
+    assert_eq!(mount.sql(&[".open b\nSELECT sum(length(b)) FROM t;".to_owned()]).trim(), "12000");
+}
+
+/// Where nothing is synchronised, a COMMIT that has returned outlives its program all the same.
+#[test]
+fn a_commit_is_with_the_kernel_when_it_returns() {
+    if !is_able() {
+        return;
+    }
+    let mount = Mount::new();
+    for (nth, journal) in JOURNALS.iter().enumerate() {
+        let name = format!("a{nth}");
+        let mut lines = open(&name, journal, "order");
+        lines.push("PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE;".to_owned());
+        lines.extend((1..=3).map(insert));
+        lines.push(".shell kill -9 $PPID".to_owned());
+        assert!(!mount.run(&lines).status.success());
+        assert_eq!(rows(&mount, &name), 3, "{journal}");
+    }
+}
+
+/// What is in order is durable after the loss window; in mode DELETE the last transaction takes longer.
+#[test]
+fn what_is_in_order_lasts_after_the_loss_window() {
+    if !is_able() {
+        return;
+    }
+    let mut mount = Mount::new();
+    for (nth, journal) in JOURNALS[1..].iter().enumerate() {
+        let name = format!("a{nth}");
+        let mut lines = open(&name, journal, "order");
+        lines.extend((1..=INSERTS).map(insert));
+        lines.extend([".shell sleep 0.4".to_owned(), mount.kill()]);
+        mount.run(&lines);
+        mount.again();
+        assert_eq!(rows(&mount, &name), INSERTS, "{journal}");
+    }
+}
+
+/// A journal is kept open for a database that is open, and as long as it is there.
+#[test]
+fn a_journal_is_closed_with_its_database_and_when_it_is_deleted() {
+    if !is_able() {
+        return;
+    }
+    let mount = Mount::new();
+    let look = ".shell ls -l /proc/$PPID/fd | grep -c journal || true".to_owned();
+    for journal in &JOURNALS[1..3] {
+        let mut lines = open("a", journal, "order");
+        lines.extend([insert(1), look.clone(), ".open b".to_owned(), look.clone()]);
+        lines.push(format!(".open file:a?weir=order\n{journal}\n{}", insert(2)));
+        lines.extend([look.clone(), "PRAGMA journal_mode=DELETE;".to_owned(), look.clone()]);
+        let told = mount.sql(&lines);
+        let seen: Vec<&str> = told.lines().filter(|line| ["0", "1"].contains(line)).collect();
+        assert_eq!(seen, ["1", "0", "1", "0"], "{journal}");
+        fs::remove_file(mount.path().join("a")).unwrap();
+    }
+}
+
+/// The end of a journal is with the kernel before the lock is let go of: others would take the journal for one that is
+/// to be rolled back.
+#[test]
+fn a_journal_ends_before_the_lock_is_let_go_of() {
+    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
+        eprintln!("skipped: this takes strace, too");
+        return;
+    }
+    let mount = Mount::new();
+    let trace = mount.place.path().join("trace");
+    let mut lines = open("a", "PRAGMA journal_mode=PERSIST; PRAGMA synchronous=OFF;", "order");
+    lines.extend((1..=INSERTS).map(insert));
+    lines.push("PRAGMA cache_size=2; BEGIN; UPDATE t SET b=zeroblob(400); ROLLBACK;".to_owned());
+    lines.push(".shell kill -9 $PPID".to_owned());
+    let before = ["strace", "-o", trace.to_str().unwrap(), "-e", "trace=pwrite64,fcntl"];
+    mount.start_under(&before, &lines).wait_with_output().unwrap();
+    let calls = fs::read_to_string(&trace).unwrap();
+    let last = |what: &str| calls.lines().collect::<Vec<_>>().iter().rposition(|line| line.contains(what));
+    // It goes on with a shared lock, until the journal is closed.
+    assert!(last("pwrite64").is_some() && last("pwrite64") < last("F_RDLCK"), "{calls}");
+    assert_eq!(rows(&mount, "a"), INSERTS);
 }
 
 /// What was written where another connection has made the database shorter is written behind its end.
