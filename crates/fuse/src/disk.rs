@@ -17,7 +17,7 @@ use weir_storage::{
 
 use crate::control::{STATUS_ATTRIBUTE, SYNC_ALL};
 use crate::protocol::{Answer, Header, Names, NodeAttributes, Operation, ROOT, Statistics, open_flags};
-use crate::serve::Service;
+use crate::serve::{Service, UNDER_WAY_MAX};
 
 /// The name of the file.
 pub const DISK_NAME: &str = "disk";
@@ -25,11 +25,15 @@ pub const DISK_NAME: &str = "disk";
 const DISK: u64 = 2;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// Writes that go on at one time: as many as requests are answered.
+const WRITES: usize = UNDER_WAY_MAX as usize;
+
 /// A storage, addressed by bytes.
 pub(crate) struct Disk {
     storage: Rc<dyn Storage>,
-    /// A write of less than a block reads the rest of it first; two such must not meet in one block.
-    partial: Semaphore,
+    /// A write of less than a block reads the rest of it first, and must not meet another write in that block: it takes
+    /// all permits, the others one each.
+    writes: Semaphore,
     /// The status as JSON.
     status: Box<dyn Fn() -> String>,
 }
@@ -59,7 +63,7 @@ fn commands(blocks: Range<u64>, most: u32) -> impl Iterator<Item = Extent> {
 
 impl Disk {
     pub(crate) fn new(storage: Rc<dyn Storage>, status: Box<dyn Fn() -> String>) -> Disk {
-        Disk { storage, partial: Semaphore::new(1), status }
+        Disk { storage, writes: Semaphore::new(WRITES), status }
     }
 
     fn bytes(&self) -> u64 {
@@ -94,9 +98,10 @@ impl Disk {
             return Err(Errno::NOSPC);
         }
         if is_whole(&bytes) {
+            let _beside_others = self.writes.acquire(1).await;
             self.write_blocks(&bytes, new).await?;
         } else {
-            let _alone = self.partial.acquire(1).await;
+            let _alone = self.writes.acquire(WRITES).await;
             let blocks = blocks_of(&bytes);
             let whole = blocks.start * BLOCK..blocks.end * BLOCK;
             let length = u32::try_from(whole.end - whole.start).map_err(|_| Errno::INVAL)?;
@@ -246,4 +251,33 @@ impl Service for Disk {
 
     /// Nothing is kept of who has it open.
     async fn take_back(&self, _: Answer) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_flash::{FlashDevice, FlashOptions, Profile};
+    use weir_runtime::{Runtime, Simulation};
+
+    use super::*;
+
+    /// What a write of part of a block has read before is old by the time that it writes.
+    #[test]
+    fn a_write_of_a_part_does_not_take_back_what_others_write() {
+        let runtime = Runtime::simulated(Simulation::default());
+        let handle = runtime.handle();
+        let profile = Profile::builtin("ufs20").expect("built in").with_capacity(4096);
+        let written = async {
+            let device = FlashDevice::new(&handle, &profile, FlashOptions::default());
+            let disk = Rc::new(Disk::new(device, Box::new(String::new)));
+            disk.write(0, &[1; BLOCK_BYTES]).await?;
+            let part = Rc::clone(&disk);
+            let part = handle.spawn(async move { part.write(100, &[2; 50]).await });
+            handle.give_way().await;
+            disk.write(0, &[3; BLOCK_BYTES]).await?;
+            part.await.expect("nobody cancels it")?;
+            disk.read(0, BLOCK_BYTES as u32).await
+        };
+        let found = runtime.block_on(written).expect("no deadlock").expect("the device works");
+        assert!(found[..100].iter().chain(&found[150..]).all(|&byte| byte == 3), "{:?}", &found[90..160]);
+    }
 }

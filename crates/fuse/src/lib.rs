@@ -10,7 +10,8 @@
 //! # What a mount promises
 //!
 //! - Order is that of system calls. The kernel's writeback cache is off, so a write is with the filesystem when it
-//!   returns; dirty pages of a shared mapping are the exception, and `msync` or `fsync` sends them.
+//!   returns; dirty pages of a shared mapping are the exception, and `msync` or `fsync` sends them. Until then
+//!   `lseek` finds a hole where such a page is (SEEK_DATA), though `read` finds the data.
 //! - `fsync` is durable, or, where that was asked for ([`SyncMode::Order`]), only orders.
 //! - `fbarrier` and `fdatabarrier` are ioctls ([`control`]).
 //! - `sync` and `syncfs` are not passed on by the kernel, so they make nothing durable; setting an attribute does

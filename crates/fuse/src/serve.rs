@@ -14,7 +14,7 @@ use crate::connection::{Connection, Received};
 use crate::protocol::{Answer, Header, Operation, opcode};
 
 /// Requests that are being answered at one time; the others wait with the kernel.
-const UNDER_WAY_MAX: u64 = 512;
+pub(crate) const UNDER_WAY_MAX: u64 = 512;
 /// Requests that are taken in a row before others have their turn.
 const IN_A_ROW: u32 = 16;
 
@@ -98,8 +98,12 @@ pub(crate) async fn serve(
         let under_way = UnderWay::new(&load);
         let (connection, service) = (Rc::clone(&connection), Rc::clone(&service));
         start(&handle, async move {
-            answer(&connection, &*service, &request).await;
+            let left = answer(&connection, &*service, &request).await;
+            // Before anything is waited for: who was told of the answer looks how many are left.
             drop(under_way);
+            if let Some(left) = left {
+                service.take_back(left).await;
+            }
         });
         in_a_row += 1;
         if in_a_row == IN_A_ROW {
@@ -118,17 +122,15 @@ fn start(handle: &Handle, answering: impl Future<Output = ()> + 'static) {
     }
 }
 
-/// Answers one request.
-async fn answer(connection: &Connection, service: &impl Service, request: &[u8]) {
-    let Some((header, body)) = Header::split(request) else { return };
+/// Answers one request. What of the answer is to be taken back, as the kernel did not take it.
+async fn answer(connection: &Connection, service: &impl Service, request: &[u8]) -> Option<Answer> {
+    let (header, body) = Header::split(request)?;
     let answer = match Operation::read(&header, body) {
         Ok(operation) => service.answer(&header, operation).await,
         Err(errno) => Err(errno),
     };
     let taken = connection.answer(header.unique, answer.as_ref().map_err(|&errno| errno));
-    if let (false, Ok(answer)) = (taken, answer) {
-        service.take_back(answer).await;
-    }
+    answer.ok().filter(|_| !taken)
 }
 
 #[cfg(test)]
