@@ -37,20 +37,23 @@ impl Room {
 }
 
 /// The name of a journal, for as long as the real file is open: the real VFS keeps the pointer that it is opened by, and
-/// SQLite's own name goes with the connection. As SQLite's, it ends with more than one zero.
+/// SQLite's own name goes with the connection. As SQLite's, it has zeros before it and behind it, by which SQLite finds
+/// where names begin and end.
 pub(crate) struct Name(Box<[u8]>);
+
+const ZEROS: [u8; 4] = [0; 4];
 
 impl Name {
     pub(crate) fn new(path: &CStr) -> Name {
-        Name([path.to_bytes(), &[0; 4]].concat().into())
+        Name([&ZEROS, path.to_bytes(), &ZEROS].concat().into())
     }
 
     pub(crate) fn as_ptr(&self) -> *const c_char {
-        self.0.as_ptr().cast()
+        self.0.as_ptr().wrapping_add(ZEROS.len()).cast()
     }
 
     pub(crate) fn path(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+        CStr::from_bytes_until_nul(&self.0[ZEROS.len()..]).unwrap_or_default()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::thread::sched_getaffinity;
 use serde::Serialize;
 use weir_runtime::{Awake, Handle, Instant};
 
@@ -98,7 +99,7 @@ impl Usage {
 /// What is said about the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// Cores that the process may use.
+    /// Cores that the process may use: fewer than there are, where somebody said so (`taskset`).
     pub cores: usize,
     /// The kernel's release.
     pub kernel: String,
@@ -118,7 +119,7 @@ impl Machine {
     pub fn seen(usage: Usage) -> Machine {
         let kernel = std::fs::read_to_string(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
         Machine {
-            cores: cores(),
+            cores: sched_getaffinity(None).map_or_else(|_| cores(), |set| set.count() as usize),
             kernel: kernel.trim().to_owned(),
             other_cores: usage.other_cores(),
             steal: usage.steal(),
@@ -136,8 +137,9 @@ impl Machine {
             "the machine was otherwise idle"
         };
         let sleep = if self.awake { ", kept from sleeping" } else { "" };
+        let cores = if self.cores == 1 { "core" } else { "cores" };
         format!(
-            "{} cores{sleep}, Linux {}; others used {:.2} cores, {:.1} % of the time was stolen: {verdict}",
+            "{} {cores}{sleep}, Linux {}; others used {:.2} cores, {:.1} % of the time was stolen: {verdict}",
             self.cores,
             self.kernel,
             self.other_cores,
