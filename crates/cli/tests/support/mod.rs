@@ -38,6 +38,18 @@ pub fn runs(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
+/// The command ends with code 2, and with one line on standard error that holds all of `words`.
+#[track_caller]
+pub fn fails(arguments: &[&str], words: &[&str]) {
+    let output = weir(arguments).output().unwrap();
+    let error = error_of(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+    assert_eq!(error.trim_end().lines().count(), 1, "{arguments:?}: {error}");
+    for word in words {
+        assert!(error.contains(word), "{arguments:?}: no {word:?} in {error}");
+    }
+}
+
 /// Whether this machine mounts through FUSE; says so if not.
 pub fn mounts() -> bool {
     let usable = File::options().read(true).write(true).open("/dev/fuse").is_ok()
@@ -152,6 +164,12 @@ impl Place {
     /// Unmounts, as the system does it.
     pub fn unmount(&self) {
         runs(Command::new("umount").arg(self.mountpoint()));
+    }
+
+    /// Unmounts, and checks what is left.
+    pub fn end(&self) {
+        self.unmount();
+        self.check();
     }
 
     /// Waits until no server has the volume any more, and checks it.

@@ -1,0 +1,362 @@
+//! What a mount promises of a call that has returned: it is durable, or in order, by whatever way it was asked for.
+//! Where FUSE is not to be had, these tests say that they were skipped.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs::{self, File, FileTimes, Permissions};
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::Command;
+use std::time::UNIX_EPOCH;
+
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::io::Errno;
+use support::{Place, error_of, fails, mounts, runs, weir, works};
+
+#[test]
+fn what_fsync_promised_survives_a_killed_server() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let mut server = place.serve();
+    let root = place.mountpoint();
+    for nth in 0..20 {
+        let mut file = File::create(root.join(format!("durable {nth}"))).unwrap();
+        file.write_all(&vec![nth; 10_000]).unwrap();
+        file.sync_all().unwrap();
+    }
+    // Nobody promised anything of this one.
+    fs::write(root.join("lost or not"), "x").unwrap();
+    server.kill();
+    // The kernel takes a moment to notice: what comes in that is aborted then. Later it is ENOTCONN.
+    let error = || Errno::from_io_error(&fs::read(root.join("durable 3")).unwrap_err());
+    assert!([Some(Errno::CONNABORTED), Some(Errno::NOTCONN)].contains(&error()));
+    assert_eq!(error(), Some(Errno::NOTCONN));
+    let volume = place.volume();
+    for arguments in [
+        &["status", root.to_str().unwrap()][..],
+        &["umount", root.to_str().unwrap()],
+        &["mount", volume.to_str().unwrap(), root.to_str().unwrap()],
+    ] {
+        fails(arguments, &["server has ended", "run `umount` of the system"]);
+    }
+    place.unmount();
+    place.check();
+    place.mount(&[]);
+    for nth in 0..20 {
+        assert_eq!(fs::read(root.join(format!("durable {nth}"))).unwrap(), vec![nth; 10_000]);
+    }
+    place.end();
+}
+
+#[test]
+fn direct_writes_with_o_dsync_are_durable() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    // The kernel sends no `fsync` after a direct write: the server has to see the flags. `dd` aligns its buffers.
+    for flags in ["direct,dsync", "direct,sync", "dsync"] {
+        let before = flushes(&root);
+        let written = Command::new("dd")
+            .args(["if=/dev/zero", "bs=4096", "count=10", &format!("oflag={flags}")])
+            .arg(format!("of={}", root.join(flags).display()))
+            .output()
+            .unwrap();
+        assert!(written.status.success(), "{}", error_of(&written));
+        assert!(flushes(&root) - before >= 10, "{flags}");
+    }
+    place.end();
+}
+
+/// Who waits for the disk does not hold up the others.
+#[test]
+fn durable_writes_wait_side_by_side() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    let mut writing: Vec<_> = (0..8)
+        .map(|nth| {
+            let file = format!("of={}", root.join(nth.to_string()).display());
+            let how = ["if=/dev/zero", "bs=4096", "count=50", "oflag=direct,dsync", "status=none"];
+            Command::new("dd").args(how).arg(file).spawn().unwrap()
+        })
+        .collect();
+    for process in &mut writing {
+        assert!(process.wait().unwrap().success());
+    }
+    let status = works(&["status", "--json", root.to_str().unwrap()]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let most = status["requests"]["under_way_max"].as_u64().unwrap();
+    assert!((2..=9).contains(&most), "{most} at one time");
+    place.end();
+}
+
+/// Flushes of the mount so far.
+fn flushes(root: &Path) -> u64 {
+    let status = works(&["status", "--json", root.to_str().unwrap()]);
+    serde_json::from_str::<serde_json::Value>(&status).unwrap()["flushes"].as_u64().unwrap()
+}
+
+#[test]
+fn what_fsync_promises_can_be_said() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    let synchronise = |name: &str| {
+        let file = File::options().create(true).truncate(false).write(true).open(root.join(name)).unwrap();
+        let before = flushes(&root);
+        for nth in 0..10 {
+            file.write_all_at(&[1; 4096], nth * 4096).unwrap();
+            file.sync_all().unwrap();
+        }
+        flushes(&root) - before
+    };
+    assert!(synchronise("durable") >= 10);
+    File::create(root.join("ordered")).unwrap();
+    let attribute = "user.weir.sync";
+    setxattr(root.join("ordered"), attribute, b"order", XattrFlags::empty()).unwrap();
+    assert_eq!(
+        setxattr(root.join("ordered"), attribute, b"other", XattrFlags::empty()).unwrap_err(),
+        Errno::INVAL
+    );
+    // A commit by the timer, at most.
+    assert!(synchronise("ordered") <= 1);
+    place.end();
+    // It stays.
+    place.mount(&[]);
+    let mut value = [0; 16];
+    let length = getxattr(root.join("ordered"), attribute, &mut value[..]).unwrap();
+    assert_eq!(&value[..length], b"order");
+    assert!(synchronise("ordered") <= 1);
+    place.end();
+    let told = weir(&["mount", "--sync", "order", place.volume().to_str().unwrap(), root.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let warning = error_of(&told);
+    assert!(told.status.success() && warning.matches("may be lost").count() == 1, "{warning}");
+    assert!(synchronise("durable") <= 1);
+    place.end();
+}
+
+#[test]
+fn what_fsync_promises_changes_while_a_file_is_open() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    let file = File::create(root.join("a")).unwrap();
+    let synchronise = || {
+        let before = flushes(&root);
+        for nth in 0..10 {
+            file.write_all_at(&[1; 4096], nth * 4096).unwrap();
+            file.sync_all().unwrap();
+        }
+        flushes(&root) - before
+    };
+    let set = |value: &[u8]| setxattr(root.join("a"), "user.weir.sync", value, XattrFlags::empty()).unwrap();
+    assert!(synchronise() >= 10);
+    set(b"order");
+    assert!(synchronise() <= 1);
+    set(b"durable");
+    assert!(synchronise() >= 10);
+    set(b"order");
+    removexattr(root.join("a"), "user.weir.sync").unwrap();
+    assert!(synchronise() >= 10);
+    drop(file);
+    place.end();
+}
+
+#[test]
+fn everything_is_made_durable_before_it_ends() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let mut server = place.serve();
+    let root = place.mountpoint();
+    fs::write(root.join("a"), "not synchronised").unwrap();
+    assert_eq!(setxattr(&root, "user.weir.status", b"other", XattrFlags::empty()).unwrap_err(), Errno::PERM);
+    setxattr(&root, "user.weir.status", b"sync", XattrFlags::empty()).unwrap();
+    server.kill();
+    place.unmount();
+    place.mount(&[]);
+    assert_eq!(fs::read(root.join("a")).unwrap(), b"not synchronised");
+    works(&["umount", root.to_str().unwrap()]);
+}
+
+#[test]
+fn a_call_that_orders_saves_a_flush() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    let counted = || {
+        let status = works(&["status", "--json", root.to_str().unwrap()]);
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        ["flushes", "flushes_saved", "calls_durable", "calls_ordered"]
+            .map(|name| status[name].as_u64().unwrap())
+    };
+    assert_eq!(counted(), [0, 0, 0, 0], "mounting counts as nobody's call");
+    let file = File::create(root.join("file")).unwrap();
+    file.write_all_at(b"safe", 0).unwrap();
+    file.sync_all().unwrap();
+    setxattr(root.join("file"), "user.weir.sync", b"order", XattrFlags::empty()).unwrap();
+    file.write_all_at(b"first", 0).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(counted(), [1, 1, 1, 1]);
+    drop(file);
+    works(&["umount", root.to_str().unwrap()]);
+}
+
+#[test]
+fn writes_in_place_are_ordered_for_who_asks_for_it() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let root = place.mount(&[]);
+    let ordered = || {
+        let status = works(&["status", "--json", root.to_str().unwrap()]);
+        serde_json::from_str::<serde_json::Value>(&status).unwrap()["calls_ordered"].as_u64().unwrap()
+    };
+    let path = root.join("file");
+    let file = File::create(&path).unwrap();
+    file.write_all_at(&[1; 8192], 0).unwrap();
+    file.write_all_at(&[2; 4096], 0).unwrap();
+    assert_eq!(ordered(), 0);
+    assert!(!weir::order_writes(File::open(&path).unwrap().as_raw_fd()), "it is not open for writing");
+    assert!(weir::order_writes(file.as_raw_fd()));
+    file.write_all_at(&[3; 4096], 0).unwrap();
+    file.write_all_at(b"less than a page", 5000).unwrap();
+    assert_eq!(ordered(), 2);
+    file.write_all_at(&[4; 4096], 8000).unwrap();
+    assert_eq!(ordered(), 2, "it became longer");
+    let other = File::options().write(true).open(&path).unwrap();
+    other.write_all_at(&[5; 4096], 0).unwrap();
+    assert_eq!(ordered(), 2, "the other descriptor has not asked");
+    drop((file, other));
+    works(&["umount", root.to_str().unwrap()]);
+}
+
+#[test]
+fn a_directory_that_was_synchronised_keeps_its_names() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let mut server = place.serve();
+    let root = place.mountpoint();
+    fs::create_dir(root.join("a")).unwrap();
+    File::create(root.join("a/b")).unwrap();
+    File::open(root.join("a")).unwrap().sync_all().unwrap();
+    server.kill();
+    place.unmount();
+    place.mount(&[]);
+    assert!(fs::exists(root.join("a/b")).unwrap());
+    works(&["umount", root.to_str().unwrap()]);
+}
+
+/// `fbarrier` orders what is known about a file, too, as `fsync` would make it durable.
+#[test]
+fn a_barrier_orders_what_is_known_about_a_file() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let mut server = place.serve();
+    let root = place.mountpoint();
+    let [first, later] = ["first", "later"].map(|name| {
+        let file = File::create(root.join(name)).unwrap();
+        file.write_all_at(&[1; 4096], 0).unwrap();
+        file.sync_all().unwrap();
+        file
+    });
+    first.set_permissions(Permissions::from_mode(0o421)).unwrap();
+    assert_eq!(weir::fbarrier(first.as_raw_fd()), 0);
+    // In place, so that it takes no commit of its own.
+    later.write_all_at(&[2; 4096], 0).unwrap();
+    later.sync_data().unwrap();
+    server.kill();
+    drop((first, later));
+    place.unmount();
+    place.mount(&[]);
+    assert_eq!(fs::read(root.join("later")).unwrap(), [2; 4096]);
+    assert_eq!(fs::metadata(root.join("first")).unwrap().permissions().mode() & 0o777, 0o421);
+    place.end();
+}
+
+/// A direct write to a file that is open with O_SYNC is durable with its times, and with O_DSYNC without them.
+#[test]
+fn direct_writes_with_o_sync_keep_their_time() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let mut server = place.serve();
+    let path = place.mountpoint().join("file");
+    let file = File::create(&path).unwrap();
+    file.write_all_at(&[1; 4096], 0).unwrap();
+    file.set_times(FileTimes::new().set_modified(UNIX_EPOCH)).unwrap();
+    file.sync_all().unwrap();
+    let how = ["if=/dev/zero", "bs=4096", "count=1", "conv=notrunc", "oflag=direct,sync", "status=none"];
+    runs(Command::new("dd").args(how).arg(format!("of={}", path.display())));
+    let written = file.metadata().unwrap().modified().unwrap();
+    assert!(written > UNIX_EPOCH);
+    server.kill();
+    drop(file);
+    place.unmount();
+    place.mount(&[]);
+    assert_eq!(fs::read(&path).unwrap(), [0; 4096]);
+    assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), written);
+    place.end();
+}
+
+/// What was last said of an open file holds: by the ioctl, by setting the attribute or by removing it.
+#[test]
+fn the_last_word_on_what_fsync_promises_holds() {
+    if !mounts() || Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: this takes python3, too");
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let root = place.mount(&[]);
+    let script = r#"
+import errno, fcntl, json, os, struct
+SET_SYNC = 0x40045703
+def flushes(): return json.loads(os.getxattr(".", "user.weir.status"))["flushes"]
+def cost(fd):
+    before = flushes()
+    for at in range(10):
+        os.pwrite(fd, b"x" * 4096, at * 4096)
+        os.fsync(fd)
+    return "durable" if flushes() - before >= 10 else "order"
+fd = os.open("file", os.O_RDWR | os.O_CREAT)
+os.setxattr("file", "user.weir.sync", b"durable")
+fcntl.ioctl(fd, SET_SYNC, struct.pack("I", 1)); print(cost(fd))
+os.removexattr("file", "user.weir.sync"); print(cost(fd))
+fcntl.ioctl(fd, SET_SYNC, struct.pack("I", 1)); print(cost(fd))
+os.setxattr("file", "user.weir.sync", b"durable"); print(cost(fd))
+try: fcntl.ioctl(os.open("file", os.O_RDONLY), SET_SYNC, struct.pack("I", 1))
+except OSError as error: print(errno.errorcode[error.errno])
+try: fcntl.ioctl(fd, SET_SYNC, struct.pack("I", 2))
+except OSError as error: print(errno.errorcode[error.errno])
+print(cost(fd))
+"#;
+    let told = runs(Command::new("python3").args(["-c", script]).current_dir(&root));
+    let words: Vec<&str> = told.lines().collect();
+    assert_eq!(words, ["order", "durable", "order", "durable", "EBADF", "EINVAL", "durable"]);
+    place.end();
+}
