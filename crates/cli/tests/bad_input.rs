@@ -88,7 +88,7 @@ fn has_failed(place: &Place, acknowledged: usize, log: &Path, why: &str) {
 fn is_well(place: &Place, acknowledged: usize) {
     place.check();
     are_whole(&place.mount(&[]), acknowledged);
-    works(&["umount", place.mountpoint().to_str().unwrap()]);
+    place.umount();
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn damaged_data_is_an_error_and_never_other_data() {
     for nth in 0..40 {
         write_durably(&root, nth).unwrap();
     }
-    works(&["umount", root.to_str().unwrap()]);
+    place.umount();
     // One byte in the middle of what a file holds.
     let mut bytes = fs::read(place.volume()).unwrap();
     let block = &content(7)[4096..8192];
@@ -139,7 +139,7 @@ fn damaged_data_is_an_error_and_never_other_data() {
             Err(error) => assert_eq!((error.raw_os_error(), nth), (Some(5), 7), "EIO"),
         }
     }
-    works(&["umount", root.to_str().unwrap()]);
+    place.umount();
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_mountpoint_or_volume_in_use_is_left_alone() {
     let mut working = working.unwrap();
     working.kill().unwrap();
     working.wait().unwrap();
-    works(&["umount", root.to_str().unwrap()]);
+    place.umount();
     is_well(&place, 1);
 }
 
@@ -273,7 +273,7 @@ fn a_full_filesystem_is_told_and_goes_on() {
     // The space comes back with the next commit.
     wait_until("there is space", || write_durably(&root, 0).is_ok());
     fs::write(file(&root, 1), content(1)).unwrap();
-    works(&["umount", root.to_str().unwrap()]);
+    place.umount();
     is_well(&place, acknowledged);
     support::e2fsck_judges(&place);
 }

@@ -77,7 +77,7 @@ fn a_program_in_c_orders_on_a_mount_and_synchronises_elsewhere() {
     assert_eq!(runs(&mut barrier(&root)), "one barrier, one flush\n");
     assert_eq!(runs(&mut barrier(place.path())), "two flushes\n");
     assert_eq!(fs::read(root.join("log")).unwrap(), fs::read(place.path().join("log")).unwrap());
-    works(&["umount", root.to_str().unwrap()]);
+    place.umount();
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_program_in_python_orders_on_a_mount_and_synchronises_elsewhere() {
     assert_eq!(calls_of(&root, &mut barrier(&root)), [1, 1]);
     runs(&mut barrier(place.path()));
     assert_eq!(fs::read(root.join("data")).unwrap(), fs::read(place.path().join("data")).unwrap());
-    works(&["umount", root.to_str().unwrap()]);
+    place.umount();
 }
 
 /// `dd` that makes what it wrote durable by one call.
@@ -123,7 +123,7 @@ fn a_program_as_it_is_only_orders_where_the_library_is_preloaded() {
         assert_eq!(calls_of(&root, &mut dd(how, &file)), [1, 0], "{how}, without the library");
         assert_eq!(calls_of(&root, &mut preloaded(dd(how, &file))), [0, 1], "{how}");
     }
-    works(&["umount", root.to_str().unwrap()]);
+    place.umount();
 }
 
 /// On other filesystems the preloaded library passes the call on, with its error: strace sees it, and makes it fail.

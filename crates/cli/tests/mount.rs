@@ -89,7 +89,7 @@ fn umount_of_weir_returns_when_everything_is_written_and_free() {
         place.mount(&[]);
         // Nobody made it durable.
         fs::write(root.join(format!("file {nth}")), vec![nth; 3 << 20]).unwrap();
-        works(&["umount", root.to_str().unwrap()]);
+        place.umount();
         assert!(!is_mountpoint(&root));
         // At once: nothing to wait for, no lock in the way.
         works(&["fsck", volume.to_str().unwrap()]);
@@ -102,7 +102,7 @@ fn umount_of_weir_returns_when_everything_is_written_and_free() {
     let open = File::open(root.join("file 0")).unwrap();
     fails(&["umount", root.to_str().unwrap()], &["have files open there"]);
     drop(open);
-    works(&["umount", root.to_str().unwrap()]);
+    place.umount();
     fails(&["umount", root.to_str().unwrap()], &["no filesystem of Weir"]);
 }
 
@@ -146,7 +146,7 @@ fn a_status_is_in_words_or_json() {
     // The name that pgrep looks for.
     let name = fs::read_to_string(format!("/proc/{}/comm", status["pid"])).unwrap();
     assert_eq!(name.trim_end(), "weir");
-    works(&["umount", root.to_str().unwrap()]);
+    place.umount();
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_disk_is_told_of_and_ended_as_a_filesystem_is() {
     works(&["disk", root.to_str().unwrap(), "--volume", volume.to_str().unwrap()]);
     let status = works(&["status", root.to_str().unwrap()]);
     assert!(status.contains("loss window so far") && !status.contains("engine"), "{status}");
-    works(&["umount", root.to_str().unwrap()]);
+    place.umount();
     works(&["fsck", volume.to_str().unwrap()]);
 }
 

@@ -11,7 +11,7 @@ use rand_pcg::Pcg64;
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::support::{Place, e2fsck_judges, is_so_within, mounts, wait_until, works};
+use crate::support::{Place, e2fsck_judges, is_so_within, mounts, wait_until};
 
 /// How long a program may go on after its mount has died.
 const GIVES_UP: Duration = Duration::from_secs(3);
@@ -77,7 +77,7 @@ impl Trial {
     pub fn unharmed<T>(&self, work: impl FnOnce(&Path) -> T) -> T {
         let root = self.place.mount(&[]);
         let done = work(&root);
-        works(&["umount", root.to_str().unwrap()]);
+        self.place.umount();
         done
     }
 

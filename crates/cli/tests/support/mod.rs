@@ -163,7 +163,27 @@ impl Place {
 
     /// Unmounts, as the system does it.
     pub fn unmount(&self) {
-        runs(Command::new("umount").arg(self.mountpoint()));
+        self.end_by(|| Command::new("umount").arg(self.mountpoint()).output().unwrap());
+    }
+
+    /// Unmounts, and waits until the volume is free.
+    pub fn umount(&self) {
+        self.end_by(|| weir(&["umount", self.mountpoint().to_str().unwrap()]).output().unwrap());
+    }
+
+    /// Children that other tests are starting have files open for a moment that are closed here.
+    fn end_by(&self, unmount: impl Fn() -> Output) {
+        let mut output = unmount();
+        let is_busy =
+            |output: &Output| ["busy", "have files open"].iter().any(|word| error_of(output).contains(word));
+        wait_until("nobody uses the mount", || {
+            let free = !is_busy(&output);
+            if !free {
+                output = unmount();
+            }
+            free
+        });
+        assert!(output.status.success(), "{}", error_of(&output));
     }
 
     /// Unmounts, and checks what is left.
@@ -259,7 +279,8 @@ pub fn e2fsck_judges(place: &Place) {
     fs::copy(place.volume(), &copy).unwrap();
     as_disk(place, &copy, |disk| by_e2fsck(disk.as_os_str()).unwrap());
     fs::remove_file(&copy).unwrap();
-    works(&["umount", place.mount(&[]).to_str().unwrap()]);
+    place.mount(&[]);
+    place.umount();
     as_disk(place, &place.volume(), |disk| by_looking(disk.as_os_str()).unwrap());
 }
 
@@ -268,5 +289,5 @@ fn as_disk(place: &Place, volume: &Path, look: impl FnOnce(&Path)) {
     let mountpoint = place.mountpoint();
     works(&["disk", mountpoint.to_str().unwrap(), "--volume", volume.to_str().unwrap()]);
     look(&mountpoint.join("disk"));
-    works(&["umount", mountpoint.to_str().unwrap()]);
+    place.umount();
 }
