@@ -154,6 +154,12 @@ pub(crate) enum CliError {
         /// The path.
         path: PathBuf,
     },
+    /// A report would go to a file that is something else.
+    #[error("{} is there already, and no report of this kind: name another file, or remove it yourself", path.display())]
+    NotOverwritten {
+        /// The path.
+        path: PathBuf,
+    },
     /// There is data that only `--force` overwrites.
     #[error("{}: {source}; to destroy what is there, add --force", path.display())]
     Occupied {

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use weir_figures::{Figure, Lab, Row, Sheet, report};
 
 use crate::error::CliError;
-use crate::print;
+use crate::{print, report};
 
 /// Arguments of `weir figures`.
 #[derive(Debug, Args)]
@@ -81,8 +81,7 @@ struct Html<'a> {
 
 impl Html<'_> {
     fn create(path: &Path) -> Result<Html<'_>, CliError> {
-        let failed = |source| CliError::File { doing: "create", path: path.to_owned(), source };
-        Ok(Html { path, file: File::create(path).map_err(failed)? })
+        Ok(Html { path, file: report::create(path, "<!DOCTYPE html>")? })
     }
 
     fn write(mut self, page: &str) -> Result<(), CliError> {

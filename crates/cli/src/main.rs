@@ -19,6 +19,7 @@ mod list;
 mod mkfs;
 mod mount;
 mod put;
+mod report;
 mod service;
 mod size;
 mod sqlite;
@@ -55,7 +56,9 @@ Examples:
   weir bench --quick                       half a minute in the current directory
   weir bench --on /mnt/disk --json         all of it on another disk, for scripts
   weir figures fast18-fig09                a paper's figure, ours beside it
-  weir volume create a.weir --size 4G      a volume in a new file
+  weir mkfs --volume a.weir --size 4G      a volume in a new file, and a filesystem in it
+  weir mount a.weir /mnt/weir              for any program; weir umount /mnt/weir ends it
+  weir status /mnt/weir                    what barriers saved, and how much a crash could take
   weir volume check a.weir                 read all of it and compare checksums
   weir mkfs a.img --size 4G                a filesystem in a new file
   weir put -r a.img photos /               a directory's files into a filesystem image, without a mount

@@ -93,7 +93,8 @@ async fn serve(
     let stack = Rc::new(stack);
     let filesystem = stack.filesystem(&handle, source, arguments.read_only).await?;
     let options = ServerOptions {
-        name: source.display().to_string(),
+        // `mount` and `df` take what is no path from the root for one from where they are.
+        name: source.canonicalize().as_deref().unwrap_or(source).display().to_string(),
         allow_other: arguments.allow_other,
         read_only: arguments.read_only,
         awake: arguments.service.awake(),

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use clap::Args;
 use futures_util::{FutureExt as _, select_biased};
 use rustix::io::Errno;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_fuse::Server;
@@ -39,6 +40,9 @@ pub(crate) struct ServiceArguments {
     /// goes to standard error, and in the background nowhere
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// End when the thread ends that started it, as by a signal to end
+    #[arg(long, hide = true, requires = "foreground")]
+    with_parent: bool,
     /// Say on standard output that it is mounted, then let go of the terminal
     #[arg(long, hide = true, requires = "foreground")]
     detach: bool,
@@ -90,6 +94,10 @@ pub(crate) fn run(
     }
     // Before anything is mounted, so that no signal ends the program between.
     let signals = Signals::new([SIGTERM, SIGINT]).map_err(failed("wait for signals to unmount"))?;
+    if arguments.with_parent {
+        set_parent_process_death_signal(Some(Signal::TERM))
+            .map_err(|errno| failed("end with who started")(errno.into()))?;
+    }
     if arguments.detach {
         // It was started as /proc/self/exe, and would be found under that name.
         let _ = rustix::thread::set_name(NAME_IN_KERNEL);

@@ -76,7 +76,7 @@ impl Mount {
             return Err("weir mkfs failed".to_owned());
         }
         let server = Command::new(&program)
-            .args(["mount", "--foreground"])
+            .args(["mount", "--foreground", "--with-parent"])
             .args([&volume, &mountpoint])
             .stderr(Stdio::piped())
             .spawn();
@@ -85,7 +85,11 @@ impl Mount {
         let heard = server.stderr.take().map(|messages| BufReader::new(messages).read_line(&mut told));
         let mount = Mount { directory, server };
         match heard {
-            Some(Ok(_)) if told.contains("mounted on") => Ok(mount),
+            Some(Ok(_)) if told.contains("mounted on") => {
+                // The server has it open: nothing large stays behind, however this program ends.
+                std::fs::remove_file(&volume).map_err(failed("unlink the volume"))?;
+                Ok(mount)
+            }
             _ => Err(told.trim_end().to_owned()),
         }
     }

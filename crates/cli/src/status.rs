@@ -158,7 +158,7 @@ pub(crate) fn ask(path: &Path) -> Result<Status, CliError> {
     asked.map_err(|errno| match errno {
         // Those that were sent before the kernel noticed get the second.
         Errno::NOTCONN | Errno::CONNABORTED => CliError::ServerEnded { path: path.to_owned() },
-        Errno::NOENT | Errno::ACCESS => unreadable(path)(errno.into()),
+        Errno::NOENT | Errno::ACCESS | Errno::IO => unreadable(path)(errno.into()),
         _ => CliError::NotMounted { path: path.to_owned() },
     })?;
     serde_json::from_slice(&value).map_err(|error| unreadable(path)(error.into()))

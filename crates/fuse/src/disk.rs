@@ -242,9 +242,16 @@ impl Service for Disk {
             Operation::SetExtended { name: STATUS_ATTRIBUTE, value: SYNC_ALL, .. } => {
                 self.flush().await.map(|()| Answer::Done)
             }
-            Operation::SetExtended { .. } | Operation::Symlink { .. } | Operation::Link { .. } => {
-                Err(Errno::PERM)
-            }
+            // There is one file for ever.
+            Operation::SetExtended { .. }
+            | Operation::Create { .. }
+            | Operation::MakeNode { .. }
+            | Operation::MakeDirectory { .. }
+            | Operation::Symlink { .. }
+            | Operation::Link { .. }
+            | Operation::Unlink { .. }
+            | Operation::RemoveDirectory { .. }
+            | Operation::Rename { .. } => Err(Errno::PERM),
             _ => Err(Errno::NOSYS),
         }
     }

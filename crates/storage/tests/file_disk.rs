@@ -289,6 +289,11 @@ fn a_mounted_device_is_busy() {
         Err(reason) => return host::skip(&reason),
     };
     assert!(matches!(place.open_error(device.path()), FileDiskError::Busy { .. }));
+    let error = place.open_error(&image);
+    assert!(
+        matches!(&error, FileDiskError::Attached { device: found, .. } if found == device.path()),
+        "{error}"
+    );
     drop(mount);
     place.run(host::open_soon(&place.runtime.handle(), device.path(), &FileDiskOptions::default()));
 }

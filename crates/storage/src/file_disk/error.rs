@@ -48,6 +48,14 @@ pub enum FileDiskError {
         /// The path asked for.
         path: PathBuf,
     },
+    /// The kernel has it as a block device, on which something may be mounted.
+    #[error("{path} is in use by the kernel as {}: unmount that, and `losetup -d` it", device.display())]
+    Attached {
+        /// The path asked for.
+        path: PathBuf,
+        /// The loop device.
+        device: PathBuf,
+    },
     /// The block device is mounted or part of another device.
     #[error("{path} is mounted or held by another device; unmount it first")]
     Busy {

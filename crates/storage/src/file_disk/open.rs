@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -77,6 +78,9 @@ pub(super) fn open(path: &Path, options: &FileDiskOptions) -> Result<Opened, Fil
     let exclusive = if kind.is_block_device() { OFlags::EXCL } else { OFlags::empty() };
     let (mut file, asked_direct) = open_file(path, options, exclusive)?;
     lock(&file, path, options.read_only)?;
+    if let Some(device) = loop_device(path).filter(|_| kind.is_file()) {
+        return Err(FileDiskError::Attached { path: path.into(), device });
+    }
     let bytes = file.seek(SeekFrom::End(0)).map_err(|source| refused("measure", path, source))?;
     if bytes < BLOCK {
         return Err(FileDiskError::TooSmall { path: path.into(), bytes });
@@ -119,6 +123,19 @@ fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), FileDiskError> 
         TryLockError::WouldBlock => FileDiskError::Locked { path: path.into() },
         TryLockError::Error(source) => refused("lock", path, source),
     })
+}
+
+/// The loop device that a file is under, which the kernel does not lock. None where the system does not tell. Paths are
+/// compared, as a look at the files of other loop devices may wait for whoever serves them.
+fn loop_device(path: &Path) -> Option<PathBuf> {
+    let path = path.canonicalize().ok()?;
+    let is_over = |device: &fs::DirEntry| {
+        let backing = fs::read(device.path().join("loop/backing_file")).unwrap_or_default();
+        backing.trim_ascii_end() == path.as_os_str().as_bytes()
+    };
+    let devices = fs::read_dir("/sys/block").ok()?;
+    let device = devices.filter_map(Result::ok).find(is_over)?;
+    Some(Path::new("/dev").join(device.file_name()))
 }
 
 /// Whether a regular file has no disk under it. (Asked of a block device the answer would be about `/dev`.)

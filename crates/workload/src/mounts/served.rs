@@ -69,11 +69,10 @@ impl Served {
         let mountpoint = mountpoint.map_err(failed("make a directory to mount on"))?;
         let mut command = Command::new(program);
         match door {
-            Door::Filesystem => command.arg("mount").arg("--foreground").arg(volume).arg(mountpoint.path()),
-            Door::Disk => {
-                command.arg("disk").arg("--foreground").arg("--volume").arg(volume).arg(mountpoint.path())
-            }
+            Door::Filesystem => command.arg("mount").arg(volume).arg(mountpoint.path()),
+            Door::Disk => command.arg("disk").arg("--volume").arg(volume).arg(mountpoint.path()),
         };
+        command.args(["--foreground", "--with-parent"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let server = command.spawn().map_err(failed("start a server"))?;
         let mut served = Served { program: program.to_owned(), server, mountpoint };
