@@ -3,6 +3,8 @@
  * gcc -Icrates/capi/include examples/barrier.c -Ltarget/release -lweir -o barrier
  * LD_LIBRARY_PATH=$PWD/target/release ./barrier /mnt/weir */
 
+#define _POSIX_C_SOURCE 200809L /* openat, also where the compiler keeps to the C standard */
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -52,15 +52,7 @@ fn a_program_in_c_orders_on_a_mount_and_synchronises_elsewhere() {
     let place = Place::with_volume("256M");
     let program = place.path().join("barrier");
     let mut compile = Command::new("cc");
-    compile.args([
-        "-std=c99",
-        "-D_POSIX_C_SOURCE=200809L",
-        "-Wall",
-        "-Wextra",
-        "-Wpedantic",
-        "-Werror",
-        "-I",
-    ]);
+    compile.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"]);
     compile
         .arg(of_project("crates/capi/include"))
         .arg(of_project("examples/barrier.c"))
