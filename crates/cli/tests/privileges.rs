@@ -9,23 +9,27 @@ use std::fs::{self, Permissions};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use rustix::fs::{Mode, OFlags, XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
 use support::{Place, error_of, mounts, runs};
 
-/// Has others get to the mount; says so if they do not.
-fn others_reach(place: &Place) -> bool {
-    fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
-    let root = place.mountpoint();
-    let closed = |directory: &&Path| fs::metadata(directory).unwrap().permissions().mode() & 0o001 == 0;
-    let closed = root.ancestors().skip(1).find(closed);
-    if let Some(directory) = closed {
-        eprintln!("skipped: others may not look into {}", directory.display());
+/// A mount that others may look into; says so if they cannot get there.
+fn shared_mount() -> Option<(Place, PathBuf)> {
+    if !mounts() {
+        return None;
     }
-    closed.is_none()
+    let place = Place::with_volume("64M");
+    let root = place.mount(&["--allow-other"]);
+    fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    let closed = |directory: &&Path| fs::metadata(directory).unwrap().permissions().mode() & 0o001 == 0;
+    if let Some(directory) = root.ancestors().skip(1).find(closed) {
+        eprintln!("skipped: others may not look into {}", directory.display());
+        return None;
+    }
+    Some((place, root))
 }
 
 /// Runs a line of the shell in a directory, as another user of group 0.
@@ -36,14 +40,7 @@ fn by_another(directory: &Path, line: &str) -> Output {
 /// A write by who is not the superuser takes privileges from a file, and everybody sees that at once.
 #[test]
 fn writes_take_privileges_away() {
-    if !mounts() {
-        return;
-    }
-    let place = Place::with_volume("64M");
-    let root = place.mount(&["--allow-other"]);
-    if !others_reach(&place) {
-        return;
-    }
+    let Some((place, root)) = shared_mount() else { return };
     for (name, by) in [
         ("write", "echo x >> write"),
         ("direct", "dd if=/dev/zero of=direct bs=4096 count=1 oflag=direct conv=notrunc 2>&1"),
@@ -64,6 +61,7 @@ fn writes_take_privileges_away() {
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o6777);
     std::os::unix::fs::chown(&path, Some(1), None).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o777, "another owner");
+    place.end();
 }
 
 /// A direct write, too, of which the kernel does not look for them itself.
@@ -115,14 +113,7 @@ fn who_kept_a_file_that_has_gone_does_not_get_the_next_one() {
 /// The kernel checks permissions where more than one user may look in.
 #[test]
 fn others_may_do_what_permissions_allow() {
-    if !mounts() {
-        return;
-    }
-    let place = Place::with_volume("64M");
-    let root = place.mount(&["--allow-other"]);
-    if !others_reach(&place) {
-        return;
-    }
+    let Some((place, root)) = shared_mount() else { return };
     for (name, mode) in [("closed", 0o600), ("open", 0o666)] {
         fs::write(root.join(name), name).unwrap();
         fs::set_permissions(root.join(name), Permissions::from_mode(mode)).unwrap();
@@ -143,14 +134,7 @@ fn others_may_do_what_permissions_allow() {
 /// Set-group-ID without the group's right to execute is no privilege, for those of the group.
 #[test]
 fn who_is_not_of_the_group_takes_set_group_id_away() {
-    if !mounts() {
-        return;
-    }
-    let place = Place::with_volume("64M");
-    let root = place.mount(&["--allow-other"]);
-    if !others_reach(&place) {
-        return;
-    }
+    let Some((place, root)) = shared_mount() else { return };
     // Who writes is of group 0.
     for (group, left) in [(0, 0o2767), (7, 0o767)] {
         let path = root.join(group.to_string());

@@ -125,6 +125,15 @@ fn rows(mount: &Mount, name: &str) -> u64 {
     rows[0]
 }
 
+/// Whether programs can be traced here; says so if not.
+fn traces() -> bool {
+    let traces = Command::new("strace").arg("--version").output().is_ok();
+    if !traces {
+        eprintln!("skipped: this takes strace, too");
+    }
+    traces
+}
+
 /// Writes that a trace has of a shell, before the first program ended that was started by it.
 fn writes_before_a_child_ends(trace: &Path) -> usize {
     let calls = fs::read_to_string(trace).unwrap();
@@ -335,8 +344,7 @@ fn a_journal_that_another_process_has_deleted_is_made_anew() {
 
 #[test]
 fn a_commit_fails_if_it_cannot_be_made_durable_or_ordered() {
-    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
-        eprintln!("skipped: this takes strace, too");
+    if !is_able() || !traces() {
         return;
     }
     let mount = Mount::new();
@@ -360,8 +368,7 @@ fn a_commit_fails_if_it_cannot_be_made_durable_or_ordered() {
 
 #[test]
 fn a_transaction_whose_write_fails_is_undone() {
-    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
-        eprintln!("skipped: this takes strace, too");
+    if !is_able() || !traces() {
         return;
     }
     let mount = Mount::new();
@@ -399,8 +406,7 @@ fn a_transaction_whose_write_fails_is_undone() {
 /// A frame that could not be written is nobody's: it must not be put over one that somebody else has committed there.
 #[test]
 fn a_frame_that_failed_is_not_written_later() {
-    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
-        eprintln!("skipped: this takes strace, too");
+    if !is_able() || !traces() {
         return;
     }
     let mount = Mount::new();
@@ -459,8 +465,7 @@ fn a_transaction_of_a_process_that_died_is_undone_by_who_keeps_the_journal() {
 /// The checksums of frames that a transaction has written over are corrected before it ends: what fails of that is told.
 #[test]
 fn a_checksum_that_is_not_corrected_fails_the_commit() {
-    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
-        eprintln!("skipped: this takes strace, too");
+    if !is_able() || !traces() {
         return;
     }
     let mount = Mount::new();
@@ -491,8 +496,7 @@ fn a_checksum_that_is_not_corrected_fails_the_commit() {
 /// and has its own writes ordered.
 #[test]
 fn a_journal_of_a_process_that_died_outlasts_a_crash() {
-    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
-        eprintln!("skipped: this takes strace, too");
+    if !is_able() || !traces() {
         return;
     }
     let mut mount = Mount::new();
@@ -524,8 +528,7 @@ fn a_journal_of_a_process_that_died_outlasts_a_crash() {
 /// A log that others have written without order is made to last before the database is changed out of it.
 #[test]
 fn a_log_of_another_process_outlasts_a_crash() {
-    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
-        eprintln!("skipped: this takes strace, too");
+    if !is_able() || !traces() {
         return;
     }
     let mut mount = Mount::new();
@@ -609,8 +612,7 @@ fn a_journal_is_closed_with_its_database_and_when_it_is_deleted() {
 /// to be rolled back.
 #[test]
 fn a_journal_ends_before_the_lock_is_let_go_of() {
-    if !is_able() || Command::new("strace").arg("--version").output().is_err() {
-        eprintln!("skipped: this takes strace, too");
+    if !is_able() || !traces() {
         return;
     }
     let mount = Mount::new();
