@@ -93,6 +93,15 @@ fn trace_names_what_is_wrong() {
     let error = trace(&[volume.to_str().unwrap()]);
     assert!(error.contains("a.weir") && error.contains("name another file"), "{error}");
     assert_eq!(fs::read(&volume).unwrap(), b"what a volume begins with");
+    // A device that nobody has: what is on one is not looked at.
+    let device = directory.path().join("device");
+    if Command::new("mknod").arg(&device).args(["b", "199", "0"]).status().is_ok_and(|ended| ended.success())
+    {
+        let error = trace(&[device.to_str().unwrap()]);
+        assert!(error.contains("name another file"), "{error}");
+    } else {
+        eprintln!("skipped: it takes the superuser to make a device");
+    }
     let (legacy_file, file) = (directory.path().join("legacy.toml"), directory.path().join("trace.json"));
     fs::write(&legacy_file, legacy).unwrap();
     let error = trace(&["--device", legacy_file.to_str().unwrap(), file.to_str().unwrap()]);
