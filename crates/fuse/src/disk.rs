@@ -31,8 +31,8 @@ const WRITES: usize = UNDER_WAY_MAX as usize;
 /// A storage, addressed by bytes.
 pub(crate) struct Disk {
     storage: Rc<dyn Storage>,
-    /// A write of less than a block reads the rest of it first, and must not meet another write in that block: it takes
-    /// all permits, the others one each.
+    /// A write of less than a block reads the rest of it first, and must not meet another write in that block, nor a
+    /// discard: it takes all permits, the others one each.
     writes: Semaphore,
     /// The status as JSON.
     status: Box<dyn Fn() -> String>,
@@ -143,6 +143,7 @@ impl Disk {
         if !is_whole(&bytes) {
             return Err(Errno::OPNOTSUPP);
         }
+        let _beside_others = self.writes.acquire(1).await;
         let capabilities = self.storage.capabilities();
         if flags == FallocateFlags::PUNCH_HOLE && capabilities.discard == Discard::ReadsZero {
             for extent in commands(blocks_of(&bytes), self.most()) {
@@ -267,9 +268,8 @@ mod tests {
 
     use super::*;
 
-    /// What a write of part of a block has read before is old by the time that it writes.
-    #[test]
-    fn a_write_of_a_part_does_not_take_back_what_others_write() {
+    /// Fills a block with ones, and does something else to it while part of it is written.
+    fn beside_a_part(other: impl AsyncFnOnce(&Disk) -> Result<(), Errno>) -> Vec<u8> {
         let runtime = Runtime::simulated(Simulation::default());
         let handle = runtime.handle();
         let profile = Profile::builtin("ufs20").expect("built in").with_capacity(4096);
@@ -280,11 +280,27 @@ mod tests {
             let part = Rc::clone(&disk);
             let part = handle.spawn(async move { part.write(100, &[2; 50]).await });
             handle.give_way().await;
-            disk.write(0, &[3; BLOCK_BYTES]).await?;
+            other(&disk).await?;
             part.await.expect("nobody cancels it")?;
             disk.read(0, BLOCK_BYTES as u32).await
         };
-        let found = runtime.block_on(written).expect("no deadlock").expect("the device works");
+        runtime.block_on(written).expect("no deadlock").expect("the device works")
+    }
+
+    /// What a write of part of a block has read before is old by the time that it writes.
+    #[test]
+    fn a_write_of_a_part_does_not_take_back_what_others_write() {
+        let found = beside_a_part(async |disk| disk.write(0, &[3; BLOCK_BYTES]).await.map(drop));
         assert!(found[..100].iter().chain(&found[150..]).all(|&byte| byte == 3), "{:?}", &found[90..160]);
+    }
+
+    /// The kernel lets go of a file while asynchronous writes to it are under way, so that an allocation may meet them.
+    #[test]
+    fn a_write_of_a_part_does_not_take_back_zeros() {
+        for flags in [FallocateFlags::ZERO_RANGE, FallocateFlags::PUNCH_HOLE] {
+            let mode = (flags | FallocateFlags::KEEP_SIZE).bits().cast_signed();
+            let found = beside_a_part(async |disk| disk.allocate(0, BLOCK, mode).await);
+            assert!(found[..100].iter().chain(&found[150..]).all(|&byte| byte == 0), "{:?}", &found[90..160]);
+        }
     }
 }
