@@ -370,38 +370,28 @@ impl Calls {
         if !caller.keeps_privileges() {
             self.drop_privileges(inode, caller).await?;
         }
-        let size = self.attributes(inode).await?.size;
-        let done = self.allocate_before_zeroing(inode, mode, offset, length).await;
+        let done = self.allocate_first(inode, mode, offset, length).await;
         if done.is_err() {
-            self.take_back_growth(inode, size).await;
+            // What was allocated stays, as ext4 has it.
+            self.forget_attributes(inode);
         }
         done.map_err(|error| errno(&error))
     }
 
-    /// What finds no room fails before anything reads as zeros: where an allocation fails, the kernel leaves its page
-    /// cache as it is.
-    async fn allocate_before_zeroing(
+    /// What finds no room fails before the file is longer, or reads as zeros: where an allocation fails, the kernel
+    /// leaves its page cache as it is, and would append at the end that it knows.
+    async fn allocate_first(
         &self,
         inode: InodeNumber,
         mode: Fallocate,
         offset: u64,
         length: u64,
     ) -> Result<(), FsError> {
-        if let Fallocate::ZeroRange { .. } = mode {
+        if let Fallocate::ZeroRange { .. } | Fallocate::Allocate { keep_size: false } = mode {
             let allocate = Fallocate::Allocate { keep_size: true };
             self.filesystem.fallocate(inode, allocate, offset, length).await?;
         }
         self.filesystem.fallocate(inode, mode, offset, length).await
-    }
-
-    /// After an allocation that has failed in between: the kernel takes it that the file is as large as before, and
-    /// would append there. It lets nobody else change the size meanwhile.
-    async fn take_back_growth(&self, inode: InodeNumber, size: u64) {
-        if self.attributes(inode).await.is_ok_and(|found| found.size > size) {
-            // It fails where the filesystem has failed, which takes no more writes then.
-            let _ = self.filesystem.truncate(inode, size).await;
-        }
-        self.forget_attributes(inode);
     }
 
     /// `lseek` with SEEK_DATA (3) and SEEK_HOLE (4); the kernel does the others.

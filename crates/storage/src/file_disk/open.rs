@@ -78,7 +78,7 @@ pub(super) fn open(path: &Path, options: &FileDiskOptions) -> Result<Opened, Fil
     let exclusive = if kind.is_block_device() { OFlags::EXCL } else { OFlags::empty() };
     let (mut file, asked_direct) = open_file(path, options, exclusive)?;
     lock(&file, path, options.read_only)?;
-    if let Some(device) = loop_device(path).filter(|_| kind.is_file()) {
+    if let Some(device) = loop_device(path, options.read_only).filter(|_| kind.is_file()) {
         return Err(FileDiskError::Attached { path: path.into(), device });
     }
     let bytes = file.seek(SeekFrom::End(0)).map_err(|source| refused("measure", path, source))?;
@@ -125,13 +125,15 @@ fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), FileDiskError> 
     })
 }
 
-/// The loop device that a file is under, which the kernel does not lock. None where the system does not tell. Paths are
-/// compared, as a look at the files of other loop devices may wait for whoever serves them.
-fn loop_device(path: &Path) -> Option<PathBuf> {
+/// The loop device that a file is under, which the kernel does not lock; for readers, one that writes. None where the
+/// system does not tell. Paths are compared, as a look at the files of other loop devices may wait for whoever serves
+/// them.
+fn loop_device(path: &Path, read_only: bool) -> Option<PathBuf> {
     let path = path.canonicalize().ok()?;
     let is_over = |device: &fs::DirEntry| {
-        let backing = fs::read(device.path().join("loop/backing_file")).unwrap_or_default();
-        backing.trim_ascii_end() == path.as_os_str().as_bytes()
+        let told = |name: &str| fs::read(device.path().join(name)).unwrap_or_default();
+        let is_beside = read_only && told("ro").starts_with(b"1");
+        !is_beside && told("loop/backing_file").strip_suffix(b"\n") == Some(path.as_os_str().as_bytes())
     };
     let devices = fs::read_dir("/sys/block").ok()?;
     let device = devices.filter_map(Result::ok).find(is_over)?;
