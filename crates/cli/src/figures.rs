@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use weir_figures::{Figure, Lab, Row, Sheet, report};
 
 use crate::error::CliError;
-use crate::{print, report};
+use crate::{print, report_file};
 
 /// Arguments of `weir figures`.
 #[derive(Debug, Args)]
@@ -81,7 +81,7 @@ struct Html<'a> {
 
 impl Html<'_> {
     fn create(path: &Path) -> Result<Html<'_>, CliError> {
-        Ok(Html { path, file: report::create(path, "<!DOCTYPE html>")? })
+        Ok(Html { path, file: report_file::create(path, "<!DOCTYPE html>")? })
     }
 
     fn write(mut self, page: &str) -> Result<(), CliError> {

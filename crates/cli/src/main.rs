@@ -19,7 +19,7 @@ mod list;
 mod mkfs;
 mod mount;
 mod put;
-mod report;
+mod report_file;
 mod service;
 mod size;
 mod sqlite;

@@ -12,7 +12,7 @@ use weir_flash::{Busy, Probe, Profile};
 use weir_workload::{FileCall, JournalProbe, JournalWrite, WeirCalls, trace, trace_files};
 
 use crate::error::CliError;
-use crate::{print, report};
+use crate::{print, report_file};
 
 /// Events of a timeline at most; what comes later is not written.
 const EVENTS_MAX: usize = 2_000_000;
@@ -153,7 +153,7 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<(), CliError> {
         Calls::Fbarrier => files(FileCall::Fbarrier),
     }?;
     let failed = |doing| move |source| CliError::File { doing, path: arguments.file.clone(), source };
-    let mut output = BufWriter::new(report::create(&arguments.file, BEGINNING)?);
+    let mut output = BufWriter::new(report_file::create(&arguments.file, BEGINNING)?);
     write!(output, "{BEGINNING}").map_err(failed("write"))?;
     let names = timeline.rows.borrow();
     let rows = names.iter().map(

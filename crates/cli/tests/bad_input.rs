@@ -333,8 +333,7 @@ impl Disk {
     }
 
     fn fail(&self) {
-        let status = works(&["status", "--json", self.below.mountpoint().to_str().unwrap()]);
-        let pid = serde_json::from_str::<serde_json::Value>(&status).unwrap()["pid"].as_i64().unwrap();
+        let pid = self.below.status()["pid"].as_i64().unwrap();
         let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }

@@ -10,37 +10,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Place, mounts, runs, works};
-
-fn is_there(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        eprintln!("skipped: this takes {program}");
-    }
-    found
-}
+use support::{Place, is_there, library, mounts, runs};
 
 fn of_project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Where the libraries are built: beside this program.
-fn built() -> PathBuf {
-    std::env::current_exe().unwrap().parent().unwrap().to_owned()
-}
-
-/// How many calls were made durable on a mount, and how many only put in order, since it was mounted.
-fn calls(root: &Path) -> [u64; 2] {
-    let status = works(&["status", "--json", root.to_str().unwrap()]);
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-    ["calls_durable", "calls_ordered"].map(|name| status[name].as_u64().unwrap())
-}
-
-/// Runs a program; the calls that it made on a mount.
-fn calls_of(root: &Path, program: &mut Command) -> [u64; 2] {
-    let before = calls(root);
+/// Runs a program: how many calls it made durable on a mount, and how many it only put in order.
+fn calls_of(place: &Place, program: &mut Command) -> [u64; 2] {
+    let calls = || {
+        let status = place.status();
+        ["calls_durable", "calls_ordered"].map(|name| status[name].as_u64().unwrap())
+    };
+    let before = calls();
     runs(program);
-    let after = calls(root);
+    let after = calls();
     [after[0] - before[0], after[1] - before[1]]
 }
 
@@ -51,21 +35,22 @@ fn a_program_in_c_orders_on_a_mount_and_synchronises_elsewhere() {
     }
     let place = Place::with_volume("256M");
     let program = place.path().join("barrier");
+    let built = library("libweir.so").parent().unwrap().to_owned();
     let mut compile = Command::new("cc");
     compile.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"]);
     compile
         .arg(of_project("crates/capi/include"))
         .arg(of_project("examples/barrier.c"))
         .arg("-L")
-        .arg(built());
+        .arg(&built);
     runs(compile.args(["-lweir", "-o"]).arg(&program));
     let barrier = |directory: &Path| {
         let mut command = Command::new(&program);
-        command.arg(directory).env("LD_LIBRARY_PATH", built());
+        command.arg(directory).env("LD_LIBRARY_PATH", &built);
         command
     };
     let root = place.mount(&[]);
-    assert_eq!(calls_of(&root, &mut barrier(&root)), [1, 1]);
+    assert_eq!(calls_of(&place, &mut barrier(&root)), [1, 1]);
     assert_eq!(runs(&mut barrier(&root)), "one barrier, one flush\n");
     assert_eq!(runs(&mut barrier(place.path())), "two flushes\n");
     assert_eq!(fs::read(root.join("log")).unwrap(), fs::read(place.path().join("log")).unwrap());
@@ -84,7 +69,7 @@ fn a_program_in_python_orders_on_a_mount_and_synchronises_elsewhere() {
         command
     };
     let root = place.mount(&[]);
-    assert_eq!(calls_of(&root, &mut barrier(&root)), [1, 1]);
+    assert_eq!(calls_of(&place, &mut barrier(&root)), [1, 1]);
     runs(&mut barrier(place.path()));
     assert_eq!(fs::read(root.join("data")).unwrap(), fs::read(place.path().join("data")).unwrap());
     place.umount();
@@ -99,7 +84,7 @@ fn dd(how: &str, to: &Path) -> Command {
 }
 
 fn preloaded(mut command: Command) -> Command {
-    command.env("LD_PRELOAD", built().join("libweir_preload.so"));
+    command.env("LD_PRELOAD", library("libweir_preload.so"));
     command
 }
 
@@ -112,8 +97,8 @@ fn a_program_as_it_is_only_orders_where_the_library_is_preloaded() {
     let root = place.mount(&[]);
     for how in ["fsync", "fdatasync"] {
         let file = root.join(how);
-        assert_eq!(calls_of(&root, &mut dd(how, &file)), [1, 0], "{how}, without the library");
-        assert_eq!(calls_of(&root, &mut preloaded(dd(how, &file))), [0, 1], "{how}");
+        assert_eq!(calls_of(&place, &mut dd(how, &file)), [1, 0], "{how}, without the library");
+        assert_eq!(calls_of(&place, &mut preloaded(dd(how, &file))), [0, 1], "{how}");
     }
     place.umount();
 }
@@ -130,7 +115,7 @@ fn elsewhere_the_preloaded_library_does_what_it_stands_in_for() {
             let mut command = Command::new("strace");
             let log = place.path().join("log");
             command.arg("-o").arg(&log).args(["-f", "-e", &format!("trace={how}")]).args(more);
-            let library = built().join("libweir_preload.so");
+            let library = library("libweir_preload.so");
             command.arg("-E").arg(format!("LD_PRELOAD={}", library.display()));
             let dd = dd(how, &place.path().join("file"));
             command.arg(dd.get_program()).args(dd.get_args());

@@ -139,8 +139,7 @@ fn a_status_is_in_words_or_json() {
     for words in ["read only               no", "engine                  dual", "ms, ", "of it free"] {
         assert!(status.contains(words), "no {words:?} in {status}");
     }
-    let status: serde_json::Value =
-        serde_json::from_str(&works(&["status", "--json", root.to_str().unwrap()])).unwrap();
+    let status = place.status();
     assert_eq!((&status["engine"], &status["read_only"]), (&"dual".into(), &serde_json::Value::Null));
     assert!(status["storage"]["loss_window_ms"].is_number() && status["block_bytes"].is_number());
     // The name that pgrep looks for.

@@ -9,13 +9,12 @@ use std::fs::{self, File, FileTimes, Permissions};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
-use std::path::Path;
 use std::process::Command;
 use std::time::UNIX_EPOCH;
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use support::{Place, error_of, fails, mounts, runs, weir, works};
+use support::{Place, error_of, fails, is_there, mounts, runs, weir};
 
 #[test]
 fn what_fsync_promised_survives_a_killed_server() {
@@ -63,14 +62,14 @@ fn direct_writes_with_o_dsync_are_durable() {
     let root = place.mount(&[]);
     // The kernel sends no `fsync` after a direct write: the server has to see the flags. `dd` aligns its buffers.
     for flags in ["direct,dsync", "direct,sync", "dsync"] {
-        let before = flushes(&root);
+        let before = flushes(&place);
         let written = Command::new("dd")
             .args(["if=/dev/zero", "bs=4096", "count=10", &format!("oflag={flags}")])
             .arg(format!("of={}", root.join(flags).display()))
             .output()
             .unwrap();
         assert!(written.status.success(), "{}", error_of(&written));
-        assert!(flushes(&root) - before >= 10, "{flags}");
+        assert!(flushes(&place) - before >= 10, "{flags}");
     }
     place.end();
 }
@@ -93,17 +92,14 @@ fn durable_writes_wait_side_by_side() {
     for process in &mut writing {
         assert!(process.wait().unwrap().success());
     }
-    let status = works(&["status", "--json", root.to_str().unwrap()]);
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-    let most = status["requests"]["under_way_max"].as_u64().unwrap();
+    let most = place.status()["requests"]["under_way_max"].as_u64().unwrap();
     assert!((2..=9).contains(&most), "{most} at one time");
     place.end();
 }
 
 /// Flushes of the mount so far.
-fn flushes(root: &Path) -> u64 {
-    let status = works(&["status", "--json", root.to_str().unwrap()]);
-    serde_json::from_str::<serde_json::Value>(&status).unwrap()["flushes"].as_u64().unwrap()
+fn flushes(place: &Place) -> u64 {
+    place.status()["flushes"].as_u64().unwrap()
 }
 
 #[test]
@@ -115,12 +111,12 @@ fn what_fsync_promises_can_be_said() {
     let root = place.mount(&[]);
     let synchronise = |name: &str| {
         let file = File::options().create(true).truncate(false).write(true).open(root.join(name)).unwrap();
-        let before = flushes(&root);
+        let before = flushes(&place);
         for nth in 0..10 {
             file.write_all_at(&[1; 4096], nth * 4096).unwrap();
             file.sync_all().unwrap();
         }
-        flushes(&root) - before
+        flushes(&place) - before
     };
     assert!(synchronise("durable") >= 10);
     File::create(root.join("ordered")).unwrap();
@@ -158,12 +154,12 @@ fn what_fsync_promises_changes_while_a_file_is_open() {
     let root = place.mount(&[]);
     let file = File::create(root.join("a")).unwrap();
     let synchronise = || {
-        let before = flushes(&root);
+        let before = flushes(&place);
         for nth in 0..10 {
             file.write_all_at(&[1; 4096], nth * 4096).unwrap();
             file.sync_all().unwrap();
         }
-        flushes(&root) - before
+        flushes(&place) - before
     };
     let set = |value: &[u8]| setxattr(root.join("a"), "user.weir.sync", value, XattrFlags::empty()).unwrap();
     assert!(synchronise() >= 10);
@@ -204,8 +200,7 @@ fn a_call_that_orders_saves_a_flush() {
     let place = Place::with_volume("256M");
     let root = place.mount(&[]);
     let counted = || {
-        let status = works(&["status", "--json", root.to_str().unwrap()]);
-        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let status = place.status();
         ["flushes", "flushes_saved", "calls_durable", "calls_ordered"]
             .map(|name| status[name].as_u64().unwrap())
     };
@@ -228,10 +223,7 @@ fn writes_in_place_are_ordered_for_who_asks_for_it() {
     }
     let place = Place::with_volume("256M");
     let root = place.mount(&[]);
-    let ordered = || {
-        let status = works(&["status", "--json", root.to_str().unwrap()]);
-        serde_json::from_str::<serde_json::Value>(&status).unwrap()["calls_ordered"].as_u64().unwrap()
-    };
+    let ordered = || place.status()["calls_ordered"].as_u64().unwrap();
     let path = root.join("file");
     let file = File::create(&path).unwrap();
     file.write_all_at(&[1; 8192], 0).unwrap();
@@ -329,8 +321,7 @@ fn direct_writes_with_o_sync_keep_their_time() {
 /// What was last said of an open file holds: by the ioctl, by setting the attribute or by removing it.
 #[test]
 fn the_last_word_on_what_fsync_promises_holds() {
-    if !mounts() || Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: this takes python3, too");
+    if !mounts() || !is_there("python3") {
         return;
     }
     let place = Place::with_volume("64M");

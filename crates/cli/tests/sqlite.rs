@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
-use support::{Place, Server, mounts, text};
+use support::{Place, Server, is_there, library, mounts, text};
 
 /// Inserts of a test, each a transaction.
 const INSERTS: u64 = 30;
@@ -26,14 +26,7 @@ const JOURNALS: [&str; 4] = [
 
 /// Whether this machine can run these tests; says so if not.
 fn is_able() -> bool {
-    if !mounts() {
-        return false;
-    }
-    let installed = Command::new("sqlite3").arg("--version").output().is_ok();
-    if !installed {
-        eprintln!("skipped: this takes sqlite3");
-    }
-    installed
+    mounts() && is_there("sqlite3")
 }
 
 /// A volume that is mounted, and its server.
@@ -68,8 +61,7 @@ impl Mount {
 
     /// The same, by way of another program.
     fn start_under(&self, before: &[&str], lines: &[String]) -> Child {
-        // The library lies beside this program.
-        let extension = std::env::current_exe().unwrap().with_file_name("libweir_sqlite.so");
+        let extension = library("libweir_sqlite.so");
         // From a file: a pipe would hold only some of it.
         let mut script = tempfile::tempfile().unwrap();
         writeln!(script, ".load {}\n{}", extension.display(), lines.join("\n")).unwrap();
@@ -83,6 +75,12 @@ impl Mount {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap()
+    }
+
+    /// Runs the shell under strace, which writes down what `expression` says, or has it fail.
+    fn traced(&self, trace: &Path, expression: &str, lines: &[String]) -> Output {
+        let before = ["strace", "-o", trace.to_str().unwrap(), "-e", expression];
+        self.start_under(&before, lines).wait_with_output().unwrap()
     }
 
     fn run(&self, lines: &[String]) -> Output {
@@ -123,15 +121,6 @@ fn rows(mount: &Mount, name: &str) -> u64 {
     let rows: Vec<u64> = rows.split(' ').map(|number| number.parse().unwrap()).collect();
     assert_eq!((rows[0], rows[0]), (rows[1], rows[2]), "{name} is no prefix");
     rows[0]
-}
-
-/// Whether programs can be traced here; says so if not.
-fn traces() -> bool {
-    let traces = Command::new("strace").arg("--version").output().is_ok();
-    if !traces {
-        eprintln!("skipped: this takes strace, too");
-    }
-    traces
 }
 
 /// Writes that a trace has of a shell, before the first program ended that was started by it.
@@ -344,7 +333,7 @@ fn a_journal_that_another_process_has_deleted_is_made_anew() {
 
 #[test]
 fn a_commit_fails_if_it_cannot_be_made_durable_or_ordered() {
-    if !is_able() || !traces() {
+    if !is_able() || !is_there("strace") {
         return;
     }
     let mount = Mount::new();
@@ -368,7 +357,7 @@ fn a_commit_fails_if_it_cannot_be_made_durable_or_ordered() {
 
 #[test]
 fn a_transaction_whose_write_fails_is_undone() {
-    if !is_able() || !traces() {
+    if !is_able() || !is_there("strace") {
         return;
     }
     let mount = Mount::new();
@@ -406,7 +395,7 @@ fn a_transaction_whose_write_fails_is_undone() {
 /// A frame that could not be written is nobody's: it must not be put over one that somebody else has committed there.
 #[test]
 fn a_frame_that_failed_is_not_written_later() {
-    if !is_able() || !traces() {
+    if !is_able() || !is_there("strace") {
         return;
     }
     let mount = Mount::new();
@@ -424,8 +413,7 @@ fn a_frame_that_failed_is_not_written_later() {
         ];
         // Not the shell that it starts.
         let inject = format!("inject=pwrite64:error=ENOSPC:when={write}");
-        let before = ["strace", "-o", "/dev/null", "-e", &inject];
-        let output = mount.start_under(&before, &lines).wait_with_output().unwrap();
+        let output = mount.traced(Path::new("/dev/null"), &inject, &lines);
         let told = text(&output.stdout);
         let seen = told.lines().find_map(|line| line.strip_prefix("sees ")).unwrap_or_default();
         failed += u32::from(seen == "1,3");
@@ -465,7 +453,7 @@ fn a_transaction_of_a_process_that_died_is_undone_by_who_keeps_the_journal() {
 /// The checksums of frames that a transaction has written over are corrected before it ends: what fails of that is told.
 #[test]
 fn a_checksum_that_is_not_corrected_fails_the_commit() {
-    if !is_able() || !traces() {
+    if !is_able() || !is_there("strace") {
         return;
     }
     let mount = Mount::new();
@@ -480,8 +468,7 @@ fn a_checksum_that_is_not_corrected_fails_the_commit() {
         );
         lines.push(".bail off\nCOMMIT;".into());
         lines.push(format!(".shell sqlite3 {name} 'INSERT INTO t VALUES(31, 0);'\n.shell kill -9 $PPID"));
-        let before = ["strace", "-o", trace.to_str().unwrap(), "-e", inject];
-        text(&mount.start_under(&before, &lines).wait_with_output().unwrap().stderr)
+        text(&mount.traced(&trace, inject, &lines).stderr)
     };
     assert_eq!(run("a", "trace=pwrite64"), "");
     let calls = fs::read_to_string(&trace).unwrap();
@@ -496,7 +483,7 @@ fn a_checksum_that_is_not_corrected_fails_the_commit() {
 /// and has its own writes ordered.
 #[test]
 fn a_journal_of_a_process_that_died_outlasts_a_crash() {
-    if !is_able() || !traces() {
+    if !is_able() || !is_there("strace") {
         return;
     }
     let mut mount = Mount::new();
@@ -511,9 +498,7 @@ fn a_journal_of_a_process_that_died_outlasts_a_crash() {
         lines.extend((1..=3).map(|_| "UPDATE t SET b=randomblob(500);".to_owned()));
         lines.push(format!(".bail off\n.shell sqlite3 {name} < {} || true", dies.display()));
         lines.push("SELECT count(*) FROM t;".to_owned());
-        let before = ["strace", "-o", trace.to_str().unwrap(), "-e", inject];
-        let output = mount.start_under(&before, &[&lines, end].concat()).wait_with_output().unwrap();
-        text(&output.stderr)
+        text(&mount.traced(&trace, inject, &[&lines, end].concat()).stderr)
     };
     start(&mount, "a", "trace=pwrite64", &[]);
     // The loss window passes, and the server is gone when some of the database was restored.
@@ -528,7 +513,7 @@ fn a_journal_of_a_process_that_died_outlasts_a_crash() {
 /// A log that others have written without order is made to last before the database is changed out of it.
 #[test]
 fn a_log_of_another_process_outlasts_a_crash() {
-    if !is_able() || !traces() {
+    if !is_able() || !is_there("strace") {
         return;
     }
     let mut mount = Mount::new();
@@ -541,8 +526,7 @@ fn a_log_of_another_process_outlasts_a_crash() {
         lines.extend([update.clone(), update]);
         let change = "PRAGMA wal_autocheckpoint=0; PRAGMA synchronous=OFF; UPDATE t SET b=zeroblob(400);";
         lines.push(format!(".bail off\n.shell sqlite3 {name} '{change}'\nPRAGMA wal_checkpoint;"));
-        let before = ["strace", "-o", trace.to_str().unwrap(), "-e", inject];
-        mount.start_under(&before, &[&lines, end].concat()).wait_with_output().unwrap();
+        mount.traced(&trace, inject, &[&lines, end].concat());
     };
     start(&mount, "a", "trace=pwrite64", &[]);
     let inject = format!("inject=pwrite64:error=EIO:when={}+", writes_before_a_child_ends(&trace) + 3);
@@ -612,7 +596,7 @@ fn a_journal_is_closed_with_its_database_and_when_it_is_deleted() {
 /// to be rolled back.
 #[test]
 fn a_journal_ends_before_the_lock_is_let_go_of() {
-    if !is_able() || !traces() {
+    if !is_able() || !is_there("strace") {
         return;
     }
     let mount = Mount::new();
@@ -621,8 +605,7 @@ fn a_journal_ends_before_the_lock_is_let_go_of() {
     lines.extend((1..=INSERTS).map(insert));
     lines.push("PRAGMA cache_size=2; BEGIN; UPDATE t SET b=zeroblob(400); ROLLBACK;".to_owned());
     lines.push(".shell kill -9 $PPID".to_owned());
-    let before = ["strace", "-o", trace.to_str().unwrap(), "-e", "trace=pwrite64,fcntl"];
-    mount.start_under(&before, &lines).wait_with_output().unwrap();
+    mount.traced(&trace, "trace=pwrite64,fcntl", &lines);
     let calls = fs::read_to_string(&trace).unwrap();
     let last = |what: &str| calls.lines().collect::<Vec<_>>().iter().rposition(|line| line.contains(what));
     // It goes on with a shared lock, until the journal is closed.

@@ -11,7 +11,7 @@ use rand_pcg::Pcg64;
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::support::{Place, e2fsck_judges, is_so_within, mounts, wait_until};
+use crate::support::{Place, e2fsck_judges, is_so_within, is_there, mounts};
 
 /// How long a program may go on after its mount has died.
 const GIVES_UP: Duration = Duration::from_secs(3);
@@ -22,12 +22,8 @@ pub fn rounds() -> u64 {
 }
 
 /// Whether this machine mounts and has the program; says so if not.
-pub fn is_able(program: &str, asked: &str) -> bool {
-    let is_there = Command::new(program).arg(asked).output().is_ok_and(|output| output.status.success());
-    if !is_there {
-        eprintln!("skipped: this takes {program}");
-    }
-    mounts() && is_there
+pub fn is_able(program: &str) -> bool {
+    mounts() && is_there(program)
 }
 
 /// A line of the shell, in a directory; it ends at the first command that fails.
@@ -105,8 +101,7 @@ impl Trial {
         // Its children too, if there are any left.
         let _ = kill_process_group(Pid::from_child(running), Signal::KILL);
         running.wait().unwrap();
-        let unmount = || Command::new("umount").arg(self.place.mountpoint()).output().unwrap();
-        wait_until("nobody uses the dead mount", || unmount().status.success());
+        self.place.unmount();
     }
 
     /// Some were cut, or nothing was tried.

@@ -50,6 +50,20 @@ pub fn fails(arguments: &[&str], words: &[&str]) {
     }
 }
 
+/// Whether a program is to be had; says so if not.
+pub fn is_there(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("skipped: this takes {program}");
+    }
+    found
+}
+
+/// Where a library of this project is built: beside the program that tests it.
+pub fn library(name: &str) -> PathBuf {
+    std::env::current_exe().unwrap().with_file_name(name)
+}
+
 /// Whether this machine mounts through FUSE; says so if not.
 pub fn mounts() -> bool {
     let usable = File::options().read(true).write(true).open("/dev/fuse").is_ok()
@@ -173,17 +187,19 @@ impl Place {
 
     /// Children that other tests are starting have files open for a moment that are closed here.
     fn end_by(&self, unmount: impl Fn() -> Output) {
-        let mut output = unmount();
-        let is_busy =
-            |output: &Output| ["busy", "have files open"].iter().any(|word| error_of(output).contains(word));
         wait_until("nobody uses the mount", || {
-            let free = !is_busy(&output);
-            if !free {
-                output = unmount();
-            }
-            free
+            let output = unmount();
+            let told = error_of(&output);
+            let is_busy = ["busy", "have files open"].iter().any(|word| told.contains(word));
+            assert!(is_busy || output.status.success(), "{told}");
+            !is_busy
         });
-        assert!(output.status.success(), "{}", error_of(&output));
+    }
+
+    /// What the server says of what is mounted.
+    pub fn status(&self) -> serde_json::Value {
+        let told = works(&["status", "--json", self.mountpoint().to_str().unwrap()]);
+        serde_json::from_str(&told).unwrap()
     }
 
     /// Unmounts, and checks what is left.
