@@ -79,12 +79,16 @@ struct Ground {
     window: Rc<Window>,
     notes: Rc<RefCell<Notes>>,
     bound: Rc<Bound>,
+    look: Observer,
 }
+
+/// Cuts the power of a disk.
+type Observer = Rc<dyn Fn(&AdversaryDisk)>;
 
 /// When the power is cut, and what is at stake.
 #[derive(Clone, Copy)]
 pub(crate) struct Moment {
-    /// The event of this life's disk, from 1.
+    /// The event of this life's disk, or the look between two of them, from 1.
     pub event: u64,
     /// Requests acknowledged as durable.
     pub promised: u64,
@@ -124,9 +128,9 @@ impl Run {
         let range = Span::of(&self.options, info.usable_blocks, info.logical_blocks);
         *self.range.borrow_mut() = range;
         let notes = Rc::new(RefCell::new(Notes::new(Model::new(range.blocks))));
-        let window = life.watch(handle, &disk, &notes);
+        let (window, look) = life.watch(handle, &disk, &notes);
         let bound = Rc::clone(bound);
-        let ground = Ground { handle: handle.clone(), disk, window, notes, bound };
+        let ground = Ground { handle: handle.clone(), disk, window, notes, bound, look };
         self.play(&ground, self.options.steps).await
     }
 
@@ -157,6 +161,8 @@ impl Run {
                 self.findings.borrow_mut().totals.restarts += 1;
                 continue;
             }
+            // What the step was promised may hold at the next event only.
+            (ground.look)(&ground.disk);
             let accepted = notes.borrow().model.requests() - before;
             self.findings.borrow_mut().totals.requests += accepted;
         }
@@ -199,7 +205,7 @@ impl Run {
 
     /// Recovers and judges; what is left is the past from now on.
     async fn open(&self, ground: &Ground) -> Result<Rc<Bounded<Volume>>, Verdict> {
-        let Ground { handle, disk, window, notes, bound } = ground;
+        let Ground { handle, disk, window, notes, bound, .. } = ground;
         let _reading = window.user_reads();
         let tap = Rc::new(Tap { disk: Rc::clone(disk), window: Rc::clone(window) });
         let volume = Volume::open(handle, bound.around(tap), self.options.volume.clone()).await;
@@ -213,14 +219,19 @@ impl Run {
 }
 
 impl Life {
-    /// Cuts the power, on paper, at every event of `disk` from now on.
-    fn watch(&self, handle: &Handle, disk: &AdversaryDisk, notes: &Rc<RefCell<Notes>>) -> Rc<Window> {
+    /// Cuts the power, on paper, at every event of `disk` from now on, and at every look.
+    fn watch(
+        &self,
+        handle: &Handle,
+        disk: &AdversaryDisk,
+        notes: &Rc<RefCell<Notes>>,
+    ) -> (Rc<Window>, Observer) {
         let options = &self.run.options;
         let window = Rc::new(Window::new(options.segments_start()));
         let (life, notes, seen) = (self.clone(), Rc::clone(notes), Rc::clone(&window));
         let random = RefCell::new(handle.random("crash states"));
         let event = Cell::new(0);
-        disk.observe(Box::new(move |disk| {
+        let look: Observer = Rc::new(move |disk| {
             event.set(event.get() + 1);
             if life.run.warm.get() && !life.run.is_over() {
                 let (checkpoint, cleaning) = seen.contents();
@@ -228,8 +239,10 @@ impl Life {
                 let moment = Moment { event: event.get(), promised, checkpoint, cleaning };
                 life.cut(moment, &disk.crash_states(), &notes, &mut random.borrow_mut());
             }
-        }));
-        window
+        });
+        let at_events = Rc::clone(&look);
+        disk.observe(Box::new(move |disk| at_events(disk)));
+        (window, look)
     }
 
     /// The power is cut at this moment.
@@ -284,9 +297,10 @@ impl Life {
         let disk = AdversaryDisk::from_image(&handle, run.options.adversary(), image);
         let life = Life { run: Rc::clone(run), depth: self.depth + 1, events };
         let fork = Rc::new(RefCell::new(notes.borrow().fork()));
-        let window = life.watch(&handle, &disk, &fork);
+        let (window, look) = life.watch(&handle, &disk, &fork);
         let bound = Bound::new();
-        let ground = Ground { handle: handle.clone(), disk, window, notes: fork, bound: Rc::clone(&bound) };
+        let ground =
+            Ground { handle: handle.clone(), disk, window, notes: fork, bound: Rc::clone(&bound), look };
         let outcome = runtime.block_on(bound.within(&handle, run.play(&ground, STEPS_CONTINUED)));
         run.settle(&life.events, outcome);
         let mut findings = run.findings.borrow_mut();

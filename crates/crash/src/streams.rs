@@ -185,7 +185,7 @@ async fn whole(
     drop(reading);
     let judge =
         Judge { below: below.clone(), range, window, log: Rc::clone(&log), findings: Rc::clone(findings) };
-    judge.watch(handle, &disk);
+    let look = judge.watch(handle, &disk);
     let random = handle.random("streams");
     let mut issuer = Issuer { options, handle: handle.clone(), random, range, layer, log };
     for _ in 0..below.steps {
@@ -193,6 +193,8 @@ async fn whole(
             break;
         }
         issuer.step().await?;
+        // What the step was promised may hold at the next event only.
+        look(&disk);
     }
     issuer.finish().await?;
     findings.borrow_mut().totals.requests = issuer.log.borrow().writes.len() as u64;
@@ -213,16 +215,19 @@ struct Judge {
 }
 
 impl Judge {
-    /// Cuts the power, on paper, at every event of `disk`.
-    fn watch(self, handle: &Handle, disk: &AdversaryDisk) {
+    /// Cuts the power, on paper, at every event of `disk`, and whenever what it returns is called.
+    fn watch(self, handle: &Handle, disk: &AdversaryDisk) -> Rc<dyn Fn(&AdversaryDisk)> {
         let random = RefCell::new(handle.random("crash states"));
         let events = Cell::new(0);
-        disk.observe(Box::new(move |disk| {
+        let look = Rc::new(move |disk: &AdversaryDisk| {
             events.set(events.get() + 1);
             if !is_over(&self.findings.borrow(), &self.below) {
                 self.cut(events.get(), &disk.crash_states(), &mut random.borrow_mut());
             }
-        }));
+        });
+        let at_events = Rc::clone(&look);
+        disk.observe(Box::new(move |disk| at_events(disk)));
+        look
     }
 
     fn cut(&self, event: u64, states: &CrashStates, random: &mut Random) {

@@ -128,6 +128,14 @@ fn without_flushes_a_legacy_disk_keeps_nothing() {
     }
 }
 
+/// That a look when the call returns is needed for this is shown beside the looks, in `fs::ground`.
+#[test]
+fn a_call_that_returns_before_its_flush_is_found_out() {
+    let mut campaign = on_the_worst_disk(DUAL, JournalMode::Ordered, 30_000);
+    campaign.options.mutant = Some(FsMutant::FlushNotAwaited);
+    assert_ne!(failure(campaign), None);
+}
+
 /// The other mutants are killed where their rule is proved: in weir-fs, with several tasks at once.
 #[test]
 fn a_filesystem_that_drops_a_rule_is_found_out() {

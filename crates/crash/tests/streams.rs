@@ -56,7 +56,9 @@ fn the_judge_notices_broken_layers() {
     for mutant in [BlockMutant::EpochsMixed, BlockMutant::OverlapsReordered] {
         assert!(noticed(|options| options.block.mutant = Some(mutant)), "{mutant:?} was not noticed");
     }
-    assert!(noticed(|options| options.below.volume.mutant = Some(VolumeMutant::TornRequest)));
+    for mutant in [VolumeMutant::TornRequest, VolumeMutant::FlushNotAwaited] {
+        assert!(noticed(|options| options.below.volume.mutant = Some(mutant)), "{mutant:?} was not noticed");
+    }
 }
 
 /// A run is a function of its seed.

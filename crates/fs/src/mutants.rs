@@ -8,6 +8,8 @@ pub enum FsMutant {
     FlushForgotten,
     /// J1: a transaction is retired when its commit block is dispatched.
     RetiresAtDispatch,
+    /// J1: a flush counts as done when the device has accepted it.
+    FlushNotAwaited,
     /// J1: whoever comes while a flush is under way takes it for his own.
     JoinsFlush,
     /// J1: `sync` takes for durable what was transferred while its flush was under way.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use futures_util::pin_mut;
-use weir_storage::{Rejected, flush};
+use weir_storage::{Command, Rejected, flush, submit_when_free};
 
 use crate::mutants::{VolumeMutant, broken};
 use crate::state::Shared;
@@ -99,7 +99,11 @@ impl Shared {
         if self.watermark.durable_to() >= end {
             return Ok(());
         }
-        flush(&*self.disk).await?;
+        if broken(&self.options, VolumeMutant::FlushNotAwaited) {
+            submit_when_free(&*self.disk, Command::Flush).await?;
+        } else {
+            flush(&*self.disk).await?;
+        }
         let mut state = self.state.borrow_mut();
         state.stats.flushes += 1;
         self.settle_durable(&mut state, end);

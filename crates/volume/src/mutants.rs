@@ -40,6 +40,8 @@ pub enum VolumeMutant {
     TornRequest,
     /// S2: a flush answers before the disk below has flushed.
     FlushLies,
+    /// S2: a flush answers when the disk below has accepted its flush.
+    FlushNotAwaited,
     /// After a failed flush, durability goes on being acknowledged.
     FailureForgotten,
     /// V1: recovery takes records for durable that the disk below may still lose.

@@ -169,7 +169,7 @@ impl Chain {
             false => Rc::clone(device) as Rc<dyn Storage>,
         };
         let witness = Witness::new(storage, initial);
-        self.cut_at_every_event(device, &witness);
+        let look = self.cut_at_every_event(device, &witness);
         let mut driver = Driver::new(&self.handle, Rc::clone(&witness));
         for _ in 0..20 + driver.random.below(COMMANDS_MAX - 20) {
             if self.found.borrow().failure.is_some() {
@@ -180,15 +180,17 @@ impl Chain {
                 let at = (found.life, found.event);
                 found.failure.get_or_insert((at.0, at.1, format!("a command was rejected: {rejected}")));
             }
+            look();
             self.found.borrow_mut().totals.commands += 1;
         }
         device.observe(|| {});
     }
 
-    fn cut_at_every_event(&self, device: &Rc<FlashDevice>, witness: &Rc<Witness>) {
+    /// Cuts the power, on copies, at every event of the device, and whenever what it returns is called.
+    fn cut_at_every_event(&self, device: &Rc<FlashDevice>, witness: &Rc<Witness>) -> Rc<dyn Fn()> {
         let (weak, found, witness) = (Rc::downgrade(device), Rc::clone(&self.found), Rc::clone(witness));
         let (handle, profile, options) = (self.handle.clone(), self.profile.clone(), self.options.clone());
-        device.observe(move || {
+        let look = Rc::new(move || {
             let Some(device) = weak.upgrade() else { return };
             let mut found = found.borrow_mut();
             found.event += 1;
@@ -216,6 +218,9 @@ impl Chain {
                 }
             }
         });
+        let at_events = Rc::clone(&look);
+        device.observe(move || at_events());
+        look
     }
 }
 

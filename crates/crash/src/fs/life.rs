@@ -216,6 +216,7 @@ impl Chain {
                 }
                 begun.set(begun.get() + 1);
                 let more = script.step().await?;
+                ground.look();
                 self.found.borrow_mut().totals.operations += 1;
                 if !more {
                     break;
@@ -254,7 +255,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Cuts the power, on copies, at every event of the storage from now on.
+    /// Cuts the power, on copies, at every event of the storage from now on, and when a call has returned.
     fn cut_at_every_event(&self, ground: &Ground, history: &Rc<RefCell<History>>) {
         let (found, history) = (Rc::clone(&self.found), Rc::clone(history));
         let (campaign, options, refuses) = (self.campaign.clone(), self.options, self.is_dual());

@@ -160,6 +160,7 @@ impl Chain {
             }
             watch.begin();
             self.transaction(&mut script, &connection)?;
+            ground.look();
         }
         if self.found.borrow().failure.is_some() {
             return Ok(());
@@ -209,7 +210,7 @@ impl Chain {
         vfs.intercept(move |call| (watch.see(call) == Some(dropped)).then_some(Fault::Dropped));
     }
 
-    /// Cuts the power, on copies, at every event of the storage from now on.
+    /// Cuts the power, on copies, at every event of the storage from now on, and when a transaction has ended.
     fn cut_at_every_event(&self, ground: &Ground) {
         let (found, past, promise) =
             (Rc::clone(&self.found), Rc::clone(&self.past), Rc::clone(&self.promise));

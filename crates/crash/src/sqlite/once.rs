@@ -114,7 +114,7 @@ impl SqliteOnce {
         self.judge(content, &past.borrow(), told, told.committed)?;
         drop(connection);
         let floor = if campaign.promises_durability() { told.committed } else { 0 };
-        for left in lefts(&runtime, &ground, &mut random)? {
+        for left in lefts(&ground, &mut random) {
             *cuts += 1;
             let content = find(&left, &campaign, options, mix(left.hash(), nth))?;
             self.judge(content, &past.borrow(), told, floor)
@@ -154,22 +154,15 @@ impl SqliteOnce {
     }
 }
 
-/// What a power cut may leave at the next event, drawn some times.
-fn lefts(runtime: &Runtime, ground: &Ground, random: &mut Random) -> Result<Vec<Left>, String> {
+/// What a power cut now may leave, drawn some times.
+fn lefts(ground: &Ground, random: &mut Random) -> Vec<Left> {
     let drawn = Rc::new(RefCell::new(Vec::new()));
     let (into, from) = (Rc::clone(&drawn), RefCell::new(random.clone()));
     ground.observe(move |draw| {
-        if into.borrow().is_empty() {
-            let lefts = (0..CUTS).filter_map(|_| draw(&mut from.borrow_mut()));
-            *into.borrow_mut() = lefts.collect();
-        }
+        let lefts = (0..CUTS).filter_map(|_| draw(&mut from.borrow_mut()));
+        *into.borrow_mut() = lefts.collect();
     });
-    // Any command is an event: a flush is taken before it is done.
-    let storage = ground.storage();
-    let flushed = runtime.block_on(async { weir_storage::flush(&*storage).await });
+    ground.look();
     ground.rest();
-    match flushed {
-        Ok(Ok(())) => Ok(drawn.take()),
-        other => Err(format!("the ground does not flush: {other:?}")),
-    }
+    drawn.take()
 }

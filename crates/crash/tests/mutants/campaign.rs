@@ -91,3 +91,8 @@ fn s3_a_torn_request_kept_in_part() {
 fn s2_a_flush_of_the_volume_that_lies() {
     killed_by_campaign(VolumeMutant::FlushLies, as_drawn);
 }
+
+#[test]
+fn s2_a_flush_of_the_volume_that_is_not_awaited() {
+    killed_by_campaign(VolumeMutant::FlushNotAwaited, as_drawn);
+}
