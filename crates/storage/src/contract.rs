@@ -3,7 +3,7 @@
 use event_listener::Event;
 use weir_runtime::Buffer;
 
-use crate::address::Extent;
+use crate::address::{Extent, Lba};
 use crate::capability::Capabilities;
 use crate::command::{Command, Part, Write};
 use crate::error::{Rejected, StorageError};
@@ -26,6 +26,12 @@ pub trait Storage {
     /// Notified when a slot becomes free after a refusal, and perhaps at other times. Nothing can come between a
     /// refusal and listening: a runtime has one thread.
     fn slots(&self) -> &Event;
+
+    /// The first block from `from` on that may hold something other than zeros; `None` if none does. A storage that
+    /// knows its holes spares its callers to read them.
+    fn next_data(&self, from: Lba) -> Option<Lba> {
+        (from.0 < self.blocks()).then_some(from)
+    }
 
     /// A buffer that suits the device (registered with the kernel where that helps), `bytes` long, zeroed.
     fn allocate(&self, bytes: usize) -> Buffer {

@@ -26,7 +26,7 @@ use std::rc::Rc;
 use event_listener::Event;
 use weir_runtime::{Buffer, Handle};
 
-use crate::address::BLOCK_BYTES;
+use crate::address::{BLOCK_BYTES, Lba};
 use crate::capability::{Capabilities, Discard};
 use crate::command::Command;
 use crate::contract::Storage;
@@ -179,6 +179,19 @@ impl Storage for FileDisk {
 
     fn slots(&self) -> &Event {
         self.engine.slots()
+    }
+
+    fn next_data(&self, from: Lba) -> Option<Lba> {
+        if from.0 >= self.blocks {
+            return None;
+        }
+        let at = match self.engine.next_data(from.0 * BLOCK_BYTES as u64) {
+            Ok(None) => return None,
+            Ok(Some(byte)) => Lba(byte / BLOCK_BYTES as u64),
+            // Nothing is known of holes here.
+            Err(_) => from,
+        };
+        (at.0 < self.blocks).then_some(at)
     }
 
     fn allocate(&self, bytes: usize) -> Buffer {

@@ -17,6 +17,7 @@ use super::image::Image;
 use super::mutant::StorageMutant;
 use super::service::Done;
 use super::state::State;
+use crate::address::Lba;
 use crate::capability::Capabilities;
 use crate::command::Command;
 use crate::contract::Storage;
@@ -230,9 +231,13 @@ impl Storage for AdversaryDisk {
     fn slots(&self) -> &Event {
         &self.slots
     }
+
+    fn next_data(&self, from: Lba) -> Option<Lba> {
+        self.image().next_data(from)
+    }
 }
 
 /// What the disk reports for a command that fails.
-pub(super) fn device_error(command: crate::CommandKind, at: crate::Lba, cause: ErrorKind) -> StorageError {
+pub(super) fn device_error(command: crate::CommandKind, at: Lba, cause: ErrorKind) -> StorageError {
     StorageError::Device { command, at, cause }
 }

@@ -2,6 +2,7 @@
 //! what reads would find. Images share everything that they have in common, so that a campaign can hold
 //! and compare hundreds of thousands of them.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::address::{BLOCK_BYTES, Lba};
@@ -74,10 +75,12 @@ fn place(number: u32, unit: &Unit) -> u64 {
         .map_or(0, |content| finish(content.hash ^ u64::from(number).wrapping_add(1).wrapping_mul(SPREAD)))
 }
 
-/// The content of a disk. Cheap to clone, compare (by [`Image::hash`]) and change.
+/// The content of a disk. Cheap to clone, compare (by [`Image::hash`]) and change. It takes memory for what is not zero,
+/// so that a disk may be as large as its units can be numbered: 2^32 of them.
 #[derive(Clone)]
 pub struct Image {
-    chunks: Vec<Rc<Chunk>>,
+    /// Chunks that were ever written; all others are zeroes.
+    chunks: BTreeMap<u32, Rc<Chunk>>,
     blocks: u64,
     unit_bytes: usize,
     hash: u64,
@@ -92,9 +95,7 @@ impl Image {
             bytes @ (512 | 1024 | 2048) => bytes,
             _ => BLOCK_BYTES,
         };
-        let units = usize::try_from(blocks).unwrap_or(usize::MAX).saturating_mul(BLOCK_BYTES / unit_bytes);
-        let zeroes: Rc<Chunk> = Rc::new([const { None }; CHUNK_UNITS]);
-        Image { chunks: vec![zeroes; units.div_ceil(CHUNK_UNITS)], blocks, unit_bytes, hash: 0 }
+        Image { chunks: BTreeMap::new(), blocks, unit_bytes, hash: 0 }
     }
 
     /// Capacity in blocks.
@@ -119,6 +120,15 @@ impl Image {
             }
         }
         bytes
+    }
+
+    /// The first block from `from` on that may not be zeroes: whole chunks that were never written are.
+    pub(super) fn next_data(&self, from: Lba) -> Option<Lba> {
+        let per_block = (BLOCK_BYTES / self.unit_bytes) as u64;
+        let first = u32::try_from(from.0 * per_block / CHUNK_UNITS as u64).ok()?;
+        let (chunk, _) = self.chunks.range(first..).next()?;
+        let block = u64::from(*chunk) * CHUNK_UNITS as u64 / per_block;
+        Some(Lba(block.max(from.0))).filter(|lba| lba.0 < self.blocks)
     }
 
     /// Replaces the content from `block` on, for tests that damage or build an image. Whole blocks are
@@ -146,10 +156,15 @@ impl Image {
         if image.unit_bytes == self.unit_bytes {
             return self.clone();
         }
-        for block in
-            (0..self.blocks).map(Lba).filter(|block| self.units_of(*block).any(|n| self.unit(n).is_some()))
-        {
-            image.write(block, &self.read(block));
+        let per_block = (BLOCK_BYTES / self.unit_bytes) as u32;
+        let written = self.chunks.keys().flat_map(|chunk| {
+            let units = CHUNK_UNITS as u32;
+            chunk * units / per_block..((chunk * units).saturating_add(units - 1)) / per_block + 1
+        });
+        for block in written.map(|block| Lba(u64::from(block))) {
+            if self.units_of(block).any(|unit| self.unit(unit).is_some()) {
+                image.write(block, &self.read(block));
+            }
         }
         image
     }
@@ -169,7 +184,8 @@ impl Image {
     }
 
     pub(super) fn unit(&self, number: u32) -> &Unit {
-        &self.chunks[number as usize / CHUNK_UNITS][number as usize % CHUNK_UNITS]
+        let chunk = self.chunks.get(&(number / CHUNK_UNITS as u32));
+        chunk.map_or(&None, |chunk| &chunk[number as usize % CHUNK_UNITS])
     }
 
     /// The hash of a unit's content; `None` for zeroes.
@@ -183,7 +199,9 @@ impl Image {
     }
 
     pub(super) fn set(&mut self, number: u32, unit: Unit) {
-        let chunk = Rc::make_mut(&mut self.chunks[number as usize / CHUNK_UNITS]);
+        let zeroes = || Rc::new([const { None }; CHUNK_UNITS]);
+        let chunk = self.chunks.entry(number / CHUNK_UNITS as u32).or_insert_with(zeroes);
+        let chunk = Rc::make_mut(chunk);
         let place_of = &mut chunk[number as usize % CHUNK_UNITS];
         self.hash = self.hash.wrapping_sub(place(number, place_of)).wrapping_add(place(number, &unit));
         *place_of = unit;
@@ -218,6 +236,16 @@ mod tests {
         b.write(Lba(2), &[9; BLOCK_BYTES]);
         assert_ne!(a.hash(), b.hash());
         assert_eq!(a.with_units(512).read(Lba(1)), vec![9; BLOCK_BYTES]);
+    }
+
+    #[test]
+    fn a_disk_of_16_tib_takes_memory_for_what_is_written() {
+        let mut image = Image::zeroed((1 << 32) - 2, 4096);
+        for block in [0, 1 << 31, (1 << 32) - 3] {
+            image.write(Lba(block), &[9; BLOCK_BYTES]);
+            assert_eq!(image.read(Lba(block)), vec![9; BLOCK_BYTES]);
+        }
+        assert_eq!(image.chunks.len(), 3);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use event_listener::Event;
+use rustix::fs::SeekFrom;
 use weir_runtime::{Buffer, Handle, Outcome, Ring};
 
 use super::orders::Orders;
@@ -115,6 +116,15 @@ impl Engine {
         // Registered is faster; a full table is no reason to fail.
         let _ = self.ring.register(std::slice::from_mut(&mut buffer));
         buffer
+    }
+
+    /// The first byte from `from` on that is in no hole of the file; `None` if only a hole is left.
+    pub(super) fn next_data(&self, from: u64) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(&*self.file, SeekFrom::Data(from)) {
+            Ok(byte) => Ok(Some(byte)),
+            Err(rustix::io::Errno::NXIO) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Starts a command that was checked against the capabilities.
