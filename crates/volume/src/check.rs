@@ -6,7 +6,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::VolumeError;
 use crate::geometry::Geometry;
 use crate::layout::{FORMAT_VERSION, SUPERBLOCK_COPIES, content_checksum};
-use crate::recovery::{Omitted, Replay};
+use crate::recovery::{Omitted, Recovered};
 use crate::transfer::read_extent;
 
 /// Blocks read at a time when a whole storage is looked through.
@@ -97,7 +97,10 @@ async fn whole_superblocks(disk: &dyn Storage, geometry: &Geometry) -> u64 {
 /// [`VolumeError`] if it is not a whole volume.
 pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
     let geometry = read_superblock(disk).await?;
-    let checkpoint = Checkpoint::newest(disk, &geometry, false).await?;
+    let mut checkpoint = Checkpoint::newest(disk, &geometry).await?;
+    if checkpoint.is_alone() {
+        checkpoint = Recovered::from(disk, &geometry, Omitted::default()).await?.checkpoint;
+    }
     Ok(Info {
         version: FORMAT_VERSION,
         volume: geometry.volume,
@@ -118,21 +121,17 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
 /// [`VolumeError`] if the structures do not hold together; damaged data is in the report.
 pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     let geometry = read_superblock(disk).await?;
-    let mut checkpoint = Checkpoint::newest(disk, &geometry, false).await?;
-    let (mut map, mut segments) = checkpoint.load_map(disk, &geometry).await?;
-    let mut replay = Replay::new(disk, &geometry, &checkpoint, &mut map, &mut segments, Omitted::default());
-    replay.run().await?;
-    let records = replay.records;
+    let Recovered { map, records, .. } = Recovered::from(disk, &geometry, Omitted::default()).await?;
     let superblock_copies = whole_superblocks(disk, &geometry).await;
     let mut report =
         CheckReport { superblock_copies, records, live_blocks: 0, damaged: Vec::new(), damaged_total: 0 };
-    for (lba, entry) in map.entries().iter().enumerate().filter(|(_, entry)| entry.is_mapped()) {
+    for (lba, entry) in map.mapped_from(0) {
         report.live_blocks += 1;
         let read = read_extent(disk, Extent::new(Lba(u64::from(entry.block)), 1)).await;
         if !read.is_ok_and(|block| content_checksum(&block) == entry.checksum) {
             report.damaged_total += 1;
             if report.damaged.len() < DAMAGED_LISTED {
-                report.damaged.push(Lba(lba as u64));
+                report.damaged.push(Lba(u64::from(lba)));
             }
         }
     }
@@ -146,15 +145,15 @@ pub(crate) async fn require_empty(disk: &dyn Storage) -> Result<(), VolumeError>
         Err(VolumeError::Disk(error)) => return Err(error.into()),
         Ok(_) | Err(_) => return Err(VolumeError::VolumeExists),
     }
-    let mut at = Lba(0);
-    while at.0 < disk.blocks() {
+    let mut from = Lba(0);
+    while let Some(at) = disk.next_data(from) {
         let left = u32::try_from(disk.blocks() - at.0).unwrap_or(u32::MAX);
         let extent = Extent::new(at, left.min(SCAN_BLOCKS));
         let bytes = read_extent(disk, extent).await?;
         if let Some(used) = bytes.chunks(BLOCK_BYTES).position(|block| block.iter().any(|byte| *byte != 0)) {
             return Err(VolumeError::NotEmpty(at.offset(used as u64)));
         }
-        at = extent.end();
+        from = extent.end();
     }
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! durable before any segment that it frees is written again.
 
 use std::mem::offset_of;
+use std::rc::Rc;
 
 use futures_util::future::join_all;
 use weir_runtime::Buffer;
@@ -25,20 +26,21 @@ use crate::layout::{
 use crate::map::{Entry, Map, page_sum};
 use crate::mutants::{VolumeMutant, broken};
 use crate::segments::Segments;
+use crate::sparse::Sparse;
 use crate::state::Shared;
-use crate::transfer::{all_transferred, read_extent, write_buffer};
+use crate::transfer::{all_transferred, read_extent, write_buffer, write_part};
 
 const CHECKSUM_FIELD: usize = offset_of!(CheckpointHeader, checksum);
 /// No counter comes this far: at a billion requests a second it takes a century.
 const COUNTERS_END: u64 = 1 << 62;
 /// Segments whose first block is read at the same time.
-const SEGMENTS_AT_ONCE: u32 = 64;
+const SEGMENTS_AT_ONCE: usize = 64;
 /// Map pages in one write at most.
 const PAGES_PER_WRITE: usize = 64;
 
 /// Which of its two places holds a map page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Place {
+enum Place {
     /// Never written: nothing in the page is mapped.
     #[default]
     Nowhere,
@@ -59,28 +61,72 @@ impl Place {
     }
 }
 
+/// A map page on the medium.
+#[derive(Clone, Copy, Default)]
+struct PageAt {
+    place: Place,
+    checksum: u32,
+}
+
 /// The map pages on the medium, as the newest checkpoint knows them.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct PageTable {
-    places: Vec<Place>,
-    checksums: Vec<u32>,
+    pages: Sparse<PageAt>,
     sum: u64,
 }
 
 impl PageTable {
     fn new(map_pages: u32) -> PageTable {
-        let pages = map_pages as usize;
-        PageTable { places: vec![Place::Nowhere; pages], checksums: vec![0; pages], sum: 0 }
+        PageTable { pages: Sparse::new(map_pages as usize), sum: 0 }
+    }
+
+    fn place(&self, page: u32) -> Place {
+        self.pages.get(page as usize).map_or(Place::Nowhere, |at| at.place)
     }
 
     fn moved(&mut self, page: u32, place: Place, checksum: u32) {
-        let index = page as usize;
-        if self.places[index] != Place::Nowhere {
-            self.sum = self.sum.wrapping_sub(page_sum(page, self.checksums[index]));
+        let at = self.pages.get_mut(page as usize);
+        let old = std::mem::replace(at, PageAt { place, checksum });
+        if old.place != Place::Nowhere {
+            self.sum = self.sum.wrapping_sub(page_sum(page, old.checksum));
         }
         self.sum = self.sum.wrapping_add(page_sum(page, checksum));
-        (self.places[index], self.checksums[index]) = (place, checksum);
     }
+
+    /// The pages that are somewhere, in order.
+    fn written(&self) -> impl Iterator<Item = (u32, Place)> {
+        let written = self.pages.iter_from(0).filter(|(_, at)| at.place != Place::Nowhere);
+        written.map(|(page, at)| (page as u32, at.place))
+    }
+
+    /// Those pages in runs that lie behind one another: first page, how many, and where.
+    fn runs(&self) -> Vec<(u32, u32, Place)> {
+        let mut runs: Vec<(u32, u32, Place)> = Vec::new();
+        for (page, place) in self.written() {
+            match runs.last_mut() {
+                Some((first, count, at))
+                    if *first + *count == page && *at == place && *count < PAGES_PER_WRITE as u32 =>
+                {
+                    *count += 1;
+                }
+                _ => runs.push((page, 1, place)),
+            }
+        }
+        runs
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.bytes()
+    }
+}
+
+/// Which blocks of a checkpoint slot hold anything but zeros: a large volume's checkpoint is mostly zeros, and those
+/// that are there already are not written again (V6).
+type Filled = Vec<bool>;
+
+fn filled(bytes: &[u8]) -> Filled {
+    bytes.chunks(BLOCK_BYTES).map(|block| block.iter().any(|byte| *byte != 0)).collect()
 }
 
 /// The newest checkpoint.
@@ -93,6 +139,10 @@ pub(crate) struct Checkpoint {
     pub window_blocks: u32,
     pub runway: Vec<u32>,
     pub pages: PageTable,
+    /// What both slots are filled with, this checkpoint in its own.
+    filled: [Filled; CHECKPOINT_SLOTS as usize],
+    /// The other slot held no whole checkpoint when this one was read.
+    alone: bool,
 }
 
 impl Checkpoint {
@@ -107,6 +157,8 @@ impl Checkpoint {
             window_blocks: 0,
             runway: (0..geometry.runway_limit() as u32).collect(),
             pages: PageTable::new(geometry.map_pages),
+            filled: Default::default(),
+            alone: false,
         }
     }
 
@@ -130,8 +182,8 @@ impl Checkpoint {
             to.copy_from_slice(&segment.to_le_bytes());
         }
         states.fill(0);
-        for (i, place) in self.pages.places.iter().enumerate() {
-            states[i / 4] |= (*place as u8) << (i % 4 * 2);
+        for (page, place) in self.pages.written() {
+            states[page as usize / 4] |= (place as u8) << (page % 4 * 2);
         }
         let bytes = checkpoint_bytes(self.runway.len() as u32, geometry.map_pages);
         let bytes = bytes.next_multiple_of(BLOCK_BYTES);
@@ -139,15 +191,10 @@ impl Checkpoint {
         bytes
     }
 
-    /// Reads one slot; `None` if no whole checkpoint of this volume is there.
-    async fn read_slot(
-        disk: &dyn Storage,
-        geometry: &Geometry,
-        slot: u64,
-    ) -> Result<Option<Checkpoint>, VolumeError> {
-        let extent = Extent::new(geometry.checkpoint_slot(slot), geometry.checkpoint_blocks);
-        let bytes = read_extent(disk, extent).await?;
-        let Ok((header, tail)) = CheckpointHeader::read_from_prefix(&bytes) else { return Ok(None) };
+    /// Parses one slot; `None` if no whole checkpoint of this volume is there.
+    fn parse(bytes: &[u8], geometry: &Geometry, slot: u64) -> Result<Option<Checkpoint>, VolumeError> {
+        let at = geometry.checkpoint_slot(slot);
+        let Ok((header, tail)) = CheckpointHeader::read_from_prefix(bytes) else { return Ok(None) };
         if header.magic != CHECKPOINT_MAGIC || header.volume.get() != geometry.volume {
             return Ok(None);
         }
@@ -157,7 +204,7 @@ impl Checkpoint {
         if used > bytes.len() || !checksum_matches(&bytes[..used], CHECKSUM_FIELD) {
             return Ok(None);
         }
-        let damaged = |field| VolumeError::Damaged { what: Damage::CheckpointField(field), at: extent.start };
+        let damaged = |field| VolumeError::Damaged { what: Damage::CheckpointField(field), at };
         if runway as usize > geometry.runway_limit() {
             return Err(damaged("runway"));
         }
@@ -186,13 +233,17 @@ impl Checkpoint {
             return Err(damaged("log_offset"));
         }
         let mut pages = PageTable::new(geometry.map_pages);
-        for (i, place) in pages.places.iter_mut().enumerate() {
-            *place = match states[i / 4] >> (i % 4 * 2) & 3 {
-                0 => Place::Nowhere,
-                1 => Place::First,
-                2 => Place::Second,
-                _ => return Err(damaged("page states")),
-            };
+        let used = (geometry.map_pages as usize).div_ceil(4);
+        for (i, states) in states[..used].iter().enumerate().filter(|(_, states)| **states != 0) {
+            for page in 4 * i..(4 * i + 4).min(geometry.map_pages as usize) {
+                let place = match states >> (page % 4 * 2) & 3 {
+                    0 => continue,
+                    1 => Place::First,
+                    2 => Place::Second,
+                    _ => return Err(damaged("page states")),
+                };
+                pages.pages.get_mut(page).place = place;
+            }
         }
         pages.sum = header.map_sum.get();
         Ok(Some(Checkpoint {
@@ -204,40 +255,54 @@ impl Checkpoint {
             window_blocks: header.window_blocks.get(),
             runway,
             pages,
+            filled: Default::default(),
+            alone: false,
         }))
     }
 
-    /// The newest valid checkpoint. `trusting`, for a mutant, takes the older one without a question.
-    pub(crate) async fn newest(
-        disk: &dyn Storage,
-        geometry: &Geometry,
-        trusting: bool,
-    ) -> Result<Checkpoint, VolumeError> {
+    /// The newest valid checkpoint.
+    pub(crate) async fn newest(disk: &dyn Storage, geometry: &Geometry) -> Result<Checkpoint, VolumeError> {
         let mut whole = Vec::new();
-        for slot in 0..CHECKPOINT_SLOTS {
-            whole.extend(Checkpoint::read_slot(disk, geometry, slot).await?);
+        let mut fillings: [Filled; CHECKPOINT_SLOTS as usize] = Default::default();
+        for (slot, filling) in (0..).zip(&mut fillings) {
+            let extent = Extent::new(geometry.checkpoint_slot(slot), geometry.checkpoint_blocks);
+            let bytes = read_extent(disk, extent).await?;
+            whole.extend(Checkpoint::parse(&bytes, geometry, slot)?);
+            *filling = filled(&bytes);
         }
         let alone = whole.len() < CHECKPOINT_SLOTS as usize;
         let newest = whole.into_iter().max_by_key(|checkpoint| checkpoint.number);
         let at = geometry.checkpoint_slot(0);
         let newest = newest.ok_or(VolumeError::Damaged { what: Damage::NoCheckpoint, at })?;
-        if alone && !trusting {
-            newest.require_newest(disk, geometry).await?;
-        }
-        Ok(newest)
+        Ok(Checkpoint { filled: fillings, alone, ..newest })
+    }
+
+    /// The other slot held no whole checkpoint.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
     }
 
     /// V1: the other slot is not whole. A crash tears a checkpoint that nothing was built on yet; but if the
     /// log has seen a newer one, that one was durable and is damaged, and going on from this one would give
-    /// out its generation twice. Whatever was written after a newer checkpoint is either at the beginning of
-    /// a segment, or behind this one's log, where the replay comes by.
-    async fn require_newest(&self, disk: &dyn Storage, geometry: &Geometry) -> Result<(), VolumeError> {
-        for first in (0..geometry.segments).step_by(SEGMENTS_AT_ONCE as usize) {
-            let batch = first..geometry.segments.min(first + SEGMENTS_AT_ONCE);
-            let heads = batch.clone().map(|s| read(disk, Extent::new(Lba(geometry.block(s, 0)), 1)));
-            for (segment, head) in batch.zip(join_all(heads).await) {
+    /// out its generation twice.
+    ///
+    /// What was first written after a newer checkpoint is either behind this one's log, where the replay comes by, or
+    /// at the beginning of a segment: one that this checkpoint has on its runway or that held live blocks for it, one
+    /// that records put on the runway, or, after a recovery, one that a recovery would put there now. (In a volume with
+    /// no more segments than a runway takes, this one's runway and live segments are all there are.) So `segments` are
+    /// those, and not the whole volume (V6).
+    pub(crate) async fn require_newest(
+        &self,
+        disk: &dyn Storage,
+        geometry: &Geometry,
+        segments: impl Iterator<Item = u32>,
+    ) -> Result<(), VolumeError> {
+        let segments: Vec<u32> = segments.collect();
+        for batch in segments.chunks(SEGMENTS_AT_ONCE) {
+            let heads = batch.iter().map(|s| read(disk, Extent::new(Lba(geometry.block(*s, 0)), 1)));
+            for (segment, head) in batch.iter().zip(join_all(heads).await) {
                 let head = head?;
-                let chunk = ParsedChunk::parse(&head, geometry.volume, segment, 0);
+                let chunk = ParsedChunk::parse(&head, geometry.volume, *segment, 0);
                 if chunk.is_some_and(|chunk| chunk.header.checkpoint.get() > self.number) {
                     let at = geometry.checkpoint_slot((self.slot + 1) % CHECKPOINT_SLOTS);
                     return Err(VolumeError::Damaged { what: Damage::NewestCheckpoint, at });
@@ -253,27 +318,19 @@ impl Checkpoint {
         disk: &dyn Storage,
         geometry: &Geometry,
     ) -> Result<(Map, Segments), VolumeError> {
-        let mut map = Map::new(geometry.logical_blocks, geometry.map_pages)?;
+        let mut map = Map::new(geometry.map_pages);
         let mut segments = Segments::new(geometry.segments);
         let mut sum = 0_u64;
-        let mut first = 0;
-        while first < self.pages.places.len() {
-            let place = self.pages.places[first];
-            let run =
-                self.pages.places[first..].iter().take(PAGES_PER_WRITE).take_while(|p| **p == place).count();
-            if place != Place::Nowhere {
-                let extent = Extent::new(geometry.map_page(place.area(), first as u32), run as u32);
-                let bytes = read_extent(disk, extent).await?;
-                for (i, block) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
-                    let page = (first + i) as u32;
-                    let at = extent.start.offset(i as u64);
-                    let checksum = load_page(block, page, geometry, &mut map, &mut segments)
-                        .map_err(|what| VolumeError::Damaged { what, at })?;
-                    self.pages.checksums[page as usize] = checksum;
-                    sum = sum.wrapping_add(page_sum(page, checksum));
-                }
+        for (first, count, place) in self.pages.runs() {
+            let extent = Extent::new(geometry.map_page(place.area(), first), count);
+            let bytes = read_extent(disk, extent).await?;
+            for (page, block) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+                let at = extent.start.offset(u64::from(page - first));
+                let checksum = load_page(block, page, geometry, &mut map, &mut segments)
+                    .map_err(|what| VolumeError::Damaged { what, at })?;
+                self.pages.pages.get_mut(page as usize).checksum = checksum;
+                sum = sum.wrapping_add(page_sum(page, checksum));
             }
-            first += run;
         }
         if sum != self.pages.sum {
             return Err(VolumeError::Damaged { what: Damage::StaleMap, at: geometry.map_page(0, 0) });
@@ -299,15 +356,13 @@ fn load_page(
         if !entry.is_mapped() {
             continue;
         }
-        let lba = page as usize * ENTRIES_PER_PAGE + i;
+        let lba = page as u64 * ENTRIES_PER_PAGE as u64 + i as u64;
         let segment = geometry.segment_of(entry.block).ok_or(Damage::MapEntry)?;
-        if lba as u64 >= geometry.logical_blocks
-            || u32::from(segments.live(segment)) >= geometry.segment_blocks
-        {
+        if lba >= geometry.logical_blocks || u32::from(segments.live(segment)) >= geometry.segment_blocks {
             return Err(Damage::MapEntry);
         }
         segments.add_live(segment, 1);
-        map.load(lba, entry);
+        map.load(lba as u32, entry);
     }
     Ok(on_disk.checksum.get())
 }
@@ -338,18 +393,37 @@ impl Shared {
             self.settle_durable(&mut state, log_end);
         }
         let mut buffer = Buffer::new(self.geometry.checkpoint_blocks as usize * BLOCK_BYTES);
-        let bytes = next.encode(&self.geometry, &mut buffer);
-        let start = self.geometry.checkpoint_slot(next.slot);
-        all_transferred(write_buffer(&*self.disk, start, buffer, bytes).await?).await?;
+        next.encode(&self.geometry, &mut buffer);
+        let written = self.write_slot(&mut next, buffer).await?;
         flush(&*self.disk).await?;
         let mut state = self.state.borrow_mut();
         state.stats.flushes += 1;
         state.stats.checkpoints += 1;
-        state.stats.checkpoint_blocks += (bytes / BLOCK_BYTES + frozen.pages.len()) as u64;
+        state.stats.checkpoint_blocks += (written + frozen.pages.len()) as u64;
         let joined = &next.runway[next.runway.len() - frozen.joined..];
         state.segments.commit(joined, frozen.log_segments);
         state.checkpoint = next;
         Ok(())
+    }
+
+    /// Writes the blocks of the slot that hold something, now or before, and returns how many.
+    async fn write_slot(&self, next: &mut Checkpoint, buffer: Buffer) -> Result<usize, Rejected> {
+        let now = filled(&buffer);
+        let before = std::mem::replace(&mut next.filled[next.slot as usize], now.clone());
+        let whole = broken(&self.options, VolumeMutant::CheckpointWhole);
+        let changes = |i: usize| whole || now[i] || before[i];
+        let start = self.geometry.checkpoint_slot(next.slot);
+        let buffer = Rc::new(buffer);
+        let (mut tickets, mut at, mut written) = (Vec::new(), 0, 0);
+        while let Some(first) = (at..now.len()).find(|i| changes(*i)) {
+            let end = (first..now.len()).find(|i| !changes(*i)).unwrap_or(now.len());
+            let bytes = first * BLOCK_BYTES..end * BLOCK_BYTES;
+            tickets.extend(write_part(&*self.disk, start.offset(first as u64), &buffer, bytes).await?);
+            written += end - first;
+            at = end;
+        }
+        all_transferred(tickets).await?;
+        Ok(written)
     }
 
     /// The moment that the checkpoint stands for.
@@ -366,7 +440,10 @@ impl Shared {
             log_offset: state.log.offset,
             window_blocks: self.window_blocks(),
             runway,
-            pages: state.checkpoint.pages.clone(),
+            // Only a checkpoint looks at them, and one is taken at a time.
+            pages: std::mem::take(&mut state.checkpoint.pages),
+            filled: std::mem::take(&mut state.checkpoint.filled),
+            alone: false,
         };
         let log_segments = state.segments.log().len();
         Frozen { next, pages, joined, log_segments }
@@ -377,9 +454,9 @@ impl Shared {
         let mut tickets = Vec::new();
         let mut rest = pages;
         while let Some(first) = rest.first().copied() {
-            let place = table.places[first as usize].other();
+            let place = table.place(first).other();
             let follows = |(i, page): &(usize, &u32)| {
-                **page == first + *i as u32 && table.places[**page as usize].other() == place
+                **page == first + *i as u32 && table.place(**page).other() == place
             };
             let run = rest.iter().enumerate().take(PAGES_PER_WRITE).take_while(follows).count();
             let mut buffer = Buffer::new(run * BLOCK_BYTES);

@@ -16,8 +16,8 @@ use crate::layout::{RecordKind, content_checksum};
 use crate::map::Entry;
 use crate::mutants::{VolumeMutant, broken};
 use crate::options::CleaningPolicy;
-use crate::segments::{Gate, Segments};
-use crate::state::Shared;
+use crate::segments::Segments;
+use crate::state::{Shared, State};
 use crate::transfer::read_extent;
 
 /// Rounds of upkeep that may gain nothing before writers are told that the volume is full.
@@ -84,7 +84,10 @@ impl Shared {
 
     /// Segments on the runway that only the cleaner may take.
     pub(crate) fn cleaner_reserve(&self) -> usize {
-        (self.geometry.reserve() as usize / 3).max(2)
+        let reserve = self.geometry.reserve() as usize / 3;
+        // The runway has a limit, however large the volume is, and most of it is for writers.
+        let most = self.geometry.runway_limit() / 8;
+        if broken(&self.options, VolumeMutant::ReserveUnbounded) { reserve } else { reserve.min(most).max(2) }
     }
 
     fn upkeep_is_due(&self) -> bool {
@@ -177,9 +180,7 @@ impl Shared {
         let (placed, by_flush) = {
             let state = self.state.borrow();
             let placed = state.log.next_sequence - 1;
-            // With all of the log durable, these would be free.
-            let freed = (0..state.segments.count()).filter(|s| state.segments.gate(*s, placed) == Gate::Free);
-            (placed, freed.count())
+            (placed, state.segments.free_when_durable())
         };
         if self.long_enough(by_flush) {
             self.want_durable(placed);
@@ -205,39 +206,22 @@ impl Shared {
 
     /// The segments to clean next, the best ones first; none when enough are free.
     fn next_victims(&self) -> Vec<u32> {
-        self.state.borrow_mut().unpin_empty();
-        let state = self.state.borrow();
-        let segments = &state.segments;
-        let open = state.log.segment;
-        let free = segments.runway() + segments.empty(open).count();
+        let mut state = self.state.borrow_mut();
+        state.unpin_empty();
+        let State { segments, log, pinned, .. } = &mut *state;
+        let open = log.segment;
+        let open_is_empty = open.is_some_and(|open| segments.is_empty(open));
+        let free = segments.runway() + segments.empty_count() - usize::from(open_is_empty);
         if free >= self.upkeep_goal(segments) || segments.runway() == 0 {
             return Vec::new();
         }
         let full = self.geometry.data_blocks_per_segment() as u16;
-        let durable = self.watermark.durable_to();
-        let may_gain = |s: &u32| {
-            Some(*s) != open
-                && segments.gate(*s, durable) == Gate::Live
-                && segments.live(*s) < full
-                && !state.pinned.contains(s)
-        };
-        let mut victims: Vec<u32> = (0..segments.count()).filter(may_gain).collect();
         let wanted = (self.upkeep_goal(segments) - free).min(VICTIMS);
-        let now = state.log.next_sequence;
-        let order = |a: &u32, b: &u32| match self.options.cleaning {
-            CleaningPolicy::Greedy => segments.live(*a).cmp(&segments.live(*b)),
-            CleaningPolicy::CostBenefit => {
-                benefit(segments, *b, full, now).total_cmp(&benefit(segments, *a, full, now))
-            }
-        };
-        // Ties go to the lower address, so that a run replays.
-        let order = |a: &u32, b: &u32| order(a, b).then(a.cmp(b));
-        if victims.len() > wanted {
-            victims.select_nth_unstable_by(wanted, order);
-            victims.truncate(wanted);
+        let may_gain = |s: u32, live: u16| Some(s) != open && live < full && !pinned.contains(&s);
+        match self.options.cleaning {
+            CleaningPolicy::Greedy => segments.fewest_live(wanted, may_gain),
+            CleaningPolicy::CostBenefit => best_benefit(segments, wanted, full, log.next_sequence, may_gain),
         }
-        victims.sort_unstable_by(order);
-        victims
     }
 
     /// The segment's blocks in their places; of a sparse one only headers and what is live.
@@ -347,6 +331,27 @@ impl Shared {
         let sequence = state.log.next_sequence;
         state.segments.drop_live(segment, sequence);
     }
+}
+
+/// The segments that are most worth cleaning, the best first.
+fn best_benefit(
+    segments: &Segments,
+    wanted: usize,
+    full: u16,
+    now: u64,
+    may_gain: impl Fn(u32, u16) -> bool,
+) -> Vec<u32> {
+    let mut victims: Vec<u32> =
+        segments.live_segments().filter(|s| may_gain(*s, segments.live(*s))).collect();
+    let of = |segment| benefit(segments, segment, full, now);
+    // Ties go to the lower address, so that a run replays.
+    let order = |a: &u32, b: &u32| of(*b).total_cmp(&of(*a)).then(a.cmp(b));
+    if victims.len() > wanted {
+        victims.select_nth_unstable_by(wanted, order);
+        victims.truncate(wanted);
+    }
+    victims.sort_unstable_by(order);
+    victims
 }
 
 fn benefit(segments: &Segments, segment: u32, full: u16, now: u64) -> f64 {

@@ -59,12 +59,6 @@ pub enum VolumeError {
         /// Blocks that the disk takes in one command.
         found: u32,
     },
-    /// The map does not fit in memory.
-    #[error("the volume's map needs {bytes} bytes of memory, which are not to be had; use a larger machine")]
-    Memory {
-        /// Bytes that the map needs: eight for each logical block.
-        bytes: u64,
-    },
     /// A structure does not hold together.
     #[error("the volume is damaged: {what} at {at}; restore it from a copy")]
     Damaged {

@@ -15,6 +15,7 @@
 //! | V3 | a version is overwritten only when what supersedes it is durable; one gate decides | `segments.rs`, `checkpoint.rs` |
 //! | V4 | the segments that come next are in the checkpoint, or in records that lengthen its list; recovery reads a bounded tail | `segments.rs`, `checkpoint.rs`, `log.rs` |
 //! | V5 | the loss window: what may be lost without a flush is bounded, configurable and reported | `flush.rs`, `log.rs` |
+//! | V6 | memory, checkpoints and what opening reads follow what is used and what changes, not the volume's size | `sparse.rs`, `map.rs`, `segments.rs`, `checkpoint.rs` |
 //!
 //! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the
 //! time is over, and how long it takes is up to the disk. If the whole time is over before it is done, the
@@ -86,6 +87,7 @@ mod options;
 mod read;
 mod recovery;
 mod segments;
+mod sparse;
 mod state;
 mod stats;
 mod transfer;

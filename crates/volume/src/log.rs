@@ -176,11 +176,11 @@ impl Shared {
         for (i, extent) in extents.iter().enumerate() {
             let first = extent.start.0 as u32;
             open.push_bare(RecordKind::Discard, first, extent.blocks, i + 1 == extents.len());
-            for lba in first..first + extent.blocks {
-                // An unmapped block needs no dirty map page.
-                if map.get(lba).is_mapped() {
-                    self.forget(segments, map.set(lba, Entry::default()), log.next_sequence);
-                }
+            // An unmapped block needs no dirty map page.
+            let (mut next, end) = (extent.start.0, extent.end().0);
+            while let Some(lba) = map.next_mapped(next, end) {
+                self.forget(segments, map.set(lba, Entry::default()), log.next_sequence);
+                next = u64::from(lba) + 1;
             }
         }
         if open.user_since.is_none() {
@@ -228,7 +228,7 @@ impl Shared {
             }
             Gate::Live | Gate::Runway => false,
         };
-        (0..state.segments.count()).filter(passes).take(nameable.min(ENTRIES_PER_CHUNK / 2)).collect()
+        state.segments.empty(None).filter(passes).take(nameable.min(ENTRIES_PER_CHUNK / 2)).collect()
     }
 
     /// Moves one live block to the head of the log, if it still is where the cleaner found it.

@@ -1,4 +1,5 @@
-//! The *map*: where each logical block is, and the checksum of what is there. Eight bytes a block.
+//! The *map*: where each logical block is, and the checksum of what is there. Eight bytes a block, in pages that
+//! take memory while something in them is mapped (V6).
 //!
 //! The map is checkpointed page by page. While a checkpoint writes its frozen pages, appends go on: the
 //! first change to a frozen page copies it aside (copy on write), so that the checkpoint holds the map
@@ -9,8 +10,8 @@ use std::collections::BTreeMap;
 use weir_storage::BLOCK_BYTES;
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::error::VolumeError;
 use crate::layout::{ENTRIES_PER_PAGE, MapEntry, MapPage, stamp_checksum};
+use crate::sparse::Sparse;
 
 /// Where one logical block is. Block 0 (a superblock) means: nowhere, it reads zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,9 @@ impl Entry {
 
 const _: () = assert!(size_of::<Entry>() == 8);
 
+type Entries = [Entry; ENTRIES_PER_PAGE];
+const UNMAPPED: Entries = [Entry { block: 0, checksum: 0 }; ENTRIES_PER_PAGE];
+
 /// A map page as the checkpoint in progress sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageState {
@@ -38,68 +42,97 @@ enum PageState {
     Frozen,
 }
 
-/// The whole map in memory.
+/// One page in memory. One that is not there is clean, and nothing in it is mapped.
+struct Page {
+    entries: Entries,
+    /// Entries that are mapped.
+    mapped: u16,
+    state: PageState,
+}
+
+/// The map in memory.
 pub(crate) struct Map {
-    entries: Vec<Entry>,
-    pages: Vec<PageState>,
+    pages: Sparse<Option<Box<Page>>>,
+    pages_in_memory: usize,
     dirty: Vec<u32>,
     /// Frozen pages that were changed before the checkpoint came to them, as they were.
-    copies: BTreeMap<u32, Vec<Entry>>,
+    copies: BTreeMap<u32, Box<Entries>>,
 }
 
 impl Map {
-    /// An empty map; how large it is comes from the medium, so there may not be memory for it.
-    pub(crate) fn new(logical_blocks: u64, map_pages: u32) -> Result<Map, VolumeError> {
-        let bytes = logical_blocks * size_of::<Entry>() as u64;
-        // Only tried: zeroed memory is cheaper to get, but cannot be asked for without dying of a refusal.
-        Vec::<Entry>::new()
-            .try_reserve_exact(logical_blocks as usize)
-            .map_err(|_| VolumeError::Memory { bytes })?;
-        Ok(Map {
-            entries: vec![Entry::default(); logical_blocks as usize],
-            pages: vec![PageState::Clean; map_pages as usize],
-            dirty: Vec::new(),
-            copies: BTreeMap::new(),
+    /// An empty map.
+    pub(crate) fn new(map_pages: u32) -> Map {
+        let pages = Sparse::new(map_pages as usize);
+        Map { pages, pages_in_memory: 0, dirty: Vec::new(), copies: BTreeMap::new() }
+    }
+
+    #[inline]
+    fn page(&self, page: usize) -> Option<&Page> {
+        self.pages.get(page)?.as_deref()
+    }
+
+    #[inline]
+    fn page_mut(&mut self, page: usize) -> &mut Page {
+        let in_memory = &mut self.pages_in_memory;
+        self.pages.get_mut(page).get_or_insert_with(|| {
+            *in_memory += 1;
+            Box::new(Page { entries: UNMAPPED, mapped: 0, state: PageState::Clean })
         })
     }
 
     #[inline]
     pub(crate) fn get(&self, lba: u32) -> Entry {
-        self.entries[lba as usize]
+        let lba = lba as usize;
+        self.page(lba / ENTRIES_PER_PAGE)
+            .map_or(Entry::default(), |page| page.entries[lba % ENTRIES_PER_PAGE])
     }
 
     /// Replaces an entry and returns the old one.
     #[inline]
     pub(crate) fn set(&mut self, lba: u32, entry: Entry) -> Entry {
-        let page = lba as usize / ENTRIES_PER_PAGE;
-        if self.pages[page] != PageState::Dirty {
-            self.touch(page);
+        let number = lba as usize / ENTRIES_PER_PAGE;
+        if self.page_mut(number).state != PageState::Dirty {
+            self.touch(number);
         }
-        std::mem::replace(&mut self.entries[lba as usize], entry)
+        self.page_mut(number).replace(lba, entry)
     }
 
     #[cold]
-    fn touch(&mut self, page: usize) {
-        if self.pages[page] == PageState::Frozen {
-            let copy = self.page_entries(page).to_vec();
-            self.copies.insert(page as u32, copy);
-        }
-        self.pages[page] = PageState::Dirty;
-        self.dirty.push(page as u32);
+    fn touch(&mut self, number: usize) {
+        let page = self.page_mut(number);
+        let copy = (page.state == PageState::Frozen).then(|| Box::new(page.entries));
+        page.state = PageState::Dirty;
+        self.copies.extend(copy.map(|copy| (number as u32, copy)));
+        self.dirty.push(number as u32);
     }
 
     /// Fills an entry while loading; marks nothing dirty.
-    pub(crate) fn load(&mut self, lba: usize, entry: Entry) {
-        self.entries[lba] = entry;
+    pub(crate) fn load(&mut self, lba: u32, entry: Entry) {
+        self.page_mut(lba as usize / ENTRIES_PER_PAGE).replace(lba, entry);
     }
 
-    pub(crate) fn entries(&self) -> &[Entry] {
-        &self.entries
+    /// The mapped blocks from `first` on, in order.
+    pub(crate) fn mapped_from(&self, first: u64) -> impl Iterator<Item = (u32, Entry)> {
+        let (start, skipped) = (first as usize / ENTRIES_PER_PAGE, first as usize % ENTRIES_PER_PAGE);
+        let pages = self.pages.iter_from(start).filter_map(|(number, page)| Some((number, page.as_deref()?)));
+        let entries = pages.filter(|(_, page)| page.mapped > 0).flat_map(move |(number, page)| {
+            let skipped = if number == start { skipped } else { 0 };
+            let entries = page.entries.iter().enumerate().skip(skipped);
+            entries.map(move |(i, entry)| ((number * ENTRIES_PER_PAGE + i) as u32, *entry))
+        });
+        entries.filter(|(_, entry)| entry.is_mapped())
     }
 
-    fn page_entries(&self, page: usize) -> &[Entry] {
-        let start = (page * ENTRIES_PER_PAGE).min(self.entries.len());
-        &self.entries[start..(start + ENTRIES_PER_PAGE).min(self.entries.len())]
+    /// The first mapped block of `first` to `end`, `end` not among them.
+    pub(crate) fn next_mapped(&self, first: u64, end: u64) -> Option<u32> {
+        self.mapped_from(first).next().map(|(lba, _)| lba).filter(|lba| u64::from(*lba) < end)
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.bytes()
+            + self.pages_in_memory * size_of::<Page>()
+            + self.copies.len() * size_of::<Entries>()
     }
 
     /// Pages copied aside so far; appends wait when a checkpoint holds too many.
@@ -112,30 +145,41 @@ impl Map {
         let mut pages = std::mem::take(&mut self.dirty);
         pages.sort_unstable();
         for page in &pages {
-            self.pages[*page as usize] = PageState::Frozen;
+            self.page_mut(*page as usize).state = PageState::Frozen;
         }
         pages
     }
 
     /// One page as it was when the checkpoint began (`late`, for a mutant: as it is now), ready to be
     /// written, with its checksum.
-    pub(crate) fn frozen_page(&mut self, page: u32, volume: u64, block: &mut [u8], late: bool) -> u32 {
-        let copy = self.copies.remove(&page).filter(|_| !late);
-        let entries = match &copy {
-            Some(copy) => copy.as_slice(),
-            None => {
-                if self.pages[page as usize] == PageState::Frozen {
-                    self.pages[page as usize] = PageState::Clean;
-                }
-                self.page_entries(page as usize)
-            }
-        };
-        encode_page(entries, volume, page, block)
+    pub(crate) fn frozen_page(&mut self, number: u32, volume: u64, block: &mut [u8], late: bool) -> u32 {
+        if let Some(copy) = self.copies.remove(&number).filter(|_| !late) {
+            return encode_page(&copy, volume, number, block);
+        }
+        let page = self.page_mut(number as usize);
+        if page.state == PageState::Frozen {
+            page.state = PageState::Clean;
+        }
+        let checksum = encode_page(&page.entries, volume, number, block);
+        if page.state == PageState::Clean && page.mapped == 0 {
+            *self.pages.get_mut(number as usize) = None;
+            self.pages_in_memory -= 1;
+        }
+        checksum
+    }
+}
+
+impl Page {
+    #[inline]
+    fn replace(&mut self, lba: u32, entry: Entry) -> Entry {
+        let old = std::mem::replace(&mut self.entries[lba as usize % ENTRIES_PER_PAGE], entry);
+        self.mapped = self.mapped + u16::from(entry.is_mapped()) - u16::from(old.is_mapped());
+        old
     }
 }
 
 /// Writes a map page into `block` and returns its checksum.
-fn encode_page(entries: &[Entry], volume: u64, page: u32, block: &mut [u8]) -> u32 {
+fn encode_page(entries: &Entries, volume: u64, page: u32, block: &mut [u8]) -> u32 {
     let mut on_disk = MapPage::new_zeroed();
     on_disk.volume = volume.into();
     on_disk.page = page.into();

@@ -32,6 +32,10 @@ pub enum VolumeMutant {
     NoByteBound,
     /// V5: writes are taken although the oldest volatile one is overdue.
     NoTimeBound,
+    /// V6: the cleaner's reserve grows with the volume, beyond what a runway holds.
+    ReserveUnbounded,
+    /// V6: a checkpoint is written whole, and not only where it holds something.
+    CheckpointWhole,
     /// Records are replayed without looking at the checksum of their data.
     DataUnchecked,
     /// Blocks that are read back are not checked.

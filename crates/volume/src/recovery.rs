@@ -30,8 +30,47 @@ pub(crate) struct Omitted {
     pub checkpoint_check: bool,
 }
 
+/// What recovery found: the newest checkpoint, and the log behind it applied.
+pub(crate) struct Recovered {
+    pub map: Map,
+    pub segments: Segments,
+    pub checkpoint: Checkpoint,
+    /// Sequence number of the record that comes next.
+    pub next_sequence: u64,
+    pub records: u64,
+    pub bytes_read: u64,
+}
+
+impl Recovered {
+    /// Recovers in memory and changes nothing on `disk`.
+    pub(crate) async fn from(
+        disk: &dyn Storage,
+        geometry: &Geometry,
+        omitted: Omitted,
+    ) -> Result<Recovered, VolumeError> {
+        let mut checkpoint = Checkpoint::newest(disk, geometry).await?;
+        let (mut map, mut segments) = checkpoint.load_map(disk, geometry).await?;
+        let doubtful = checkpoint.is_alone() && !omitted.checkpoint_check;
+        let mut looked_at = BTreeSet::new();
+        if doubtful {
+            looked_at.extend(checkpoint.runway.iter().copied().chain(segments.live_segments()));
+            checkpoint.require_newest(disk, geometry, looked_at.iter().copied()).await?;
+        }
+        let mut replay = Replay::new(disk, geometry, &checkpoint, &mut map, &mut segments, omitted);
+        replay.run().await?;
+        let joined = replay.runway.split_off(checkpoint.runway.len());
+        let Replay { next_sequence, records, bytes_read, .. } = replay;
+        if doubtful {
+            let (planned, _) = segments.plan_runway(None, geometry.runway_limit());
+            let others = joined.into_iter().chain(planned).filter(|s| !looked_at.contains(s));
+            checkpoint.require_newest(disk, geometry, others).await?;
+        }
+        Ok(Recovered { map, segments, checkpoint, next_sequence, records, bytes_read })
+    }
+}
+
 /// A replay in progress, and afterwards what it found.
-pub(crate) struct Replay<'a> {
+struct Replay<'a> {
     disk: &'a dyn Storage,
     geometry: &'a Geometry,
     checkpoint: &'a Checkpoint,
@@ -42,9 +81,9 @@ pub(crate) struct Replay<'a> {
     runway: Vec<u32>,
     on_runway: BTreeSet<u32>,
     /// Sequence number of the record that comes next.
-    pub next_sequence: u64,
-    pub records: u64,
-    pub bytes_read: u64,
+    next_sequence: u64,
+    records: u64,
+    bytes_read: u64,
 }
 
 /// A place on the runway.
@@ -63,7 +102,7 @@ enum End {
 }
 
 impl<'a> Replay<'a> {
-    pub(crate) fn new(
+    fn new(
         disk: &'a dyn Storage,
         geometry: &'a Geometry,
         checkpoint: &'a Checkpoint,
@@ -90,7 +129,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Replays the log up to the cut.
-    pub(crate) async fn run(&mut self) -> Result<(), VolumeError> {
+    async fn run(&mut self) -> Result<(), VolumeError> {
         let mut at = Position { index: 0, offset: self.checkpoint.log_offset };
         let cut = loop {
             let Some(segment) = self.runway.get(at.index).copied() else { break at };
@@ -205,8 +244,14 @@ impl<'a> Replay<'a> {
             if first + count > self.geometry.logical_blocks {
                 return Err(Damage::Record);
             }
-            for lba in first..first + count {
-                self.replace(lba as u32, *place);
+            if place.is_mapped() {
+                self.replace(first as u32, *place);
+                continue;
+            }
+            let mut next = first;
+            while let Some(lba) = self.map.next_mapped(next, first + count) {
+                self.replace(lba, *place);
+                next = u64::from(lba) + 1;
             }
         }
         Ok(())
@@ -228,8 +273,6 @@ impl<'a> Replay<'a> {
     fn replace(&mut self, lba: u32, new: Entry) {
         if let Some(segment) = self.geometry.segment_of(new.block) {
             self.segments.add_live(segment, 1);
-        } else if !self.map.get(lba).is_mapped() {
-            return;
         }
         let old = self.map.set(lba, new);
         if let Some(segment) = self.geometry.segment_of(old.block) {

@@ -9,12 +9,15 @@
 //! lengthen it, and reads no other segment. So a segment joins the runway in one of two ways: with the
 //! checkpoint that names it, or by a record in the log that comes before its first chunk.
 
-use std::collections::VecDeque;
+use std::collections::{BinaryHeap, VecDeque};
+
+use crate::sparse::{GROUP, Sparse};
 
 /// What a segment is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Written before the last checkpoint; holds live blocks, or waits for the next checkpoint.
+    /// Written before the last checkpoint, or never; holds live blocks, or may join the runway.
+    #[default]
     Settled,
     /// Part of the log since the last checkpoint; replayed by recovery.
     Log,
@@ -37,34 +40,97 @@ pub(crate) enum Gate {
     Runway,
 }
 
-/// All segments of a volume.
-pub(crate) struct Segments {
-    live: Vec<u16>,
-    role: Vec<Role>,
+/// One segment. Those that were never written have no memory (V6).
+#[derive(Clone, Copy, Default)]
+struct Segment {
     /// Sequence number of the last record that changed the segment: while it is live, the youngest in it (its
     /// age); once it is empty, the one that emptied it.
-    changed: Vec<u64>,
+    changed: u64,
+    live: u16,
+    role: Role,
+}
+
+impl Segment {
+    fn is_empty(self) -> bool {
+        self.live == 0 && self.role != Role::Runway
+    }
+
+    fn is_settled_and_empty(self) -> bool {
+        self.live == 0 && self.role == Role::Settled
+    }
+}
+
+/// What is known of the segments of a group without a look at each of them.
+#[derive(Clone, Copy)]
+struct Summary {
+    /// Segments that hold nothing live and are not on the runway.
+    empty: u16,
+    /// No segment with live blocks has fewer than this; [`NONE_LIVE`] if there is none.
+    least_live: u16,
+}
+
+const NONE_LIVE: u16 = u16::MAX;
+
+/// All segments of a volume.
+pub(crate) struct Segments {
+    count: u32,
+    each: Sparse<Segment>,
+    summaries: Vec<Summary>,
     runway: VecDeque<u32>,
     /// Segments taken from the runway since the last checkpoint began, oldest first.
     log: Vec<u32>,
     live_total: u64,
+    with_live: u32,
+    /// Segments that hold nothing live and are not on the runway.
+    empty: u32,
+    /// Those of them that no log is in.
+    settled_and_empty: u32,
 }
 
 impl Segments {
-    pub(crate) fn new(segments: u32) -> Segments {
-        let count = segments as usize;
+    pub(crate) fn new(count: u32) -> Segments {
+        let groups = (count as usize).div_ceil(GROUP);
+        let size = |group: usize| (count as usize - group * GROUP).min(GROUP) as u16;
+        let summary = |group| Summary { empty: size(group), least_live: NONE_LIVE };
         Segments {
-            live: vec![0; count],
-            role: vec![Role::Settled; count],
-            changed: vec![0; count],
+            count,
+            each: Sparse::new(count as usize),
+            summaries: (0..groups).map(summary).collect(),
             runway: VecDeque::new(),
             log: Vec::new(),
             live_total: 0,
+            with_live: 0,
+            empty: count,
+            settled_and_empty: count,
         }
     }
 
-    pub(crate) fn count(&self) -> u32 {
-        self.live.len() as u32
+    #[inline]
+    fn segment(&self, segment: u32) -> Segment {
+        self.each.get(segment as usize).copied().unwrap_or_default()
+    }
+
+    /// Changes a segment, and what is summed up of it.
+    #[inline]
+    fn change(&mut self, segment: u32, change: impl FnOnce(&mut Segment)) {
+        let one = self.each.get_mut(segment as usize);
+        let before = *one;
+        change(one);
+        let after = *one;
+        let summary = &mut self.summaries[segment as usize / GROUP];
+        if after.live > 0 && (after.live < before.live || before.live == 0) {
+            summary.least_live = summary.least_live.min(after.live);
+        }
+        if before.is_empty() != after.is_empty() || before.role != after.role {
+            let step = |count: bool| u32::from(count);
+            summary.empty = summary.empty + u16::from(after.is_empty()) - u16::from(before.is_empty());
+            self.empty = self.empty + step(after.is_empty()) - step(before.is_empty());
+            self.settled_and_empty = self.settled_and_empty + step(after.is_settled_and_empty())
+                - step(before.is_settled_and_empty());
+        }
+        if (before.live == 0) != (after.live == 0) {
+            self.with_live = self.with_live + u32::from(after.live > 0) - u32::from(before.live > 0);
+        }
     }
 
     /// Live blocks of all segments.
@@ -72,49 +138,66 @@ impl Segments {
         self.live_total
     }
 
+    /// Segments with live blocks.
+    pub(crate) fn with_live(&self) -> u32 {
+        self.with_live
+    }
+
+    /// Segments that hold nothing live and are not on the runway, the open one perhaps among them.
+    pub(crate) fn empty_count(&self) -> usize {
+        self.empty as usize
+    }
+
+    /// Segments that the gate lets through when everything that was placed is durable.
+    pub(crate) fn free_when_durable(&self) -> usize {
+        self.settled_and_empty as usize
+    }
+
     pub(crate) fn live(&self, segment: u32) -> u16 {
-        self.live[segment as usize]
+        self.segment(segment).live
     }
 
     pub(crate) fn changed(&self, segment: u32) -> u64 {
-        self.changed[segment as usize]
+        self.segment(segment).changed
     }
 
     #[inline]
     pub(crate) fn add_live(&mut self, segment: u32, blocks: u16) {
-        self.live[segment as usize] += blocks;
+        self.change(segment, |one| one.live += blocks);
         self.live_total += u64::from(blocks);
     }
 
     #[inline]
     pub(crate) fn drop_live(&mut self, segment: u32, sequence: u64) {
-        self.live[segment as usize] -= 1;
+        self.change(segment, |one| {
+            one.live -= 1;
+            if one.live == 0 {
+                one.changed = sequence;
+            }
+        });
         self.live_total -= 1;
-        if self.live[segment as usize] == 0 {
-            self.changed[segment as usize] = sequence;
-        }
     }
 
     /// A chunk whose last record is `sequence` was sealed in the segment.
     pub(crate) fn sealed(&mut self, segment: u32, sequence: u64) {
-        self.changed[segment as usize] = sequence;
+        self.change(segment, |one| one.changed = sequence);
     }
 
     /// The gate: may this segment be written again, everything up to `durable` being durable?
     pub(crate) fn gate(&self, segment: u32, durable: u64) -> Gate {
-        let index = segment as usize;
-        match self.role[index] {
+        let one = self.segment(segment);
+        match one.role {
             Role::Runway => Gate::Runway,
-            _ if self.live[index] > 0 => Gate::Live,
+            _ if one.live > 0 => Gate::Live,
             Role::Log => Gate::NeedsCheckpoint,
-            Role::Settled if self.changed[index] > durable => Gate::NeedsFlush,
+            Role::Settled if one.changed > durable => Gate::NeedsFlush,
             Role::Settled => Gate::Free,
         }
     }
 
     /// No block in it is live, and it is not on the runway.
     pub(crate) fn is_empty(&self, segment: u32) -> bool {
-        self.live[segment as usize] == 0 && self.role[segment as usize] != Role::Runway
+        self.segment(segment).is_empty()
     }
 
     /// Segments left on the runway.
@@ -127,7 +210,7 @@ impl Segments {
     pub(crate) fn take(&mut self, off_the_runway: bool) -> Option<u32> {
         let segment = if off_the_runway { self.empty(None).last() } else { None };
         let segment = segment.or_else(|| self.runway.pop_front())?;
-        self.role[segment as usize] = Role::Log;
+        self.change(segment, |one| one.role = Role::Log);
         self.log.push(segment);
         Some(segment)
     }
@@ -139,20 +222,62 @@ impl Segments {
 
     /// Recovery has replayed the log: it and the old runway wait for the checkpoint that ends recovery.
     pub(crate) fn settle_all(&mut self) {
-        self.role.fill(Role::Settled);
-        self.runway.clear();
-        self.log.clear();
+        for segment in std::mem::take(&mut self.runway).into_iter().chain(std::mem::take(&mut self.log)) {
+            self.change(segment, |one| one.role = Role::Settled);
+        }
     }
 
     /// Segments that hold nothing live and may sooner or later join the runway, in order of address, `open`
     /// never.
     pub(crate) fn empty(&self, open: Option<u32>) -> impl Iterator<Item = u32> {
-        (0..self.count()).filter(move |s| Some(*s) != open && self.is_empty(*s))
+        let groups = self.summaries.iter().enumerate().filter(|(_, summary)| summary.empty > 0);
+        let segments = groups.flat_map(|(group, _)| self.segments_of(group));
+        segments.filter(move |s| Some(*s) != open && self.is_empty(*s))
+    }
+
+    /// Segments with live blocks, in order of address.
+    pub(crate) fn live_segments(&self) -> impl Iterator<Item = u32> {
+        let groups = self.summaries.iter().enumerate().filter(|(_, summary)| summary.least_live != NONE_LIVE);
+        groups.flat_map(|(group, _)| self.segments_of(group)).filter(|s| self.live(*s) > 0)
+    }
+
+    /// `wanted` of the segments with live blocks that `may` takes, at most: those with the fewest, then those with
+    /// the lower address. Groups of which none can be among them are not looked at.
+    pub(crate) fn fewest_live(&mut self, wanted: usize, may: impl Fn(u32, u16) -> bool) -> Vec<u32> {
+        let mut best = BinaryHeap::with_capacity(wanted + 1);
+        for group in 0..self.summaries.len() {
+            let least = self.summaries[group].least_live;
+            let too_many = best.len() >= wanted && best.peek().is_none_or(|(live, _)| *live <= least);
+            if least == NONE_LIVE || too_many {
+                continue;
+            }
+            let mut least = NONE_LIVE;
+            for segment in self.segments_of(group) {
+                let live = self.live(segment);
+                if live == 0 {
+                    continue;
+                }
+                least = least.min(live);
+                if may(segment, live) {
+                    best.push((live, segment));
+                    if best.len() > wanted {
+                        best.pop();
+                    }
+                }
+            }
+            self.summaries[group].least_live = least;
+        }
+        best.into_sorted_vec().into_iter().map(|(_, segment)| segment).collect()
+    }
+
+    fn segments_of(&self, group: usize) -> std::ops::Range<u32> {
+        let first = (group * GROUP) as u32;
+        first..self.count.min(first.saturating_add(GROUP as u32))
     }
 
     /// A segment joins the runway, by a record that is in the log before anything is written to it.
     pub(crate) fn join(&mut self, segment: u32) {
-        self.role[segment as usize] = Role::Runway;
+        self.change(segment, |one| one.role = Role::Runway);
         self.runway.push_back(segment);
     }
 
@@ -170,12 +295,20 @@ impl Segments {
     /// The checkpoint is durable: `joined` may be written, and the log begins with the last of the
     /// `log_before` segments that the log had when the checkpoint began (the open one).
     pub(crate) fn commit(&mut self, joined: &[u32], log_before: usize) {
-        for segment in self.log.drain(..log_before.saturating_sub(1)) {
-            self.role[segment as usize] = Role::Settled;
+        for segment in self.log.drain(..log_before.saturating_sub(1)).collect::<Vec<_>>() {
+            self.change(segment, |one| one.role = Role::Settled);
         }
         for segment in joined {
-            debug_assert_eq!(self.live[*segment as usize], 0, "an empty segment stays empty");
+            debug_assert_eq!(self.live(*segment), 0, "an empty segment stays empty");
             self.join(*segment);
         }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.each.bytes()
+            + size_of_val(self.summaries.as_slice())
+            + self.runway.len() * 4
+            + self.log.len() * 4
     }
 }

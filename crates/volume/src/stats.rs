@@ -35,6 +35,8 @@ pub struct Stats {
     pub data_capacity_blocks: u64,
     /// Bytes of memory that the map takes.
     pub map_bytes: u64,
+    /// Bytes of memory that is kept of segments and of the map's pages on the disk.
+    pub segments_bytes: u64,
     /// Bytes of memory in segment buffers.
     pub buffer_bytes: u64,
     /// The largest loss window seen.

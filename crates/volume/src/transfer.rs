@@ -1,5 +1,6 @@
 //! Reads and writes of any length on the storage below, in commands that it takes.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use weir_runtime::Buffer;
@@ -25,19 +26,28 @@ pub(crate) async fn read_extent(disk: &dyn Storage, extent: Extent) -> Result<Bu
     Ok(buffer)
 }
 
-/// Writes a buffer of any length, in commands that the disk takes, and does not wait for the transfers.
+/// Writes the first `bytes` bytes of a buffer, in commands that the disk takes, and does not wait for the transfers.
 pub(crate) async fn write_buffer(
     disk: &dyn Storage,
     start: Lba,
     buffer: Buffer,
     bytes: usize,
 ) -> Result<Vec<Ticket>, Rejected> {
+    write_part(disk, start, &Rc::new(buffer), 0..bytes).await
+}
+
+/// Writes whole blocks out of a buffer in the same way.
+pub(crate) async fn write_part(
+    disk: &dyn Storage,
+    start: Lba,
+    buffer: &Rc<Buffer>,
+    bytes: Range<usize>,
+) -> Result<Vec<Ticket>, Rejected> {
     let step = disk.capabilities().max_transfer_blocks.max(1) as usize * BLOCK_BYTES;
-    let buffer = Rc::new(buffer);
     let mut tickets = Vec::new();
-    for offset in (0..bytes).step_by(step) {
-        let data = Data::Shared { buffer: &buffer, offset, bytes: step.min(bytes - offset) };
-        let part = Part { start: start.offset((offset / BLOCK_BYTES) as u64), data };
+    for offset in bytes.clone().step_by(step) {
+        let data = Data::Shared { buffer, offset, bytes: step.min(bytes.end - offset) };
+        let part = Part { start: start.offset(((offset - bytes.start) / BLOCK_BYTES) as u64), data };
         tickets.push(submit_when_free(disk, Command::Write(Write::new(&[part]))).await?);
     }
     Ok(tickets)

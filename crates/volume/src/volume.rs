@@ -18,7 +18,7 @@ use crate::layout::ENTRIES_PER_CHUNK;
 use crate::log::Log;
 use crate::mutants::{VolumeMutant, broken};
 use crate::options::VolumeOptions;
-use crate::recovery::{Omitted, Replay};
+use crate::recovery::{Omitted, Recovered};
 use crate::state::{Shared, State};
 use crate::stats::{RecoveryReport, Stats};
 use crate::transfer::{all_transferred, write_buffer};
@@ -84,11 +84,8 @@ impl Volume {
             atomicity: broken(&options, VolumeMutant::TornRequest),
             checkpoint_check: broken(&options, VolumeMutant::CheckpointLossUnnoticed),
         };
-        let mut checkpoint = Checkpoint::newest(&*disk, &geometry, omitted.checkpoint_check).await?;
-        let (mut map, mut segments) = checkpoint.load_map(&*disk, &geometry).await?;
-        let mut replay = Replay::new(&*disk, &geometry, &checkpoint, &mut map, &mut segments, omitted);
-        replay.run().await?;
-        let (next_sequence, records, bytes_read) = (replay.next_sequence, replay.records, replay.bytes_read);
+        let Recovered { map, mut segments, checkpoint, next_sequence, records, bytes_read } =
+            Recovered::from(&*disk, &geometry, omitted).await?;
         let mut generation = checkpoint.generation + 1;
         if broken(&options, VolumeMutant::SameGeneration) {
             generation = checkpoint.generation;
@@ -206,12 +203,13 @@ impl Volume {
         let geometry = &self.shared.geometry;
         Stats {
             segments: geometry.segments,
-            free_segments: (0..geometry.segments).filter(|s| state.segments.live(*s) == 0).count() as u32,
+            free_segments: geometry.segments - state.segments.with_live(),
             live_blocks: state.segments.live_total(),
             usable_blocks: geometry.usable_blocks(),
             data_capacity_blocks: u64::from(geometry.segments)
                 * u64::from(geometry.data_blocks_per_segment()),
-            map_bytes: size_of_val(state.map.entries()) as u64,
+            map_bytes: state.map.bytes() as u64,
+            segments_bytes: (state.segments.bytes() + state.checkpoint.pages.bytes()) as u64,
             buffer_bytes: self.shared.options.buffers as u64 * self.shared.segment_bytes(),
             loss_window: self.shared.loss_window_seen(&state),
             ..state.stats
