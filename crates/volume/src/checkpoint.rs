@@ -403,6 +403,7 @@ impl Shared {
         let joined = &next.runway[next.runway.len() - frozen.joined..];
         state.segments.commit(joined, frozen.log_segments);
         state.checkpoint = next;
+        self.segments_may_be_free();
         Ok(())
     }
 

@@ -174,6 +174,8 @@ impl Shared {
     async fn reclaim(&self) -> Result<(), Rejected> {
         // Somebody else's checkpoint decides what is on the runway; this round begins behind it.
         drop(self.checkpointing.acquire(1).await);
+        // What is just being discarded may join the runway when that is done.
+        drop(self.discards.on_the_way.acquire(1).await);
         if self.lengthen_runway().is_ok() && self.long_enough(0) {
             return Ok(());
         }

@@ -22,6 +22,8 @@ pub enum VolumeMutant {
     CheckpointTooEarly,
     /// V3: the cleaner gives a segment up without moving its live blocks.
     CleanerDropsBlocks,
+    /// V3: emptied segments are discarded on the disk below although recovery may need them.
+    DiscardTooEarly,
     /// V4: segments are written that no checkpoint names.
     OffTheRunway,
     /// V4: the checkpoint holds the map as it is when each page is written, not as it was at its beginning.

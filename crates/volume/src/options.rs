@@ -55,6 +55,9 @@ pub struct VolumeOptions {
     pub cleaning: CleaningPolicy,
     /// Segments of log after which a checkpoint is taken: bounds recovery. At least 1.
     pub checkpoint_segments: usize,
+    /// Pass discards on: segments that become free are discarded on the disk below, in the background. For sparse files
+    /// and flash drives. A disk that had all its space reserved for the volume loses that. Default: false.
+    pub discard_below: bool,
     /// The rule that this volume breaks, for the tests that must notice.
     #[cfg(feature = "mutants")]
     pub mutant: Option<crate::mutants::VolumeMutant>,
@@ -68,6 +71,7 @@ impl Default for VolumeOptions {
             loss_window: LossWindow::default(),
             cleaning: CleaningPolicy::default(),
             checkpoint_segments: 1024,
+            discard_below: false,
             #[cfg(feature = "mutants")]
             mutant: None,
         }

@@ -9,7 +9,8 @@
 //! lengthen it, and reads no other segment. So a segment joins the runway in one of two ways: with the
 //! checkpoint that names it, or by a record in the log that comes before its first chunk.
 
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::ops::Range;
 
 use crate::sparse::{GROUP, Sparse};
 
@@ -85,6 +86,11 @@ pub(crate) struct Segments {
     empty: u32,
     /// Those of them that no log is in.
     settled_and_empty: u32,
+    /// Segments whose discard is on its way to the disk below: neither written nor put on the runway until it is done.
+    discarding: Vec<Range<u32>>,
+    /// Segments that lost their last live block and were neither written nor discarded since, if they are collected.
+    emptied: BTreeSet<u32>,
+    collects_emptied: bool,
 }
 
 impl Segments {
@@ -102,6 +108,9 @@ impl Segments {
             with_live: 0,
             empty: count,
             settled_and_empty: count,
+            discarding: Vec::new(),
+            emptied: BTreeSet::new(),
+            collects_emptied: false,
         }
     }
 
@@ -176,6 +185,9 @@ impl Segments {
             }
         });
         self.live_total -= 1;
+        if self.collects_emptied && self.live(segment) == 0 {
+            self.emptied.insert(segment);
+        }
     }
 
     /// A chunk whose last record is `sequence` was sealed in the segment.
@@ -209,7 +221,11 @@ impl Segments {
     /// no checkpoint names.)
     pub(crate) fn take(&mut self, off_the_runway: bool) -> Option<u32> {
         let segment = if off_the_runway { self.empty(None).last() } else { None };
+        if segment.is_none() && self.runway.front().is_some_and(|next| self.is_discarding(*next)) {
+            return None;
+        }
         let segment = segment.or_else(|| self.runway.pop_front())?;
+        self.emptied.remove(&segment);
         self.change(segment, |one| one.role = Role::Log);
         self.log.push(segment);
         Some(segment)
@@ -232,7 +248,7 @@ impl Segments {
     pub(crate) fn empty(&self, open: Option<u32>) -> impl Iterator<Item = u32> {
         let groups = self.summaries.iter().enumerate().filter(|(_, summary)| summary.empty > 0);
         let segments = groups.flat_map(|(group, _)| self.segments_of(group));
-        segments.filter(move |s| Some(*s) != open && self.is_empty(*s))
+        segments.filter(move |s| Some(*s) != open && self.is_empty(*s) && !self.is_discarding(*s))
     }
 
     /// Segments with live blocks, in order of address.
@@ -270,7 +286,7 @@ impl Segments {
         best.into_sorted_vec().into_iter().map(|(_, segment)| segment).collect()
     }
 
-    fn segments_of(&self, group: usize) -> std::ops::Range<u32> {
+    fn segments_of(&self, group: usize) -> Range<u32> {
         let first = (group * GROUP) as u32;
         first..self.count.min(first.saturating_add(GROUP as u32))
     }
@@ -302,6 +318,36 @@ impl Segments {
             debug_assert_eq!(self.live(*segment), 0, "an empty segment stays empty");
             self.join(*segment);
         }
+    }
+
+    fn is_discarding(&self, segment: u32) -> bool {
+        self.discarding.iter().any(|run| run.contains(&segment))
+    }
+
+    /// From now on, segments that become empty are collected, to be discarded.
+    pub(crate) fn collect_emptied(&mut self) {
+        self.collects_emptied = true;
+    }
+
+    pub(crate) fn stop_collecting(&mut self) {
+        self.collects_emptied = false;
+        self.emptied.clear();
+    }
+
+    pub(crate) fn emptied(&self) -> &BTreeSet<u32> {
+        &self.emptied
+    }
+
+    /// These segments are being discarded.
+    pub(crate) fn begin_discard(&mut self, runs: Vec<Range<u32>>) {
+        for run in &runs {
+            self.emptied.retain(|segment| !run.contains(segment));
+        }
+        self.discarding = runs;
+    }
+
+    pub(crate) fn end_discard(&mut self) {
+        self.discarding.clear();
     }
 
     /// Bytes of memory that it takes.

@@ -12,6 +12,7 @@ use weir_storage::{
 };
 
 use crate::checkpoint::Checkpoint;
+use crate::discard::Discards;
 use crate::geometry::Geometry;
 use crate::log::Log;
 use crate::map::Map;
@@ -61,6 +62,7 @@ pub(crate) struct Shared {
     pub flush_needed: Event,
     pub chunk_sealed: Event,
     pub upkeep_needed: Event,
+    pub discards: Discards,
 }
 
 impl Shared {
@@ -84,6 +86,7 @@ impl Shared {
         self.slots.notify(usize::MAX);
         self.chunk_sealed.notify(usize::MAX);
         self.upkeep_needed.notify(usize::MAX);
+        self.discards.needed.notify(usize::MAX);
     }
 
     /// Reads, and writes whose tickets wait for the disk below. Placed writes wait for nothing.

@@ -23,6 +23,8 @@ pub struct Stats {
     pub checkpoints: u64,
     /// Segments cleaned.
     pub segments_cleaned: u64,
+    /// Blocks discarded on the disk below.
+    pub discarded_blocks: u64,
     /// Segments in all.
     pub segments: u32,
     /// Segments that hold no live block.

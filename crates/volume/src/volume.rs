@@ -12,6 +12,7 @@ use weir_storage::{
 };
 
 use crate::checkpoint::Checkpoint;
+use crate::discard::Discards;
 use crate::error::VolumeError;
 use crate::geometry::{CHECKPOINT_SLOTS, Format, Geometry};
 use crate::layout::ENTRIES_PER_CHUNK;
@@ -143,6 +144,7 @@ impl Volume {
             flush_needed: Event::new(),
             chunk_sealed: Event::new(),
             upkeep_needed: Event::new(),
+            discards: Discards::default(),
             disk,
             geometry,
             options,
@@ -156,6 +158,12 @@ impl Volume {
         tasks.push(handle.spawn(Rc::clone(&self.shared).run_retirer()));
         tasks.push(handle.spawn(Rc::clone(&self.shared).run_flusher()));
         tasks.push(handle.spawn(Rc::clone(&self.shared).run_upkeep()));
+        if self.shared.disk.capabilities().discard != Discard::Unsupported {
+            tasks.push(handle.spawn(Rc::clone(&self.shared).run_discarder()));
+            if self.shared.options.discard_below {
+                self.shared.state.borrow_mut().segments.collect_emptied();
+            }
+        }
     }
 
     /// Makes everything durable and the next opening quick: takes a checkpoint and stops.
@@ -180,6 +188,7 @@ impl Volume {
         }
         // Nobody will move the marks any more.
         self.shared.watermark.fail(StorageError::Gone);
+        self.shared.stop_discards();
         self.shared.slots.notify(usize::MAX);
     }
 
@@ -189,6 +198,18 @@ impl Volume {
     /// What the disk below answered; the volume is poisoned then.
     pub async fn checkpoint(&self) -> Result<(), VolumeError> {
         Ok(self.shared.checkpoint().await?)
+    }
+
+    /// Discards on the disk below all that is free, once, whatever [`VolumeOptions::discard_below`] says, and returns
+    /// how many blocks that were. What a crash may still need (V3) is not free: a [`Volume::checkpoint`] before frees
+    /// more. The log waits only where it comes to segments that are just being discarded.
+    ///
+    /// A disk that had all its space reserved for the volume loses that: should it be full later, writes fail.
+    ///
+    /// # Errors
+    /// [`Rejected::Unsupported`] if the disk has no discard; what it answered otherwise. The volume goes on either way.
+    pub async fn trim(&self) -> Result<u64, VolumeError> {
+        Ok(self.shared.trim().await?)
     }
 
     /// Hands the transfers and persists of tagged writes to an order recorder.

@@ -1,0 +1,202 @@
+//! Passing discards down: segments that hold nothing any more are discarded on the disk below, where it can, so that a
+//! sparse file or a flash drive gets their space back. In the background if [`VolumeOptions::discard_below`] says so,
+//! and once, for all that is free, by [`Volume::trim`].
+//!
+//! V3 holds here, too: a crash must not need what is discarded. So a segment is discarded when it might as well be
+//! written: when the gate lets it through, or on the runway. Until the disk below has answered it is not written, nor
+//! does it join the runway: a disk may carry out a discard and a write in any order.
+//!
+//! [`VolumeOptions::discard_below`]: crate::VolumeOptions::discard_below
+//! [`Volume::trim`]: crate::Volume::trim
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use event_listener::Event;
+use weir_runtime::Semaphore;
+use weir_storage::{Command, Discard, Extent, Feature, Lba, Rejected, StorageError, submit_when_free};
+
+use crate::mutants::{VolumeMutant, broken};
+use crate::segments::Gate;
+use crate::state::Shared;
+
+/// Segments in one command at most: the log may have to wait for them.
+const BATCH_SEGMENTS: u32 = 1024;
+/// Extents in one command at most.
+const BATCH_EXTENTS: u32 = 64;
+/// The background waits for so many emptied segments.
+const BACKGROUND_SEGMENTS: usize = 16;
+
+/// What is asked of the task that passes discards down, and how far it is.
+pub(crate) struct Discards {
+    /// Held while a command is on its way to the disk below.
+    pub on_the_way: Semaphore,
+    pub needed: Event,
+    asked: Cell<u64>,
+    done: Cell<u64>,
+    /// What the last pass over all segments came to: blocks discarded.
+    outcome: Cell<Result<u64, Rejected>>,
+    ended: Event,
+}
+
+impl Default for Discards {
+    fn default() -> Discards {
+        Discards {
+            on_the_way: Semaphore::new(1),
+            needed: Event::new(),
+            asked: Cell::new(0),
+            done: Cell::new(0),
+            outcome: Cell::new(Ok(0)),
+            ended: Event::new(),
+        }
+    }
+}
+
+impl Shared {
+    /// Has all that is free discarded, and returns how many blocks that were.
+    pub(crate) async fn trim(&self) -> Result<u64, Rejected> {
+        if self.disk.capabilities().discard == Discard::Unsupported {
+            return Err(Rejected::Unsupported(Feature::Discard));
+        }
+        let mine = self.discards.asked.get() + 1;
+        self.discards.asked.set(mine);
+        self.discards.needed.notify(1);
+        loop {
+            let ended = self.discards.ended.listen();
+            if self.discards.done.get() >= mine {
+                return self.discards.outcome.get();
+            }
+            if let Some(error) = self.watermark.failure() {
+                return Err(Rejected::Failed(error));
+            }
+            ended.await;
+        }
+    }
+
+    /// The task that passes discards down.
+    pub(crate) async fn run_discarder(self: Rc<Shared>) {
+        loop {
+            let needed = self.discards.needed.listen();
+            if self.watermark.failure().is_some() {
+                self.discards.ended.notify(usize::MAX);
+                return;
+            }
+            let asked = self.discards.asked.get();
+            if asked > self.discards.done.get() {
+                self.discards.outcome.set(self.discard_all().await);
+                self.discards.done.set(asked);
+                self.discards.ended.notify(usize::MAX);
+                continue;
+            }
+            let emptied = self.emptied();
+            if emptied.is_empty() {
+                needed.await;
+            } else if self.discard(emptied).await.is_err() {
+                // The disk does not take them; what it holds is right all the same.
+                self.state.borrow_mut().segments.stop_collecting();
+            }
+        }
+    }
+
+    async fn discard_all(&self) -> Result<u64, Rejected> {
+        let (mut from, mut blocks) = (0, 0);
+        while from < self.geometry.segments {
+            let (batch, end) = self.batch((from..self.geometry.segments).map(|s| (s, self.may_discard(s))));
+            from = end.map_or(self.geometry.segments, |last| last + 1);
+            blocks += self.discard(batch).await?;
+        }
+        Ok(blocks)
+    }
+
+    /// Emptied segments that may be discarded, if there are enough.
+    fn emptied(&self) -> Vec<Range<u32>> {
+        let emptied: Vec<u32> = {
+            let state = self.state.borrow();
+            let enough = state.segments.emptied().len() >= BACKGROUND_SEGMENTS;
+            state.segments.emptied().iter().copied().filter(|_| enough).collect()
+        };
+        let mut passing = emptied.into_iter().filter(|s| self.may_discard(*s)).peekable();
+        let enough = passing.peek().is_some();
+        let (batch, _) = self.batch(passing.map(|s| (s, true)));
+        if enough { batch } else { Vec::new() }
+    }
+
+    /// Whether no state that a crash can leave needs the segment.
+    fn may_discard(&self, segment: u32) -> bool {
+        let state = self.state.borrow();
+        match state.segments.gate(segment, self.watermark.durable_to()) {
+            Gate::Free | Gate::Runway => true,
+            Gate::NeedsFlush | Gate::NeedsCheckpoint => {
+                state.log.segment != Some(segment) && broken(&self.options, VolumeMutant::DiscardTooEarly)
+            }
+            Gate::Live => false,
+        }
+    }
+
+    /// The first of the segments that may go, as runs, and the last one looked at if there are more than one
+    /// command takes.
+    fn batch(&self, segments: impl Iterator<Item = (u32, bool)>) -> (Vec<Range<u32>>, Option<u32>) {
+        let extents = self.disk.capabilities().max_discard_extents.clamp(1, BATCH_EXTENTS) as usize;
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        let mut total = 0;
+        for (segment, may) in segments {
+            if !may {
+                continue;
+            }
+            let full = runs.len() == extents;
+            match runs.last_mut() {
+                Some(run) if run.end == segment => run.end += 1,
+                _ if full => return (runs, Some(segment - 1)),
+                _ => runs.push(Range { start: segment, end: segment + 1 }),
+            }
+            total += 1;
+            if total == BATCH_SEGMENTS {
+                return (runs, Some(segment));
+            }
+        }
+        (runs, None)
+    }
+
+    /// Discards segments, none of which is written meanwhile. Returns the blocks.
+    async fn discard(&self, batch: Vec<Range<u32>>) -> Result<u64, Rejected> {
+        if batch.is_empty() {
+            return Ok(0);
+        }
+        let extents: Vec<Extent> = batch
+            .iter()
+            .map(|run| {
+                let blocks = (run.end - run.start) * self.geometry.segment_blocks;
+                Extent::new(Lba(self.geometry.block(run.start, 0)), blocks)
+            })
+            .collect();
+        let blocks = extents.iter().map(|extent| u64::from(extent.blocks)).sum();
+        self.state.borrow_mut().segments.begin_discard(batch);
+        let _alone = self.discards.on_the_way.acquire(1).await;
+        let outcome = match submit_when_free(&*self.disk, Command::Discard(&extents)).await {
+            Ok(ticket) => ticket.transferred().await.map_err(Rejected::Failed),
+            Err(error) => Err(error),
+        };
+        let mut state = self.state.borrow_mut();
+        state.segments.end_discard();
+        if outcome.is_ok() {
+            state.stats.discarded_blocks += blocks;
+        }
+        drop(state);
+        self.slots.notify(usize::MAX);
+        outcome.map(|()| blocks)
+    }
+
+    /// Everything that a crash may need is on the disk, so far: some segments may be free now.
+    pub(crate) fn segments_may_be_free(&self) {
+        if self.options.discard_below {
+            self.discards.needed.notify(1);
+        }
+    }
+
+    /// The volume has stopped: whoever waits is told.
+    pub(crate) fn stop_discards(&self) {
+        self.discards.outcome.set(Err(Rejected::Failed(StorageError::Gone)));
+        self.discards.ended.notify(usize::MAX);
+    }
+}
