@@ -25,7 +25,7 @@ use crate::state::Shared;
 const BATCH_SEGMENTS: u32 = 1024;
 /// Extents in one command at most.
 const BATCH_EXTENTS: u32 = 64;
-/// The background waits for so many emptied segments.
+/// The background waits for so many emptied segments, or for an eighth of a small volume's.
 const BACKGROUND_SEGMENTS: usize = 16;
 
 /// What is asked of the task that passes discards down, and how far it is.
@@ -111,15 +111,13 @@ impl Shared {
 
     /// Emptied segments that may be discarded, if there are enough.
     fn emptied(&self) -> Vec<Range<u32>> {
+        let least = (self.geometry.segments as usize / 8).clamp(1, BACKGROUND_SEGMENTS);
         let emptied: Vec<u32> = {
             let state = self.state.borrow();
-            let enough = state.segments.emptied().len() >= BACKGROUND_SEGMENTS;
+            let enough = state.segments.emptied().len() >= least;
             state.segments.emptied().iter().copied().filter(|_| enough).collect()
         };
-        let mut passing = emptied.into_iter().filter(|s| self.may_discard(*s)).peekable();
-        let enough = passing.peek().is_some();
-        let (batch, _) = self.batch(passing.map(|s| (s, true)));
-        if enough { batch } else { Vec::new() }
+        self.batch(emptied.into_iter().map(|s| (s, self.may_discard(s)))).0
     }
 
     /// Whether no state that a crash can leave needs the segment.
