@@ -1,7 +1,7 @@
 //! A crash campaign on the volume: workloads over the worst legal disk, the power cut at every event, what
 //! is left recovered and judged.
 //!
-//! `volume_crash --states N --seed S [--json] [--only RUN]`
+//! `volume_crash --states N --seed S [--json] [--only RUN] [--blocks N]`
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
@@ -25,6 +25,9 @@ struct Arguments {
     /// Replay only the run with this number.
     #[arg(long)]
     only: Option<u64>,
+    /// Blocks of the disk, from 65536 to 4294967294, for large volumes; 0 for small ones of all kinds.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=4_294_967_294))]
+    blocks: u64,
     /// One JSON document on standard output, everything else on standard error.
     #[arg(long)]
     json: bool,
@@ -34,7 +37,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments = Arguments::parse();
     let clock = Runtime::wall(Wall::default())?.handle();
     let began = clock.now();
-    let campaign = Campaign { seed: arguments.seed, states: arguments.states, only: arguments.only };
+    let disk_blocks = arguments.blocks;
+    let campaign =
+        Campaign { seed: arguments.seed, states: arguments.states, only: arguments.only, disk_blocks };
     let summary = campaign.go(|run, findings| {
         if arguments.only.is_some() {
             eprintln!("run {run}: {:#?}\n{:#?}", campaign.options(run), findings.totals);

@@ -1,5 +1,7 @@
 //! A campaign: runs, one after the other, until enough different crash states were judged.
 
+use weir_storage::Discard;
+
 use crate::content::mix;
 use crate::findings::{Failure, Findings, Totals};
 use crate::options::RunOptions;
@@ -7,6 +9,9 @@ use crate::run::run;
 
 /// Of so many runs one is a small case, looked at exhaustively.
 const SMALL_EVERY: u64 = 4;
+
+/// Of so many runs one is on a volume that passes discards on.
+const DISCARDS_EVERY: u64 = 3;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +22,8 @@ pub struct Campaign {
     pub states: u64,
     /// Only the run with this number, from 0, whatever `states` says.
     pub only: Option<u64>,
+    /// Blocks of the disk, for large volumes; 0 for small ones of all kinds.
+    pub disk_blocks: u64,
 }
 
 /// A run that failed.
@@ -48,17 +55,24 @@ impl Campaign {
     #[must_use]
     pub fn options(&self, number: u64) -> RunOptions {
         let seed = mix(self.seed, number);
-        if number % SMALL_EVERY == SMALL_EVERY - 1 {
-            RunOptions::draw_small(seed)
-        } else {
-            RunOptions::draw(seed)
+        let small = number % SMALL_EVERY == SMALL_EVERY - 1;
+        let mut options = if small { RunOptions::draw_small(seed) } else { RunOptions::draw(seed) };
+        if number % DISCARDS_EVERY == DISCARDS_EVERY - 1 {
+            options.disk.discard = Discard::ReadsZero;
+            options.volume.discard_below = true;
         }
+        if self.disk_blocks > 0 {
+            options.enlarge(self.disk_blocks);
+        }
+        options
     }
 
     /// The command that does run number `number` again.
     #[must_use]
     pub fn replay(&self, number: u64) -> String {
-        format!("cargo run --release --example volume_crash -- --seed {} --only {number}", self.seed)
+        let size =
+            if self.disk_blocks > 0 { format!(" --blocks {}", self.disk_blocks) } else { String::new() };
+        format!("cargo run --release --example volume_crash -- --seed {} --only {number}{size}", self.seed)
     }
 
     /// Does it; `after_run` is told of each run.

@@ -9,6 +9,8 @@ use weir_volume::{CleaningPolicy, Completion, Format, LossWindow, VolumeOptions}
 
 /// Two superblocks and two checkpoints.
 const HEAD_BLOCKS: u64 = 4;
+/// Segments on a runway at most.
+const RUNWAY_MAX: u64 = 8192;
 /// Map pages of a volume without spread blocks, at most.
 const MAP_PAGES: u64 = 2;
 /// Blocks that a map page maps.
@@ -50,6 +52,8 @@ pub struct RunOptions {
     pub segment_blocks: u32,
     /// Segments of the volume, 8 and more.
     pub segments: u32,
+    /// Blocks of the disk, where the volume is a large one; 0 for as many as the segments need.
+    pub disk_blocks: u64,
     /// Blocks that the workload uses, in percent of what may be live, 1 to 100.
     pub fill: u64,
     /// Logical blocks from one used block to the next: more than 1 spreads few blocks over many map pages.
@@ -103,6 +107,7 @@ impl RunOptions {
             explore: random.below(2) == 0,
             segment_blocks,
             segments: 9 + random.below(14) as u32,
+            disk_blocks: 0,
             fill: pick(random, &[10, 40, 70, 90, 100]),
             stride: pick(random, &[1, 1, 1, 7, 40]),
             hot: pick(random, &[0, 0, 5, 9]),
@@ -162,14 +167,33 @@ impl RunOptions {
         options
     }
 
+    /// The same on a disk of `blocks` blocks, with the blocks in use spread over all of the volume. Segments are as large
+    /// as usual, so none is ever cleaned.
+    pub fn enlarge(&mut self, blocks: u64) {
+        self.disk_blocks = blocks;
+        self.segment_blocks = 256;
+        // What a volume shows is less than its disk by no more than a tenth.
+        self.stride = (blocks - blocks / 10) / SPREAD_BLOCKS;
+        // Units are numbered in 32 bits.
+        self.disk.tear_unit_bytes = 4096;
+        self.disk.max_transfer_blocks = 512;
+    }
+
     /// The volume to make.
     pub(crate) fn format(&self) -> Format {
-        let logical_blocks = if self.stride == 1 { 0 } else { SPREAD_BLOCKS * self.stride };
+        let logical_blocks =
+            if self.stride == 1 || self.disk_blocks > 0 { 0 } else { SPREAD_BLOCKS * self.stride };
         Format { logical_blocks, segment_blocks: self.segment_blocks, overwrite: false }
     }
 
     /// Where the segments start.
     pub(crate) fn segments_start(&self) -> u64 {
+        if self.disk_blocks > 0 {
+            let pages = self.disk_blocks.div_ceil(BLOCKS_PER_PAGE);
+            let runway = (self.disk_blocks / u64::from(self.segment_blocks)).min(RUNWAY_MAX);
+            let checkpoint = (64 + 4 * runway + pages.div_ceil(4)).div_ceil(4096);
+            return (2 + 2 * checkpoint + 2 * pages).next_multiple_of(u64::from(self.segment_blocks));
+        }
         let pages = match self.format().logical_blocks {
             0 => MAP_PAGES,
             blocks => blocks.div_ceil(BLOCKS_PER_PAGE),
@@ -180,8 +204,9 @@ impl RunOptions {
 
     /// The disk below.
     pub(crate) fn adversary(&self) -> AdversaryOptions {
+        let needed = self.segments_start() + u64::from(self.segments) * u64::from(self.segment_blocks);
         AdversaryOptions {
-            blocks: self.segments_start() + u64::from(self.segments) * u64::from(self.segment_blocks),
+            blocks: if self.disk_blocks > 0 { self.disk_blocks } else { needed },
             capabilities: self.disk,
             latency_ns_max: self.latency_ns_max,
             faults: Faults::default(),

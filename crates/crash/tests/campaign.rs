@@ -11,7 +11,7 @@ const PARTS: u64 = 4;
 const _: () = assert!(STATES * PARTS >= 100_000);
 
 fn part(seed: u64) {
-    let summary = Campaign { seed, states: STATES, only: None }.go(|_, _| {});
+    let summary = Campaign { seed, states: STATES, only: None, disk_blocks: 0 }.go(|_, _| {});
     expect_no_failure(&summary);
     let totals = summary.totals;
     println!("seed {seed}: {totals:#?}");
@@ -69,7 +69,7 @@ fn small_windows_are_looked_at_whole() {
 /// A campaign is a function of its seed.
 #[test]
 fn campaigns_replay() {
-    let campaign = Campaign { seed: 7, states: 3_000, only: None };
+    let campaign = Campaign { seed: 7, states: 3_000, only: None, disk_blocks: 0 };
     let (first, second) = (campaign.go(|_, _| {}), campaign.go(|_, _| {}));
     assert_eq!((first.trace_hash, first.totals), (second.trace_hash, second.totals));
     let other = Campaign { seed: 8, ..campaign }.go(|_, _| {});
@@ -80,18 +80,19 @@ fn campaigns_replay() {
 #[test]
 fn a_single_run_replays_what_the_campaign_saw() {
     let mut seen = Vec::new();
-    Campaign { seed: 9, states: 5_000, only: None }.go(|_, findings| seen.push(findings.totals));
-    let alone = Campaign { seed: 9, states: 0, only: Some(1) }.go(|_, _| {});
+    Campaign { seed: 9, states: 5_000, only: None, disk_blocks: 0 }
+        .go(|_, findings| seen.push(findings.totals));
+    let alone = Campaign { seed: 9, states: 0, only: Some(1), disk_blocks: 0 }.go(|_, _| {});
     assert_eq!(alone.totals, seen[1]);
 }
 
 /// Discards took the cleaner's reserve, and with the runway at its end nothing could be cleaned any more.
 #[test]
 fn discards_leave_the_cleaner_its_reserve() {
-    let summary = Campaign { seed: 202, states: 0, only: Some(24) }.go(|_, _| {});
+    let summary = Campaign { seed: 202, states: 0, only: Some(24), disk_blocks: 0 }.go(|_, _| {});
     assert!(
         summary.failed.is_empty(),
         "replay: {}",
-        Campaign { seed: 202, states: 0, only: None }.replay(24)
+        Campaign { seed: 202, states: 0, only: None, disk_blocks: 0 }.replay(24)
     );
 }

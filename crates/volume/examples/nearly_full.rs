@@ -10,9 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use weir_runtime::{Handle, Runtime, Wall};
-use weir_storage::{
-    BLOCK_BYTES, Command, Extent, FileDisk, FileDiskOptions, Lba, Part, Storage, submit_when_free,
-};
+use weir_storage::{BLOCK_BYTES, Command, Extent, FileDisk, FileDiskOptions, Lba, Part, submit_when_free};
 use weir_volume::{CleaningPolicy, Format, Volume, VolumeOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {
