@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use weir_ext4::{FileTime, Layout, Superblock};
-use weir_runtime::{Handle as Clock, Instant};
+use weir_runtime::Handle as Clock;
 
 use crate::buffers::Buffers;
 use crate::cache::PageCache;
@@ -50,9 +50,6 @@ pub(crate) struct Mounted {
     pub(crate) answered: Cell<Answered>,
     /// The journal, or why there is none: then nothing can be changed.
     pub(crate) changes: Result<Rc<Journal>, ReadOnlyReason>,
-    /// Unix time in nanoseconds when the clock showed `mounted_at`.
-    pub(crate) epoch_nanos: u64,
-    pub(crate) mounted_at: Instant,
 }
 
 /// Synchronisation calls on files that were answered without an error.
@@ -117,14 +114,14 @@ impl Mounted {
     }
 
     /// The time that inodes are stamped with. It moves with the timer, not with the clock (J6), so two writes
-    /// between two ticks change the inode once.
+    /// between two ticks change the inode once. The date is asked for each time: it may be stepped, and the machine
+    /// may have slept.
     pub(crate) fn now(&self) -> FileTime {
         let tick = match self.options.drops(FsMutant::StampsEveryWrite) {
             true => 1,
             false => NANOS_A_SECOND / u64::from(self.options.timer_hz.max(1)),
         };
-        let passed = self.clock.now().as_nanos().saturating_sub(self.mounted_at.as_nanos());
-        let now = (self.epoch_nanos + passed) / tick * tick;
+        let now = self.clock.wall_clock_nanos() / tick * tick;
         FileTime {
             seconds: i64::try_from(now / NANOS_A_SECOND).unwrap_or(i64::MAX),
             nanoseconds: (now % NANOS_A_SECOND) as u32,

@@ -242,8 +242,6 @@ impl Found {
         let clock = self.disk.handle.clone();
         let cache = PageCache::new(Rc::clone(&self.disk), &options);
         Rc::new(Mounted {
-            epoch_nanos: clock.wall_clock_millis().saturating_mul(1_000_000),
-            mounted_at: clock.now(),
             options,
             disk: self.disk,
             buffers,

@@ -68,10 +68,23 @@ impl Handle {
         self.0.clock.is_virtual()
     }
 
-    /// Unix time in milliseconds, for file headers. In virtual time it starts at a date derived from the seed
-    /// and passes with the virtual clock.
+    /// Unix time in nanoseconds, for the times of files: the machine's date now, as of its last timer interrupt, up to
+    /// 10 ms ago. It follows every step of that date, so it may go back, and counts the time that the machine was
+    /// suspended; [`now`](Self::now) does neither. In virtual time it starts at a date derived from the seed and passes
+    /// with the virtual clock.
+    pub fn wall_clock_nanos(&self) -> u64 {
+        self.0.clock.unix_nanos(self.seed())
+    }
+
+    /// The same in milliseconds, for file headers.
     pub fn wall_clock_millis(&self) -> u64 {
-        self.0.clock.unix_millis(self.seed())
+        self.wall_clock_nanos() / 1_000_000
+    }
+
+    /// Steps the date that this runtime sees by so many nanoseconds, as who sets the machine's clock steps the date of
+    /// everybody. No timer notices. It is there for tests.
+    pub fn step_wall_clock(&self, nanos: i64) {
+        self.0.clock.step(nanos);
     }
 
     /// Processor time this process has used. It is real in either clock, so never let a simulated result

@@ -294,6 +294,22 @@ fn the_simulated_date_follows_the_seed_and_the_clock() {
     assert_ne!(millis(1, 0), millis(2, 0));
 }
 
+/// A step moves the date, and neither the clock that timers go by nor what the trace sees.
+#[test]
+fn the_date_can_be_stepped() {
+    let runtime = simulated(0, false);
+    let handle = runtime.handle();
+    let (date, now, trace) = (handle.wall_clock_nanos(), handle.now(), handle.trace_hash());
+    handle.step_wall_clock(1_500_000_000);
+    assert_eq!(handle.wall_clock_nanos(), date + 1_500_000_000);
+    handle.step_wall_clock(-3_000_000_000);
+    assert_eq!(handle.wall_clock_nanos(), date - 1_500_000_000);
+    assert_eq!((handle.now(), handle.trace_hash()), (now, trace));
+    handle.step_wall_clock(i64::MIN);
+    handle.step_wall_clock(i64::MIN);
+    assert_eq!(handle.wall_clock_nanos(), 0, "there is nothing before 1970");
+}
+
 #[test]
 #[should_panic(expected = "block_on was called from inside a task")]
 fn block_on_inside_itself_is_a_bug() {

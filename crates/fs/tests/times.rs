@@ -1,0 +1,54 @@
+//! The times of inodes follow the date of the machine, in either clock.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod support;
+
+use support::{BLOCKS, disk, mount, new_image, simulated, write_file};
+use weir_fs::{AttributeChanges, Filesystem, MountOptions};
+use weir_runtime::{Handle, Runtime, Wall};
+
+const HOUR: i64 = 3600;
+/// How long the machine may take between two looks at its clock here, in seconds.
+const SLACK: i64 = 60;
+
+async fn mounted(clock: &Handle) -> Filesystem {
+    mount(clock, &disk(clock, &new_image(BLOCKS), true), MountOptions::default()).await.unwrap()
+}
+
+/// When a file was modified and its inode changed, in seconds since 1970.
+async fn times(fs: &Filesystem, inode: u32) -> (i64, i64) {
+    let found = fs.attributes(inode).await.unwrap();
+    (found.modified.seconds, found.changed.seconds)
+}
+
+/// What is stamped after the clock was set is dated as the clock then says, on and back.
+async fn follows_steps(clock: Handle) {
+    let fs = mounted(&clock).await;
+    let start = (clock.wall_clock_millis() / 1000) as i64;
+    let mut expected = start;
+    for (name, step) in [(b"a", 0), (b"b", HOUR), (b"c", -3 * HOUR)] {
+        clock.step_wall_clock(step * 1_000_000_000);
+        expected += step;
+        let inode = write_file(&fs, name, b"dated").await;
+        let (modified, changed) = times(&fs, inode).await;
+        assert!((expected - 1..expected + SLACK).contains(&modified), "{modified} is not {expected}");
+        assert_eq!(changed, modified);
+        assert!((modified - fs.now().seconds).abs() < SLACK, "UTIME_NOW is another time");
+        let changes = AttributeChanges { permissions: Some(0o600), ..AttributeChanges::default() };
+        fs.set_attributes(inode, &changes).await.unwrap();
+        assert!((times(&fs, inode).await.1 - expected).abs() < SLACK);
+    }
+    fs.unmount().await.unwrap();
+}
+
+#[test]
+fn times_follow_a_step_of_a_simulated_clock() {
+    simulated(follows_steps);
+}
+
+#[test]
+fn times_follow_a_step_of_the_machines_clock() {
+    let runtime = Runtime::wall(Wall::default()).unwrap();
+    runtime.block_on(follows_steps(runtime.handle())).unwrap();
+}
