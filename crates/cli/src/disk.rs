@@ -100,6 +100,7 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
     if let Some(cuts) = cuts {
         drop(handle.spawn(cuts.serve()));
     }
+    stack.warn_of_readers(&name);
     service.until_unmounted(&handle, server).await?;
     let flushed = weir_storage::flush(&*stack.storage()).await;
     flushed.map_err(|error| CliError::Image { path: name.clone(), source: error.into() })?;

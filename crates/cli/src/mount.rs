@@ -111,6 +111,7 @@ async fn serve(
     };
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
     let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status).await?;
+    stack.warn_of_readers(source);
     service.until_unmounted(&handle, server).await?;
     let unmounted = filesystem.unmount().await;
     unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error })?;

@@ -1,11 +1,20 @@
-//! Files that reports go to.
+//! Files that reports and logs go to.
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use crate::error::CliError;
+
+/// Permissions of a new one: its owner's alone, since it may name what is on a mount.
+const OWNERS_ALONE: u32 = 0o600;
+
+/// Opens a log to append to.
+pub(crate) fn append(path: &Path) -> Result<File, CliError> {
+    let log = File::options().create(true).append(true).mode(OWNERS_ALONE).open(path);
+    log.map_err(|source| CliError::File { doing: "write the log to", path: path.to_owned(), source })
+}
 
 /// Opens a file that is written anew. One that is there already is overwritten only if it begins as such a report does:
 /// what was named by mistake may be a volume. A block device never is.
@@ -25,5 +34,6 @@ pub(crate) fn create(path: &Path, beginning: &str) -> Result<File, CliError> {
     if !may_be_written {
         return Err(CliError::NotOverwritten { path: path.to_owned() });
     }
-    File::create(path).map_err(failed("create"))
+    let file = File::options().write(true).create(true).truncate(true).mode(OWNERS_ALONE).open(path);
+    file.map_err(failed("create"))
 }

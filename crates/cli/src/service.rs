@@ -17,7 +17,7 @@ use weir_fuse::Server;
 use weir_runtime::{Awake, Handle};
 
 use crate::error::CliError;
-use crate::{in_wall_time, print, status, umount};
+use crate::{in_wall_time, print, report_file, status, umount};
 
 /// What a service in the background says when programs may use the mount.
 const READY: &str = "mounted";
@@ -102,11 +102,8 @@ pub(crate) fn run(
         // It was started as /proc/self/exe, and would be found under that name.
         let _ = rustix::thread::set_name(NAME_IN_KERNEL);
     }
-    let log = arguments.log.as_ref().map(|path| {
-        let log = File::options().create(true).append(true).open(path);
-        log.map_err(|source| CliError::File { doing: "write the log to", path: path.clone(), source })
-    });
-    let service = Service { signals, detach: arguments.detach, log: log.transpose()?, mountpoint };
+    let log = arguments.log.as_deref().map(report_file::append).transpose()?;
+    let service = Service { signals, detach: arguments.detach, log, mountpoint };
     in_wall_time(0, async |handle: Handle| work(handle, service).await)
 }
 

@@ -9,7 +9,8 @@ use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
 use weir_fs::{Filesystem, FsError, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, FileDisk, FileDiskOptions, Overlay, Storage,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, FileDisk, FileDiskOptions, Overlay, Readers,
+    Storage,
 };
 use weir_volume::{Volume, VolumeError, VolumeOptions};
 
@@ -38,7 +39,7 @@ pub(crate) enum Stack {
     /// A file or block device that holds the filesystem itself.
     Disk(Rc<FileDisk>),
     /// A file or block device that holds a volume, and that the filesystem.
-    Volume(Rc<Volume>),
+    Volume(Rc<Volume>, Rc<FileDisk>),
     /// An emulated device, its bytes in memory.
     Emulated(Rc<FlashDevice>),
     /// A disk that does the worst that the contract allows, its bytes in memory.
@@ -79,6 +80,9 @@ pub(crate) fn worst(handle: &Handle, size: Option<Size>) -> Result<Rc<AdversaryD
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct StackStatus {
     pub(crate) kind: String,
+    /// Who may read its file or device besides the owner: `group`, `others`.
+    #[serde(default)]
+    pub(crate) readable_by: Vec<String>,
     #[serde(flatten)]
     pub(crate) volume: Option<VolumeStatus>,
 }
@@ -97,6 +101,19 @@ pub(crate) struct VolumeStatus {
     pub(crate) loss_window_bytes: u64,
 }
 
+/// Who may read a file or device, as a status lists them.
+fn readable_by(readers: Readers) -> Vec<String> {
+    let known = [(readers.group, "group"), (readers.others, "others")];
+    known.into_iter().filter_map(|(may, who)| may.then(|| who.to_owned())).collect()
+}
+
+/// The same for people; none where nobody may.
+pub(crate) fn named(readable_by: &[String]) -> Option<String> {
+    let name = |who: &String| if who == "group" { "its group" } else { "everybody" };
+    let names: Vec<&str> = readable_by.iter().map(name).collect();
+    (!names.is_empty()).then(|| names.join(" and "))
+}
+
 impl Stack {
     /// Opens what is at `path`, whichever it is. A volume replays its log and takes a checkpoint when it is opened;
     /// for who only reads that stays in memory, and nothing on the disk changes.
@@ -110,7 +127,8 @@ impl Stack {
         }
         if read_only {
             let memory = disk.blocks() / CHECKPOINT_SHARE + SLACK_BLOCKS;
-            return Stack::volume_on(handle, path, Rc::new(Overlay::new(handle, disk, memory))).await;
+            let overlay = Rc::new(Overlay::new(handle, Rc::<FileDisk>::clone(&disk), memory));
+            return Stack::volume_on(handle, path, overlay, disk).await;
         }
         // Its lock, as a reader, goes with it.
         drop(disk);
@@ -120,13 +138,38 @@ impl Stack {
     /// Opens the volume at `path`.
     pub(crate) async fn open_volume(handle: &Handle, path: &Path) -> Result<Stack, CliError> {
         let disk = FileDisk::open(handle, path, FileDiskOptions::default())?;
-        Stack::volume_on(handle, path, disk).await
+        Stack::volume_on(handle, path, Rc::<FileDisk>::clone(&disk), disk).await
     }
 
-    async fn volume_on(handle: &Handle, path: &Path, disk: Rc<dyn Storage>) -> Result<Stack, CliError> {
-        let opened = Volume::open(handle, disk, VolumeOptions::default()).await;
+    /// A volume on `storage`, which is `disk` or in front of it.
+    async fn volume_on(
+        handle: &Handle,
+        path: &Path,
+        storage: Rc<dyn Storage>,
+        disk: Rc<FileDisk>,
+    ) -> Result<Stack, CliError> {
+        let opened = Volume::open(handle, storage, VolumeOptions::default()).await;
         let opened = opened.map_err(|source| volume_error(path, source))?;
-        Ok(Stack::Volume(Rc::new(opened)))
+        Ok(Stack::Volume(Rc::new(opened), disk))
+    }
+
+    /// Who may read its file or device, besides the owner.
+    fn readers(&self) -> Readers {
+        match self {
+            Stack::Disk(disk) | Stack::Volume(_, disk) => disk.readers(),
+            Stack::Emulated(_) | Stack::Worst(_) => Readers::default(),
+        }
+    }
+
+    /// Says on standard error if others may read what is on `path` without asking the mount.
+    pub(crate) fn warn_of_readers(&self, path: &Path) {
+        if let Some(readers) = named(&readable_by(self.readers())) {
+            eprintln!(
+                "weir: {} can be read by {readers}, and with it every file on the mount, whatever its permissions: \
+                 run `chmod go-r` on it",
+                path.display()
+            );
+        }
     }
 
     /// On a new emulated device, whose power is not cut.
@@ -144,7 +187,7 @@ impl Stack {
     pub(crate) fn storage(&self) -> Rc<dyn Storage> {
         match self {
             Stack::Disk(disk) => Rc::<FileDisk>::clone(disk),
-            Stack::Volume(volume) => Rc::<Volume>::clone(volume),
+            Stack::Volume(volume, _) => Rc::<Volume>::clone(volume),
             Stack::Emulated(device) => Rc::<FlashDevice>::clone(device),
             Stack::Worst(disk) => Rc::<AdversaryDisk>::clone(disk),
         }
@@ -154,7 +197,7 @@ impl Stack {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Stack::Disk(_) => "a disk without barriers",
-            Stack::Volume(_) => "a volume",
+            Stack::Volume(..) => "a volume",
             Stack::Emulated(_) => "an emulated device",
             Stack::Worst(_) => "the worst disk there may be",
         }
@@ -164,7 +207,7 @@ impl Stack {
     pub(crate) fn status(&self) -> StackStatus {
         let volume = match self {
             Stack::Disk(_) | Stack::Emulated(_) | Stack::Worst(_) => None,
-            Stack::Volume(volume) => {
+            Stack::Volume(volume, _) => {
                 let stats = volume.stats();
                 Some(VolumeStatus {
                     flushes: stats.flushes,
@@ -177,7 +220,7 @@ impl Stack {
                 })
             }
         };
-        StackStatus { kind: self.kind().to_owned(), volume }
+        StackStatus { kind: self.kind().to_owned(), readable_by: readable_by(self.readers()), volume }
     }
 
     /// Mounts the filesystem.
@@ -200,7 +243,7 @@ impl Stack {
     /// Ends it, once the filesystem is unmounted.
     pub(crate) async fn close(&self, path: &Path) -> Result<(), CliError> {
         match self {
-            Stack::Volume(volume) => {
+            Stack::Volume(volume, _) => {
                 volume.close().await.map_err(|source| CliError::Volume { path: path.to_owned(), source })
             }
             Stack::Disk(_) | Stack::Emulated(_) | Stack::Worst(_) => Ok(()),

@@ -15,7 +15,7 @@ use weir_storage::BLOCK_BYTES;
 use crate::error::CliError;
 use crate::print;
 use crate::size::Size;
-use crate::stack::{Stack, StackStatus, VolumeStatus};
+use crate::stack::{self, Stack, StackStatus, VolumeStatus};
 
 /// Bytes of a status at most.
 const STATUS_MAX: usize = 1 << 16;
@@ -189,6 +189,10 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<(), CliError> {
 /// For people: one line a value, in words and units.
 fn lines(status: &Status, space: [Size; 2]) -> String {
     let mut lines = vec![("storage", status.storage.kind.clone())];
+    let readers = stack::named(&status.storage.readable_by);
+    lines.extend(readers.map(|readers| {
+        ("warning", format!("{readers} can read its file or device, and so every file: run `chmod go-r` on it"))
+    }));
     lines.extend(status.filesystem.iter().flat_map(|found| of_files(found, space)));
     lines.extend(status.storage.volume.iter().flat_map(of_volume));
     let RequestsStatus { under_way, under_way_max, disk_commands } = status.requests;

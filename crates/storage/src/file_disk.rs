@@ -61,6 +61,15 @@ impl Default for FileDiskOptions {
     }
 }
 
+/// Who may read the file or block device of a [`FileDisk`], besides its owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readers {
+    /// Its group.
+    pub group: bool,
+    /// Everybody else.
+    pub others: bool,
+}
+
 /// A regular file or block device as a [`Storage`]. Dropping it lets commands in flight finish; the lock
 /// goes with the last of them.
 pub struct FileDisk {
@@ -99,8 +108,8 @@ impl FileDisk {
         }))
     }
 
-    /// Creates a regular file of `bytes` bytes that reads zero, with its space reserved, and opens it.
-    /// An existing file is never overwritten.
+    /// Creates a regular file of `bytes` bytes that reads zero, with its space reserved, and opens it. Nobody but its
+    /// owner may read it. An existing file is never overwritten.
     ///
     /// # Errors
     /// [`FileDiskError`] names the path, the cause and what to do.
@@ -128,6 +137,14 @@ impl FileDisk {
     #[must_use]
     pub fn unused_bytes(&self) -> u64 {
         self.unused_bytes
+    }
+
+    /// Who may read it now, besides its owner, by the permissions of the file or device: whoever may can read all that
+    /// is in it. Nobody, if the system does not say.
+    #[must_use]
+    pub fn readers(&self) -> Readers {
+        let mode = self.engine.permissions().unwrap_or(0);
+        Readers { group: mode & 0o040 != 0, others: mode & 0o004 != 0 }
     }
 
     /// The path it was opened by.

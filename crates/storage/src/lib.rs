@@ -143,7 +143,7 @@ pub use conformance::{
 };
 pub use contract::{Storage, flush, read, submit_when_free, write};
 pub use error::{Feature, Invalid, Rejected, StorageError};
-pub use file_disk::{FileDisk, FileDiskError, FileDiskOptions};
+pub use file_disk::{FileDisk, FileDiskError, FileDiskOptions, Readers};
 pub use overlay::Overlay;
 pub use recorder::{Counts, Layer, Recorder, Violation};
 pub use ticket::{Completer, LogPhase, Ticket, Watermark};

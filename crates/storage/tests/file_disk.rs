@@ -4,9 +4,10 @@
 
 mod host;
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -15,7 +16,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 use weir_runtime::{Runtime, Simulation, Wall};
 use weir_storage::{
     BLOCK_BYTES, Command, CommandKind, Extent, FileDisk, FileDiskError, FileDiskOptions, Lba, Order, Part,
-    Recorder, Rejected, Storage, StorageError, Tag, Ticket, Write, WriteFlags, flush, read, write,
+    Readers, Recorder, Rejected, Storage, StorageError, Tag, Ticket, Write, WriteFlags, flush, read, write,
 };
 
 const BYTES: u64 = 64 * 4096;
@@ -50,6 +51,20 @@ impl Place {
 
     fn run<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future).unwrap()
+    }
+}
+
+/// Whatever the user's mask lets through: here it is the test's own, which is hardly 0o077.
+#[test]
+fn what_is_created_is_its_owners_alone() {
+    let place = Place::new();
+    let disk = place.create("private");
+    let path = place.path("private");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(disk.readers(), Readers::default());
+    for (mode, group, others) in [(0o640, true, false), (0o604, false, true), (0o633, false, false)] {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        assert_eq!(disk.readers(), Readers { group, others }, "{mode:o}");
     }
 }
 

@@ -7,6 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate, fstat, major, minor, statvfs};
@@ -23,7 +24,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// A file of `bytes` bytes in `directory`; called `weir-bench-NAME` if `keep`, without a name otherwise.
+    /// A file of `bytes` bytes in `directory`; called `weir-bench-NAME` if `keep`, without a name otherwise. Nobody
+    /// but its owner may read it.
     ///
     /// # Errors
     /// [`BenchError::Kept`] if a file of that name is there, which is not touched; what the kernel refused.
@@ -31,7 +33,7 @@ impl Scratch {
         let failed = |doing| move |source| refused(doing, directory, source);
         let (file, path) = if keep {
             let path = directory.join(format!("weir-bench-{name}"));
-            let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+            let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
             let file = file.map_err(|source| match source.kind() {
                 io::ErrorKind::AlreadyExists => BenchError::Kept { path: absolute(&path) },
                 _ => refused("create a file to keep", directory, source),
@@ -172,6 +174,8 @@ fn written(stat: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -186,7 +190,8 @@ mod tests {
     fn a_kept_file_stays_and_is_never_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         drop(Scratch::create(directory.path(), "x", 8192, true).unwrap());
-        assert!(directory.path().join("weir-bench-x").exists());
+        let kept = directory.path().join("weir-bench-x").metadata().unwrap();
+        assert_eq!(kept.permissions().mode() & 0o777, 0o600, "it holds what the benchmark's files hold");
         let again = Scratch::create(directory.path(), "x", 4096, true);
         let error = again.unwrap_err();
         assert!(matches!(&error, BenchError::Kept { path } if path.ends_with("weir-bench-x")), "{error}");

@@ -20,6 +20,9 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// the page cache, since the page cache is all they are.
 const MEMORY_FILESYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
+/// Permissions of a new file: its owner's alone. What a filesystem in it keeps from others can be read from its blocks.
+const OWNERS_ALONE: u32 = 0o600;
+
 /// An open, locked disk and what was found out about it.
 pub(super) struct Opened {
     pub(super) path: PathBuf,
@@ -31,13 +34,15 @@ pub(super) struct Opened {
     pub(super) punch: bool,
 }
 
-/// Creates a regular file of `bytes` bytes, with its space reserved where the filesystem can, and makes
-/// file and name durable; the name of a half-made file is removed again.
+/// Creates a regular file of `bytes` bytes that nobody but its owner may read, with its space reserved where the
+/// filesystem can, and makes file and name durable; the name of a half-made file is removed again.
 pub(super) fn create(path: &Path, bytes: u64) -> Result<(), FileDiskError> {
     if bytes < BLOCK {
         return Err(FileDiskError::TooSmall { path: path.into(), bytes });
     }
-    let file = match OpenOptions::new().read(true).write(true).create_new(true).open(path) {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(OWNERS_ALONE);
+    let file = match options.open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             return Err(FileDiskError::Exists { path: path.into() });

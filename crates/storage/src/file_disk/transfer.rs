@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt as _;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,6 +82,11 @@ impl Drop for Engine {
 }
 
 impl Engine {
+    /// The permissions of the file or device; none if the system does not say.
+    pub(super) fn permissions(&self) -> Option<u32> {
+        Some(self.file.metadata().ok()?.permissions().mode())
+    }
+
     pub(super) fn new(handle: &Handle, ring: Ring, file: File, queue_depth: u32) -> Rc<Engine> {
         Rc::new(Engine {
             handle: handle.clone(),
