@@ -80,7 +80,7 @@ async fn ground(
 async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) -> Result<(), CliError> {
     let (stack, name, victim) = ground(&handle, arguments).await?;
     let cuts = match (&arguments.cuts, victim) {
-        (Some(directory), Some(victim)) => Some(Cuts::new(&handle, victim, directory)?),
+        (Some(directory), Some(victim)) => Some(Cuts::new(&handle, victim, &service::absolute(directory))?),
         _ => None,
     };
     let options = ServerOptions {
@@ -95,8 +95,8 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
         let (handle, stack) = (handle.clone(), Rc::clone(&stack));
         move |load| status::of_disk(&handle, &stack, load)
     };
-    let server =
-        Server::mount_disk(&handle, stack.storage(), &arguments.mountpoint, &options, status).await?;
+    let mountpoint = service::absolute(&arguments.mountpoint);
+    let server = Server::mount_disk(&handle, stack.storage(), &mountpoint, &options, status).await?;
     if let Some(cuts) = cuts {
         drop(handle.spawn(cuts.serve()));
     }

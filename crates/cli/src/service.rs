@@ -1,4 +1,7 @@
 //! Commands that serve a mount until it is unmounted, in the background or not.
+//!
+//! A server in the background keeps nothing of who started it: no terminal, no session, no directory, and no open file.
+//! A lock, a pipe or a mount of the caller's would be held as long as the mount lives otherwise.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -25,6 +28,8 @@ const READY: &str = "mounted";
 const NAME: &str = "weir";
 /// And for `pgrep`.
 const NAME_IN_KERNEL: &std::ffi::CStr = c"weir";
+/// The first descriptor behind standard input, output and error.
+const FIRST_DESCRIPTOR: i32 = 3;
 
 /// Where a service runs.
 #[derive(Debug, Args)]
@@ -71,6 +76,12 @@ pub(crate) struct Service<'a> {
     mountpoint: &'a Path,
 }
 
+/// A path as it can be found from any directory, links in it not followed. Where there is no current directory it stays
+/// what it is.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 /// Runs `work` in wall time: here, or in a process of its own, of which this one waits until it has mounted.
 pub(crate) fn run(
     arguments: &ServiceArguments,
@@ -112,6 +123,8 @@ fn in_background() -> std::io::Result<Result<(), CliError>> {
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
     // Right behind the command: what follows "--" is no option.
     arguments.splice(1..1, ["--foreground".into(), "--detach".into()]);
+    // The server opens what it needs itself; what this process was given is the caller's.
+    close_fds::set_fds_cloexec(FIRST_DESCRIPTOR, &[]);
     let mut command = Command::new("/proc/self/exe");
     let mut child = command.arg0(NAME).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
@@ -147,14 +160,18 @@ impl Service<'_> {
     }
 }
 
-/// Says that it is mounted, and lets go of the terminal.
+/// Says that it is mounted, and lets go of the terminal and the directory: by now everything is open, and the paths that
+/// are needed later are absolute.
 fn let_go() -> Result<(), CliError> {
-    print(READY)?;
+    let failed = |doing, path| move |source| CliError::File { doing, path: PathBuf::from(path), source };
+    std::env::set_current_dir("/").map_err(failed("change to", "/"))?;
     // A session of its own; it fails for who has one already.
     let _ = rustix::process::setsid();
-    if let Ok(null) = File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from) {
-        let _ = rustix::stdio::dup2_stdout(&null);
-        let _ = rustix::stdio::dup2_stderr(&null);
-    }
+    let null = File::options().read(true).write(true).open("/dev/null");
+    let null = null.map(OwnedFd::from).map_err(failed("open", "/dev/null"))?;
+    // Before the caller goes on, who may wait until nobody has its standard error any more.
+    let _ = rustix::stdio::dup2_stderr(&null);
+    print(READY)?;
+    let _ = rustix::stdio::dup2_stdout(&null);
     Ok(())
 }
