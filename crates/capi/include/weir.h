@@ -24,7 +24,8 @@ int weir_is_mounted(int fd);
 /* What the library calls, for whoever cannot link it. */
 #define WEIR_IOC_FBARRIER _IO('W', 1)
 #define WEIR_IOC_FDATABARRIER _IO('W', 2)
-/* What fsync of an open file promises until it is closed: 0 durable, 1 order. */
+/* What fsync of an open file promises until it is closed everywhere: 0 durable, 1 order, which is for the file's owner
+ * and the superuser to say (EPERM). */
 #define WEIR_IOC_SET_SYNC _IOW('W', 3, unsigned int)
 /* From now on fdatabarrier follows each write of this open file that does not make it longer. */
 #define WEIR_IOC_ORDER_WRITES _IO('W', 4)

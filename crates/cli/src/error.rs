@@ -120,6 +120,22 @@ pub(crate) enum CliError {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// Files lack what was written through shared mappings.
+    #[error(
+        "{0}: {files} of its files lack what a program wrote through a shared mapping: {source}. It is still mounted; the \
+         first is what `find {0} -xdev -inum {inode}` finds. Write it again, delete it, or run umount and lose that",
+        path.display()
+    )]
+    LostPages {
+        /// The mountpoint.
+        path: PathBuf,
+        /// How many.
+        files: u64,
+        /// The inode of one of them.
+        inode: u32,
+        /// Why writing failed.
+        source: std::io::Error,
+    },
     /// Some of what was to be copied is damaged; each was told.
     #[error("{failed} of what was to be copied could not be read; all else was copied")]
     Incomplete {

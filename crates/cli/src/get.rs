@@ -12,6 +12,7 @@ use clap::Args;
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps};
 use weir_ext4::FileType;
 use weir_fs::{Attributes, Cookie, Device, InodeNumber};
+use weir_fuse::control::is_own;
 
 use crate::error::CliError;
 use crate::image::{Access, Image, join, with_image};
@@ -172,7 +173,9 @@ impl Get<'_> {
         inode: InodeNumber,
     ) -> Result<(), CliError> {
         let filesystem = &self.image.filesystem;
-        for name in filesystem.extended_attributes(inode).await.map_err(self.image.failed(inside))? {
+        let names = filesystem.extended_attributes(inode).await.map_err(self.image.failed(inside))?;
+        // What Weir itself keeps of a file is no part of a copy.
+        for name in names.into_iter().filter(|name| !is_own(name)) {
             let found = filesystem.extended_attribute(inode, &name).await;
             let value = found.map_err(self.image.failed(inside))?;
             let taken = xattrs::set(local, &name, &value).map_err(unwritable(local))?;

@@ -107,7 +107,9 @@ async fn serve(
         let (handle, stack, filesystem, sync) =
             (handle.clone(), Rc::clone(&stack), filesystem.clone(), options.sync);
         let by_mounting = status::flushes(&filesystem);
-        move |load| status::of_filesystem(&handle, &stack, &filesystem, sync, load, by_mounting)
+        move |load, files| {
+            status::of_filesystem(&handle, &stack, &filesystem, sync, (load, files), by_mounting)
+        }
     };
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
     let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status).await?;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use weir_ext4::{FileTime, FileType};
 use weir_fs::{AttributeChanges, Device, Expect, FsError, InodeNumber, NewNode};
+use weir_fuse::control::is_own;
 
 use crate::error::CliError;
 use crate::image::{Access, Image, join, with_image};
@@ -205,7 +206,9 @@ impl Put<'_> {
         inside: &[u8],
         inode: InodeNumber,
     ) -> Result<(), CliError> {
-        for (name, value) in xattrs::read(local).map_err(unreadable(local))? {
+        let found = xattrs::read(local).map_err(unreadable(local))?;
+        // What Weir itself keeps of a file is no part of a copy.
+        for (name, value) in found.into_iter().filter(|(name, _)| !is_own(name)) {
             let set =
                 self.image.filesystem.set_extended_attribute(inode, &name, &value, Expect::Anything).await;
             match set {

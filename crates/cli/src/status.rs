@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use weir_fs::{Answered, Engine, Filesystem};
 use weir_fuse::control::STATUS_ATTRIBUTE;
-use weir_fuse::{Load, SyncMode};
+use weir_fuse::{FileCounts, Load, SyncMode};
 use weir_runtime::Handle;
 use weir_storage::BLOCK_BYTES;
 
@@ -39,7 +39,7 @@ pub(crate) struct Status {
     requests: RequestsStatus,
     /// None of `weir disk`, whose filesystem is the kernel's.
     #[serde(flatten)]
-    filesystem: Option<FilesystemStatus>,
+    pub(crate) filesystem: Option<FilesystemStatus>,
 }
 
 /// Requests of the kernel that the server is answering, and what it asks of the disk for them.
@@ -53,13 +53,13 @@ struct RequestsStatus {
 
 /// What is so of a filesystem.
 #[derive(Debug, Deserialize, Serialize)]
-struct FilesystemStatus {
+pub(crate) struct FilesystemStatus {
     /// What `fsync` promises.
     sync: String,
     /// The journal's engine; none without a journal.
     engine: Option<String>,
     /// Why there are no changes, if there are none.
-    read_only: Option<String>,
+    pub(crate) read_only: Option<String>,
     commits: u64,
     checkpoints: u64,
     log_blocks_used: u64,
@@ -76,6 +76,17 @@ struct FilesystemStatus {
     flushes_saved: u64,
     pages: u64,
     pages_dirty: u64,
+    /// Files whose `fsync` orders only, as their attribute says; none as long as they are being counted.
+    #[serde(default)]
+    order_files: Option<u64>,
+    /// Writes of pages of shared mappings that failed.
+    #[serde(default)]
+    pub(crate) mapped_writes_failed: u64,
+    /// Files that lack what such a write had, and the inode of one of them.
+    #[serde(default)]
+    pub(crate) incomplete_files: u64,
+    #[serde(default)]
+    pub(crate) incomplete_inode: Option<u32>,
 }
 
 /// The same, with what the kernel knows of the space.
@@ -101,7 +112,7 @@ pub(crate) fn of_filesystem(
     stack: &Stack,
     filesystem: &Filesystem,
     sync: SyncMode,
-    load: Load,
+    (load, files): (Load, FileCounts),
     by_mounting: u64,
 ) -> String {
     let found = filesystem.statistics();
@@ -126,6 +137,10 @@ pub(crate) fn of_filesystem(
             flushes_saved: (durable + ordered).saturating_sub(flushes),
             pages: found.pages as u64,
             pages_dirty: found.pages_dirty as u64,
+            order_files: files.order_files,
+            mapped_writes_failed: files.lost.failed,
+            incomplete_files: files.lost.files,
+            incomplete_inode: files.lost.first,
         }),
     )
 }
@@ -191,7 +206,10 @@ fn lines(status: &Status, space: [Size; 2]) -> String {
     let mut lines = vec![("storage", status.storage.kind.clone())];
     let readers = stack::named(&status.storage.readable_by);
     lines.extend(readers.map(|readers| {
-        ("warning", format!("{readers} can read its file or device, and so every file: run `chmod go-r` on it"))
+        (
+            "warning",
+            format!("{readers} can read its file or device, and so every file: run `chmod go-r` on it"),
+        )
     }));
     lines.extend(status.filesystem.iter().flat_map(|found| of_files(found, space)));
     lines.extend(status.storage.volume.iter().flat_map(of_volume));
@@ -203,11 +221,17 @@ fn lines(status: &Status, space: [Size; 2]) -> String {
     lines.join("\n")
 }
 
-fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> [(&'static str, String); 10] {
+fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static str, String)> {
     let read_only = found.read_only.as_ref().map_or_else(|| "no".to_owned(), |why| format!("yes: {why}"));
     let (commits, checkpoints, log) = (found.commits, found.checkpoints, size(found.log_blocks_used));
-    [
-        ("fsync promises", if found.sync == "order" { "order only" } else { "durability" }.to_owned()),
+    let promise = if found.sync == "order" { "order only" } else { "durability" };
+    let but = match found.order_files {
+        Some(0) => String::new(),
+        Some(files) => format!(", of {files} files order only, as user.weir.sync says"),
+        None => "; which files say otherwise is being counted".to_owned(),
+    };
+    let mut lines = vec![
+        ("fsync promises", format!("{promise}{but}")),
         ("engine", found.engine.clone().unwrap_or_else(|| "none".to_owned())),
         ("read only", read_only),
         ("space", format!("{space}, {free} of it free")),
@@ -220,7 +244,15 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> [(&'static st
         ),
         ("flushes asked for", format!("{}, {} saved", found.flushes, found.flushes_saved)),
         ("waits for a transfer", found.waits_for_transfer.to_string()),
-    ]
+    ];
+    if found.incomplete_files > 0 {
+        let files = found.incomplete_files;
+        let told = format!(
+            "{files} files lack what was written through a shared mapping and found no room, or failed"
+        );
+        lines.push(("lost", told));
+    }
+    lines
 }
 
 fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 4] {

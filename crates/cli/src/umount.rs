@@ -2,6 +2,10 @@
 //!
 //! `umount` returns when the kernel has let go, which is before the server has written everything, and an error of
 //! that reaches nobody. Here it is told before anything ends, and the volume is free when the command returns.
+//!
+//! What programs wrote through shared mappings is handed over by the kernel, later, to nobody's knowledge. If that
+//! failed, the kernel says so once to whoever asks first, also of files that were deleted since. The server knows which
+//! files lack something now, and says it as long as they do.
 
 use std::fs::{DirEntry, File};
 use std::io::{ErrorKind, Write as _};
@@ -36,10 +40,7 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
     let path = &arguments.mountpoint;
     // Opened while the server surely lives: later its number may be another process's.
     let server = server(path)?;
-    synchronise(path).map_err(|source| match source.kind() {
-        ErrorKind::PermissionDenied => CliError::MayNotSynchronise { path: path.clone() },
-        _ => CliError::NotDurable { path: path.clone(), source },
-    })?;
+    synchronise(path)?;
     let device = path.metadata().map(|found| found.dev());
     end(path)?;
     let mut ended = [PollFd::new(&server, PollFlags::IN)];
@@ -90,14 +91,31 @@ fn server(path: &Path) -> Result<OwnedFd, CliError> {
 }
 
 /// Makes everything durable.
-fn synchronise(path: &Path) -> std::io::Result<()> {
-    let directory = File::open(path)?;
+fn synchronise(path: &Path) -> Result<(), CliError> {
+    let not_durable = |source: std::io::Error| match source.kind() {
+        ErrorKind::PermissionDenied => CliError::MayNotSynchronise { path: path.to_owned() },
+        _ => CliError::NotDurable { path: path.to_owned(), source },
+    };
+    let directory = File::open(path).map_err(not_durable)?;
     // The kernel hands over dirty pages of shared mappings first.
-    syncfs(&directory)?;
-    match fsetxattr(&directory, STATUS_ATTRIBUTE, SYNC_ALL, XattrFlags::empty()) {
+    let handed_over = syncfs(&directory);
+    let synchronised = match fsetxattr(&directory, STATUS_ATTRIBUTE, SYNC_ALL, XattrFlags::empty()) {
         // Nothing was written.
         Err(Errno::ROFS) => Ok(()),
-        done => Ok(done?),
+        done => done,
+    };
+    let Err(errno) = synchronised.and(handed_over) else { return Ok(()) };
+    let told = status::ask(path).ok().and_then(|status| status.filesystem);
+    match told {
+        Some(files) if files.incomplete_files > 0 && files.read_only.is_none() => Err(CliError::LostPages {
+            path: path.to_owned(),
+            files: files.incomplete_files,
+            inode: files.incomplete_inode.unwrap_or_default(),
+            source: errno.into(),
+        }),
+        // Of pages that nobody misses: their files were deleted, cut or written again since.
+        Some(files) if synchronised.is_ok() && files.mapped_writes_failed > 0 => Ok(()),
+        _ => Err(not_durable(errno.into())),
     }
 }
 

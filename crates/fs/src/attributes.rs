@@ -2,7 +2,7 @@
 
 use weir_ext4::{FileTime, FileType, Stamp};
 
-use crate::error::FsError;
+use crate::error::{FsError, ReadOnlyReason};
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::names::{Device, device_of};
 
@@ -60,6 +60,20 @@ pub struct AttributeChanges {
 }
 
 impl Filesystem {
+    /// The next inode in use behind `last`, by number; of 0, the root. Those of the format itself are left out. It may
+    /// be deleted by the time that it is looked at.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`] once the filesystem is unmounted, and what reading may fail by.
+    pub async fn next_inode(&self, last: InodeNumber) -> Result<Option<InodeNumber>, FsError> {
+        if let Some(reason @ ReadOnlyReason::Unmounted) = self.read_only() {
+            return Err(FsError::ReadOnly(reason));
+        }
+        // Whoever asks looks at all of them, and need not keep them in memory.
+        self.0.nodes.make_room(&self.0);
+        self.0.space.next_used_inode(last).await
+    }
+
     /// The attributes of an inode.
     ///
     /// # Errors

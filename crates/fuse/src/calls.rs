@@ -11,12 +11,16 @@ use weir_fs::{AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, 
 
 use crate::control::{
     FBARRIER, FDATABARRIER, ORDER_WRITES, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL, SYNC_ATTRIBUTE, SyncMode,
+    is_own,
 };
 use crate::convert;
 use crate::errno::{errno, errno_of_sync};
 use crate::files::{Files, OpenFile};
+use crate::lost::LostWrites;
+use crate::marks::Marks;
 use crate::privileges::Caller;
 use crate::protocol::{Names, NodeAttributes};
+use crate::server::FileCounts;
 
 /// A mounted filesystem and who uses it.
 pub(crate) struct Calls {
@@ -24,8 +28,10 @@ pub(crate) struct Calls {
     pub(crate) files: Files,
     /// What `fsync` promises where nothing else was said of a file.
     pub(crate) sync: SyncMode,
+    pub(crate) marks: Marks,
+    pub(crate) lost: LostWrites,
     /// The status as JSON.
-    pub(crate) status: Box<dyn Fn() -> String>,
+    pub(crate) status: Box<dyn Fn(FileCounts) -> String>,
     /// How the kernel is told to look again, as soon as it is mounted.
     pub(crate) notifier: Rc<OnceCell<Notifier>>,
 }
@@ -38,6 +44,17 @@ pub(crate) type Entry = (NodeAttributes, u32);
 pub(crate) struct Opened {
     pub(crate) handle: u64,
     pub(crate) direct: bool,
+}
+
+/// What is said with a write.
+#[derive(Clone, Copy)]
+pub(crate) struct WriteHow {
+    /// As the file was opened.
+    pub(crate) flags: i32,
+    /// Who may not leave it its privileges.
+    pub(crate) takes_privileges_of: Option<Caller>,
+    /// Nobody waits for it: a shared mapping has changed the pages.
+    pub(crate) is_delayed: bool,
 }
 
 /// One of the two things that are made durable, or ordered.
@@ -77,7 +94,13 @@ impl Calls {
         if takes && changes.permissions.is_none() {
             changes.permissions = self.left_without_privileges(inode, caller).await?;
         }
+        if let Some(owner) = changes.uid {
+            self.drop_mark_of_other(inode, owner).await?;
+        }
         self.filesystem.set_attributes(inode, &changes).await.map_err(|error| errno(&error))?;
+        if let Some(size) = changes.size {
+            self.lost.cut(inode, size);
+        }
         self.attributes(inode).await
     }
 
@@ -172,9 +195,9 @@ impl Calls {
         handle: u64,
         offset: u64,
         bytes: &[u8],
-        flags: i32,
-        takes_privileges_of: Option<Caller>,
+        how: WriteHow,
     ) -> Result<u32, Errno> {
+        let WriteHow { flags, takes_privileges_of, is_delayed } = how;
         let file = self.files.get(handle);
         let direct = flags & libc::O_DIRECT != 0 || file.as_ref().is_some_and(|file| file.direct);
         if let Some(caller) = takes_privileges_of {
@@ -185,7 +208,7 @@ impl Calls {
         }
         let orders = file.is_some_and(|file| file.orders_writes.get())
             && self.attributes(inode).await?.size >= offset.saturating_add(bytes.len() as u64);
-        let written = self.filesystem.write(inode, offset, bytes).await.map_err(|error| errno(&error))?;
+        let written = self.write_bytes(inode, offset, bytes, is_delayed).await?;
         if orders {
             self.order(inode, What::Data).await?;
         }
@@ -195,6 +218,37 @@ impl Calls {
             self.synchronise(inode, what).await?;
         }
         Ok(u32::try_from(written).unwrap_or(u32::MAX))
+    }
+
+    /// Writes; how much. Of a page that was changed through a mapping it is all or an error: the kernel takes less for
+    /// all, and nobody would write the rest.
+    async fn write_bytes(
+        &self,
+        inode: InodeNumber,
+        offset: u64,
+        bytes: &[u8],
+        is_delayed: bool,
+    ) -> Result<usize, Errno> {
+        let mut done = 0;
+        loop {
+            let at = offset + done as u64;
+            match self.filesystem.write(inode, at, &bytes[done..]).await {
+                Ok(more) => {
+                    self.lost.written(inode, &(at..at + more as u64));
+                    done += more;
+                    if !is_delayed || more == 0 || done == bytes.len() {
+                        return Ok(done);
+                    }
+                }
+                Err(error) => {
+                    let cause = errno(&error);
+                    if is_delayed && let Ok(found) = self.filesystem.attributes(inode).await {
+                        self.lost.add(inode, found.generation, at..offset + bytes.len() as u64, cause);
+                    }
+                    return Err(cause);
+                }
+            }
+        }
     }
 
     /// `fsync` and `fdatasync`, with the promise that holds for the file.
@@ -211,23 +265,41 @@ impl Calls {
         }
     }
 
-    /// What `fsync` of a file promises: what a program has said that has it open, or else its attribute, or else the
-    /// mount.
+    /// What `fsync` of a file promises: what a program has said that has it open, or else its mark, or else the mount.
     async fn promise(&self, inode: InodeNumber) -> SyncMode {
         if let Some(mode) = self.files.promise(inode) {
             return mode;
         }
-        match self.filesystem.extended_attribute(inode, SYNC_ATTRIBUTE).await {
-            Ok(value) => SyncMode::of_name(&value).unwrap_or(self.sync),
-            Err(FsError::NoAttribute) => self.sync,
+        match self.marks.get(inode).await {
+            Ok(mode) => mode.unwrap_or(self.sync),
             // Nobody knows whether less would do.
             Err(_) => SyncMode::Durable,
         }
     }
 
-    /// Makes everything durable, whatever `fsync` promises.
+    /// What the owner before has said of a file does not hold for the next.
+    async fn drop_mark_of_other(&self, inode: InodeNumber, owner: u32) -> Result<(), Errno> {
+        let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
+        if found.uid == owner {
+            return Ok(());
+        }
+        self.files.clear_promise(inode);
+        match self.marks.remove(inode).await {
+            Err(FsError::NoAttribute) => Ok(()),
+            done => done.map_err(|error| errno(&error)),
+        }
+    }
+
+    /// Refuses to let anybody but its owner and the superuser say what `fsync` of a file promises: others rely on it.
+    async fn require_owner(&self, inode: InodeNumber, caller: Caller) -> Result<(), Errno> {
+        let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
+        if caller.may_speak_for(found.uid) { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    /// Makes everything durable, whatever `fsync` promises; fails also if files lack what could not be written.
     async fn synchronise_all(&self) -> Result<(), Errno> {
-        self.filesystem.sync().await.map_err(|error| errno_of_sync(&error))
+        self.filesystem.sync().await.map_err(|error| errno_of_sync(&error))?;
+        self.lost.check(&self.filesystem).await
     }
 
     async fn order(&self, inode: InodeNumber, what: What) -> Result<(), Errno> {
@@ -277,6 +349,7 @@ impl Calls {
         handle: u64,
         command: u32,
         argument: &[u8],
+        caller: Caller,
     ) -> Result<(), Errno> {
         match command {
             FBARRIER => self.order(inode, What::All).await,
@@ -286,6 +359,9 @@ impl Calls {
                     return Err(Errno::BADF);
                 }
                 let mode = SyncMode::of_argument(argument).ok_or(Errno::INVAL)?;
+                if mode == SyncMode::Order {
+                    self.require_owner(inode, caller).await?;
+                }
                 self.files.set_promise(inode, mode);
                 Ok(())
             }
@@ -300,9 +376,22 @@ impl Calls {
 
     pub(crate) async fn attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, Errno> {
         if name == STATUS_ATTRIBUTE {
-            return Ok((self.status)().into_bytes());
+            return Ok((self.status)(self.file_counts().await).into_bytes());
+        }
+        if name == SYNC_ATTRIBUTE {
+            let mark = self.marks.get(inode).await.map_err(|error| errno(&error))?;
+            return mark.map(|mode| mode.name().to_vec()).ok_or(Errno::NODATA);
+        }
+        if is_own(name) {
+            return Err(Errno::NODATA);
         }
         self.filesystem.extended_attribute(inode, name).await.map_err(|error| errno(&error))
+    }
+
+    /// What is counted of files for the status.
+    async fn file_counts(&self) -> FileCounts {
+        let order_files = self.marks.count_order().await;
+        FileCounts { order_files, lost: self.lost.found(&self.filesystem).await }
     }
 
     pub(crate) async fn set_attribute(
@@ -311,39 +400,54 @@ impl Calls {
         name: &[u8],
         value: &[u8],
         flags: i32,
+        caller: Caller,
     ) -> Result<(), Errno> {
         if name == STATUS_ATTRIBUTE {
             return if value == SYNC_ALL { self.synchronise_all().await } else { Err(Errno::PERM) };
-        }
-        if name == SYNC_ATTRIBUTE && SyncMode::of_name(value).is_none() {
-            return Err(Errno::INVAL);
         }
         let expect = match XattrFlags::from_bits_retain(flags.cast_unsigned()) {
             flags if flags.contains(XattrFlags::CREATE) => Expect::Absent,
             flags if flags.contains(XattrFlags::REPLACE) => Expect::Present,
             _ => Expect::Anything,
         };
+        if name == SYNC_ATTRIBUTE {
+            self.require_owner(inode, caller).await?;
+            let mode = SyncMode::of_name(value).ok_or(Errno::INVAL)?;
+            self.marks.set(inode, mode, expect).await.map_err(|error| errno(&error))?;
+            self.files.clear_promise(inode);
+            return Ok(());
+        }
+        if is_own(name) {
+            return Err(Errno::PERM);
+        }
         let set = self.filesystem.set_extended_attribute(inode, name, value, expect).await;
-        set.map_err(|error| errno(&error))?;
-        if name == SYNC_ATTRIBUTE {
-            self.files.clear_promise(inode);
-        }
-        Ok(())
+        set.map_err(|error| errno(&error))
     }
 
-    pub(crate) async fn remove_attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<(), Errno> {
-        let removed = self.filesystem.remove_extended_attribute(inode, name).await;
-        removed.map_err(|error| errno(&error))?;
+    pub(crate) async fn remove_attribute(
+        &self,
+        inode: InodeNumber,
+        name: &[u8],
+        caller: Caller,
+    ) -> Result<(), Errno> {
         if name == SYNC_ATTRIBUTE {
+            self.require_owner(inode, caller).await?;
+            self.marks.remove(inode).await.map_err(|error| errno(&error))?;
             self.files.clear_promise(inode);
+            return Ok(());
         }
-        Ok(())
+        if is_own(name) {
+            return Err(Errno::NODATA);
+        }
+        self.filesystem.remove_extended_attribute(inode, name).await.map_err(|error| errno(&error))
     }
 
+    /// The names of attributes, without Weir's own: who lists them copies them.
     pub(crate) async fn attribute_names(&self, inode: InodeNumber) -> Result<Vec<u8>, Errno> {
         let found = self.filesystem.extended_attributes(inode).await.map_err(|error| errno(&error))?;
         Ok(found
             .into_iter()
+            .filter(|name| !is_own(name))
             .flat_map(|mut name| {
                 name.push(0);
                 name

@@ -8,7 +8,8 @@
 //! | `_IO('W', 4)` | [`ORDER_WRITES`] | | `fdatabarrier` follows each write of this open file that does not make it longer |
 //!
 //! The attribute [`SYNC_ATTRIBUTE`], `durable` or `order`, says the same as the third, and stays; to set or remove it
-//! takes back what the third has said. The attribute [`STATUS_ATTRIBUTE`] of every file and directory is the status of
+//! takes back what the third has said. It is not carried into copies, as no list of attributes shows it. A file's owner
+//! and the superuser may set and remove it, and may lower the promise by the third. The attribute [`STATUS_ATTRIBUTE`] of every file and directory is the status of
 //! the mount, as JSON; no list of attributes shows it. Setting it to [`SYNC_ALL`] makes everything on the mount durable,
 //! and fails with EIO if that cannot be done: the kernel does not pass on `sync` and `syncfs`. Any other value is
 //! refused. A storage that is mounted as one file understands this attribute, and nothing else of these.
@@ -19,7 +20,8 @@ use rustix::ioctl::opcode;
 pub const FBARRIER: u32 = opcode::none(b'W', 1);
 /// The same of the data, and what is needed to find it.
 pub const FDATABARRIER: u32 = opcode::none(b'W', 2);
-/// Says what `fsync` of a file promises, as long as somebody has it open. The file has to be open for writing.
+/// Says what `fsync` of a file promises, as long as somebody has it open. The file has to be open for writing; to order
+/// only is for its owner and the superuser to say, EPERM for others.
 pub const SET_SYNC: u32 = opcode::write::<u32>(b'W', 3);
 /// Orders each write from now on, as if [`FDATABARRIER`] followed it, but for those that make the file longer: they are
 /// to be ordered by [`FBARRIER`]. So a program that writes in place spares the trip to the server. It holds for the open
@@ -31,6 +33,12 @@ pub const STATUS_ATTRIBUTE: &[u8] = b"user.weir.status";
 pub const SYNC_ALL: &[u8] = b"sync";
 /// What `fsync` of a file promises: `durable` or `order`.
 pub const SYNC_ATTRIBUTE: &[u8] = b"user.weir.sync";
+
+/// Whether an attribute is one of Weir's own, on a mount or in a filesystem: those are not for copies.
+#[must_use]
+pub fn is_own(name: &[u8]) -> bool {
+    name.starts_with(b"user.weir.") || name.starts_with(b"trusted.weir.")
+}
 
 /// What `fsync`, `fdatasync` and their like promise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +58,14 @@ impl SyncMode {
             b"durable" => Some(SyncMode::Durable),
             b"order" => Some(SyncMode::Order),
             _ => None,
+        }
+    }
+
+    /// The attribute's value.
+    pub(crate) fn name(self) -> &'static [u8] {
+        match self {
+            SyncMode::Durable => b"durable",
+            SyncMode::Order => b"order",
         }
     }
 

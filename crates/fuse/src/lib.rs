@@ -25,6 +25,8 @@ mod convert;
 mod disk;
 mod errno;
 mod files;
+mod lost;
+mod marks;
 mod privileges;
 mod protocol;
 mod requests;
@@ -34,5 +36,6 @@ mod vigil;
 
 pub use control::SyncMode;
 pub use disk::DISK_NAME;
+pub use lost::Lost;
 pub use serve::Load;
-pub use server::{Server, ServerError, ServerOptions};
+pub use server::{FileCounts, Server, ServerError, ServerOptions};

@@ -34,6 +34,11 @@ impl Caller {
         Caller { uid: header.uid, gid: header.gid }
     }
 
+    /// Whether he may decide what others are promised who use a file of this owner.
+    pub(crate) fn may_speak_for(self, owner: u32) -> bool {
+        self.uid == owner || self.uid == 0
+    }
+
     /// Whether he may keep a file's privileges where the kernel does not say: it asks for a capability then, which
     /// the superuser has unless he gave it up.
     pub(crate) fn keeps_privileges(self) -> bool {

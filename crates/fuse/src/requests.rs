@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use weir_ext4::FileType;
 use weir_fs::{AttributeChanges, NewNode};
 
-use crate::calls::{Calls, Entry, Opened, What};
+use crate::calls::{Calls, Entry, Opened, What, WriteHow};
 use crate::convert::{device, inode};
 use crate::errno::errno;
 use crate::privileges::Caller;
@@ -126,10 +126,10 @@ impl Service for Calls {
                 Ok(Answer::created(attributes, generation, opened.handle, flags_of(opened)))
             }
             Operation::Read { offset, length } => self.read(node, offset, length).await.map(Answer::Data),
-            Operation::Write { handle, offset, bytes, flags, takes_privileges } => {
+            Operation::Write { handle, offset, bytes, flags, takes_privileges, is_delayed } => {
                 let takes_privileges_of = takes_privileges.then_some(caller);
-                let written = self.write(node, handle, offset, bytes, flags, takes_privileges_of).await;
-                written.map(Answer::bytes)
+                let how = WriteHow { flags, takes_privileges_of, is_delayed };
+                self.write(node, handle, offset, bytes, how).await.map(Answer::bytes)
             }
             // `close` promises nothing, so the kernel need not ask again.
             Operation::Flush => Err(Errno::NOSYS),
@@ -146,13 +146,14 @@ impl Service for Calls {
             }
             Operation::Statistics => Ok(Answer::Statistics(self.statistics().await)),
             Operation::SetExtended { name, value, flags } => {
-                self.set_attribute(node, name, value, flags).await.map(done)
+                self.set_attribute(node, name, value, flags, caller).await.map(done)
             }
             Operation::GetExtended { name, room } => Answer::value(self.attribute(node, name).await?, room),
             Operation::ListExtended { room } => Answer::value(self.attribute_names(node).await?, room),
-            Operation::RemoveExtended { name } => self.remove_attribute(node, name).await.map(done),
+            Operation::RemoveExtended { name } => self.remove_attribute(node, name, caller).await.map(done),
             Operation::Ioctl { handle, command, argument } => {
-                self.ioctl(node, handle, command, argument).await.map(|()| Answer::controlled())
+                let done = self.ioctl(node, handle, command, argument, caller).await;
+                done.map(|()| Answer::controlled())
             }
             Operation::Allocate { offset, length, mode } => {
                 self.allocate(node, offset, length, mode, caller).await.map(done)

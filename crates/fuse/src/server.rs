@@ -18,12 +18,24 @@ use crate::connection::Connection;
 use crate::control::SyncMode;
 use crate::disk::Disk;
 use crate::files::Files;
+use crate::lost::{Lost, LostWrites};
+use crate::marks::Marks;
 use crate::protocol::{OLDEST_MINOR, TRANSFER_BYTES};
 use crate::serve::{Load, Service, SharedLoad, serve};
 use crate::vigil::Vigil;
 
 /// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
 const BACKGROUND: u16 = 256;
+
+/// What is counted of the files on a mount, for its status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileCounts {
+    /// Files whose `fsync` orders only, as their owners have said by
+    /// [`SYNC_ATTRIBUTE`](crate::control::SYNC_ATTRIBUTE); none as long as they are being counted, after a mount.
+    pub order_files: Option<u64>,
+    /// Files that lack what a program had written through a mapping.
+    pub lost: Lost,
+}
 
 /// How a filesystem is mounted.
 #[derive(Clone, Debug)]
@@ -71,7 +83,7 @@ pub struct Server {
 
 impl Server {
     /// Mounts a filesystem on a directory. `status` is what [`STATUS_ATTRIBUTE`](crate::control::STATUS_ATTRIBUTE)
-    /// tells, of the load now: JSON of less than 64 KiB.
+    /// tells, of the load now and of what is counted of files: JSON of less than 64 KiB.
     ///
     /// # Errors
     /// [`ServerError::Device`] and [`ServerError::Mount`].
@@ -80,18 +92,24 @@ impl Server {
         filesystem: Filesystem,
         mountpoint: &Path,
         options: &ServerOptions,
-        status: impl Fn(Load) -> String + 'static,
+        status: impl Fn(Load, FileCounts) -> String + 'static,
     ) -> Result<Server, ServerError> {
         let (load, told) = shared_load();
-        let status = Box::new(move || status(told.get()));
         let notifier = Rc::default();
-        let (files, sync) = (Files::default(), options.sync);
-        let calls = Calls { filesystem, files, sync, status, notifier: Rc::clone(&notifier) };
+        let calls = Calls {
+            marks: Marks::of(handle, &filesystem).await,
+            filesystem,
+            files: Files::default(),
+            sync: options.sync,
+            lost: LostWrites::default(),
+            status: Box::new(move |files| status(told.get(), files)),
+            notifier: Rc::clone(&notifier),
+        };
         Server::start(handle, calls, load, mountpoint, options, &notifier).await
     }
 
     /// Mounts a storage as one file, [`DISK_NAME`](crate::DISK_NAME), in a directory. `status` is as for
-    /// [`Server::mount`].
+    /// [`Server::mount`], but that there are no files to count.
     ///
     /// # Errors
     /// [`ServerError::Device`] and [`ServerError::Mount`].

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use weir_ext4::{
-    BLOCK_BYTES, FileType, FormatError, INODE_BYTES, Kind, Place, Structure, bitmap, group_flags,
+    BLOCK_BYTES, FileType, FormatError, INODE_BYTES, Kind, Place, ROOT_INODE, Structure, bitmap, group_flags,
 };
 
 use crate::buffer::{Buffer, Role};
@@ -81,6 +81,30 @@ impl Space {
             return Ok(false);
         }
         Ok(self.inode_bitmap(group).await?.look(|bits| bitmap::is_set(bits, index)))
+    }
+
+    /// The first inode behind `last` that the bitmaps say is in use, of those that are for files.
+    pub(crate) async fn next_used_inode(&self, last: u32) -> Result<Option<u32>, FsError> {
+        let first = match last {
+            0..ROOT_INODE => ROOT_INODE,
+            last => (last + 1).max(self.first_inode),
+        };
+        if first > self.layout.inodes() {
+            return Ok(None);
+        }
+        let (mut group, mut index) = self.layout.inode_group(first)?;
+        while group < self.layout.groups() {
+            let descriptor = self.descriptor(group);
+            if !descriptor.has_flag(group_flags::INODES_UNINITIALISED) {
+                let bits = self.inode_bitmap(group).await?;
+                let rest = index..self.layout.inodes_per_group();
+                if let Some(found) = bits.look(|bits| bitmap::next_set(bits, rest)) {
+                    return Ok(Some(self.layout.inode_at(group, found)));
+                }
+            }
+            (group, index) = (group + 1, 0);
+        }
+        Ok(None)
     }
 
     fn choose_group(&self, near: u32, kind: FileType) -> Option<u32> {

@@ -57,6 +57,8 @@ mod valid {
     pub(super) const MODIFIED_NOW: u32 = 1 << 8;
 }
 
+/// Pages of the page cache, which nobody waits for: those that a shared mapping has changed.
+const WRITE_FROM_CACHE: u32 = 1;
 /// Set-user-ID and set-group-ID are to go with the write.
 const WRITE_TAKES_PRIVILEGES: u32 = 1 << 2;
 /// `fdatasync`, not `fsync`.
@@ -126,7 +128,7 @@ pub(crate) enum Operation<'a> {
     Link { node: u64, name: &'a [u8] },
     Open { flags: i32 },
     Read { offset: u64, length: u32 },
-    Write { handle: u64, offset: u64, bytes: &'a [u8], flags: i32, takes_privileges: bool },
+    Write { handle: u64, offset: u64, bytes: &'a [u8], flags: i32, takes_privileges: bool, is_delayed: bool },
     Statistics,
     Release { handle: u64 },
     Synchronise { data_only: bool },
@@ -291,6 +293,7 @@ impl<'a> Body<'a> {
             bytes: self.bytes(arguments.bytes)?,
             flags: arguments.flags,
             takes_privileges: arguments.write_flags & WRITE_TAKES_PRIVILEGES != 0,
+            is_delayed: arguments.write_flags & WRITE_FROM_CACHE != 0,
         })
     }
 
@@ -531,12 +534,13 @@ mod tests {
         let now = SetAttributes { accessed: Some(Time::Now), modified: Some(Time::Now), ..nothing };
         // A handle, an offset, a length, flags, an owner of locks, flags of `open`.
         let transfer = |flags| new().u64(3).u64(8192).u32(4).u32(flags).u64(9).u32(0x4000).u32(0);
-        let written = |takes_privileges| Operation::Write {
+        let written = |takes_privileges, is_delayed| Operation::Write {
             handle: 3,
             offset: 8192,
             bytes: b"data",
             flags: 0x4000,
             takes_privileges,
+            is_delayed,
         };
         let released = || new().u64(3).u32(0).u32(0).u64(0);
         vec![
@@ -563,8 +567,9 @@ mod tests {
             (13, new().u64(12).bytes(b"name\0"), Operation::Link { node: 12, name }),
             (14, new().u32(0x8002).u32(0), Operation::Open { flags: 0x8002 }),
             (15, transfer(0), Operation::Read { offset: 8192, length: 4 }),
-            (16, transfer(2).bytes(b"data"), written(false)),
-            (16, transfer(4).bytes(b"data"), written(true)),
+            (16, transfer(2).bytes(b"data"), written(false, false)),
+            (16, transfer(4).bytes(b"data"), written(true, false)),
+            (16, transfer(1).bytes(b"data"), written(false, true)),
             (17, new(), Operation::Statistics),
             (18, released(), Operation::Release { handle: 3 }),
             (20, new().u64(3).u32(0).u32(0), Operation::Synchronise { data_only: false }),

@@ -1,0 +1,136 @@
+//! What `weir umount` says of pages that programs wrote through shared mappings and that could not be written.
+//! Where FUSE or Python is not to be had, these tests say that they were skipped.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use support::{Place, error_of, is_there, mounts, runs, weir, works};
+
+/// Fills the filesystem, and writes into a hole of `file` through a mapping, of which nobody is told what becomes.
+const SCRIPT: &str = r#"
+import mmap, os
+fd = os.open("file", os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, 1 << 20)
+os.fsync(fd)
+full = os.open("full", os.O_WRONLY | os.O_CREAT)
+try:
+    while True: os.write(full, b"x" * 65536)
+except OSError: pass
+try:
+    while True: os.write(full, b"x" * 512)
+except OSError: pass
+pages = mmap.mmap(fd, 1 << 20)
+pages[:] = b"y" * (1 << 20)
+pages.close()
+os.close(fd)
+"#;
+
+/// A full mount, with a file whose pages were lost.
+fn with_lost_pages() -> Option<(Place, PathBuf)> {
+    if !mounts() || !is_there("python3") {
+        return None;
+    }
+    let place = Place::with_volume("32M");
+    let root = place.mount(&[]);
+    runs(Command::new("python3").args(["-c", SCRIPT]).current_dir(&root));
+    Some((place, root))
+}
+
+fn umount(place: &Place) -> Output {
+    weir(&["umount", place.mountpoint().to_str().unwrap()]).output().unwrap()
+}
+
+#[track_caller]
+fn umounts_in_silence(place: &Place) {
+    let output = umount(place);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", error_of(&output));
+    place.check();
+}
+
+/// Says what is lost, each time, and stays mounted.
+#[track_caller]
+fn refuses(place: &Place, inode: u64) {
+    for _ in 0..2 {
+        let output = umount(place);
+        let told = error_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        for word in ["No space left", "1 of its files lack", &format!("-inum {inode}`")] {
+            assert!(told.contains(word), "no {word:?} in {told}");
+        }
+        assert_eq!(place.status()["incomplete_files"], 1);
+        assert_eq!(place.status()["incomplete_inode"], inode);
+    }
+    let told = works(&["status", place.mountpoint().to_str().unwrap()]);
+    assert!(told.contains("1 files lack"), "{told}");
+}
+
+#[test]
+fn of_a_file_that_was_deleted_nobody_misses_anything() {
+    let Some((place, root)) = with_lost_pages() else { return };
+    fs::remove_file(root.join("file")).unwrap();
+    assert!(place.status()["mapped_writes_failed"].as_u64().unwrap() > 0);
+    assert_eq!(place.status()["incomplete_files"], 0);
+    umounts_in_silence(&place);
+}
+
+#[test]
+fn what_a_file_lacks_is_told_until_it_is_written_again() {
+    let Some((place, root)) = with_lost_pages() else { return };
+    let file = File::options().write(true).open(root.join("file")).unwrap();
+    let inode = file.metadata().unwrap().ino();
+    refuses(&place, inode);
+    fs::remove_file(root.join("full")).unwrap();
+    file.write_all_at(&[b'z'; 1 << 19], 0).unwrap();
+    refuses(&place, inode);
+    file.write_all_at(&[b'z'; 1 << 19], 1 << 19).unwrap();
+    drop(file);
+    umounts_in_silence(&place);
+}
+
+#[test]
+fn what_is_cut_off_is_not_lost() {
+    let Some((place, root)) = with_lost_pages() else { return };
+    refuses(&place, root.join("file").metadata().unwrap().ino());
+    File::options().write(true).open(root.join("file")).unwrap().set_len(0).unwrap();
+    umounts_in_silence(&place);
+}
+
+/// The kernel takes a write of pages for done, however little of it was: where only a part finds room, that is an error
+/// all the same, and `msync` says so.
+#[test]
+fn pages_of_which_a_part_finds_room_are_an_error() {
+    let Some((place, root)) = with_lost_pages() else { return };
+    fs::remove_file(root.join("file")).unwrap();
+    let script = r#"
+import errno, mmap, os
+full = os.open("full", os.O_WRONLY)
+os.ftruncate(full, os.fstat(full).st_size - (256 << 10))
+os.fsync(full)
+fd = os.open("part", os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, 1 << 20)
+pages = mmap.mmap(fd, 1 << 20)
+pages[:] = b"y" * (1 << 20)
+try: pages.flush(); print("done")
+except OSError as error: print(errno.errorcode[error.errno])
+print(0 < os.fstat(fd).st_blocks * 512 < 1 << 20)
+"#;
+    let told = runs(Command::new("python3").args(["-c", script]).current_dir(&root));
+    assert_eq!(told, "ENOSPC\nTrue\n");
+    refuses(&place, root.join("part").metadata().unwrap().ino());
+    fs::remove_file(root.join("part")).unwrap();
+    umounts_in_silence(&place);
+}
+
+/// Who says so ends it all the same.
+#[test]
+fn the_systems_umount_ends_it() {
+    let Some((place, root)) = with_lost_pages() else { return };
+    refuses(&place, root.join("file").metadata().unwrap().ino());
+    place.end();
+}
