@@ -25,7 +25,7 @@ use crate::error::{FormatError, Place, Structure};
 use crate::features::Feature;
 use crate::inode::FileType;
 use crate::superblock::Superblock;
-use entry::{Record, Records};
+use entry::{NO_DOTS, Record, Records, is_ordinary};
 
 /// Where the blocks of one directory are.
 #[allow(async_fn_in_trait, reason = "everything runs on one thread, so no future needs to be Send")]
@@ -63,6 +63,8 @@ pub struct DirectoryFormat {
     pub may_index: bool,
     /// The hash function of new indexes, and of the order in which names are read.
     pub hasher: NameHasher,
+    /// Whether a name that no path can have is damage. Only a test that proves this has it otherwise.
+    pub checks_names: bool,
 }
 
 impl DirectoryFormat {
@@ -80,6 +82,7 @@ impl DirectoryFormat {
             sealed: features.has(Feature::METADATA_CSUM),
             may_index: features.has(Feature::DIR_INDEX),
             hasher: NameHasher { version, seed: superblock.hash_seed.map(|word| word.get()) },
+            checks_names: true,
         })
     }
 
@@ -182,7 +185,7 @@ impl<'a, B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'a, B, F> {
             let mut records = Records::of(bytes, false);
             let mut expect = |name: &[u8]| match records.next() {
                 Some(Ok(record)) if record.name == name && record.is_live() => Ok(record),
-                _ => Err(corrupt(place, "\".\" and \"..\" are not its first two names")),
+                _ => Err(corrupt(place, NO_DOTS)),
             };
             let (own, parent) = (expect(b".")?, expect(b"..")?);
             if parent.at == entry::RECORD_MIN {
@@ -205,15 +208,23 @@ impl<'a, B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'a, B, F> {
         self.blocks.modify(place, kind, 0..BLOCK_BYTES, |block| block.copy_from_slice(bytes)).await
     }
 
-    /// Runs `look` on the records of a block of entries, or fails if one is damaged.
+    /// Runs `look` on the records of a block of entries, or fails if one is damaged or has a name that cannot be.
+    /// All reading of live records goes this way, but for "." and ".." before an index.
     async fn records<T>(
         &self,
         place: u64,
+        is_first_block: bool,
         look: impl FnOnce(&[Record<'_>]) -> Result<T, FormatError>,
     ) -> Result<T, B::Error> {
-        let sealed = self.format.sealed;
+        let DirectoryFormat { sealed, checks_names, .. } = self.format;
         let parse = |bytes: &[u8]| {
-            let records: Result<Vec<_>, _> = Records::of(bytes, sealed).collect();
+            let records: Result<Vec<_>, _> = Records::of(bytes, sealed)
+                .enumerate()
+                .map(|(index, record)| match checks_names {
+                    true => record?.checked(is_first_block, index),
+                    false => record,
+                })
+                .collect();
             look(&records.map_err(|what| corrupt(place, what))?)
         };
         self.blocks.read(place, self.format.leaf(), parse).await
@@ -230,7 +241,7 @@ fn check_length(name: &[u8]) -> Result<(), FormatError> {
 /// Names that are changed are whole ones, and not those that every directory has.
 fn check_ordinary(name: &[u8]) -> Result<(), FormatError> {
     check_length(name)?;
-    if name == b"." || name == b".." || name.contains(&0) || name.contains(&b'/') {
+    if !is_ordinary(name) {
         return Err(FormatError::Invalid {
             what: "a name is not \".\" or \"..\", and has no zero byte and no slash",
         });

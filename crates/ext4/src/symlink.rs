@@ -12,14 +12,14 @@ pub const TARGET_MAX: usize = BLOCK_BYTES - 1;
 ///
 /// # Errors
 ///
-/// [`FormatError::Corrupt`] for a length that cannot be.
+/// [`FormatError::Corrupt`] for a length that cannot be, and for a zero byte in the target.
 pub fn short_target(inode: &Inode, number: u32) -> Result<Option<Vec<u8>>, FormatError> {
     let size = check_size(inode, number)?;
     if inode.has_flag(inode_flags::EXTENTS) {
         return Ok(None);
     }
     match inode.block_area.get(..size) {
-        Some(target) if size < BLOCK_AREA_BYTES => Ok(Some(target.to_vec())),
+        Some(target) if size < BLOCK_AREA_BYTES => checked(number, target).map(Some),
         _ => Err(corrupt(number, "a target longer than the inode's room for it")),
     }
 }
@@ -40,11 +40,11 @@ pub fn set_short_target(inode: &mut Inode, target: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// [`FormatError::Corrupt`] for a length that cannot be.
+/// [`FormatError::Corrupt`] for a length that cannot be, and for a zero byte in the target.
 pub fn long_target(inode: &Inode, number: u32, block: &[u8]) -> Result<Vec<u8>, FormatError> {
     let size = check_size(inode, number)?;
     match block.get(..size) {
-        Some(target) => Ok(target.to_vec()),
+        Some(target) => checked(number, target),
         None => Err(corrupt(number, "a target longer than a block")),
     }
 }
@@ -69,6 +69,14 @@ fn check_size(inode: &Inode, number: u32) -> Result<usize, FormatError> {
         Ok(size @ 1..=TARGET_MAX) => Ok(size),
         _ => Err(corrupt(number, "length of the target")),
     }
+}
+
+/// No path has a zero byte, and the kernel would end the target there.
+fn checked(number: u32, target: &[u8]) -> Result<Vec<u8>, FormatError> {
+    if target.contains(&0) {
+        return Err(corrupt(number, "a zero byte in the target"));
+    }
+    Ok(target.to_vec())
 }
 
 fn corrupt(number: u32, what: &'static str) -> FormatError {

@@ -14,7 +14,7 @@ const INODE: u32 = 12;
 
 fn format(version: HashVersion, sealed: bool) -> DirectoryFormat {
     let hasher = NameHasher { version, seed: [1, 2, 3, 4] };
-    DirectoryFormat { inode: INODE, generation: 7, sealed, may_index: true, hasher }
+    DirectoryFormat { inode: INODE, generation: 7, sealed, may_index: true, hasher, checks_names: true }
 }
 
 fn target(inode: u32) -> Target {

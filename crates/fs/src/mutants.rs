@@ -80,4 +80,6 @@ pub enum FsMutant {
     DropsPagesSilently,
     /// A node leaves memory with pages that the disk has not.
     ForgetsDirtyNodes,
+    /// Names are read as they are, those too that no path can have.
+    TrustsNames,
 }

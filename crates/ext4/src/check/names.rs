@@ -8,7 +8,7 @@ use super::inodes::InodeState;
 use super::{Check, ImageReader, Problem};
 use crate::blocks::{BLOCK_BYTES, Kind};
 use crate::directory::DirectoryFormat;
-use crate::directory::entry::{Record, Records};
+use crate::directory::entry::{NO_DOTS, Record, Records, dot_at, is_ordinary};
 use crate::error::{FormatError, Place, Structure};
 use crate::inode::{FileType, Inode, ROOT_INODE, inode_flags};
 
@@ -133,15 +133,9 @@ impl<R: ImageReader> Check<'_, R> {
     /// Looks at record `index` of block `at`.
     fn name(&mut self, directory: &OpenDirectory, at: usize, index: usize, record: &Record<'_>) {
         let place = Place::Block(directory.places[at]);
-        let expected: Option<&[u8]> = match (at, index) {
-            (0, 0) => Some(b"."),
-            (0, 1) => Some(b".."),
-            _ => None,
-        };
-        if let Some(expected) = expected {
+        if let Some(expected) = dot_at(at == 0, index) {
             if !record.is_live() || record.name != expected || (index == 0 && record.length != 12) {
-                let what = "\".\" and \"..\" are not its first two names";
-                self.findings.damaged(place, Structure::Directory, what);
+                self.findings.damaged(place, Structure::Directory, NO_DOTS);
             } else {
                 self.dot(directory, index, place, record);
             }
@@ -150,8 +144,7 @@ impl<R: ImageReader> Check<'_, R> {
         if !record.is_live() {
             return;
         }
-        let name = record.name;
-        if name.is_empty() || name.contains(&0) || name.contains(&b'/') || name == b"." || name == b".." {
+        if !is_ordinary(record.name) {
             self.wrong_name(place, record, "is no name");
         }
         self.ordinary(directory.number, place, record);

@@ -76,7 +76,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
     async fn insert_linear(&self, name: &[u8], target: Target) -> Result<bool, B::Error> {
         for block in 0..self.file.blocks() {
             let place = self.file.place(block).await?;
-            if self.insert_in(place, name, target).await? {
+            if self.insert_in(place, block == 0, name, target).await? {
                 return Ok(true);
             }
         }
@@ -93,7 +93,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
     async fn insert_indexed(&self, name: &[u8], target: Target) -> Result<bool, B::Error> {
         let hasher = self.hasher().await?;
         let path = self.probe(hasher.hash(name).major).await?;
-        if self.insert_in(path.leaf, name, target).await? {
+        if self.insert_in(path.leaf, false, name, target).await? {
             return Ok(true);
         }
         let parent = path.last();
@@ -106,14 +106,20 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
     }
 
     /// Puts a name into a block if it has room.
-    async fn insert_in(&self, place: u64, name: &[u8], target: Target) -> Result<bool, B::Error> {
+    async fn insert_in(
+        &self,
+        place: u64,
+        is_first: bool,
+        name: &[u8],
+        target: Target,
+    ) -> Result<bool, B::Error> {
         let look = |records: &[Record<'_>]| {
             if records.iter().any(|record| record.is_live() && record.name == name) {
                 return Err(FormatError::Invalid { what: "the name is there already" });
             }
             Ok(find_slot(records, name.len()))
         };
-        let Some(slot) = self.records(place, look).await? else { return Ok(false) };
+        let Some(slot) = self.records(place, is_first, look).await? else { return Ok(false) };
         let change = |bytes: &mut [u8]| slot.fill(bytes, target.inode, target.kind, name);
         self.blocks.modify(place, self.format.leaf(), slot.range(name.len()), change).await?;
         Ok(true)
@@ -127,7 +133,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
             let names: Vec<_> = records.iter().skip(2).filter(|record| record.is_live()).copied().collect();
             Ok((pack(&names, sealed), records.iter().any(|record| record.kind.is_some())))
         };
-        let (names, file_types) = self.records(place, look).await?;
+        let (names, file_types) = self.records(place, true, look).await?;
         let (child, leaf) = self.file.append(self.format.leaf()).await?;
         self.overwrite(leaf, self.format.leaf(), &names).await?;
         let mut root = super::first_block(own, parent, file_types, sealed);
@@ -150,7 +156,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
             let records: Vec<Record<'_>> = names.iter().map(|&(_, record)| record).collect();
             Ok((pack(&records[..at], sealed), pack(&records[at..], sealed), names[at].0 | goes_on))
         };
-        let (lower, upper, hash) = self.records(place, look).await?;
+        let (lower, upper, hash) = self.records(place, false, look).await?;
         let (child, leaf) = self.file.append(self.format.leaf()).await?;
         self.overwrite(leaf, self.format.leaf(), &upper).await?;
         self.insert_child(path.last(), hash, child).await?;

@@ -13,6 +13,8 @@ pub(super) const HEADER: usize = 8;
 const TAIL: usize = 12;
 /// The longest name.
 pub const NAME_MAX: usize = 255;
+/// What is wrong with a directory that begins otherwise.
+pub(crate) const NO_DOTS: &str = "\".\" and \"..\" are not its first two names";
 /// Bytes of the records of "." and of the shortest names.
 pub(super) const RECORD_MIN: usize = 12;
 
@@ -41,7 +43,31 @@ pub(crate) struct Record<'a> {
     pub name: &'a [u8],
 }
 
-impl Record<'_> {
+/// Whether a name can be one of a path: it is not empty, is not "." or "..", and has no zero byte and no slash.
+pub(crate) fn is_ordinary(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"." && name != b".." && !name.contains(&0) && !name.contains(&b'/')
+}
+
+/// The name that record `index` must have: the first two records of a directory's first block are "." and "..".
+pub(crate) fn dot_at(is_first_block: bool, index: usize) -> Option<&'static [u8]> {
+    match (is_first_block, index) {
+        (true, 0) => Some(b"."),
+        (true, 1) => Some(b".."),
+        _ => None,
+    }
+}
+
+impl<'a> Record<'a> {
+    /// The record, if record `index` of a block may have its name. A name that no path can have would lead a caller
+    /// that joins it to a path, or copies it to the host, out of the directory.
+    pub(super) fn checked(self, is_first_block: bool, index: usize) -> Result<Record<'a>, &'static str> {
+        match dot_at(is_first_block, index) {
+            Some(dot) if !self.is_live() || self.name != dot => Err(NO_DOTS),
+            None if self.is_live() && !is_ordinary(self.name) => Err("a name that no path can have"),
+            _ => Ok(self),
+        }
+    }
+
     pub(crate) fn is_live(&self) -> bool {
         self.inode != 0
     }

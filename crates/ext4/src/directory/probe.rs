@@ -134,7 +134,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
         if !self.file.is_indexed() {
             for block in 0..self.file.blocks() {
                 let place = self.file.place(block).await?;
-                if let Some(found) = self.find_in(place, name).await? {
+                if let Some(found) = self.find_in(place, block == 0, name).await? {
                     return Ok(Some(found));
                 }
             }
@@ -143,7 +143,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
         let hash = self.hasher().await?.hash(name).major;
         let mut path = self.probe(hash).await?;
         loop {
-            if let Some(found) = self.find_in(path.leaf, name).await? {
+            if let Some(found) = self.find_in(path.leaf, false, name).await? {
                 return Ok(Some(found));
             }
             // A hash that goes on in the next leaf has its lowest bit set there.
@@ -153,7 +153,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
         }
     }
 
-    async fn find_in(&self, place: u64, name: &[u8]) -> Result<Option<Found>, B::Error> {
+    async fn find_in(&self, place: u64, is_first: bool, name: &[u8]) -> Result<Option<Found>, B::Error> {
         let look = |records: &[Record<'_>]| {
             let Some(index) = records.iter().position(|record| record.is_live() && record.name == name)
             else {
@@ -164,6 +164,6 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
             let target = Target { inode: record.inode, kind: record.kind };
             Ok(Some(Found { place, at: record.at, length: record.length, before, target }))
         };
-        self.records(place, look).await
+        self.records(place, is_first, look).await
     }
 }

@@ -61,7 +61,8 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
             self.read_indexed(&mut batch).await?;
         } else {
             for block in 0..self.file.blocks() {
-                self.read_block(self.file.place(block).await?, self.format.hasher, &mut batch).await?;
+                let place = self.file.place(block).await?;
+                self.read_block(place, block == 0, self.format.hasher, &mut batch).await?;
             }
         }
         batch.cut();
@@ -83,7 +84,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
         let mut path = self.probe(batch.after.major()).await?;
         let mut leaves = 0;
         loop {
-            self.read_block(path.leaf, hasher, batch).await?;
+            self.read_block(path.leaf, false, hasher, batch).await?;
             let Some(hash) = self.advance(&mut path).await? else { return Ok(()) };
             if hash & 1 == 0 {
                 leaves = 0;
@@ -98,17 +99,22 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
         }
     }
 
-    async fn read_block(&self, place: u64, hasher: NameHasher, batch: &mut Batch) -> Result<(), B::Error> {
+    async fn read_block(
+        &self,
+        place: u64,
+        is_first: bool,
+        hasher: NameHasher,
+        batch: &mut Batch,
+    ) -> Result<(), B::Error> {
         let look = |records: &[Record<'_>]| {
-            for record in records.iter().filter(|record| record.is_live()) {
+            let dots = if is_first { 2 } else { 0 };
+            for record in records.iter().skip(dots).filter(|record| record.is_live()) {
                 let target = Target { inode: record.inode, kind: record.kind };
-                if record.name != b"." && record.name != b".." {
-                    batch.push(Cookie::of(hasher.hash(record.name)), record.name, target);
-                }
+                batch.push(Cookie::of(hasher.hash(record.name)), record.name, target);
             }
             Ok(())
         };
-        self.records(place, look).await
+        self.records(place, is_first, look).await
     }
 }
 

@@ -8,6 +8,7 @@ use weir_ext4::{BLOCK_BYTES, Blocks, Extent, Kind, inode_flags};
 use crate::error::FsError;
 use crate::filesystem::Mounted;
 use crate::journal::Handle;
+use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::tree::Tree;
 
@@ -78,7 +79,8 @@ impl Mounted {
         work: impl AsyncFnOnce(Entries<'_>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         let generation = directory.inode.borrow().generation.get();
-        let format = DirectoryFormat::new(&self.superblock.borrow(), directory.number, generation)?;
+        let mut format = DirectoryFormat::new(&self.superblock.borrow(), directory.number, generation)?;
+        format.checks_names = !self.options.drops(FsMutant::TrustsNames);
         let tree = Tree { fs: self, handle, node: directory };
         let blocks = DirectoryBlocks { tree: &tree };
         work(Directory::new(&tree, &blocks, format)).await
