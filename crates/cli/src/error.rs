@@ -8,6 +8,7 @@ use weir_figures::FigureError;
 use weir_flash::ProfileError;
 use weir_fs::FsError;
 use weir_fuse::ServerError;
+use weir_image::ImageError;
 use weir_runtime::{RuntimeError, Stalled};
 use weir_storage::FileDiskError;
 use weir_volume::VolumeError;
@@ -284,6 +285,14 @@ pub(crate) enum CliError {
         inside: String,
         /// What is wrong.
         source: FsError,
+    },
+    /// An image gives more than it can hold.
+    #[error("{}: {source}; run `weir fsck` on it", path.display())]
+    Overfull {
+        /// The image.
+        path: PathBuf,
+        /// Where that was noticed.
+        source: ImageError,
     },
     /// A directory is copied only with what is in it.
     #[error("{} is a directory: to copy it with all that is in it, add --recursive", path.display())]

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use weir_fs::{Filesystem, FsError, InodeNumber};
+use weir_fs::Filesystem;
+use weir_image::ImageError;
 use weir_runtime::Handle;
 
 use crate::error::CliError;
@@ -44,21 +45,32 @@ pub(crate) fn with_image<T>(
 }
 
 impl Image<'_> {
-    /// An error about a path in the image.
-    pub(crate) fn failed(&self, inside: &[u8]) -> impl FnOnce(FsError) -> CliError {
+    /// An error of a call, with the image that it is about.
+    pub(crate) fn failed(&self) -> impl FnOnce(ImageError) -> CliError {
         let path = self.path.to_owned();
-        let inside = String::from_utf8_lossy(inside).into_owned();
-        |source| CliError::InImage { path, inside, source }
+        |error| match error {
+            ImageError::Host { doing, path, source } => CliError::File { doing, path, source },
+            ImageError::Directory { path } => CliError::Directory { path },
+            ImageError::Output(source) => CliError::Output(source),
+            ImageError::InImage { inside, source } => CliError::InImage { path, inside, source },
+            overfull @ ImageError::Overfull { .. } => CliError::Overfull { path, source: overfull },
+        }
     }
 
-    /// What a path in the image stands for, links at its end not followed.
-    pub(crate) async fn resolve(&self, inside: &[u8]) -> Result<InodeNumber, CliError> {
-        self.filesystem.resolve(inside).await.map_err(self.failed(inside))
+    /// What damage is told as.
+    pub(crate) fn about(&self, damage: &ImageError) -> String {
+        match damage {
+            ImageError::InImage { inside, source } => {
+                format!("{inside} in {}: {source}", self.path.display())
+            }
+            other => other.to_string(),
+        }
     }
 }
 
-/// A path in an image with another name behind it.
-pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
-    [directory, slash, name].concat()
+/// Says that attributes were not copied, and why.
+pub(crate) fn tell_left_out(count: u64, why: &str) {
+    if count > 0 {
+        eprintln!("weir: {count} extended attributes were left out: {why}");
+    }
 }

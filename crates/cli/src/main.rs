@@ -29,7 +29,6 @@ mod table;
 mod trace;
 mod umount;
 mod volume;
-mod xattrs;
 
 use std::future::Future;
 use std::io::Write as _;

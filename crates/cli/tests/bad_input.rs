@@ -115,6 +115,50 @@ fn a_damaged_image_is_named_with_what_is_damaged() {
     assert!(!is_mountpoint(&place.mountpoint()));
 }
 
+/// By every door: a name with a slash would lead out of the directory that it is in.
+#[test]
+fn a_name_that_leads_elsewhere_is_damage() {
+    let place = Place::with_volume("64M");
+    let (image, canary) = (place.path().join("image"), place.path().join("canary"));
+    // Without checksums, so that any bytes will do.
+    let mut make = system("mkfs.ext4");
+    make.args(["-q", "-F", "-b", "4096", "-O", "^metadata_csum"]).arg(&image).arg("64M");
+    if make.output().is_err() {
+        eprintln!("skipped: mkfs.ext4 is not installed");
+        return;
+    }
+    fs::write(&canary, "a canary").unwrap();
+    let local = place.path().join("AAAAAAAAA");
+    fs::write(&local, "an attack").unwrap();
+    fs::set_permissions(&local, Permissions::from_mode(0o4755)).unwrap();
+    let [image_text, local] = [&image, &local].map(|path| path.to_str().unwrap());
+    works(&["put", image_text, local, "/"]);
+    let mut bytes = fs::read(&image).unwrap();
+    let at = bytes.windows(9).position(|bytes| bytes == b"AAAAAAAAA").unwrap();
+    bytes[at..at + 9].copy_from_slice(b"../canary");
+    fs::write(&image, &bytes).unwrap();
+    let out = place.path().join("out");
+    let words = ["a name that no path can have"];
+    fails(&mut weir(&["ls", image_text]), &words);
+    fails(&mut weir(&["cat", image_text, "/lost+found/../none"]), &words);
+    let output = weir(&["get", "-r", image_text, "/", out.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", error_of(&output));
+    assert!(error_of(&output).contains(words[0]), "{}", error_of(&output));
+    assert_eq!(weir(&["fsck", image_text]).output().unwrap().status.code(), Some(4));
+    if mounts() {
+        works(&["mount", image_text, place.mountpoint().to_str().unwrap()]);
+        assert_eq!(
+            fs::read_dir(place.mountpoint()).unwrap().next().unwrap().unwrap_err().raw_os_error(),
+            Some(5),
+            "EIO"
+        );
+        assert!(fs::read(place.mountpoint().join("canary")).is_err());
+        place.unmount();
+    }
+    assert_eq!(fs::read(&canary).unwrap(), b"a canary");
+    assert_eq!(fs::metadata(&canary).unwrap().permissions().mode() & 0o7000, 0);
+}
+
 #[test]
 fn damaged_data_is_an_error_and_never_other_data() {
     if !mounts() {

@@ -96,4 +96,4 @@ pub use mutants::FsMutant;
 pub use names::{Device, NewNode, Parent, RenameFlags};
 pub use options::{Conflicts, Engine, HostCosts, JournalMode, MountOptions};
 pub use weir_ext4::directory::{Cookie, DirectoryEntry};
-pub use xattrs::Expect;
+pub use xattrs::{Expect, is_own_attribute};

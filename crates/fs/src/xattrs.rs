@@ -27,6 +27,12 @@ pub enum Expect {
     Present,
 }
 
+/// Whether an extended attribute is one of Weir's own, of a file or of a mount. A copy of the file has none of them.
+#[must_use]
+pub fn is_own_attribute(name: &[u8]) -> bool {
+    name.starts_with(b"user.weir.") || name.starts_with(b"trusted.weir.")
+}
+
 impl Filesystem {
     /// The value of an extended attribute, such as `user.comment`.
     ///

@@ -1,6 +1,7 @@
 //! Damaged images with good checksums: the fields of every structure are changed, and sealed again so that the
 //! change is reached. Whatever comes of it is an error, a read-only mount, or a filesystem that goes on; never a
-//! panic, never without end, and never without bound in memory. The check ends on the same images.
+//! panic, never without end, and never without bound in memory. The check ends on the same images, and so does a copy
+//! of all that is in them, which changes nothing outside of its target.
 
 mod support;
 
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use support::hostile::{Outcome, Part, Seed, Seeds, checked, live, within_memory};
+use support::hostile::{Outcome, Part, Scratch, Seed, Seeds, checked, live, within_memory};
 use support::{disk, mount, simulated};
 use weir_ext4::{
     BLOCK_BYTES, FormatError, INODE_BYTES, Inode, JOURNAL_INODE, Kind, ROOT_INODE, SUPERBLOCK_OFFSET,
@@ -22,6 +23,11 @@ const VALUES: [u16; 3] = [0, 1, 0xFFFF];
 /// The same for the journal, whose numbers are big-endian.
 const JOURNAL_VALUES: [u16; 3] = [0, 0x0100, 0xFFFF];
 
+thread_local! {
+    /// Where images are copied to.
+    static SCRATCH: Scratch = Scratch::new();
+}
+
 /// What came of a number of changed images.
 #[derive(Debug, Default)]
 struct Tally {
@@ -30,6 +36,8 @@ struct Tally {
     unmounted: usize,
     /// The check had nothing to say against so many.
     clean: usize,
+    /// So many could be mounted to be read, and were copied to the host.
+    copied: usize,
 }
 
 impl Tally {
@@ -55,6 +63,9 @@ impl Tally {
             Outcome::Unmounted => self.unmounted += 1,
         }
         self.clean += usize::from(checked(&image).is_ok_and(|report| report.is_clean()));
+        let copied = SCRATCH
+            .with(|scratch| scratch.copy(&image, MountOptions::default(), weir_image::GetOptions::default()));
+        self.copied += usize::from(copied.is_some());
         within_memory();
     }
 }
@@ -143,6 +154,7 @@ fn changed_inodes() {
     change(of(&seed, "empty"), 128..200);
     change(of(&seed, "fifo"), 0..2);
     assert!(tally.refused > 30 && tally.failed > 30 && tally.total() > 900, "{tally:?}");
+    assert!(tally.copied > 500, "{tally:?}");
 }
 
 #[test]

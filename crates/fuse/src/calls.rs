@@ -7,11 +7,12 @@ use fuser::Notifier;
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use weir_ext4::FileType;
-use weir_fs::{AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode};
+use weir_fs::{
+    AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, is_own_attribute,
+};
 
 use crate::control::{
     FBARRIER, FDATABARRIER, ORDER_WRITES, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL, SYNC_ATTRIBUTE, SyncMode,
-    is_own,
 };
 use crate::convert;
 use crate::errno::{errno, errno_of_sync};
@@ -382,7 +383,7 @@ impl Calls {
             let mark = self.marks.get(inode).await.map_err(|error| errno(&error))?;
             return mark.map(|mode| mode.name().to_vec()).ok_or(Errno::NODATA);
         }
-        if is_own(name) {
+        if is_own_attribute(name) {
             return Err(Errno::NODATA);
         }
         self.filesystem.extended_attribute(inode, name).await.map_err(|error| errno(&error))
@@ -417,7 +418,7 @@ impl Calls {
             self.files.clear_promise(inode);
             return Ok(());
         }
-        if is_own(name) {
+        if is_own_attribute(name) {
             return Err(Errno::PERM);
         }
         let set = self.filesystem.set_extended_attribute(inode, name, value, expect).await;
@@ -436,7 +437,7 @@ impl Calls {
             self.files.clear_promise(inode);
             return Ok(());
         }
-        if is_own(name) {
+        if is_own_attribute(name) {
             return Err(Errno::NODATA);
         }
         self.filesystem.remove_extended_attribute(inode, name).await.map_err(|error| errno(&error))
@@ -447,7 +448,7 @@ impl Calls {
         let found = self.filesystem.extended_attributes(inode).await.map_err(|error| errno(&error))?;
         Ok(found
             .into_iter()
-            .filter(|name| !is_own(name))
+            .filter(|name| !is_own_attribute(name))
             .flat_map(|mut name| {
                 name.push(0);
                 name

@@ -34,12 +34,6 @@ pub const SYNC_ALL: &[u8] = b"sync";
 /// What `fsync` of a file promises: `durable` or `order`.
 pub const SYNC_ATTRIBUTE: &[u8] = b"user.weir.sync";
 
-/// Whether an attribute is one of Weir's own, on a mount or in a filesystem: those are not for copies.
-#[must_use]
-pub fn is_own(name: &[u8]) -> bool {
-    name.starts_with(b"user.weir.") || name.starts_with(b"trusted.weir.")
-}
-
 /// What `fsync`, `fdatasync` and their like promise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SyncMode {

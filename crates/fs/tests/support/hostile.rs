@@ -1,12 +1,16 @@
 //! Hostile images: a filesystem with something of every structure in it, edits of any of them under good
-//! checksums, and a life with what comes of that.
+//! checksums, and what is done with what comes of that: a life on a mount, a check, and copies to the host.
 //!
 //! It stands alone, so that the fuzz target (fuzz/) compiles it too.
 
 #![allow(dead_code, reason = "each caller uses a part of it")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
 use std::ops::Range;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,7 +21,8 @@ use weir_ext4::{
     BLOCK_BYTES, Blocks, Descriptor, ExtentTree, FileType, FormatError, INODE_BYTES, Inode, JOURNAL_INODE,
     Kind, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, inode_flags,
 };
-use weir_fs::{Cookie, Expect, Fallocate, Filesystem, FsError, MountOptions, NewNode, RenameFlags};
+use weir_fs::{Cookie, Device, Expect, Fallocate, Filesystem, FsError, MountOptions, NewNode, RenameFlags};
+use weir_image::{Copied, GetOptions, ImageError};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Image, Lba, Ordering, Storage};
 use zerocopy::{FromBytes, IntoBytes};
@@ -32,10 +37,19 @@ const JOURNAL_SUPERBLOCK_SUM: usize = 252;
 const NAMES_LOOKED_UP: usize = 40;
 /// Inodes that a life changes.
 const INODES_CHANGED: usize = 16;
+/// And one that changes a little.
+const FILES_CHANGED: usize = 2;
 /// No life takes longer, in virtual time.
 const LIFE_MAX: Duration = Duration::from_secs(3600);
 /// What the tests and the fuzz target may have in memory at most.
 const MEMORY_MAX: u64 = 1 << 30;
+/// Directories that are listed at most, and bytes that are read of each file.
+const LISTED_MAX: usize = 64;
+const READ_MAX: usize = 1 << 20;
+/// Bytes of the checksum at the end of a block of names, and of the shortest record.
+const RECORD_TAIL: usize = 12;
+/// The capability to bind low ports, as Linux keeps it: its version, then 32 bits of four sets.
+const CAPABILITY: [u8; 20] = [0, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 /// The longest list of edits.
 const EDITS_MAX: usize = 16;
 /// Bytes that encode one of them.
@@ -101,6 +115,29 @@ impl Seed {
             fs.rmdir(ROOT_INODE, b"bare").await?;
             fs.unlink(ROOT_INODE, b"long link").await?;
             fs.sync().await?;
+            let new = fs.create(ROOT_INODE, b"late", &NewNode::new(FileType::Regular, 0o644)).await?;
+            fs.write(new, 0, &[5; 9000]).await?;
+            fs.fsync(new).await
+        });
+        let mut crashed = Seed { image, ..plain };
+        crashed.find_log();
+        crashed
+    }
+
+    /// A little of everything, so that many of them are tried in little time.
+    pub fn small() -> Seed {
+        Seed::of(made(2048, async |fs| fill_a_little(fs).await))
+    }
+
+    /// The same after a crash, with files that were unlinked while they were open.
+    pub fn small_crashed() -> Seed {
+        let plain = Seed::small();
+        let image = changed(&plain.image, false, async |fs| {
+            let sparse = fs.lookup(ROOT_INODE, b"sparse").await?;
+            fs.open(sparse).await?;
+            fs.unlink(ROOT_INODE, b"sparse").await?;
+            fs.sync().await?;
+            fs.unlink(ROOT_INODE, b"long link").await?;
             let new = fs.create(ROOT_INODE, b"late", &NewNode::new(FileType::Regular, 0o644)).await?;
             fs.write(new, 0, &[5; 9000]).await?;
             fs.fsync(new).await
@@ -349,6 +386,66 @@ impl Seed {
         (image.hash() != self.image.hash()).then_some(image)
     }
 
+    /// The records of a directory in an image: block, offset, length, inode and name.
+    pub fn records(&self, image: &Image, directory: u32) -> Vec<(u64, usize, usize, u32, Vec<u8>)> {
+        let wanted = |part| matches!(part, Part::Whole(Kind::Directory { inode, .. }) if inode == directory);
+        let mut found = Vec::new();
+        for block in self.blocks(wanted) {
+            let bytes = image.read(Lba(block));
+            let mut at = 0;
+            while at < BLOCK_BYTES - RECORD_TAIL {
+                let number = u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+                let length = usize::from(u16::from_le_bytes([bytes[at + 4], bytes[at + 5]]));
+                if length < RECORD_TAIL || at + length > BLOCK_BYTES {
+                    break;
+                }
+                let end = (at + 8 + usize::from(bytes[at + 6])).min(at + length);
+                found.push((block, at, length, number, bytes[at + 8..end].to_vec()));
+                at += length;
+            }
+        }
+        found
+    }
+
+    /// The inode of a name in a directory.
+    pub fn target_of(&self, directory: u32, name: &[u8]) -> u32 {
+        let records = self.records(&self.image, directory);
+        records.into_iter().find(|record| record.4 == name).expect("the name is there").3
+    }
+
+    /// Gives a record of a directory another name, which fits into it, and another inode.
+    pub fn rename(&self, image: &mut Image, directory: u32, old: &[u8], new: &[u8], inode: u32) {
+        let records = self.records(image, directory);
+        let (block, at, length, ..) =
+            *records.iter().find(|record| record.4 == old).expect("the name is there");
+        assert!(new.len() + 8 <= length, "room for the name");
+        let mut bytes = image.read(Lba(block));
+        bytes[at..at + 4].copy_from_slice(&inode.to_le_bytes());
+        bytes[at + 6] = new.len() as u8;
+        bytes[at + 8..at + 8 + new.len()].copy_from_slice(new);
+        image.write(Lba(block), &bytes);
+        self.seal(image, block);
+    }
+
+    /// Changes bytes of a block in an image.
+    pub fn patch(&self, image: &mut Image, block: u64, at: usize, value: &[u8]) {
+        let mut bytes = image.read(Lba(block));
+        bytes[at..at + value.len()].copy_from_slice(value);
+        image.write(Lba(block), &bytes);
+        self.seal(image, block);
+    }
+
+    /// Changes an inode in an image.
+    pub fn change_inode(&self, image: &mut Image, number: u32, change: impl FnOnce(&mut Inode)) {
+        let (block, range) = self.place(number);
+        let mut bytes = image.read(Lba(block));
+        let mut inode = Inode::read_from_bytes(&bytes[range.clone()]).expect("the right length");
+        change(&mut inode);
+        bytes[range].copy_from_slice(inode.as_bytes());
+        image.write(Lba(block), &bytes);
+        self.seal(image, block);
+    }
+
     /// The image after the edits that `data` encodes, seven bytes each: which part (2, little-endian), which byte
     /// of it (2), how, and a value (2).
     pub fn edited(&self, data: &[u8]) -> Image {
@@ -356,37 +453,40 @@ impl Seed {
         let mut image = self.image.clone();
         for edit in data.chunks_exact(EDIT_BYTES).take(EDITS_MAX) {
             let word = |at: usize| usize::from(u16::from_le_bytes([edit[at], edit[at + 1]]));
-            let block = places[word(0) % places.len()];
             let at = word(2) % BLOCK_BYTES;
-            let (how, value) = (edit[4], word(5));
-            let mut bytes = image.read(Lba(block));
-            let end = (at + [1, 2, 4, 8][usize::from(how & 3)]).min(BLOCK_BYTES);
-            let mut old = [0; 8];
-            old[..end - at].copy_from_slice(&bytes[at..end]);
-            let new = match how >> 2 & 3 {
-                0 => i64::from(value as u16 as i16) as u64,
-                1 => places[value % places.len()],
-                2 => u64::from_le_bytes(old).wrapping_add_signed(i64::from(value as u16 as i16)),
-                _ => u64::from_le_bytes(old) ^ 1 << (value % 64),
-            };
-            let new = if how & 16 == 0 { new.to_le_bytes() } else { new.swap_bytes().to_le_bytes() };
-            let skipped = if how & 16 == 0 { 0 } else { 8 - (end - at) };
-            bytes[at..end].copy_from_slice(&new[skipped..skipped + end - at]);
-            image.write(Lba(block), &bytes);
-            if how & 128 == 0 {
-                self.seal(&mut image, block);
-            }
+            self.edit(&mut image, &places, places[word(0) % places.len()], at, edit[4], word(5));
         }
         image
+    }
+
+    /// Edits the bytes from `at` on of a block of an image, one of `places`.
+    pub fn edit(&self, image: &mut Image, places: &[u64], block: u64, at: usize, how: u8, value: usize) {
+        let mut bytes = image.read(Lba(block));
+        let end = (at + [1, 2, 4, 8][usize::from(how & 3)]).min(BLOCK_BYTES);
+        let mut old = [0; 8];
+        old[..end - at].copy_from_slice(&bytes[at..end]);
+        let new = match how >> 2 & 3 {
+            0 => i64::from(value as u16 as i16) as u64,
+            1 => places[value % places.len()],
+            2 => u64::from_le_bytes(old).wrapping_add_signed(i64::from(value as u16 as i16)),
+            _ => u64::from_le_bytes(old) ^ 1 << (value % 64),
+        };
+        let new = if how & 16 == 0 { new.to_le_bytes() } else { new.swap_bytes().to_le_bytes() };
+        let skipped = if how & 16 == 0 { 0 } else { 8 - (end - at) };
+        bytes[at..end].copy_from_slice(&new[skipped..skipped + end - at]);
+        image.write(Lba(block), &bytes);
+        if how & 128 == 0 {
+            self.seal(image, block);
+        }
     }
 }
 
 /// The seeds of the fuzz target, and what it does with its bytes: the first chooses a seed, the others edit it.
-pub struct Seeds(Vec<Seed>);
+pub struct Seeds(Vec<Seed>, Scratch);
 
 impl Seeds {
     pub fn new() -> Seeds {
-        Seeds(vec![Seed::plain(), Seed::crashed(), Seed::deep()])
+        Seeds(vec![Seed::plain(), Seed::crashed(), Seed::deep()], Scratch::new())
     }
 
     pub fn image(&self, data: &[u8]) -> Image {
@@ -399,6 +499,7 @@ impl Seeds {
         let image = self.image(data);
         let outcome = live(&image);
         let _ = checked(&image);
+        self.1.copy(&image, MountOptions::default(), GetOptions::default());
         within_memory();
         outcome
     }
@@ -420,24 +521,208 @@ pub enum Outcome {
 /// # Panics
 /// If that takes longer than it may, in virtual time.
 pub fn live(image: &Image) -> Outcome {
+    live_with(image, async |fs, found| change(fs, found).await).0
+}
+
+/// The same, with fewer changes: of two files and a new one. Also what is left of the image, if it was mounted.
+pub fn live_a_little(image: &Image) -> (Outcome, Option<Image>) {
+    live_with(image, async |fs, found| {
+        let regular = found.iter().filter(|(_, kind)| *kind == FileType::Regular);
+        let mut files: Vec<u32> = regular.map(|(inode, _)| *inode).collect();
+        files.truncate(FILES_CHANGED);
+        files.extend(fs.create(ROOT_INODE, b"new", &NewNode::new(FileType::Regular, 0o644)).await);
+        for inode in files {
+            let _ = fs.write(inode, 3000, &[4; 6000]).await;
+            let _ = fs.fsync(inode).await;
+            let _ = fs.truncate(inode, 100).await;
+        }
+        let _ = fs.rename((ROOT_INODE, b"new"), (ROOT_INODE, b"file"), RenameFlags::default()).await;
+        let _ = fs.sync().await;
+    })
+}
+
+fn live_with(
+    image: &Image,
+    change: impl AsyncFnOnce(&Filesystem, &[(u32, FileType)]),
+) -> (Outcome, Option<Image>) {
     run(async |clock| {
         let life = pin!(async {
-            let fs = match mount(&clock, image).await {
-                Ok((fs, _)) => fs,
-                Err(error) => return Outcome::Refused(error),
+            let (fs, disk) = match mount(&clock, image).await {
+                Ok(mounted) => mounted,
+                Err(error) => return (Outcome::Refused(error), None),
             };
             let found = walk(&fs).await;
             change(&fs, &found).await;
-            match fs.unmount().await {
+            let outcome = match fs.unmount().await {
                 Ok(()) => Outcome::Unmounted,
                 Err(_) => Outcome::Failed,
-            }
+            };
+            (outcome, Some(disk.image()))
         });
         match select(life, pin!(clock.sleep(LIFE_MAX))).await {
             Either::Left((outcome, _)) => outcome,
             Either::Right(_) => panic!("a life without end"),
         }
     })
+}
+
+/// A directory of the host to copy images to, with a canary beside it that no image may touch.
+pub struct Scratch {
+    directory: tempfile::TempDir,
+    canary: Vec<Feathers>,
+}
+
+/// What is known of a file of the canary: nothing of it changes without the time of its last change.
+type Feathers = (PathBuf, u32, u32, u64, (i64, i64), (i64, i64), Vec<u8>);
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        // In memory, where there is such a place: an image is many small files.
+        let place = Some(Path::new("/dev/shm")).filter(|place| place.is_dir());
+        let directory = tempfile::tempdir_in(place.unwrap_or(&std::env::temp_dir())).expect("a directory");
+        let canary = directory.path().join("canary");
+        fs::create_dir_all(canary.join("inner")).expect("a directory");
+        for name in ["file", "inner/file"] {
+            fs::write(canary.join(name), "a canary").expect("a file");
+            fs::set_permissions(canary.join(name), fs::Permissions::from_mode(0o640)).expect("a mode");
+        }
+        let known = feathers(&canary);
+        Scratch { directory, canary: known }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Where images are copied to.
+    pub fn target(&self) -> PathBuf {
+        self.path().join("out")
+    }
+
+    /// Whether the canary is as it was, and nothing new beside it.
+    pub fn is_untouched(&self) -> bool {
+        let beside =
+            fs::read_dir(self.path()).expect("readable").map(|entry| entry.expect("one").file_name());
+        beside.into_iter().all(|name| name == "canary" || name == "out")
+            && feathers(&self.path().join("canary")) == self.canary
+    }
+
+    /// Removes what was copied.
+    pub fn clear(&self) {
+        let target = self.target();
+        // The root of an image may be anything.
+        match fs::symlink_metadata(&target) {
+            Ok(known) if known.is_dir() => {
+                if fs::remove_dir_all(&target).is_err() {
+                    open_up(&target);
+                    fs::remove_dir_all(&target).expect("removed");
+                }
+            }
+            Ok(_) => fs::remove_file(&target).expect("removed"),
+            Err(_) => {}
+        }
+    }
+
+    /// Lists all of an image, reads its files, and copies it out, with nothing but the copy to show for it.
+    ///
+    /// # Panics
+    /// If anything else has changed, or if it takes longer than it may, in virtual time.
+    pub fn copy(&self, image: &Image, mount: MountOptions, get: GetOptions) -> Option<CopyOutcome> {
+        let outcome = self.copy_unjudged(image, mount, get);
+        assert!(self.is_untouched(), "a copy has left its target");
+        self.clear();
+        outcome
+    }
+
+    /// The same without a judgement; the copy stays. `None` if the image cannot be mounted.
+    pub fn copy_unjudged(&self, image: &Image, mount: MountOptions, get: GetOptions) -> Option<CopyOutcome> {
+        run(async |clock| {
+            let copy = pin!(async {
+                let options = MountOptions { read_only: true, ..mount };
+                let (fs, _) = mount_with(&clock, image, options).await.ok()?;
+                list_everything(&fs).await;
+                let options = GetOptions { recursive: true, ..get };
+                let mut told = Vec::new();
+                let mut tell = |damage: &ImageError| told.push(damage.to_string());
+                let copied = weir_image::get(&fs, b"/", &self.target(), &options, &mut tell).await;
+                let _ = fs.unmount().await;
+                Some(CopyOutcome { copied, told })
+            });
+            match select(copy, pin!(clock.sleep(LIFE_MAX))).await {
+                Either::Left((outcome, _)) => outcome,
+                Either::Right(_) => panic!("a copy without end"),
+            }
+        })
+    }
+}
+
+/// How a copy ended.
+#[derive(Debug)]
+pub struct CopyOutcome {
+    pub copied: Result<Copied, ImageError>,
+    /// What it told of damage.
+    pub told: Vec<String>,
+}
+
+/// All that is below a directory.
+fn feathers(directory: &Path) -> Vec<Feathers> {
+    let (mut found, mut pending) = (Vec::new(), vec![directory.to_owned()]);
+    while let Some(path) = pending.pop() {
+        let known = fs::symlink_metadata(&path).expect("it is there");
+        let mut content = Vec::new();
+        if known.is_dir() {
+            pending.extend(fs::read_dir(&path).expect("readable").map(|entry| entry.expect("one").path()));
+        } else {
+            content = fs::read(&path).expect("readable");
+        }
+        let (changed, modified) = ((known.ctime(), known.ctime_nsec()), (known.mtime(), known.mtime_nsec()));
+        found.push((path, known.mode(), known.uid(), known.nlink(), changed, modified, content));
+    }
+    found.sort();
+    found
+}
+
+/// Lets the user remove what is below a directory.
+fn open_up(directory: &Path) {
+    let _ = fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
+    for entry in fs::read_dir(directory).expect("readable") {
+        let entry = entry.expect("one");
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path());
+        }
+    }
+}
+
+/// As `ls -l` of every directory and `cat` of every file do it: by path.
+async fn list_everything(fs: &Filesystem) {
+    let mut pending = vec![Vec::from(b"/")];
+    let mut listed = 0;
+    while let Some(inside) = pending.pop().filter(|_| listed < LISTED_MAX) {
+        listed += 1;
+        let _ = weir_image::list(fs, &inside, true).await;
+        for name in weir_image::list(fs, &inside, false).await.unwrap_or_default() {
+            let path = [&inside[..], &name, b"/"].concat();
+            let mut output = Limited(READ_MAX);
+            match weir_image::cat(fs, &path[..path.len() - 1], &mut output).await {
+                Err(ImageError::InImage { source: FsError::IsDirectory, .. }) => pending.push(path),
+                done => drop(done),
+            }
+        }
+    }
+}
+
+/// Takes so many bytes.
+struct Limited(usize);
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What the check says of an image.
@@ -447,7 +732,7 @@ pub fn checked(image: &Image) -> Result<Report, FormatError> {
 
 /// Asserts that this process has never had more memory than it may.
 pub fn within_memory() {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:"))
@@ -570,6 +855,42 @@ async fn fill(fs: &Filesystem) -> Result<(), FsError> {
     Ok(())
 }
 
+/// Fills a new filesystem with a little of everything.
+async fn fill_a_little(fs: &Filesystem) -> Result<(), FsError> {
+    let (file, directory) =
+        (NewNode::new(FileType::Regular, 0o644), NewNode::new(FileType::Directory, 0o755));
+    let names = fs.mkdir(ROOT_INODE, b"names", &directory).await?;
+    for number in 0..18 {
+        fs.create(names, &name_of_bytes(number, 240), &file).await?;
+    }
+    let tree = fs.mkdir(ROOT_INODE, b"tree directory", &directory).await?;
+    let sub = fs.mkdir(tree, b"sub", &directory).await?;
+    fs.mkdir(sub, b"sub", &directory).await?;
+    fs.mkdir(ROOT_INODE, b"bare", &directory).await?;
+    let plain = fs.create(ROOT_INODE, b"file", &file).await?;
+    fs.write(plain, 0, &[6; 10_000]).await?;
+    for number in 0..4 {
+        fs.set_extended_attribute(plain, format!("user.a{number}").as_bytes(), &[1; 80], Expect::Anything)
+            .await?;
+    }
+    fs.link(plain, sub, b"linked").await?;
+    let program = fs.create(tree, b"program", &NewNode::new(FileType::Regular, 0o4755)).await?;
+    fs.write(program, 0, b"#!/bin/false").await?;
+    fs.set_extended_attribute(program, b"security.capability", &CAPABILITY, Expect::Anything).await?;
+    let sparse = fs.create(ROOT_INODE, b"sparse", &file).await?;
+    for block in 0..7 {
+        fs.write(sparse, block * 2 * BLOCK_BYTES as u64, &[3; 10]).await?;
+    }
+    fs.fallocate(sparse, Fallocate::Allocate { keep_size: true }, 1 << 20, 1 << 16).await?;
+    fs.symlink(ROOT_INODE, b"short link", b"tree directory/sub", (0, 0)).await?;
+    fs.symlink(ROOT_INODE, b"long link", &[b'q'; 300], (0, 0)).await?;
+    fs.create(ROOT_INODE, b"fifo", &NewNode::new(FileType::Fifo, 0o644)).await?;
+    let null =
+        NewNode { device: Device { major: 1, minor: 3 }, ..NewNode::new(FileType::CharacterDevice, 0o666) };
+    fs.create(ROOT_INODE, b"null device", &null).await?;
+    Ok(())
+}
+
 fn name_of(number: u32) -> Vec<u8> {
     name_of_bytes(number, 48)
 }
@@ -605,6 +926,14 @@ fn changed(
 }
 
 async fn mount(clock: &Handle, image: &Image) -> Result<(Filesystem, Rc<AdversaryDisk>), FsError> {
+    mount_with(clock, image, MountOptions::default()).await
+}
+
+async fn mount_with(
+    clock: &Handle,
+    image: &Image,
+    mounted: MountOptions,
+) -> Result<(Filesystem, Rc<AdversaryDisk>), FsError> {
     let capabilities = Capabilities {
         ordering: Ordering::Barrier,
         ordered_service: true,
@@ -616,7 +945,7 @@ async fn mount(clock: &Handle, image: &Image) -> Result<(Filesystem, Rc<Adversar
     let options = AdversaryOptions { capabilities, ..AdversaryOptions::default() };
     let disk = AdversaryDisk::from_image(clock, options, image);
     let storage = Rc::clone(&disk) as Rc<dyn Storage>;
-    let fs = Filesystem::mount(clock, storage, None, MountOptions::default()).await?;
+    let fs = Filesystem::mount(clock, storage, None, mounted).await?;
     Ok((fs, disk))
 }
 

@@ -1,0 +1,27 @@
+//! The content of one file.
+
+use std::io::Write;
+
+use weir_fs::Filesystem;
+
+use crate::error::{ImageError, in_image};
+use crate::holes::CHUNK_BYTES;
+
+/// Writes a file of the image to `output`; holes as zeros.
+///
+/// # Errors
+/// [`ImageError::InImage`] for what cannot be read or is no file, [`ImageError::Output`] from `output`.
+pub async fn cat(filesystem: &Filesystem, inside: &[u8], output: &mut dyn Write) -> Result<(), ImageError> {
+    let inode = filesystem.resolve(inside).await.map_err(in_image(inside))?;
+    let mut bytes = vec![0; CHUNK_BYTES];
+    let mut offset = 0;
+    loop {
+        match filesystem.read(inode, offset, &mut bytes).await.map_err(in_image(inside))? {
+            0 => return Ok(output.flush()?),
+            length => {
+                output.write_all(&bytes[..length])?;
+                offset += length as u64;
+            }
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! Files of an image to the host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, chmod, chownat, fchmod, fstat, linkat,
+    makedev, mknodat, statat, symlinkat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+use weir_ext4::{BLOCK_BYTES, FileTime, FileType};
+use weir_fs::{Attributes, Cookie, Filesystem, FsError, InodeNumber, is_own_attribute};
+
+use crate::error::{ImageError, damaged, in_image, on_host, shown};
+use crate::holes::{CHUNK_BYTES, runs};
+use crate::host::{DEPTH_MAX, HostTree, TOP, make_top, path_of};
+use crate::list::join;
+use crate::mutants::ImageMutant;
+use crate::xattrs;
+
+/// Bytes of the shortest name in a directory.
+const NAME_BYTES_MIN: u64 = 12;
+/// A time's nanoseconds at most; an image may have more.
+const NANOSECONDS_MAX: u32 = 999_999_999;
+/// Set-user-ID and set-group-ID: who runs the file has its owner's rights.
+const SET_ID: u16 = 0o6000;
+
+/// How [`get`] copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetOptions {
+    /// Directories are copied, with all that is in them.
+    pub recursive: bool,
+    /// The rule that this copy drops, to prove that tests notice.
+    #[cfg(feature = "mutants")]
+    pub mutant: Option<ImageMutant>,
+}
+
+/// What a copy left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Entries that are damaged; each was told.
+    pub failed: u64,
+    /// Extended attributes that the host did not take.
+    pub left_out: u64,
+}
+
+/// Copies what is at path `inside` of an image to the path `local` of the host. A file goes into a directory that is
+/// there; a directory is merged with it. Damage in the image is `told` and passed by, and what could be read of a
+/// damaged file stays, for its owner alone.
+///
+/// # Errors
+/// [`ImageError::Host`] where the host fails, which ends the copy: directories that are not finished stay as private
+/// as they were made. [`ImageError::Directory`] for a directory without `recursive`. [`ImageError::InImage`] if
+/// `inside` itself cannot be read, and [`ImageError::Overfull`] for an image that gives more than it can hold (I3).
+pub async fn get(
+    filesystem: &Filesystem,
+    inside: &[u8],
+    local: &Path,
+    options: &GetOptions,
+    told: &mut dyn FnMut(&ImageError),
+) -> Result<Copied, ImageError> {
+    let inode = filesystem.resolve(inside).await.map_err(in_image(inside))?;
+    let attributes = filesystem.attributes(inode).await.map_err(in_image(inside))?;
+    let is_directory = attributes.kind == FileType::Directory;
+    if is_directory && !options.recursive {
+        return Err(ImageError::Directory { path: PathBuf::from(shown(inside)) });
+    }
+    let (top, name) = match () {
+        () if is_directory => (local, None),
+        () if local.is_dir() => (local, inside.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty())),
+        () => {
+            let above = local.parent().filter(|above| !above.as_os_str().is_empty());
+            (above.unwrap_or(Path::new(".")), local.file_name().map(|name| name.as_encoded_bytes()))
+        }
+    };
+    if is_directory {
+        make_top(top).map_err(on_host("write", top))?;
+    }
+    let tree = HostTree::at(top, options.drops(ImageMutant::FollowsLinks)).map_err(on_host("write", top))?;
+    let bytes = filesystem.statfs().await.blocks.saturating_mul(BLOCK_BYTES as u64);
+    let mut get = Get {
+        filesystem,
+        options: *options,
+        told,
+        inside: inside.to_vec(),
+        tree,
+        directories: vec![is_directory.then_some(attributes)],
+        pending: Vec::new(),
+        entered: BTreeSet::new(),
+        linked: BTreeMap::new(),
+        names_left: bytes / NAME_BYTES_MIN,
+        bytes_left: bytes,
+        copied: Copied::default(),
+    };
+    if is_directory {
+        get.entered.insert(inode);
+        get.pending.push((TOP, inode));
+        get.everything().await?;
+    } else {
+        let name = name.ok_or(Errno::INVAL.into()).map_err(on_host("write", local))?;
+        get.entry(TOP, name, inside, attributes).await?;
+    }
+    get.finish().await
+}
+
+impl GetOptions {
+    #[cfg(feature = "mutants")]
+    fn drops(&self, mutant: ImageMutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    const fn drops(&self, _: ImageMutant) -> bool {
+        false
+    }
+}
+
+/// The first name of a file with several.
+struct First {
+    directory: usize,
+    name: Vec<u8>,
+    /// What has to be there still.
+    device: u64,
+    number: u64,
+}
+
+struct Get<'a> {
+    filesystem: &'a Filesystem,
+    options: GetOptions,
+    told: &'a mut dyn FnMut(&ImageError),
+    /// The path in the image of the top of the tree.
+    inside: Vec<u8>,
+    tree: HostTree,
+    /// The attributes that each directory of the tree gets at the end: what comes into it would change its times.
+    directories: Vec<Option<Attributes>>,
+    /// Directories whose entries are still to be copied.
+    pending: Vec<(usize, InodeNumber)>,
+    /// I3: directories that had their turn.
+    entered: BTreeSet<InodeNumber>,
+    /// Where inodes with several names have gone.
+    linked: BTreeMap<InodeNumber, First>,
+    /// I3: names and bytes of content that the image may still give.
+    names_left: u64,
+    bytes_left: u64,
+    copied: Copied,
+}
+
+impl Get<'_> {
+    /// Copies all directories that are pending, and what is found in them.
+    async fn everything(&mut self) -> Result<(), ImageError> {
+        while let Some((directory, inode)) = self.pending.pop() {
+            let mut inside = self.inside.clone();
+            for name in self.tree.names(directory) {
+                inside = join(&inside, name);
+            }
+            let copied = self.entries(directory, &inside, inode).await;
+            self.pass_by(copied)?;
+        }
+        Ok(())
+    }
+
+    /// Tells of damage in the image and goes on: what is whole is still to be had. Where the host fails, it ends.
+    fn pass_by(&mut self, copied: Result<(), ImageError>) -> Result<(), ImageError> {
+        let Err(damage @ ImageError::InImage { .. }) = copied else { return copied };
+        (self.told)(&damage);
+        self.copied.failed += 1;
+        Ok(())
+    }
+
+    /// Copies the entries of a directory.
+    async fn entries(&mut self, directory: usize, inside: &[u8], inode: u32) -> Result<(), ImageError> {
+        let mut cookie = Cookie::DOT_DOT;
+        loop {
+            let entries = self.filesystem.read_directory(inode, cookie).await.map_err(in_image(inside))?;
+            let Some(last) = entries.last() else { return Ok(()) };
+            cookie = last.cookie;
+            for entry in entries {
+                let inside = join(inside, &entry.name);
+                self.names_left = self.take(self.names_left, 1, &inside)?;
+                let copied = self.found(directory, &entry.name, &inside, entry.target.inode).await;
+                self.pass_by(copied)?;
+            }
+        }
+    }
+
+    /// What is left when so much is taken (I3).
+    fn take(&self, left: u64, taken: u64, inside: &[u8]) -> Result<u64, ImageError> {
+        if self.options.drops(ImageMutant::CopiesWithoutEnd) {
+            return Ok(left);
+        }
+        left.checked_sub(taken).ok_or_else(|| ImageError::Overfull { inside: shown(inside) })
+    }
+
+    /// Copies what a name in a directory stands for.
+    async fn found(
+        &mut self,
+        directory: usize,
+        name: &[u8],
+        inside: &[u8],
+        inode: InodeNumber,
+    ) -> Result<(), ImageError> {
+        let attributes = self.filesystem.attributes(inode).await.map_err(in_image(inside))?;
+        self.entry(directory, name, inside, attributes).await
+    }
+
+    /// Copies one entry; the entries of a directory come later.
+    async fn entry(
+        &mut self,
+        directory: usize,
+        name: &[u8],
+        inside: &[u8],
+        attributes: Attributes,
+    ) -> Result<(), ImageError> {
+        let local = self.tree.path_of(directory, name);
+        let inode = attributes.inode;
+        if attributes.kind == FileType::Directory {
+            if !self.entered.insert(inode) && !self.options.drops(ImageMutant::EntersAgain) {
+                return Err(damaged(inside, inode, "one more name of a directory"));
+            }
+            if self.tree.depth(directory) >= DEPTH_MAX {
+                let deep = FsError::Unsupported("more than 2,048 directories below each other");
+                return Err(in_image(inside)(deep));
+            }
+            let made = self.tree.make(directory, name).map_err(on_host("write", &local))?;
+            self.directories.push(Some(attributes));
+            self.pending.push((made, inode));
+            return Ok(());
+        }
+        let target = match attributes.kind {
+            FileType::Symlink => self.filesystem.read_link(inode).await.map_err(in_image(inside))?,
+            _ => Vec::new(),
+        };
+        if self.link(directory, name, inode).map_err(on_host("write", &local))? {
+            return Ok(());
+        }
+        let file = self.make(directory, name, &target, &attributes).map_err(on_host("write", &local))?;
+        if attributes.links > 1 {
+            let found = fstat(&file).map_err(|error| on_host("write", &local)(error.into()))?;
+            let first = First { directory, name: name.to_vec(), device: found.st_dev, number: found.st_ino };
+            self.linked.insert(inode, first);
+        }
+        let file = match attributes.kind {
+            FileType::Regular => self.content(file, inside, &local, &attributes).await?,
+            _ => file,
+        };
+        self.finish_one(&file, inside, &local, &attributes).await
+    }
+
+    /// Takes a name from what is there, and gives it to the inode if that has a file already: whether it has.
+    fn link(&mut self, directory: usize, name: &[u8], inode: InodeNumber) -> std::io::Result<bool> {
+        let first = self.linked.get(&inode).map(|first| (first.directory, first.name.clone()));
+        let from = match first.as_ref() {
+            Some((directory, _)) => Some(self.tree.open(*directory)?),
+            None => None,
+        };
+        let at = self.tree.open(directory)?;
+        if let (Some(from), Some(first)) = (from, self.linked.get(&inode)) {
+            let is_same = |found: Stat| (found.st_dev, found.st_ino) == (first.device, first.number);
+            let is_there = statat(&*from, &first.name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_same);
+            let is_it = statat(&*at, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_same);
+            if is_it {
+                return Ok(true);
+            }
+            if is_there {
+                remove(&*at, name)?;
+                linkat(&*from, &first.name, &*at, name, AtFlags::empty())?;
+                return Ok(true);
+            }
+        }
+        remove(&*at, name)?;
+        Ok(false)
+    }
+
+    /// Makes a file that only its owner can use, and opens it.
+    fn make(
+        &mut self,
+        directory: usize,
+        name: &[u8],
+        target: &[u8],
+        attributes: &Attributes,
+    ) -> std::io::Result<OwnedFd> {
+        let at = self.tree.open(directory)?;
+        let mut mode = Mode::RUSR | Mode::WUSR;
+        if self.options.drops(ImageMutant::ShowsEarly) {
+            mode = Mode::from_raw_mode(attributes.permissions.into());
+        }
+        match attributes.kind {
+            FileType::Regular => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+                return self.tree.open_with(&*at, name, flags, mode);
+            }
+            FileType::Symlink => symlinkat(target, &*at, name)?,
+            kind => {
+                let kind = rustix::fs::FileType::from_raw_mode(kind.mode_bits().into());
+                let device = makedev(attributes.device.major, attributes.device.minor);
+                mknodat(&*at, name, kind, mode, device)?;
+            }
+        }
+        // Where others may write too, they may have been faster with another file.
+        let file = self.tree.open_below(&*at, name, OFlags::PATH | OFlags::NOFOLLOW)?;
+        let found = fstat(&file)?;
+        let kind = rustix::fs::FileType::from_raw_mode(attributes.kind.mode_bits().into());
+        if found.st_nlink != 1 || rustix::fs::FileType::from_raw_mode(found.st_mode) != kind {
+            return Err(std::io::Error::other("somebody else has changed it"));
+        }
+        Ok(file)
+    }
+
+    /// Copies the content of a file; blocks of zeros become holes.
+    async fn content(
+        &mut self,
+        file: OwnedFd,
+        inside: &[u8],
+        local: &Path,
+        attributes: &Attributes,
+    ) -> Result<OwnedFd, ImageError> {
+        let file = File::from(file);
+        let mut bytes = vec![0; CHUNK_BYTES];
+        let mut offset = 0_u64;
+        let inode = attributes.inode;
+        while let Some(data) = self.filesystem.seek_data(inode, offset).await.map_err(in_image(inside))? {
+            offset = data / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+            let length = self.filesystem.read(inode, offset, &mut bytes).await.map_err(in_image(inside))?;
+            for (at, run) in runs(&bytes[..length]) {
+                // The last block of a file counts as a whole one.
+                let taken = run.len().next_multiple_of(BLOCK_BYTES) as u64;
+                self.bytes_left = self.take(self.bytes_left, taken, inside)?;
+                file.write_all_at(run, offset + at as u64).map_err(on_host("write", local))?;
+            }
+            if length == 0 {
+                break;
+            }
+            offset += length as u64;
+        }
+        file.set_len(attributes.size).map_err(on_host("write", local))?;
+        Ok(file.into())
+    }
+
+    /// Gives a file all that is not content, in the order of I2.
+    async fn finish_one(
+        &mut self,
+        file: &OwnedFd,
+        inside: &[u8],
+        local: &Path,
+        attributes: &Attributes,
+    ) -> Result<(), ImageError> {
+        let owned = set_owner(file, attributes).map_err(on_host("write", local))?;
+        let inode = attributes.inode;
+        let mut names = self.filesystem.extended_attributes(inode).await.map_err(in_image(inside))?;
+        names.retain(|name| !is_own_attribute(name));
+        for name in names.iter().filter(|name| !xattrs::is_capability(name)) {
+            self.extended_attribute(file, name, inside, local, inode).await?;
+        }
+        if attributes.kind != FileType::Symlink {
+            let kept = if owned { attributes.permissions } else { attributes.permissions & !SET_ID };
+            let mode = Mode::from_raw_mode(kept.into());
+            let done = match fchmod(file, mode) {
+                // It is a device, pipe or socket, which nobody opens for this.
+                Err(Errno::BADF) => chmod(path_of(file), mode),
+                done => done,
+            };
+            done.map_err(|error| on_host("write", local)(error.into()))?;
+        }
+        for name in names.iter().filter(|name| xattrs::is_capability(name)) {
+            self.extended_attribute(file, name, inside, local, inode).await?;
+        }
+        let time = |time: FileTime| Timespec {
+            tv_sec: time.seconds,
+            tv_nsec: time.nanoseconds.min(NANOSECONDS_MAX).into(),
+        };
+        let times = Timestamps {
+            last_access: time(attributes.accessed),
+            last_modification: time(attributes.modified),
+        };
+        utimensat(file, "", &times, AtFlags::EMPTY_PATH)
+            .map_err(|error| on_host("write", local)(error.into()))
+    }
+
+    async fn extended_attribute(
+        &mut self,
+        file: &OwnedFd,
+        name: &[u8],
+        inside: &[u8],
+        local: &Path,
+        inode: InodeNumber,
+    ) -> Result<(), ImageError> {
+        let value = self.filesystem.extended_attribute(inode, name).await.map_err(in_image(inside))?;
+        let taken = xattrs::set(&path_of(file), name, &value).map_err(on_host("write", local))?;
+        self.copied.left_out += u64::from(!taken);
+        Ok(())
+    }
+
+    /// Finishes directories, those below others first: a directory that is finished may let nobody in.
+    async fn finish(mut self) -> Result<Copied, ImageError> {
+        for directory in (0..self.tree.len()).rev() {
+            let Some(attributes) = self.directories[directory] else { continue };
+            let local = self.tree.path_of(directory, b"");
+            let open = self.tree.open(directory).map_err(on_host("write", &local))?;
+            let inside = [self.inside.clone(), self.tree.names(directory).join(&b'/')].join(&b'/');
+            let finished = self.finish_one(&open, &inside, &local, &attributes).await;
+            self.pass_by(finished)?;
+        }
+        Ok(self.copied)
+    }
+}
+
+/// Takes a name from what is there, unless that is a directory.
+fn remove(at: impl AsFd, name: &[u8]) -> std::io::Result<()> {
+    match unlinkat(at, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// Only the superuser can give files away; others keep what they copy, which false says. A file that is given away
+/// loses its set-user-ID bits and capabilities, so those come later.
+fn set_owner(file: &OwnedFd, attributes: &Attributes) -> std::io::Result<bool> {
+    // All ones would leave the owner as it is.
+    if attributes.uid == u32::MAX || attributes.gid == u32::MAX {
+        return Ok(false);
+    }
+    let (uid, gid) = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
+    match chownat(file, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH) {
+        // The second in a user namespace without that owner.
+        Err(Errno::PERM | Errno::INVAL) => Ok(false),
+        done => Ok(done.map(|()| true)?),
+    }
+}

@@ -1,0 +1,355 @@
+//! Files of the host into an image.
+//!
+//! Others may change the host's files meanwhile. So each is opened once, without following a link, and its type, its
+//! attributes and its content are those of what was opened.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Dir, Mode, OFlags, Stat, fstat, major, minor, openat, readlinkat};
+use weir_ext4::{FileTime, FileType};
+use weir_fs::{
+    AttributeChanges, Device, Expect, Filesystem, FsError, InodeNumber, NewNode, is_own_attribute,
+};
+
+use crate::error::{ImageError, in_image, on_host};
+use crate::holes::{CHUNK_BYTES, runs};
+use crate::host::{HostTree, TOP, path_of};
+use crate::list::join;
+use crate::xattrs;
+
+/// Copies `local`, a file or directory of the host, to the path `inside` of an image. A file goes into a directory
+/// that is there; a directory is merged with it. Directories are copied only if `recursive`, with all that is in
+/// them. Returns how many extended attributes were left out, as BarrierFS does not keep such ones.
+///
+/// # Errors
+/// [`ImageError::Host`] for what cannot be read, [`ImageError::InImage`] for what cannot be written,
+/// [`ImageError::Directory`] for a directory without `recursive`. What was copied until then is there.
+pub async fn put(
+    filesystem: &Filesystem,
+    local: &Path,
+    inside: &[u8],
+    recursive: bool,
+) -> Result<u64, ImageError> {
+    let read = on_host("read", local);
+    let metadata = std::fs::symlink_metadata(local);
+    let is_directory = match metadata {
+        Ok(metadata) => metadata.is_dir(),
+        Err(error) => return Err(read(error)),
+    };
+    if is_directory && !recursive {
+        return Err(ImageError::Directory { path: local.to_owned() });
+    }
+    let above = local.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let tree =
+        HostTree::at(if is_directory { local } else { above }, false).map_err(on_host("read", local))?;
+    let mut put = Put {
+        filesystem,
+        tree,
+        linked: BTreeMap::new(),
+        directories: Vec::new(),
+        pending: Vec::new(),
+        left_out: 0,
+    };
+    put.start(local, is_directory, inside).await?;
+    while let Some((directory, inside, inode)) = put.pending.pop() {
+        put.entries(directory, &inside, inode).await?;
+    }
+    put.finish().await
+}
+
+struct Put<'a> {
+    filesystem: &'a Filesystem,
+    tree: HostTree,
+    /// What inode a file with several names has become.
+    linked: BTreeMap<(u64, u64), InodeNumber>,
+    /// Directories that are made; what comes into them changes their times, so those are set at the end.
+    directories: Vec<(Vec<u8>, InodeNumber, Stat)>,
+    /// Directories whose entries are still to be copied.
+    pending: Vec<(usize, Vec<u8>, InodeNumber)>,
+    /// Extended attributes that the filesystem does not keep.
+    left_out: u64,
+}
+
+/// A file of the host that is opened: only to be looked at, as `O_PATH` does.
+struct Opened {
+    file: OwnedFd,
+    found: Stat,
+    path: PathBuf,
+}
+
+impl Opened {
+    fn new(file: OwnedFd, path: PathBuf) -> Result<Opened, ImageError> {
+        let found = fstat(&file).map_err(|error| on_host("read", &path)(error.into()))?;
+        Ok(Opened { file, found, path })
+    }
+
+    fn kind(&self) -> FileType {
+        FileType::of_mode(self.found.st_mode as u16).unwrap_or(FileType::Regular)
+    }
+
+    /// The same file, to be read.
+    fn content(&self) -> Result<File, ImageError> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let open = openat(CWD, path_of(&self.file), flags, Mode::empty());
+        Ok(open.map_err(|error| on_host("read", &self.path)(error.into()))?.into())
+    }
+}
+
+impl Put<'_> {
+    /// Copies what the caller names.
+    async fn start(&mut self, local: &Path, is_directory: bool, inside: &[u8]) -> Result<(), ImageError> {
+        let filesystem = self.filesystem;
+        let there = match filesystem.resolve(inside).await {
+            Ok(inode) => Some(inode),
+            Err(FsError::NotFound) => None,
+            Err(error) => return Err(in_image(inside)(error)),
+        };
+        let into = match there {
+            Some(inode) => {
+                let kind = filesystem.attributes(inode).await.map_err(in_image(inside))?.kind;
+                (kind == FileType::Directory).then_some(inode)
+            }
+            None => None,
+        };
+        let name = local.file_name().unwrap_or_default().as_bytes();
+        match into {
+            Some(inode) if is_directory => {
+                self.pending.push((TOP, inside.to_vec(), inode));
+                Ok(())
+            }
+            Some(inode) => {
+                let opened = self.open(TOP, name)?;
+                self.entry(&opened, TOP, name, &join(inside, name), (inode, name)).await
+            }
+            None => {
+                let parent = filesystem.resolve_parent(inside).await.map_err(in_image(inside))?;
+                let to = (parent.directory, parent.name);
+                if is_directory {
+                    let top = self.tree.open(TOP).and_then(|top| Ok(top.try_clone()?));
+                    let opened = Opened::new(top.map_err(on_host("read", local))?, local.to_owned())?;
+                    return self.directory(&opened, TOP, inside, to).await;
+                }
+                let opened = self.open(TOP, name)?;
+                self.entry(&opened, TOP, name, inside, to).await
+            }
+        }
+    }
+
+    /// Opens a name in a directory of the host.
+    fn open(&mut self, directory: usize, name: &[u8]) -> Result<Opened, ImageError> {
+        let path = self.tree.path_of(directory, name);
+        let open = self.tree.open(directory).and_then(|at| self.tree.open_below(&*at, name, OFlags::PATH));
+        Opened::new(open.map_err(on_host("read", &path))?, path)
+    }
+
+    /// Copies the entries of a directory, in the order of their names.
+    async fn entries(
+        &mut self,
+        directory: usize,
+        inside: &[u8],
+        inode: InodeNumber,
+    ) -> Result<(), ImageError> {
+        let local = self.tree.path_of(directory, b"");
+        let mut names = self.names(directory).map_err(on_host("read", &local))?;
+        names.sort();
+        for name in names {
+            let opened = self.open(directory, &name)?;
+            self.entry(&opened, directory, &name, &join(inside, &name), (inode, &name)).await?;
+        }
+        Ok(())
+    }
+
+    fn names(&mut self, directory: usize) -> std::io::Result<Vec<Vec<u8>>> {
+        let open = self.tree.open(directory)?;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&*open)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Copies one entry to a name in a directory of the image; the entries of a directory come later.
+    async fn entry(
+        &mut self,
+        opened: &Opened,
+        directory: usize,
+        name: &[u8],
+        inside: &[u8],
+        to: (InodeNumber, &[u8]),
+    ) -> Result<(), ImageError> {
+        let found = &opened.found;
+        if opened.kind() == FileType::Directory {
+            let below = self.tree.add(directory, name);
+            return self.directory(opened, below, inside, to).await;
+        }
+        let identity = (found.st_dev, found.st_ino);
+        let shared = found.st_nlink > 1;
+        if let Some(&inode) = self.linked.get(&identity).filter(|_| shared) {
+            self.make_room(inside, to).await?;
+            return self.filesystem.link(inode, to.0, to.1).await.map_err(in_image(inside));
+        }
+        let inode = match opened.kind() {
+            FileType::Symlink => {
+                let target = readlinkat(&opened.file, "", Vec::new())
+                    .map_err(|error| on_host("read", &opened.path)(error.into()))?;
+                self.make_room(inside, to).await?;
+                let owner = (found.st_uid, found.st_gid);
+                let made = self.filesystem.symlink(to.0, to.1, target.as_bytes(), owner).await;
+                made.map_err(in_image(inside))?
+            }
+            kind => {
+                self.make_room(inside, to).await?;
+                let made = self.filesystem.create(to.0, to.1, &new_node(kind, found)).await;
+                let inode = made.map_err(in_image(inside))?;
+                if kind == FileType::Regular {
+                    self.content(opened, inside, inode).await?;
+                }
+                inode
+            }
+        };
+        if shared {
+            self.linked.insert(identity, inode);
+        }
+        self.extended_attributes(opened, inside, inode).await?;
+        self.set_attributes(inside, inode, found).await
+    }
+
+    /// Makes a directory if it is not there; its entries come later.
+    async fn directory(
+        &mut self,
+        opened: &Opened,
+        directory: usize,
+        inside: &[u8],
+        to: (InodeNumber, &[u8]),
+    ) -> Result<(), ImageError> {
+        let new = new_node(FileType::Directory, &opened.found);
+        let made = match self.filesystem.create(to.0, to.1, &new).await {
+            Err(FsError::Exists) => self.filesystem.lookup(to.0, to.1).await,
+            made => made,
+        };
+        let inode = made.map_err(in_image(inside))?;
+        if self.filesystem.attributes(inode).await.map_err(in_image(inside))?.kind != FileType::Directory {
+            return Err(in_image(inside)(FsError::NotDirectory));
+        }
+        self.extended_attributes(opened, inside, inode).await?;
+        self.pending.push((directory, inside.to_vec(), inode));
+        self.directories.push((inside.to_vec(), inode, opened.found));
+        Ok(())
+    }
+
+    /// Takes a name from what is there, unless that is a directory.
+    async fn make_room(&self, inside: &[u8], to: (InodeNumber, &[u8])) -> Result<(), ImageError> {
+        match self.filesystem.unlink(to.0, to.1).await {
+            Ok(()) | Err(FsError::NotFound) => Ok(()),
+            Err(error) => Err(in_image(inside)(error)),
+        }
+    }
+
+    /// Copies the content of a file; blocks of zeros become holes.
+    async fn content(&self, opened: &Opened, inside: &[u8], inode: InodeNumber) -> Result<(), ImageError> {
+        let mut file = opened.content()?;
+        let mut bytes = vec![0; CHUNK_BYTES];
+        let mut offset = 0_u64;
+        loop {
+            let length = fill(&mut file, &mut bytes).map_err(on_host("read", &opened.path))?;
+            for (nth, block) in runs(&bytes[..length]) {
+                write_all(self.filesystem, inode, offset + nth as u64, block)
+                    .await
+                    .map_err(in_image(inside))?;
+            }
+            offset += length as u64;
+            if length < bytes.len() {
+                break;
+            }
+        }
+        self.filesystem.truncate(inode, offset).await.map_err(in_image(inside))
+    }
+
+    async fn extended_attributes(
+        &mut self,
+        opened: &Opened,
+        inside: &[u8],
+        inode: InodeNumber,
+    ) -> Result<(), ImageError> {
+        let attributes = xattrs::read(&path_of(&opened.file)).map_err(on_host("read", &opened.path))?;
+        for (name, value) in attributes.into_iter().filter(|(name, _)| !is_own_attribute(name)) {
+            match self.filesystem.set_extended_attribute(inode, &name, &value, Expect::Anything).await {
+                Err(FsError::Unsupported(_)) => self.left_out += 1,
+                done => done.map_err(in_image(inside))?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn set_attributes(
+        &self,
+        inside: &[u8],
+        inode: InodeNumber,
+        found: &Stat,
+    ) -> Result<(), ImageError> {
+        let changes = AttributeChanges {
+            permissions: Some((found.st_mode & 0o7777) as u16),
+            uid: Some(found.st_uid),
+            gid: Some(found.st_gid),
+            size: None,
+            accessed: Some(time(found.st_atime, found.st_atime_nsec)),
+            modified: Some(time(found.st_mtime, found.st_mtime_nsec)),
+        };
+        self.filesystem.set_attributes(inode, &changes).await.map_err(in_image(inside))
+    }
+
+    async fn finish(self) -> Result<u64, ImageError> {
+        for (inside, inode, found) in &self.directories {
+            self.set_attributes(inside, *inode, found).await?;
+        }
+        Ok(self.left_out)
+    }
+}
+
+async fn write_all(
+    filesystem: &Filesystem,
+    inode: InodeNumber,
+    mut offset: u64,
+    mut bytes: &[u8],
+) -> Result<(), FsError> {
+    while !bytes.is_empty() {
+        let written = filesystem.write(inode, offset, bytes).await?;
+        offset += written as u64;
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}
+
+/// Reads until the bytes are full or the file ends; how many there are.
+fn fill(file: &mut File, bytes: &mut [u8]) -> std::io::Result<usize> {
+    let mut length = 0;
+    while length < bytes.len() {
+        match file.read(&mut bytes[length..])? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    Ok(length)
+}
+
+fn new_node(kind: FileType, found: &Stat) -> NewNode {
+    NewNode {
+        kind,
+        permissions: (found.st_mode & 0o7777) as u16,
+        uid: found.st_uid,
+        gid: found.st_gid,
+        device: Device { major: major(found.st_rdev), minor: minor(found.st_rdev) },
+    }
+}
+
+fn time(seconds: i64, nanoseconds: u64) -> FileTime {
+    FileTime { seconds, nanoseconds: nanoseconds as u32 }
+}
