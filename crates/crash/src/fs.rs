@@ -17,7 +17,7 @@
 //! it that a power cut leaves.
 //!
 //! By option, the adversary's disks tear blocks: each sector of 512 bytes is old or new. What is in the log makes up for
-//! that, and every sector of a file's page is judged as pages are else. The outside judges see only what was recovered,
+//! that, a superblock changes in one sector only, and every sector of a file's page is judged as pages are else. The outside judges see only what was recovered,
 //! since they may make of a torn commit block what they like.
 
 pub(crate) mod ground;

@@ -98,7 +98,9 @@ fn blocks_that_are_torn_are_mended_from_the_log() {
     let mut campaign = on_the_worst_disk(DUAL, JournalMode::Ordered, 30_000);
     campaign.tear_bytes = 512;
     campaign.options.mutant = Some(FsMutant::TailBeforeHome);
-    assert_ne!(failure(campaign), None, "a log that forgets too early survives");
+    assert_ne!(failure(campaign.clone()), None, "a log that forgets too early survives");
+    campaign.options.mutant = Some(FsMutant::TearsSuperblock);
+    assert_ne!(failure(campaign), None, "a superblock in two sectors survives");
 }
 
 #[test]

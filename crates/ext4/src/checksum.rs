@@ -14,6 +14,9 @@ use crate::orphan::{ORPHAN_MAGIC, TAIL_BYTES};
 const NO_SEED: u32 = !0;
 /// Where the superblock keeps its checksum, which covers what is before it.
 const SUPERBLOCK_SUM: usize = 0x3FC;
+/// Four bytes of a superblock that nobody reads: the end of the path of the last mount, which ends with a zero byte
+/// before, but for one of 60 bytes or more.
+const SUM_KEEPER: usize = 0xC4;
 /// The block of the primary superblock leaves this many bytes to boot loaders.
 const BOOT_BYTES: usize = 1024;
 /// The fake directory entry at the end of a directory block that holds its checksum.
@@ -74,7 +77,10 @@ impl Checksums {
     /// [`FormatError::Corrupt`] where the block has no valid place for it.
     pub fn seal(&self, kind: Kind, block: u64, bytes: &mut [u8]) -> Result<(), FormatError> {
         if let Some((at, sum)) = self.sum(kind, block, bytes)? {
-            bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+            match kind {
+                Kind::Superblock => keep_sum(&mut bytes[at - SUPERBLOCK_SUM..at + 4]),
+                _ => bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes()),
+            }
         }
         Ok(())
     }
@@ -183,6 +189,41 @@ fn index_ends(bytes: &[u8]) -> Option<(usize, usize)> {
     (count <= limit && tail + 8 <= BLOCK_BYTES).then_some((used, tail))
 }
 
+/// Gives a superblock, of 1,024 bytes, content that the checksum in it fits, instead of a checksum that fits the
+/// content. The checksum is in the second sector of 512 bytes, and what changes is in the first, so a write that is
+/// torn between the two leaves a whole superblock, old or new.
+///
+/// CRC-32C is linear: each bit of four bytes changes the sum by a pattern of its own, whatever else is there, and the
+/// 32 patterns can be added up to any sum.
+pub(crate) fn keep_sum(superblock: &mut [u8]) {
+    let (bytes, stored) = superblock.split_at_mut(SUPERBLOCK_SUM);
+    let stored = u32::from_le_bytes([stored[0], stored[1], stored[2], stored[3]]);
+    let mut sum_with = |word: u32| {
+        bytes[SUM_KEEPER..SUM_KEEPER + 4].copy_from_slice(&word.to_le_bytes());
+        crc32c(NO_SEED, &[&*bytes])
+    };
+    let plain = sum_with(0);
+    // By their highest bit: a difference of sums, and the word that makes it.
+    let mut patterns = [(0_u32, 0_u32); 32];
+    let reduce = |patterns: &[(u32, u32); 32], mut of: (u32, u32)| {
+        while of.0 != 0 {
+            let (sum, word) = patterns[of.0.ilog2() as usize];
+            if sum == 0 {
+                break;
+            }
+            of = (of.0 ^ sum, of.1 ^ word);
+        }
+        of
+    };
+    for bit in 0..32 {
+        let word = 1 << bit;
+        let pattern = reduce(&patterns, (sum_with(word) ^ plain, word));
+        patterns[pattern.0.ilog2() as usize] = pattern;
+    }
+    let (_, word) = reduce(&patterns, (plain ^ stored, 0));
+    sum_with(word);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,6 +250,19 @@ mod tests {
         let other = Kind::Directory { inode: 13, generation: 3 };
         sums.verify(other, 9, &bytes).expect_err("another directory's block");
         Checksums::none().verify(kind, 9, &[0; BLOCK_BYTES]).expect("no checksums, no complaint");
+    }
+
+    #[test]
+    fn a_superblock_keeps_its_checksum() {
+        let mut bytes: Vec<u8> =
+            (0..1024_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for at in [0, 44, 96, 511] {
+            let second = bytes[512..].to_vec();
+            bytes[at] ^= 0x5A;
+            keep_sum(&mut bytes);
+            assert_eq!(bytes[512..], second, "the second sector is as it was");
+            assert_eq!(crc32c(NO_SEED, &[&bytes[..SUPERBLOCK_SUM]]).to_le_bytes(), bytes[SUPERBLOCK_SUM..]);
+        }
     }
 
     #[test]

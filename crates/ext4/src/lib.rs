@@ -54,4 +54,4 @@ pub use inode::{
 };
 pub use layout::Layout;
 pub use mkfs::{Mkfs, NewImage};
-pub use superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+pub use superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET, Superblock};

@@ -8,7 +8,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::blocks::BLOCK_BYTES;
-use crate::checksum::{Checksums, crc32c};
+use crate::checksum::{Checksums, crc32c, keep_sum};
 use crate::error::{FormatError, Place, Structure};
 use crate::features::{Feature, Features};
 use crate::inode::INODE_BYTES;
@@ -17,6 +17,8 @@ use crate::inode::INODE_BYTES;
 pub const SUPERBLOCK_BYTES: usize = 1024;
 /// Where the primary superblock starts in block 0. A copy starts at byte 0 of its block.
 pub const SUPERBLOCK_OFFSET: usize = 1024;
+/// Where copies of the superblock are in a filesystem with groups of the usual size.
+pub const SUPERBLOCK_COPIES: [u64; 4] = [32_768, 98_304, 163_840, 229_376];
 /// The magic number of the ext filesystems.
 const MAGIC: u16 = 0xEF53;
 /// The revision that has features and inode sizes.
@@ -230,6 +232,44 @@ impl Superblock {
         if self.features().has(Feature::METADATA_CSUM) {
             self.checksum = self.sum().into();
         }
+    }
+
+    /// The same without a change of the checksum, or of anything else in its sector, so that a torn write does no
+    /// harm: bytes that nobody reads make up for it.
+    pub fn reseal(&mut self) {
+        if self.features().has(Feature::METADATA_CSUM) {
+            keep_sum(self.as_mut_bytes());
+        }
+    }
+
+    /// This copy, found in block `block`, in place of the primary superblock, of which `damaged` is left. `None` if it
+    /// is no copy for that place.
+    ///
+    /// Copies are as old as the last change of sizes. What the primary alone knows is taken from what is left of it,
+    /// if that names the same filesystem: the head of the chain of orphans, which the caller checks, and whether
+    /// errors were noted. A file of orphans is to be looked at in any case.
+    pub fn instead_of(&self, damaged: &[u8], block: u64) -> Option<Self> {
+        let group = u64::from(self.group.get());
+        if group == 0 || group * u64::from(self.blocks_per_group.get()) != block {
+            return None;
+        }
+        let mut superblock = *self;
+        superblock.group = 0.into();
+        if self.features().has(Feature::ORPHAN_FILE) {
+            superblock.set_features(self.features().with(Feature::ORPHAN_PRESENT, true));
+        }
+        if let Some(left) = self.same_filesystem(damaged) {
+            superblock.last_orphan = left.last_orphan;
+            superblock.set_state(self.is_clean(), left.has_errors());
+        }
+        superblock.seal();
+        Some(superblock)
+    }
+
+    /// What a damaged superblock says, if it names the same filesystem as this one.
+    pub fn same_filesystem(&self, damaged: &[u8]) -> Option<Self> {
+        let (left, _) = Self::read_from_prefix(damaged).ok()?;
+        (left.magic == self.magic && left.uuid == self.uuid).then_some(left)
     }
 
     fn sum(&self) -> u32 {

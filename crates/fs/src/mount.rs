@@ -1,6 +1,6 @@
 //! Mounting and unmounting.
 //!
-//! A mount goes: the superblock and its features; the journal, replayed if a crash left something in it; the
+//! A mount goes: the superblock and its features, or a copy of it where it is damaged; the journal, replayed if a crash left something in it; the
 //! superblock says that the log is in use, durably, before anything is written to it; orphans. Nothing of this
 //! loses anything if it crashes in between: then the next mount does it again.
 
@@ -8,7 +8,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
-use weir_ext4::{Feature, FormatError, Kind, Layout, Place, SUPERBLOCK_OFFSET, Structure, Superblock};
+use weir_ext4::{
+    Feature, FormatError, Kind, Layout, Place, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET,
+    Structure, Superblock,
+};
 use weir_runtime::{Buffer as Memory, Handle as Clock};
 use weir_storage::{Recorder, Storage};
 use zerocopy::IntoBytes;
@@ -19,6 +22,7 @@ use crate::disk::Disk;
 use crate::error::{FsError, ReadOnlyReason};
 use crate::filesystem::{Filesystem, Mounted};
 use crate::journal::{Handle, Journal, Reuse};
+use crate::mutants::FsMutant;
 use crate::names::Names;
 use crate::nodes::Nodes;
 use crate::operations::Operations;
@@ -99,7 +103,7 @@ impl Filesystem {
         mounted.total(&mut superblock);
         superblock.write_time = seconds(&mounted.clock).into();
         set_needs_recovery(&mut superblock, false);
-        write_superblock(&mounted.disk, &mut superblock).await?;
+        write_superblock(&mounted.disk, &mut superblock, &mounted.options).await?;
         *mounted.superblock.borrow_mut() = superblock;
         Ok(())
     }
@@ -147,36 +151,41 @@ struct Found {
     layout: Layout,
     /// None only where nothing is going to be changed.
     journal: Option<FoundJournal>,
+    /// The superblock is a copy's: the primary one is damaged.
+    from_copy: bool,
 }
 
 impl Found {
     /// Looks at the superblock and the journal, and recovers what is in the log.
     async fn look(disk: Rc<Disk>, device_blocks: u64, options: &MountOptions) -> Result<Found, FsError> {
-        let superblock = read_superblock(&disk).await?;
+        let (superblock, from_copy) = find_superblock(&disk, device_blocks, options).await?;
         let layout = Layout::new(&superblock)?;
         if superblock.blocks() > device_blocks {
             return Err(damaged("it says that it is larger than the storage").into());
         }
         if !superblock.features().has(Feature::HAS_JOURNAL) {
             return match options.read_only {
-                true => Ok(Found { disk, superblock, layout, journal: None }),
+                true => Ok(Found { disk, superblock, layout, journal: None, from_copy }),
                 false => Err(FormatError::MissingFeature { name: Feature::HAS_JOURNAL.name() }.into()),
             };
         }
         let mut journal = find_journal(&disk, &layout, &superblock).await?;
         if journal.superblock.start().is_none() {
-            return Ok(Found { disk, superblock, layout, journal: Some(journal) });
+            return Ok(Found { disk, superblock, layout, journal: Some(journal), from_copy });
         }
         if options.read_only {
             return Err(FsError::NeedsRecovery);
         }
         journal.replay(&disk, layout.blocks(), options).await?;
         // The log may have held the superblock.
-        let superblock = read_superblock(&disk).await?;
+        let (superblock, from_copy) = match read_superblock(&disk).await {
+            Err(FsError::Format(_)) if from_copy => (superblock, true),
+            read => (read?, false),
+        };
         if Layout::new(&superblock)? != layout {
             return Err(damaged("the log holds one of another size").into());
         }
-        Ok(Found { disk, superblock, layout, journal: Some(journal) })
+        Ok(Found { disk, superblock, layout, journal: Some(journal), from_copy })
     }
 
     async fn mount_read_only(self, options: MountOptions) -> Result<Rc<Mounted>, FsError> {
@@ -203,9 +212,17 @@ impl Found {
         self.superblock.mounts = self.superblock.mounts.get().saturating_add(1).into();
         set_needs_recovery(&mut self.superblock, true);
         // Durable before the log is used: without it nobody would look at the log.
-        write_superblock(&self.disk, &mut self.superblock).await?;
+        write_superblock(&self.disk, &mut self.superblock, &options).await?;
         let (buffers, space) = self.load_with(options, journal_blocks).await?;
-        let orphans = orphans_on_disk(&buffers, &space, &self.superblock).await?;
+        let orphans = match orphans_on_disk(&buffers, &space, &self.superblock).await {
+            // What is left of a damaged superblock leads to no chain: a check finds the orphans, which take space.
+            Err(FsError::Format(_)) if self.from_copy => {
+                self.superblock.last_orphan = 0.into();
+                write_superblock(&self.disk, &mut self.superblock, &options).await?;
+                Vec::new()
+            }
+            found => found?,
+        };
         let reuse: Rc<dyn Reuse> = Rc::<Space>::clone(&space);
         let (disk, cache) = (Rc::clone(&self.disk), Rc::clone(&buffers));
         let journal = Journal::new(disk, cache, reuse, engine, options, log, area);
@@ -265,9 +282,50 @@ async fn read_superblock(disk: &Disk) -> Result<Superblock, FsError> {
     Ok(Superblock::read(&bytes[SUPERBLOCK_OFFSET..])?)
 }
 
-/// Writes the superblock past the journal, into what block 0 holds besides, and makes it durable.
-async fn write_superblock(disk: &Disk, superblock: &mut Superblock) -> Result<(), FsError> {
-    superblock.seal();
+/// The superblock, or what a copy of it makes up for; whether it is a copy's. Who changes nothing may look at any
+/// filesystem that was there. Who writes has to know that it is there still, and nothing else in its place: the
+/// damaged superblock names it.
+async fn find_superblock(
+    disk: &Disk,
+    device_blocks: u64,
+    options: &MountOptions,
+) -> Result<(Superblock, bool), FsError> {
+    let block = disk.read(0, 1).await?;
+    let primary = &block[SUPERBLOCK_OFFSET..];
+    let error = match Superblock::read(primary) {
+        Ok(superblock) => return Ok((superblock, false)),
+        Err(error) => error,
+    };
+    let is_damage = match error {
+        FormatError::Checksum { .. } | FormatError::Corrupt { .. } => true,
+        FormatError::Foreign => options.read_only,
+        _ => false,
+    };
+    if !is_damage || options.drops(FsMutant::TrustsNoCopy) {
+        return Err(error.into());
+    }
+    for place in SUPERBLOCK_COPIES.into_iter().filter(|place| *place < device_blocks) {
+        let bytes = disk.read(place, 1).await?;
+        let Ok(copy) = Superblock::read(&bytes[..SUPERBLOCK_BYTES]) else { continue };
+        let is_there = options.read_only || copy.same_filesystem(primary).is_some();
+        if let Some(superblock) = copy.instead_of(primary, place).filter(|_| is_there) {
+            return Ok((superblock, true));
+        }
+    }
+    Err(error.into())
+}
+
+/// Writes the superblock past the journal, into what block 0 holds besides, and makes it durable. Only the sector of
+/// its first 512 bytes changes, so that a torn write leaves the old one or the new one.
+async fn write_superblock(
+    disk: &Disk,
+    superblock: &mut Superblock,
+    options: &MountOptions,
+) -> Result<(), FsError> {
+    match options.drops(FsMutant::TearsSuperblock) {
+        true => superblock.seal(),
+        false => superblock.reseal(),
+    }
     let mut block: Memory = disk.read(0, 1).await?;
     let bytes = superblock.as_bytes();
     block[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + bytes.len()].copy_from_slice(bytes);

@@ -80,6 +80,10 @@ pub enum FsMutant {
     DropsPagesSilently,
     /// A node leaves memory with pages that the disk has not.
     ForgetsDirtyNodes,
+    /// A superblock is written with a new checksum, which is in another sector than what changes.
+    TearsSuperblock,
+    /// A damaged superblock is not made up for by a copy.
+    TrustsNoCopy,
     /// Names are read as they are, those too that no path can have.
     TrustsNames,
 }

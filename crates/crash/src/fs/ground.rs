@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use event_listener::Event;
+use weir_ext4::FormatError;
 use weir_ext4::check::{self, ImageReader, Report};
-use weir_ext4::{FormatError, SUPERBLOCK_OFFSET, Superblock};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Medium, Profile};
 use weir_runtime::{Handle, Random};
 use weir_storage::{
@@ -30,9 +30,6 @@ const WRITES_OF_MOUNT: u64 = 12;
 /// Flushes until a filesystem is mounted, and flushes of a life, of which one fails.
 const FLUSHES_OF_MOUNT: u64 = 3;
 const FLUSHES_OF_LIFE: u64 = 24;
-
-/// Attempts to draw a state with a whole superblock.
-const DRAWS: u32 = 16;
 
 /// Blocks of a volume's segment, and segments: the filesystem, and room to clean.
 const SEGMENT_BLOCKS: u32 = 32;
@@ -170,8 +167,8 @@ pub(crate) struct Ground {
     observed: Cell<bool>,
 }
 
-/// Draws what a power cut now would leave, if it is a state to judge.
-pub(crate) type Draw<'a> = &'a mut dyn FnMut(&mut Random) -> Option<Left>;
+/// Draws what a power cut now would leave.
+pub(crate) type Draw<'a> = &'a mut dyn FnMut(&mut Random) -> Left;
 
 type Observer = Rc<dyn Fn(Draw<'_>)>;
 
@@ -205,17 +202,6 @@ fn one_fault(random: &mut Random, writes: u64, fails: Fails) -> Faults {
         }
     }
     faults
-}
-
-/// What a power cut leaves, if some draws find a state with a whole superblock. Its checksum is in another sector than
-/// what a mount changes of it, and nothing else is there to read before the log is: so ext4, too, relies on disks that
-/// write those 1,024 bytes at once.
-fn sample(states: &CrashStates, random: &mut Random, tear_bytes: u32) -> Option<Image> {
-    let is_whole = |image: &Image| {
-        tear_bytes as usize == BLOCK_BYTES
-            || Superblock::read(&image.read(Lba(0))[SUPERBLOCK_OFFSET..]).is_ok()
-    };
-    (0..DRAWS).map(|_| states.sample(random)).find(is_whole)
 }
 
 fn flash_profile(mechanism: Mechanism, random: &mut Random) -> Profile {
@@ -387,20 +373,19 @@ impl Ground {
 
 fn look_at_device(observer: &RefCell<Option<Observer>>, device: &FlashDevice, profile: &Profile) {
     let Some(look) = observer.borrow().clone() else { return };
-    look(&mut |random| Some(Left::Flash(device.after_cut(random), profile.clone())));
+    look(&mut |random| Left::Flash(device.after_cut(random), profile.clone()));
 }
 
 fn look_at_disk(observer: &RefCell<Option<Observer>>, disk: &AdversaryDisk, options: &AdversaryOptions) {
     let Some(look) = observer.borrow().clone() else { return };
     let states = disk.crash_states();
-    let tear_bytes = options.capabilities.tear_unit_bytes;
-    look(&mut |random| Some(Left::Disk(sample(&states, random, tear_bytes)?, options.clone())));
+    look(&mut |random| Left::Disk(states.sample(random), options.clone()));
 }
 
 fn look_below_volume(observer: &RefCell<Option<Observer>>, disk: &AdversaryDisk, options: &AdversaryOptions) {
     let Some(look) = observer.borrow().clone() else { return };
     let states = disk.crash_states();
-    look(&mut |random| Some(Left::Volume(states.sample(random), options.clone())));
+    look(&mut |random| Left::Volume(states.sample(random), options.clone()));
 }
 
 impl Left {
@@ -517,7 +502,7 @@ mod tests {
             let (seen, counted, from) =
                 (Rc::clone(&promised), Rc::clone(&lost), RefCell::new(handle.random("cut")));
             ground.observe(move |draw| {
-                let left = (0..8).filter_map(|_| draw(&mut from.borrow_mut()));
+                let left = (0..8).map(|_| draw(&mut from.borrow_mut()));
                 let missing = left.filter(|left| seen.get() && !holds_a_file(left)).count();
                 counted.set(counted.get() + missing as u64);
             });

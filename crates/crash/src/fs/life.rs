@@ -269,7 +269,7 @@ impl Chain {
                 return;
             }
             for _ in 0..CUTS_PER_EVENT {
-                let Some(left) = draw(&mut found.random) else { continue };
+                let left = draw(&mut found.random);
                 found.totals.cuts += 1;
                 let state = mix(left.hash(), history.borrow().promises());
                 if !found.seen.insert(state) {

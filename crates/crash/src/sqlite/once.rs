@@ -159,7 +159,7 @@ fn lefts(ground: &Ground, random: &mut Random) -> Vec<Left> {
     let drawn = Rc::new(RefCell::new(Vec::new()));
     let (into, from) = (Rc::clone(&drawn), RefCell::new(random.clone()));
     ground.observe(move |draw| {
-        let lefts = (0..CUTS).filter_map(|_| draw(&mut from.borrow_mut()));
+        let lefts = (0..CUTS).map(|_| draw(&mut from.borrow_mut()));
         *into.borrow_mut() = lefts.collect();
     });
     ground.look();

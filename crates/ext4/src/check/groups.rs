@@ -8,10 +8,7 @@ use crate::blocks::BLOCK_BYTES;
 use crate::descriptor::{Descriptor, group_flags};
 use crate::error::{FormatError, Place, Structure};
 use crate::features::Feature;
-use crate::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
-
-/// Where copies of the superblock are in a filesystem with groups of the usual size.
-const USUAL_COPIES: [u64; 4] = [32_768, 98_304, 163_840, 229_376];
+use crate::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET, Superblock};
 
 /// The magic number, and where it is in block 0.
 const MAGIC: [u8; 2] = 0xEF53_u16.to_le_bytes();
@@ -35,7 +32,7 @@ pub(super) async fn read_superblock<R: ImageReader>(
         Err(error) => error,
     };
     let mut copy = None;
-    for block in USUAL_COPIES.into_iter().filter(|block| *block < image.blocks()) {
+    for block in SUPERBLOCK_COPIES.into_iter().filter(|block| *block < image.blocks()) {
         let read = Superblock::read(&image.block(block).await?[..SUPERBLOCK_BYTES]);
         copy = copy.or(read.ok().map(|superblock| (superblock, Some(block))));
     }
