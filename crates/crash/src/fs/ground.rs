@@ -9,9 +9,8 @@ use weir_ext4::check::{self, ImageReader, Report};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Medium, Profile};
 use weir_runtime::{Handle, Random};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, CrashStates, Discard, Extent, Fault,
-    Faults, Image, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write,
-    submit_when_free,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Fault, Faults,
+    Image, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write, submit_when_free,
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeOptions};
 

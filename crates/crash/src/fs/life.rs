@@ -315,7 +315,7 @@ impl Chain {
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
             found.totals.events += 1;
-            let Some(left) = draw(&mut found.random) else { return };
+            let left = draw(&mut found.random);
             found.totals.cuts += 1;
             let state = left.hash();
             if found.failure.is_some() || !found.seen.insert(state) {

@@ -224,7 +224,7 @@ impl Chain {
             }
             let (past, promise) = (past.borrow(), promise.get());
             for _ in 0..CUTS_PER_EVENT {
-                let Some(left) = draw(&mut found.random) else { continue };
+                let left = draw(&mut found.random);
                 found.totals.cuts += 1;
                 let state = mix(left.hash(), mix(promise.floor, past.begun()));
                 if !found.seen.insert(state) {
