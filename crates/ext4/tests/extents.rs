@@ -266,6 +266,53 @@ fn longest_extents_are_marked_in_parts() {
     assert_eq!(tested.extents(), [run(0, 32_768, 1000, true)]);
 }
 
+/// With the root as the only node, and no block for another: single blocks of one unwritten extent can be marked as
+/// written for ever, if what is marked may be longer.
+#[test]
+fn what_is_markable_needs_no_node() {
+    let mut random = Pcg64::seed_from_u64(1);
+    let mut wider = 0;
+    for _ in 0..200 {
+        let mut tested = Tested::new();
+        tested.memory.room.set(0);
+        tested.insert(run(10, 1000, 5000, false)).expect("fits into the root");
+        for _ in 0..100 {
+            let at = random.random_range(10..1010);
+            if tested.model[&at].1 {
+                continue;
+            }
+            let found = tested.with(async |tree| tree.markable(at..at + 1, 1010).await).expect("sound");
+            let found = found.expect("no end is in the way");
+            assert!(found.contains(&at) && found.clone().all(|at| !tested.model[&at].1), "{found:?}");
+            wider += u32::from(found.len() > 1);
+            tested.mark(found, true).expect("no node is needed");
+        }
+        tested.check();
+        assert_eq!(tested.nodes, 0);
+    }
+    assert!(wider > 200, "{wider}");
+}
+
+#[test]
+fn what_is_markable_ends_at_the_end() {
+    let mut tested = Tested::new();
+    tested.memory.room.set(0);
+    for extent in [run(0, 1, 100, true), run(2, 1, 200, true), run(4, 1, 300, true), run(10, 8, 400, false)] {
+        tested.insert(extent).expect("fits into the root");
+    }
+    let mut markable = |range, end| tested.with(async |tree| tree.markable(range, end).await).expect("sound");
+    assert_eq!(markable(12..13, 18), Some(10..18), "all of it, as any part takes one entry more");
+    assert_eq!(markable(12..13, 17), None);
+    assert_eq!(markable(12..18, 5), Some(10..18), "up to the end of the range itself, at least");
+    assert_eq!(markable(2..3, 18), None, "written");
+    assert_eq!(markable(9..12, 18), None, "a hole");
+    tested.remove(4..5).expect("no node is needed");
+    let mut markable = |range, end| tested.with(async |tree| tree.markable(range, end).await).expect("sound");
+    assert_eq!(markable(12..13, 18), Some(10..13), "the shorter of two");
+    assert_eq!(markable(15..16, 18), Some(15..18), "the shorter of two");
+    assert_eq!(markable(15..16, 16), Some(10..16), "the one before the end");
+}
+
 /// Bytes from an attacker: an error or a wrong answer, never a panic or an endless loop.
 #[test]
 fn damaged_trees_end_in_errors() {

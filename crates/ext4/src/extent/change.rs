@@ -87,6 +87,38 @@ impl<B: Blocks> ExtentTree<'_, B> {
         Ok(())
     }
 
+    /// The least range around `range` that [`mark`](Self::mark) can mark as written without a block for a new
+    /// node, and without a block behind `end`: the part of its extent that `range` is, longer at one end or both.
+    /// `None` if there is none, or if `range` is not in one unwritten extent.
+    ///
+    /// All of an extent takes no more entries than the extent itself, so only `end` can be in the way.
+    ///
+    /// # Errors
+    ///
+    /// Those of the blocks below.
+    pub async fn markable(&self, range: Range<u32>, end: u32) -> Result<Option<Range<u32>>, B::Error> {
+        Self::check_range(&range)?;
+        let path = self.descend(range.start).await?;
+        let whole =
+            |extent: &Extent| !extent.written && range.end <= extent.end() && range.start < extent.end();
+        let Some(extent) = path.found.filter(whole) else { return Ok(None) };
+        let mut wider = [
+            range.clone(),
+            extent.logical..range.end,
+            range.start..extent.end(),
+            extent.logical..extent.end(),
+        ];
+        wider.sort_by_key(|range| range.end - range.start);
+        for wider in wider.into_iter().filter(|wider| wider.end <= end.max(range.end)) {
+            let marked = Extent { written: true, ..extent.part(wider.start, wider.end) };
+            let at = path.leaf().at;
+            if self.spliced(&path, at..at + 1, &around(&extent, &marked, Some(marked))).await?.fits(&path) {
+                return Ok(Some(wider));
+            }
+        }
+        Ok(None)
+    }
+
     async fn mark_part(&mut self, extent: Extent, marked: Extent) -> Result<(), B::Error> {
         loop {
             let path = self.descend(extent.logical).await?;
@@ -98,27 +130,33 @@ impl<B: Blocks> ExtentTree<'_, B> {
         }
     }
 
+    /// What replacing the extents `old` of the leaf by `new` makes of them and their neighbours.
+    async fn spliced(&self, path: &Path, old: Range<usize>, new: &[Extent]) -> Result<Spliced, B::Error> {
+        let leaf = path.leaf();
+        let wide = old.start.saturating_sub(1)..(old.end + 1).min(leaf.count);
+        self.look(leaf.block, |node| {
+            let before: Vec<Extent> = wide.clone().map(|at| node.extent(at)).collect();
+            for extent in &before {
+                extent.check(self.limit).map_err(|what| node.corrupt(what))?;
+            }
+            let left = before[..old.start - wide.start].iter();
+            let right = before[old.end - wide.start..].iter();
+            let list = join(left.chain(new).chain(right).copied());
+            Ok(Spliced { wide, before, list })
+        })
+        .await
+    }
+
     /// Replaces the extents `old` of the leaf by `new`, joined with their neighbours. `false`, and nothing
     /// has changed, if the leaf has no room.
     async fn splice(&mut self, path: &Path, old: Range<usize>, new: &[Extent]) -> Result<bool, B::Error> {
         let leaf = path.leaf();
-        let wide = old.start.saturating_sub(1)..(old.end + 1).min(leaf.count);
-        let (before, list) = self
-            .look(leaf.block, |node| {
-                let before: Vec<Extent> = wide.clone().map(|at| node.extent(at)).collect();
-                for extent in &before {
-                    extent.check(self.limit).map_err(|what| node.corrupt(what))?;
-                }
-                let left = before[..old.start - wide.start].iter();
-                let right = before[old.end - wide.start..].iter();
-                let list = join(left.chain(new).chain(right).copied());
-                Ok((before, list))
-            })
-            .await?;
-        let count = leaf.count - wide.len() + list.len();
-        if count > leaf.max {
+        let spliced = self.spliced(path, old, new).await?;
+        if !spliced.fits(path) {
             return Ok(false);
         }
+        let count = spliced.count(path);
+        let Spliced { wide, before, list } = spliced;
         if count == 0 {
             self.remove_leaf(path).await?;
             return Ok(true);
@@ -298,6 +336,25 @@ impl<B: Blocks> ExtentTree<'_, B> {
             }
             Some(block) => self.blocks.modify(block, self.kind(), range, change).await,
         }
+    }
+}
+
+/// Extents of a leaf, with their neighbours, and what comes in their place.
+struct Spliced {
+    wide: Range<usize>,
+    before: Vec<Extent>,
+    list: Vec<Extent>,
+}
+
+impl Spliced {
+    /// Entries of the leaf afterwards.
+    fn count(&self, path: &Path) -> usize {
+        path.leaf().count - self.wide.len() + self.list.len()
+    }
+
+    /// Whether the leaf has room for them.
+    fn fits(&self, path: &Path) -> bool {
+        self.count(path) <= path.leaf().max
     }
 }
 
