@@ -3,9 +3,11 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::map::Wanted;
+use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::read::{BLOCK, SIZE_MAX, index_of};
 use crate::truncate::TRUNCATE_CREDITS;
@@ -42,13 +44,14 @@ impl Filesystem {
         offset: u64,
         length: u64,
     ) -> Result<(), FsError> {
-        self.0.changing(self.0.allocate_or_free(inode, mode, offset, length)).await
+        self.0.changing(self.0.allocate_or_free(self.1, inode, mode, offset, length)).await
     }
 }
 
 impl Mounted {
     async fn allocate_or_free(
         &self,
+        caller: Caller,
         inode: InodeNumber,
         mode: Fallocate,
         offset: u64,
@@ -64,7 +67,7 @@ impl Mounted {
         match mode {
             Fallocate::Allocate { keep_size } => {
                 let blocks = index_of(offset)..index_of(end - 1) + 1;
-                self.map_all(&node, blocks, Wanted::Mapped, (!keep_size).then_some(end)).await
+                self.map_all(caller, &node, blocks, Wanted::Mapped, (!keep_size).then_some(end)).await
             }
             Fallocate::PunchHole => {
                 self.zero_ends(&node, offset..end).await?;
@@ -73,10 +76,10 @@ impl Mounted {
             Fallocate::ZeroRange { keep_size } => {
                 self.zero_ends(&node, offset..end).await?;
                 let grow = (!keep_size).then_some(end);
-                self.map_all(&node, whole, Wanted::Zeros, grow).await?;
+                self.map_all(caller, &node, whole, Wanted::Zeros, grow).await?;
                 // The blocks at both ends have got their zeros, but may be holes.
                 let blocks = index_of(offset)..index_of(end - 1) + 1;
-                self.map_all(&node, blocks, Wanted::Mapped, grow).await
+                self.map_all(caller, &node, blocks, Wanted::Mapped, grow).await
             }
         }
     }
@@ -85,6 +88,7 @@ impl Mounted {
     /// caller holds the lock.
     async fn map_all(
         &self,
+        caller: Caller,
         node: &Rc<Node>,
         range: Range<u32>,
         wanted: Wanted,
@@ -92,10 +96,18 @@ impl Mounted {
     ) -> Result<(), FsError> {
         let mut at = range.start;
         while at < range.end {
-            at = self.with_space(async || self.map_step(node, at..range.end, wanted, grow).await).await?;
+            let done = self
+                .with_space(async || self.map_step(caller, node, at..range.end, wanted, grow).await)
+                .await;
+            at = match done {
+                Err(FsError::NoSpace) if wanted == Wanted::Zeros => {
+                    self.overwrite_first(node, at..range.end).await?
+                }
+                done => done?,
+            };
         }
         if range.is_empty() && grow.is_some() {
-            self.map_step(node, range, wanted, grow).await?;
+            self.map_step(caller, node, range, wanted, grow).await?;
         }
         Ok(())
     }
@@ -103,6 +115,7 @@ impl Mounted {
     /// The same for as much as one handle may do: how far it went.
     async fn map_step(
         &self,
+        caller: Caller,
         node: &Rc<Node>,
         range: Range<u32>,
         wanted: Wanted,
@@ -110,7 +123,7 @@ impl Mounted {
     ) -> Result<u32, FsError> {
         let grows = grow.is_some_and(|to| to > node.size());
         let behind = if grows { self.behind_end(node).await? } else { None };
-        let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
+        let handle = self.start(caller, TRUNCATE_CREDITS).await?;
         let end = range.end;
         let reached = self.map(&handle, node, range, wanted).await;
         if let Ok(reached) = reached {
@@ -129,7 +142,8 @@ impl Mounted {
         reached
     }
 
-    /// Frees all blocks of a range.
+    /// Frees all blocks of a range; those that it cannot, since their extent finds no block to be divided, it fills
+    /// with zeros.
     async fn punch(&self, node: &Rc<Node>, range: Range<u32>) -> Result<(), FsError> {
         loop {
             let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
@@ -140,8 +154,13 @@ impl Mounted {
             node.stamp(self.now());
             // Also after an error: there may have been no room to cut an extent in two, behind which others are gone.
             node.log_data(self, &handle).await?;
-            if done? {
-                return Ok(());
+            drop(handle);
+            match done {
+                Err(FsError::NoSpace) if !self.options.drops(FsMutant::NoZeroing) => {
+                    return self.overwrite_with_zeros(node, range).await;
+                }
+                Ok(false) => {}
+                done => return done.map(drop),
             }
         }
     }

@@ -8,9 +8,10 @@ use weir_runtime::Handle as Clock;
 
 use crate::buffers::Buffers;
 use crate::cache::PageCache;
+use crate::caller::Caller;
 use crate::disk::{Disk, Waits};
 use crate::error::{FsError, ReadOnlyReason};
-use crate::journal::{Journal, JournalStats};
+use crate::journal::{Handle, Journal, JournalStats};
 use crate::mutants::FsMutant;
 use crate::names::Names;
 use crate::nodes::Nodes;
@@ -30,7 +31,7 @@ const NANOS_A_SECOND: u64 = 1_000_000_000;
 /// its turn changes nothing; one that is dropped in the middle of a change makes the filesystem read-only
 /// ([`ReadOnlyReason::Abandoned`]), since half of a change must not be committed.
 #[derive(Clone)]
-pub struct Filesystem(pub(crate) Rc<Mounted>);
+pub struct Filesystem(pub(crate) Rc<Mounted>, pub(crate) Caller);
 
 /// What all parts of a mounted filesystem share.
 pub(crate) struct Mounted {
@@ -78,6 +79,8 @@ pub struct Statistics {
     pub pages: usize,
     /// Of these, dirty.
     pub pages_dirty: usize,
+    /// Blocks of zeros that were written since the tree of an extent found no block to divide it.
+    pub zeroed_blocks: u64,
 }
 
 /// Sizes of a filesystem, as `statfs` tells them.
@@ -89,7 +92,8 @@ pub struct Statfs {
     pub blocks: u64,
     /// Free blocks, with those that can be used only after the next commit.
     pub free_blocks: u64,
-    /// Free blocks without those that the superuser has reserved.
+    /// Free blocks that a plain user may have: without those that are reserved for the superuser, and those that are
+    /// kept for extent trees ([`MountOptions::tree_reserve_blocks`]), which nobody's data takes.
     pub available_blocks: u64,
     /// Inodes.
     pub inodes: u32,
@@ -111,6 +115,11 @@ impl Mounted {
             None if journal.is_closing() => Err(FsError::ReadOnly(ReadOnlyReason::Unmounted)),
             None => Ok(journal),
         }
+    }
+
+    /// Opens a handle for what a caller does: it takes no more of the space than the caller may.
+    pub(crate) async fn start(&self, caller: Caller, credits: u32) -> Result<Handle, FsError> {
+        Ok(self.journal()?.start(credits).await?.of_caller(self.has_reserve(caller)))
     }
 
     /// The time that inodes are stamped with. It moves with the timer, not with the clock (J6), so two writes
@@ -153,6 +162,7 @@ impl Filesystem {
             journal: journal.map(|journal| journal.stats()).unwrap_or_default(),
             pages: self.0.cache.pages(),
             pages_dirty: self.0.cache.dirty(),
+            zeroed_blocks: self.0.space.zeroed_blocks.get(),
         }
     }
 
@@ -166,13 +176,12 @@ impl Filesystem {
 
     /// How large the filesystem is, and how much of it is free.
     pub async fn statfs(&self) -> Statfs {
-        let (mounted, superblock) = (&self.0, self.0.superblock.borrow());
-        let free = mounted.space.free_blocks();
+        let mounted = &self.0;
         Statfs {
             block_bytes: weir_ext4::BLOCK_BYTES as u32,
             blocks: mounted.layout.blocks() - mounted.space.overhead_blocks(),
-            free_blocks: free,
-            available_blocks: free.saturating_sub(superblock.reserved_blocks()),
+            free_blocks: mounted.space.free_blocks(),
+            available_blocks: mounted.space.available_blocks(),
             inodes: mounted.layout.inodes(),
             free_inodes: mounted.space.free_inodes(),
             name_bytes_max: 255,

@@ -59,6 +59,7 @@ mod attributes;
 mod buffer;
 mod buffers;
 mod cache;
+mod caller;
 mod disk;
 mod error;
 mod fallocate;
@@ -85,8 +86,10 @@ mod truncate;
 mod write;
 mod writeback;
 mod xattrs;
+mod zeros;
 
 pub use attributes::{AttributeChanges, Attributes};
+pub use caller::Caller;
 pub use disk::Waits;
 pub use error::{FsError, ReadOnlyReason};
 pub use fallocate::Fallocate;

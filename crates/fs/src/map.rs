@@ -114,9 +114,13 @@ impl Mounted {
                 // In writeback mode too: who has allocated a block to be zeros never sees what was in it before.
                 node.attach(handle);
             }
-            tree.change(async |extents| extents.mark(range.start..end, written).await)
-                .await
-                .map_err(FsError::full_is_no_space)?;
+            let marked = tree.change(async |extents| extents.mark(range.start..end, written).await).await;
+            match marked.map_err(FsError::full_is_no_space) {
+                Err(FsError::NoSpace) if written && !self.options.drops(FsMutant::NoZeroing) => {
+                    self.mark_with_zeros(&tree, range.start..end).await?;
+                }
+                marked => marked?,
+            }
             if !written {
                 node.forget_pages(self.journal()?, handle, range.start..end).await?;
                 self.forget_journaled(handle, node, place(&extent, range.start), end - range.start);

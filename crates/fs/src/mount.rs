@@ -18,6 +18,7 @@ use zerocopy::IntoBytes;
 
 use crate::buffers::Buffers;
 use crate::cache::PageCache;
+use crate::caller::Caller;
 use crate::disk::Disk;
 use crate::error::{FsError, ReadOnlyReason};
 use crate::filesystem::{Filesystem, Mounted};
@@ -65,7 +66,7 @@ impl Filesystem {
         } else {
             found.mount_writable(options, engine).await?
         };
-        let filesystem = Filesystem(mounted);
+        let filesystem = Filesystem(mounted, Caller::SUPERUSER);
         filesystem.0.finish_orphans().await?;
         Ok(filesystem)
     }
@@ -242,9 +243,8 @@ impl Found {
     ) -> Result<(Rc<Buffers>, Rc<Space>), FsError> {
         let checksums = self.layout.checksums();
         let buffers = Buffers::new(Rc::clone(&self.disk), checksums, options.cache_metadata_blocks);
-        let first_inode = self.superblock.first_inode.get();
         let space =
-            Space::load(&self.disk, &buffers, self.layout, options, journal_blocks, first_inode).await?;
+            Space::load(&self.disk, &buffers, self.layout, options, journal_blocks, &self.superblock).await?;
         Ok((buffers, space))
     }
 

@@ -70,6 +70,16 @@ pub enum FsMutant {
     DiscardsReused,
     /// J8: an atomic group is split between two transactions.
     GroupSplit,
+    /// Space: data takes the blocks that are kept for extent trees.
+    NoTreeReserve,
+    /// Space: where an extent finds no block to be divided, nothing is written with zeros in its place.
+    NoZeroing,
+    /// J2: what is marked as written with zeros is marked, and not written.
+    ZerosForgotten,
+    /// J2: the zeros of what is marked as written may come behind the commit block: nobody waits for them.
+    ZerosNotAwaited,
+    /// Space: a plain user takes the blocks that are reserved for the superuser.
+    SuperuserReserveIgnored,
     /// A failed write or flush of the journal aborts nothing.
     ErrorIgnored,
     /// A failed write of a page is told once, and forgotten.

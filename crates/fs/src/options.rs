@@ -77,6 +77,9 @@ pub struct MountOptions {
     pub cache_metadata_blocks: usize,
     /// Inodes that may be kept in memory beside those that are open, dirty, or not committed. Default: 16,384.
     pub cache_inodes: usize,
+    /// Blocks that are kept for extent trees, so that an extent can be divided in a full filesystem; at most a
+    /// fiftieth of its blocks. What the trees need beyond that is had by writing zeros. Default: 4,096.
+    pub tree_reserve_blocks: u64,
     /// Whether blocks are discarded when the transaction that freed them is durable (J7), if the storage can.
     /// Default: no.
     pub discard: bool,
@@ -101,6 +104,7 @@ impl Default for MountOptions {
             dirty_bytes: 64 << 20,
             cache_metadata_blocks: 1 << 14,
             cache_inodes: 1 << 14,
+            tree_reserve_blocks: 1 << 12,
             discard: false,
             timer_hz: 250,
             host_costs: HostCosts::default(),

@@ -4,6 +4,12 @@
 //! there is a second map for each group that was looked at, 4 KiB large: there a block that was freed stays taken
 //! until the commit block is transferred (J7). Nothing is allocated but by that map, so a write to a block that
 //! was reused can never persist where the transaction that freed it did not.
+//!
+//! Two parts of the free blocks are kept back. What the superblock reserves is for the superuser ([`Caller`]); a
+//! share is for nodes of extent trees, since to write into what was allocated before, or to make a hole, may take an
+//! entry more, and so a node more. Where a tree has used up that share, `zeros` does without a node.
+//!
+//! [`Caller`]: crate::caller::Caller
 
 mod blocks;
 mod discard;
@@ -16,7 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_ext4::{Descriptor, FormatError, Kind, Layout, Place, Structure};
+use weir_ext4::{Descriptor, FormatError, Kind, Layout, Place, Structure, Superblock};
 use weir_storage::{Discard, Extent};
 
 use crate::buffer::Buffer;
@@ -33,6 +39,18 @@ use group::Group;
 /// its descriptor. A new inode changes its block of the table besides.
 pub(crate) const GROUP_CREDITS: u32 = 2;
 
+/// Of so many blocks, one is kept for extent trees at most: small filesystems are for files, too.
+const TREE_RESERVE_SHARE: u64 = 50;
+
+/// What blocks are allocated for, and so which of the free ones may be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Data, names, attributes: what the caller may have.
+    Content,
+    /// A node of an extent tree: whatever there is.
+    Tree,
+}
+
 /// The blocks and inodes of all groups.
 pub(crate) struct Space {
     buffers: Rc<Buffers>,
@@ -47,18 +65,25 @@ pub(crate) struct Space {
     directories: Cell<u32>,
     overhead: u64,
     first_inode: u32,
+    /// Blocks that only the superuser may take.
+    for_superuser: u64,
+    /// Blocks that only extent trees may take.
+    for_trees: u64,
+    /// Blocks of zeros that were written in place of dividing an extent.
+    pub(crate) zeroed_blocks: Cell<u64>,
     discards: Discards,
 }
 
 impl Space {
-    /// Reads all descriptors, and starts to discard, if that is an option. `journal_blocks` count as overhead; below `first_inode` inodes are reserved.
+    /// Reads all descriptors, and starts to discard, if that is an option. `journal_blocks` count as overhead; below the first inode that
+    /// `superblock` names inodes are reserved.
     pub(crate) async fn load(
         disk: &Rc<Disk>,
         buffers: &Rc<Buffers>,
         layout: Layout,
         options: MountOptions,
         journal_blocks: u32,
-        first_inode: u32,
+        superblock: &Superblock,
     ) -> Result<Rc<Space>, FsError> {
         let mut groups = Vec::with_capacity(layout.groups() as usize);
         let (mut free_blocks, mut free_inodes, mut directories) = (0, 0_u32, 0_u32);
@@ -88,7 +113,10 @@ impl Space {
             free_inodes: Cell::new(free_inodes),
             directories: Cell::new(directories),
             overhead: overhead.min(layout.blocks()),
-            first_inode,
+            first_inode: superblock.first_inode.get(),
+            for_superuser: superblock.reserved_blocks(),
+            for_trees: options.tree_reserve_blocks.min(layout.blocks() / TREE_RESERVE_SHARE),
+            zeroed_blocks: Cell::new(0),
             discards: Discards::default(),
         });
         if options.discard && !options.read_only && disk.capabilities.discard != Discard::Unsupported {
@@ -100,6 +128,30 @@ impl Space {
     /// Free blocks, with those that wait for the commit of what freed them.
     pub(crate) fn free_blocks(&self) -> u64 {
         self.free_blocks.get()
+    }
+
+    /// Free blocks that a plain user's files may have.
+    pub(crate) fn available_blocks(&self) -> u64 {
+        self.free_blocks.get().saturating_sub(self.for_superuser + self.for_trees)
+    }
+
+    /// Free blocks that may be taken now: not those that wait for a commit (J7), nor those that are being
+    /// discarded, so that what is kept back is there whenever it is needed.
+    fn room(&self, handle: &Handle, purpose: Use) -> u64 {
+        let superuser = handle.has_reserve() || self.options.drops(FsMutant::SuperuserReserveIgnored);
+        let kept = match purpose {
+            Use::Tree => 0,
+            Use::Content if self.options.drops(FsMutant::NoTreeReserve) => 0,
+            Use::Content if superuser => self.for_trees,
+            Use::Content => self.for_trees + self.for_superuser,
+        };
+        let unusable = self.waiting.get() + self.discards.under_way();
+        self.free_blocks.get().saturating_sub(unusable).saturating_sub(kept)
+    }
+
+    /// So many blocks were filled with zeros in place of dividing an extent.
+    pub(crate) fn count_zeroed(&self, blocks: usize) {
+        self.zeroed_blocks.set(self.zeroed_blocks.get() + blocks as u64);
     }
 
     /// Whether some of them do wait.

@@ -6,10 +6,12 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::rc::Rc;
 
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
-use weir_storage::{Extent, Lba, StorageError, Ticket};
+use weir_runtime::Buffer as Memory;
+use weir_storage::{BLOCK_BYTES, Extent, Lba, StorageError, Ticket};
 
 use crate::error::FsError;
 use crate::journal::{Handle, Journal};
@@ -18,6 +20,9 @@ use crate::node::Node;
 
 /// Writes that are remembered even if some behind the first are transferred already.
 const REMEMBERED: usize = 256;
+
+/// Blocks of zeros that are submitted before the next are: 4 MiB.
+const ZEROS_AT_ONCE: usize = 1024;
 
 struct Flight {
     extent: Extent,
@@ -117,6 +122,33 @@ impl Node {
             .collect();
         drop(in_flight);
         drop(self.cache.disk.promote(&extents));
+    }
+
+    /// Writes zeros to blocks that are unwritten, and waits until they are transferred. Then the running transaction may
+    /// mark them as written: they are in an epoch before its commit block, or flushed before it (J2), and whoever
+    /// reads them from the disk finds them. A handle may be open: nothing here waits for a commit.
+    pub(crate) async fn write_zeros(
+        &self,
+        journal: &Journal,
+        start: u64,
+        blocks: usize,
+    ) -> Result<(), FsError> {
+        if journal.drops(FsMutant::ZerosForgotten) {
+            return Ok(());
+        }
+        let class = if journal.is_dual() { Class::Ordered } else { Class::Orderless };
+        let disk = &self.cache.disk;
+        let zeros = vec![Rc::new(Memory::new(BLOCK_BYTES)); blocks.min(ZEROS_AT_ONCE)];
+        let mut tickets = Vec::new();
+        for from in (0..blocks).step_by(ZEROS_AT_ONCE) {
+            tickets.clear();
+            let zeros = &zeros[..zeros.len().min(blocks - from)];
+            disk.write(start + from as u64, zeros, class, class, &mut tickets).await?;
+            if !journal.drops(FsMutant::ZerosNotAwaited) {
+                disk.transferred(&tickets).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The tickets of what is not transferred yet.

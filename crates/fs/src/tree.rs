@@ -12,6 +12,7 @@ use crate::error::{FsError, ReadOnlyReason};
 use crate::filesystem::Mounted;
 use crate::journal::Handle;
 use crate::node::Node;
+use crate::space::Use;
 
 /// Units of 512 bytes in a block, as inodes count space.
 pub(crate) const SECTORS_PER_BLOCK: i64 = (BLOCK_BYTES / 512) as i64;
@@ -64,6 +65,12 @@ impl Tree<'_> {
     pub(crate) fn goal(&self) -> u64 {
         let group = self.fs.layout.inode_group(self.node.number).map_or(0, |(group, _)| group);
         self.fs.layout.first_block(group)
+    }
+
+    /// What of a range's unwritten extent can be marked as written without another node
+    /// ([`ExtentTree::markable`]).
+    pub(crate) async fn markable(&self, range: Range<u32>, end: u32) -> Result<Option<Range<u32>>, FsError> {
+        self.look(async |extents| extents.markable(range, end).await).await
     }
 
     async fn look<T>(
@@ -155,7 +162,8 @@ impl Blocks for Tree<'_> {
 
     async fn allocate(&self, kind: Kind, goal: u64) -> Result<u64, FsError> {
         let handle = self.handle()?;
-        let block = self.fs.space.allocate_one(handle, goal).await?;
+        let purpose = if matches!(kind, Kind::Extents { .. }) { Use::Tree } else { Use::Content };
+        let block = self.fs.space.allocate_one(handle, purpose, goal).await?;
         let buffer = self.fs.buffers.fresh(block, Role::Metadata(kind));
         handle.modify(&buffer, 0..0, |_| ());
         Ok(block)

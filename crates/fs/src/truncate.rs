@@ -6,8 +6,6 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_storage::BLOCK_BYTES;
-
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::journal::Handle;
@@ -16,9 +14,8 @@ use crate::node::Node;
 use crate::orphans::ORPHAN_CREDITS;
 use crate::read::{BLOCK, SIZE_MAX, index_of};
 use crate::write::Edges;
+use crate::zeros::ZEROS;
 
-/// What a part of a block is filled with.
-static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 /// Journaled blocks that one step of a truncation changes: those of the map, the list of orphans, and a block
 /// whose end becomes zeros.
 pub(crate) const TRUNCATE_CREDITS: u32 = MAP_CREDITS + ORPHAN_CREDITS + 2;

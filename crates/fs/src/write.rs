@@ -13,6 +13,7 @@ use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
 use crate::buffer::Role;
+use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::journal::Handle;
@@ -22,9 +23,9 @@ use crate::options::JournalMode;
 use crate::read::{BLOCK, SIZE_MAX, index_of, split};
 
 /// Blocks that one handle writes at most: 8 MiB.
-const CHUNK_BLOCKS: usize = 2048;
+pub(crate) const CHUNK_BLOCKS: usize = 2048;
 /// The same where they go through the journal.
-const CHUNK_JOURNALED: usize = 32;
+pub(crate) const CHUNK_JOURNALED: usize = 32;
 
 /// The content of the blocks at both ends of a change, as far as it stays. Pages may leave the cache while a
 /// change gets its place; these do not.
@@ -65,8 +66,9 @@ impl Filesystem {
         let mut done = 0;
         while done < bytes.len() {
             fs.cache.throttle().await;
-            let some =
-                fs.with_space(async || fs.write_some(&node, offset + done as u64, &bytes[done..]).await);
+            let some = fs.with_space(async || {
+                fs.write_some(self.1, &node, offset + done as u64, &bytes[done..]).await
+            });
             match some.await {
                 Ok(written) => done += written,
                 Err(_) if done > 0 => break,
@@ -79,7 +81,13 @@ impl Filesystem {
 
 impl Mounted {
     /// Writes at least one byte, and what one handle can.
-    async fn write_some(&self, node: &Rc<Node>, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
+    async fn write_some(
+        &self,
+        caller: Caller,
+        node: &Rc<Node>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize, FsError> {
         let journaled = self.options.mode == JournalMode::Data;
         let now = self.now();
         let stamped = {
@@ -107,7 +115,7 @@ impl Mounted {
             return Ok(bytes.len());
         }
         let credits = MAP_CREDITS + if journaled { range.len() as u32 } else { 0 };
-        let handle = self.journal()?.start(credits).await?;
+        let handle = self.start(caller, credits).await?;
         let mapped = self.map(&handle, node, range, Wanted::Written).await;
         let done = match mapped {
             Ok(reached) => Ok(bytes.len().min((u64::from(reached) * BLOCK - offset) as usize)),

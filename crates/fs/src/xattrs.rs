@@ -5,6 +5,7 @@ use std::rc::Rc;
 use weir_ext4::attribute::{self, AttributeName, Attributes};
 use weir_ext4::{BLOCK_BYTES, Blocks, FileType, FormatError, Kind, Stamp};
 
+use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::journal::Handle;
@@ -79,7 +80,7 @@ impl Filesystem {
             if is_users && !matches!(node.kind(), Some(FileType::Regular | FileType::Directory)) {
                 return Err(FsError::NotPermitted("user attributes are for files and directories"));
             }
-            fs.change_attributes(&node, async |attributes| {
+            fs.change_attributes(self.1, &node, async |attributes| {
                 match (expect, attributes.get(&name)) {
                     (Expect::Absent, Some(_)) => return Err(FsError::Exists),
                     (Expect::Present, None) => return Err(FsError::NoAttribute),
@@ -103,7 +104,7 @@ impl Filesystem {
         let fs = &self.0;
         fs.changing(fs.with_space(async || {
             let node = fs.nodes.get(fs, inode).await?;
-            fs.change_attributes(&node, async |attributes| {
+            fs.change_attributes(self.1, &node, async |attributes| {
                 if attributes.remove(&name) { Ok(()) } else { Err(FsError::NoAttribute) }
             })
             .await
@@ -142,16 +143,17 @@ impl Mounted {
 
     async fn change_attributes(
         &self,
+        caller: Caller,
         node: &Rc<Node>,
         change: impl AsyncFnOnce(&mut Attributes) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
-        let journal = self.journal()?;
+        self.journal()?;
         let _locked = node.lock.acquire(1).await;
         let mut attributes = self.read_attributes(node).await?;
         change(&mut attributes).await?;
         let mut area = node.inode.borrow().attribute_area().to_vec();
         let block = attributes.store(&mut area).map_err(|error| FsError::from(error).full_is_no_space())?;
-        let handle = journal.start(CREDITS).await?;
+        let handle = self.start(caller, CREDITS).await?;
         // All that needs space comes first.
         self.store_block(&handle, node, block.as_deref()).await?;
         {

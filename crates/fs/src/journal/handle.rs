@@ -20,13 +20,26 @@ pub(crate) struct Handle {
     journal: Rc<Journal>,
     /// Blocks that it may still change.
     left: Cell<u32>,
+    /// Whether it is of a caller who may take what is reserved for the superuser.
+    reserve: bool,
     /// Whether it keeps the transaction from being locked: always, but in a mutant.
     holds: bool,
 }
 
 impl Handle {
     pub(super) fn new(journal: Rc<Journal>, credits: u32, holds: bool) -> Handle {
-        Handle { journal, left: Cell::new(credits), holds }
+        Handle { journal, left: Cell::new(credits), reserve: true, holds }
+    }
+
+    /// The same for what a caller does who may take what is reserved for the superuser, or may not.
+    pub(crate) fn of_caller(mut self, reserve: bool) -> Handle {
+        self.reserve = reserve;
+        self
+    }
+
+    /// Whether it is of a caller who may take what is reserved for the superuser.
+    pub(crate) fn has_reserve(&self) -> bool {
+        self.reserve
     }
 
     /// The transaction that it changes.

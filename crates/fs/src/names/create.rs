@@ -5,6 +5,7 @@ use std::rc::Rc;
 use weir_ext4::{Blocks, ExtentTree, FileType, Inode, Kind, Stamp, inode_flags, symlink};
 
 use super::check_ordinary;
+use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::journal::Handle;
@@ -89,7 +90,7 @@ impl Filesystem {
         let short = new.kind != FileType::Symlink || symlink::set_short_target(&mut inode, target);
         let content = Content { inode, target: (!short).then_some(target) };
         let fs = &self.0;
-        fs.changing(fs.with_space(async || fs.make_once(directory, name, &content).await)).await
+        fs.changing(fs.with_space(async || fs.make_once(self.1, directory, name, &content).await)).await
     }
 }
 
@@ -120,8 +121,14 @@ impl Mounted {
         Ok(inode)
     }
 
-    async fn make_once(&self, parent: u32, name: &[u8], content: &Content<'_>) -> Result<u32, FsError> {
-        let journal = self.journal()?;
+    async fn make_once(
+        &self,
+        caller: Caller,
+        parent: u32,
+        name: &[u8],
+        content: &Content<'_>,
+    ) -> Result<u32, FsError> {
+        self.journal()?;
         let parent = self.directory_node(parent).await?;
         let _locked = parent.lock.acquire(1).await;
         if self.find(&parent, name).await?.is_some() {
@@ -132,7 +139,7 @@ impl Mounted {
         if directory && !parent.takes_subdirectory(self.has_uncounted_links()) {
             return Err(FsError::TooManyLinks);
         }
-        let handle = journal.start(super::CREDITS).await?;
+        let handle = self.start(caller, super::CREDITS).await?;
         let number =
             self.space.allocate_inode(&handle, self.layout.inode_group(parent.number)?.0, kind).await?;
         let node = self.nodes.insert(number, self.numbered(content.inode, &parent));

@@ -7,6 +7,7 @@ use weir_ext4::{BLOCK_BYTES, Blocks, FileType, Kind, symlink};
 use super::create::NewNode;
 use super::directory::add_block;
 use super::{LINKS_MAX, check_ordinary, lock};
+use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::journal::Handle;
@@ -59,7 +60,7 @@ impl Filesystem {
     pub async fn link(&self, inode: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         check_ordinary(name)?;
         let fs = &self.0;
-        fs.changing(fs.with_space(async || fs.link_once(inode, directory, name).await)).await
+        fs.changing(fs.with_space(async || fs.link_once(self.1, inode, directory, name).await)).await
     }
 }
 
@@ -79,8 +80,14 @@ impl Mounted {
         tree.modify(place, Kind::SymlinkTarget, 0..BLOCK_BYTES, change).await
     }
 
-    async fn link_once(&self, inode: u32, directory: u32, name: &[u8]) -> Result<(), FsError> {
-        let journal = self.journal()?;
+    async fn link_once(
+        &self,
+        caller: Caller,
+        inode: u32,
+        directory: u32,
+        name: &[u8],
+    ) -> Result<(), FsError> {
+        self.journal()?;
         let directory = self.directory_node(directory).await?;
         let node = self.nodes.get(self, inode).await?;
         if node.is_directory() {
@@ -95,7 +102,7 @@ impl Mounted {
             LINKS_MAX.. => return Err(FsError::TooManyLinks),
             _ => {}
         }
-        let handle = journal.start(super::CREDITS).await?;
+        let handle = self.start(caller, super::CREDITS).await?;
         if let Err(error) = self.enter(&handle, &directory, name, &node).await {
             self.all_or_abort(directory.log(self, &handle)).await?;
             return Err(error);

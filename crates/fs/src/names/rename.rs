@@ -6,6 +6,7 @@ use weir_ext4::{FormatError, Place, ROOT_INODE, Stamp, Structure};
 use weir_runtime::Permit;
 
 use super::{LOOKS_MAX, check_ordinary, dangling, lock};
+use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::journal::Handle;
@@ -84,7 +85,7 @@ impl Filesystem {
                     }
                     None if flags.exchange => Err(FsError::NotFound),
                     target => {
-                        fs.move_name(from, to, &found.source, target.as_ref()).await?;
+                        fs.move_name(self.1, from, to, &found.source, target.as_ref()).await?;
                         Ok(target.clone())
                     }
                 }
@@ -127,6 +128,7 @@ impl Mounted {
 
     async fn move_name(
         &self,
+        caller: Caller,
         from: End<'_>,
         to: End<'_>,
         source: &Rc<Node>,
@@ -144,7 +146,7 @@ impl Mounted {
         {
             return Err(FsError::TooManyLinks);
         }
-        let handle = self.journal()?.start(super::CREDITS).await?;
+        let handle = self.start(caller, super::CREDITS).await?;
         // The only step that may lack space comes first.
         if target.is_none()
             && let Err(error) = self.enter(&handle, to.directory, to.name, source).await

@@ -10,8 +10,8 @@ use crate::buffer::{Buffer, Role};
 use crate::error::FsError;
 use crate::journal::Handle;
 use crate::mutants::FsMutant;
-use crate::space::Space;
 use crate::space::group::Wanted;
+use crate::space::{Space, Use};
 
 /// A run that continues at the goal is taken if it has that many blocks, even if longer ones are elsewhere.
 const WORTH_CONTINUING: u32 = 8;
@@ -29,14 +29,21 @@ impl Space {
     /// # Errors
     /// [`FsError::NoSpace`]; once the freed blocks of the running transaction are in the log there may be some.
     pub(crate) async fn allocate(&self, handle: &Handle, goal: u64, most: u32) -> Result<Extent, FsError> {
-        let most = most.clamp(1, self.layout.blocks_per_group());
+        let purpose = Use::Content;
+        let room = u32::try_from(self.room(handle, purpose)).unwrap_or(u32::MAX);
+        let most = most.min(room).clamp(1, self.layout.blocks_per_group());
         let (home, from) = self.place_of(goal);
         self.load_group(home).await?;
         let run = self.groups.borrow()[home as usize].run_at(from, most);
         let continues = run.end - run.start >= most.min(WORTH_CONTINUING);
         if continues
             && let Some(found) = self
-                .allocate_in(handle, home, Wanted { from, least: run.end - run.start, most, aligned: false })
+                .allocate_in(
+                    handle,
+                    purpose,
+                    home,
+                    Wanted { from, least: run.end - run.start, most, aligned: false },
+                )
                 .await?
         {
             return Ok(found);
@@ -44,12 +51,13 @@ impl Space {
         if from > 0 {
             let chunk = Wanted { from, least: CHUNK_BLOCKS, most, aligned: true };
             for group in self.groups_from(home).take(CHUNK_GROUPS) {
-                if let Some(found) = self.allocate_in(handle, group, chunk.in_group(group == home)).await? {
+                let wanted = chunk.in_group(group == home);
+                if let Some(found) = self.allocate_in(handle, purpose, group, wanted).await? {
                     return Ok(found);
                 }
             }
         }
-        self.allocate_anywhere(handle, goal, most).await
+        self.allocate_anywhere(handle, purpose, goal, most).await
     }
 
     /// Allocates one block as near to `goal` as there is one: for what belongs to a file and is not its data.
@@ -57,18 +65,30 @@ impl Space {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
-    pub(crate) async fn allocate_one(&self, handle: &Handle, goal: u64) -> Result<u64, FsError> {
-        Ok(self.allocate_anywhere(handle, goal, 1).await?.start.0)
+    pub(crate) async fn allocate_one(
+        &self,
+        handle: &Handle,
+        purpose: Use,
+        goal: u64,
+    ) -> Result<u64, FsError> {
+        Ok(self.allocate_anywhere(handle, purpose, goal, 1).await?.start.0)
     }
 
     /// Allocates the first run of `most` blocks behind `goal`, or if there is none, of fewer.
-    async fn allocate_anywhere(&self, handle: &Handle, goal: u64, most: u32) -> Result<Extent, FsError> {
+    async fn allocate_anywhere(
+        &self,
+        handle: &Handle,
+        purpose: Use,
+        goal: u64,
+        most: u32,
+    ) -> Result<Extent, FsError> {
         let (home, from) = self.place_of(goal);
         let mut least = most;
         loop {
             let wanted = Wanted { from, least, most, aligned: false };
             for group in self.groups_from(home) {
-                if let Some(found) = self.allocate_in(handle, group, wanted.in_group(group == home)).await? {
+                let wanted = wanted.in_group(group == home);
+                if let Some(found) = self.allocate_in(handle, purpose, group, wanted).await? {
                     return Ok(found);
                 }
             }
@@ -94,8 +114,9 @@ impl Space {
     async fn allocate_in(
         &self,
         handle: &Handle,
+        purpose: Use,
         group: u32,
-        wanted: Wanted,
+        mut wanted: Wanted,
     ) -> Result<Option<Extent>, FsError> {
         if self.groups.borrow()[group as usize].longest() < wanted.least {
             return Ok(None);
@@ -104,6 +125,11 @@ impl Space {
         let descriptors = self.descriptor_buffer(group).await?;
         let bits = self.block_bitmap(group).await?;
         // Nothing waits from here on, so nobody comes between.
+        let room = self.room(handle, purpose);
+        if room < u64::from(wanted.least) {
+            return Ok(None);
+        }
+        wanted.most = u32::try_from(room).unwrap_or(u32::MAX).min(wanted.most);
         let found = self.groups.borrow_mut()[group as usize].find(wanted);
         let Some(run) = found else { return Ok(None) };
         self.mark(handle, group, &descriptors, &bits, run.clone(), true)?;

@@ -21,12 +21,17 @@ pub(super) struct Discards {
     waiting: RefCell<Vec<Extent>>,
     wanted: Rc<Event>,
     started: Cell<bool>,
-    /// Some of the free blocks are taken for a discard.
-    under_way: Cell<bool>,
+    /// Free blocks that are taken for a discard.
+    under_way: Cell<u64>,
     ended: Event,
 }
 
 impl Discards {
+    /// Free blocks that are taken for a discard.
+    pub(super) fn under_way(&self) -> u64 {
+        self.under_way.get()
+    }
+
     /// Blocks were freed by transactions that are durable.
     pub(super) fn put(&self, freed: &[Extent]) {
         let mut waiting = self.waiting.borrow_mut();
@@ -45,7 +50,7 @@ impl Space {
 
     /// Whether blocks that are free are taken for a discard.
     pub(crate) fn is_discarding(&self) -> bool {
-        self.discards.under_way.get()
+        self.discards.under_way() > 0
     }
 
     /// Waits until the discard that is under way, if there is one, has given its blocks back.
@@ -81,11 +86,11 @@ async fn discard_task(space: Weak<Space>, disk: Weak<Disk>) {
         let wanted = now.discards.wanted.listen();
         let freed = now.discards.waiting.take();
         if !freed.is_empty() {
-            now.discards.under_way.set(true);
             let taken = now.take_free(freed);
+            now.discards.under_way.set(taken.iter().map(|extent| u64::from(extent.blocks)).sum());
             let done = device.discard(&taken).await;
             taken.into_iter().for_each(|extent| now.release(extent));
-            now.discards.under_way.set(false);
+            now.discards.under_way.set(0);
             now.discards.ended.notify(usize::MAX);
             if done.is_err() {
                 // A storage that fails is told by the journal; nothing depends on a discard.

@@ -1,0 +1,105 @@
+//! Writing zeros where an extent cannot be divided, since its tree finds no block for another node.
+//!
+//! So a write into what is allocated, and a hole in it, need no space in a full filesystem:
+//!
+//! - What is written in the middle of an unwritten extent is marked with more of that extent, up to a neighbour that is
+//!   written or to its end. That more is zeros, which are on the disk before (J2).
+//! - What should become a hole, or unwritten, is overwritten with zeros. It reads as it should, and keeps its blocks.
+//!
+//! It is the last resort, after the blocks that `space` keeps for trees. It ends at the end of the file, behind which
+//! nothing is written: in what is allocated there, a write that does not follow the one before may find no space.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use weir_storage::BLOCK_BYTES;
+
+use crate::error::FsError;
+use crate::filesystem::Mounted;
+use crate::map::place;
+use crate::mutants::FsMutant;
+use crate::node::Node;
+use crate::options::JournalMode;
+use crate::read::{BLOCK, index_of};
+use crate::tree::{Tree, covers};
+use crate::truncate::TRUNCATE_CREDITS;
+use crate::write::{CHUNK_BLOCKS, CHUNK_JOURNALED, Edges};
+
+/// What a block is filled with, or a part of one.
+pub(crate) static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+
+impl Mounted {
+    /// Marks a range of an unwritten extent as written, together with as much of that extent as it takes to need no
+    /// node: that becomes zeros. The caller holds the lock, and lets the file reach the range's end.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] if it would take what is behind the end of the file.
+    pub(crate) async fn mark_with_zeros(&self, tree: &Tree<'_>, range: Range<u32>) -> Result<(), FsError> {
+        let end = index_of(tree.node.size().next_multiple_of(BLOCK));
+        let (Some(extent), Some(wider)) =
+            (tree.find(range.start).await?, tree.markable(range.clone(), end).await?)
+        else {
+            return Err(FsError::NoSpace);
+        };
+        for zeros in [wider.start..range.start, range.end..wider.end] {
+            self.space.count_zeroed(zeros.len());
+            tree.node.write_zeros(self.journal()?, place(&extent, zeros.start), zeros.len()).await?;
+        }
+        tree.change(async |extents| extents.mark(wider, true).await).await
+    }
+
+    /// Overwrites with zeros what of a range is written. The caller holds the lock, and no handle.
+    pub(crate) async fn overwrite_with_zeros(
+        &self,
+        node: &Rc<Node>,
+        range: Range<u32>,
+    ) -> Result<(), FsError> {
+        let mut at = range.start;
+        while let Some(extent) = self.tree(node, None).next(at).await? {
+            at = at.max(extent.logical);
+            if at >= range.end {
+                break;
+            }
+            let end = extent.end().min(range.end);
+            at = if extent.written { self.overwrite_some(node, at..end).await? } else { end };
+        }
+        Ok(())
+    }
+
+    /// The same for the extent that a range begins in: its end.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] if that is not written.
+    pub(crate) async fn overwrite_first(&self, node: &Rc<Node>, range: Range<u32>) -> Result<u32, FsError> {
+        let found = self.tree(node, None).next(range.start).await?;
+        match found.filter(|extent| extent.written && covers(extent, range.start)) {
+            Some(extent) if !self.options.drops(FsMutant::NoZeroing) => {
+                let end = extent.end().min(range.end);
+                self.overwrite_with_zeros(node, range.start..end).await?;
+                Ok(end)
+            }
+            _ => Err(FsError::NoSpace),
+        }
+    }
+
+    /// Overwrites as much of a range, which is mapped and written, as one handle may: how far it went.
+    async fn overwrite_some(&self, node: &Rc<Node>, range: Range<u32>) -> Result<u32, FsError> {
+        self.cache.throttle().await;
+        let journaled = self.options.mode == JournalMode::Data;
+        let most = if journaled { CHUNK_JOURNALED } else { CHUNK_BLOCKS.min(self.cache.allowance()) } as u32;
+        let end = range.end.min(range.start.saturating_add(most));
+        let credits = TRUNCATE_CREDITS + if journaled { end - range.start } else { 0 };
+        let handle = self.journal()?.start(credits).await?;
+        self.space.count_zeroed(range.len().min(most as usize));
+        self.all_or_abort(async {
+            for index in range.start..end {
+                let offset = u64::from(index) * BLOCK;
+                self.put(node, Some(&handle), offset, &ZEROS, &Edges::default()).await?;
+            }
+            node.stamp(self.now());
+            node.log_data(self, &handle).await
+        })
+        .await?;
+        Ok(end)
+    }
+}
