@@ -7,7 +7,8 @@
 //!
 //! Runs differ, each drawn by its seed: one task or up to three, each in a directory of its own, where they sync
 //! each other's files; caches that hold everything or next to nothing, so that inodes are read again; files so
-//! scattered that it takes several transactions to free them; writeback early or never. On the adversary's
+//! scattered that it takes several transactions to free them; writeback early or never; blocks kept for extent trees or
+//! none, so that extents in a full filesystem are divided, or zeros written. On the adversary's
 //! disks, some first lives have one write fail: then order is not promised any more (S5), but what is called
 //! durable has to be, before and after.
 //!
@@ -92,6 +93,10 @@ pub struct FsTotals {
     pub commits: u64,
     /// Times that the log's tail moved.
     pub checkpoints: u64,
+    /// Writes into what was allocated, holes and zeros while the filesystem was full.
+    pub operations_full: u64,
+    /// Blocks of zeros that were written as an extent could not be divided.
+    pub blocks_zeroed: u64,
 }
 
 impl FsTotals {
@@ -107,6 +112,8 @@ impl FsTotals {
         self.states_kernel += other.states_kernel;
         self.commits += other.commits;
         self.checkpoints += other.checkpoints;
+        self.operations_full += other.operations_full;
+        self.blocks_zeroed += other.blocks_zeroed;
     }
 }
 

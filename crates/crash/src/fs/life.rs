@@ -110,6 +110,7 @@ impl Chain {
             cache_metadata_blocks: pick(&mut random, &[1 << 14, 4]),
             cache_inodes: pick(&mut random, &[1 << 14, 1]),
             commit_interval: Duration::from_micros(pick(&mut random, &[300, 20_000, 5_000_000])),
+            tree_reserve_blocks: pick(&mut handle.random("space"), &[0, 0, 4, 1 << 12]),
             ..campaign.options
         };
         let found = Found::new(handle.random("cut"));
@@ -252,6 +253,8 @@ impl Chain {
         let totals = &mut self.found.borrow_mut().totals;
         totals.commits += statistics.journal.commits;
         totals.checkpoints += statistics.journal.checkpoints;
+        totals.operations_full += scripts.iter().map(|script| script.when_full).sum::<u64>();
+        totals.blocks_zeroed += statistics.zeroed_blocks;
         Ok(())
     }
 
@@ -467,8 +470,9 @@ fn nearly_full(directories: &[&[u8]]) -> Result<Image, String> {
             AdversaryDisk::new(handle, AdversaryOptions { blocks: BLOCKS, ..AdversaryOptions::default() });
         let mkfs = Mkfs { reserved_percent: 0, ..Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000) };
         Filesystem::make(&*disk, &mkfs).await.map_err(|error| format!("mkfs: {error}"))?;
-        let mounted =
-            Filesystem::mount(handle, Rc::clone(&disk) as Rc<dyn Storage>, None, MountOptions::default());
+        // Where a run keeps something for trees, there is as much less room.
+        let options = MountOptions { tree_reserve_blocks: 0, ..MountOptions::default() };
+        let mounted = Filesystem::mount(handle, Rc::clone(&disk) as Rc<dyn Storage>, None, options);
         let fs = mounted.await.map_err(|error| format!("mounting: {error}"))?;
         for name in directories {
             let made = fs.create(ROOT_INODE, name, &NewNode::new(FileType::Directory, 0o755)).await;

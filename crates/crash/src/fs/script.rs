@@ -24,6 +24,9 @@ const PAGE: u64 = BLOCK_BYTES as u64;
 const SYNCS_AFTER_FAILURE: u32 = 4;
 /// Pages that are written one by one, at most, so that a file has many extents.
 const SCATTERED_MAX: u64 = 16;
+/// Pages that are allocated in advance before the filesystem is made full, and what is done to them then.
+const AHEAD: u64 = 11;
+const FULL_OPERATIONS: u32 = 8;
 
 /// What scripts of a run have in common.
 #[derive(Clone, Copy)]
@@ -51,6 +54,8 @@ pub(super) struct Script {
     faulty: bool,
     /// Counts writes: no two write the same.
     written: u64,
+    /// Writes into what was allocated, holes and zeros while the filesystem was full.
+    pub(super) when_full: u64,
     /// What was done, for those who look for the reason of a failure.
     story: Rc<RefCell<Vec<String>>>,
 }
@@ -97,6 +102,7 @@ impl Script {
             pages_max: plan.pages_max,
             faulty: plan.faulty,
             written: mix(handle.now().as_nanos(), part as u64),
+            when_full: 0,
             story,
         }
     }
@@ -137,6 +143,7 @@ impl Script {
             47..59 => self.synchronise().await,
             59 => self.scatter().await,
             60 => self.preallocate().await,
+            61 => self.when_full().await,
             _ => {
                 let pause = pick(&mut self.random, &[1_000, 50_000, 2_000_000]);
                 self.handle.sleep(Duration::from_nanos(self.random.below(pause))).await;
@@ -397,16 +404,17 @@ impl Script {
             0 => 1 + self.random.below(2 * PAGE),
             _ => PAGE * (1 + self.random.below(3)),
         };
-        self.write_at(file, offset, length.min((self.pages_max * PAGE).saturating_sub(offset))).await
+        let length = length.min((self.pages_max * PAGE).saturating_sub(offset));
+        self.write_at(file, offset, length).await.map(drop)
     }
 
     fn size(&self, file: FileId) -> u64 {
         self.history.borrow().size(file).unwrap_or(0)
     }
 
-    async fn write_at(&mut self, file: FileId, offset: u64, length: u64) -> Result<(), String> {
+    async fn write_at(&mut self, file: FileId, offset: u64, length: u64) -> Result<Outcome, String> {
         if length == 0 {
-            return Ok(());
+            return Ok(Outcome::Done);
         }
         let inode = self.inode(file)?;
         self.tell(format!("write to {file}, inode {inode}: {length} bytes at {offset}"));
@@ -426,8 +434,11 @@ impl Script {
         }
         let written = self.fs.write(inode, offset, &bytes).await;
         match written {
-            Ok(written) if written == bytes.len() => Ok(()),
-            Ok(_) | Err(FsError::NoSpace) => self.look_again(file, before).await,
+            Ok(written) if written == bytes.len() => Ok(Outcome::Done),
+            Ok(_) | Err(FsError::NoSpace) => {
+                self.look_again(file, before).await?;
+                Ok(Outcome::NoSpace)
+            }
             Err(error) => Err(format!("write: {error}")),
         }
     }
@@ -502,7 +513,7 @@ impl Script {
         let modes =
             [Fallocate::Allocate { keep_size }, Fallocate::PunchHole, Fallocate::ZeroRange { keep_size }];
         let mode = pick(&mut self.random, &modes);
-        self.fallocate_at(file, mode, from, pages).await
+        self.fallocate_at(file, mode, from, pages).await.map(drop)
     }
 
     /// What many a database does: makes sure of space first, and of the size later.
@@ -520,13 +531,75 @@ impl Script {
         self.call(file, Reach::Data, durable).await
     }
 
+    /// What a full filesystem has to take all the same: writes into what was allocated before, and holes. All other
+    /// space goes to the ballast meanwhile, behind its end.
+    async fn when_full(&mut self) -> Result<(), String> {
+        let Some(file) = self.file() else { return Ok(()) };
+        self.empty_ballast().await?;
+        let from = self.random.below(self.pages_max - AHEAD + 1);
+        let allocate = Fallocate::Allocate { keep_size: false };
+        let Outcome::Done = self.fallocate_at(file, allocate, from, AHEAD).await? else { return Ok(()) };
+        self.history.borrow_mut().end(self.part);
+        let mut mapped: BTreeSet<u64> = (from..from + AHEAD).collect();
+        self.fill_ballast().await?;
+        for _ in 0..FULL_OPERATIONS {
+            let page = from + self.random.below(AHEAD);
+            let done = match self.random.below(8) {
+                0 => {
+                    mapped.remove(&page);
+                    let done = self.fallocate_at(file, Fallocate::PunchHole, page, 1).await?;
+                    if let Outcome::NoSpace = done {
+                        return Err("a hole found no space".to_owned());
+                    }
+                    done
+                }
+                1 => self.fallocate_at(file, Fallocate::ZeroRange { keep_size: true }, page, 1).await?,
+                _ => self.write_at(file, page * PAGE, PAGE).await?,
+            };
+            self.history.borrow_mut().end(self.part);
+            match done {
+                Outcome::Done => self.when_full += 1,
+                Outcome::NoSpace if mapped.contains(&page) => {
+                    return Err(format!("page {page} of {file} is allocated, and found no space"));
+                }
+                Outcome::NoSpace => {}
+            }
+            match self.random.below(6) {
+                0 => self.call(file, Reach::Data, false).await?,
+                1 => self.call(file, Reach::File, true).await?,
+                _ => {}
+            }
+        }
+        self.empty_ballast().await
+    }
+
+    /// Gives the ballast all space that there is, behind its end.
+    async fn fill_ballast(&mut self) -> Result<(), String> {
+        let (ballast, size) = self.ballast().await?;
+        self.tell("no space from here on".to_owned());
+        let keep = Fallocate::Allocate { keep_size: true };
+        outcome("filling", self.fs.fallocate(ballast, keep, size, 2 * ROOM_BLOCKS * PAGE).await).map(drop)
+    }
+
+    /// Takes it back.
+    pub(super) async fn empty_ballast(&mut self) -> Result<(), String> {
+        let (ballast, size) = self.ballast().await?;
+        self.fs.truncate(ballast, size).await.map_err(|error| format!("emptying: {error}"))
+    }
+
+    async fn ballast(&self) -> Result<(InodeNumber, u64), String> {
+        let failed = |error: FsError| format!("the ballast: {error}");
+        let ballast = self.fs.lookup(ROOT_INODE, BALLAST).await.map_err(failed)?;
+        Ok((ballast, self.fs.attributes(ballast).await.map_err(failed)?.size))
+    }
+
     async fn fallocate_at(
         &mut self,
         file: FileId,
         mode: Fallocate,
         from: u64,
         pages: u64,
-    ) -> Result<(), String> {
+    ) -> Result<Outcome, String> {
         let inode = self.inode(file)?;
         let (offset, length) = (from * PAGE, pages * PAGE);
         let keep_size = matches!(
@@ -546,10 +619,11 @@ impl Script {
                 Fallocate::ZeroRange { .. } => history.zero(file, page),
             }
         }
-        match outcome("fallocate", self.fs.fallocate(inode, mode, offset, length).await)? {
-            Outcome::Done => Ok(()),
-            Outcome::NoSpace => self.look_again(file, before).await,
+        let outcome = outcome("fallocate", self.fs.fallocate(inode, mode, offset, length).await)?;
+        if let Outcome::NoSpace = outcome {
+            self.look_again(file, before).await?;
         }
+        Ok(outcome)
     }
 
     /// What every write-ahead log does: append to the log, order, overwrite elsewhere.
@@ -678,6 +752,6 @@ const ROOM_BLOCKS: u64 = 72;
 /// Takes most of a new filesystem's room away.
 pub(super) async fn fill_up(fs: &Filesystem) -> Result<(), FsError> {
     let ballast = fs.create(ROOT_INODE, BALLAST, &NewNode::new(FileType::Regular, 0o400)).await?;
-    let room = fs.statfs().await.free_blocks.saturating_sub(ROOM_BLOCKS);
+    let room = fs.statfs().await.available_blocks.saturating_sub(ROOM_BLOCKS);
     fs.fallocate(ballast, Fallocate::Allocate { keep_size: false }, 0, room * PAGE).await
 }
