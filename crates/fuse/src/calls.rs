@@ -20,7 +20,7 @@ use crate::files::{Files, OpenFile};
 use crate::lost::LostWrites;
 use crate::marks::Marks;
 use crate::privileges::Caller;
-use crate::protocol::{Names, NodeAttributes};
+use crate::protocol::{Names, NodeAttributes, WriteRequest};
 use crate::server::FileCounts;
 
 /// A mounted filesystem and who uses it.
@@ -45,17 +45,6 @@ pub(crate) type Entry = (NodeAttributes, u32);
 pub(crate) struct Opened {
     pub(crate) handle: u64,
     pub(crate) direct: bool,
-}
-
-/// What is said with a write.
-#[derive(Clone, Copy)]
-pub(crate) struct WriteHow {
-    /// As the file was opened.
-    pub(crate) flags: i32,
-    /// Who may not leave it its privileges.
-    pub(crate) takes_privileges_of: Option<Caller>,
-    /// Nobody waits for it: a shared mapping has changed the pages.
-    pub(crate) is_delayed: bool,
 }
 
 /// One of the two things that are made durable, or ordered.
@@ -105,10 +94,17 @@ impl Calls {
         self.attributes(inode).await
     }
 
-    pub(crate) async fn make(&self, parent: InodeNumber, name: &[u8], new: &NewNode) -> Result<Entry, Errno> {
+    pub(crate) async fn make(
+        &self,
+        parent: InodeNumber,
+        name: &[u8],
+        new: &NewNode,
+        caller: Caller,
+    ) -> Result<Entry, Errno> {
+        let filesystem = caller.on(&self.filesystem);
         let made = match new.kind {
-            FileType::Directory => self.filesystem.mkdir(parent, name, new).await,
-            _ => self.filesystem.create(parent, name, new).await,
+            FileType::Directory => filesystem.mkdir(parent, name, new).await,
+            _ => filesystem.create(parent, name, new).await,
         };
         self.entry(made.map_err(|error| errno(&error))?).await
     }
@@ -118,9 +114,10 @@ impl Calls {
         parent: InodeNumber,
         name: &[u8],
         target: &[u8],
-        owner: (u32, u32),
+        caller: Caller,
     ) -> Result<Entry, Errno> {
-        let made = self.filesystem.symlink(parent, name, target, owner).await;
+        let owner = (caller.uid, caller.gid);
+        let made = caller.on(&self.filesystem).symlink(parent, name, target, owner).await;
         self.entry(made.map_err(|error| errno(&error))?).await
     }
 
@@ -129,8 +126,9 @@ impl Calls {
         inode: InodeNumber,
         parent: InodeNumber,
         name: &[u8],
+        caller: Caller,
     ) -> Result<Entry, Errno> {
-        self.filesystem.link(inode, parent, name).await.map_err(|error| errno(&error))?;
+        caller.on(&self.filesystem).link(inode, parent, name).await.map_err(|error| errno(&error))?;
         self.entry(inode).await
     }
 
@@ -139,6 +137,7 @@ impl Calls {
         from: (InodeNumber, &[u8]),
         to: (InodeNumber, &[u8]),
         flags: u32,
+        caller: Caller,
     ) -> Result<(), Errno> {
         let flags = RenameFlags::from_bits_retain(flags);
         if !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE).contains(flags) {
@@ -148,7 +147,7 @@ impl Calls {
             no_replace: flags.contains(RenameFlags::NOREPLACE),
             exchange: flags.contains(RenameFlags::EXCHANGE),
         };
-        self.filesystem.rename(from, to, flags).await.map_err(|error| errno(&error))
+        caller.on(&self.filesystem).rename(from, to, flags).await.map_err(|error| errno(&error))
     }
 
     /// Opens a file or directory.
@@ -170,14 +169,18 @@ impl Calls {
         name: &[u8],
         new: &NewNode,
         flags: i32,
+        caller: Caller,
     ) -> Result<(Entry, Opened), Errno> {
-        let entry = self.make(parent, name, new).await?;
+        let entry = self.make(parent, name, new, caller).await?;
         let opened = self.open(convert::inode(entry.0.node), flags).await?;
         Ok((entry, opened))
     }
 
     pub(crate) async fn release(&self, handle: u64) -> Result<(), Errno> {
         let file = self.files.remove(handle).ok_or(Errno::BADF)?;
+        if self.lost.fails_sync(file.inode).is_err() && !self.files.is_open(file.inode) {
+            self.lost.closed(file.inode);
+        }
         self.filesystem.release(file.inode).await.map_err(|error| errno(&error))
     }
 
@@ -193,15 +196,13 @@ impl Calls {
     pub(crate) async fn write(
         &self,
         inode: InodeNumber,
-        handle: u64,
-        offset: u64,
-        bytes: &[u8],
-        how: WriteHow,
+        write: &WriteRequest<'_>,
+        caller: Caller,
     ) -> Result<u32, Errno> {
-        let WriteHow { flags, takes_privileges_of, is_delayed } = how;
+        let WriteRequest { handle, offset, bytes, flags, .. } = *write;
         let file = self.files.get(handle);
         let direct = flags & libc::O_DIRECT != 0 || file.as_ref().is_some_and(|file| file.direct);
-        if let Some(caller) = takes_privileges_of {
+        if write.takes_privileges {
             self.drop_privileges(inode, caller).await?;
         }
         if direct {
@@ -209,7 +210,15 @@ impl Calls {
         }
         let orders = file.is_some_and(|file| file.orders_writes.get())
             && self.attributes(inode).await?.size >= offset.saturating_add(bytes.len() as u64);
-        let written = self.write_bytes(inode, offset, bytes, is_delayed).await?;
+        let written = match write.from_mapping {
+            true => self.write_back(inode, offset, bytes).await?,
+            false => {
+                let written = caller.on(&self.filesystem).write(inode, offset, bytes).await;
+                let written = written.map_err(|error| errno(&error))?;
+                self.lost.written(inode, &(offset..offset + written as u64));
+                written
+            }
+        };
         if orders {
             self.order(inode, What::Data).await?;
         }
@@ -221,39 +230,38 @@ impl Calls {
         Ok(u32::try_from(written).unwrap_or(u32::MAX))
     }
 
-    /// Writes; how much. Of a page that was changed through a mapping it is all or an error: the kernel takes less for
-    /// all, and nobody would write the rest.
-    async fn write_bytes(
-        &self,
-        inode: InodeNumber,
-        offset: u64,
-        bytes: &[u8],
-        is_delayed: bool,
-    ) -> Result<usize, Errno> {
+    /// Writes pages that a mapping has changed: all of them, or it is an error, as the kernel takes less for all. Who has
+    /// changed them is not known, and was told of no error: so they may take what is reserved for the superuser. What
+    /// fails all the same is remembered, since the kernel tells of it once, and takes the pages for written.
+    async fn write_back(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let mut done = 0;
-        loop {
+        while done < bytes.len() {
             let at = offset + done as u64;
             match self.filesystem.write(inode, at, &bytes[done..]).await {
                 Ok(more) => {
                     self.lost.written(inode, &(at..at + more as u64));
                     done += more;
-                    if !is_delayed || more == 0 || done == bytes.len() {
-                        return Ok(done);
-                    }
                 }
                 Err(error) => {
                     let cause = errno(&error);
-                    if is_delayed && let Ok(found) = self.filesystem.attributes(inode).await {
+                    if let Ok(found) = self.filesystem.attributes(inode).await {
                         self.lost.add(inode, found.generation, at..offset + bytes.len() as u64, cause);
                     }
                     return Err(cause);
                 }
             }
         }
+        Ok(done)
     }
 
-    /// `fsync` and `fdatasync`, with the promise that holds for the file.
+    /// `fsync` and `fdatasync`, with the promise that holds for the file. They fail for as long as the file lacks
+    /// something of what a mapping has changed.
     pub(crate) async fn synchronise(&self, inode: InodeNumber, what: What) -> Result<(), Errno> {
+        self.keep_promise(inode, what).await?;
+        self.lost.fails_sync(inode)
+    }
+
+    async fn keep_promise(&self, inode: InodeNumber, what: What) -> Result<(), Errno> {
         match self.promise(inode).await {
             SyncMode::Order => self.order(inode, what).await,
             SyncMode::Durable => {
@@ -353,8 +361,14 @@ impl Calls {
         caller: Caller,
     ) -> Result<(), Errno> {
         match command {
-            FBARRIER => self.order(inode, What::All).await,
-            FDATABARRIER => self.order(inode, What::Data).await,
+            FBARRIER => {
+                self.order(inode, What::All).await?;
+                self.lost.fails_sync(inode)
+            }
+            FDATABARRIER => {
+                self.order(inode, What::Data).await?;
+                self.lost.fails_sync(inode)
+            }
             SET_SYNC => {
                 if !self.files.get(handle).is_some_and(|file| file.writable) {
                     return Err(Errno::BADF);
@@ -421,7 +435,7 @@ impl Calls {
         if is_own_attribute(name) {
             return Err(Errno::PERM);
         }
-        let set = self.filesystem.set_extended_attribute(inode, name, value, expect).await;
+        let set = caller.on(&self.filesystem).set_extended_attribute(inode, name, value, expect).await;
         set.map_err(|error| errno(&error))
     }
 
@@ -440,7 +454,8 @@ impl Calls {
         if is_own_attribute(name) {
             return Err(Errno::NODATA);
         }
-        self.filesystem.remove_extended_attribute(inode, name).await.map_err(|error| errno(&error))
+        let removed = caller.on(&self.filesystem).remove_extended_attribute(inode, name).await;
+        removed.map_err(|error| errno(&error))
     }
 
     /// The names of attributes, without Weir's own: who lists them copies them.
@@ -475,18 +490,23 @@ impl Calls {
         if !caller.keeps_privileges() {
             self.drop_privileges(inode, caller).await?;
         }
-        let done = self.allocate_first(inode, mode, offset, length).await;
+        let done = self.allocate_first(&caller.on(&self.filesystem), inode, mode, offset, length).await;
         if done.is_err() {
             // What was allocated stays, as ext4 has it.
             self.forget_attributes(inode);
         }
-        done.map_err(|error| errno(&error))
+        done.map_err(|error| errno(&error))?;
+        if !matches!(mode, Fallocate::Allocate { .. }) {
+            self.lost.written(inode, &(offset..offset.saturating_add(length)));
+        }
+        Ok(())
     }
 
     /// What finds no room fails before the file is longer, or reads as zeros: where an allocation fails, the kernel
     /// leaves its page cache as it is, and would append at the end that it knows.
     async fn allocate_first(
         &self,
+        filesystem: &Filesystem,
         inode: InodeNumber,
         mode: Fallocate,
         offset: u64,
@@ -494,9 +514,9 @@ impl Calls {
     ) -> Result<(), FsError> {
         if let Fallocate::ZeroRange { .. } | Fallocate::Allocate { keep_size: false } = mode {
             let allocate = Fallocate::Allocate { keep_size: true };
-            self.filesystem.fallocate(inode, allocate, offset, length).await?;
+            filesystem.fallocate(inode, allocate, offset, length).await?;
         }
-        self.filesystem.fallocate(inode, mode, offset, length).await
+        filesystem.fallocate(inode, mode, offset, length).await
     }
 
     /// `lseek` with SEEK_DATA (3) and SEEK_HOLE (4); the kernel does the others.

@@ -16,7 +16,9 @@ use weir_storage::{
 };
 
 use crate::control::{STATUS_ATTRIBUTE, SYNC_ALL};
-use crate::protocol::{Answer, Header, Names, NodeAttributes, Operation, ROOT, Statistics, open_flags};
+use crate::protocol::{
+    Answer, Header, Names, NodeAttributes, Operation, ROOT, Statistics, WriteRequest, open_flags,
+};
 use crate::serve::{Service, UNDER_WAY_MAX};
 
 /// The name of the file.
@@ -212,7 +214,7 @@ impl Service for Disk {
                 Ok(Answer::opened(0, open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES))
             }
             Operation::Read { offset, length } => Ok(Answer::Data(self.read(offset, length).await?)),
-            Operation::Write { offset, bytes, flags, .. } => {
+            Operation::Write(WriteRequest { offset, bytes, flags, .. }) => {
                 let written = self.write(offset, bytes).await?;
                 if flags & libc::O_DSYNC != 0 {
                     self.flush().await?;

@@ -2,7 +2,8 @@
 //!
 //! Nobody waits for such a write, so nobody is told when it fails: the kernel tells the next `fsync` or `msync` of the
 //! file, if there is one, and the first `syncfs` of the mount, whatever became of the file since. What files lack is
-//! remembered here instead, until they are written again, cut, or deleted. So the unmount tells what is true.
+//! remembered here instead, until they are written again, cut, or deleted. So every `fsync` tells of it as long as the
+//! file is open, with every mapping of it, and the unmount tells what is true.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -32,6 +33,8 @@ struct Lack {
     generation: u32,
     ranges: Vec<Range<u64>>,
     cause: Errno,
+    /// A program that had it open when the write failed may have it open still.
+    open: bool,
 }
 
 /// The lost writes of a mount.
@@ -52,10 +55,12 @@ impl LostWrites {
             self.others.set(Some(cause));
             return;
         }
-        let lack = files.entry(inode).or_insert(Lack { generation, ranges: Vec::new(), cause });
+        let fresh = || Lack { generation, ranges: Vec::new(), cause, open: true };
+        let lack = files.entry(inode).or_insert_with(fresh);
         if lack.generation != generation {
-            *lack = Lack { generation, ranges: Vec::new(), cause };
+            *lack = fresh();
         }
+        lack.open = true;
         lack.take_away(&range);
         lack.ranges.push(range);
         if lack.ranges.len() > RANGES_MAX {
@@ -79,6 +84,24 @@ impl LostWrites {
     /// The size of a file was set.
     pub(crate) fn cut(&self, inode: InodeNumber, size: u64) {
         self.written(inode, &(size..u64::MAX));
+    }
+
+    /// A file is closed everywhere: who opens it again sees what it has, and misses nothing.
+    pub(crate) fn closed(&self, inode: InodeNumber) {
+        if let Some(lack) = self.files.borrow_mut().get_mut(&inode) {
+            lack.open = false;
+        }
+    }
+
+    /// What `fsync` of a file adds to its answer.
+    ///
+    /// # Errors
+    /// Why a write failed, if the file lacks something since before it was last closed everywhere.
+    pub(crate) fn fails_sync(&self, inode: InodeNumber) -> Result<(), Errno> {
+        match self.files.borrow().get(&inode) {
+            Some(lack) if lack.open => Err(lack.cause),
+            _ => Ok(()),
+        }
     }
 
     /// What is lost now: files that were deleted meanwhile lack nothing.
@@ -149,6 +172,21 @@ mod tests {
         lost.written(FILE, &(0..1000));
         assert!(lost.files.borrow().is_empty());
         assert_eq!(lost.failed.get(), 2);
+    }
+
+    #[test]
+    fn fsync_fails_until_the_file_is_whole_or_closed() {
+        let lost = LostWrites::default();
+        lost.add(FILE, 1, 0..100, Errno::NOSPC);
+        assert_eq!((lost.fails_sync(FILE), lost.fails_sync(13)), (Err(Errno::NOSPC), Ok(())));
+        lost.written(FILE, &(0..90));
+        assert_eq!(lost.fails_sync(FILE), Err(Errno::NOSPC));
+        lost.closed(FILE);
+        assert_eq!((lost.fails_sync(FILE), lacking(&lost)), (Ok(()), vec![90..100]));
+        lost.add(FILE, 1, 0..1, Errno::IO);
+        assert_eq!(lost.fails_sync(FILE), Err(Errno::NOSPC));
+        lost.cut(FILE, 0);
+        assert_eq!(lost.fails_sync(FILE), Ok(()));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use fuser::INodeNo;
 use rustix::io::Errno;
 use weir_ext4::FileType;
-use weir_fs::{AttributeChanges, FsError, InodeNumber};
+use weir_fs::{AttributeChanges, Filesystem, FsError, InodeNumber};
 
 use crate::calls::Calls;
 use crate::convert;
@@ -24,12 +24,17 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// Who changes a file, as far as a request tells.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller {
-    uid: u32,
+    pub(crate) uid: u32,
     /// His own group; of others that he may be in, nothing is said.
-    gid: u32,
+    pub(crate) gid: u32,
 }
 
 impl Caller {
+    /// The filesystem, for what the caller does.
+    pub(crate) fn on(self, filesystem: &Filesystem) -> Filesystem {
+        filesystem.for_caller(weir_fs::Caller { uid: self.uid, gid: self.gid })
+    }
+
     pub(crate) fn of(header: &Header) -> Caller {
         Caller { uid: header.uid, gid: header.gid }
     }

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use weir_ext4::FileType;
 use weir_fs::{AttributeChanges, NewNode};
 
-use crate::calls::{Calls, Entry, Opened, What, WriteHow};
+use crate::calls::{Calls, Entry, Opened, What};
 use crate::convert::{device, inode};
 use crate::errno::errno;
 use crate::privileges::Caller;
@@ -95,17 +95,15 @@ impl Service for Calls {
                 let target = self.filesystem.read_link(node).await;
                 target.map(Answer::Data).map_err(|error| errno(&error))
             }
-            Operation::Symlink { name, target } => {
-                self.symlink(node, name, target, (header.uid, header.gid)).await.map(entry)
-            }
+            Operation::Symlink { name, target } => self.symlink(node, name, target, caller).await.map(entry),
             Operation::MakeNode { name, mode, device: number } => {
                 let kind = FileType::of_mode(mode as u16).ok_or(Errno::INVAL)?;
                 let new = NewNode { device: device(number), ..new_node(header, kind, mode) };
-                self.make(node, name, &new).await.map(entry)
+                self.make(node, name, &new, caller).await.map(entry)
             }
             Operation::MakeDirectory { name, mode } => {
                 let new = new_node(header, FileType::Directory, mode);
-                self.make(node, name, &new).await.map(entry)
+                self.make(node, name, &new, caller).await.map(entry)
             }
             Operation::Unlink { name } => {
                 self.filesystem.unlink(node, name).await.map(done).map_err(|error| errno(&error))
@@ -114,23 +112,21 @@ impl Service for Calls {
                 self.filesystem.rmdir(node, name).await.map(done).map_err(|error| errno(&error))
             }
             Operation::Rename { name, new_parent, new_name, flags } => {
-                self.rename((node, name), (inode(new_parent), new_name), flags).await.map(done)
+                self.rename((node, name), (inode(new_parent), new_name), flags, caller).await.map(done)
             }
-            Operation::Link { node: linked, name } => self.link(inode(linked), node, name).await.map(entry),
+            Operation::Link { node: linked, name } => {
+                self.link(inode(linked), node, name, caller).await.map(entry)
+            }
             Operation::Open { flags } | Operation::OpenDirectory { flags } => {
                 self.open(node, flags).await.map(opened)
             }
             Operation::Create { name, mode, flags } => {
                 let new = new_node(header, FileType::Regular, mode);
-                let ((attributes, generation), opened) = self.create(node, name, &new, flags).await?;
+                let ((attributes, generation), opened) = self.create(node, name, &new, flags, caller).await?;
                 Ok(Answer::created(attributes, generation, opened.handle, flags_of(opened)))
             }
             Operation::Read { offset, length } => self.read(node, offset, length).await.map(Answer::Data),
-            Operation::Write { handle, offset, bytes, flags, takes_privileges, is_delayed } => {
-                let takes_privileges_of = takes_privileges.then_some(caller);
-                let how = WriteHow { flags, takes_privileges_of, is_delayed };
-                self.write(node, handle, offset, bytes, how).await.map(Answer::bytes)
-            }
+            Operation::Write(write) => self.write(node, &write, caller).await.map(Answer::bytes),
             // `close` promises nothing, so the kernel need not ask again.
             Operation::Flush => Err(Errno::NOSYS),
             Operation::Release { handle } | Operation::ReleaseDirectory { handle } => {

@@ -143,6 +143,7 @@ mod tests {
     use weir_runtime::{Event, Runtime, Task, Wall};
 
     use super::*;
+    use crate::protocol::WriteRequest;
 
     /// Answers with the number of the inode. Of inode 2 it does so when it is let go, of the others at once.
     #[derive(Default)]
@@ -158,7 +159,7 @@ mod tests {
             }
             match operation {
                 Operation::Open { .. } => Ok(Answer::opened(header.node, 0)),
-                Operation::Write { bytes, .. } => Ok(Answer::Data(bytes.to_vec())),
+                Operation::Write(WriteRequest { bytes, .. }) => Ok(Answer::Data(bytes.to_vec())),
                 _ => Ok(Answer::Offset(header.node as i64)),
             }
         }

@@ -9,7 +9,7 @@ mod answer;
 mod operation;
 
 pub(crate) use answer::{Answer, Names, NodeAttributes, Statistics, open_flags};
-pub(crate) use operation::{Header, Operation, SetAttributes, Time, opcode};
+pub(crate) use operation::{Header, Operation, SetAttributes, Time, WriteRequest, opcode};
 
 /// The oldest minor version of the protocol whose structures are these (Linux 5.4).
 pub(crate) const OLDEST_MINOR: u32 = 31;

@@ -57,8 +57,9 @@ mod valid {
     pub(super) const MODIFIED_NOW: u32 = 1 << 8;
 }
 
-/// Pages of the page cache, which nobody waits for: those that a shared mapping has changed.
-const WRITE_FROM_CACHE: u32 = 1;
+/// The kernel writes back pages that a mapping has changed, for no caller: user, group and process are 0, and the handle
+/// is that of any open file of the inode.
+const WRITE_FROM_PAGE_CACHE: u32 = 1;
 /// Set-user-ID and set-group-ID are to go with the write.
 const WRITE_TAKES_PRIVILEGES: u32 = 1 << 2;
 /// `fdatasync`, not `fsync`.
@@ -112,6 +113,19 @@ pub(crate) struct SetAttributes {
     pub(crate) modified: Option<Time>,
 }
 
+/// A write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WriteRequest<'a> {
+    pub(crate) handle: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: &'a [u8],
+    /// Those that the file was opened with.
+    pub(crate) flags: i32,
+    pub(crate) takes_privileges: bool,
+    /// The kernel writes back what a mapping has changed.
+    pub(crate) from_mapping: bool,
+}
+
 /// An operation. It is about the inode in the [`Header`]: where it names something, that is the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation<'a> {
@@ -128,7 +142,7 @@ pub(crate) enum Operation<'a> {
     Link { node: u64, name: &'a [u8] },
     Open { flags: i32 },
     Read { offset: u64, length: u32 },
-    Write { handle: u64, offset: u64, bytes: &'a [u8], flags: i32, takes_privileges: bool, is_delayed: bool },
+    Write(WriteRequest<'a>),
     Statistics,
     Release { handle: u64 },
     Synchronise { data_only: bool },
@@ -287,14 +301,14 @@ impl<'a> Body<'a> {
 
     fn write(&mut self) -> Result<Operation<'a>, Errno> {
         let arguments: WriteArguments = self.arguments()?;
-        Ok(Operation::Write {
+        Ok(Operation::Write(WriteRequest {
             handle: arguments.handle,
             offset: in_file(arguments.offset)?,
             bytes: self.bytes(arguments.bytes)?,
             flags: arguments.flags,
             takes_privileges: arguments.write_flags & WRITE_TAKES_PRIVILEGES != 0,
-            is_delayed: arguments.write_flags & WRITE_FROM_CACHE != 0,
-        })
+            from_mapping: arguments.write_flags & WRITE_FROM_PAGE_CACHE != 0,
+        }))
     }
 
     fn data_only(&mut self) -> Result<bool, Errno> {
@@ -534,13 +548,9 @@ mod tests {
         let now = SetAttributes { accessed: Some(Time::Now), modified: Some(Time::Now), ..nothing };
         // A handle, an offset, a length, flags, an owner of locks, flags of `open`.
         let transfer = |flags| new().u64(3).u64(8192).u32(4).u32(flags).u64(9).u32(0x4000).u32(0);
-        let written = |takes_privileges, is_delayed| Operation::Write {
-            handle: 3,
-            offset: 8192,
-            bytes: b"data",
-            flags: 0x4000,
-            takes_privileges,
-            is_delayed,
+        let written = |takes_privileges, from_mapping| {
+            let (handle, offset, bytes, flags) = (3, 8192, b"data".as_slice(), 0x4000);
+            Operation::Write(WriteRequest { handle, offset, bytes, flags, takes_privileges, from_mapping })
         };
         let released = || new().u64(3).u32(0).u32(0).u64(0);
         vec![
@@ -568,8 +578,8 @@ mod tests {
             (14, new().u32(0x8002).u32(0), Operation::Open { flags: 0x8002 }),
             (15, transfer(0), Operation::Read { offset: 8192, length: 4 }),
             (16, transfer(2).bytes(b"data"), written(false, false)),
-            (16, transfer(4).bytes(b"data"), written(true, false)),
             (16, transfer(1).bytes(b"data"), written(false, true)),
+            (16, transfer(4).bytes(b"data"), written(true, false)),
             (17, new(), Operation::Statistics),
             (18, released(), Operation::Release { handle: 3 }),
             (20, new().u64(3).u32(0).u32(0), Operation::Synchronise { data_only: false }),
@@ -707,7 +717,9 @@ mod tests {
                 request[at] = random.below(256) as u8;
             }
             match read(&request) {
-                Ok(Operation::Write { bytes, .. }) => assert!(bytes.len() + 80 <= request.len()),
+                Ok(Operation::Write(WriteRequest { bytes, .. })) => {
+                    assert!(bytes.len() + 80 <= request.len())
+                }
                 Ok(Operation::Lookup { name }) => assert!(!name.is_empty() && !name.contains(&b'/')),
                 Ok(_) => {}
                 Err(error) => assert!([Errno::IO, Errno::INVAL, Errno::NOSYS].contains(&error)),
