@@ -259,7 +259,8 @@ impl Scheduler {
         let Some(pending) = self.queue.remove(id) else { return };
         self.elevator.remove(id);
         self.freed += 1;
-        if let Some(recorder) = self.recorder.as_ref().filter(|_| !pending.work.is_read()) {
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| matches!(pending.work, Work::Write { .. }))
+        {
             recorder.dispatched(&pending.tags);
         }
         let flags = pending.work.flags();

@@ -229,7 +229,7 @@ impl Scheduler {
         Ok(self.enqueue(request.stream, work, request.class, tag, now))
     }
 
-    /// Issues a discard; it is orderless.
+    /// Issues a discard; it is orderless. It goes to the device without a tag, so no recorder could follow it.
     pub(crate) fn discard(
         &mut self,
         stream: StreamId,
@@ -240,7 +240,7 @@ impl Scheduler {
             return Err(Refused::Full);
         }
         self.device.capabilities().check(&Command::Discard(extents), self.device.blocks())?;
-        let tag = self.issue(Order::Orderless);
+        let tag = Tag { request: self.number(), order: Order::Orderless };
         Ok(self.enqueue(stream, Work::Discard(extents.to_vec()), Class::Orderless, tag, now))
     }
 
