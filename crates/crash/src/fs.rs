@@ -60,7 +60,8 @@ pub struct FsCampaign {
     pub flush_faults: bool,
     /// An adversary's disk, as a ground of its own, may tear what it writes at multiples of so many bytes: 512 or 4,096.
     pub tear_bytes: u32,
-    /// How the filesystem behaves beside: for mutants, and for discards.
+    /// How the filesystem behaves beside: for mutants, and for discards. With the default discards, some runs are as
+    /// they are by default, and some discard wherever the storage can; free space is trimmed now and then.
     pub options: MountOptions,
 }
 

@@ -3,7 +3,7 @@
 
 use weir_crash::{FsCampaign, FsGround, FsSummary, FsTotals};
 use weir_flash::Mechanism;
-use weir_fs::{Conflicts, Engine, FsMutant, JournalMode};
+use weir_fs::{Conflicts, Discards, Engine, FsMutant, JournalMode};
 
 const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
 const LIST: Engine = Engine::Dual { conflicts: Conflicts::List };
@@ -66,7 +66,8 @@ fn the_legacy_engine_keeps_its_promises() {
 /// there with it. (The judge once asked for that.)
 #[test]
 fn what_a_failed_call_left_may_be_older_than_its_end() {
-    let campaign = FsCampaign::new(DUAL, JournalMode::Ordered, FsGround::Volume, 20_000, 8);
+    let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, FsGround::Volume, 20_000, 8);
+    campaign.options.discard = Discards::Off;
     assert_eq!(failure(FsCampaign { only: Some(98), ..campaign }), None);
 }
 
@@ -107,12 +108,15 @@ fn blocks_that_are_torn_are_mended_from_the_log() {
 fn what_is_discarded_is_missed_by_nobody() {
     for ground in [ADVERSARY, FsGround::Volume, RECOVERY] {
         let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ground, 1_500, 20_261_121);
-        campaign.options.discard = true;
+        campaign.options.discard = Discards::On;
         pass_campaign(campaign);
     }
     let mut campaign = on_the_worst_disk(DUAL, JournalMode::Ordered, 15_000);
-    (campaign.options.discard, campaign.options.mutant) = (true, Some(FsMutant::DiscardsReused));
-    assert_ne!(failure(campaign), None, "a filesystem that discards what is in use survives");
+    campaign.options.discard = Discards::On;
+    for mutant in [FsMutant::DiscardsReused, FsMutant::DiscardsEarly, FsMutant::DiscardsFreedTwice] {
+        campaign.options.mutant = Some(mutant);
+        assert_ne!(failure(campaign.clone()), None, "{mutant:?} survives");
+    }
 }
 
 /// The first failure that a campaign of so many states finds.

@@ -222,14 +222,15 @@ impl Disk {
         }
     }
 
-    /// Discards extents, and waits until that is transferred.
-    pub(crate) async fn discard(&self, extents: &[Extent]) -> Result<(), FsError> {
-        let most = self.capabilities.max_discard_extents.max(1) as usize;
-        for extents in extents.chunks(most) {
+    /// Discards extents, and waits until that is transferred: how many commands it took.
+    pub(crate) async fn discard(&self, extents: &[Extent]) -> Result<u64, FsError> {
+        let mut commands = 0;
+        for extents in extents.chunks(self.capabilities.max_discard_extents.max(1) as usize) {
             let ticket = self.layer.when_space(|layer| layer.discard(STREAM, extents)).await?;
             ticket.transferred().await?;
+            commands += 1;
         }
-        Ok(())
+        Ok(commands)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::nodes::Nodes;
 use crate::operations::Operations;
 use crate::options::{Engine, MountOptions};
 use crate::orphans::Orphans;
-use crate::space::Space;
+use crate::space::{DiscardStats, Space};
 
 /// The number of an inode, from 1; the root directory is [`weir_ext4::ROOT_INODE`].
 pub type InodeNumber = u32;
@@ -75,6 +75,8 @@ pub struct Statistics {
     pub waits: Waits,
     /// What the journal did.
     pub journal: JournalStats,
+    /// What was discarded.
+    pub discards: DiscardStats,
     /// Pages of file data in memory.
     pub pages: usize,
     /// Of these, dirty.
@@ -122,6 +124,11 @@ impl Mounted {
         Ok(self.journal()?.start(credits).await?.of_caller(self.has_reserve(caller)))
     }
 
+    /// What was discarded.
+    pub(crate) fn discards(&self) -> DiscardStats {
+        self.space.discard_stats()
+    }
+
     /// The time that inodes are stamped with. It moves with the timer, not with the clock (J6), so two writes
     /// between two ticks change the inode once. The date is asked for each time: it may be stepped, and the machine
     /// may have slept.
@@ -160,6 +167,7 @@ impl Filesystem {
             epochs: self.0.disk.epochs(),
             waits: *self.0.disk.waits.borrow(),
             journal: journal.map(|journal| journal.stats()).unwrap_or_default(),
+            discards: self.0.discards(),
             pages: self.0.cache.pages(),
             pages_dirty: self.0.cache.dirty(),
             zeroed_blocks: self.0.space.zeroed_blocks.get(),

@@ -31,7 +31,7 @@ use futures_util::select_biased;
 use weir_ext4::FormatError;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
 use weir_runtime::{Instant, Semaphore};
-use weir_storage::Extent;
+use weir_storage::{Extent, Ticket};
 
 use crate::buffers::Buffers;
 use crate::disk::Disk;
@@ -49,11 +49,15 @@ const TRANSACTION_SHARE: u32 = 4;
 
 /// Who is told what may be done with blocks that transactions have freed (J7).
 pub(crate) trait Reuse {
-    /// The commit block is transferred: any write to these blocks comes after it.
-    fn may_be_reused(&self, freed: &[Extent]);
+    /// Commit blocks up to that of `transferred` are transferred, which has freed these blocks, or one before it has:
+    /// any write to them comes after that.
+    fn may_be_reused(&self, freed: &[Extent], transferred: Sequence);
 
-    /// The transaction is durable: the blocks may be discarded.
-    fn may_be_discarded(&self, freed: &[Extent]);
+    /// Transactions up to one are durable: what they have freed may be discarded.
+    fn are_durable(&self, to: Sequence);
+
+    /// Blocks that may be reused, and wait until a transaction is durable.
+    fn awaiting_durability(&self) -> u64;
 }
 
 struct State {
@@ -72,8 +76,8 @@ struct State {
     durable_to: Sequence,
     dispatched: VecDeque<Dispatched>,
     retired: VecDeque<Retired>,
-    /// What retired transactions have freed and is not durable yet.
-    freed: VecDeque<(Sequence, Vec<Extent>)>,
+    /// The commit block of `transferred_to`, where the storage may tell when it is durable.
+    newest: Option<Ticket>,
     /// Home writes are being submitted: what is freed meanwhile is held back, or a late one would overwrite what
     /// comes there next. Once they are submitted, the block layer keeps them before whatever overlaps them (S6).
     submitting_home: bool,
@@ -104,6 +108,8 @@ pub(crate) struct Journal {
     dispatched: Event,
     transferred: Event,
     durable: Event,
+    /// Blocks that were freed may be reused.
+    freed: Event,
     /// Somebody wants a commit; or a flush; or room in the log.
     commit_wanted: Event,
     /// A transaction has got its first change.
@@ -153,7 +159,7 @@ impl Journal {
                 durable_to: before,
                 dispatched: VecDeque::new(),
                 retired: VecDeque::new(),
-                freed: VecDeque::new(),
+                newest: None,
                 submitting_home: false,
                 held_back: Vec::new(),
                 aborted: None,
@@ -168,6 +174,7 @@ impl Journal {
             dispatched: Event::new(),
             transferred: Event::new(),
             durable: Event::new(),
+            freed: Event::new(),
             commit_wanted: Event::new(),
             begun: Event::new(),
             flush_wanted: Event::new(),
@@ -179,6 +186,7 @@ impl Journal {
         drop(handle.spawn(commit_timer(Rc::downgrade(&journal))));
         if matches!(engine, Engine::Dual { .. }) {
             drop(handle.spawn_thread("flush", dual::flush_task(Rc::downgrade(&journal))));
+            drop(handle.spawn(dual::durability_task(Rc::downgrade(&journal))));
         }
         drop(handle.spawn_thread("checkpoint", checkpoint::checkpoint_task(Rc::downgrade(&journal))));
         journal
@@ -222,7 +230,7 @@ impl Journal {
             _ => ReadOnlyReason::Aborted(weir_storage::StorageError::Aborted),
         };
         self.state.borrow_mut().aborted.get_or_insert(reason);
-        let waiters = [&self.changed, &self.dispatched, &self.transferred, &self.durable];
+        let waiters = [&self.changed, &self.dispatched, &self.transferred, &self.durable, &self.freed];
         let tasks = [&self.commit_wanted, &self.begun, &self.flush_wanted, &self.checkpoint_wanted];
         for event in waiters.into_iter().chain(tasks) {
             event.notify(usize::MAX);
@@ -390,7 +398,20 @@ impl Journal {
         if !self.options.drops(FsMutant::EmptyWithoutFlush) {
             self.disk.flush().await?;
         }
-        self.write_superblock(false).await
+        self.write_superblock(false).await?;
+        // That has flushed, and nothing comes after it.
+        self.set_durable_to(self.transferred_to());
+        Ok(())
+    }
+
+    /// Makes all that is transferred durable.
+    pub(crate) async fn flush(&self) -> Result<(), FsError> {
+        let transferred = self.transferred_to();
+        self.set_flushing_to(transferred);
+        self.disk.flush().await.inspect_err(|error| self.abort(error))?;
+        let later = self.options.drops(FsMutant::SyncCoversLater);
+        self.set_durable_to(if later { self.transferred_to() } else { transferred });
+        Ok(())
     }
 
     async fn write_superblock(&self, needed: bool) -> Result<(), FsError> {
@@ -492,14 +513,13 @@ impl Journal {
     }
 
     /// The commit block of a transaction is transferred: its copies may go home, and what it freed may be reused.
-    fn retire(&self, locked: Locked) {
+    /// `ticket` is the commit block's, for who wants to know when it is durable.
+    fn retire(&self, locked: Locked, ticket: Option<Ticket>) {
         self.unwritten.take_in(&locked);
         let mut state = self.state.borrow_mut();
         state.transferred_to = locked.sequence;
         state.retired.push_back(Retired { sequence: locked.sequence, log_end: locked.log_end });
-        if !locked.freed.is_empty() {
-            state.freed.push_back((locked.sequence, locked.freed.clone()));
-        }
+        state.newest = ticket;
         let crowded = state.log.free() < state.log.ring.blocks() / 2;
         let held = state.submitting_home && !self.options.drops(FsMutant::ReusesBeforeHomeWrites);
         let reusable = if held {
@@ -509,12 +529,20 @@ impl Journal {
             locked.freed
         };
         drop(state);
-        self.reuse.may_be_reused(&reusable);
+        self.give(&reusable);
         if crowded {
             self.checkpoint_wanted.notify(usize::MAX);
         }
         self.changed.notify(usize::MAX);
         self.transferred.notify(usize::MAX);
+    }
+
+    /// Gives back what retired transactions have freed.
+    fn give(&self, freed: &[Extent]) {
+        if !freed.is_empty() {
+            self.reuse.may_be_reused(freed, self.transferred_to());
+            self.freed.notify(usize::MAX);
+        }
     }
 
     /// The newest transaction whose commit block is transferred.
@@ -524,7 +552,6 @@ impl Journal {
 
     /// Everything up to a transaction is durable.
     pub(crate) fn set_durable_to(&self, sequence: Sequence) {
-        let mut freed = Vec::new();
         {
             let mut state = self.state.borrow_mut();
             // A flush of `sync` may have reached further.
@@ -532,11 +559,11 @@ impl Journal {
                 state.durable_to = sequence;
             }
             state.wanted.retain(|wanted| wanted.is_after(sequence));
-            while state.freed.front().is_some_and(|(freed, _)| !freed.is_after(sequence)) {
-                freed.extend(state.freed.pop_front().into_iter().flat_map(|(_, extents)| extents));
-            }
         }
-        self.reuse.may_be_discarded(&freed);
+        // Without a flush only the callers are told that it is.
+        if self.flushes() {
+            self.reuse.are_durable(sequence);
+        }
         self.durable.notify(usize::MAX);
     }
 

@@ -1,13 +1,16 @@
 //! Making a filesystem on a storage.
 
 use weir_ext4::{BLOCK_BYTES, FormatError, Mkfs};
-use weir_storage::{Command, Lba, Part, Storage, Write, flush, submit_when_free};
+use weir_storage::{Command, Extent, Lba, Part, Storage, Write, flush, submit_when_free};
 
 use crate::error::FsError;
 use crate::filesystem::Filesystem;
+use crate::options::Discards;
 
 /// Blocks that are gathered for one write, at most.
 const BLOCKS_AT_ONCE: u32 = 256;
+/// Blocks that are discarded with one command, at most: 128 MiB.
+const DISCARDED_AT_ONCE: u32 = 1 << 15;
 
 impl Filesystem {
     /// Makes a filesystem of `options.blocks` blocks on a storage, whatever is there. What was a superblock is
@@ -26,6 +29,7 @@ impl Filesystem {
         let mut run = Run { start: 0, bytes: vec![0; BLOCK_BYTES] };
         run.write(device).await?;
         flush(device).await?;
+        discard_all(device).await?;
         for (block, bytes) in image.writes() {
             let continues = run.end() == block && run.bytes.len() < most && block != 0;
             if !continues {
@@ -40,6 +44,19 @@ impl Filesystem {
         run.write(device).await?;
         Ok(flush(device).await?)
     }
+}
+
+/// Discards a whole storage, where that is done by default: what was on it takes no space of a volume any more.
+async fn discard_all(device: &dyn Storage) -> Result<(), FsError> {
+    if !Discards::default().wanted_on(device.capabilities()) {
+        return Ok(());
+    }
+    let blocks = device.blocks();
+    for start in (0..blocks).step_by(DISCARDED_AT_ONCE as usize) {
+        let extent = Extent::new(Lba(start), (blocks - start).min(u64::from(DISCARDED_AT_ONCE)) as u32);
+        submit_when_free(device, Command::Discard(&[extent])).await?.transferred().await?;
+    }
+    Ok(())
 }
 
 /// Consecutive blocks.

@@ -100,6 +100,7 @@ impl Filesystem {
         mounted.finish_orphans().await?;
         mounted.write_back_everything().await?;
         journal.close().await?;
+        mounted.space.discard_the_rest(&mounted.disk).await;
         let mut superblock = *mounted.superblock.borrow();
         mounted.total(&mut superblock);
         superblock.write_time = seconds(&mounted.clock).into();

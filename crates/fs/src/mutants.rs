@@ -68,6 +68,14 @@ pub enum FsMutant {
     DiscardsEarly,
     /// J7: a freed block is discarded though somebody has allocated it again.
     DiscardsReused,
+    /// J7: a block that is allocated and freed again is discarded when the transaction is durable that freed it first.
+    DiscardsFreedTwice,
+    /// J7: what the storage makes durable by itself counts for nothing.
+    DurabilityUnnoticed,
+    /// J7: blocks that are being discarded can be allocated.
+    TrimTakesNothing,
+    /// J7: a trim discards what a transaction has freed that is not durable.
+    TrimsUndurable,
     /// J8: an atomic group is split between two transactions.
     GroupSplit,
     /// Space: data takes the blocks that are kept for extent trees.

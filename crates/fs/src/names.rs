@@ -119,7 +119,7 @@ impl Mounted {
         match work().await {
             Err(FsError::NoSpace) if self.space.has_waiting() || self.space.is_discarding() => {
                 self.journal()?.give_back().await?;
-                self.space.discarded().await;
+                let _none = self.space.discarded().await;
                 work().await
             }
             done => done,

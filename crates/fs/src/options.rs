@@ -46,6 +46,20 @@ pub enum JournalMode {
     Data,
 }
 
+/// Whether the storage is told of blocks that were freed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Discards {
+    /// Where it keeps its requests in order of receipt, as a volume does: there a discard is an entry in a log, and
+    /// space that is not discarded is never used again. Elsewhere it is a command that may take long: a file on the
+    /// host loses its blocks and has to get them back, and a flash drive empties its cache.
+    #[default]
+    Auto,
+    /// Wherever the storage can.
+    On,
+    /// Never.
+    Off,
+}
+
 /// What requests cost the host's processor, each spent by the thread that makes or awaits the request. Only
 /// simulated cores spend it: a machine's own do their work in their own time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,9 +94,12 @@ pub struct MountOptions {
     /// Blocks that are kept for extent trees, so that an extent can be divided in a full filesystem; at most a
     /// fiftieth of its blocks. What the trees need beyond that is had by writing zeros. Default: 4,096.
     pub tree_reserve_blocks: u64,
-    /// Whether blocks are discarded when the transaction that freed them is durable (J7), if the storage can.
-    /// Default: no.
-    pub discard: bool,
+    /// Whether blocks are discarded when the transaction that freed them is durable (J7). Default: where that is
+    /// cheap.
+    pub discard: Discards,
+    /// How long blocks wait for their discard after that, so that many go with one command, and none that are
+    /// allocated again soon. Default: 100 ms.
+    pub discard_delay: Duration,
     /// Ticks a second of the clock that stamps inodes (J6). Default: 250.
     pub timer_hz: u32,
     /// What requests cost simulated cores. Default: nothing.
@@ -105,7 +122,8 @@ impl Default for MountOptions {
             cache_metadata_blocks: 1 << 14,
             cache_inodes: 1 << 14,
             tree_reserve_blocks: 1 << 12,
-            discard: false,
+            discard: Discards::Auto,
+            discard_delay: Duration::from_millis(100),
             timer_hz: 250,
             host_costs: HostCosts::default(),
             #[cfg(feature = "mutants")]

@@ -13,8 +13,10 @@
 
 mod blocks;
 mod discard;
+mod freed;
 mod group;
 mod inodes;
+mod set;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +24,9 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_ext4::journal::Sequence;
 use weir_ext4::{Descriptor, FormatError, Kind, Layout, Place, Structure, Superblock};
-use weir_storage::{Discard, Extent};
+use weir_storage::Extent;
 
 use crate::buffer::Buffer;
 use crate::buffers::Buffers;
@@ -32,7 +35,8 @@ use crate::error::FsError;
 use crate::journal::{Handle, Reuse};
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;
-use discard::Discards;
+pub use discard::DiscardStats;
+use discard::Discarding;
 use group::Group;
 
 /// Journaled blocks that change in each group that is allocated from, or that something is freed in: a bitmap and
@@ -71,11 +75,11 @@ pub(crate) struct Space {
     for_trees: u64,
     /// Blocks of zeros that were written in place of dividing an extent.
     pub(crate) zeroed_blocks: Cell<u64>,
-    discards: Discards,
+    discarding: Discarding,
 }
 
 impl Space {
-    /// Reads all descriptors, and starts to discard, if that is an option. `journal_blocks` count as overhead; below the first inode that
+    /// Reads all descriptors, and starts to discard, if that is wanted. `journal_blocks` count as overhead; below the first inode that
     /// `superblock` names inodes are reserved.
     pub(crate) async fn load(
         disk: &Rc<Disk>,
@@ -117,9 +121,9 @@ impl Space {
             for_superuser: superblock.reserved_blocks(),
             for_trees: options.tree_reserve_blocks.min(layout.blocks() / TREE_RESERVE_SHARE),
             zeroed_blocks: Cell::new(0),
-            discards: Discards::default(),
+            discarding: Discarding::default(),
         });
-        if options.discard && !options.read_only && disk.capabilities.discard != Discard::Unsupported {
+        if !options.read_only && options.discard.wanted_on(&disk.capabilities) {
             space.start_discarding(disk);
         }
         Ok(space)
@@ -145,7 +149,7 @@ impl Space {
             Use::Content if superuser => self.for_trees,
             Use::Content => self.for_trees + self.for_superuser,
         };
-        let unusable = self.waiting.get() + self.discards.under_way();
+        let unusable = self.waiting.get() + self.discarding.under_way();
         self.free_blocks.get().saturating_sub(unusable).saturating_sub(kept)
     }
 
@@ -230,19 +234,27 @@ impl Space {
 }
 
 impl Reuse for Space {
-    fn may_be_reused(&self, freed: &[Extent]) {
+    fn may_be_reused(&self, freed: &[Extent], transferred: Sequence) {
         for extent in freed {
             self.waiting.set(self.waiting.get() - u64::from(extent.blocks));
             self.release(*extent);
+            for (group, run) in self.parts(*extent) {
+                self.discarding.freed.borrow_mut().put(group, run, transferred);
+            }
         }
         if self.options.drops(FsMutant::DiscardsEarly) {
-            self.discards.put(freed);
+            self.are_durable(transferred);
         }
     }
 
-    fn may_be_discarded(&self, freed: &[Extent]) {
-        if !self.options.drops(FsMutant::DiscardsEarly) {
-            self.discards.put(freed);
+    fn are_durable(&self, to: Sequence) {
+        let ready = self.discarding.freed.borrow_mut().durable(to);
+        if ready {
+            self.discarding.are_ready();
         }
+    }
+
+    fn awaiting_durability(&self) -> u64 {
+        self.discarding.freed.borrow().awaited()
     }
 }

@@ -102,12 +102,7 @@ impl Filesystem {
         if !journal.flushes() {
             return Ok(());
         }
-        let transferred = journal.transferred_to();
-        journal.set_flushing_to(transferred);
-        fs.disk.flush().await.inspect_err(|error| journal.abort(error))?;
-        let later = fs.options.drops(FsMutant::SyncCoversLater);
-        journal.set_durable_to(if later { journal.transferred_to() } else { transferred });
-        Ok(())
+        journal.flush().await
     }
 }
 

@@ -7,7 +7,8 @@ use rand_pcg::Pcg64;
 use support::{BLOCKS, disk, image_of, judge, mount, new_image, plan, simulated, simulated_with, write_file};
 use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_fs::{
-    Conflicts, Cookie, Engine, Expect, Filesystem, FsError, JournalMode, MountOptions, NewNode, RenameFlags,
+    Conflicts, Cookie, Discards, Engine, Expect, Filesystem, FsError, JournalMode, MountOptions, NewNode,
+    RenameFlags,
 };
 
 const TASKS: u64 = 8;
@@ -216,7 +217,8 @@ fn blocks_that_are_being_discarded_are_waited_for() {
     for wait in [0, 1, 20, 60, 100, 1000] {
         simulated(async |clock| {
             let disk = disk(&clock, &new_image(BLOCKS), true);
-            let options = MountOptions { discard: true, ..MountOptions::default() };
+            let discard_delay = std::time::Duration::ZERO;
+            let options = MountOptions { discard: Discards::On, discard_delay, ..MountOptions::default() };
             let fs = mount(&clock, &disk, options).await.expect("mounted");
             let chunk = vec![1; 1 << 20];
             let fill = async |name: &[u8]| {

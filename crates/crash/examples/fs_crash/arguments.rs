@@ -52,7 +52,7 @@ pub struct Arguments {
     /// On the adversary's disks, one flush fails in every first life.
     #[arg(long)]
     pub flush_faults: bool,
-    /// What is freed is discarded.
+    /// What is freed is discarded in every run where the storage can, not in some.
     #[arg(long)]
     pub discard: bool,
     /// The adversary's disks tear what they write at multiples of so many bytes: 512 or 4096.

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use arguments::{Arguments, name_of};
 use serde_json::json;
 use weir_crash::{FsCampaign, FsFailure};
+use weir_fs::Discards;
 use weir_runtime::{Runtime, Wall};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -32,7 +33,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             tear_bytes: arguments.tear,
             ..FsCampaign::new(engine, mode, ground, arguments.states, arguments.seed)
         };
-        campaign.options.discard = arguments.discard;
+        if arguments.discard {
+            campaign.options.discard = Discards::On;
+        }
         let summary = campaign.go();
         let seconds = clock.now().since(began).as_secs_f64();
         let engine = name_of(arguments.engine);

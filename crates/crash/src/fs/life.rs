@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use weir_ext4::{FileType, FormatError, Mkfs, ROOT_INODE, Structure};
-use weir_fs::{Engine, Filesystem, FsError, MountOptions, NewNode};
+use weir_fs::{Discards, Engine, Filesystem, FsError, MountOptions, NewNode};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
-use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Recorder, Storage};
+use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Recorder, Storage};
 
 use super::ground::{BLOCKS, Fails, Ground, Left, Nature, bytes_of};
 use super::history::{History, Terms};
@@ -99,6 +99,7 @@ pub(super) struct Chain {
 impl Chain {
     pub(super) fn new(handle: &Handle, campaign: &FsCampaign, images: &Rc<Images>) -> Chain {
         let mut random = handle.random("options");
+        let mut discards = handle.random("discards");
         let ordered_only = random.below(2) == 0;
         let options = MountOptions {
             engine: Some(campaign.engine),
@@ -111,6 +112,12 @@ impl Chain {
             cache_inodes: pick(&mut random, &[1 << 14, 1]),
             commit_interval: Duration::from_micros(pick(&mut random, &[300, 20_000, 5_000_000])),
             tree_reserve_blocks: pick(&mut handle.random("space"), &[0, 0, 4, 1 << 12]),
+            // As the product does it, with its default and with its option.
+            discard: match campaign.options.discard {
+                Discards::Auto => pick(&mut discards, &[Discards::Auto, Discards::On]),
+                given => given,
+            },
+            discard_delay: Duration::from_micros(pick(&mut discards, &[0, 300, 20_000])),
             ..campaign.options
         };
         let found = Found::new(handle.random("cut"));
@@ -154,13 +161,10 @@ impl Chain {
     async fn try_live(&self) -> Result<(), String> {
         let mut random = self.handle.random("ground");
         let ground = self.campaign.ground;
-        // A discard carries no tags: a prefix device does not tell when it is persisted, and all that comes later
-        // would be out of order.
-        let told = !(ground == FsGround::Volume && self.options.discard);
-        let recorder = (self.is_dual() && told).then(|| ground.recorder());
+        let recorder = self.is_dual().then(|| ground.recorder());
         let image = &self.images.0[usize::from(self.tasks > 1)];
         let (fails, tear_bytes) = (self.fails, self.campaign.tear_bytes);
-        let nature = Nature { fails, tear_bytes, discards: self.options.discard };
+        let nature = Nature { fails, tear_bytes, discards: self.options.discard != Discards::Off };
         let ground = Ground::new(ground, &self.handle, &mut random, image, recorder.as_ref(), nature).await;
         let mut ground = ground.map_err(|error| error.to_string())?;
         let mut fs = mount(&self.handle, &ground, self.options, recorder.clone()).await?;
@@ -205,7 +209,9 @@ impl Chain {
         let warm_up = pick(&mut random, &[0, 0, 0, OPERATIONS_WARM]);
         let operations = warm_up + 10 + random.below(OPERATIONS_MAX - 10);
         let (begun, inodes) = (Cell::new(0), Rc::default());
-        let plan = Plan { pages_max: self.pages_max, faulty };
+        let trims = self.options.discard != Discards::Off
+            && ground.storage().capabilities().discard != Discard::Unsupported;
+        let plan = Plan { pages_max: self.pages_max, faulty, trims };
         let script = |part| {
             let (story, inodes) = (Rc::clone(&self.found.borrow().story), Rc::clone(&inodes));
             Script::new(&self.handle, fs.clone(), Rc::clone(&history), part, plan, inodes, story)

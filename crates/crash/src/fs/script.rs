@@ -28,6 +28,9 @@ const SCATTERED_MAX: u64 = 16;
 const AHEAD: u64 = 11;
 const FULL_OPERATIONS: u32 = 8;
 
+/// Of so many operations, a trim comes before one.
+const TRIMS: u64 = 48;
+
 /// What scripts of a run have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
@@ -35,6 +38,8 @@ pub(super) struct Plan {
     pub pages_max: u64,
     /// The storage may fail, and calls with it.
     pub faulty: bool,
+    /// Free space is trimmed now and then.
+    pub trims: bool,
 }
 
 /// A workload that goes on for as long as it is asked to.
@@ -52,6 +57,8 @@ pub(super) struct Script {
     pages_max: u64,
     /// The storage may fail, and calls with it.
     faulty: bool,
+    /// Says when free space is trimmed, where it is.
+    trimmer: Option<Random>,
     /// Counts writes: no two write the same.
     written: u64,
     /// Writes into what was allocated, holes and zeros while the filesystem was full.
@@ -101,6 +108,7 @@ impl Script {
             held: Vec::new(),
             pages_max: plan.pages_max,
             faulty: plan.faulty,
+            trimmer: plan.trims.then(|| handle.random("trim")),
             written: mix(handle.now().as_nanos(), part as u64),
             when_full: 0,
             story,
@@ -127,6 +135,10 @@ impl Script {
     }
 
     async fn one(&mut self) -> Result<(), String> {
+        if self.trimmer.as_mut().is_some_and(|random| random.below(TRIMS) == 0) {
+            self.tell("trim".to_owned());
+            self.fs.trim(0..u64::MAX, 0).await.map_err(|error| format!("trim: {error}"))?;
+        }
         match self.random.below(64) {
             0..20 => self.write().await,
             20..24 => self.truncate().await,

@@ -38,7 +38,7 @@ impl Journal {
             std::mem::take(&mut state.held_back)
         };
         if !held_back.is_empty() {
-            self.reuse.may_be_reused(&held_back);
+            self.give(&held_back);
             self.changed.notify(usize::MAX);
         }
         let tickets = submitted?;

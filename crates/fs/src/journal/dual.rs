@@ -4,11 +4,16 @@
 use std::rc::Weak;
 
 use weir_block::Class;
+use weir_storage::StorageError;
 
 use crate::error::FsError;
 use crate::journal::transaction::{DataClass, Dispatched};
 use crate::journal::{Composed, Journal};
 use crate::mutants::FsMutant;
+
+/// Blocks that wait for their discard until a transaction is durable, from which on the journal flushes by itself, where
+/// the storage cannot tell: 64 MiB.
+const WORTH_A_FLUSH: u64 = 1 << 14;
 
 impl Journal {
     /// `{D, JD}` is one epoch, `{JC}` the next (J2). Nothing here waits for a transfer.
@@ -59,7 +64,8 @@ impl Journal {
         }
         let oldest = self.state.borrow_mut().dispatched.pop_front();
         if let Some(oldest) = oldest {
-            self.retire(oldest.locked);
+            // The last of them is that of JC.
+            self.retire(oldest.locked, tickets.last().cloned());
         }
         Ok(true)
     }
@@ -81,6 +87,44 @@ impl Journal {
         }
         self.set_durable_to(covers);
         Ok(true)
+    }
+}
+
+/// Learns what the storage makes durable without being asked, such as a volume that keeps its loss window (V5): where
+/// all calls only order, nobody ever flushes. JC is in a later epoch than all before it, so when it is durable, that
+/// is, too (S3). Callers that wait for durability are not answered by this: what they have written may be younger.
+pub(super) async fn durability_task(journal: Weak<Journal>) {
+    loop {
+        let Some(now) = journal.upgrade() else { return };
+        let freed = now.freed.listen();
+        if now.aborted().is_some() || now.drops(FsMutant::DurabilityUnnoticed) {
+            return;
+        }
+        let waiting = now.reuse.awaiting_durability();
+        let newest = {
+            let state = now.state.borrow();
+            state.newest.clone().map(|ticket| (state.transferred_to, ticket)).filter(|_| waiting > 0)
+        };
+        drop(now);
+        let Some((sequence, ticket)) = newest else {
+            freed.await;
+            continue;
+        };
+        let answer = ticket.durable().await;
+        let Some(now) = journal.upgrade() else { return };
+        match answer {
+            Ok(()) => now.reuse.are_durable(sequence),
+            Err(StorageError::DurabilityUnknown) => {
+                if waiting >= WORTH_A_FLUSH {
+                    now.state.borrow_mut().wanted.push(sequence);
+                    now.flush_wanted.notify(usize::MAX);
+                }
+                drop(now);
+                freed.await;
+            }
+            // The journal meets the same failure.
+            Err(_) => return,
+        }
     }
 }
 

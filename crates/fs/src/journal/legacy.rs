@@ -26,7 +26,7 @@ impl Journal {
         self.disk.write_commit(commit_at, &commit, barrier).await?;
         self.state.borrow_mut().dispatched_to = sequence;
         self.dispatched.notify(usize::MAX);
-        self.retire(locked);
+        self.retire(locked, None);
         self.set_durable_to(sequence);
         Ok(())
     }

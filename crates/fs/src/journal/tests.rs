@@ -205,11 +205,15 @@ impl OrderedData for File {
 struct Freed(RefCell<Vec<Extent>>);
 
 impl Reuse for Freed {
-    fn may_be_reused(&self, freed: &[Extent]) {
+    fn may_be_reused(&self, freed: &[Extent], _: Sequence) {
         self.0.borrow_mut().extend(freed);
     }
 
-    fn may_be_discarded(&self, _: &[Extent]) {}
+    fn are_durable(&self, _: Sequence) {}
+
+    fn awaiting_durability(&self) -> u64 {
+        0
+    }
 }
 
 /// A journal on a device, and everything that tests look at.

@@ -100,7 +100,7 @@ impl Space {
     }
 
     /// The group of a goal, and the bit in it; the first of all for one beyond the end.
-    fn place_of(&self, goal: u64) -> (u32, u32) {
+    pub(super) fn place_of(&self, goal: u64) -> (u32, u32) {
         let Some(group) = self.layout.group_of(goal) else { return (0, 0) };
         (group, (goal - self.layout.first_block(group)) as u32)
     }
@@ -134,6 +134,10 @@ impl Space {
         let Some(run) = found else { return Ok(None) };
         self.mark(handle, group, &descriptors, &bits, run.clone(), true)?;
         self.groups.borrow_mut()[group as usize].take(run.clone());
+        if !self.options.drops(FsMutant::DiscardsReused) && !self.options.drops(FsMutant::DiscardsFreedTwice)
+        {
+            self.discarding.freed.borrow_mut().allocated(group, &run);
+        }
         let start = self.layout.first_block(group) + u64::from(run.start);
         Ok(Some(Extent::new(Lba(start), run.end - run.start)))
     }
@@ -221,7 +225,7 @@ impl Space {
     }
 
     /// Makes sure that it is known which blocks of a group can be allocated.
-    async fn load_group(&self, group: u32) -> Result<(), FsError> {
+    pub(super) async fn load_group(&self, group: u32) -> Result<(), FsError> {
         if self.groups.borrow()[group as usize].is_loaded() {
             return Ok(());
         }

@@ -1,104 +1,264 @@
-//! Discarding what was freed, in the background: not before the transaction that freed it is durable (J7), and
-//! only what nobody has allocated by then. While a discard is on its way its blocks count as taken, so that it
-//! never meets a write.
+//! Discarding free blocks: what was freed, in the background, and all that is free, when somebody asks (`Filesystem::trim`). Not
+//! before the transaction that freed them is durable (J7). While a discard is on its way its blocks count as taken, so
+//! that nobody allocates them meanwhile; and no two discards are on their way at one time.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use event_listener::Event;
-use weir_storage::{Extent, Lba};
+use weir_ext4::{BLOCK_BYTES, bitmap};
+use weir_runtime::{Permit, Semaphore};
+use weir_storage::{Capabilities, Discard, Extent, Lba, Ordering};
 
 use crate::disk::Disk;
+use crate::error::FsError;
 use crate::mutants::FsMutant;
+use crate::options::Discards;
 use crate::space::Space;
+use crate::space::freed::Freed;
+use crate::space::group::clear_runs;
 
-/// Extents that may wait. What comes when there are more is not discarded: nobody relies on it.
-const WAITING_MAX: usize = 1 << 16;
+/// Blocks of one command of the background, at most: 256 MiB. So long as it takes, nobody can have them.
+const BLOCKS_MAX: u64 = 1 << 16;
 
-/// What is to be discarded.
-#[derive(Default)]
-pub(super) struct Discards {
-    waiting: RefCell<Vec<Extent>>,
-    wanted: Rc<Event>,
-    started: Cell<bool>,
-    /// Free blocks that are taken for a discard.
-    under_way: Cell<u64>,
-    ended: Event,
+/// What was discarded, and what waits for that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiscardStats {
+    /// Commands.
+    pub commands: u64,
+    /// Extents in them.
+    pub extents: u64,
+    /// Blocks in them.
+    pub blocks: u64,
+    /// Blocks that are free and not discarded yet: those whose transaction is not durable, and those whose turn has
+    /// not come. Without discards, none of the latter.
+    pub waiting: u64,
+    /// Bytes of memory that these take.
+    pub waiting_bytes: u64,
 }
 
 impl Discards {
+    /// Whether a storage that can do so much is told of blocks that were freed.
+    pub(crate) fn wanted_on(self, capabilities: &Capabilities) -> bool {
+        capabilities.discard != Discard::Unsupported
+            && match self {
+                Discards::Auto => capabilities.ordering == Ordering::Prefix,
+                Discards::On => true,
+                Discards::Off => false,
+            }
+    }
+}
+
+/// What is to be discarded.
+pub(super) struct Discarding {
+    pub(super) freed: RefCell<Freed>,
+    /// There is a task that discards what is ready.
+    started: Cell<bool>,
+    wanted: Event,
+    /// Who discards: blocks that are free are taken for that.
+    turn: Semaphore,
+    /// Free blocks that are taken for a discard.
+    taken: Cell<u64>,
+    stats: Cell<DiscardStats>,
+}
+
+impl Default for Discarding {
+    fn default() -> Discarding {
+        Discarding {
+            freed: RefCell::default(),
+            started: Cell::new(false),
+            wanted: Event::new(),
+            turn: Semaphore::new(1),
+            taken: Cell::new(0),
+            stats: Cell::default(),
+        }
+    }
+}
+
+impl Discarding {
     /// Free blocks that are taken for a discard.
     pub(super) fn under_way(&self) -> u64 {
-        self.under_way.get()
+        self.taken.get()
     }
 
-    /// Blocks were freed by transactions that are durable.
-    pub(super) fn put(&self, freed: &[Extent]) {
-        let mut waiting = self.waiting.borrow_mut();
-        if self.started.get() && waiting.len() + freed.len() <= WAITING_MAX {
-            waiting.extend(freed);
+    /// Some of the blocks that were freed are ready.
+    pub(super) fn are_ready(&self) {
+        if self.started.get() {
             self.wanted.notify(1);
+        } else {
+            self.freed.borrow_mut().ready = Default::default();
         }
+    }
+}
+
+/// Free blocks that are taken for a discard, until dropped.
+struct Taken<'a> {
+    space: &'a Space,
+    extents: Vec<Extent>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.space.discarding.taken.set(0);
+        self.extents.iter().for_each(|extent| self.space.release(*extent));
     }
 }
 
 impl Space {
     pub(super) fn start_discarding(self: &Rc<Space>, disk: &Rc<Disk>) {
-        self.discards.started.set(true);
+        self.discarding.started.set(true);
         drop(disk.handle.spawn(discard_task(Rc::downgrade(self), Rc::downgrade(disk))));
     }
 
     /// Whether blocks that are free are taken for a discard.
     pub(crate) fn is_discarding(&self) -> bool {
-        self.discards.under_way() > 0
+        self.discarding.turn.available() == 0
     }
 
-    /// Waits until the discard that is under way, if there is one, has given its blocks back.
-    pub(crate) async fn discarded(&self) {
-        if self.is_discarding() {
-            self.discards.ended.listen().await;
+    /// Waits until no blocks are taken for a discard; none are until the permit is dropped.
+    pub(crate) async fn discarded(&self) -> Permit {
+        self.discarding.turn.acquire(1).await
+    }
+
+    /// What was discarded, and what waits for that.
+    pub(crate) fn discard_stats(&self) -> DiscardStats {
+        let freed = self.discarding.freed.borrow();
+        DiscardStats {
+            waiting: freed.awaited() + freed.ready.blocks(),
+            waiting_bytes: (freed.bitmaps() * BLOCK_BYTES) as u64,
+            ..self.discarding.stats.get()
         }
     }
 
-    /// Takes what of `freed` can be allocated, so that nobody else does.
-    fn take_free(&self, freed: Vec<Extent>) -> Vec<Extent> {
-        let mut taken = Vec::new();
-        for extent in freed {
-            for (group, bits) in self.parts(extent) {
-                let mut groups = self.groups.borrow_mut();
-                let known = &mut groups[group as usize];
-                let reused = self.options.drops(FsMutant::DiscardsReused);
-                let runs = if reused { vec![bits] } else { known.runs(bits) };
-                for run in runs {
-                    let start = self.layout.first_block(group) + u64::from(run.start);
-                    taken.push(Extent::new(Lba(start), run.end - run.start));
-                    known.take(run);
+    /// Discards blocks that are free. The caller has the turn, and nothing has waited since the blocks were chosen.
+    async fn discard(&self, disk: &Disk, extents: Vec<Extent>) -> Result<(), FsError> {
+        let mut taken = Taken { space: self, extents: Vec::new() };
+        if !self.options.drops(FsMutant::TrimTakesNothing) {
+            extents.iter().for_each(|extent| self.take(*extent));
+            taken.extents.clone_from(&extents);
+            self.discarding.taken.set(extents.iter().map(|extent| u64::from(extent.blocks)).sum());
+        }
+        let commands = disk.discard(&extents).await?;
+        let mut stats = self.discarding.stats.get();
+        stats.commands += commands;
+        stats.extents += extents.len() as u64;
+        stats.blocks += extents.iter().map(|extent| u64::from(extent.blocks)).sum::<u64>();
+        self.discarding.stats.set(stats);
+        Ok(())
+    }
+
+    /// Lets nobody allocate blocks that are free.
+    fn take(&self, extent: Extent) {
+        for (group, bits) in self.parts(extent) {
+            self.groups.borrow_mut()[group as usize].take(bits);
+        }
+    }
+
+    fn extent_of(&self, group: u32, run: &Range<u32>) -> Extent {
+        Extent::new(Lba(self.layout.first_block(group) + u64::from(run.start)), run.end - run.start)
+    }
+
+    /// What is ready, as much as one command takes.
+    fn take_ready(&self, extents_max: usize) -> Vec<Extent> {
+        let mut ready = Vec::new();
+        let mut blocks = 0;
+        let mut freed = self.discarding.freed.borrow_mut();
+        while let Some(group) = freed.ready.first_group() {
+            for run in freed.ready.runs(group) {
+                if ready.len() == extents_max || blocks >= BLOCKS_MAX {
+                    return ready;
                 }
+                freed.ready.remove(group, run.clone());
+                blocks += u64::from(run.end - run.start);
+                let reused = self.options.drops(FsMutant::DiscardsReused);
+                let free = match reused {
+                    true => vec![run],
+                    false => self.groups.borrow()[group as usize].runs(run),
+                };
+                ready.extend(free.iter().map(|run| self.extent_of(group, run)));
             }
         }
-        taken
+        ready
+    }
+
+    /// Discards all that is ready.
+    async fn discard_ready(&self, disk: &Disk) -> Result<(), FsError> {
+        let most = disk.capabilities.max_discard_extents.max(1) as usize;
+        loop {
+            let _turn = self.discarding.turn.acquire(1).await;
+            let ready = self.take_ready(most);
+            if ready.is_empty() {
+                return Ok(());
+            }
+            self.discard(disk, ready).await?;
+        }
+    }
+
+    /// Discards what is left to discard, before the filesystem is unmounted: nobody would ever do so again.
+    pub(crate) async fn discard_the_rest(&self, disk: &Disk) {
+        if self.discarding.started.get() {
+            // Nothing depends on it.
+            let _ = self.discard_ready(disk).await;
+        }
+    }
+
+    /// Discards what is free in a group between two of its blocks, in runs of at least so many: how many blocks that
+    /// were. What a transaction has freed that is not durable stays as it is (J7).
+    pub(crate) async fn trim_group(
+        &self,
+        disk: &Disk,
+        group: u32,
+        within: Range<u32>,
+        least: u32,
+    ) -> Result<u64, FsError> {
+        let _turn = self.discarding.turn.acquire(1).await;
+        self.load_group(group).await?;
+        let free = self.durably_free(group, within);
+        let runs = free.iter().filter(|run| run.end - run.start >= least);
+        let extents: Vec<Extent> = runs.map(|run| self.extent_of(group, run)).collect();
+        if extents.is_empty() {
+            return Ok(0);
+        }
+        for (_, run) in extents.iter().flat_map(|extent| self.parts(*extent)) {
+            self.discarding.freed.borrow_mut().ready.remove(group, run);
+        }
+        let blocks = extents.iter().map(|extent| u64::from(extent.blocks)).sum();
+        self.discard(disk, extents).await?;
+        Ok(blocks)
+    }
+
+    /// Runs of blocks in a group that can be allocated, and that no power cut brings back.
+    fn durably_free(&self, group: u32, within: Range<u32>) -> Vec<Range<u32>> {
+        let free = self.groups.borrow()[group as usize].runs(within.clone());
+        if self.options.drops(FsMutant::TrimsUndurable) {
+            return free;
+        }
+        let mut taken = [0xFF; BLOCK_BYTES];
+        free.into_iter().for_each(|run| bitmap::clear(&mut taken, run));
+        self.discarding.freed.borrow().mark_awaited(group, &mut taken);
+        clear_runs(&taken, within)
     }
 }
 
+/// Discards what is ready, some time after it is: by then some of it is allocated again, and some more has come.
 async fn discard_task(space: Weak<Space>, disk: Weak<Disk>) {
     loop {
         let (Some(now), Some(device)) = (space.upgrade(), disk.upgrade()) else { return };
-        let wanted = now.discards.wanted.listen();
-        let freed = now.discards.waiting.take();
-        if !freed.is_empty() {
-            let taken = now.take_free(freed);
-            now.discards.under_way.set(taken.iter().map(|extent| u64::from(extent.blocks)).sum());
-            let done = device.discard(&taken).await;
-            taken.into_iter().for_each(|extent| now.release(extent));
-            now.discards.under_way.set(0);
-            now.discards.ended.notify(usize::MAX);
-            if done.is_err() {
-                // A storage that fails is told by the journal; nothing depends on a discard.
-                return now.discards.started.set(false);
-            }
-            continue;
-        }
+        let wanted = now.discarding.wanted.listen();
+        let none = now.discarding.freed.borrow().ready.is_empty();
+        let (clock, delay) = (device.handle.clone(), now.options.discard_delay);
         drop((now, device));
-        wanted.await;
+        if none {
+            wanted.await;
+        }
+        clock.sleep(delay).await;
+        let (Some(now), Some(device)) = (space.upgrade(), disk.upgrade()) else { return };
+        if now.discard_ready(&device).await.is_err() {
+            // A storage that fails is told by the journal; nothing depends on a discard.
+            now.discarding.started.set(false);
+            now.discarding.are_ready();
+            return;
+        }
     }
 }

@@ -27,6 +27,16 @@ impl Wanted {
     }
 }
 
+/// The runs of clear bits in `range`.
+pub(super) fn clear_runs(bits: &[u8; BLOCK_BYTES], mut range: Range<u32>) -> Vec<Range<u32>> {
+    let mut runs = Vec::new();
+    while let Some(run) = bitmap::next_run(bits, range.clone(), BITS) {
+        range.start = run.end;
+        runs.push(run);
+    }
+    runs
+}
+
 /// One group.
 pub(super) struct Group {
     pub(super) descriptor: Descriptor,
@@ -105,14 +115,8 @@ impl Group {
     }
 
     /// The runs of blocks in `range` that can be allocated now.
-    pub(super) fn runs(&self, mut range: Range<u32>) -> Vec<Range<u32>> {
-        let Some(taken) = self.taken.as_deref() else { return Vec::new() };
-        let mut runs = Vec::new();
-        while let Some(run) = bitmap::next_run(taken, range.clone(), BITS) {
-            range.start = run.end;
-            runs.push(run);
-        }
-        runs
+    pub(super) fn runs(&self, range: Range<u32>) -> Vec<Range<u32>> {
+        self.taken.as_deref().map_or_else(Vec::new, |taken| clear_runs(taken, range))
     }
 
     pub(super) fn take(&mut self, run: Range<u32>) {

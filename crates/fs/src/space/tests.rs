@@ -5,14 +5,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_block::Class;
-use weir_ext4::{BLOCK_BYTES, FileType, Mkfs};
+use weir_ext4::journal::Sequence;
+use weir_ext4::{BLOCK_BYTES, FileType, Kind, Mkfs};
 use weir_runtime::{Buffer as Memory, Handle as Clock, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Extent, Lba, Ordering, Storage};
 
+use crate::buffer::Role;
+use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, Mounted};
 use crate::mutants::FsMutant;
-use crate::options::MountOptions;
+use crate::options::{Discards, MountOptions};
 use crate::space::GROUP_CREDITS;
 
 /// Three groups, the last of them not whole.
@@ -41,7 +44,7 @@ fn play_on_disk<T>(
     let played = async {
         let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
         Filesystem::make(&*disk, &plan).await.expect("made");
-        let options = MountOptions { mutant, discard: true, ..MountOptions::default() };
+        let options = MountOptions { mutant, discard: Discards::On, ..MountOptions::default() };
         let storage = Rc::clone(&disk) as Rc<dyn Storage>;
         let fs = Filesystem::mount(&clock, storage, None, options).await.expect("mounted");
         script(Rc::clone(&fs.0), clock.clone(), Rc::clone(&disk)).await
@@ -98,12 +101,12 @@ fn j7_a_freed_block_is_discarded_when_its_transaction_is_durable() {
             free(&fs, mine).await.expect("freed");
             let sequence = journal.running();
             journal.commit_all().await.expect("committed");
-            clock.sleep(Duration::from_millis(50)).await;
+            clock.sleep(Duration::from_millis(500)).await;
             if disk.image().read(mine.start) != [7; BLOCK_BYTES] {
                 return Err("discarded although the transaction may be lost");
             }
             journal.durable(sequence).await.expect("durable");
-            clock.sleep(Duration::from_millis(50)).await;
+            clock.sleep(Duration::from_millis(500)).await;
             assert_eq!(disk.image().read(mine.start), [0; BLOCK_BYTES], "discarded");
             assert_eq!(allocate(&fs, mine.start.0, 1).await, Ok(mine), "it can be allocated again");
             Ok(())
@@ -133,13 +136,136 @@ fn j7_a_freed_block_is_not_discarded_when_it_is_allocated_again() {
             }
             fs.disk.transferred(&tickets).await.expect("transferred");
             journal.durable(sequence).await.expect("durable");
-            clock.sleep(Duration::from_millis(50)).await;
+            clock.sleep(Duration::from_millis(500)).await;
             assert_eq!(disk.image().read(Lba(mine.start.0 + 1)), [0; BLOCK_BYTES], "the other is discarded");
             disk.image().read(mine.start) == [7; BLOCK_BYTES]
         })
     };
     assert!(rule(None));
     assert!(!rule(Some(FsMutant::DiscardsReused)), "the mutant was not noticed");
+}
+
+/// A block that is allocated again and freed again is discarded when the second of the transactions is durable that
+/// freed it: until then a power cut may bring back what came between.
+#[test]
+fn j7_a_block_that_is_freed_twice_is_discarded_when_both_are_durable() {
+    let rule = |mutant| {
+        play_on_disk(mutant, async |fs, clock, disk| {
+            let journal = fs.journal().expect("writable");
+            let mine = allocate(&fs, 50_000, 1).await.expect("room");
+            free(&fs, mine).await.expect("freed");
+            let first = journal.running();
+            journal.commit_all().await.expect("committed");
+            // As flushes would that were submitted before the later ones were transferred.
+            journal.set_durable_to(Sequence(first.0 - 1));
+            assert_eq!(allocate(&fs, mine.start.0, 1).await, Ok(mine), "reused");
+            write_block(&fs, mine.start, 7).await;
+            journal.commit_all().await.expect("committed");
+            free(&fs, mine).await.expect("freed again");
+            let second = journal.running();
+            journal.commit_all().await.expect("committed");
+            journal.set_durable_to(first);
+            clock.sleep(Duration::from_millis(500)).await;
+            if disk.image().read(mine.start) != [7; BLOCK_BYTES] {
+                return Err("discarded although the second transaction may be lost");
+            }
+            journal.durable(second).await.expect("durable");
+            clock.sleep(Duration::from_millis(500)).await;
+            assert_eq!(disk.image().read(mine.start), [0; BLOCK_BYTES], "discarded");
+            Ok(())
+        })
+    };
+    assert_eq!(rule(None), Ok(()));
+    assert!(rule(Some(FsMutant::DiscardsFreedTwice)).is_err(), "the mutant was not noticed");
+}
+
+/// Writes a block full of `byte`, past the journal.
+async fn write_block(fs: &Mounted, block: Lba, byte: u8) {
+    let mut content = Memory::new(BLOCK_BYTES);
+    content.fill(byte);
+    let (class, mut tickets) = (Class::Orderless, Vec::new());
+    fs.disk.write(block.0, &[Rc::new(content)], class, class, &mut tickets).await.expect("written");
+    fs.disk.transferred(&tickets).await.expect("transferred");
+}
+
+/// A trim discards what is free durably, while others allocate, and nothing else.
+#[test]
+fn j7_what_is_allocated_during_a_trim_is_not_discarded() {
+    let rule = |mutant| {
+        play_on_disk(mutant, async |fs, clock, disk| {
+            // So many pieces that the group takes several commands.
+            let mut mine = Vec::new();
+            for _ in 0..2000 {
+                mine.push(allocate(&fs, 40_000, 1).await.expect("room"));
+            }
+            for extent in mine.iter().step_by(2) {
+                free(&fs, *extent).await.expect("freed");
+            }
+            let trimmer = Filesystem(Rc::clone(&fs), Caller::SUPERUSER);
+            let trim = clock.spawn(async move { trimmer.trim(0..u64::MAX, 0).await });
+            let mut held = Vec::new();
+            for _ in 0..900 {
+                let block = allocate(&fs, mine[0].start.0, 1).await.expect("room").start;
+                write_block(&fs, block, 7).await;
+                held.push(block);
+            }
+            let trimmed = trim.await.expect("not cancelled").expect("trimmed");
+            assert!(trimmed > 60_000 * BLOCK_BYTES as u64, "{trimmed}");
+            let image = disk.image();
+            held.iter().all(|block| image.read(*block) == [7; BLOCK_BYTES])
+        })
+    };
+    assert!(rule(None));
+    assert!(!rule(Some(FsMutant::TrimTakesNothing)), "the mutant was not noticed");
+}
+
+#[test]
+fn j7_a_trim_leaves_what_is_not_durably_free() {
+    let rule = |mutant| {
+        play_on_disk(mutant, async |fs, _, disk| {
+            let mine = allocate(&fs, 50_000, 1).await.expect("room");
+            write_block(&fs, mine.start, 7).await;
+            let (group, bit) = fs.space.place_of(mine.start.0);
+            // Freed and committed while a trim is at the groups before, behind its flush.
+            free(&fs, mine).await.expect("freed");
+            fs.journal().expect("writable").commit_all().await.expect("committed");
+            let all = 0..fs.layout.blocks_in(group);
+            let trimmed = fs.space.trim_group(&fs.disk, group, all, 1).await.expect("trimmed");
+            assert!(trimmed > u64::from(bit), "{trimmed}");
+            let kept = disk.image().read(mine.start) == [7; BLOCK_BYTES];
+            Filesystem(Rc::clone(&fs), Caller::SUPERUSER).trim(0..u64::MAX, 0).await.expect("trimmed");
+            assert_eq!(disk.image().read(mine.start), [0; BLOCK_BYTES], "the next takes it");
+            kept
+        })
+    };
+    assert!(rule(None));
+    assert!(!rule(Some(FsMutant::TrimsUndurable)), "the mutant was not noticed");
+}
+
+/// A directory's block whose copy in the journal is not home yet: it is discarded, and nothing is written there after
+/// that (J5 d).
+#[test]
+fn what_is_discarded_is_not_written_home() {
+    play_on_disk(None, async |fs, clock, disk| {
+        let journal = Rc::clone(fs.journal().expect("writable"));
+        let mine = allocate(&fs, 50_000, 1).await.expect("room");
+        let handle = journal.start(1).await.expect("room");
+        let buffer = fs.buffers.fresh(mine.start.0, Role::Metadata(Kind::SymlinkTarget));
+        handle.modify(&buffer, 0..BLOCK_BYTES, |bytes| bytes.fill(7));
+        drop(handle);
+        journal.commit_all().await.expect("committed");
+        let handle = journal.start(2 * GROUP_CREDITS).await.expect("room");
+        fs.space.free(&handle, mine).await.expect("freed");
+        handle.revoke(mine.start.0);
+        fs.buffers.forget(mine.start.0);
+        let sequence = handle.sequence();
+        drop((handle, buffer));
+        journal.durable(sequence).await.expect("durable");
+        clock.sleep(Duration::from_millis(500)).await;
+        assert!(fs.discards().blocks > 0);
+        Filesystem(Rc::clone(&fs), Caller::SUPERUSER).unmount().await.expect("unmounted");
+        assert_eq!(disk.image().read(mine.start), [0; BLOCK_BYTES], "home was written");
+    });
 }
 
 /// Files that grow in turn, a block at a time, are in long runs all the same.

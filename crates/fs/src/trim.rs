@@ -1,0 +1,56 @@
+//! Trimming: the storage is told of all that is free, as `fstrim` asks for.
+
+use std::ops::Range;
+
+use weir_ext4::BLOCK_BYTES;
+use weir_storage::Discard;
+
+use crate::error::FsError;
+use crate::filesystem::{Filesystem, Mounted};
+
+impl Filesystem {
+    /// Discards what is free between two places of the filesystem, in bytes, where at least `minimum` bytes are free in
+    /// a row: how many bytes that were. What was freed before the call is among them, and made durable first (J7).
+    /// Other calls go on meanwhile; the free blocks of one group at a time cannot be had.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`]; [`FsError::Unsupported`] if the storage cannot discard; [`FsError::Invalid`] for a range
+    /// of less than a block or beyond the end, and a minimum of more than a group has.
+    pub async fn trim(&self, range: Range<u64>, minimum: u64) -> Result<u64, FsError> {
+        self.0.changing(self.0.trim_blocks(range, minimum)).await
+    }
+}
+
+impl Mounted {
+    async fn trim_blocks(&self, range: Range<u64>, minimum: u64) -> Result<u64, FsError> {
+        if self.disk.capabilities.discard == Discard::Unsupported {
+            return Err(FsError::Unsupported("a discard, by the storage"));
+        }
+        let block_bytes = BLOCK_BYTES as u64;
+        let layout = &self.layout;
+        let (start, end) =
+            (range.start.div_ceil(block_bytes), (range.end / block_bytes).min(layout.blocks()));
+        if range.end.saturating_sub(range.start) < block_bytes || start >= layout.blocks() {
+            return Err(FsError::Invalid("nothing of the filesystem is in the range"));
+        }
+        let least = u32::try_from(minimum.div_ceil(block_bytes)).unwrap_or(u32::MAX);
+        if least > layout.blocks_per_group() {
+            return Err(FsError::Invalid("no group has so many bytes in a row"));
+        }
+        let journal = self.journal()?;
+        journal.give_back().await?;
+        journal.flush().await?;
+        let Some((first, last)) = layout.group_of(start).zip(layout.group_of(end.saturating_sub(1))) else {
+            return Ok(0);
+        };
+        let mut blocks = 0;
+        for group in first..=last {
+            // Unmount does not wait for all of it.
+            self.operations.check()?;
+            let base = layout.first_block(group);
+            let bit = |block: u64| block.saturating_sub(base).min(u64::from(layout.blocks_in(group))) as u32;
+            blocks += self.space.trim_group(&self.disk, group, bit(start)..bit(end), least).await?;
+        }
+        Ok(blocks * block_bytes)
+    }
+}
