@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_fs::Filesystem;
+use weir_fs::{Filesystem, MountOptions};
 use weir_image::ImageError;
 use weir_runtime::Handle;
 
@@ -33,7 +33,8 @@ pub(crate) fn with_image<T>(
     let read_only = access == Access::Read;
     in_wall_time(0, async |handle: Handle| {
         let stack = Stack::open(&handle, path, read_only).await?;
-        let filesystem = stack.filesystem(&handle, path, read_only).await?;
+        let options = MountOptions { read_only, ..MountOptions::default() };
+        let filesystem = stack.filesystem(&handle, path, options).await?;
         let done = work(&Image { path, filesystem: filesystem.clone() }).await;
         let unmounted = filesystem.unmount().await;
         // What went wrong first is what to tell.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use weir_flash::Profile;
-use weir_fs::{Filesystem, ReadOnlyReason};
+use weir_fs::{Discards, Filesystem, MountOptions, ReadOnlyReason};
 use weir_fuse::{Server, ServerOptions, SyncMode};
 use weir_runtime::Handle;
 
@@ -43,6 +43,13 @@ pub(crate) struct MountArguments {
     /// Take no changes
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
+    /// Tell the storage of space that files have left, wherever it can take that [default: on a volume, where nothing
+    /// else would ever use that space again]
+    #[arg(long, conflicts_with = "read_only")]
+    discard: bool,
+    /// Never tell the storage of it: fstrim does, when it is run
+    #[arg(long, conflicts_with = "discard")]
+    no_discard: bool,
     #[command(flatten)]
     service: ServiceArguments,
 }
@@ -54,6 +61,16 @@ enum Sync {
     Durable,
     /// It only orders: nothing is durable when it returns, and the newest writes may be lost in a crash
     Order,
+}
+
+impl MountArguments {
+    fn discards(&self) -> Discards {
+        match (self.discard, self.no_discard) {
+            (true, _) => Discards::On,
+            (_, true) => Discards::Off,
+            _ => Discards::Auto,
+        }
+    }
 }
 
 /// Runs `weir mount`.
@@ -91,7 +108,12 @@ async fn serve(
         None => Stack::open(&handle, source, arguments.read_only).await?,
     };
     let stack = Rc::new(stack);
-    let filesystem = stack.filesystem(&handle, source, arguments.read_only).await?;
+    let options = MountOptions {
+        read_only: arguments.read_only,
+        discard: arguments.discards(),
+        ..MountOptions::default()
+    };
+    let filesystem = stack.filesystem(&handle, source, options).await?;
     let options = ServerOptions {
         // `mount` and `df` take what is no path from the root for one from where they are.
         name: source.canonicalize().as_deref().unwrap_or(source).display().to_string(),
@@ -111,8 +133,12 @@ async fn serve(
             status::of_filesystem(&handle, &stack, &filesystem, sync, (load, files), by_mounting)
         }
     };
+    let trim = {
+        let filesystem = filesystem.clone();
+        async move |range, minimum| filesystem.trim(range, minimum).await
+    };
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
-    let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status).await?;
+    let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim).await?;
     stack.warn_of_readers(source);
     service.until_unmounted(&handle, server).await?;
     let unmounted = filesystem.unmount().await;

@@ -228,9 +228,8 @@ impl Stack {
         &self,
         handle: &Handle,
         path: &Path,
-        read_only: bool,
+        options: MountOptions,
     ) -> Result<Filesystem, CliError> {
-        let options = MountOptions { read_only, ..MountOptions::default() };
         let mounted = Filesystem::mount(handle, self.storage(), None, options).await;
         mounted.map_err(|source| match (self, source) {
             (Stack::Disk(_), FsError::Format(FormatError::Foreign)) => {

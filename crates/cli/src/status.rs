@@ -87,6 +87,10 @@ pub(crate) struct FilesystemStatus {
     pub(crate) incomplete_files: u64,
     #[serde(default)]
     pub(crate) incomplete_inode: Option<u32>,
+    /// Discards that were sent, the blocks in them, and blocks that wait for theirs.
+    discards: u64,
+    blocks_discarded: u64,
+    blocks_to_discard: u64,
 }
 
 /// The same, with what the kernel knows of the space.
@@ -141,6 +145,9 @@ pub(crate) fn of_filesystem(
             mapped_writes_failed: files.lost.failed,
             incomplete_files: files.lost.files,
             incomplete_inode: files.lost.first,
+            discards: found.discards.commands,
+            blocks_discarded: found.discards.blocks,
+            blocks_to_discard: found.discards.waiting,
         }),
     )
 }
@@ -237,6 +244,7 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
         ("space", format!("{space}, {free} of it free")),
         ("file data in memory", format!("{}, {} of it dirty", size(found.pages), size(found.pages_dirty))),
         ("journal", format!("commits: {commits}, checkpoints: {checkpoints}, {log} of the log in use")),
+        ("discarded", format!("{}, {} waiting", size(found.blocks_discarded), size(found.blocks_to_discard))),
         ("epochs", found.epochs.to_string()),
         (
             "synchronisation calls",

@@ -15,7 +15,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use rustix::fs::{FallocateFlags, RawDir, SeekFrom, fallocate};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Place, error_of, fails, is_mountpoint, mounts, weir, works};
+use support::{Place, error_of, fails, is_mountpoint, mounts, system, weir, works};
 
 #[test]
 fn programs_find_what_they_wrote() {
@@ -56,6 +56,41 @@ fn a_signal_ends_it_with_everything_written() {
     place.check();
     let root = place.mount(&[]);
     assert_eq!(fs::read(root.join("a")).unwrap(), b"not synchronised");
+    place.end();
+}
+
+/// What a deleted file held is the volume's again: by default soon, and else when `fstrim` is run.
+#[test]
+fn space_returns_to_the_volume() {
+    if !mounts() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let fstrim = |root: &Path| system("fstrim").arg("-v").arg(root).output();
+    let place = Place::with_volume("256M");
+    for (option, by_itself) in [("--discard", true), ("--no-discard", false)] {
+        let root = place.mount(&[option]);
+        let free = || place.status()["storage"]["segments_free"].as_u64().unwrap();
+        let file = File::create(root.join("large")).unwrap();
+        file.write_all_at(&vec![7; 64 << 20], 0).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        let full = free();
+        fs::remove_file(root.join("large")).unwrap();
+        File::open(&root).unwrap().sync_all().unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(free() > full + 10, by_itself, "{option}: {} of {full}", free());
+        let Ok(trimmed) = fstrim(&root) else {
+            eprintln!("skipped: fstrim is not installed");
+            return place.end();
+        };
+        assert!(trimmed.status.success(), "{}", error_of(&trimmed));
+        assert!(String::from_utf8_lossy(&trimmed.stdout).contains("trimmed"));
+        assert!(free() > full + 10, "{option}: {} of {full}", free());
+        assert!(place.status()["blocks_discarded"].as_u64().unwrap() > 16_384);
+        place.end();
+    }
+    let root = place.mount(&["--read-only"]);
+    assert!(!fstrim(&root).unwrap().status.success(), "nothing is changed");
     place.end();
 }
 

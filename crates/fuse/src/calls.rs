@@ -1,6 +1,8 @@
 //! The kernel's calls, as the filesystem's: what a request means here.
 
 use std::cell::OnceCell;
+use std::ops::Range;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use fuser::Notifier;
@@ -10,9 +12,11 @@ use weir_ext4::FileType;
 use weir_fs::{
     AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, is_own_attribute,
 };
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::control::{
     FBARRIER, FDATABARRIER, ORDER_WRITES, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL, SYNC_ATTRIBUTE, SyncMode,
+    TRIM, TrimRange,
 };
 use crate::convert;
 use crate::errno::{errno, errno_of_sync};
@@ -22,6 +26,9 @@ use crate::marks::Marks;
 use crate::privileges::Caller;
 use crate::protocol::{Names, NodeAttributes, WriteRequest};
 use crate::server::FileCounts;
+
+/// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
+pub(crate) type Trim = dyn Fn(Range<u64>, u64) -> Pin<Box<dyn Future<Output = Result<u64, FsError>>>>;
 
 /// A mounted filesystem and who uses it.
 pub(crate) struct Calls {
@@ -33,6 +40,8 @@ pub(crate) struct Calls {
     pub(crate) lost: LostWrites,
     /// The status as JSON.
     pub(crate) status: Box<dyn Fn(FileCounts) -> String>,
+    /// Discards what is free.
+    pub(crate) trim: Box<Trim>,
     /// How the kernel is told to look again, as soon as it is mounted.
     pub(crate) notifier: Rc<OnceCell<Notifier>>,
 }
@@ -352,6 +361,7 @@ impl Calls {
         }
     }
 
+    /// Does what an ioctl asks; the bytes that it gives.
     pub(crate) async fn ioctl(
         &self,
         inode: InodeNumber,
@@ -359,15 +369,19 @@ impl Calls {
         command: u32,
         argument: &[u8],
         caller: Caller,
-    ) -> Result<(), Errno> {
+    ) -> Result<Vec<u8>, Errno> {
         match command {
             FBARRIER => {
                 self.order(inode, What::All).await?;
-                self.lost.fails_sync(inode)
+                self.lost.fails_sync(inode)?;
             }
             FDATABARRIER => {
                 self.order(inode, What::Data).await?;
-                self.lost.fails_sync(inode)
+                self.lost.fails_sync(inode)?;
+            }
+            TRIM => {
+                let asked = TrimRange::read_from_bytes(argument).map_err(|_| Errno::INVAL)?;
+                return Ok(self.trim(asked, caller).await?.as_bytes().to_vec());
             }
             SET_SYNC => {
                 if !self.files.get(handle).is_some_and(|file| file.writable) {
@@ -378,15 +392,23 @@ impl Calls {
                     self.require_owner(inode, caller).await?;
                 }
                 self.files.set_promise(inode, mode);
-                Ok(())
             }
             ORDER_WRITES => {
                 let file = self.files.get(handle).filter(|file| file.writable).ok_or(Errno::BADF)?;
                 file.orders_writes.set(true);
-                Ok(())
             }
-            _ => Err(Errno::NOTTY),
+            _ => return Err(Errno::NOTTY),
         }
+        Ok(Vec::new())
+    }
+
+    async fn trim(&self, asked: TrimRange, caller: Caller) -> Result<TrimRange, Errno> {
+        if !caller.is_superuser() {
+            return Err(Errno::PERM);
+        }
+        let range = asked.start..asked.start.saturating_add(asked.length);
+        let length = (self.trim)(range, asked.minimum).await.map_err(|error| errno(&error))?;
+        Ok(TrimRange { length, ..asked })
     }
 
     pub(crate) async fn attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, Errno> {

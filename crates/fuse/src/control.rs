@@ -1,4 +1,4 @@
-//! What a mount understands beyond the usual calls: four ioctls, and two extended attributes.
+//! What a mount understands beyond the usual calls: five ioctls, and two extended attributes.
 //!
 //! | number | name | argument | what it does |
 //! |---|---|---|---|
@@ -6,6 +6,7 @@
 //! | `_IO('W', 2)` | [`FDATABARRIER`] | | `fdatabarrier` |
 //! | `_IOW('W', 3, u32)` | [`SET_SYNC`] | 0 durable, 1 order | what `fsync` of the file promises, until it is closed everywhere |
 //! | `_IO('W', 4)` | [`ORDER_WRITES`] | | `fdatabarrier` follows each write of this open file that does not make it longer |
+//! | `_IOWR('X', 121, [u64; 3])` | [`TRIM`] | start, length and minimum, in bytes | discards what is free there: the kernel's `FITRIM`, as `fstrim` asks for it |
 //!
 //! The attribute [`SYNC_ATTRIBUTE`], `durable` or `order`, says the same as the third, and stays; to set or remove it
 //! takes back what the third has said. It is not carried into copies, as no list of attributes shows it. A file's owner
@@ -15,6 +16,7 @@
 //! refused. A storage that is mounted as one file understands this attribute, and nothing else of these.
 
 use rustix::ioctl::opcode;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Orders all that was written to a file and its inode before whatever is written later.
 pub const FBARRIER: u32 = opcode::none(b'W', 1);
@@ -27,12 +29,27 @@ pub const SET_SYNC: u32 = opcode::write::<u32>(b'W', 3);
 /// to be ordered by [`FBARRIER`]. So a program that writes in place spares the trip to the server. It holds for the open
 /// file, until it is closed, and for who has it open for writing.
 pub const ORDER_WRITES: u32 = opcode::none(b'W', 4);
+/// Discards what is free in a range of the filesystem, in runs of a minimum of bytes. What it gives has the bytes that
+/// were discarded in place of the length. For the superuser; `fstrim` asks for it at the mountpoint.
+pub const TRIM: u32 = opcode::read_write::<TrimRange>(b'X', 121);
 /// The status of the mount.
 pub const STATUS_ATTRIBUTE: &[u8] = b"user.weir.status";
 /// What [`STATUS_ATTRIBUTE`] is set to so that all of the mount becomes durable.
 pub const SYNC_ALL: &[u8] = b"sync";
 /// What `fsync` of a file promises: `durable` or `order`.
 pub const SYNC_ATTRIBUTE: &[u8] = b"user.weir.sync";
+
+/// The argument of [`TRIM`], and what it gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct TrimRange {
+    /// From which byte of the filesystem on.
+    pub start: u64,
+    /// How many bytes; of an answer, how many were discarded.
+    pub length: u64,
+    /// Bytes in a row that are worth a discard, at least.
+    pub minimum: u64,
+}
 
 /// What `fsync`, `fdatasync` and their like promise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -44,6 +44,11 @@ impl Caller {
         self.uid == owner || self.uid == 0
     }
 
+    /// Whether he may do what only the superuser may.
+    pub(crate) fn is_superuser(self) -> bool {
+        self.uid == 0
+    }
+
     /// Whether he may keep a file's privileges where the kernel does not say: it asks for a capability then, which
     /// the superuser has unless he gave it up.
     pub(crate) fn keeps_privileges(self) -> bool {

@@ -148,8 +148,8 @@ impl Service for Calls {
             Operation::ListExtended { room } => Answer::value(self.attribute_names(node).await?, room),
             Operation::RemoveExtended { name } => self.remove_attribute(node, name, caller).await.map(done),
             Operation::Ioctl { handle, command, argument } => {
-                let done = self.ioctl(node, handle, command, argument, caller).await;
-                done.map(|()| Answer::controlled())
+                let given = self.ioctl(node, handle, command, argument, caller).await?;
+                Ok(Answer::controlled(&given))
             }
             Operation::Allocate { offset, length, mode } => {
                 self.allocate(node, offset, length, mode, caller).await.map(done)

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -9,11 +10,11 @@ use std::rc::Rc;
 use fuser::{Config, InitFlags, KernelConfig, MountOption, Notifier, Request, Session, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};
 use thiserror::Error;
-use weir_fs::Filesystem;
+use weir_fs::{Filesystem, FsError};
 use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
 
-use crate::calls::Calls;
+use crate::calls::{Calls, Trim};
 use crate::connection::Connection;
 use crate::control::SyncMode;
 use crate::disk::Disk;
@@ -83,7 +84,9 @@ pub struct Server {
 
 impl Server {
     /// Mounts a filesystem on a directory. `status` is what [`STATUS_ATTRIBUTE`](crate::control::STATUS_ATTRIBUTE)
-    /// tells, of the load now and of what is counted of files: JSON of less than 64 KiB.
+    /// tells, of the load now and of what is counted of files: JSON of less than 64 KiB. `trim` is what
+    /// [`TRIM`](crate::control::TRIM) does, to a range of bytes in runs of a minimum: as [`Filesystem::trim`], and what is
+    /// to be done below it.
     ///
     /// # Errors
     /// [`ServerError::Device`] and [`ServerError::Mount`].
@@ -93,8 +96,13 @@ impl Server {
         mountpoint: &Path,
         options: &ServerOptions,
         status: impl Fn(Load, FileCounts) -> String + 'static,
+        trim: impl AsyncFn(Range<u64>, u64) -> Result<u64, FsError> + Clone + 'static,
     ) -> Result<Server, ServerError> {
         let (load, told) = shared_load();
+        let trim: Box<Trim> = Box::new(move |range, minimum| {
+            let trim = trim.clone();
+            Box::pin(async move { trim(range, minimum).await })
+        });
         let notifier = Rc::default();
         let calls = Calls {
             marks: Marks::of(handle, &filesystem).await,
@@ -103,6 +111,7 @@ impl Server {
             sync: options.sync,
             lost: LostWrites::default(),
             status: Box::new(move |files| status(told.get(), files)),
+            trim,
             notifier: Rc::clone(&notifier),
         };
         Server::start(handle, calls, load, mountpoint, options, &notifier).await

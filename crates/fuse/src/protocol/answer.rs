@@ -116,8 +116,6 @@ pub(crate) enum Answer {
     Bytes([u32; 2]),
     /// A place in a file.
     Offset(i64),
-    /// An ioctl is done and gives nothing.
-    Controlled([u32; 4]),
     Data(Vec<u8>),
 }
 
@@ -151,8 +149,9 @@ impl Answer {
         Answer::Bytes([count, 0])
     }
 
-    pub(crate) fn controlled() -> Answer {
-        Answer::Controlled([0; 4])
+    /// An ioctl is done, and gives these bytes: a header of four words, in which none means success, and they.
+    pub(crate) fn controlled(given: &[u8]) -> Answer {
+        Answer::Data([&[0; 16], given].concat())
     }
 
     /// An attribute's value for who has `room` for it; its size for who has none and asks.
@@ -186,7 +185,6 @@ impl Answer {
             Answer::Statistics(statistics) => statistics.as_bytes(),
             Answer::Bytes(bytes) => bytes.as_bytes(),
             Answer::Offset(offset) => offset.as_bytes(),
-            Answer::Controlled(controlled) => controlled.as_bytes(),
             Answer::Data(data) => data,
         }
     }
@@ -331,7 +329,8 @@ mod tests {
         holds(Answer::Statistics(statistics).body(), 80, &long.chain(short).collect::<Vec<_>>());
         holds(Answer::bytes(77).body(), 8, &[(0, 4, 77)]);
         holds(Answer::Offset(-5).body(), 8, &[(0, 8, -5_i64 as u64)]);
-        holds(Answer::controlled().body(), 16, &[]);
+        holds(Answer::controlled(&[]).body(), 16, &[]);
+        holds(Answer::controlled(&7_u64.to_le_bytes()).body(), 24, &[(16, 8, 7)]);
         holds(Answer::Done.body(), 0, &[]);
         assert_eq!(Answer::Data(vec![1, 2, 3]).body(), [1, 2, 3]);
     }
