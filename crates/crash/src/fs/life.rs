@@ -15,7 +15,7 @@ use super::ground::{BLOCKS, Fails, Ground, Left, Nature, bytes_of};
 use super::history::{History, Terms};
 use super::script::{Plan, Script};
 use super::visible::Visible;
-use super::{FsCampaign, FsGround, FsTotals, outside};
+use super::{FsCampaign, FsTotals, outside};
 use crate::bound::Bound;
 use crate::content::mix;
 use crate::model::Verdict;
