@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_block::{BlockLayer, BlockOptions, Dispatch, Request};
+use weir_block::{BlockLayer, BlockOptions, Class, Dispatch, Request};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Discard, Extent, Lba, Ordering, Part,
@@ -54,6 +54,30 @@ fn both_phases_reach_the_caller() {
         layer.flush().expect("room").transferred().await.expect("a flush");
         for ticket in &tickets {
             assert_eq!(ticket.durable().await, Ok(()));
+        }
+    });
+}
+
+/// Requests that wait, one of them joined to another, and the barrier with whichever leaves last.
+#[test]
+fn both_phases_reach_the_callers_of_merged_requests() {
+    run(true, async |disk, layer| {
+        let page = [3; BLOCK_BYTES];
+        let write = |block, barrier| {
+            let parts = [Part::bytes(Lba(block), &page)];
+            let ordered = Request::new(STREAM, Class::Ordered, &parts);
+            let request = if barrier { Request::barrier(STREAM, &parts) } else { ordered };
+            layer.try_submit(&request).expect("room")
+        };
+        let tickets = [write(0, false), write(4, false), write(5, false), write(9, true), write(6, true)];
+        assert!(layer.stats().merged > 0);
+        for ticket in &tickets {
+            assert_eq!(ticket.transferred().await, Ok(()));
+        }
+        layer.flush().expect("room").transferred().await.expect("a flush");
+        for (ticket, block) in tickets.iter().zip([0, 4, 5, 9, 6]) {
+            assert_eq!(ticket.durable().await, Ok(()));
+            assert_eq!(disk.image().read(Lba(block)), page);
         }
     });
 }
