@@ -9,6 +9,7 @@ use weir_flash::Profile;
 use weir_fs::{Discards, Filesystem, MountOptions, ReadOnlyReason};
 use weir_fuse::{Server, ServerOptions, SyncMode};
 use weir_runtime::Handle;
+use weir_volume::VolumeOptions;
 
 use crate::error::CliError;
 use crate::service::{self, Service, ServiceArguments};
@@ -50,6 +51,10 @@ pub(crate) struct MountArguments {
     /// Never tell the storage of it: fstrim does, when it is run
     #[arg(long, conflicts_with = "discard")]
     no_discard: bool,
+    /// A volume discards what is free on the disk below: its file becomes sparse, and what was reserved for it may be
+    /// taken by others, so that it may find its disk full later
+    #[arg(long, conflicts_with_all = ["device", "read_only"])]
+    discard_below: bool,
     #[command(flatten)]
     service: ServiceArguments,
 }
@@ -105,7 +110,10 @@ async fn serve(
             stack.make_filesystem(&handle, source).await?;
             stack
         }
-        None => Stack::open(&handle, source, arguments.read_only).await?,
+        None => {
+            let volume = VolumeOptions { discard_below: arguments.discard_below, ..VolumeOptions::default() };
+            Stack::open_with(&handle, source, arguments.read_only, volume).await?
+        }
     };
     let stack = Rc::new(stack);
     let options = MountOptions {

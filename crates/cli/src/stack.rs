@@ -118,6 +118,16 @@ impl Stack {
     /// Opens what is at `path`, whichever it is. A volume replays its log and takes a checkpoint when it is opened;
     /// for who only reads that stays in memory, and nothing on the disk changes.
     pub(crate) async fn open(handle: &Handle, path: &Path, read_only: bool) -> Result<Stack, CliError> {
+        Stack::open_with(handle, path, read_only, VolumeOptions::default()).await
+    }
+
+    /// Opens what is at `path`; a volume with these options.
+    pub(crate) async fn open_with(
+        handle: &Handle,
+        path: &Path,
+        read_only: bool,
+        volume: VolumeOptions,
+    ) -> Result<Stack, CliError> {
         let options = FileDiskOptions { read_only, ..FileDiskOptions::default() };
         let disk = FileDisk::open(handle, path, options)?;
         let failed = |source| volume_error(path, source);
@@ -128,17 +138,18 @@ impl Stack {
         if read_only {
             let memory = disk.blocks() / CHECKPOINT_SHARE + SLACK_BLOCKS;
             let overlay = Rc::new(Overlay::new(handle, Rc::<FileDisk>::clone(&disk), memory));
-            return Stack::volume_on(handle, path, overlay, disk).await;
+            return Stack::volume_on(handle, path, overlay, disk, volume).await;
         }
         // Its lock, as a reader, goes with it.
         drop(disk);
-        Stack::open_volume(handle, path).await
+        let disk = FileDisk::open(handle, path, FileDiskOptions::default())?;
+        Stack::volume_on(handle, path, Rc::<FileDisk>::clone(&disk), disk, volume).await
     }
 
     /// Opens the volume at `path`.
     pub(crate) async fn open_volume(handle: &Handle, path: &Path) -> Result<Stack, CliError> {
         let disk = FileDisk::open(handle, path, FileDiskOptions::default())?;
-        Stack::volume_on(handle, path, Rc::<FileDisk>::clone(&disk), disk).await
+        Stack::volume_on(handle, path, Rc::<FileDisk>::clone(&disk), disk, VolumeOptions::default()).await
     }
 
     /// A volume on `storage`, which is `disk` or in front of it.
@@ -147,8 +158,9 @@ impl Stack {
         path: &Path,
         storage: Rc<dyn Storage>,
         disk: Rc<FileDisk>,
+        options: VolumeOptions,
     ) -> Result<Stack, CliError> {
-        let opened = Volume::open(handle, storage, VolumeOptions::default()).await;
+        let opened = Volume::open(handle, storage, options).await;
         let opened = opened.map_err(|source| volume_error(path, source))?;
         Ok(Stack::Volume(Rc::new(opened), disk))
     }
