@@ -101,7 +101,7 @@ impl Clock {
     }
 }
 
-/// The machine's date as of its last timer interrupt, up to 10 ms ago: a third of the price of the exact one, and what
+/// The machine's date as of its last timer interrupt, up to 10 ms ago: a fourth of the price of the exact one, and what
 /// the kernel's filesystems stamp with, too. Zero before 1970.
 fn machine_unix_nanos() -> u64 {
     let now = clock_gettime(ClockId::RealtimeCoarse);
