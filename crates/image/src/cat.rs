@@ -5,7 +5,7 @@ use std::io::Write;
 use weir_fs::Filesystem;
 
 use crate::error::{ImageError, in_image};
-use crate::holes::CHUNK_BYTES;
+use crate::holes::chunk_of;
 
 /// Writes a file of the image to `output`; holes as zeros.
 ///
@@ -13,7 +13,8 @@ use crate::holes::CHUNK_BYTES;
 /// [`ImageError::InImage`] for what cannot be read or is no file, [`ImageError::Output`] from `output`.
 pub async fn cat(filesystem: &Filesystem, inside: &[u8], output: &mut dyn Write) -> Result<(), ImageError> {
     let inode = filesystem.resolve(inside).await.map_err(in_image(inside))?;
-    let mut bytes = vec![0; CHUNK_BYTES];
+    let size = filesystem.attributes(inode).await.map_err(in_image(inside))?.size;
+    let mut bytes = chunk_of(size);
     let mut offset = 0;
     loop {
         match filesystem.read(inode, offset, &mut bytes).await.map_err(in_image(inside))? {

@@ -15,7 +15,7 @@ use weir_ext4::{BLOCK_BYTES, FileTime, FileType};
 use weir_fs::{Attributes, Cookie, Filesystem, FsError, InodeNumber, is_own_attribute};
 
 use crate::error::{ImageError, damaged, in_image, on_host, shown};
-use crate::holes::{CHUNK_BYTES, runs};
+use crate::holes::{chunk_of, runs};
 use crate::host::{DEPTH_MAX, HostTree, TOP, make_top, path_of};
 use crate::list::join;
 use crate::mutants::ImageMutant;
@@ -152,14 +152,16 @@ impl Get<'_> {
     /// Copies all directories that are pending, and what is found in them.
     async fn everything(&mut self) -> Result<(), ImageError> {
         while let Some((directory, inode)) = self.pending.pop() {
-            let mut inside = self.inside.clone();
-            for name in self.tree.names(directory) {
-                inside = join(&inside, name);
-            }
+            let inside = self.inside_of(directory);
             let copied = self.entries(directory, &inside, inode).await;
             self.pass_by(copied)?;
         }
         Ok(())
+    }
+
+    /// The path in the image of a directory of the tree.
+    fn inside_of(&self, directory: usize) -> Vec<u8> {
+        self.tree.names(directory).into_iter().fold(self.inside.clone(), |inside, name| join(&inside, name))
     }
 
     /// Tells of damage in the image and goes on: what is whole is still to be had. Where the host fails, it ends.
@@ -237,16 +239,17 @@ impl Get<'_> {
             return Ok(());
         }
         let file = self.make(directory, name, &target, &attributes).map_err(on_host("write", &local))?;
-        if attributes.links > 1 {
-            let found = fstat(&file).map_err(|error| on_host("write", &local)(error.into()))?;
-            let first = First { directory, name: name.to_vec(), device: found.st_dev, number: found.st_ino };
-            self.linked.insert(inode, first);
-        }
+        let found = fstat(&file).map_err(|error| on_host("write", &local)(error.into()))?;
         let file = match attributes.kind {
             FileType::Regular => self.content(file, inside, &local, &attributes).await?,
             _ => file,
         };
-        self.finish_one(&file, inside, &local, &attributes).await
+        self.finish_one(&file, inside, &local, &attributes).await?;
+        if attributes.links > 1 {
+            let first = First { directory, name: name.to_vec(), device: found.st_dev, number: found.st_ino };
+            self.linked.insert(inode, first);
+        }
+        Ok(())
     }
 
     /// Takes a name from what is there, and gives it to the inode if that has a file already: whether it has.
@@ -318,7 +321,7 @@ impl Get<'_> {
         attributes: &Attributes,
     ) -> Result<OwnedFd, ImageError> {
         let file = File::from(file);
-        let mut bytes = vec![0; CHUNK_BYTES];
+        let mut bytes = chunk_of(attributes.size);
         let mut offset = 0_u64;
         let inode = attributes.inode;
         while let Some(data) = self.filesystem.seek_data(inode, offset).await.map_err(in_image(inside))? {
@@ -399,7 +402,7 @@ impl Get<'_> {
             let Some(attributes) = self.directories[directory] else { continue };
             let local = self.tree.path_of(directory, b"");
             let open = self.tree.open(directory).map_err(on_host("write", &local))?;
-            let inside = [self.inside.clone(), self.tree.names(directory).join(&b'/')].join(&b'/');
+            let inside = self.inside_of(directory);
             let finished = self.finish_one(&open, &inside, &local, &attributes).await;
             self.pass_by(finished)?;
         }

@@ -5,6 +5,11 @@ pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 /// Where zeros become holes.
 const BLOCK_BYTES: usize = 4096;
 
+/// Memory to copy a file of this size by: no more than it takes, as most files are small.
+pub(crate) fn chunk_of(size: u64) -> Vec<u8> {
+    vec![0; usize::try_from(size).unwrap_or(usize::MAX).clamp(1, CHUNK_BYTES)]
+}
+
 /// The parts of the bytes between blocks of zeros, with their offsets.
 pub(crate) fn runs(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let is_zero = |at: usize| bytes[at..bytes.len().min(at + BLOCK_BYTES)].iter().all(|&byte| byte == 0);

@@ -9,9 +9,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::Path;
 
-use hostile::{CopyOutcome, Part, Scratch, Seed, checked};
-use weir_ext4::{Kind, ROOT_INODE};
-use weir_fs::{FsMutant, MountOptions};
+use hostile::{CopyOutcome, Part, Scratch, Seed, checked, made};
+use weir_ext4::{FileType, Kind, ROOT_INODE};
+use weir_fs::{FsMutant, MountOptions, NewNode};
 use weir_image::{GetOptions, ImageError, ImageMutant};
 use weir_storage::{Image, Lba};
 
@@ -204,6 +204,33 @@ fn used(directory: &Path) -> u64 {
             known => known.blocks() * 512,
         })
         .sum()
+}
+
+/// Its path is longer than a path of the host can be.
+#[test]
+fn a_deep_tree_is_copied_to_its_end() {
+    const DEPTH: usize = 500;
+    let image = made(3072, async |fs| {
+        let mut directory = ROOT_INODE;
+        for _ in 0..DEPTH {
+            directory =
+                fs.mkdir(directory, b"some directory", &NewNode::new(FileType::Directory, 0o755)).await?;
+        }
+        let file = fs.create(directory, b"file", &NewNode::new(FileType::Regular, 0o644)).await?;
+        fs.write(file, 0, b"the end").await.map(drop)
+    });
+    let scratch = Scratch::new();
+    let outcome = copy(&image, &scratch);
+    assert_eq!(outcome.copied.unwrap().failed, 0, "{:?}", outcome.told);
+    let mut at = fs::File::open(scratch.target()).unwrap();
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NOFOLLOW;
+    for _ in 0..DEPTH {
+        at = rustix::fs::openat(&at, "some directory", flags, rustix::fs::Mode::empty()).unwrap().into();
+        assert_eq!(at.metadata().unwrap().mode() & 0o7777, 0o755);
+    }
+    let end = rustix::fs::openat(&at, "file", flags, rustix::fs::Mode::empty()).unwrap();
+    assert_eq!(std::io::read_to_string(fs::File::from(end)).unwrap(), "the end");
+    scratch.clear();
 }
 
 #[test]
