@@ -14,6 +14,7 @@
 //!   ring is too small for their operations these wait in a backlog.
 
 mod error;
+mod mutants;
 mod open;
 mod orders;
 mod pool;
@@ -35,6 +36,8 @@ use crate::recorder::Recorder;
 use crate::ticket::Ticket;
 
 pub use error::FileDiskError;
+#[cfg(feature = "mutants")]
+pub use mutants::FileDiskMutant;
 use open::Opened;
 use transfer::Engine;
 
@@ -53,11 +56,21 @@ pub struct FileDiskOptions {
     pub tear_unit_bytes: u32,
     /// Go through the page cache even where direct I/O works. Default: false.
     pub buffered: bool,
+    /// The rule that this disk breaks.
+    #[cfg(feature = "mutants")]
+    pub mutant: Option<FileDiskMutant>,
 }
 
 impl Default for FileDiskOptions {
     fn default() -> FileDiskOptions {
-        FileDiskOptions { read_only: false, queue_depth: 64, tear_unit_bytes: 512, buffered: false }
+        FileDiskOptions {
+            read_only: false,
+            queue_depth: 64,
+            tear_unit_bytes: 512,
+            buffered: false,
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
     }
 }
 
@@ -98,7 +111,7 @@ impl FileDisk {
         let legacy = Capabilities::legacy(options.queue_depth, MAX_TRANSFER_BLOCKS, options.tear_unit_bytes);
         let discard = if punch { Discard::ReadsZero } else { Discard::Unsupported };
         Ok(Rc::new(FileDisk {
-            engine: Engine::new(handle, ring, file, options.queue_depth),
+            engine: Engine::new(handle, ring, file, &options),
             path,
             capabilities: Capabilities { fua: direct, discard, ..legacy },
             blocks: bytes / BLOCK_BYTES as u64,

@@ -143,6 +143,8 @@ pub use conformance::{
 };
 pub use contract::{Storage, flush, read, submit_when_free, write};
 pub use error::{Feature, Invalid, Rejected, StorageError};
+#[cfg(feature = "mutants")]
+pub use file_disk::FileDiskMutant;
 pub use file_disk::{FileDisk, FileDiskError, FileDiskOptions, Readers};
 pub use overlay::Overlay;
 pub use recorder::{Counts, Layer, Recorder, Violation};

@@ -15,8 +15,9 @@ use host::{LoopDevice, Mount};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use weir_runtime::{Runtime, Simulation, Wall};
 use weir_storage::{
-    BLOCK_BYTES, Command, CommandKind, Extent, FileDisk, FileDiskError, FileDiskOptions, Lba, Order, Part,
-    Readers, Recorder, Rejected, Storage, StorageError, Tag, Ticket, Write, WriteFlags, flush, read, write,
+    BLOCK_BYTES, Command, CommandKind, Extent, FileDisk, FileDiskError, FileDiskMutant, FileDiskOptions, Lba,
+    Order, Part, Readers, Recorder, Rejected, Storage, StorageError, Tag, Ticket, Write, WriteFlags, flush,
+    read, write,
 };
 
 const BYTES: u64 = 64 * 4096;
@@ -403,4 +404,34 @@ fn a_failed_fua_write_poisons_and_a_failed_plain_write_does_not() {
         assert!(ticket.transferred().await.is_err() && ticket.durable().await.is_err());
         assert_eq!(disk.submit(Command::Flush).err(), Some(Rejected::Failed(StorageError::Poisoned)));
     });
+}
+
+/// How often a flush that came while an `fdatasync` was running had no answer yet when that one was over, of 50. (One of
+/// its own may be over as soon, but not every time.)
+fn waited_for_its_own(mutant: Option<FileDiskMutant>) -> u32 {
+    let place = Place::new();
+    fs::write(place.path("disk"), [0; BYTES as usize]).unwrap();
+    let options = FileDiskOptions { mutant, ..FileDiskOptions::default() };
+    let disk = place.open(&place.path("disk"), options).unwrap();
+    let ring = place.runtime.handle().ring().unwrap();
+    let mut waited = 0;
+    for round in 0..50 {
+        place.run(async {
+            write(&*disk, Part::bytes(Lba(round % 64), &block(round as u8))).await.unwrap();
+            let first = disk.submit(Command::Flush).unwrap();
+            ring.submit();
+            let second = disk.submit(Command::Flush).unwrap();
+            first.transferred().await.unwrap();
+            waited += u32::from(second.poll_transferred().is_none());
+            second.transferred().await.unwrap();
+        });
+    }
+    waited
+}
+
+/// S2: the kernel may have looked for dirty pages before the write that the second caller wants durable.
+#[test]
+fn a_flush_under_way_is_not_the_flush_of_who_comes_later() {
+    assert!(waited_for_its_own(None) > 0);
+    assert_eq!(waited_for_its_own(Some(FileDiskMutant::JoinsFlush)), 0);
 }

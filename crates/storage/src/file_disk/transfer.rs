@@ -15,6 +15,8 @@ use event_listener::Event;
 use rustix::fs::SeekFrom;
 use weir_runtime::{Buffer, Handle, Outcome, Ring};
 
+use super::FileDiskOptions;
+use super::mutants::{FileDiskMutant, Mutants};
 use super::orders::Orders;
 use super::pool::Pool;
 use crate::address::{BLOCK_BYTES, Extent, Lba};
@@ -62,6 +64,7 @@ pub(super) struct Engine {
     file: Arc<File>,
     pool: Pool,
     queue_depth: u32,
+    mutants: Mutants,
     in_flight: Cell<u32>,
     slots: Event,
     poisoned: Cell<bool>,
@@ -87,13 +90,14 @@ impl Engine {
         Some(self.file.metadata().ok()?.permissions().mode())
     }
 
-    pub(super) fn new(handle: &Handle, ring: Ring, file: File, queue_depth: u32) -> Rc<Engine> {
+    pub(super) fn new(handle: &Handle, ring: Ring, file: File, options: &FileDiskOptions) -> Rc<Engine> {
         Rc::new(Engine {
             handle: handle.clone(),
             pool: Pool::new(ring.clone()),
             ring,
             file: Arc::new(file),
-            queue_depth,
+            queue_depth: options.queue_depth,
+            mutants: Mutants::of(options),
             in_flight: Cell::new(0),
             slots: Event::new(),
             poisoned: Cell::new(false),
@@ -296,7 +300,9 @@ impl Engine {
         self.left_ring();
         let result = match result {
             Ok(0) => Err(ErrorKind::WriteZero.into()),
-            Ok(bytes) if (bytes as usize) < range.len() => {
+            Ok(bytes)
+                if (bytes as usize) < range.len() && !self.mutants.has(FileDiskMutant::ShortWriteIsWhole) =>
+            {
                 let range = range.start + bytes as usize..range.end;
                 let offset = offset + u64::from(bytes);
                 return self.start(Operation::Write { job, buffer, range, offset, pooled });
@@ -368,6 +374,12 @@ impl Engine {
         }
         for waiter in waiters {
             self.answer(waiter, result, Ok(()));
+        }
+        if self.mutants.has(FileDiskMutant::JoinsFlush) {
+            let waiting = std::mem::take(&mut self.flushes.borrow_mut().waiting);
+            for waiter in &waiting {
+                self.answer(waiter, result, Ok(()));
+            }
         }
         if self.poisoned.get() {
             let waiting = std::mem::take(&mut self.flushes.borrow_mut().waiting);
