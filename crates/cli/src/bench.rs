@@ -10,8 +10,8 @@ use serde::Serialize;
 use weir_flash::Profile;
 use weir_runtime::{Awake, Handle, Runtime, Wall};
 use weir_workload::{
-    BenchOptions, CleaningReport, Emulated, FsPlan, FsReport, MountReport, Plan, Progress, RecoveryTime,
-    Report, SimulatedOptions, SqlitePlan, SqliteReport, simulate,
+    BenchOptions, CleaningReport, Emulated, FsPlan, FsReport, MountReport, Plan, Progress, ReadsOptions,
+    RecoveryTime, Report, SimulatedOptions, SqlitePlan, SqliteReport, simulate,
 };
 
 use crate::error::CliError;
@@ -73,6 +73,10 @@ pub(crate) struct BenchArguments {
     /// In virtual time: how fast the device is simulated, and what it did in its own time
     #[arg(long = "virtual", id = "virtual_time", requires = "device")]
     virtual_time: bool,
+    /// With --virtual: how fast the device is read, and a volume and files on it; --size is what is read [default: 64M,
+    /// quick: 16M]
+    #[arg(long, requires = "virtual_time", conflicts_with_all = ["recorder", "barriers", "preconditioned"])]
+    reads: bool,
     /// With --virtual: check the order of every write
     #[arg(long, requires = "virtual_time")]
     recorder: bool,
@@ -103,7 +107,7 @@ enum Found {
 /// Runs the benchmark asked for and prints what it found.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
     if let Some(device) = arguments.device.as_ref().filter(|_| arguments.virtual_time) {
-        return simulated(device, arguments);
+        return if arguments.reads { read(device, arguments) } else { simulated(device, arguments) };
     }
     let awake = arguments.awake.then(Awake::new).transpose().map_err(CliError::Awake)?;
     let found = match arguments.sqlite {
@@ -130,6 +134,26 @@ const SIMULATED_WRITES_QUICK: u64 = 500_000;
 
 /// Blocks of a full device for a quick look: its spare places are used up early.
 const FULL_BLOCKS_QUICK: u64 = 1 << 21;
+
+/// Blocks that are read, and how many of them for a quick look.
+const READ_BLOCKS: u64 = 1 << 14;
+const READ_BLOCKS_QUICK: u64 = 1 << 12;
+
+/// Reads an emulated device, and what may lie on it.
+fn read(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {
+    let (profile, _) = Profile::load(device)?;
+    let blocks = if arguments.quick { READ_BLOCKS_QUICK } else { READ_BLOCKS };
+    let options = ReadsOptions {
+        span_blocks: arguments.size.map_or(blocks, |size| size.0 / 4096),
+        seed: arguments.seed,
+        ..ReadsOptions::default()
+    };
+    let report = weir_workload::reads(&profile, &options)?;
+    if arguments.json {
+        return print(&serde_json::to_string_pretty(&report)?);
+    }
+    print(&table::reads(&report))
+}
 
 /// Simulates a device, timed by the wall.
 fn simulated(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use weir_workload::{
     About, CleaningReport, DeviceReport, LossWindowReport, ModeReport, Place, Promise, RATIOS, Ratio,
-    RecoveryTime, Report, Spread, SpreadReport,
+    ReadsReport, RecoveryTime, Report, Spread, SpreadReport,
 };
 
 use crate::size::Size;
@@ -86,6 +86,33 @@ fn latencies<'a>(modes: impl IntoIterator<Item = &'a ModeReport>) -> String {
 /// What [`latencies`] holds.
 const LATENCIES: &str = "\
 From a write's beginning to its answer; in modes that do not wait (B, P, its own barrier), until submitting it returned.";
+
+/// How fast an emulated device is read, and what may lie on it.
+pub(crate) fn reads(report: &ReadsReport) -> String {
+    let heads =
+        ["reads of", "4 KiB random/s", "x device", "256 KiB MiB/s", "x device", "overwritten", "x device"];
+    let mut table = table(&heads);
+    for rates in &report.rates {
+        table.add_row(vec![
+            rates.ground.name().to_owned(),
+            count(rates.random_iops),
+            figure(rates.random_ratio),
+            figure(rates.sequential_mib),
+            figure(rates.sequential_ratio),
+            figure(rates.overwritten_mib),
+            figure(rates.overwritten_ratio),
+        ]);
+    }
+    let told = format!(
+        "{}, {:.0} MiB, in virtual time. Random: each block once, {} in flight. 256 KiB: one after the other, of what was
+written so; overwritten: of what was then written over at random. Trace hash {}.",
+        report.device,
+        report.span_blocks as f64 / 256.0,
+        report.depth,
+        report.trace_hash,
+    );
+    aligned(table, 1) + "\n" + &told
+}
 
 /// Smallest and largest of the rounds. One round has no spread.
 fn range(rounds: u32, spread: &Spread, written: fn(f64) -> String) -> String {

@@ -15,6 +15,7 @@
 //! | [`Plan`] | sizes, rounds, quota |
 //! | [`Report`] | medians, spreads, and the ratios with their meanings |
 //! | [`simulate`] | how fast an emulated device is simulated |
+//! | [`reads`] | reads of an emulated device, and of a volume and files on it |
 //! | [`Emulated`] | an emulated device in place of a disk, in wall time |
 //! | [`trace`] | a run on an emulated device, told to a probe |
 //!
@@ -40,6 +41,7 @@ mod mounts;
 mod plan;
 mod plot;
 mod raw;
+mod reads;
 mod recovery;
 mod report;
 mod scratch;
@@ -68,6 +70,7 @@ pub use mode::Mode;
 pub use mounts::{MOUNT_RATIOS, MountCalls, MountModeReport, MountReport, mounts};
 pub use plan::{BenchOptions, Plan};
 pub use raw::{RawRun, fill};
+pub use reads::{ReadGround, ReadRates, ReadsOptions, ReadsReport, reads};
 pub use recovery::{RecoveryTime, recovery};
 pub use report::{
     About, DiskBytes, LatencyReport, LossWindowReport, ModeReport, RATIOS, Ratio, Report, SpreadReport,
