@@ -123,7 +123,7 @@ impl Mounted {
     /// Sets all attributes but the size.
     async fn change_inode(&self, inode: InodeNumber, changes: &AttributeChanges) -> Result<(), FsError> {
         let node = self.nodes.get(self, inode).await?;
-        let _locked = node.lock.acquire(1).await;
+        let _locked = node.alone().await;
         let handle = self.journal()?.start(CREDITS).await?;
         {
             let mut inode = node.inode.borrow_mut();

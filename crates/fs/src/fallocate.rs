@@ -62,7 +62,7 @@ impl Mounted {
             return Err(FsError::Invalid("an empty range"));
         }
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FsError::TooLarge)?;
-        let _locked = node.lock.acquire(1).await;
+        let _locked = node.alone().await;
         let whole = index_of(offset.next_multiple_of(BLOCK))..index_of(end);
         match mode {
             Fallocate::Allocate { keep_size } => {

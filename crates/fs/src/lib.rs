@@ -77,6 +77,8 @@ mod options;
 mod orphans;
 mod pages;
 mod read;
+mod readahead;
+mod reads;
 mod recovery;
 mod space;
 mod submit;

@@ -96,6 +96,10 @@ pub enum FsMutant {
     CleansChangedPages,
     /// Dirty pages are dropped with their blocks, and `fsync` does not wait for the transaction that does so.
     DropsPagesSilently,
+    /// What a read brings counts, also of blocks that were freed while it was under way.
+    ReadsOutliveBlocks,
+    /// A read that is overtaken by changes never holds them off.
+    ReadsStarve,
     /// A node leaves memory with pages that the disk has not.
     ForgetsDirtyNodes,
     /// A superblock is written with a new checksum, which is in another sector than what changes.

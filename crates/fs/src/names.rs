@@ -103,7 +103,7 @@ pub(crate) async fn lock(nodes: &[&Rc<Node>]) -> Vec<Permit> {
     sorted.dedup_by_key(|node| node.number);
     let mut permits = Vec::with_capacity(sorted.len());
     for node in sorted {
-        permits.push(node.lock.acquire(1).await);
+        permits.push(node.alone().await);
     }
     permits
 }

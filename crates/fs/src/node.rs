@@ -3,10 +3,11 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
+use event_listener::Event;
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
 use weir_ext4::{Extent, INODE_BYTES, Inode, Kind};
-use weir_runtime::{Instant, Semaphore};
+use weir_runtime::{Acquire, Instant, Semaphore};
 use weir_storage::Ticket;
 use zerocopy::IntoBytes;
 
@@ -16,16 +17,20 @@ use crate::error::FsError;
 use crate::filesystem::Mounted;
 use crate::journal::{DataClass, Handle, Local, OrderedData};
 use crate::pages::Pages;
-use crate::read::Readahead;
+use crate::readahead::Readahead;
 use crate::submit::InFlight;
+
+/// Looks at one time at what a node maps; more of them wait.
+const LOOKS_MAX: usize = 1 << 10;
 
 /// An inode in memory.
 pub(crate) struct Node {
     pub(crate) number: u32,
     pub(crate) inode: RefCell<Inode>,
-    /// One permit: for every change of the inode, of what it maps, and of its directory blocks. Taken before a
-    /// handle is opened, and in the order of numbers where several are needed.
-    pub(crate) lock: Semaphore,
+    /// Every change of the inode, of what it maps, and of its directory blocks takes all permits, whoever only looks
+    /// at what it maps takes one. Taken before a handle is opened, and in the order of numbers where several are
+    /// needed.
+    lock: Semaphore,
     /// The block of the inode table that it is in, and the byte where it starts.
     table: OnceCell<(Rc<Buffer>, usize)>,
     /// The last transaction that changed anything of the inode.
@@ -48,7 +53,9 @@ pub(crate) struct Node {
     /// One permit: for whoever submits its pages, or forgets some.
     pub(crate) submitting: Semaphore,
     pub(crate) in_flight: RefCell<InFlight>,
-    pub(crate) readahead: Cell<Readahead>,
+    pub(crate) readahead: RefCell<Readahead>,
+    /// A read of some of its blocks is under way no more.
+    pub(crate) read_ended: Event,
     pub(crate) cache: Rc<PageCache>,
 }
 
@@ -57,7 +64,7 @@ impl Node {
         Rc::new(Node {
             number,
             inode: RefCell::new(inode),
-            lock: Semaphore::new(1),
+            lock: Semaphore::new(LOOKS_MAX),
             table: OnceCell::new(),
             changed_in: Cell::new(None),
             data_changed_in: Cell::new(None),
@@ -70,9 +77,20 @@ impl Node {
             dirty_since: Cell::new(None),
             submitting: Semaphore::new(1),
             in_flight: RefCell::default(),
-            readahead: Cell::default(),
+            readahead: RefCell::default(),
+            read_ended: Event::new(),
             cache: Rc::clone(cache),
         })
+    }
+
+    /// Locks the node, to change it.
+    pub(crate) fn alone(&self) -> Acquire {
+        self.lock.acquire(LOOKS_MAX)
+    }
+
+    /// Locks the node beside others who look at what it maps, too.
+    pub(crate) fn beside_others(&self) -> Acquire {
+        self.lock.acquire(1)
     }
 
     /// The size in bytes.

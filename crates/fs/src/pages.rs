@@ -15,6 +15,7 @@ use weir_storage::{BLOCK_BYTES, Ticket};
 use crate::buffer::own;
 use crate::disk::Disk;
 use crate::mutants::FsMutant;
+use crate::reads::Reads;
 
 /// A block of a file in memory.
 struct Page {
@@ -35,6 +36,8 @@ struct Page {
 pub(crate) struct Pages {
     pages: BTreeMap<u32, Page>,
     dirty: BTreeSet<u32>,
+    /// The reads that bring some.
+    pub(crate) reads: Reads,
 }
 
 /// Dirty pages that follow one another on disk.
@@ -83,6 +86,13 @@ impl Pages {
         let page = self.pages.get_mut(&index)?;
         page.used = true;
         Some(&page.content)
+    }
+
+    /// The first block behind `index` that is in memory or on its way there.
+    pub(crate) fn first_behind(&self, index: u32) -> u32 {
+        let page = self.pages.range(index..).next().map(|(index, _)| *index);
+        let read = self.reads.first_behind(index);
+        page.unwrap_or(u32::MAX).min(read.unwrap_or(u32::MAX))
     }
 
     /// Puts a page in; it is clean. `stamp` is the cache's.
@@ -146,8 +156,9 @@ impl Pages {
         before - self.dirty.len()
     }
 
-    /// Forgets the pages in a range, dirty or not: how many, and how many dirty ones.
+    /// Forgets the pages in a range, dirty or not, and what reads bring of them: how many, and how many dirty ones.
     pub(crate) fn forget(&mut self, range: Range<u32>) -> (usize, usize) {
+        self.reads.freed(&range);
         let before = (self.pages.len(), self.dirty.len());
         while let Some(index) = self.pages.range(range.clone()).next().map(|(index, _)| *index) {
             self.pages.remove(&index);

@@ -1,9 +1,11 @@
 //! Reading files.
 //!
-//! What is in the page cache is copied without a lock. What is not is read with the node's lock held, so that
-//! nobody changes the map or the blocks meanwhile. Files that are read from one end to the other are read ahead,
-//! further each time.
+//! What is in the page cache is copied without a lock. For what is not, the node's lock is held only while its place is
+//! looked up; then the disk is waited for without it, beside other reads and whatever changes the file. What was
+//! freed meanwhile is looked up again ([`reads`](crate::reads)). Files that are read from one end to the other are read
+//! ahead, further each time.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{Extent, FileType};
@@ -14,13 +16,14 @@ use crate::buffer::Role;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::map::place;
+use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::options::JournalMode;
+use crate::reads::UnderWay;
 use crate::tree::covers;
 
-/// Blocks that are read ahead at least and at most: 16 KiB to 512 KiB.
-const AHEAD_MIN: u32 = 4;
-const AHEAD_MAX: u32 = 128;
+/// Times that a read in a row may find that its first block was freed meanwhile. Then it holds off changes.
+const OVERTAKEN_MAX: u32 = 4;
 
 /// Bytes in a block, as offsets are counted.
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -28,21 +31,14 @@ pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 /// map, as the one behind it is a number of 32 bits, too.
 pub(crate) const SIZE_MAX: u64 = u32::MAX as u64 * BLOCK;
 
-/// How a file is being read.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Readahead {
-    /// The block that comes next if it is read in order.
-    next: u32,
-    /// Blocks that were read for it last.
-    window: u32,
-}
-
-impl Readahead {
-    /// Blocks to read for a miss at `index`, of which `wanted` were asked for.
-    fn window(self, index: u32, wanted: u32) -> u32 {
-        let ahead = if index == self.next { (2 * self.window).clamp(AHEAD_MIN, AHEAD_MAX) } else { 0 };
-        ahead.max(wanted)
-    }
+/// What came of a miss.
+pub(crate) enum Missed {
+    /// So many bytes were read.
+    Read(usize),
+    /// None, as the first block was freed while it was read.
+    Overtaken,
+    /// None, as the block has come into memory by way of others, or the file has another size now.
+    Elsewhere,
 }
 
 impl Filesystem {
@@ -55,7 +51,7 @@ impl Filesystem {
     pub async fn read(&self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<usize, FsError> {
         let fs = &self.0;
         let node = fs.file(inode).await?;
-        let mut done = 0;
+        let (mut done, mut overtaken) = (0, 0);
         loop {
             let left = node.size().saturating_sub(offset + done as u64);
             let end = bytes.len().min(done + usize::try_from(left).unwrap_or(usize::MAX));
@@ -63,9 +59,14 @@ impl Filesystem {
             if done >= end {
                 return Ok(done);
             }
-            let _locked = node.lock.acquire(1).await;
-            if offset + (done as u64) < node.size() {
-                done += fs.read_missing(&node, offset + done as u64, &mut bytes[done..end]).await?;
+            let patient = overtaken < OVERTAKEN_MAX || fs.options.drops(FsMutant::ReadsStarve);
+            match fs.read_missing(&node, offset + done as u64, &mut bytes[done..end], patient).await? {
+                Missed::Read(read) => {
+                    done += read;
+                    overtaken = 0;
+                }
+                Missed::Overtaken => overtaken += 1,
+                Missed::Elsewhere => {}
             }
         }
     }
@@ -77,7 +78,7 @@ impl Filesystem {
     pub async fn seek_data(&self, inode: InodeNumber, offset: u64) -> Result<Option<u64>, FsError> {
         let fs = &self.0;
         let node = fs.file(inode).await?;
-        let _locked = node.lock.acquire(1).await;
+        let _looking = node.beside_others().await;
         let size = node.size();
         let mut at = offset;
         while at < size {
@@ -101,7 +102,7 @@ impl Filesystem {
     pub async fn seek_hole(&self, inode: InodeNumber, offset: u64) -> Result<Option<u64>, FsError> {
         let fs = &self.0;
         let node = fs.file(inode).await?;
-        let _locked = node.lock.acquire(1).await;
+        let _looking = node.beside_others().await;
         let size = node.size();
         if offset >= size {
             return Ok(None);
@@ -144,77 +145,82 @@ impl Mounted {
         done
     }
 
-    /// Reads bytes whose first is not in the page cache: how many. The caller holds the lock.
-    async fn read_missing(&self, node: &Rc<Node>, offset: u64, bytes: &mut [u8]) -> Result<usize, FsError> {
-        let (index, at) = split(offset);
-        let next = self.tree(node, None).next(index).await?;
-        match next.filter(|extent| covers(extent, index)) {
-            Some(extent) if extent.written => {
-                node.extent.set(Some(extent));
-                self.read_extent(node, &extent, offset, bytes).await
-            }
-            state => {
-                let end = match state {
-                    Some(unwritten) => unwritten.end(),
-                    None => next.map_or(u32::MAX, |next| next.logical),
-                };
-                let zeros = u64::from(end - index) * BLOCK - at as u64;
-                let zeros = bytes.len().min(usize::try_from(zeros).unwrap_or(usize::MAX));
-                bytes[..zeros].fill(0);
-                Ok(zeros)
-            }
-        }
-    }
-
-    async fn read_extent(
+    /// Reads bytes of a file whose first is not in the page cache. Who is not `patient` holds the lock all the time.
+    pub(crate) async fn read_missing(
         &self,
         node: &Rc<Node>,
-        extent: &Extent,
         offset: u64,
         bytes: &mut [u8],
-    ) -> Result<usize, FsError> {
+        patient: bool,
+    ) -> Result<Missed, FsError> {
         let (index, at) = split(offset);
-        if let Some(content) = self.journaled(place(extent, index)) {
+        let looking = node.beside_others().await;
+        let next = self.tree(node, None).next(index).await?;
+        // From here to the beginning of the read nothing waits, so nobody comes between.
+        if offset + bytes.len() as u64 > node.size() || node.pages.borrow().contains(index) {
+            return Ok(Missed::Elsewhere);
+        }
+        let found = next.filter(|extent| covers(extent, index));
+        let Some(extent) = found.filter(|extent| extent.written) else {
+            let end = match found {
+                Some(unwritten) => unwritten.end(),
+                None => next.map_or(u32::MAX, |next| next.logical),
+            };
+            let zeros = u64::from(end - index) * BLOCK - at as u64;
+            let zeros = bytes.len().min(usize::try_from(zeros).unwrap_or(usize::MAX));
+            bytes[..zeros].fill(0);
+            return Ok(Missed::Read(zeros));
+        };
+        node.extent.set(Some(extent));
+        if let Some(content) = self.journaled(place(&extent, index)) {
             let taken = (BLOCK_BYTES - at).min(bytes.len());
             bytes[..taken].copy_from_slice(&content[at..at + taken]);
-            return Ok(taken);
+            return Ok(Missed::Read(taken));
         }
-        let content = self.read_ahead(node, extent, index, (at + bytes.len()).div_ceil(BLOCK_BYTES)).await?;
-        let taken = (content.len() - at).min(bytes.len());
+        if node.pages.borrow().reads.bring(index) {
+            let ended = node.read_ended.listen();
+            drop(looking);
+            ended.await;
+            return Ok(Missed::Elsewhere);
+        }
+        let blocks = self.blocks_ahead(node, &extent, index, (at + bytes.len()).div_ceil(BLOCK_BYTES));
+        let under_way = UnderWay::begin(node, &blocks);
+        node.readahead.borrow_mut().begun(index, blocks.end - index);
+        let looking = Some(looking).filter(|_| !patient);
+        let content = self.disk.read(place(&extent, index), blocks.end - index).await?;
+        let end = under_way.end();
+        drop(looking);
+        self.insert_pages(node, &extent, index..end, &content);
+        let read = ((end - index) as usize * BLOCK_BYTES).saturating_sub(at);
+        let taken = read.min(bytes.len());
         bytes[..taken].copy_from_slice(&content[at..at + taken]);
-        Ok(taken)
+        Ok(if taken == 0 { Missed::Overtaken } else { Missed::Read(taken) })
     }
 
-    /// Reads `wanted` blocks of a file from `index` on, or as many as the extent and a command have, and some
-    /// more. All go into the page cache.
-    async fn read_ahead(
-        &self,
-        node: &Rc<Node>,
-        extent: &Extent,
-        index: u32,
-        wanted: usize,
-    ) -> Result<Memory, FsError> {
+    /// The blocks to read for a miss at `index`, of which `wanted` are asked for: none behind the extent or the file,
+    /// none that is in memory or on its way there, and no more than a command has.
+    fn blocks_ahead(&self, node: &Node, extent: &Extent, index: u32, wanted: usize) -> Range<u32> {
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-        let window = node.readahead.get().window(index, wanted);
+        let window = node.readahead.borrow().window(index, wanted);
         let file_end = u32::try_from(node.size().div_ceil(BLOCK)).unwrap_or(u32::MAX);
         let most = self.disk.capabilities.max_transfer_blocks.max(1);
         let end = extent.end().min(file_end.max(index + 1)).min(index.saturating_add(window.min(most)));
-        let until = self.first_present(node, extent, index + 1..end);
-        let content = self.disk.read(place(extent, index), until - index).await?;
-        node.readahead.set(Readahead { next: until, window: until - index });
-        for (block, bytes) in (index..until).zip(content.chunks(BLOCK_BYTES)) {
-            self.insert_page(node, block, place(extent, block), Rc::new(copy_of(bytes)));
-        }
-        self.cache.make_room((until - index) as usize);
-        Ok(content)
+        let end = end.min(node.pages.borrow().first_behind(index + 1));
+        let journaled = |index: &u32| self.journaled(place(extent, *index)).is_some();
+        let end = match self.options.mode {
+            JournalMode::Data => (index + 1..end).find(journaled).unwrap_or(end),
+            _ => end,
+        };
+        index..end
     }
 
-    /// The first block of a range that is in memory already; its end if none is.
-    fn first_present(&self, node: &Node, extent: &Extent, range: std::ops::Range<u32>) -> u32 {
-        let pages = node.pages.borrow();
-        let end = range.end;
-        let journaled = |index| self.journaled(place(extent, index)).is_some();
-        range.into_iter().find(|index| pages.contains(*index) || journaled(*index)).unwrap_or(end)
+    /// Puts what was read from `blocks.start` on into the page cache, as far as `blocks` goes.
+    fn insert_pages(&self, node: &Rc<Node>, extent: &Extent, blocks: Range<u32>, content: &[u8]) {
+        let count = blocks.len();
+        for (block, bytes) in blocks.zip(content.chunks(BLOCK_BYTES)) {
+            self.insert_page(node, block, place(extent, block), Rc::new(copy_of(bytes)));
+        }
+        self.cache.make_room(count);
     }
 
     /// The content of a data block that went through the journal: at home it may be older.
@@ -248,21 +254,4 @@ fn copy_of(bytes: &[u8]) -> Memory {
     let mut memory = Memory::new(BLOCK_BYTES);
     memory[..bytes.len()].copy_from_slice(bytes);
     memory
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_reads_in_order_is_read_ahead_and_nobody_else() {
-        let fresh = Readahead::default();
-        assert_eq!(fresh.window(0, 1), AHEAD_MIN);
-        assert_eq!(fresh.window(7, 1), 1);
-        let going = Readahead { next: 64, window: 32 };
-        assert_eq!(going.window(64, 1), 64);
-        assert_eq!(going.window(64, 1000), 1000);
-        assert_eq!(going.window(63, 2), 2);
-        assert_eq!(Readahead { next: 64, window: 1000 }.window(64, 1), AHEAD_MAX);
-    }
 }

@@ -34,7 +34,7 @@ impl Filesystem {
             if size > SIZE_MAX {
                 return Err(FsError::TooLarge);
             }
-            let _locked = node.lock.acquire(1).await;
+            let _locked = node.alone().await;
             fs.set_size(&node, size).await
         })
         .await
@@ -89,7 +89,7 @@ impl Mounted {
 
     /// Finishes a truncation that a crash has interrupted: the node is on the list of orphans.
     pub(crate) async fn finish_truncation(&self, node: &Rc<Node>) -> Result<(), FsError> {
-        let _locked = node.lock.acquire(1).await;
+        let _locked = node.alone().await;
         self.unmap_rest(node, node.size()).await
     }
 

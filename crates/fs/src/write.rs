@@ -62,7 +62,8 @@ impl Filesystem {
             return Err(FsError::TooLarge);
         }
         let bytes = &bytes[..bytes.len().min(usize::try_from(SIZE_MAX - offset).unwrap_or(usize::MAX))];
-        let _locked = node.lock.acquire(1).await;
+        fs.read_edges(&node, offset..offset + bytes.len() as u64).await;
+        let _locked = node.alone().await;
         let mut done = 0;
         while done < bytes.len() {
             fs.cache.throttle().await;
@@ -151,6 +152,21 @@ impl Mounted {
             done += taken;
         }
         done
+    }
+
+    /// Reads the blocks that will be written in part into the page cache, while nobody has to wait for the lock. What
+    /// it cannot read, [`edges`](Self::edges) tells.
+    async fn read_edges(&self, node: &Rc<Node>, changed: Range<u64>) {
+        if self.options.mode == JournalMode::Data {
+            return;
+        }
+        for at in [changed.start, changed.end] {
+            let (index, inside) = split(at);
+            let partial = inside > 0 && u64::from(index) * BLOCK < node.size();
+            if partial && !node.pages.borrow().contains(index) {
+                let _ = self.read_missing(node, u64::from(index) * BLOCK, &mut [0], true).await;
+            }
+        }
     }
 
     /// What stays of the first and the last block of a change of these bytes. The caller holds the lock.

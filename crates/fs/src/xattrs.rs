@@ -43,7 +43,7 @@ impl Filesystem {
     pub async fn extended_attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, FsError> {
         let name = parse(name)?;
         let node = self.0.nodes.get(&self.0, inode).await?;
-        let _locked = node.lock.acquire(1).await;
+        let _locked = node.alone().await;
         let found = self.0.read_attributes(&node).await?;
         found.get(&name).map(<[u8]>::to_vec).ok_or(FsError::NoAttribute)
     }
@@ -54,7 +54,7 @@ impl Filesystem {
     /// [`FsError::NotFound`], and what reading may fail by.
     pub async fn extended_attributes(&self, inode: InodeNumber) -> Result<Vec<Vec<u8>>, FsError> {
         let node = self.0.nodes.get(&self.0, inode).await?;
-        let _locked = node.lock.acquire(1).await;
+        let _locked = node.alone().await;
         let found = self.0.read_attributes(&node).await?;
         Ok(found.names().filter_map(AttributeName::full).filter(|name| is_kept(name)).collect())
     }
@@ -148,7 +148,7 @@ impl Mounted {
         change: impl AsyncFnOnce(&mut Attributes) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
         self.journal()?;
-        let _locked = node.lock.acquire(1).await;
+        let _locked = node.alone().await;
         let mut attributes = self.read_attributes(node).await?;
         change(&mut attributes).await?;
         let mut area = node.inode.borrow().attribute_area().to_vec();

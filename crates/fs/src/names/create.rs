@@ -130,7 +130,7 @@ impl Mounted {
     ) -> Result<u32, FsError> {
         self.journal()?;
         let parent = self.directory_node(parent).await?;
-        let _locked = parent.lock.acquire(1).await;
+        let _locked = parent.alone().await;
         if self.find(&parent, name).await?.is_some() {
             return Err(FsError::Exists);
         }

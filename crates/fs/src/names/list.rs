@@ -16,7 +16,7 @@ impl Filesystem {
     pub async fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber, FsError> {
         super::check_length(name)?;
         let directory = self.0.directory_node(directory).await?;
-        let _locked = directory.lock.acquire(1).await;
+        let _locked = directory.alone().await;
         let found = self.0.find(&directory, name).await?;
         found.map(|target| target.inode).ok_or(FsError::NotFound)
     }
@@ -33,7 +33,7 @@ impl Filesystem {
     ) -> Result<Vec<DirectoryEntry>, FsError> {
         let fs = &self.0;
         let directory = fs.directory_node(directory).await?;
-        let _locked = directory.lock.acquire(1).await;
+        let _locked = directory.alone().await;
         if directory.links() == 0 {
             // It was removed while it was open: not even "." is there.
             return Ok(Vec::new());

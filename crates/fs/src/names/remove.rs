@@ -136,7 +136,7 @@ impl Mounted {
     /// Deletes an inode that is in the list of orphans: all that it owns, in as many transactions as that takes, and
     /// then itself.
     pub(crate) async fn delete(&self, node: &Rc<Node>) -> Result<(), FsError> {
-        let _locked = node.lock.acquire(1).await;
+        let _locked = node.alone().await;
         if !self.nodes.is_current(node) {
             // Somebody else was faster.
             return Ok(());

@@ -1,0 +1,116 @@
+//! The *reads* of a file that are under way.
+//!
+//! A read finds the place of its blocks with the node's lock, begins here, and waits for the disk without the lock: so
+//! reads go side by side, and nobody who changes the file waits for one. What a read brings counts as far as its
+//! blocks are still what they were when it began. One that is freed meanwhile may be another file's by then: it cuts
+//! the read short, and the caller tries again. One that is written meanwhile has its page in memory, which stays there
+//! at least until the write is transferred, and that is after the read, since the block layer lets no write overtake a
+//! read of the same block (S6): so nothing older takes its place. The blocks of two reads never overlap: whoever misses
+//! a block that is on its way waits for it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::mutants::FsMutant;
+use crate::node::Node;
+
+/// A read that is under way.
+struct Reading {
+    end: u32,
+    /// The first of its blocks that was freed meanwhile, or became zeros.
+    freed: u32,
+}
+
+/// The reads of one file that are under way, by their first blocks.
+#[derive(Default)]
+pub(crate) struct Reads(BTreeMap<u32, Reading>);
+
+impl Reads {
+    /// Whether a block is on its way.
+    pub(crate) fn bring(&self, index: u32) -> bool {
+        self.0.range(..=index).next_back().is_some_and(|(_, reading)| index < reading.end)
+    }
+
+    /// The first block behind `index` that is on its way.
+    pub(crate) fn first_behind(&self, index: u32) -> Option<u32> {
+        self.0.range(index..).next().map(|(start, _)| *start)
+    }
+
+    /// Blocks were freed, or have become zeros.
+    pub(crate) fn freed(&mut self, blocks: &Range<u32>) {
+        let overlapping = self.0.range_mut(..blocks.end).rev();
+        for (start, reading) in overlapping.take_while(|(_, reading)| reading.end > blocks.start) {
+            reading.freed = reading.freed.min(blocks.start.max(*start));
+        }
+    }
+}
+
+/// A read that is under way, until dropped.
+pub(crate) struct UnderWay {
+    node: Rc<Node>,
+    start: u32,
+}
+
+impl UnderWay {
+    /// Begins a read of blocks whose place is known, with the node's lock held since it was looked up. None of them
+    /// has a page, or is on its way.
+    pub(crate) fn begin(node: &Rc<Node>, blocks: &Range<u32>) -> UnderWay {
+        let reading = Reading { end: blocks.end, freed: blocks.end };
+        node.pages.borrow_mut().reads.0.insert(blocks.start, reading);
+        UnderWay { node: Rc::clone(node), start: blocks.start }
+    }
+
+    /// Ends it: the end of the blocks that are still what they were when it began.
+    pub(crate) fn end(self) -> u32 {
+        let pages = self.node.pages.borrow();
+        let Some(reading) = pages.reads.0.get(&self.start) else { return self.start };
+        let outlives = self.node.cache.disk.drops(FsMutant::ReadsOutliveBlocks);
+        if outlives { reading.end } else { reading.freed }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.node.pages.borrow_mut().reads.0.remove(&self.start);
+        self.node.read_ended.notify(usize::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(under_way: &[Range<u32>]) -> Reads {
+        let reading = |blocks: &Range<u32>| (blocks.start, Reading { end: blocks.end, freed: blocks.end });
+        Reads(under_way.iter().map(reading).collect())
+    }
+
+    fn ends(reads: &Reads) -> Vec<u32> {
+        reads.0.values().map(|reading| reading.freed).collect()
+    }
+
+    #[test]
+    fn it_is_known_what_is_on_its_way() {
+        let reads = reads(&[10..20, 30..31]);
+        let on_their_way: Vec<u32> = (0..40).filter(|index| reads.bring(*index)).collect();
+        assert_eq!(on_their_way, (10..20).chain(30..31).collect::<Vec<_>>());
+        assert_eq!(
+            [0, 10, 11, 31].map(|index| reads.first_behind(index)),
+            [Some(10), Some(10), Some(30), None]
+        );
+    }
+
+    #[test]
+    fn what_is_freed_cuts_its_reads_short_and_no_others() {
+        let mut reads = reads(&[10..20, 20..30, 40..50]);
+        reads.freed(&(0..10));
+        reads.freed(&(30..40));
+        assert_eq!(ends(&reads), [20, 30, 50]);
+        reads.freed(&(18..22));
+        reads.freed(&(19..20));
+        assert_eq!(ends(&reads), [18, 20, 50]);
+        reads.freed(&(0..u32::MAX));
+        assert_eq!(ends(&reads), [10, 20, 40]);
+    }
+}
