@@ -191,14 +191,15 @@ impl Mounted {
     /// What went through the journal, of directories, symbolic links and in journal mode data, is not to be
     /// replayed once its blocks are free, or read as zeros (J5 d).
     fn forget_journaled(&self, handle: &Handle, node: &Node, start: u64, blocks: u32) {
-        let regular = node.inode.borrow().file_type() == Some(FileType::Regular);
-        if regular && self.options.mode != JournalMode::Data {
+        let kind = node.inode.borrow().file_type();
+        if kind == Some(FileType::Regular) && self.options.mode != JournalMode::Data {
             return;
         }
+        let revokes = kind != Some(FileType::Directory) || !self.options.drops(FsMutant::NoDirectoryRevoke);
         for block in start..start + u64::from(blocks) {
             // What the log still holds is pinned, and so it is here.
             if let Some(buffer) = self.buffers.cached(block) {
-                if buffer.pins.get() > 0 {
+                if buffer.pins.get() > 0 && revokes {
                     handle.revoke(block);
                 }
                 self.buffers.forget(block);

@@ -54,6 +54,8 @@ pub enum FsMutant {
     FillsLogOver,
     /// J5 (d): nothing is revoked.
     NoRevoke,
+    /// J5 (d): the blocks of directories are not revoked.
+    NoDirectoryRevoke,
     /// J5 (e): unmount calls the journal empty without a flush.
     EmptyWithoutFlush,
     /// J5 (e): recovery calls the log empty when the first of its writes are home.
@@ -98,6 +100,10 @@ pub enum FsMutant {
     DropsPagesSilently,
     /// What a read brings counts, also of blocks that were freed while it was under way.
     ReadsOutliveBlocks,
+    /// A truncation leaves what it cuts off in the last block.
+    TailStays,
+    /// A file grows over what is behind its end in the last block, and shows it.
+    BehindEndTrusted,
     /// A read that is overtaken by changes never holds them off.
     ReadsStarve,
     /// A node leaves memory with pages that the disk has not.

@@ -10,6 +10,7 @@ use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::journal::Handle;
 use crate::map::MAP_CREDITS;
+use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::orphans::ORPHAN_CREDITS;
 use crate::read::{BLOCK, SIZE_MAX, index_of};
@@ -46,7 +47,8 @@ impl Mounted {
     async fn set_size(&self, node: &Rc<Node>, size: u64) -> Result<(), FsError> {
         let old = node.size();
         // What is behind the end of a file reads as zeros if it grows again.
-        let tail = size..old.min(size.next_multiple_of(BLOCK));
+        let stays = self.options.drops(FsMutant::TailStays);
+        let tail = size..if stays { size } else { old.min(size.next_multiple_of(BLOCK)) };
         let (tail, edges) = match if size > old { self.behind_end(node).await? } else { None } {
             Some(behind) => behind,
             None => {

@@ -432,3 +432,49 @@ fn a_damaged_chain_of_orphans_is_refused() {
         });
     }
 }
+
+/// Whether a file is whole after a crash whose blocks were a directory's in a transaction that is replayed.
+fn replay_spares_the_file(mutant: Option<FsMutant>) -> bool {
+    simulated_with(9, async |clock| {
+        let disk = disk(&clock, &new_image(2048), true);
+        let fs = mount(&clock, &disk, MountOptions { mutant, ..options(ENGINES[0]) }).await.expect("mounted");
+        let directory = NewNode::new(FileType::Directory, 0o755);
+        let made = fs.mkdir(ROOT_INODE, b"directory", &directory).await.expect("made");
+        let empty = NewNode::new(FileType::Regular, 0o644);
+        for nth in 0..60 {
+            fs.create(made, format!("{nth:0200}").as_bytes(), &empty).await.expect("made");
+        }
+        fs.fsync(made).await.expect("durable");
+        for nth in 0..60 {
+            fs.unlink(made, format!("{nth:0200}").as_bytes()).await.expect("unlinked");
+        }
+        fs.rmdir(ROOT_INODE, b"directory").await.expect("removed");
+        let file = write_file(&fs, b"file", b"").await;
+        fs.fsync(file).await.expect("durable");
+        // It takes all blocks that there are.
+        let mut size = 0;
+        loop {
+            match fs.write(file, size, &[0xF1; 4096]).await {
+                Ok(written) => size += written as u64,
+                Err(FsError::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        fs.fsync(file).await.expect("durable");
+        let image = disk.image();
+        drop(fs);
+        let disk = support::disk(&clock, &image, true);
+        let fs = mount(&clock, &disk, options(ENGINES[0])).await.expect("mounted again");
+        let found = read_file(&fs, b"file").await.expect("read");
+        found.len() as u64 == size && found.iter().all(|byte| *byte == 0xF1)
+    })
+}
+
+/// J5 (d).
+#[test]
+fn a_directory_is_not_replayed_over_a_file_that_has_its_blocks() {
+    assert!(replay_spares_the_file(None));
+    for mutant in [FsMutant::NoDirectoryRevoke, FsMutant::NoRevoke] {
+        assert!(!replay_spares_the_file(Some(mutant)), "{mutant:?}");
+    }
+}

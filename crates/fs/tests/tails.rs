@@ -1,0 +1,81 @@
+//! What is behind the end of a file in its last block: nothing, on the disk too, and nobody ever reads it.
+
+mod support;
+
+use support::{BLOCKS, disk, judge, mount, new_image, read_file, simulated, write_file};
+use weir_ext4::ROOT_INODE;
+use weir_fs::{Fallocate, Filesystem, FsError, FsMutant, InodeNumber, MountOptions};
+use weir_storage::{BLOCK_BYTES, Image, Lba};
+
+/// Where the file ends.
+const END: usize = 100;
+
+/// An image with a file of a block of ones that was truncated to 100 bytes.
+fn truncated(mutant: Option<FsMutant>) -> Image {
+    simulated(async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let fs = mount(&clock, &disk, MountOptions { mutant, ..Default::default() }).await.expect("mounted");
+        let file = write_file(&fs, b"file", &[1; BLOCK_BYTES]).await;
+        fs.fsync(file).await.expect("durable");
+        fs.truncate(file, END as u64).await.expect("truncated");
+        fs.unmount().await.expect("unmounted");
+        disk.image()
+    })
+}
+
+/// The block that begins with 100 ones.
+fn last_block(image: &Image) -> (Lba, Vec<u8>) {
+    let blocks = (0..image.blocks()).map(|block| (Lba(block), image.read(Lba(block))));
+    blocks.filter(|(_, bytes)| bytes[..END] == [1; END]).last().expect("the file's block")
+}
+
+#[test]
+fn a_truncation_leaves_nothing_behind_the_end_on_the_disk() {
+    let left = |mutant| last_block(&truncated(mutant)).1[END..].iter().any(|byte| *byte != 0);
+    assert!(!left(None));
+    assert!(left(Some(FsMutant::TailStays)));
+}
+
+/// Lets the file grow though something is behind its end on the disk, as a crash during an append leaves it: what is
+/// read between its old end and what was written.
+fn grown(
+    mutant: Option<FsMutant>,
+    grow: impl AsyncFnOnce(&Filesystem, InodeNumber) -> Result<(), FsError>,
+) -> Vec<u8> {
+    let mut image = truncated(None);
+    let (place, mut bytes) = last_block(&image);
+    bytes[END..].fill(9);
+    image.write(place, &bytes);
+    let (found, image) = simulated(async |clock| {
+        let disk = disk(&clock, &image, true);
+        let fs = mount(&clock, &disk, MountOptions { mutant, ..Default::default() }).await.expect("mounted");
+        let file = fs.lookup(ROOT_INODE, b"file").await.expect("there");
+        grow(&fs, file).await.expect("there is room");
+        // From the disk, not from memory.
+        fs.unmount().await.expect("unmounted");
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted again");
+        let found = read_file(&fs, b"file").await.expect("read");
+        fs.unmount().await.expect("unmounted again");
+        (found, disk.image())
+    });
+    judge(&image);
+    assert!(found.len() > BLOCK_BYTES && found[..END] == [1; END]);
+    found[END..BLOCK_BYTES].to_vec()
+}
+
+#[test]
+fn what_is_behind_the_end_does_not_show_when_a_file_grows() {
+    let zeros = vec![0; BLOCK_BYTES - END];
+    for mutant in [None, Some(FsMutant::BehindEndTrusted)] {
+        let shown = [
+            grown(mutant, async |fs, file| fs.truncate(file, 5000).await),
+            grown(mutant, async |fs, file| fs.write(file, 5000, b"behind a hole").await.map(drop)),
+            grown(mutant, async |fs, file| {
+                fs.fallocate(file, Fallocate::Allocate { keep_size: false }, 5000, 10).await
+            }),
+        ];
+        for found in shown {
+            assert_eq!(found == zeros, mutant.is_none(), "{mutant:?}");
+        }
+    }
+}
