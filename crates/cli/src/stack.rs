@@ -104,7 +104,7 @@ pub(crate) struct VolumeStatus {
 /// Who may read a file or device, as a status lists them.
 fn readable_by(readers: Readers) -> Vec<String> {
     let known = [(readers.group, "group"), (readers.others, "others")];
-    known.into_iter().filter_map(|(may, who)| may.then(|| who.to_owned())).collect()
+    known.into_iter().filter(|(may, _)| *may).map(|(_, who)| who.to_owned()).collect()
 }
 
 /// The same for people; none where nobody may.

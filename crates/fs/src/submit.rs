@@ -138,7 +138,8 @@ impl Node {
         }
         let class = if journal.is_dual() { Class::Ordered } else { Class::Orderless };
         let disk = &self.cache.disk;
-        let zeros = vec![Rc::new(Memory::new(BLOCK_BYTES)); blocks.min(ZEROS_AT_ONCE)];
+        let zero = Rc::new(Memory::new(BLOCK_BYTES));
+        let zeros: Vec<_> = std::iter::repeat_n(zero, blocks.min(ZEROS_AT_ONCE)).collect();
         let mut tickets = Vec::new();
         for from in (0..blocks).step_by(ZEROS_AT_ONCE) {
             tickets.clear();

@@ -25,8 +25,8 @@ fn truncated(mutant: Option<FsMutant>) -> Image {
 
 /// The block that begins with 100 ones.
 fn last_block(image: &Image) -> (Lba, Vec<u8>) {
-    let blocks = (0..image.blocks()).map(|block| (Lba(block), image.read(Lba(block))));
-    blocks.filter(|(_, bytes)| bytes[..END] == [1; END]).last().expect("the file's block")
+    let mut blocks = (0..image.blocks()).rev().map(|block| (Lba(block), image.read(Lba(block))));
+    blocks.find(|(_, bytes)| bytes[..END] == [1; END]).expect("the file's block")
 }
 
 #[test]

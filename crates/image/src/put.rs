@@ -130,7 +130,7 @@ impl Put<'_> {
                 let parent = filesystem.resolve_parent(inside).await.map_err(in_image(inside))?;
                 let to = (parent.directory, parent.name);
                 if is_directory {
-                    let top = self.tree.open(TOP).and_then(|top| Ok(top.try_clone()?));
+                    let top = self.tree.open(TOP).and_then(|top| top.try_clone());
                     let opened = Opened::new(top.map_err(on_host("read", local))?, local.to_owned())?;
                     return self.directory(&opened, TOP, inside, to).await;
                 }

@@ -1,5 +1,6 @@
 //! Discards that a volume passes on to the disk below (V3).
 
+#![allow(clippy::print_stdout, reason = "figures belong in the log of a test run")]
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,6 @@
 //! Volumes of all sizes, up to the largest that the format addresses (V6): on sparse files, and over the adversary.
 
+#![allow(clippy::print_stdout, reason = "figures belong in the log of a test run")]
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::fs::File;

@@ -128,7 +128,7 @@ pub fn reads(profile: &Profile, options: &ReadsOptions) -> Result<ReadsReport, B
     let span = options.span_blocks.max(1024) / step * step;
     let needed = device_blocks(span);
     if profile.blocks < needed {
-        let mib = |blocks: u64| blocks * BLOCK >> 20;
+        let mib = |blocks: u64| (blocks * BLOCK) >> 20;
         return Err(BenchError::Capacity { device_mib: mib(profile.blocks), needed_mib: mib(needed) });
     }
     let profile = profile.with_capacity(needed);

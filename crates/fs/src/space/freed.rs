@@ -85,6 +85,7 @@ impl Freed {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of runs, of which some have one")]
 mod tests {
     use super::*;
 

@@ -90,6 +90,7 @@ impl BlockSet {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of runs, of which some have one")]
 mod tests {
     use super::*;
 

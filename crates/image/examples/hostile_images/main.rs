@@ -103,7 +103,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             true => victim.trapped(&mut random),
             false => victim.attacked(&mut random),
         };
-        let place = scratch.take().map_or_else(Scratch::new, |scratch| scratch);
+        let place = scratch.take().unwrap_or_else(Scratch::new);
         let tried =
             catch_unwind(AssertUnwindSafe(|| try_one(&image, &place, arguments.control, &mut totals)));
         match tried {
