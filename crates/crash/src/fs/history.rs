@@ -156,6 +156,9 @@ pub(super) struct History {
     pages: BTreeMap<(FileId, u32), Vec<Version>>,
     /// Pages that have a place and no content.
     reserved: BTreeSet<(FileId, u32)>,
+    /// Files with pages that may be written, as zeros, though nobody wrote them: what is written there next need not
+    /// be given a place.
+    zeroed: BTreeSet<FileId>,
     changed: BTreeMap<FileId, Changed>,
     durable: Vec<Promise>,
     barriers: Vec<Promise>,
@@ -188,6 +191,7 @@ impl History {
             owners,
             pages,
             reserved: BTreeSet::new(),
+            zeroed: BTreeSet::new(),
             changed: BTreeMap::new(),
             durable: Vec::new(),
             barriers: Vec::new(),
@@ -290,6 +294,7 @@ impl History {
         let placed = !self.has_place(file, page);
         // One of zeros in a file that was there may have a place.
         let known = file >= FIRST_NEW || self.pages.contains_key(&(file, page));
+        let known = known && !self.zeroed.contains(&file);
         let placed_now = match (placed && !reserved, known) {
             (false, _) => Placed::No,
             (true, false) => Placed::Perhaps,
@@ -299,6 +304,12 @@ impl History {
         if placed && known {
             self.move_place(file);
         }
+    }
+
+    /// An operation on a file wrote zeros, as an extent of some file could not be divided: where, only that file's map
+    /// knows.
+    pub(super) fn zeros_written(&mut self, file: FileId) {
+        self.zeroed.insert(file);
     }
 
     /// The current operation takes a page's place away: it reads as zeros.

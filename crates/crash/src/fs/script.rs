@@ -444,7 +444,9 @@ impl Script {
                 .copy_from_slice(&bytes[(from - offset) as usize..(to - offset) as usize]);
             history.write(file, page as u32, Rc::new(content));
         }
+        let zeroed = self.fs.statistics().zeroed_blocks;
         let written = self.fs.write(inode, offset, &bytes).await;
+        self.look_for_zeros(file, zeroed);
         match written {
             Ok(written) if written == bytes.len() => Ok(Outcome::Done),
             Ok(_) | Err(FsError::NoSpace) => {
@@ -452,6 +454,13 @@ impl Script {
                 Ok(Outcome::NoSpace)
             }
             Err(error) => Err(format!("write: {error}")),
+        }
+    }
+
+    /// Notes whether zeros were written since there were so many.
+    fn look_for_zeros(&self, file: FileId, before: u64) {
+        if self.fs.statistics().zeroed_blocks > before {
+            self.history.borrow_mut().zeros_written(file);
         }
     }
 
@@ -631,7 +640,10 @@ impl Script {
                 Fallocate::ZeroRange { .. } => history.zero(file, page),
             }
         }
-        let outcome = outcome("fallocate", self.fs.fallocate(inode, mode, offset, length).await)?;
+        let zeroed = self.fs.statistics().zeroed_blocks;
+        let done = self.fs.fallocate(inode, mode, offset, length).await;
+        self.look_for_zeros(file, zeroed);
+        let outcome = outcome("fallocate", done)?;
         if let Outcome::NoSpace = outcome {
             self.look_again(file, before).await?;
         }

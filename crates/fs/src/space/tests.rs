@@ -16,7 +16,7 @@ use crate::error::FsError;
 use crate::filesystem::{Filesystem, Mounted};
 use crate::mutants::FsMutant;
 use crate::options::{Discards, MountOptions};
-use crate::space::GROUP_CREDITS;
+use crate::space::{GROUP_CREDITS, Use};
 
 /// Three groups, the last of them not whole.
 const BLOCKS: u64 = 80_000;
@@ -55,6 +55,11 @@ fn play_on_disk<T>(
 async fn allocate(fs: &Mounted, goal: u64, most: u32) -> Result<Extent, FsError> {
     let handle = fs.journal()?.start(GROUP_CREDITS).await?;
     fs.space.allocate(&handle, goal, most).await
+}
+
+async fn allocate_for_tree(fs: &Mounted) -> Result<u64, FsError> {
+    let handle = fs.journal()?.start(GROUP_CREDITS).await?;
+    fs.space.allocate_one(&handle, Use::Tree, 7).await
 }
 
 async fn free(fs: &Mounted, extent: Extent) -> Result<(), FsError> {
@@ -323,11 +328,16 @@ fn blocks_are_allocated_once_and_counted() {
 #[test]
 fn every_block_can_be_had() {
     play(None, async |fs, _| {
-        let mut left = fs.space.free_blocks();
-        while left > 0 {
+        // What is kept for trees, trees have.
+        let (mut left, kept) = (fs.space.free_blocks(), BLOCKS / 50);
+        while left > kept {
             left -= u64::from(allocate(&fs, 7, 20_000).await.expect("room").blocks);
         }
-        assert_eq!((fs.space.free_blocks(), allocate(&fs, 0, 1).await), (0, Err(FsError::NoSpace)));
+        assert_eq!((left, allocate(&fs, 0, 1).await), (kept, Err(FsError::NoSpace)));
+        for _ in 0..kept {
+            allocate_for_tree(&fs).await.expect("room");
+        }
+        assert_eq!((fs.space.free_blocks(), allocate_for_tree(&fs).await), (0, Err(FsError::NoSpace)));
     });
 }
 
