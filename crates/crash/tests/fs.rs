@@ -145,8 +145,8 @@ fn a_call_that_returns_before_its_flush_is_found_out() {
 fn a_filesystem_that_drops_a_rule_is_found_out() {
     use FsMutant::{
         CheckpointsUncommitted, CommitInEpochOfLog, DataBarrierForgetsMetadata, DataOutsideEpoch,
-        EmptyWithoutFlush, FlushForgotten, NoRevoke, OthersDataForgotten, RetiresAtDispatch, ReusesFreed,
-        TailBeforeHome,
+        EmptyWithoutFlush, FlushForgotten, NoRevoke, NoZeroing, OthersDataForgotten, RetiresAtDispatch,
+        ReusesFreed, TailBeforeHome, ZerosForgotten,
     };
     for mutant in [
         FlushForgotten,
@@ -160,6 +160,8 @@ fn a_filesystem_that_drops_a_rule_is_found_out() {
         NoRevoke,
         EmptyWithoutFlush,
         ReusesFreed,
+        NoZeroing,
+        ZerosForgotten,
     ] {
         let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, 30_000, 5);
         campaign.options.mutant = Some(mutant);
