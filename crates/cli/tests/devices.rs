@@ -142,3 +142,17 @@ fn a_full_device_cleans_in_a_quick_look_too() {
     assert!(report["erases"].as_u64().unwrap() > 0, "{report}");
     assert!(report["write_amplification"].as_f64().unwrap() > 1.5, "{report}");
 }
+
+/// Nothing that lies on a device holds up its reads.
+#[test]
+fn reads_of_a_device_are_measured() {
+    let arguments = ["bench", "--device", "nvme", "--virtual", "--reads", "--size", "4M"];
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).arg("--json").output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rates = report["rates"].as_array().unwrap();
+    assert_eq!(rates.len(), 4);
+    assert!(rates.iter().all(|rates| rates["random_ratio"].as_f64().unwrap() > 0.8), "{report}");
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("BarrierFS on a volume"), "{table}");
+}
