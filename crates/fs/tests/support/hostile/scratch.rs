@@ -92,7 +92,8 @@ impl Scratch {
                 let options = MountOptions { read_only: true, ..mount };
                 let (fs, _) = mount_with(&clock, image, options).await.ok()?;
                 list_everything(&fs).await;
-                let options = GetOptions { recursive: true, ..get };
+                let mut options = get;
+                options.recursive = true;
                 let mut told = Vec::new();
                 let mut tell = |damage: &ImageError| told.push(damage.to_string());
                 let copied = weir_image::get(&fs, b"/", &self.target(), &options, &mut tell).await;
