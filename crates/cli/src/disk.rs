@@ -95,8 +95,8 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
         let (handle, stack) = (handle.clone(), Rc::clone(&stack));
         move |load| status::of_disk(&handle, &stack, load)
     };
-    let mountpoint = service::absolute(&arguments.mountpoint);
-    let server = Server::mount_disk(&handle, stack.storage(), &mountpoint, &options, status).await?;
+    let server =
+        Server::mount_disk(&handle, stack.storage(), &arguments.mountpoint, &options, status).await?;
     if let Some(cuts) = cuts {
         drop(handle.spawn(cuts.serve()));
     }

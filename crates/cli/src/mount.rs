@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &MountArguments) -> Result<(), CliError> {
         );
     }
     service::run(&arguments.service, mountpoint, async |handle, service| {
-        serve(handle, arguments, service, &source, &service::absolute(mountpoint)).await
+        serve(handle, arguments, service, &source, mountpoint).await
     })
 }
 

@@ -143,7 +143,9 @@ impl Server {
         notifier: &OnceCell<Notifier>,
     ) -> Result<Server, ServerError> {
         std::fs::File::options().read(true).write(true).open("/dev/fuse").map_err(ServerError::Device)?;
-        let (at, config) = (mountpoint.to_owned(), config(options));
+        // The process may change its directory before it unmounts.
+        let absolute = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
+        let (at, config) = (absolute.clone(), config(options));
         let mounted = handle.blocking(move || Session::new(Handshake, at, &config)).await;
         let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
         let session = mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
@@ -152,7 +154,7 @@ impl Server {
         let vigil = options.awake.then(|| Vigil::new(handle));
         let connection = Connection::new(handle, device, vigil).map_err(ServerError::Device)?;
         let serving = handle.spawn(serve(handle.clone(), connection, service, load));
-        Ok(Server { handle: handle.clone(), mountpoint: mountpoint.to_owned(), session, serving })
+        Ok(Server { handle: handle.clone(), mountpoint: absolute, session, serving })
     }
 
     /// Waits until the filesystem is unmounted, by whomever.
