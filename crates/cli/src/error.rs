@@ -124,7 +124,7 @@ pub(crate) enum CliError {
     /// Files lack what was written through shared mappings.
     #[error(
         "{0}: {files} of its files lack what a program wrote through a shared mapping: {source}. It is still mounted; the \
-         first is what `find {0} -xdev -inum {inode}` finds. Write it again, delete it, or run umount and lose that",
+         first is what `find {0} -xdev -inum {inode}` finds (0: there are too many to name). Write it again, delete it, or run umount and lose that",
         path.display()
     )]
     LostPages {

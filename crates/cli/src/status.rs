@@ -88,8 +88,11 @@ pub(crate) struct FilesystemStatus {
     #[serde(default)]
     pub(crate) incomplete_inode: Option<u32>,
     /// Discards that were sent, the blocks in them, and blocks that wait for theirs.
+    #[serde(default)]
     discards: u64,
+    #[serde(default)]
     blocks_discarded: u64,
+    #[serde(default)]
     blocks_to_discard: u64,
 }
 

@@ -163,7 +163,7 @@ fn a_filesystem_that_drops_a_rule_is_found_out() {
         NoZeroing,
         ZerosForgotten,
     ] {
-        let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, 30_000, 5);
+        let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, 60_000, 7);
         campaign.options.mutant = Some(mutant);
         let found = failure(campaign);
         assert_ne!(found, None, "{mutant:?} survives");

@@ -297,6 +297,8 @@ async fn find_superblock(
         Ok(superblock) => return Ok((superblock, false)),
         Err(error) => error,
     };
+    // Nothing is left that says which filesystem it was.
+    let is_foreign = matches!(error, FormatError::Foreign);
     let is_damage = match error {
         FormatError::Checksum { .. } | FormatError::Corrupt { .. } => true,
         FormatError::Foreign => options.read_only,
@@ -308,7 +310,7 @@ async fn find_superblock(
     for place in SUPERBLOCK_COPIES.into_iter().filter(|place| *place < device_blocks) {
         let bytes = disk.read(place, 1).await?;
         let Ok(copy) = Superblock::read(&bytes[..SUPERBLOCK_BYTES]) else { continue };
-        let is_there = options.read_only || copy.same_filesystem(primary).is_some();
+        let is_there = copy.same_filesystem(primary).is_some() || options.read_only && is_foreign;
         if let Some(superblock) = copy.instead_of(primary, place).filter(|_| is_there) {
             return Ok((superblock, true));
         }

@@ -116,10 +116,11 @@ impl Mounted {
         &self,
         work: impl AsyncFn() -> Result<T, FsError>,
     ) -> Result<T, FsError> {
+        let before = self.space.given_back();
         match work().await {
-            Err(FsError::NoSpace) if self.space.has_waiting() || self.space.is_discarding() => {
+            Err(FsError::NoSpace) if self.space.may_have_more(before) => {
                 self.journal()?.give_back().await?;
-                let _none = self.space.discarded().await;
+                let _none = self.space.none_discarding().await;
                 work().await
             }
             done => done,

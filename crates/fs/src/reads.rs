@@ -4,8 +4,7 @@
 //! reads go side by side, and nobody who changes the file waits for one. What a read brings counts as far as its
 //! blocks are still what they were when it began. One that is freed meanwhile may be another file's by then: it cuts
 //! the read short, and the caller tries again. One that is written meanwhile has its page in memory, which stays there
-//! at least until the write is transferred, and that is after the read, since the block layer lets no write overtake a
-//! read of the same block (S6): so nothing older takes its place. The blocks of two reads never overlap: whoever misses
+//! until the read ends (`Pages::evict`), so nothing older takes its place. The blocks of two reads never overlap: whoever misses
 //! a block that is on its way waits for it.
 
 use std::collections::BTreeMap;

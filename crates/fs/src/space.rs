@@ -76,6 +76,8 @@ pub(crate) struct Space {
     /// Blocks of zeros that were written in place of dividing an extent.
     pub(crate) zeroed_blocks: Cell<u64>,
     discarding: Discarding,
+    /// Times that blocks could be allocated again.
+    given_back: Cell<u64>,
 }
 
 impl Space {
@@ -122,6 +124,7 @@ impl Space {
             for_trees: options.tree_reserve_blocks.min(layout.blocks() / TREE_RESERVE_SHARE),
             zeroed_blocks: Cell::new(0),
             discarding: Discarding::default(),
+            given_back: Cell::new(0),
         });
         if !options.read_only && options.discard.wanted_on(&disk.capabilities) {
             space.start_discarding(disk);
@@ -156,6 +159,11 @@ impl Space {
     /// So many blocks were filled with zeros in place of dividing an extent.
     pub(crate) fn count_zeroed(&self, blocks: usize) {
         self.zeroed_blocks.set(self.zeroed_blocks.get() + blocks as u64);
+    }
+
+    /// How often blocks could be allocated again, since the mount.
+    pub(crate) fn given_back(&self) -> u64 {
+        self.given_back.get()
     }
 
     /// Whether some of them do wait.
@@ -215,6 +223,7 @@ impl Space {
 
     /// Lets blocks be allocated from now on.
     fn release(&self, extent: Extent) {
+        self.given_back.set(self.given_back.get() + 1);
         for (group, bits) in self.parts(extent) {
             self.groups.borrow_mut()[group as usize].release(bits);
         }

@@ -97,6 +97,10 @@ impl Calls {
             self.drop_mark_of_other(inode, owner).await?;
         }
         self.filesystem.set_attributes(inode, &changes).await.map_err(|error| errno(&error))?;
+        if changes.uid.is_some() {
+            // The owner before may have said it again while this waited.
+            self.files.clear_promise(inode);
+        }
         if let Some(size) = changes.size {
             self.lost.cut(inode, size);
         }
@@ -187,9 +191,6 @@ impl Calls {
 
     pub(crate) async fn release(&self, handle: u64) -> Result<(), Errno> {
         let file = self.files.remove(handle).ok_or(Errno::BADF)?;
-        if self.lost.fails_sync(file.inode).is_err() && !self.files.is_open(file.inode) {
-            self.lost.closed(file.inode);
-        }
         self.filesystem.release(file.inode).await.map_err(|error| errno(&error))
     }
 

@@ -74,11 +74,6 @@ impl Files {
     }
 
     /// What `fsync` of an inode promises, if a program has said so of it.
-    /// Whether a program has an inode open.
-    pub(crate) fn is_open(&self, inode: InodeNumber) -> bool {
-        self.open.borrow().values().any(|file| file.inode == inode)
-    }
-
     pub(crate) fn promise(&self, inode: InodeNumber) -> Option<SyncMode> {
         self.promises.borrow().get(&inode).copied()
     }

@@ -14,7 +14,7 @@
 //!   `lseek` finds a hole where such a page is (SEEK_DATA), though `read` finds the data.
 //! - `fsync` is durable, or, where that was asked for ([`SyncMode::Order`]), only orders.
 //! - What a mapping has changed and could not be written back is told by every `msync` and `fsync` of the file until it is
-//!   written, or the file is closed everywhere; the unmount tells of it until the file is whole or gone.
+//!   written, cut off, or made a hole; the unmount tells of it until the file is whole or gone.
 //! - Who asks counts as the one who takes the space: only the superuser, and whom the superblock names, has what is
 //!   reserved. What the kernel writes back of a mapping is of no caller, and may take that, too.
 //! - `fbarrier` and `fdatabarrier` are ioctls ([`control`]).

@@ -2,8 +2,8 @@
 //!
 //! Nobody waits for such a write, so nobody is told when it fails: the kernel tells the next `fsync` or `msync` of the
 //! file, if there is one, and the first `syncfs` of the mount, whatever became of the file since. What files lack is
-//! remembered here instead, until they are written again, cut, or deleted. So every `fsync` tells of it as long as the
-//! file is open, with every mapping of it, and the unmount tells what is true.
+//! remembered here instead, until they are written again, cut, or deleted. So every `fsync` tells of it, also after the
+//! file was closed: the kernel's cache may show the pages to whoever opens it next. And the unmount tells what is true.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use weir_fs::{Filesystem, FsError, InodeNumber};
 
 /// Files that are remembered one by one; of more it is only known that there are some.
-const FILES_MAX: usize = 1024;
-/// Ranges of one file; of more, all between the first and the last.
-const RANGES_MAX: usize = 64;
+const FILES_MAX: usize = 1 << 16;
+/// Ranges of one file; of more, all between the first and the last. So all take 10 MiB at most.
+const RANGES_MAX: usize = 8;
 
 /// What is lost now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,8 +33,6 @@ struct Lack {
     generation: u32,
     ranges: Vec<Range<u64>>,
     cause: Errno,
-    /// A program that had it open when the write failed may have it open still.
-    open: bool,
 }
 
 /// The lost writes of a mount.
@@ -55,12 +53,11 @@ impl LostWrites {
             self.others.set(Some(cause));
             return;
         }
-        let fresh = || Lack { generation, ranges: Vec::new(), cause, open: true };
+        let fresh = || Lack { generation, ranges: Vec::new(), cause };
         let lack = files.entry(inode).or_insert_with(fresh);
         if lack.generation != generation {
             *lack = fresh();
         }
-        lack.open = true;
         lack.take_away(&range);
         lack.ranges.push(range);
         if lack.ranges.len() > RANGES_MAX {
@@ -87,22 +84,12 @@ impl LostWrites {
         self.written(inode, &(size..u64::MAX));
     }
 
-    /// A file is closed everywhere: who opens it again sees what it has, and misses nothing.
-    pub(crate) fn closed(&self, inode: InodeNumber) {
-        if let Some(lack) = self.files.borrow_mut().get_mut(&inode) {
-            lack.open = false;
-        }
-    }
-
     /// What `fsync` of a file adds to its answer.
     ///
     /// # Errors
-    /// Why a write failed, if the file lacks something since before it was last closed everywhere.
+    /// Why a write failed, if the file lacks something.
     pub(crate) fn fails_sync(&self, inode: InodeNumber) -> Result<(), Errno> {
-        match self.files.borrow().get(&inode) {
-            Some(lack) if lack.open => Err(lack.cause),
-            _ => Ok(()),
-        }
+        self.files.borrow().get(&inode).map_or(Ok(()), |lack| Err(lack.cause))
     }
 
     /// What is lost now: files that were deleted meanwhile lack nothing.
@@ -178,14 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn fsync_fails_until_the_file_is_whole_or_closed() {
+    fn fsync_fails_until_the_file_is_whole() {
         let lost = LostWrites::default();
         lost.add(FILE, 1, 0..100, Errno::NOSPC);
         assert_eq!((lost.fails_sync(FILE), lost.fails_sync(13)), (Err(Errno::NOSPC), Ok(())));
         lost.written(FILE, &(0..90));
         assert_eq!(lost.fails_sync(FILE), Err(Errno::NOSPC));
-        lost.closed(FILE);
-        assert_eq!((lost.fails_sync(FILE), lacking(&lost)), (Ok(()), vec![(90, 100)]));
         lost.add(FILE, 1, 0..1, Errno::IO);
         assert_eq!(lost.fails_sync(FILE), Err(Errno::NOSPC));
         lost.cut(FILE, 0);
@@ -208,7 +193,7 @@ mod tests {
             assert!(lacking(&lost).len() <= RANGES_MAX);
             assert!(lacking(&lost).iter().any(|(start, end)| (*start..*end).contains(&(nth * 10))));
         }
-        for inode in 0..2000 {
+        for inode in 0..2 * FILES_MAX as u32 {
             lost.add(inode, 1, 0..1, Errno::IO);
         }
         assert_eq!(lost.files.borrow().len(), FILES_MAX);

@@ -76,8 +76,10 @@ pub async fn get(
             (above.unwrap_or(Path::new(".")), local.file_name().map(|name| name.as_encoded_bytes()))
         }
     };
+    // One that is there stays as the user made it.
+    let mut new_top = false;
     if is_directory {
-        make_top(top).map_err(on_host("write", top))?;
+        new_top = make_top(top).map_err(on_host("write", top))?;
     }
     let tree = HostTree::at(top, options.drops(ImageMutant::FollowsLinks)).map_err(on_host("write", top))?;
     let bytes = filesystem.statfs().await.blocks.saturating_mul(BLOCK_BYTES as u64);
@@ -87,7 +89,7 @@ pub async fn get(
         told,
         inside: inside.to_vec(),
         tree,
-        directories: vec![is_directory.then_some(attributes)],
+        directories: vec![new_top.then_some(attributes)],
         pending: Vec::new(),
         entered: BTreeSet::new(),
         linked: BTreeMap::new(),
@@ -226,7 +228,7 @@ impl Get<'_> {
                 let deep = FsError::Unsupported("more than 2,048 directories below each other");
                 return Err(in_image(inside)(deep));
             }
-            let made = self.tree.make(directory, name).map_err(on_host("write", &local))?;
+            let made = self.tree.make(directory, name, attributes.uid).map_err(on_host("write", &local))?;
             self.directories.push(Some(attributes));
             self.pending.push((made, inode));
             return Ok(());
@@ -238,7 +240,16 @@ impl Get<'_> {
         if self.link(directory, name, inode).map_err(on_host("write", &local))? {
             return Ok(());
         }
-        let file = self.make(directory, name, &target, &attributes).map_err(on_host("write", &local))?;
+        let file = match self.make(directory, name, &target, &attributes) {
+            Err(error)
+                if is_device(attributes.kind) && error.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                return Err(in_image(inside)(FsError::Unsupported(
+                    "a device, which only the superuser makes",
+                )));
+            }
+            made => made.map_err(on_host("write", &local))?,
+        };
         let found = fstat(&file).map_err(|error| on_host("write", &local)(error.into()))?;
         let file = match attributes.kind {
             FileType::Regular => self.content(file, inside, &local, &attributes).await?,
@@ -408,6 +419,10 @@ impl Get<'_> {
         }
         Ok(self.copied)
     }
+}
+
+fn is_device(kind: FileType) -> bool {
+    matches!(kind, FileType::CharacterDevice | FileType::BlockDevice)
 }
 
 /// Takes a name from what is there, unless that is a directory.

@@ -10,7 +10,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fchown, fstat, mkdirat, openat, openat2,
+};
+use rustix::process::geteuid;
 
 /// Directories below each other at most: a path of Linux, which has 4,096 bytes, leads no deeper.
 pub const DEPTH_MAX: u32 = 2048;
@@ -125,28 +128,39 @@ impl HostTree {
         Ok(openat2(at, name, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
     }
 
-    /// Makes a directory that only its owner can use until it is finished, or takes one that is there.
-    pub(crate) fn make(&mut self, parent: usize, name: &[u8]) -> io::Result<usize> {
+    /// Makes a directory that only the user can use until it is finished. One that is there is taken, and made so, if it
+    /// is the user's, or the superuser copies and it is `owner`'s, who gets it in the end.
+    pub(crate) fn make(&mut self, parent: usize, name: &[u8], owner: u32) -> io::Result<usize> {
         let at = self.open(parent)?;
-        match mkdirat(&*at, name, PRIVATE) {
-            Err(rustix::io::Errno::EXIST) => {}
-            done => done?,
-        }
+        let is_there = match mkdirat(&*at, name, PRIVATE) {
+            Err(rustix::io::Errno::EXIST) => true,
+            done => done.map(|()| false)?,
+        };
         let flags = if self.follows { OFlags::PATH } else { OFlags::PATH | OFlags::NOFOLLOW };
         let found = fstat(self.open_below(&*at, name, flags)?)?;
         if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
             let what = "something else is where a directory is to be: move it away";
             return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
         }
+        if is_there && !self.follows {
+            let user = geteuid();
+            if found.st_uid != user.as_raw() && !(user.is_root() && found.st_uid == owner) {
+                let what = "a directory of another user is where one is to be: move it away";
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+            }
+            let directory = self.open_below(&*at, name, OFlags::RDONLY | OFlags::DIRECTORY)?;
+            fchown(&directory, Some(user), None)?;
+            fchmod(&directory, PRIVATE)?;
+        }
         Ok(self.add(parent, name))
     }
 }
 
-/// Makes the directory that the user names, if it is not there.
-pub(crate) fn make_top(path: &Path) -> io::Result<()> {
+/// Makes the directory that the user names, if it is not there: whether it was made.
+pub(crate) fn make_top(path: &Path) -> io::Result<bool> {
     match mkdirat(CWD, path, PRIVATE) {
-        Err(rustix::io::Errno::EXIST) if path.is_dir() => Ok(()),
-        done => Ok(done?),
+        Err(rustix::io::Errno::EXIST) if path.is_dir() => Ok(false),
+        done => Ok(done.map(|()| true)?),
     }
 }
 

@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 
 use event_listener::Event;
 use weir_ext4::{BLOCK_BYTES, bitmap};
-use weir_runtime::{Permit, Semaphore};
+use weir_runtime::Semaphore;
 use weir_storage::{Capabilities, Discard, Extent, Lba, Ordering};
 
 use crate::disk::Disk;
@@ -56,8 +56,12 @@ pub(super) struct Discarding {
     /// There is a task that discards what is ready.
     started: Cell<bool>,
     wanted: Event,
-    /// Who discards: blocks that are free are taken for that.
+    /// Who discards, one at a time.
     turn: Semaphore,
+    /// Operations that look for space once more, while no discard begins.
+    retries: Cell<u32>,
+    /// A discard has given its blocks back, or an operation has looked.
+    changed: Event,
     /// Free blocks that are taken for a discard.
     taken: Cell<u64>,
     stats: Cell<DiscardStats>,
@@ -70,6 +74,8 @@ impl Default for Discarding {
             started: Cell::new(false),
             wanted: Event::new(),
             turn: Semaphore::new(1),
+            retries: Cell::new(0),
+            changed: Event::new(),
             taken: Cell::new(0),
             stats: Cell::default(),
         }
@@ -92,6 +98,23 @@ impl Discarding {
     }
 }
 
+/// An operation that looks for space once more: no discard begins until it is dropped.
+pub(crate) struct Retry<'a>(&'a Discarding);
+
+impl<'a> Retry<'a> {
+    fn new(discarding: &'a Discarding) -> Retry<'a> {
+        discarding.retries.set(discarding.retries.get() + 1);
+        Retry(discarding)
+    }
+}
+
+impl Drop for Retry<'_> {
+    fn drop(&mut self) {
+        self.0.retries.set(self.0.retries.get() - 1);
+        self.0.changed.notify(usize::MAX);
+    }
+}
+
 /// Free blocks that are taken for a discard, until dropped.
 struct Taken<'a> {
     space: &'a Space,
@@ -102,6 +125,7 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         self.space.discarding.taken.set(0);
         self.extents.iter().for_each(|extent| self.space.release(*extent));
+        self.space.discarding.changed.notify(usize::MAX);
     }
 }
 
@@ -111,14 +135,34 @@ impl Space {
         drop(disk.handle.spawn(discard_task(Rc::downgrade(self), Rc::downgrade(disk))));
     }
 
-    /// Whether blocks that are free are taken for a discard.
-    pub(crate) fn is_discarding(&self) -> bool {
-        self.discarding.turn.available() == 0
+    /// Whether an operation that found no space may find some now, of which so much was `given_back` when it began:
+    /// blocks wait for their commit or are taken for a discard, or were when it looked.
+    pub(crate) fn may_have_more(&self, given_back: u64) -> bool {
+        self.has_waiting() || self.discarding.under_way() > 0 || self.given_back() != given_back
     }
 
-    /// Waits until no blocks are taken for a discard; none are until the permit is dropped.
-    pub(crate) async fn discarded(&self) -> Permit {
-        self.discarding.turn.acquire(1).await
+    /// Waits until no blocks are taken for a discard; none are until the answer is dropped. Any number of operations may
+    /// have that at a time, as they wait for the locks of each other's nodes.
+    pub(crate) async fn none_discarding(&self) -> Retry<'_> {
+        let retry = Retry::new(&self.discarding);
+        loop {
+            let changed = self.discarding.changed.listen();
+            if self.discarding.under_way() == 0 {
+                return retry;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until no operation looks for space once more. The caller has the turn.
+    async fn no_retries(&self) {
+        loop {
+            let changed = self.discarding.changed.listen();
+            if self.discarding.retries.get() == 0 {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// What was discarded, and what waits for that.
@@ -187,6 +231,7 @@ impl Space {
         let most = disk.capabilities.max_discard_extents.max(1) as usize;
         loop {
             let _turn = self.discarding.turn.acquire(1).await;
+            self.no_retries().await;
             let ready = self.take_ready(most);
             if ready.is_empty() {
                 return Ok(());
@@ -214,6 +259,7 @@ impl Space {
     ) -> Result<u64, FsError> {
         let _turn = self.discarding.turn.acquire(1).await;
         self.load_group(group).await?;
+        self.no_retries().await;
         let free = self.durably_free(group, within);
         let runs = free.iter().filter(|run| run.end - run.start >= least);
         let extents: Vec<Extent> = runs.map(|run| self.extent_of(group, run)).collect();
