@@ -11,7 +11,7 @@ use rand_pcg::Pcg64;
 use support::{disk, image_of, judge, mount, plan, read_file, simulated, simulated_with, write_file};
 use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_fs::{
-    Caller, Conflicts, Engine, Fallocate, Filesystem, FsError, FsMutant, InodeNumber, JournalMode,
+    Caller, Conflicts, Engine, Expect, Fallocate, Filesystem, FsError, FsMutant, InodeNumber, JournalMode,
     MountOptions, NewNode,
 };
 use weir_runtime::Handle;
@@ -292,4 +292,39 @@ fn a_plain_user_writes_what_df_says_and_no_more() {
     for mutant in [FsMutant::SuperuserReserveIgnored, FsMutant::NoTreeReserve] {
         assert!(a_user_writes_what_is_available(Some(mutant)).is_err(), "{mutant:?} was not noticed");
     }
+}
+
+/// What looks for space once more waits for the locks of others that do: none of them holds anything that they need.
+#[test]
+fn operations_that_look_for_space_again_do_not_wait_for_each_other() {
+    simulated(async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS, 0), true);
+        let fs = mount(&clock, &disk, without_reserve(None)).await.expect("mounted");
+        let file = write_file(&fs, b"file", b"something").await;
+        let ballast = write_file(&fs, b"ballast", b"").await;
+        fill(&fs, ballast).await;
+        for round in 0..8_u8 {
+            // Some blocks come with the next commit, and no sooner.
+            fs.truncate(ballast, fs.attributes(ballast).await.expect("there").size - 64 * BLOCK as u64)
+                .await
+                .expect("shorter");
+            let value = vec![round; 3000];
+            let set = async {
+                let set = fs.set_extended_attribute(file, b"user.large", &value, Expect::Anything).await;
+                set.expect("there is room after the commit");
+            };
+            let write = async {
+                let written = fs.write(file, u64::from(round) * BLOCK as u64, &[round; BLOCK]).await;
+                written.expect("there is room after the commit");
+            };
+            let fallocate = async {
+                let allocate = Fallocate::Allocate { keep_size: true };
+                let offset = (64 + u64::from(round)) * BLOCK as u64;
+                fs.fallocate(file, allocate, offset, BLOCK as u64).await.expect("there is room after the commit");
+            };
+            futures_util::join!(set, write, fallocate);
+            fill(&fs, ballast).await;
+        }
+        fs.unmount().await.expect("unmounted");
+    });
 }

@@ -6,7 +6,7 @@
 mod hostile;
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
 use hostile::{CopyOutcome, Part, Scratch, Seed, checked, made};
@@ -120,6 +120,38 @@ fn links_that_lie_at_the_target_are_not_followed() {
     symlink("real", scratch.target()).unwrap();
     assert_eq!(copy(&seed.image, &scratch).copied.unwrap().failed, 0);
     assert!(scratch.path().join("real/tree/sub/sub/sub").is_dir());
+}
+
+/// Whoever owns a directory sees what comes into it, whatever its mode will be.
+#[test]
+fn a_directory_of_another_user_is_not_taken() {
+    let seed = Seed::plain();
+    let scratch = Scratch::new();
+    fs::create_dir_all(scratch.target().join("tree")).unwrap();
+    // Nobody but the superuser can give it away.
+    if std::os::unix::fs::chown(scratch.target().join("tree"), Some(4711), None).is_err() {
+        eprintln!("skipped: this takes the superuser");
+        return;
+    }
+    let error = copy(&seed.image, &scratch).copied.unwrap_err().to_string();
+    assert!(error.contains("a directory of another user"), "{error}");
+    assert_eq!(fs::read_dir(scratch.target().join("tree")).unwrap().count(), 0);
+}
+
+/// The top directory is the user's business, and stays as it is; those below are merged with what the image has.
+#[test]
+fn directories_that_are_there_are_merged() {
+    let seed = Seed::plain();
+    let scratch = Scratch::new();
+    fs::create_dir_all(scratch.target().join("tree")).unwrap();
+    for (directory, mode) in [(scratch.target(), 0o1777), (scratch.target().join("tree"), 0o777)] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(copy(&seed.image, &scratch).copied.unwrap().failed, 0);
+        assert_eq!(fs::metadata(scratch.target()).unwrap().mode() & 0o7777, 0o1777);
+        assert_ne!(fs::metadata(scratch.target().join("tree")).unwrap().mode() & 0o7777, 0o777);
+    }
 }
 
 #[test]
