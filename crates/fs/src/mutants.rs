@@ -78,6 +78,8 @@ pub enum FsMutant {
     TrimTakesNothing,
     /// J7: a trim discards what a transaction has freed that is not durable.
     TrimsUndurable,
+    /// Operations that look for space once more take turns, each with its locks.
+    RetriesTakeTurns,
     /// J8: an atomic group is split between two transactions.
     GroupSplit,
     /// Space: data takes the blocks that are kept for extent trees.

@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 
 use event_listener::Event;
 use weir_ext4::{BLOCK_BYTES, bitmap};
-use weir_runtime::Semaphore;
+use weir_runtime::{Permit, Semaphore};
 use weir_storage::{Capabilities, Discard, Extent, Lba, Ordering};
 
 use crate::disk::Disk;
@@ -99,19 +99,23 @@ impl Discarding {
 }
 
 /// An operation that looks for space once more: no discard begins until it is dropped.
-pub(crate) struct Retry<'a>(&'a Discarding);
+pub(crate) struct Retry<'a> {
+    discarding: &'a Discarding,
+    /// The turn of a discard, which only a mutant keeps.
+    _turn: Option<Permit>,
+}
 
 impl<'a> Retry<'a> {
-    fn new(discarding: &'a Discarding) -> Retry<'a> {
+    fn new(discarding: &'a Discarding, turn: Option<Permit>) -> Retry<'a> {
         discarding.retries.set(discarding.retries.get() + 1);
-        Retry(discarding)
+        Retry { discarding, _turn: turn }
     }
 }
 
 impl Drop for Retry<'_> {
     fn drop(&mut self) {
-        self.0.retries.set(self.0.retries.get() - 1);
-        self.0.changed.notify(usize::MAX);
+        self.discarding.retries.set(self.discarding.retries.get() - 1);
+        self.discarding.changed.notify(usize::MAX);
     }
 }
 
@@ -144,7 +148,11 @@ impl Space {
     /// Waits until no blocks are taken for a discard; none are until the answer is dropped. Any number of operations may
     /// have that at a time, as they wait for the locks of each other's nodes.
     pub(crate) async fn none_discarding(&self) -> Retry<'_> {
-        let retry = Retry::new(&self.discarding);
+        let turn = match self.options.drops(FsMutant::RetriesTakeTurns) {
+            true => Some(self.discarding.turn.acquire(1).await),
+            false => None,
+        };
+        let retry = Retry::new(&self.discarding, turn);
         loop {
             let changed = self.discarding.changed.listen();
             if self.discarding.under_way() == 0 {
