@@ -175,7 +175,7 @@ impl Pages {
         let on_its_way = page.write.as_ref().is_some_and(|write| write.poll_transferred().is_none());
         // A read that is under way may have looked before the page was written: with the page gone, it would bring
         // the old content back.
-        let is_read = self.reads.bring(index);
+        let is_read = self.reads.will_bring(index);
         if std::mem::take(&mut page.used) || page.dirty || on_its_way || is_read {
             return Eviction::Stays;
         }

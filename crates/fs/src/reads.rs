@@ -31,6 +31,12 @@ impl Reads {
         self.0.range(..=index).next_back().is_some_and(|(_, reading)| index < reading.end)
     }
 
+    /// Whether a block is on its way, and counts when it comes.
+    pub(crate) fn will_bring(&self, index: u32) -> bool {
+        let reading = self.0.range(..=index).next_back();
+        reading.is_some_and(|(_, reading)| index < reading.end && index < reading.freed)
+    }
+
     /// The first block behind `index` that is on its way.
     pub(crate) fn first_behind(&self, index: u32) -> Option<u32> {
         self.0.range(index..).next().map(|(start, _)| *start)
