@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use futures_util::future::join_all;
 use weir_runtime::Buffer;
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Storage, Ticket, flush, read};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Storage, StorageError, Ticket, flush, read};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -371,7 +371,9 @@ impl Shared {
     /// Takes a checkpoint of everything appended so far. A failure poisons the volume.
     pub(crate) async fn checkpoint(&self) -> Result<(), Rejected> {
         let _alone = self.checkpointing.acquire(1).await;
+        let mut unfinished = Unfinished { shared: self, finished: false };
         let outcome = self.checkpoint_alone().await;
+        unfinished.finished = true;
         if let Err(error) = outcome {
             self.fail(error);
         }
@@ -472,6 +474,21 @@ impl Shared {
             rest = &rest[run..];
         }
         Ok(tickets)
+    }
+}
+
+/// A checkpoint being taken. If its future is dropped half way the volume stops: what was frozen is gone with it, and the
+/// next checkpoint would lack that.
+struct Unfinished<'a> {
+    shared: &'a Shared,
+    finished: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if !self.finished && !broken(&self.shared.options, VolumeMutant::CheckpointAbandoned) {
+            self.shared.fail(Rejected::Failed(StorageError::Gone));
+        }
     }
 }
 

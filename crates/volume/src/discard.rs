@@ -3,7 +3,8 @@
 //! and once, for all that is free, by [`Volume::trim`].
 //!
 //! V3 holds here, too: a crash must not need what is discarded. So a segment is discarded when it might as well be
-//! written: when the gate lets it through, or on the runway. Until the disk below has answered it is not written, nor
+//! written: when the gate lets it through, or on the runway. And V1: the log of the checkpoint before the newest stays, as
+//! it tells of the newest, should that be damaged. Until the disk below has answered it is not written, nor
 //! does it join the runway: a disk may carry out a discard and a write in any order.
 //!
 //! [`VolumeOptions::discard_below`]: crate::VolumeOptions::discard_below
@@ -120,9 +121,12 @@ impl Shared {
         self.batch(emptied.into_iter().map(|s| (s, self.may_discard(s)))).0
     }
 
-    /// Whether no state that a crash can leave needs the segment.
+    /// Whether no state that a crash can leave needs the segment, nor the check for a lost checkpoint (V1).
     fn may_discard(&self, segment: u32) -> bool {
         let state = self.state.borrow();
+        if state.segments.is_held(segment) && !broken(&self.options, VolumeMutant::DiscardsUnheld) {
+            return false;
+        }
         match state.segments.gate(segment, self.watermark.durable_to()) {
             Gate::Free | Gate::Runway => true,
             Gate::NeedsFlush | Gate::NeedsCheckpoint => {

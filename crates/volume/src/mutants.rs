@@ -24,10 +24,14 @@ pub enum VolumeMutant {
     CleanerDropsBlocks,
     /// V3: emptied segments are discarded on the disk below although recovery may need them.
     DiscardTooEarly,
+    /// V1: what only the checkpoint before the newest still reads is discarded on the disk below.
+    DiscardsUnheld,
     /// V4: segments are written that no checkpoint names.
     OffTheRunway,
     /// V4: the checkpoint holds the map as it is when each page is written, not as it was at its beginning.
     CheckpointNotFrozen,
+    /// V4: a checkpoint that was given up half way is forgotten, and the next one lacks what it had frozen.
+    CheckpointAbandoned,
     /// V5: the volume never flushes by itself.
     NoLossBound,
     /// V5: writes are taken without limit while a flush lags.

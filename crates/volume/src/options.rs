@@ -56,9 +56,7 @@ pub struct VolumeOptions {
     /// Segments of log after which a checkpoint is taken: bounds recovery. At least 1.
     pub checkpoint_segments: usize,
     /// Pass discards on: segments that become free are discarded on the disk below, in the background. For sparse files
-    /// and flash drives. A disk that had all its space reserved for the volume loses that; and if the newest checkpoint is
-    /// damaged soon after it was taken, what the discards removed no longer shows that there was one: the volume may then
-    /// open as it was at the checkpoint before. Default: false.
+    /// and flash drives. A disk that had all its space reserved for the volume loses that. Default: false.
     pub discard_below: bool,
     /// The rule that this volume breaks, for the tests that must notice.
     #[cfg(feature = "mutants")]

@@ -35,6 +35,8 @@ pub(crate) struct Recovered {
     pub map: Map,
     pub segments: Segments,
     pub checkpoint: Checkpoint,
+    /// The segments of that log, in order.
+    pub log: Vec<u32>,
     /// Sequence number of the record that comes next.
     pub next_sequence: u64,
     pub records: u64,
@@ -57,15 +59,16 @@ impl Recovered {
             checkpoint.require_newest(disk, geometry, looked_at.iter().copied()).await?;
         }
         let mut replay = Replay::new(disk, geometry, &checkpoint, &mut map, &mut segments, omitted);
-        replay.run().await?;
+        let cut = replay.run().await?;
         let joined = replay.runway.split_off(checkpoint.runway.len());
         let Replay { next_sequence, records, bytes_read, .. } = replay;
+        let log = checkpoint.runway.iter().chain(&joined).copied().take(cut.index + 1).collect();
         if doubtful {
             let (planned, _) = segments.plan_runway(None, geometry.runway_limit());
             let others = joined.into_iter().chain(planned).filter(|s| !looked_at.contains(s));
             checkpoint.require_newest(disk, geometry, others).await?;
         }
-        Ok(Recovered { map, segments, checkpoint, next_sequence, records, bytes_read })
+        Ok(Recovered { map, segments, checkpoint, log, next_sequence, records, bytes_read })
     }
 }
 
@@ -128,8 +131,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Replays the log up to the cut.
-    async fn run(&mut self) -> Result<(), VolumeError> {
+    /// Replays the log up to the cut, and returns that.
+    async fn run(&mut self) -> Result<Position, VolumeError> {
         let mut at = Position { index: 0, offset: self.checkpoint.log_offset };
         let cut = loop {
             let Some(segment) = self.runway.get(at.index).copied() else { break at };
@@ -143,7 +146,10 @@ impl<'a> Replay<'a> {
                 }
             }
         };
-        if self.omitted.hole_check { Ok(()) } else { self.look_behind(cut).await }
+        if !self.omitted.hole_check {
+            self.look_behind(cut).await?;
+        }
+        Ok(cut)
     }
 
     async fn read(&mut self, segment: u32, offset: u32, blocks: u32) -> Result<Buffer, VolumeError> {

@@ -91,6 +91,10 @@ pub(crate) struct Segments {
     /// Segments that lost their last live block and were neither written nor discarded since, if they are collected.
     emptied: BTreeSet<u32>,
     collects_emptied: bool,
+    /// The log of the checkpoint before the newest.
+    held: BTreeSet<u32>,
+    /// It was recovery that replayed it: the checkpoint that ends recovery has no other.
+    replayed: bool,
 }
 
 impl Segments {
@@ -111,6 +115,8 @@ impl Segments {
             discarding: Vec::new(),
             emptied: BTreeSet::new(),
             collects_emptied: false,
+            held: BTreeSet::new(),
+            replayed: false,
         }
     }
 
@@ -236,11 +242,17 @@ impl Segments {
         &self.log
     }
 
-    /// Recovery has replayed the log: it and the old runway wait for the checkpoint that ends recovery.
-    pub(crate) fn settle_all(&mut self) {
-        for segment in std::mem::take(&mut self.runway).into_iter().chain(std::mem::take(&mut self.log)) {
-            self.change(segment, |one| one.role = Role::Settled);
-        }
+    /// Recovery has replayed the log from these segments: with the checkpoint that ends recovery, they are what the one
+    /// before it reads.
+    pub(crate) fn was_replayed(&mut self, log: Vec<u32>) {
+        self.held = log.into_iter().collect();
+        self.replayed = true;
+    }
+
+    /// The checkpoint before the newest would read its log from this segment. Whoever discards it takes away what tells
+    /// that there was a newer one, should that be damaged (V1). What writes it instead tells so itself.
+    pub(crate) fn is_held(&self, segment: u32) -> bool {
+        self.held.contains(&segment)
     }
 
     /// Segments that hold nothing live and may sooner or later join the runway, in order of address, `open`
@@ -311,8 +323,12 @@ impl Segments {
     /// The checkpoint is durable: `joined` may be written, and the log begins with the last of the
     /// `log_before` segments that the log had when the checkpoint began (the open one).
     pub(crate) fn commit(&mut self, joined: &[u32], log_before: usize) {
-        for segment in self.log.drain(..log_before.saturating_sub(1)).collect::<Vec<_>>() {
-            self.change(segment, |one| one.role = Role::Settled);
+        let settled: Vec<u32> = self.log.drain(..log_before.saturating_sub(1)).collect();
+        for segment in &settled {
+            self.change(*segment, |one| one.role = Role::Settled);
+        }
+        if !std::mem::take(&mut self.replayed) {
+            self.held = settled.into_iter().collect();
         }
         for segment in joined {
             debug_assert_eq!(self.live(*segment), 0, "an empty segment stays empty");
@@ -356,5 +372,6 @@ impl Segments {
             + size_of_val(self.summaries.as_slice())
             + self.runway.len() * 4
             + self.log.len() * 4
+            + self.held.len() * size_of::<u32>()
     }
 }

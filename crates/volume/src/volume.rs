@@ -85,13 +85,13 @@ impl Volume {
             atomicity: broken(&options, VolumeMutant::TornRequest),
             checkpoint_check: broken(&options, VolumeMutant::CheckpointLossUnnoticed),
         };
-        let Recovered { map, mut segments, checkpoint, next_sequence, records, bytes_read } =
+        let Recovered { map, mut segments, checkpoint, log, next_sequence, records, bytes_read } =
             Recovered::from(&*disk, &geometry, omitted).await?;
         let mut generation = checkpoint.generation + 1;
         if broken(&options, VolumeMutant::SameGeneration) {
             generation = checkpoint.generation;
         }
-        segments.settle_all();
+        segments.was_replayed(log);
         let volume = Volume::start(
             handle,
             disk,
@@ -178,6 +178,8 @@ impl Volume {
         self.shared.closing.set(true);
         self.shared.slots.notify(usize::MAX);
         let outcome = self.shared.checkpoint().await;
+        // A discard that is on its way may be carried out late: whoever opens the disk next may have written there.
+        let _none = self.shared.discards.on_the_way.acquire(1).await;
         self.stop();
         Ok(outcome?)
     }
@@ -192,7 +194,7 @@ impl Volume {
         self.shared.slots.notify(usize::MAX);
     }
 
-    /// Takes a checkpoint now.
+    /// Takes a checkpoint now. Dropping the future half way stops the volume, as a failure of the disk would.
     ///
     /// # Errors
     /// What the disk below answered; the volume is poisoned then.

@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
+use futures_util::poll;
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Lba, Part, Storage, Write,
     WriteFlags, flush, read, write,
 };
-use weir_volume::{Format, Volume, VolumeError, VolumeOptions, check, inspect};
+use weir_volume::{Format, Volume, VolumeError, VolumeMutant, VolumeOptions, check, inspect};
 
 const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false };
 
@@ -160,4 +163,52 @@ fn a_preflush_write_is_transferred_when_what_was_before_it_is_durable() {
         assert_eq!(get(&volume, 1).await, content(1, 1));
     };
     runtime.block_on(work).unwrap();
+}
+
+/// A checkpoint whose caller gives it up half way, then a second one, then a reopening: whether all that was written is
+/// there, or nothing was acknowledged any more.
+fn keeps_what_an_abandoned_checkpoint_had(polls: u32, mutant: Option<VolumeMutant>) -> bool {
+    let runtime = Runtime::simulated(Simulation { seed: 6, ..Simulation::default() });
+    let handle = runtime.handle();
+    let work = async {
+        let disk = disk(&handle, 4096);
+        Volume::create(&handle, &*disk, SMALL).await.unwrap();
+        let options = VolumeOptions { mutant, ..VolumeOptions::default() };
+        let volume = Volume::open(&handle, disk.clone(), options).await.unwrap();
+        for lba in 0..100 {
+            put(&volume, lba, 1).await;
+        }
+        flush(&volume).await.unwrap();
+        {
+            let mut checkpoint = pin!(volume.checkpoint());
+            for _ in 0..polls {
+                if poll!(&mut checkpoint).is_ready() {
+                    break;
+                }
+                handle.sleep(Duration::from_micros(10)).await;
+            }
+        }
+        let closed = volume.close().await.is_ok();
+        drop(volume);
+        let Ok(volume) = Volume::open(&handle, disk, VolumeOptions::default()).await else { return false };
+        for lba in 0..100 {
+            if get(&volume, lba).await != content(lba, 1) {
+                return false;
+            }
+        }
+        // Those that end before they are given up are no evidence.
+        closed || polls < 100
+    };
+    runtime.block_on(work).unwrap()
+}
+
+#[test]
+fn v4_a_checkpoint_given_up_half_way() {
+    let polls = [1, 2, 4, 8, 16, 32, 64, 1000];
+    for polls in polls {
+        assert!(keeps_what_an_abandoned_checkpoint_had(polls, None), "{polls} polls");
+    }
+    let lost =
+        |polls| !keeps_what_an_abandoned_checkpoint_had(polls, Some(VolumeMutant::CheckpointAbandoned));
+    assert!(polls.into_iter().any(lost), "the mutant loses what the checkpoint had frozen");
 }
