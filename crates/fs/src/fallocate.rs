@@ -146,16 +146,7 @@ impl Mounted {
     /// with zeros.
     async fn punch(&self, node: &Rc<Node>, range: Range<u32>) -> Result<(), FsError> {
         loop {
-            let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
-            let done = match range.is_empty() {
-                true => Ok(true),
-                false => self.unmap(&handle, node, range.clone()).await,
-            };
-            node.stamp(self.now());
-            // Also after an error: there may have been no room to cut an extent in two, behind which others are gone.
-            node.log_data(self, &handle).await?;
-            drop(handle);
-            match done {
+            match self.with_space(async || self.punch_step(node, range.clone()).await).await {
                 Err(FsError::NoSpace) if !self.options.drops(FsMutant::NoZeroing) => {
                     return self.overwrite_with_zeros(node, range).await;
                 }
@@ -163,6 +154,19 @@ impl Mounted {
                 done => return done.map(drop),
             }
         }
+    }
+
+    /// The same for the last blocks of the range, as many as one handle may free: whether that was all.
+    async fn punch_step(&self, node: &Rc<Node>, range: Range<u32>) -> Result<bool, FsError> {
+        let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
+        let done = match range.is_empty() {
+            true => Ok(true),
+            false => self.unmap(&handle, node, range).await,
+        };
+        node.stamp(self.now());
+        // Also after an error: there may have been no room to cut an extent in two, behind which others are gone.
+        node.log_data(self, &handle).await?;
+        done
     }
 
     /// Fills with zeros what a range has of its first and last block, where it has not all of them.

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use weir_ext4::journal::Sequence;
 use weir_ext4::{FileTime, Layout, Superblock};
 use weir_runtime::Handle as Clock;
 
@@ -49,6 +50,8 @@ pub(crate) struct Mounted {
     pub(crate) names: Names,
     pub(crate) operations: Operations,
     pub(crate) answered: Cell<Answered>,
+    /// Journal mode data: the last transaction that marked written blocks as unwritten.
+    pub(crate) unwritten_by: Cell<Option<Sequence>>,
     /// The journal, or why there is none: then nothing can be changed.
     pub(crate) changes: Result<Rc<Journal>, ReadOnlyReason>,
 }

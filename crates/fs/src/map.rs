@@ -122,6 +122,7 @@ impl Mounted {
                 marked => marked?,
             }
             if !written {
+                self.unwritten_by.set(Some(handle.sequence()));
                 node.forget_pages(self.journal()?, handle, range.start..end).await?;
                 self.forget_journaled(handle, node, place(&extent, range.start), end - range.start);
             }

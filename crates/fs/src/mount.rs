@@ -272,6 +272,7 @@ impl Found {
             names: Names::new(clock.entropy() as u32),
             operations: Operations::default(),
             answered: Cell::default(),
+            unwritten_by: Cell::new(None),
             changes,
             clock,
         })

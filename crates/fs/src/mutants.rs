@@ -90,6 +90,8 @@ pub enum FsMutant {
     ZerosForgotten,
     /// J2: the zeros of what is marked as written may come behind the commit block: nobody waits for them.
     ZerosNotAwaited,
+    /// J2, journal mode data: what became unwritten is overwritten with zeros before that is durable.
+    ZerosTooEarly,
     /// Space: a plain user takes the blocks that are reserved for the superuser.
     SuperuserReserveIgnored,
     /// A failed write or flush of the journal aborts nothing.

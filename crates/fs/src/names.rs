@@ -111,15 +111,20 @@ pub(crate) async fn lock(nodes: &[&Rc<Node>]) -> Vec<Permit> {
 impl Mounted {
     /// Runs `work`, and once more if it found no space where a commit or a discard may bring some: blocks that were
     /// freed can be had when their transaction is in the log, and nothing older goes to them any more (J7), and not
-    /// while they are being discarded.
+    /// while they are being discarded; and blocks that became unwritten take zeros when that is durable.
     pub(crate) async fn with_space<T>(
         &self,
         work: impl AsyncFn() -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         let before = self.space.given_back();
         match work().await {
-            Err(FsError::NoSpace) if self.space.may_have_more(before) => {
+            Err(FsError::NoSpace)
+                if self.space.may_have_more(before) || self.zeros_are_too_early()?.is_some() =>
+            {
                 self.journal()?.give_back().await?;
+                if let Some(sequence) = self.zeros_are_too_early()? {
+                    self.journal()?.durable(sequence).await?;
+                }
                 let _none = self.space.none_discarding().await;
                 work().await
             }

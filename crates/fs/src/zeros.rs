@@ -12,6 +12,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_ext4::journal::Sequence;
 use weir_storage::BLOCK_BYTES;
 
 use crate::error::FsError;
@@ -33,7 +34,8 @@ impl Mounted {
     /// node: that becomes zeros. The caller holds the lock, and lets the file reach the range's end.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`] if it would take what is behind the end of the file.
+    /// [`FsError::NoSpace`] if it would take what is behind the end of the file, or is too early
+    /// ([`zeros_are_too_early`](Self::zeros_are_too_early)).
     pub(crate) async fn mark_with_zeros(&self, tree: &Tree<'_>, range: Range<u32>) -> Result<(), FsError> {
         let end = index_of(tree.node.size().next_multiple_of(BLOCK));
         let (Some(extent), Some(wider)) =
@@ -41,11 +43,22 @@ impl Mounted {
         else {
             return Err(FsError::NoSpace);
         };
+        if self.zeros_are_too_early()?.is_some() && !self.options.drops(FsMutant::ZerosTooEarly) {
+            return Err(FsError::NoSpace);
+        }
         for zeros in [wider.start..range.start, range.end..wider.end] {
             self.space.count_zeroed(zeros.len());
             tree.node.write_zeros(self.journal()?, place(&extent, zeros.start), zeros.len()).await?;
         }
         tree.change(async |extents| extents.mark(wider, true).await).await
+    }
+
+    /// Journal mode data: blocks that became unwritten in a transaction that is not durable hold what a power cut brings
+    /// back, so they are not overwritten in place. Which transaction has to be durable first.
+    pub(crate) fn zeros_are_too_early(&self) -> Result<Option<Sequence>, FsError> {
+        let journal = self.journal()?;
+        let by = self.unwritten_by.get().filter(|_| self.options.mode == JournalMode::Data);
+        Ok(by.filter(|sequence| !journal.is_durable(*sequence)))
     }
 
     /// Overwrites with zeros what of a range is written. The caller holds the lock, and no handle.

@@ -258,6 +258,61 @@ fn j2_zeros_are_written_before_what_marks_them_as_written() {
     }
 }
 
+/// What a power cut may leave of a file with journaled data that becomes zeros, and is written in its middle where its
+/// extent cannot be divided: all that was there before, or zeros.
+fn cuts_show_all_or_nothing(seed: u64, engine: Engine, mutant: Option<FsMutant>) -> Result<(), String> {
+    let blocks = 100;
+    let images = simulated_with(seed, async |clock: Handle| {
+        let disk = disk(&clock, &new_image(8192, 0), true);
+        let options =
+            MountOptions { engine: Some(engine), mode: JournalMode::Data, ..without_reserve(mutant) };
+        let fs = mount(&clock, &disk, options).await.expect("mounted");
+        let file = write_file(&fs, b"ahead", &vec![5; blocks * BLOCK]).await;
+        let ballast = write_file(&fs, b"ballast", b"").await;
+        fill(&fs, ballast).await;
+        fs.unmount().await.expect("unmounted");
+        let fs = mount(&clock, &disk, options).await.expect("mounted");
+        let images = Rc::new(RefCell::new(Vec::new()));
+        let (states, random) = (Rc::clone(&images), RefCell::new(clock.random("crash")));
+        disk.observe(Box::new(move |disk| {
+            states.borrow_mut().push(disk.crash_states().sample(&mut random.borrow_mut()));
+        }));
+        let zeros = Fallocate::ZeroRange { keep_size: true };
+        fs.fallocate(file, zeros, 0, (blocks * BLOCK) as u64).await.expect("no space is needed");
+        for block in [50, 20, 80, 35, 65] {
+            let written = fs.write(file, block * BLOCK as u64, &[7; BLOCK]).await;
+            require(written == Ok(BLOCK), || format!("a write of block {block}: {written:?}"))?;
+        }
+        require(fs.statistics().zeroed_blocks > 0, || "no zeros were written".to_owned())?;
+        fs.fsync(file).await.expect("durable");
+        Ok::<_, String>(images.take())
+    })?;
+    for (nth, image) in images.iter().enumerate() {
+        let bytes = simulated(async |clock| {
+            let disk = disk(&clock, image, true);
+            let options =
+                MountOptions { engine: Some(engine), mode: JournalMode::Data, ..without_reserve(None) };
+            let fs = mount(&clock, &disk, options).await.expect("recovered");
+            read_file(&fs, b"ahead").await.expect("readable")
+        });
+        let old = bytes.iter().filter(|byte| **byte == 5).count();
+        require(old == 0 || old == blocks * BLOCK, || {
+            format!("state {nth} has {old} bytes of the old content")
+        })?;
+    }
+    require(images.len() > 10, || format!("{} states", images.len()))
+}
+
+#[test]
+fn j2_journaled_data_is_overwritten_with_zeros_when_a_cut_brings_it_back_no_more() {
+    for engine in [Engine::Dual { conflicts: Conflicts::Copy }, Engine::Jbd2 { barrier: true }] {
+        assert_eq!(cuts_show_all_or_nothing(0, engine, None), Ok(()), "{engine:?}");
+        let mutant = Some(FsMutant::ZerosTooEarly);
+        let noticed = (0..20).any(|seed| cuts_show_all_or_nothing(seed, engine, mutant).is_err());
+        assert!(noticed, "{engine:?}: the mutant was not noticed");
+    }
+}
+
 /// `df` tells a plain user what can be written.
 fn a_user_writes_what_is_available(mutant: Option<FsMutant>) -> Result<(), String> {
     simulated(async |clock| {
