@@ -20,6 +20,7 @@ use crate::operations::Operations;
 use crate::options::{Engine, MountOptions};
 use crate::orphans::Orphans;
 use crate::space::{DiscardStats, Space};
+use crate::zeros::Zeroed;
 
 /// The number of an inode, from 1; the root directory is [`weir_ext4::ROOT_INODE`].
 pub type InodeNumber = u32;
@@ -52,6 +53,7 @@ pub(crate) struct Mounted {
     pub(crate) answered: Cell<Answered>,
     /// Journal mode data: the last transaction that marked written blocks as unwritten.
     pub(crate) unwritten_by: Cell<Option<Sequence>>,
+    pub(crate) zeroed: Zeroed,
     /// The journal, or why there is none: then nothing can be changed.
     pub(crate) changes: Result<Rc<Journal>, ReadOnlyReason>,
 }
@@ -173,7 +175,7 @@ impl Filesystem {
             discards: self.0.discards(),
             pages: self.0.cache.pages(),
             pages_dirty: self.0.cache.dirty(),
-            zeroed_blocks: self.0.space.zeroed_blocks.get(),
+            zeroed_blocks: self.0.zeroed.blocks.get(),
         }
     }
 

@@ -31,6 +31,7 @@ use crate::options::{Conflicts, Engine, MountOptions};
 use crate::orphans::{Orphans, orphans_on_disk};
 use crate::recovery::{FoundJournal, find_journal};
 use crate::space::Space;
+use crate::zeros::Zeroed;
 
 /// Journaled blocks that [`Mounted::log_totals`] changes.
 pub(crate) const TOTALS_CREDITS: u32 = 1;
@@ -273,6 +274,7 @@ impl Found {
             operations: Operations::default(),
             answered: Cell::default(),
             unwritten_by: Cell::new(None),
+            zeroed: Zeroed::default(),
             changes,
             clock,
         })

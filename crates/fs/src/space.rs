@@ -73,8 +73,6 @@ pub(crate) struct Space {
     for_superuser: u64,
     /// Blocks that only extent trees may take.
     for_trees: u64,
-    /// Blocks of zeros that were written in place of dividing an extent.
-    pub(crate) zeroed_blocks: Cell<u64>,
     discarding: Discarding,
     /// Times that blocks could be allocated again.
     given_back: Cell<u64>,
@@ -122,7 +120,6 @@ impl Space {
             first_inode: superblock.first_inode.get(),
             for_superuser: superblock.reserved_blocks(),
             for_trees: options.tree_reserve_blocks.min(layout.blocks() / TREE_RESERVE_SHARE),
-            zeroed_blocks: Cell::new(0),
             discarding: Discarding::default(),
             given_back: Cell::new(0),
         });
@@ -154,11 +151,6 @@ impl Space {
         };
         let unusable = self.waiting.get() + self.discarding.under_way();
         self.free_blocks.get().saturating_sub(unusable).saturating_sub(kept)
-    }
-
-    /// So many blocks were filled with zeros in place of dividing an extent.
-    pub(crate) fn count_zeroed(&self, blocks: usize) {
-        self.zeroed_blocks.set(self.zeroed_blocks.get() + blocks as u64);
     }
 
     /// How often blocks could be allocated again, since the mount.

@@ -9,6 +9,7 @@
 //! It is the last resort, after the blocks that `space` keeps for trees. It ends at the end of the file, behind which
 //! nothing is written: in what is allocated there, a write that does not follow the one before may find no space.
 
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -16,7 +17,7 @@ use weir_ext4::journal::Sequence;
 use weir_storage::BLOCK_BYTES;
 
 use crate::error::FsError;
-use crate::filesystem::Mounted;
+use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::map::place;
 use crate::mutants::FsMutant;
 use crate::node::Node;
@@ -29,7 +30,37 @@ use crate::write::{CHUNK_BLOCKS, CHUNK_JOURNALED, Edges};
 /// What a block is filled with, or a part of one.
 pub(crate) static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
+/// Who is told of a file and a range of its blocks.
+type Observer = Box<dyn Fn(InodeNumber, Range<u32>)>;
+
+/// What was written in place of dividing an extent.
+#[derive(Default)]
+pub(crate) struct Zeroed {
+    /// Blocks of zeros.
+    pub(crate) blocks: Cell<u64>,
+    observer: RefCell<Option<Observer>>,
+}
+
+impl Filesystem {
+    /// Calls `observer` with a file and a range of its blocks whenever zeros are written there in place of dividing an
+    /// extent, before they are. What a program writes to such a block next is an overwrite, though no program has
+    /// written to it: whoever judges what a power cut leaves has to know. `observer` must not call the filesystem. It
+    /// takes the place of the one before it.
+    pub fn observe_zeros(&self, observer: impl Fn(InodeNumber, Range<u32>) + 'static) {
+        *self.0.zeroed.observer.borrow_mut() = Some(Box::new(observer));
+    }
+}
+
 impl Mounted {
+    /// Counts blocks of a file that will be zeros, and tells of them.
+    fn tell_of_zeros(&self, node: &Node, blocks: Range<u32>) {
+        let counted = &self.zeroed.blocks;
+        counted.set(counted.get() + blocks.len() as u64);
+        if let Some(observer) = self.zeroed.observer.borrow().as_ref().filter(|_| !blocks.is_empty()) {
+            observer(node.number, blocks);
+        }
+    }
+
     /// Marks a range of an unwritten extent as written, together with as much of that extent as it takes to need no
     /// node: that becomes zeros. The caller holds the lock, and lets the file reach the range's end.
     ///
@@ -47,7 +78,7 @@ impl Mounted {
             return Err(FsError::NoSpace);
         }
         for zeros in [wider.start..range.start, range.end..wider.end] {
-            self.space.count_zeroed(zeros.len());
+            self.tell_of_zeros(tree.node, zeros.clone());
             tree.node.write_zeros(self.journal()?, place(&extent, zeros.start), zeros.len()).await?;
         }
         tree.change(async |extents| extents.mark(wider, true).await).await
@@ -103,7 +134,7 @@ impl Mounted {
         let end = range.end.min(range.start.saturating_add(most));
         let credits = TRUNCATE_CREDITS + if journaled { end - range.start } else { 0 };
         let handle = self.journal()?.start(credits).await?;
-        self.space.count_zeroed(range.len().min(most as usize));
+        self.tell_of_zeros(node, range.start..end);
         self.all_or_abort(async {
             for index in range.start..end {
                 let offset = u64::from(index) * BLOCK;

@@ -18,6 +18,8 @@
 //! - nothing else: every page holds what somebody wrote there, or zeros.
 
 mod judge;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -156,9 +158,9 @@ pub(super) struct History {
     pages: BTreeMap<(FileId, u32), Vec<Version>>,
     /// Pages that have a place and no content.
     reserved: BTreeSet<(FileId, u32)>,
-    /// Files with pages that may be written, as zeros, though nobody wrote them: what is written there next need not
-    /// be given a place.
-    zeroed: BTreeSet<FileId>,
+    /// Pages that are zeros in place of a division of their extent, and the newest operation when they became so: what
+    /// is written there next need not be given a place.
+    zeroed: BTreeMap<(FileId, u32), Operation>,
     changed: BTreeMap<FileId, Changed>,
     durable: Vec<Promise>,
     barriers: Vec<Promise>,
@@ -191,7 +193,7 @@ impl History {
             owners,
             pages,
             reserved: BTreeSet::new(),
-            zeroed: BTreeSet::new(),
+            zeroed: BTreeMap::new(),
             changed: BTreeMap::new(),
             durable: Vec::new(),
             barriers: Vec::new(),
@@ -294,7 +296,7 @@ impl History {
         let placed = !self.has_place(file, page);
         // One of zeros in a file that was there may have a place.
         let known = file >= FIRST_NEW || self.pages.contains_key(&(file, page));
-        let known = known && !self.zeroed.contains(&file);
+        let known = known && !self.zeroed.contains_key(&(file, page));
         let placed_now = match (placed && !reserved, known) {
             (false, _) => Placed::No,
             (true, false) => Placed::Perhaps,
@@ -306,10 +308,25 @@ impl History {
         }
     }
 
-    /// An operation on a file wrote zeros, as an extent of some file could not be divided: where, only that file's map
-    /// knows.
-    pub(super) fn zeros_written(&mut self, file: FileId) {
-        self.zeroed.insert(file);
+    /// The operation that is under way on a file makes zeros of some of its pages, as an extent cannot be divided. They
+    /// have their place from then on, or keep it. Should it write to them, too, that may be an overwrite already.
+    pub(super) fn zeros_written(&mut self, file: FileId, pages: Range<u32>) {
+        let (now, ended) = (self.newest, self.parts[self.owner(file)].ended);
+        for page in pages {
+            self.zeroed.insert((file, page), now);
+            let versions = self.pages.get_mut(&(file, page)).into_iter().flatten();
+            versions
+                .filter(|version| version.since > ended && version.placed == Placed::Yes)
+                .for_each(|version| version.placed = Placed::Perhaps);
+        }
+    }
+
+    /// An operation has taken the place of pages away, or their content: of those that it found to be zeros, too, but
+    /// not of those that it made so.
+    pub(super) fn freed(&mut self, file: FileId, pages: Range<u32>, operation: Before) {
+        self.zeroed.retain(|(zeroed, page), since| {
+            *zeroed != file || !pages.contains(page) || *since > operation.operation
+        });
     }
 
     /// The current operation takes a page's place away: it reads as zeros.

@@ -13,7 +13,7 @@ use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Record
 
 use super::ground::{BLOCKS, Fails, Ground, Left, Nature, bytes_of};
 use super::history::{History, Terms};
-use super::script::{Plan, Script};
+use super::script::{Inodes, Plan, Script};
 use super::visible::Visible;
 use super::{FsCampaign, FsTotals, outside};
 use crate::bound::Bound;
@@ -209,6 +209,7 @@ impl Chain {
         let warm_up = pick(&mut random, &[0, 0, 0, OPERATIONS_WARM]);
         let operations = warm_up + 10 + random.below(OPERATIONS_MAX - 10);
         let (begun, inodes) = (Cell::new(0), Rc::default());
+        tell_of_zeros(fs, &history, &inodes);
         let trims = self.options.discard != Discards::Off
             && ground.storage().capabilities().discard != Discard::Unsupported;
         let plan = Plan { pages_max: self.pages_max, faulty, trims };
@@ -346,6 +347,18 @@ impl Chain {
             Err("recovery does not do the same every time".to_owned())
         }
     }
+}
+
+/// Tells the history of zeros that the filesystem writes by itself.
+fn tell_of_zeros(fs: &Filesystem, history: &Rc<RefCell<History>>, inodes: &Rc<RefCell<Inodes>>) {
+    let (history, inodes) = (Rc::clone(history), Rc::clone(inodes));
+    fs.observe_zeros(move |inode, pages| {
+        // A number of an inode is given again: the newest file has it.
+        let inodes = inodes.borrow();
+        if let Some((file, _)) = inodes.iter().rev().find(|(_, number)| **number == inode) {
+            history.borrow_mut().zeros_written(*file, pages);
+        }
+    });
 }
 
 async fn mount(

@@ -444,23 +444,13 @@ impl Script {
                 .copy_from_slice(&bytes[(from - offset) as usize..(to - offset) as usize]);
             history.write(file, page as u32, Rc::new(content));
         }
-        let zeroed = self.fs.statistics().zeroed_blocks;
-        let written = self.fs.write(inode, offset, &bytes).await;
-        self.look_for_zeros(file, zeroed);
-        match written {
+        match self.fs.write(inode, offset, &bytes).await {
             Ok(written) if written == bytes.len() => Ok(Outcome::Done),
             Ok(_) | Err(FsError::NoSpace) => {
                 self.look_again(file, before).await?;
                 Ok(Outcome::NoSpace)
             }
             Err(error) => Err(format!("write: {error}")),
-        }
-    }
-
-    /// Notes whether zeros were written since there were so many.
-    fn look_for_zeros(&self, file: FileId, before: u64) {
-        if self.fs.statistics().zeroed_blocks > before {
-            self.history.borrow_mut().zeros_written(file);
         }
     }
 
@@ -521,7 +511,10 @@ impl Script {
             history.cut(file, size);
         }
         match outcome("truncate", self.fs.truncate(inode, size).await)? {
-            Outcome::Done => Ok(()),
+            Outcome::Done => {
+                self.history.borrow_mut().freed(file, pages_of(size)..u32::MAX, before);
+                Ok(())
+            }
             Outcome::NoSpace => self.look_again(file, before).await,
         }
     }
@@ -640,12 +633,13 @@ impl Script {
                 Fallocate::ZeroRange { .. } => history.zero(file, page),
             }
         }
-        let zeroed = self.fs.statistics().zeroed_blocks;
-        let done = self.fs.fallocate(inode, mode, offset, length).await;
-        self.look_for_zeros(file, zeroed);
-        let outcome = outcome("fallocate", done)?;
-        if let Outcome::NoSpace = outcome {
-            self.look_again(file, before).await?;
+        let outcome = outcome("fallocate", self.fs.fallocate(inode, mode, offset, length).await)?;
+        match (&outcome, mode) {
+            (Outcome::NoSpace, _) => self.look_again(file, before).await?,
+            (Outcome::Done, Fallocate::Allocate { .. }) => {}
+            (Outcome::Done, _) => {
+                self.history.borrow_mut().freed(file, from as u32..(from + pages) as u32, before);
+            }
         }
         Ok(outcome)
     }

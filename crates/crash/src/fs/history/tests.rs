@@ -1,0 +1,142 @@
+//! What the history asks of pages beside those that became zeros in place of a division of their extent, and of those.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use weir_ext4::ROOT_INODE;
+use weir_fs::JournalMode;
+use weir_storage::BLOCK_BYTES;
+
+use super::{FileId, History, Illegal, Page, Reach, Terms};
+use crate::fs::tree::{Kind, Thing, Tree};
+use crate::fs::visible::Visible;
+
+const PAGES: u32 = 6;
+/// Became zeros in place of a division.
+const ZEROED: u32 = 2;
+/// A hole.
+const OTHER: u32 = 4;
+
+fn page(fill: u8) -> Page {
+    Rc::new([fill; BLOCK_BYTES])
+}
+
+/// Gives a name to something new in the root.
+fn enter(tree: &mut Tree, name: &[u8], id: FileId, kind: Kind) {
+    tree.things.insert(id, Thing { kind, permissions: 0o644, attribute: None });
+    tree.names_mut(ROOT_INODE).expect("a root").insert(name.to_vec(), id);
+}
+
+/// A file of holes, one page of which is zeros by now.
+fn history() -> (History, FileId) {
+    let terms = Terms {
+        mode: JournalMode::Ordered,
+        ordered_only: true,
+        faulty: false,
+        tear_bytes: BLOCK_BYTES,
+        watch: None,
+    };
+    let empty = Visible::of(Tree::new(ROOT_INODE, 0o755), BTreeMap::new());
+    let mut history = History::of(terms, &empty, &[]).expect("a tree");
+    let file = history.new_file(0);
+    history.begin(0, &[file], |tree| enter(tree, b"file", file, Kind::File { size: 0 }));
+    history.resize(file, u64::from(PAGES) * BLOCK_BYTES as u64);
+    history.end(0);
+    history.begin(0, &[], |_| {});
+    history.zeros_written(file, ZEROED..ZEROED + 1);
+    history.end(0);
+    (history, file)
+}
+
+/// Writes to a page.
+fn write(history: &mut History, file: FileId, at: u32) {
+    history.resize(file, u64::from(PAGES) * BLOCK_BYTES as u64);
+    history.write(file, at, page(7));
+    history.end(0);
+}
+
+/// Makes something durable, as a call returns that reaches so far.
+fn durable(history: &mut History, file: FileId, reach: Reach) {
+    let call = history.call(0, file, reach);
+    history.promise(call, true);
+}
+
+fn create(history: &mut History) -> FileId {
+    let id = history.new_file(0);
+    history.begin(0, &[id], |tree| enter(tree, b"later", id, Kind::File { size: 0 }));
+    history.end(0);
+    id
+}
+
+/// The file as a power cut left it, every page of it zeros, with the other one beside or not.
+fn found(has_other: bool) -> Visible {
+    let mut tree = Tree::new(ROOT_INODE, 0o755);
+    let size = u64::from(PAGES) * BLOCK_BYTES as u64;
+    enter(&mut tree, b"file", 12, Kind::File { size });
+    if has_other {
+        enter(&mut tree, b"later", 13, Kind::File { size: 0 });
+    }
+    Visible::of(tree, BTreeMap::from([(12, vec![0; size as usize])]))
+}
+
+/// J2: who finds the tree of a later operation finds what was written where a page got its place.
+#[test]
+fn data_goes_before_the_commit_that_gives_it_a_place_beside_zeros_too() {
+    for (at, is_asked) in [(OTHER, true), (ZEROED, false)] {
+        let (mut history, file) = history();
+        write(&mut history, file, at);
+        let other = create(&mut history);
+        durable(&mut history, other, Reach::File);
+        let judged = history.judge(&found(true));
+        let too_old = matches!(judged, Err(Illegal::PageTooOld { page, .. }) if page == at);
+        assert_eq!((too_old, judged.is_ok()), (is_asked, !is_asked), "page {at}: {judged:?}");
+    }
+}
+
+/// J3: `fdatasync` makes durable what it takes to find the page, and so all that came before it.
+#[test]
+fn a_data_call_covers_the_place_of_a_page_beside_zeros_too() {
+    for (at, is_asked) in [(OTHER, true), (ZEROED, false)] {
+        let (mut history, file) = history();
+        create(&mut history);
+        write(&mut history, file, at);
+        let call = history.call(0, file, Reach::Data);
+        assert_eq!(call.promises.len(), 1);
+        let covers_the_other_file = call.promises[0].tree == history.now() - 1;
+        assert_eq!(covers_the_other_file, is_asked, "page {at}: {:?}", call.promises);
+    }
+}
+
+/// What was freed since has no place any more; what a hole could not free has kept its own.
+#[test]
+fn a_place_that_was_given_up_is_given_anew() {
+    for (stays_zeros, is_asked) in [(false, true), (true, false)] {
+        let (mut history, file) = history();
+        let before = history.before(file);
+        history.resize(file, u64::from(PAGES) * BLOCK_BYTES as u64);
+        history.unplace(file, ZEROED);
+        if stays_zeros {
+            history.zeros_written(file, ZEROED..ZEROED + 1);
+        }
+        history.freed(file, ZEROED..ZEROED + 1, before);
+        history.end(0);
+        write(&mut history, file, ZEROED);
+        let other = create(&mut history);
+        durable(&mut history, other, Reach::File);
+        let judged = history.judge(&found(true));
+        assert_eq!(judged.is_err(), is_asked, "{judged:?}");
+    }
+}
+
+/// A write may find that it is its own neighbour: what it overwrites then need not come with the transaction.
+#[test]
+fn zeros_of_the_operation_itself_are_overwritten() {
+    let (mut history, file) = history();
+    history.resize(file, u64::from(PAGES) * BLOCK_BYTES as u64);
+    history.write(file, OTHER, page(7));
+    history.zeros_written(file, OTHER..OTHER + 1);
+    history.end(0);
+    let other = create(&mut history);
+    durable(&mut history, other, Reach::File);
+    assert_eq!(history.judge(&found(true)), Ok(()));
+}
