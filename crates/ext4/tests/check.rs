@@ -395,6 +395,21 @@ fn mount(file: &Path, directory: &Path) -> bool {
     mounted
 }
 
+/// Unmounts. Other tests start programs meanwhile, and a child holds every file that was open here until it is a
+/// program: so the mount may be busy for a moment with nobody on it, and only that is waited for, for 10 s.
+fn unmount(path: &str) {
+    for _ in 0..500 {
+        let output = judge::run("umount", &[path], b"").expect("umount is installed");
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            return;
+        }
+        assert!(said.contains("busy"), "umount: {said}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("{path} stays busy");
+}
+
 #[test]
 fn what_the_kernel_leaves_is_clean() {
     for options in [&["-O", "^orphan_file"][..], &[]] {
@@ -431,7 +446,7 @@ fn what_the_kernel_leaves_is_clean() {
         let crashed = Image::load(file.path());
         drop(worked);
         let path = directory.path().to_str().expect("a plain path");
-        judge::run("umount", &[path], b"").expect("umount is installed");
+        unmount(path);
         std::fs::remove_dir(directory.path()).expect("an empty directory");
         let report = now(check(&crashed)).expect("a filesystem");
         assert!(report.transactions > 0 && report.is_clean(), "{options:?}: {:?}", report.findings);

@@ -33,7 +33,7 @@ struct Exception {
     why: &'static str,
 }
 
-const EXCEPTIONS: [Exception; 8] = [
+const EXCEPTIONS: [Exception; 12] = [
     Exception { path: "crates/cli/tests/disk.rs", word: "std::thread", why: WAITS },
     Exception { path: "crates/cli/tests/disk.rs", word: "thread::sleep", why: WAITS },
     Exception { path: "crates/cli/tests/programs/trial.rs", word: "std::thread", why: WAITS },
@@ -42,6 +42,10 @@ const EXCEPTIONS: [Exception; 8] = [
     Exception { path: "crates/cli/tests/support/mod.rs", word: "thread::sleep", why: WAITS },
     Exception { path: "crates/cli/tests/support/mod.rs", word: "std::time::Instant", why: WAITS },
     Exception { path: "crates/cli/tests/support/mod.rs", word: "Instant::now", why: WAITS },
+    Exception { path: "crates/crash/src/fs/outside.rs", word: "std::thread", why: WAITS },
+    Exception { path: "crates/crash/src/fs/outside.rs", word: "thread::sleep", why: WAITS },
+    Exception { path: "crates/ext4/tests/check.rs", word: "std::thread", why: WAITS },
+    Exception { path: "crates/ext4/tests/check.rs", word: "thread::sleep", why: WAITS },
 ];
 
 const WAITS: &str = "it waits for what other processes do";

@@ -15,7 +15,10 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
 use tempfile::TempDir;
 use weir_ext4::ROOT_INODE;
 use weir_ext4::journal::JournalSuperblock;
@@ -134,13 +137,24 @@ fn journal_in(bytes: &[u8]) -> Range<usize> {
     journals.next().map_or(0..0, |(start, journal)| start..start + journal.blocks() as usize)
 }
 
-/// A mounted filesystem; unmounted when dropped.
-struct Mounted<'a>(&'a Path);
+/// Attempts to unmount, and the pause between two: 10 s in all.
+const UNMOUNTS: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(20);
 
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0).output();
+/// Unmounts. Other threads start programs, and a child holds every file that was open here until it is a program: so
+/// the mount may be busy for a moment with nobody on it. If it stays so, it goes as soon as nobody is.
+///
+/// # Errors
+/// `EBUSY` if it is still busy after so many attempts, and what else the kernel says.
+fn unmount(at: &Path, attempts: u32) -> io::Result<()> {
+    for _ in 0..attempts {
+        match rustix::mount::unmount(at, UnmountFlags::empty()) {
+            Err(Errno::BUSY) => std::thread::sleep(PAUSE),
+            ended => return Ok(ended?),
+        }
     }
+    rustix::mount::unmount(at, UnmountFlags::DETACH)?;
+    Err(Errno::BUSY.into())
 }
 
 /// Lets the kernel recover, and compares the tree; false if it does not mount here for anybody.
@@ -156,9 +170,9 @@ fn kernel(image: &Path, place: &Path, found: &Visible) -> Result<bool, Complaint
             Complaint::Unclean { judge: "the kernel", code: output.status.code(), said: said(&output) };
         return if may { Err(refused) } else { Ok(false) };
     }
-    let mounted = Mounted(&at);
-    let theirs = walk(mounted.0).map_err(|error| Complaint::Io("reading what the kernel mounted", error))?;
-    drop(mounted);
+    let theirs = walk(&at);
+    unmount(&at, UNMOUNTS).map_err(|error| Complaint::Io("umount", error))?;
+    let theirs = theirs.map_err(|error| Complaint::Io("reading what the kernel mounted", error))?;
     if theirs == *found { Ok(true) } else { Err(Complaint::Kernel) }
 }
 
@@ -208,7 +222,52 @@ fn attribute(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; weir_storage::BLOCK_BYTES];
     match rustix::fs::lgetxattr(path, ATTRIBUTE, &mut value[..]) {
         Ok(length) => Ok(Some(value[..length].to_vec())),
-        Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::PERM) => Ok(None),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mount point in `place` with a filesystem in memory; none where this machine does not mount for us.
+    fn mounted(place: &TempDir) -> Option<PathBuf> {
+        let at = place.path().join("mounted");
+        fs::create_dir(&at).expect("a mount point");
+        let output = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&at).output();
+        if output.is_ok_and(|output| output.status.success()) {
+            return Some(at);
+        }
+        eprintln!("skipped: this machine does not mount for us");
+        None
+    }
+
+    fn is_mounted(at: &Path) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("a list of mounts");
+        mounts.lines().any(|line| line.split(' ').nth(1) == at.to_str())
+    }
+
+    #[test]
+    fn a_mount_that_is_busy_for_a_moment_is_waited_for() {
+        let place = TempDir::new().expect("room");
+        let Some(at) = mounted(&place) else { return };
+        let mut holder =
+            Command::new("sleep").arg("0.3").current_dir(&at).spawn().expect("sleep is installed");
+        assert_eq!(unmount(&at, UNMOUNTS).map_err(|error| error.raw_os_error()), Ok(()));
+        assert!(!is_mounted(&at));
+        holder.wait().expect("it ends");
+    }
+
+    #[test]
+    fn a_mount_that_stays_busy_is_told_and_does_not_stay_behind() {
+        let place = TempDir::new().expect("room");
+        let Some(at) = mounted(&place) else { return };
+        let _held = File::create(at.join("file")).expect("room");
+        let busy = unmount(&at, 3).map_err(|error| error.raw_os_error());
+        assert_eq!(busy, Err(Some(Errno::BUSY.raw_os_error())));
+        assert!(!is_mounted(&at));
+        let nothing = unmount(&at, 3).map_err(|error| error.raw_os_error());
+        assert_eq!(nothing, Err(Some(Errno::INVAL.raw_os_error())));
     }
 }

@@ -12,6 +12,7 @@ pub fn run(program: &str, arguments: &[&str], input: &[u8]) -> Option<Output> {
         .args(arguments)
         .stdin(file_of(input))
         .env("DEBUGFS_PAGER", "cat")
+        .env("LC_ALL", "C")
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
         .output();
     if output.is_err() {
