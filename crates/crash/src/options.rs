@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use weir_runtime::{Random, Runtime, Simulation};
-use weir_storage::{AdversaryOptions, Capabilities, Faults};
+use weir_storage::{AdversaryOptions, Capabilities, Discard, Faults};
 use weir_volume::{CleaningPolicy, Completion, Format, LossWindow, VolumeOptions};
 
 /// Two superblocks and two checkpoints.
@@ -39,6 +39,8 @@ pub struct Mix {
     pub checkpoint: u64,
     /// Ends of the process: the volume is dropped and opened again, and the disk keeps its cache.
     pub restart: u64,
+    /// Discards, on the disk below, of all that is free.
+    pub trim: u64,
 }
 
 /// Everything that decides a run.
@@ -138,6 +140,7 @@ impl RunOptions {
                 pause: pick(random, &[1, 8]),
                 checkpoint: pick(random, &[0, 0, 1]),
                 restart: pick(random, &[0, 0, 1]),
+                trim: 0,
             },
             fua: pick(random, &[0, 1, 16]),
             warm_up,
@@ -148,6 +151,17 @@ impl RunOptions {
             states_max: 1_500,
             reader: pick(random, &[None, None, Some(0), Some(8)]),
         }
+        .with_discards_below(&mut runtime.handle().random("discards below"))
+    }
+
+    /// In two of three runs the disk below takes discards, and the volume passes them on, by itself or when it is asked.
+    fn with_discards_below(mut self, random: &mut Random) -> RunOptions {
+        self.disk.discard = pick(random, &[Discard::Unsupported, Discard::ReadsZero, Discard::Undefined]);
+        if self.disk.discard != Discard::Unsupported {
+            self.volume.discard_below = random.below(2) == 0;
+            self.mix.trim = pick(random, &[0, 1, 3]);
+        }
+        self
     }
 
     /// A small case: few requests to a small volume, so that most windows have at most

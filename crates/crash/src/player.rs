@@ -91,6 +91,7 @@ impl Player<'_> {
             mix.read,
             mix.pause,
             mix.checkpoint,
+            mix.trim,
             mix.restart,
         ];
         match self.weighted(&weights) {
@@ -101,6 +102,7 @@ impl Player<'_> {
             4 => self.read(volume).await?,
             5 => self.pause().await,
             6 => volume.inner.checkpoint().await.map_err(|error| failed("a checkpoint", &error))?,
+            7 => drop(volume.inner.trim().await.map_err(|error| failed("a trim", &error))?),
             _ => return Ok(Step::Restart),
         }
         Ok(Step::Done)

@@ -1,6 +1,7 @@
 //! Mutants that the crash campaign kills.
 
 use weir_crash::{Failure, Mix, RunOptions, run};
+use weir_storage::Discard;
 use weir_volume::VolumeMutant;
 
 /// Runs until one of them notices that the rule is broken; more would be too late for a test.
@@ -58,6 +59,14 @@ fn v3_a_checkpoint_written_too_early() {
 #[test]
 fn v3_a_cleaner_that_drops_live_blocks() {
     killed_by_campaign(VolumeMutant::CleanerDropsBlocks, as_drawn);
+}
+
+#[test]
+fn v3_discards_below_that_come_too_early() {
+    killed_by_campaign(VolumeMutant::DiscardTooEarly, |options| {
+        options.disk.discard = Discard::ReadsZero;
+        options.mix.trim = 3;
+    });
 }
 
 #[test]
