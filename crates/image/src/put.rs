@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read as _;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Dir, Mode, OFlags, Stat, fstat, major, minor, openat, readlinkat};
-use weir_ext4::{FileTime, FileType};
+use rustix::fs::{CWD, Dir, Mode, OFlags, SeekFrom, Stat, fstat, major, minor, openat, readlinkat, seek};
+use rustix::io::Errno;
+use weir_ext4::{BLOCK_BYTES, FileTime, FileType};
 use weir_fs::{
     AttributeChanges, Device, Expect, Filesystem, FsError, InodeNumber, NewNode, is_own_attribute,
 };
@@ -253,21 +255,27 @@ impl Put<'_> {
         }
     }
 
-    /// Copies the content of a file; blocks of zeros become holes.
+    /// Copies the content of a file; holes stay holes, and blocks of zeros become some.
     async fn content(&self, opened: &Opened, inside: &[u8], inode: InodeNumber) -> Result<(), ImageError> {
-        let mut file = opened.content()?;
+        let file = opened.content()?;
         let mut bytes = vec![0; CHUNK_BYTES];
         let mut offset = 0_u64;
-        loop {
-            let length = fill(&mut file, &mut bytes).map_err(on_host("read", &opened.path))?;
-            for (nth, block) in runs(&bytes[..length]) {
-                write_all(self.filesystem, inode, offset + nth as u64, block)
-                    .await
-                    .map_err(in_image(inside))?;
-            }
-            offset += length as u64;
-            if length < bytes.len() {
-                break;
+        'file: loop {
+            let data = next_data(&file, offset).map_err(on_host("read", &opened.path))?;
+            offset = data.start;
+            while offset < data.end {
+                let wanted = usize::try_from(data.end - offset).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+                let length = fill(&file, offset, &mut bytes[..wanted]);
+                let length = length.map_err(on_host("read", &opened.path))?;
+                for (nth, block) in runs(&bytes[..length]) {
+                    write_all(self.filesystem, inode, offset + nth as u64, block)
+                        .await
+                        .map_err(in_image(inside))?;
+                }
+                offset += length as u64;
+                if length < wanted {
+                    break 'file;
+                }
             }
         }
         self.filesystem.truncate(inode, offset).await.map_err(in_image(inside))
@@ -328,11 +336,24 @@ async fn write_all(
     Ok(())
 }
 
-/// Reads until the bytes are full or the file ends; how many there are.
-fn fill(file: &mut File, bytes: &mut [u8]) -> std::io::Result<usize> {
+/// Where a file has its next bytes that are in no hole, from `offset` or the beginning of a block behind it. Where there
+/// are none, that is from its end on: reading tells whether it ends there, as a file may grow, and one that the kernel
+/// makes up says that it has no bytes. Where holes cannot be asked for, everything is to be read.
+fn next_data(file: &File, offset: u64) -> std::io::Result<Range<u64>> {
+    let data = match seek(file, SeekFrom::Data(offset)) {
+        Ok(data) => data.max(offset),
+        Err(Errno::NXIO) => return Ok(offset.max(file.metadata()?.len())..u64::MAX),
+        Err(_) => return Ok(offset..u64::MAX),
+    };
+    let end = seek(file, SeekFrom::Hole(data)).ok().filter(|&end| end > data);
+    Ok(offset.max(data / BLOCK_BYTES as u64 * BLOCK_BYTES as u64)..end.unwrap_or(u64::MAX))
+}
+
+/// Reads from `offset` on until the bytes are full or the file ends; how many there are.
+fn fill(file: &File, offset: u64, bytes: &mut [u8]) -> std::io::Result<usize> {
     let mut length = 0;
     while length < bytes.len() {
-        match file.read(&mut bytes[length..])? {
+        match file.read_at(&mut bytes[length..], offset + length as u64)? {
             0 => break,
             more => length += more,
         }

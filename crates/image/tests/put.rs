@@ -1,0 +1,69 @@
+//! Files of the host into an image: what is read of them, and what is kept.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../../fs/tests/support/hostile.rs"]
+mod hostile;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+
+use hostile::made;
+use weir_ext4::ROOT_INODE;
+
+/// Bytes that this thread has asked the kernel to read so far, holes among them.
+fn bytes_read() -> u64 {
+    let known = fs::read_to_string("/proc/thread-self/io").unwrap();
+    known.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+/// Whoever made the file took a moment for that, so a copy of it takes no hours.
+#[test]
+fn holes_of_a_file_are_not_read() {
+    const SIZE: u64 = 32 << 30;
+    const READ_MAX: u64 = 8 << 20;
+    let host = tempfile::tempdir().unwrap();
+    let sparse = host.path().join("sparse");
+    let file = File::create(&sparse).unwrap();
+    for at in [SIZE / 4, SIZE / 2 + 5000, SIZE / 2 + (10 << 20)] {
+        file.write_all_at(b"data", at).unwrap();
+    }
+    file.set_len(SIZE + 1).unwrap();
+    drop(made(3072, async |fs| {
+        let before = bytes_read();
+        assert_eq!(weir_image::put(fs, &sparse, b"/", false).await.unwrap(), 0);
+        let read = bytes_read() - before;
+        assert!(read < READ_MAX, "{read} bytes");
+        let inode = fs.lookup(ROOT_INODE, b"sparse").await?;
+        assert_eq!(fs.attributes(inode).await?.size, SIZE + 1);
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some(data) = fs.seek_data(inode, at).await? {
+            at = fs.seek_hole(inode, data).await?.unwrap();
+            let mut bytes = vec![0; (at - data) as usize];
+            assert_eq!(fs.read(inode, data, &mut bytes).await?, bytes.len());
+            let first = bytes.iter().position(|&byte| byte != 0).unwrap();
+            assert_eq!(&bytes[first..first + 4], b"data");
+            found.push((data, data + first as u64, at - data));
+        }
+        let expected = [SIZE / 4, SIZE / 2 + 5000, SIZE / 2 + (10 << 20)];
+        assert_eq!(found, expected.map(|at| (at / 4096 * 4096, at, 4096)));
+        Ok(())
+    }));
+}
+
+/// They have content and no size, so what they say of their holes is not to be believed.
+#[test]
+fn files_that_the_kernel_makes_up_are_copied() {
+    let version = std::path::Path::new("/proc/version");
+    let content = fs::read(version).unwrap();
+    assert!(!content.is_empty() && version.metadata().unwrap().len() == 0);
+    drop(made(3072, async |fs| {
+        assert_eq!(weir_image::put(fs, version, b"/", false).await.unwrap(), 0);
+        let inode = fs.lookup(ROOT_INODE, b"version").await?;
+        let mut bytes = vec![0; content.len() + 1];
+        assert_eq!(fs.read(inode, 0, &mut bytes).await?, content.len());
+        assert_eq!(bytes[..content.len()], content);
+        Ok(())
+    }));
+}
