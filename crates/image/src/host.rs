@@ -1,7 +1,8 @@
 //! Directories of the host, by descriptors.
 //!
 //! A copy knows directories by number. Each has its parent and its name, and is opened by walking from the top, one
-//! descriptor at a time, without following a link (I1). So few descriptors are open, however deep the tree is.
+//! descriptor at a time, without following a link (I1). So few descriptors are open, however deep the tree is. What is
+//! opened has to be the directory that was found or made there: its device and inode are remembered.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{
-    CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fchown, fstat, mkdirat, openat, openat2,
+    CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fchmod, fchown, fstat, mkdirat, openat, openat2,
 };
 use rustix::process::geteuid;
 
@@ -27,6 +28,15 @@ struct Known {
     parent: usize,
     depth: u32,
     name: Box<[u8]>,
+    /// What was found under that name: what has it later may be another one.
+    identity: Identity,
+}
+
+/// What makes a file of the host this one: its device and its inode.
+type Identity = (u64, u64);
+
+fn identity_of(found: &Stat) -> Identity {
+    (found.st_dev, found.st_ino)
 }
 
 /// Directories of the host below one, the top.
@@ -48,7 +58,8 @@ impl HostTree {
     pub(crate) fn at(path: &Path, follows: bool) -> io::Result<HostTree> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = Rc::new(openat(CWD, path, flags, Mode::empty())?);
-        let known = vec![Known { parent: TOP, depth: 0, name: Box::default() }];
+        let identity = identity_of(&fstat(&top)?);
+        let known = vec![Known { parent: TOP, depth: 0, name: Box::default(), identity }];
         Ok(HostTree { open: (TOP, Rc::clone(&top)), top, path: path.to_owned(), known, follows })
     }
 
@@ -60,9 +71,15 @@ impl HostTree {
         self.known[directory].depth
     }
 
-    /// Notes a directory below another one.
-    pub(crate) fn add(&mut self, parent: usize, name: &[u8]) -> usize {
-        self.known.push(Known { parent, depth: self.known[parent].depth + 1, name: name.into() });
+    /// What the top is.
+    pub(crate) fn top(&self) -> Identity {
+        self.known[TOP].identity
+    }
+
+    /// Notes a directory that was found below another one.
+    pub(crate) fn add(&mut self, parent: usize, name: &[u8], found: &Stat) -> usize {
+        let (depth, identity) = (self.known[parent].depth + 1, identity_of(found));
+        self.known.push(Known { parent, depth, name: name.into(), identity });
         self.known.len() - 1
     }
 
@@ -84,7 +101,7 @@ impl HostTree {
         path
     }
 
-    /// Opens a directory.
+    /// Opens a directory: the one that was found, which its name may have left.
     pub(crate) fn open(&mut self, directory: usize) -> io::Result<Rc<OwnedFd>> {
         if self.open.0 == directory {
             return Ok(Rc::clone(&self.open.1));
@@ -103,6 +120,9 @@ impl HostTree {
         }
         if !walk.is_empty() {
             at = Rc::new(self.open_below(&*at, &walk, OFlags::RDONLY | OFlags::DIRECTORY)?);
+        }
+        if identity_of(&fstat(&*at)?) != self.known[directory].identity && !self.follows {
+            return Err(swapped());
         }
         self.open = (directory, Rc::clone(&at));
         Ok(at)
@@ -149,11 +169,19 @@ impl HostTree {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
             }
             let directory = self.open_below(&*at, name, OFlags::RDONLY | OFlags::DIRECTORY)?;
+            if identity_of(&fstat(&directory)?) != identity_of(&found) {
+                return Err(swapped());
+            }
             fchown(&directory, Some(user), None)?;
             fchmod(&directory, PRIVATE)?;
         }
-        Ok(self.add(parent, name))
+        Ok(self.add(parent, name, &found))
     }
+}
+
+/// Somebody else was faster, or means harm.
+pub(crate) fn swapped() -> io::Error {
+    io::Error::other("another directory has taken its place meanwhile")
 }
 
 /// Makes the directory that the user names, if it is not there: whether it was made.
@@ -168,4 +196,31 @@ pub(crate) fn make_top(path: &Path) -> io::Result<bool> {
 pub(crate) fn path_of(descriptor: impl AsFd) -> String {
     use std::os::fd::AsRawFd as _;
     format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::fs;
+
+    use super::*;
+
+    /// Whoever may write beside the target puts a directory of his own where one was made.
+    #[test]
+    fn a_directory_that_was_swapped_is_not_opened() {
+        for (follows, opened) in [(false, false), (true, true)] {
+            let place = tempfile::tempdir().unwrap();
+            let mut tree = HostTree::at(place.path(), follows).unwrap();
+            let made = tree.make(TOP, b"made", 0).unwrap();
+            let below = tree.make(made, b"below", 0).unwrap();
+            tree.open(below).unwrap();
+            fs::rename(place.path().join("made"), place.path().join("moved")).unwrap();
+            fs::create_dir_all(place.path().join("made/below")).unwrap();
+            assert_eq!(tree.open(made).is_ok(), opened);
+            // The directory above was swapped, and this one with it.
+            tree.open(TOP).unwrap();
+            assert_eq!(tree.open(below).is_ok(), opened);
+        }
+    }
 }

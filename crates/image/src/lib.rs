@@ -7,8 +7,8 @@
 //!   slash, an empty one, and "." or ".." where they do not belong are damage.
 //! - I1: Every operation on the host goes through the descriptor of a directory and one name, never through a joined
 //!   path, and no symbolic link is followed on the way. Only the path that the caller names may have links in it.
-//!   Where a directory is wanted and something else is there, the copy ends with an error. Where a file is wanted,
-//!   what is there is replaced, as a name; a link is not followed for that either.
+//!   Where a directory is wanted and something else is there, the copy ends with an error, also if it was swapped since
+//!   it was made. Where a file is wanted, what is there is replaced, as a name; a link is not followed for that either.
 //! - I2: A new file has mode 0600, and a new directory 0700, until everything else is right: first the content, then
 //!   the owner, the extended attributes, the mode with its set-user-ID bits, capabilities and times. Directories get
 //!   all that at the end. Where the owner cannot be set, the set-user-ID and set-group-ID bits are left out.

@@ -1,14 +1,15 @@
 //! Files of the host into an image.
 //!
-//! Others may change the host's files meanwhile. So each is opened once, without following a link, and its type, its
-//! attributes and its content are those of what was opened.
+//! Others may change the host's files meanwhile. So each is opened without following a link, and its type, its
+//! attributes and its content are those of what was opened. A directory is opened again for its entries, and has to be
+//! the same one.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Dir, Mode, OFlags, SeekFrom, Stat, fstat, major, minor, openat, readlinkat, seek};
@@ -20,7 +21,7 @@ use weir_fs::{
 
 use crate::error::{ImageError, in_image, on_host};
 use crate::holes::{CHUNK_BYTES, runs};
-use crate::host::{HostTree, TOP, path_of};
+use crate::host::{HostTree, TOP, path_of, swapped};
 use crate::list::join;
 use crate::xattrs;
 
@@ -37,18 +38,17 @@ pub async fn put(
     inside: &[u8],
     recursive: bool,
 ) -> Result<u64, ImageError> {
-    let read = on_host("read", local);
-    let metadata = std::fs::symlink_metadata(local);
-    let is_directory = match metadata {
-        Ok(metadata) => metadata.is_dir(),
-        Err(error) => return Err(read(error)),
-    };
+    let found = std::fs::symlink_metadata(local).map_err(on_host("read", local))?;
+    let is_directory = found.is_dir();
     if is_directory && !recursive {
         return Err(ImageError::Directory { path: local.to_owned() });
     }
     let above = local.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let tree =
         HostTree::at(if is_directory { local } else { above }, false).map_err(on_host("read", local))?;
+    if is_directory && tree.top() != (found.dev(), found.ino()) {
+        return Err(on_host("read", local)(swapped()));
+    }
     let mut put = Put {
         filesystem,
         tree,
@@ -189,7 +189,7 @@ impl Put<'_> {
     ) -> Result<(), ImageError> {
         let found = &opened.found;
         if opened.kind() == FileType::Directory {
-            let below = self.tree.add(directory, name);
+            let below = self.tree.add(directory, name, found);
             return self.directory(opened, below, inside, to).await;
         }
         let identity = (found.st_dev, found.st_ino);

@@ -6,10 +6,14 @@
 mod hostile;
 
 use std::fs::{self, File};
+use std::future::poll_fn;
 use std::os::unix::fs::FileExt as _;
+use std::pin::pin;
 
+use futures_util::FutureExt as _;
 use hostile::made;
-use weir_ext4::ROOT_INODE;
+use weir_ext4::{FileType, ROOT_INODE};
+use weir_fs::NewNode;
 
 /// Bytes that this thread has asked the kernel to read so far, holes among them.
 fn bytes_read() -> u64 {
@@ -64,6 +68,46 @@ fn files_that_the_kernel_makes_up_are_copied() {
         let mut bytes = vec![0; content.len() + 1];
         assert_eq!(fs.read(inode, 0, &mut bytes).await?, content.len());
         assert_eq!(bytes[..content.len()], content);
+        Ok(())
+    }));
+}
+
+/// What comes to be where a directory was found has other attributes, and its content may be for fewer to see.
+#[test]
+fn a_directory_that_was_swapped_is_not_copied() {
+    let host = tempfile::tempdir().unwrap();
+    let (tree, secret) = (host.path().join("tree"), host.path().join("secret"));
+    fs::create_dir_all(tree.join("early")).unwrap();
+    let late = vec![1; 6 << 20];
+    fs::write(tree.join("late"), &late).unwrap();
+    fs::create_dir(&secret).unwrap();
+    fs::write(secret.join("file"), "a secret").unwrap();
+    drop(made(3072, async |fs| {
+        // What is there has most of the space, so the copy waits until that is free.
+        let inside = fs.mkdir(ROOT_INODE, b"tree", &NewNode::new(FileType::Directory, 0o755)).await?;
+        let old = fs.create(inside, b"late", &NewNode::new(FileType::Regular, 0o644)).await?;
+        fs.write(old, 0, &late).await?;
+        fs.fsync(old).await?;
+        let mut put = pin!(weir_image::put(fs, &tree, b"/tree", true));
+        let mut swapped = false;
+        let done = poll_fn(|context| {
+            let done = put.as_mut().poll(context);
+            let found = fs.resolve(b"/tree/early").now_or_never().is_some_and(|early| early.is_ok());
+            if done.is_pending() && found && !swapped {
+                swapped = true;
+                fs::rename(tree.join("early"), host.path().join("moved")).unwrap();
+                fs::rename(&secret, tree.join("early")).unwrap();
+            }
+            done
+        })
+        .await;
+        assert!(swapped, "the copy never waited");
+        let error = done.unwrap_err().to_string();
+        assert!(
+            error.contains("early") && error.contains("another directory has taken its place"),
+            "{error}"
+        );
+        assert!(fs.resolve(b"/tree/early/file").await.is_err());
         Ok(())
     }));
 }
