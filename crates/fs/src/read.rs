@@ -116,6 +116,28 @@ impl Filesystem {
         }
         Ok(Some(at.min(size)))
     }
+
+    /// Blocks that the extents of a file map up to its end, written or not. The count ends when it is above `limit`:
+    /// extents of a damaged or hostile filesystem map the same blocks again and again, and this takes no more steps
+    /// than it counts.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn mapped_blocks(&self, inode: InodeNumber, limit: u64) -> Result<u64, FsError> {
+        let fs = &self.0;
+        let node = fs.file(inode).await?;
+        let _looking = node.beside_others().await;
+        let size = node.size();
+        let (mut at, mut count) = (0, 0);
+        while at < size && count <= limit {
+            let Some(extent) = fs.tree(&node, None).next(index_of(at)).await? else { break };
+            if u64::from(extent.logical) * BLOCK < size {
+                count += u64::from(extent.end() - extent.logical);
+            }
+            at = u64::from(extent.end()) * BLOCK;
+        }
+        Ok(count)
+    }
 }
 
 impl Mounted {

@@ -176,6 +176,12 @@ fn a_sparse_file_of_100_gib_has_one_block() {
         assert_eq!(fs.seek_hole(inode, 0).await, Ok(Some(0)));
         assert_eq!(fs.seek_hole(inode, far).await, Ok(Some(far + 7)));
         assert_eq!(fs.seek_data(inode, far + 7).await, Ok(None));
+        // What is allocated counts as well, but nothing behind the end, and no more than is asked for.
+        let allocate = Fallocate::Allocate { keep_size: true };
+        fs.fallocate(inode, allocate, BLOCK, 5 * BLOCK).await.expect("allocated");
+        fs.fallocate(inode, allocate, far + 9 * BLOCK, BLOCK).await.expect("allocated");
+        assert_eq!(fs.mapped_blocks(inode, u64::MAX).await, Ok(6));
+        assert_eq!(fs.mapped_blocks(inode, 3).await, Ok(5), "it ends with the extent that is too much");
         fs.truncate(inode, u64::MAX).await.expect_err("larger than a file can be");
         fs.unmount().await.expect("unmounted");
         disk.image()

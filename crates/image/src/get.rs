@@ -323,7 +323,8 @@ impl Get<'_> {
         Ok(file)
     }
 
-    /// Copies the content of a file; blocks of zeros become holes.
+    /// Copies the content of a file. Holes are not read and stay holes, and blocks of zeros become some. All blocks that
+    /// are mapped count (I3), as they are read or at least looked for, whatever is in them.
     async fn content(
         &mut self,
         file: OwnedFd,
@@ -332,22 +333,26 @@ impl Get<'_> {
         attributes: &Attributes,
     ) -> Result<OwnedFd, ImageError> {
         let file = File::from(file);
+        let (filesystem, inode) = (self.filesystem, attributes.inode);
+        let most = self.bytes_left / BLOCK_BYTES as u64;
+        let mapped = filesystem.mapped_blocks(inode, most).await.map_err(in_image(inside))?;
+        self.bytes_left = self.take(self.bytes_left, mapped.saturating_mul(BLOCK_BYTES as u64), inside)?;
         let mut bytes = chunk_of(attributes.size);
         let mut offset = 0_u64;
-        let inode = attributes.inode;
-        while let Some(data) = self.filesystem.seek_data(inode, offset).await.map_err(in_image(inside))? {
+        while let Some(data) = filesystem.seek_data(inode, offset).await.map_err(in_image(inside))? {
             offset = data / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
-            let length = self.filesystem.read(inode, offset, &mut bytes).await.map_err(in_image(inside))?;
-            for (at, run) in runs(&bytes[..length]) {
-                // The last block of a file counts as a whole one.
-                let taken = run.len().next_multiple_of(BLOCK_BYTES) as u64;
-                self.bytes_left = self.take(self.bytes_left, taken, inside)?;
-                file.write_all_at(run, offset + at as u64).map_err(on_host("write", local))?;
-            }
-            if length == 0 {
+            let Some(end) = filesystem.seek_hole(inode, offset).await.map_err(in_image(inside))? else {
                 break;
+            };
+            while offset < end {
+                let wanted = usize::try_from(end - offset).unwrap_or(usize::MAX).min(bytes.len());
+                let read = filesystem.read(inode, offset, &mut bytes[..wanted]).await;
+                let length = read.map_err(in_image(inside))?;
+                for (at, run) in runs(&bytes[..length]) {
+                    file.write_all_at(run, offset + at as u64).map_err(on_host("write", local))?;
+                }
+                offset += wanted as u64;
             }
-            offset += length as u64;
         }
         file.set_len(attributes.size).map_err(on_host("write", local))?;
         Ok(file.into())

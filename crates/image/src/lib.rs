@@ -13,7 +13,8 @@
 //!   the owner, the extended attributes, the mode with its set-user-ID bits, capabilities and times. Directories get
 //!   all that at the end. Where the owner cannot be set, the set-user-ID and set-group-ID bits are left out.
 //! - I3: A copy ends. A directory is entered once, at most [`DEPTH_MAX`] deep, and an image gives no more names
-//!   and no more bytes than it has room for, so an image of 1 GiB never fills a disk.
+//!   and no more bytes than it has room for, so an image of 1 GiB never fills a disk. Zeros count that it has blocks
+//!   for, and holes are not read, so it takes no more time than that either.
 //!
 //! What is damaged in an image is told and passed by; an error of the host ends the copy. Devices and set-user-ID
 //! programs are copied as they are if the caller may make them, as other programs for archives do.

@@ -227,6 +227,39 @@ fn an_image_gives_no_more_than_it_has_room_for() {
     scratch.clear();
 }
 
+/// What is read takes time, and what is looked for, whatever is in it. The copy would be all holes.
+#[test]
+fn an_image_has_no_more_read_of_it_than_it_has_room_for() {
+    let seed = Seed::plain();
+    let (file, names) = (seed.target_of(ROOT_INODE, b"file"), seed.target_of(ROOT_INODE, b"names"));
+    let mut zeros = seed.image.clone();
+    let (_, content) = seed.mapped(file, &seed.inode(file));
+    for &block in &content {
+        zeros.write(Lba(block), &[0; 4096]);
+    }
+    let mut unwritten = seed.image.clone();
+    seed.change_inode(&mut unwritten, file, |inode| {
+        // The length of its only extent, which says that nothing was written there.
+        assert_eq!(u16::from_le_bytes([inode.block_area[2], inode.block_area[3]]), 1);
+        let length = u16::from_le_bytes([inode.block_area[16], inode.block_area[17]]);
+        inode.block_area[16..18].copy_from_slice(&(length + 0x8000).to_le_bytes());
+    });
+    let live: Vec<_> = seed.records(&seed.image, names).into_iter().filter(|record| record.3 != 0).collect();
+    assert!(live.len() * content.len() > 3072, "{} names", live.len());
+    for mut image in [zeros, unwritten] {
+        for (.., name) in &live {
+            seed.rename(&mut image, names, name, name, file);
+        }
+        let scratch = Scratch::new();
+        let outcome = copy(&image, &scratch);
+        assert!(matches!(outcome.copied, Err(ImageError::Overfull { .. })), "{outcome:?}");
+        scratch.clear();
+        let outcome = copy_by(ImageMutant::CopiesWithoutEnd, &image, &scratch);
+        assert_eq!(outcome.copied.unwrap().failed, 0, "{:?}", outcome.told);
+        scratch.clear();
+    }
+}
+
 /// Bytes that all files below a directory take.
 fn used(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
