@@ -177,6 +177,14 @@ pub(crate) enum CliError {
         /// The path.
         path: PathBuf,
     },
+    /// A report or a log would go to what is no file of the user's own.
+    #[error("{} is {what}, and reports and logs go to files of your own: name another file", path.display())]
+    NoReportFile {
+        /// The path.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
     /// There is data that only `--force` overwrites.
     #[error("{}: {source}; to destroy what is there, add --force", path.display())]
     Occupied {

@@ -36,6 +36,49 @@ fn what_is_made_is_its_owners_alone() {
     }
 }
 
+/// Where others may write too, they may have put a link to another file there, or a file that they read.
+#[test]
+fn reports_and_logs_go_to_files_of_the_users_own() {
+    let place = Place::with_volume("64M");
+    let (report, log) = (place.path().join("report"), place.path().join("log"));
+    works(&["trace", "--writes", "10", report.to_str().unwrap()]);
+    fs::write(&log, "somebody's log").unwrap();
+    let untouched = [fs::read(&report).unwrap(), fs::read(&log).unwrap()];
+    let refused = |name: &str, what: &str| {
+        let (volume, mountpoint, file) = (place.volume(), place.mountpoint(), place.path().join(name));
+        let (volume, mountpoint) = (volume.to_str().unwrap(), mountpoint.to_str().unwrap());
+        let file = file.to_str().unwrap();
+        for arguments in
+            [&["trace", "--writes", "10", file][..], &["mount", volume, mountpoint, "--log", file]]
+        {
+            let told = weir(arguments).output().unwrap();
+            let error = error_of(&told);
+            assert!(!told.status.success() && error.contains(what) && error.contains(name), "{error}");
+        }
+    };
+    for (name, target) in [("to report", "report"), ("to log", "log"), ("to nothing", "nothing")] {
+        std::os::unix::fs::symlink(target, place.path().join(name)).unwrap();
+        refused(name, "no regular file");
+    }
+    assert!(!place.path().join("nothing").exists());
+    runs(Command::new("mkfifo").arg(place.path().join("pipe")));
+    refused("pipe", "no regular file");
+    let theirs = place.path().join("theirs");
+    fs::write(&theirs, "").unwrap();
+    if std::os::unix::fs::chown(&theirs, Some(65534), None).is_ok() {
+        refused("theirs", "another user's file");
+        assert_eq!(theirs.metadata().unwrap().len(), 0);
+    } else {
+        eprintln!("skipped: only the superuser makes files of others");
+    }
+    assert_eq!([fs::read(&report).unwrap(), fs::read(&log).unwrap()], untouched);
+    // One's own is written anew, and keeps what it permits.
+    fs::set_permissions(&report, Permissions::from_mode(0o640)).unwrap();
+    works(&["trace", "--writes", "10", report.to_str().unwrap()]);
+    assert_eq!(fs::read(&report).unwrap(), untouched[0]);
+    assert_eq!(report.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+}
+
 /// The file of who made it beforehand is theirs to permit.
 #[test]
 fn permissions_of_what_is_there_stay() {
