@@ -108,6 +108,31 @@ for name in "ours", "theirs":
     place.end();
 }
 
+/// A mark takes space as any attribute does: where only the superuser's reserve is left, it is for the superuser.
+#[test]
+fn a_mark_leaves_the_superusers_reserve_alone() {
+    let Some((place, _, theirs)) = shared() else { return };
+    // The inode has no room for more.
+    setxattr(&theirs, "user.note", &[b'x'; 60], XattrFlags::empty()).unwrap();
+    let script = r#"
+import errno, os
+fd = os.open("theirs", os.O_WRONLY | os.O_APPEND)
+for size in 1 << 20, 4096:
+    try:
+        while True: os.write(fd, b"x" * size)
+    except OSError as error: assert error.errno == errno.ENOSPC
+os.fsync(fd)
+for name in "user.other", "user.weir.sync":
+    try: os.setxattr("theirs", name, b"order"); print("done")
+    except OSError as error: print(errno.errorcode[error.errno])
+"#;
+    assert_eq!(by_another(&place.mountpoint(), script).trim(), "ENOSPC\nENOSPC");
+    assert_eq!(get(&theirs), Err(Errno::NODATA));
+    set(&theirs, "order").unwrap();
+    assert_eq!(get(&theirs).unwrap(), "order");
+    place.end();
+}
+
 #[test]
 fn copies_do_not_have_it() {
     if !mounts() {

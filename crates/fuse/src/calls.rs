@@ -451,7 +451,7 @@ impl Calls {
         if name == SYNC_ATTRIBUTE {
             self.require_owner(inode, caller).await?;
             let mode = SyncMode::of_name(value).ok_or(Errno::INVAL)?;
-            self.marks.set(inode, mode, expect).await.map_err(|error| errno(&error))?;
+            self.marks.set(inode, mode, expect, caller).await.map_err(|error| errno(&error))?;
             self.files.clear_promise(inode);
             return Ok(());
         }

@@ -18,6 +18,7 @@ use weir_fs::{Expect, Filesystem, FsError, InodeNumber};
 use weir_runtime::Handle;
 
 use crate::control::{SYNC_ATTRIBUTE, SyncMode};
+use crate::privileges::Caller;
 
 /// The attribute that a mark is, in the filesystem.
 const MARK: &[u8] = b"trusted.weir.sync";
@@ -89,14 +90,14 @@ impl Marks {
             let _ = state.filesystem.remove_extended_attribute(ROOT_INODE, MARKED).await;
             // Who has set one meanwhile has found that the root says so, before it did not any more.
             if state.touched.get() {
-                let _ = self.announce().await;
+                let _ = self.announce(&state.filesystem).await;
             }
         }
     }
 
     /// Says in the root that there may be marks.
-    async fn announce(&self) -> Result<(), FsError> {
-        self.0.filesystem.set_extended_attribute(ROOT_INODE, MARKED, b"1", Expect::Anything).await?;
+    async fn announce(&self, filesystem: &Filesystem) -> Result<(), FsError> {
+        filesystem.set_extended_attribute(ROOT_INODE, MARKED, b"1", Expect::Anything).await?;
         self.0.any.set(true);
         Ok(())
     }
@@ -113,19 +114,20 @@ impl Marks {
         }
     }
 
-    /// Marks a file. The root says so first: the two are committed in this order.
+    /// Marks a file, with space of the caller's. The root says so first: the two are committed in this order.
     pub(crate) async fn set(
         &self,
         inode: InodeNumber,
         mode: SyncMode,
         expect: Expect,
+        caller: Caller,
     ) -> Result<(), FsError> {
         let Marks(state) = self;
+        let filesystem = caller.on(&state.filesystem);
         state.touched.set(true);
         if !state.any.get() {
-            self.announce().await?;
+            self.announce(&filesystem).await?;
         }
-        let filesystem = &state.filesystem;
         filesystem.set_extended_attribute(inode, MARK, mode.name(), expect).await?;
         match mode {
             SyncMode::Order => state.order.borrow_mut().insert(inode),
