@@ -1,104 +1,30 @@
 //! Reads beside one another, and beside whatever changes the file: nobody waits for a read of somebody else, and
 //! nobody reads what was never there.
 
+#[path = "../../storage/tests/support/slow.rs"]
+mod slow;
 mod support;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_listener::Event;
 use futures_util::future::join_all;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use slow::Slow;
 use support::{BLOCKS, content, disk, judge, mount, new_image, simulated, simulated_with, write_file};
 use weir_fs::{Fallocate, Filesystem, FsError, FsMutant, InodeNumber, MountOptions};
 use weir_runtime::{Handle, Instant, Semaphore};
-use weir_storage::{
-    AdversaryDisk, BLOCK_BYTES, Capabilities, Command, Extent, Image, Rejected, Storage, StorageError,
-    Ticket, read,
-};
+use weir_storage::{BLOCK_BYTES, StorageError};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-
-/// A disk whose reads take as long as they are told to, at any number, and are counted.
-struct Slow {
-    clock: Handle,
-    disk: Rc<AdversaryDisk>,
-    /// The longest that a read takes.
-    delay: Cell<Duration>,
-    /// Whether reads take any time up to that.
-    random: RefCell<Option<Pcg64>>,
-    reads: Cell<u64>,
-    /// A read of this block fails.
-    fails: Cell<Option<u64>>,
-}
-
-impl Slow {
-    fn new(clock: &Handle, image: &Image) -> Rc<Slow> {
-        Rc::new(Slow {
-            clock: clock.clone(),
-            disk: disk(clock, image, true),
-            delay: Cell::default(),
-            random: RefCell::default(),
-            reads: Cell::new(0),
-            fails: Cell::new(None),
-        })
-    }
-
-    fn read(&self, extent: Extent) -> Ticket {
-        let delay = match &mut *self.random.borrow_mut() {
-            Some(random) => self.delay.get().mul_f64(random.random_range(0.0..1.0)),
-            None => self.delay.get(),
-        };
-        let fails = self.fails.get().is_some_and(|block| extent.iter().any(|lba| lba.0 == block));
-        let (clock, disk) = (self.clock.clone(), Rc::clone(&self.disk));
-        let (ticket, completer) = Ticket::pending();
-        drop(self.clock.spawn(async move {
-            clock.sleep(delay).await;
-            let done = match read(&*disk, extent).await {
-                Ok(_) if fails => Err(StorageError::Gone),
-                Ok(found) => {
-                    completer.data(found);
-                    Ok(())
-                }
-                Err(_) => Err(StorageError::Gone),
-            };
-            completer.finish(done, done);
-        }));
-        ticket
-    }
-}
-
-impl Storage for Slow {
-    fn blocks(&self) -> u64 {
-        self.disk.blocks()
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        self.disk.capabilities()
-    }
-
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
-        match command {
-            Command::Read { extent, .. } => {
-                self.reads.set(self.reads.get() + 1);
-                Ok(self.read(extent))
-            }
-            other => self.disk.submit(other),
-        }
-    }
-
-    fn slots(&self) -> &Event {
-        self.disk.slots()
-    }
-}
 
 const SLOW: Duration = Duration::from_millis(100);
 
 /// A file of 512 blocks of which nothing is in memory but its node and its map, on a disk whose reads are slow now.
 async fn slow_file(clock: &Handle, options: MountOptions) -> (Rc<Slow>, Filesystem, InodeNumber) {
-    let slow = Slow::new(clock, &new_image(BLOCKS));
+    let slow = Slow::new(clock, disk(clock, &new_image(BLOCKS), true), Duration::ZERO);
     let fs = mount(clock, &slow, MountOptions::default()).await.expect("mounted");
     let inode = write_file(&fs, b"file", &content(512 * BLOCK_BYTES)).await;
     fs.unmount().await.expect("unmounted");
@@ -474,7 +400,7 @@ impl Ground {
 /// reader saw that it must not see.
 fn play(seed: u64, mutant: Option<FsMutant>) -> Result<(), String> {
     let image = simulated_with(seed, async |clock| {
-        let slow = Slow::new(&clock, &new_image(4096));
+        let slow = Slow::new(&clock, disk(&clock, &new_image(4096), true), Duration::ZERO);
         let options = MountOptions { cache_bytes: 64 * BLOCK, mutant, ..MountOptions::default() };
         let fs = mount(&clock, &slow, options).await.expect("mounted");
         let (file, other) = (write_file(&fs, b"file", b"").await, write_file(&fs, b"other", b"").await);

@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+#[path = "../../storage/tests/support/slow.rs"]
+mod slow;
+
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_listener::Event;
+use slow::Slow;
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Fault, Faults, Image, Lba,
-    Part, Rejected, Storage, StorageError, Ticket, read, write,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, Fault, Faults, Image, Lba, Part,
+    Rejected, Storage, StorageError, read, write,
 };
 use weir_volume::{Format, Volume, VolumeMutant, VolumeOptions};
 
@@ -60,43 +63,11 @@ fn whole() -> Vec<u8> {
     (0..BLOCKS).flat_map(content).collect()
 }
 
-/// A disk whose reads take a millisecond each, at any number.
-struct Slow {
-    handle: Handle,
-    disk: Rc<AdversaryDisk>,
-}
-
-impl Storage for Slow {
-    fn blocks(&self) -> u64 {
-        self.disk.blocks()
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        self.disk.capabilities()
-    }
-
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
-        let Command::Read { extent, .. } = command else { return self.disk.submit(command) };
-        let (ticket, completer) = Ticket::pending();
-        let (handle, disk) = (self.handle.clone(), Rc::clone(&self.disk));
-        drop(self.handle.spawn(async move {
-            handle.sleep(Duration::from_millis(1)).await;
-            completer.data(read(&*disk, extent).await.unwrap());
-            completer.finish(Ok(()), Ok(()));
-        }));
-        Ok(ticket)
-    }
-
-    fn slots(&self) -> &Event {
-        self.disk.slots()
-    }
-}
-
 #[test]
 fn runs_are_read_side_by_side() {
     simulated(async |handle| {
         let disk = adversary(&handle, None, 32, Faults::default());
-        let slow = Rc::new(Slow { handle: handle.clone(), disk });
+        let slow = Slow::new(&handle, disk, Duration::from_millis(1));
         scatter(&handle, slow.clone()).await;
         let volume = Volume::open(&handle, slow, VolumeOptions::default()).await.unwrap();
         let began = handle.now();

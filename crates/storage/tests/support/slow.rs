@@ -1,0 +1,87 @@
+//! A disk whose reads take as long as they are told to, at any number, and are counted.
+
+#![allow(dead_code, reason = "each caller uses a part of it")]
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use event_listener::Event;
+use rand::RngExt;
+use rand_pcg::Pcg64;
+use weir_runtime::Handle;
+use weir_storage::{
+    AdversaryDisk, Capabilities, Command, Extent, Rejected, Storage, StorageError, Ticket, read,
+};
+
+pub struct Slow {
+    clock: Handle,
+    pub disk: Rc<AdversaryDisk>,
+    /// The longest that a read takes.
+    pub delay: Cell<Duration>,
+    /// Whether reads take any time up to that.
+    pub random: RefCell<Option<Pcg64>>,
+    pub reads: Cell<u64>,
+    /// A read of this block fails.
+    pub fails: Cell<Option<u64>>,
+}
+
+impl Slow {
+    pub fn new(clock: &Handle, disk: Rc<AdversaryDisk>, delay: Duration) -> Rc<Slow> {
+        Rc::new(Slow {
+            clock: clock.clone(),
+            disk,
+            delay: Cell::new(delay),
+            random: RefCell::default(),
+            reads: Cell::new(0),
+            fails: Cell::new(None),
+        })
+    }
+
+    fn read(&self, extent: Extent) -> Ticket {
+        let delay = match &mut *self.random.borrow_mut() {
+            Some(random) => self.delay.get().mul_f64(random.random_range(0.0..1.0)),
+            None => self.delay.get(),
+        };
+        let fails = self.fails.get().is_some_and(|block| extent.iter().any(|lba| lba.0 == block));
+        let (clock, disk) = (self.clock.clone(), Rc::clone(&self.disk));
+        let (ticket, completer) = Ticket::pending();
+        drop(self.clock.spawn(async move {
+            clock.sleep(delay).await;
+            let done = match read(&*disk, extent).await {
+                Ok(_) if fails => Err(StorageError::Gone),
+                Ok(found) => {
+                    completer.data(found);
+                    Ok(())
+                }
+                Err(_) => Err(StorageError::Gone),
+            };
+            completer.finish(done, done);
+        }));
+        ticket
+    }
+}
+
+impl Storage for Slow {
+    fn blocks(&self) -> u64 {
+        self.disk.blocks()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.disk.capabilities()
+    }
+
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        match command {
+            Command::Read { extent, .. } => {
+                self.reads.set(self.reads.get() + 1);
+                Ok(self.read(extent))
+            }
+            other => self.disk.submit(other),
+        }
+    }
+
+    fn slots(&self) -> &Event {
+        self.disk.slots()
+    }
+}
