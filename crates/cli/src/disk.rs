@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use clap::Args;
 use weir_flash::Profile;
-use weir_fuse::{DISK_NAME, Server, ServerOptions, SyncMode};
+use weir_fuse::{DISK_NAME, Server, ServerOptions, SyncMode, absolute};
 use weir_runtime::Handle;
 
 use crate::cuts::{Cuts, Victim};
@@ -80,7 +80,7 @@ async fn ground(
 async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) -> Result<(), CliError> {
     let (stack, name, victim) = ground(&handle, arguments).await?;
     let cuts = match (&arguments.cuts, victim) {
-        (Some(directory), Some(victim)) => Some(Cuts::new(&handle, victim, &service::absolute(directory))?),
+        (Some(directory), Some(victim)) => Some(Cuts::new(&handle, victim, &absolute(directory))?),
         _ => None,
     };
     let options = ServerOptions {

@@ -76,12 +76,6 @@ pub(crate) struct Service<'a> {
     mountpoint: &'a Path,
 }
 
-/// A path as it can be found from any directory, links in it not followed. Where there is no current directory it stays
-/// what it is.
-pub(crate) fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
 /// Runs `work` in wall time: here, or in a process of its own, of which this one waits until it has mounted.
 pub(crate) fn run(
     arguments: &ServiceArguments,

@@ -42,4 +42,4 @@ pub use control::SyncMode;
 pub use disk::DISK_NAME;
 pub use lost::Lost;
 pub use serve::Load;
-pub use server::{FileCounts, Server, ServerError, ServerOptions};
+pub use server::{FileCounts, Server, ServerError, ServerOptions, absolute};

@@ -144,7 +144,7 @@ impl Server {
     ) -> Result<Server, ServerError> {
         std::fs::File::options().read(true).write(true).open("/dev/fuse").map_err(ServerError::Device)?;
         // The process may change its directory before it unmounts.
-        let absolute = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
+        let absolute = absolute(mountpoint);
         let (at, config) = (absolute.clone(), config(options));
         let mounted = handle.blocking(move || Session::new(Handshake, at, &config)).await;
         let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
@@ -213,6 +213,13 @@ impl fuser::Filesystem for Handshake {
         }
         Ok(())
     }
+}
+
+/// A path as it can be found from any directory, links in it not followed. Where there is no current directory it stays
+/// what it is.
+#[must_use]
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A load for those who change it, and for who tells of it.
