@@ -142,8 +142,14 @@ async fn serve(
         }
     };
     let trim = {
-        let filesystem = filesystem.clone();
-        async move |range, minimum| filesystem.trim(range, minimum).await
+        let (stack, filesystem, below) = (Rc::clone(&stack), filesystem.clone(), arguments.discard_below);
+        async move |range, minimum| {
+            let trimmed = filesystem.trim(range, minimum).await?;
+            if below {
+                stack.trim_below().await?;
+            }
+            Ok(trimmed)
+        }
     };
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
     let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim).await?;

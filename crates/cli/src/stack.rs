@@ -10,7 +10,7 @@ use weir_fs::{Filesystem, FsError, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, FileDisk, FileDiskOptions, Overlay, Readers,
-    Storage,
+    Rejected, Storage, StorageError,
 };
 use weir_volume::{Volume, VolumeError, VolumeOptions};
 
@@ -249,6 +249,22 @@ impl Stack {
             }
             (_, source) => CliError::Image { path: path.to_owned(), source },
         })
+    }
+
+    /// Gives back what is free in a volume to the disk below, if that takes it. What a crash might still need is made
+    /// free first, by a checkpoint.
+    pub(crate) async fn trim_below(&self) -> Result<(), FsError> {
+        let Stack::Volume(volume, _) = self else { return Ok(()) };
+        let trimmed = match volume.checkpoint().await {
+            Ok(()) => volume.trim().await.map(drop),
+            failed => failed,
+        };
+        match trimmed {
+            Ok(()) | Err(VolumeError::Disk(Rejected::Unsupported(_))) => Ok(()),
+            Err(VolumeError::Disk(failed)) => Err(failed.into()),
+            // The others tell why a volume cannot be opened or made.
+            Err(_) => Err(FsError::Storage(StorageError::Gone)),
+        }
     }
 
     /// Ends it, once the filesystem is unmounted.

@@ -94,6 +94,36 @@ fn space_returns_to_the_volume() {
     place.end();
 }
 
+/// And further on, to the host, where the mount may pass it on.
+#[test]
+fn space_returns_to_the_host() {
+    if !mounts() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let taken = || place.volume().metadata().unwrap().blocks() * 512;
+    let whole = taken();
+    for (options, passed_on) in [(&[][..], false), (&["--discard-below"], true)] {
+        let root = place.mount(options);
+        let file = File::create(root.join("large")).unwrap();
+        file.write_all_at(&vec![7; 64 << 20], 0).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        assert!(taken() > 64 << 20, "{} bytes", taken());
+        fs::remove_file(root.join("large")).unwrap();
+        let Ok(trimmed) = system("fstrim").arg(&root).output() else {
+            eprintln!("skipped: fstrim is not installed");
+            return place.end();
+        };
+        assert!(trimmed.status.success(), "{}", error_of(&trimmed));
+        match passed_on {
+            true => assert!(taken() < 16 << 20, "{} bytes", taken()),
+            false => assert_eq!(taken(), whole),
+        }
+        place.end();
+    }
+}
+
 #[test]
 fn times_before_1970_are_kept() {
     if !mounts() {
