@@ -71,6 +71,16 @@ fn what_a_failed_call_left_may_be_older_than_its_end() {
     assert_eq!(failure(FsCampaign { only: Some(98), ..campaign }), None);
 }
 
+/// A write across the end of a file changes the page that the end is in once. (It changed what lay before the end first,
+/// and a power cut found the page so.)
+#[test]
+fn a_write_across_the_end_leaves_no_page_in_part() {
+    let plp = FsGround::Flash(Mechanism::PowerLossProtection);
+    let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, plp, 20_000, 1222);
+    campaign.options.discard = Discards::On;
+    assert_eq!(failure(FsCampaign { only: Some(3), ..campaign }), None);
+}
+
 /// A campaign on the engine's worst disk.
 fn on_the_worst_disk(engine: Engine, mode: JournalMode, states: u64) -> FsCampaign {
     let barriers = matches!(engine, Engine::Dual { .. });

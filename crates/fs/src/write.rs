@@ -96,16 +96,15 @@ impl Mounted {
             let inode = node.inode.borrow();
             inode.time(Stamp::Modified) == now && inode.time(Stamp::Changed) == now
         };
-        let left = usize::try_from(node.size().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let (first, at) = split(offset);
         if stamped && !journaled {
-            let most = self.cache.allowance().saturating_mul(BLOCK_BYTES);
-            let done = self.overwrite(node, offset, &bytes[..bytes.len().min(left).min(most)]);
+            let most = (self.cache.allowance().saturating_mul(BLOCK_BYTES) - at).min(bytes.len());
+            let done = self.overwrite(node, offset, &bytes[..within_size(offset, most, node.size())]);
             if done > 0 {
                 return Ok(done);
             }
         }
         let most = if journaled { CHUNK_JOURNALED } else { CHUNK_BLOCKS.min(self.cache.allowance()) };
-        let (first, at) = split(offset);
         let bytes = &bytes[..bytes.len().min(most * BLOCK_BYTES - at)];
         let end = offset + bytes.len() as u64;
         let range = first..index_of(end - 1) + 1;
@@ -284,6 +283,13 @@ impl Mounted {
         self.cache.left(gone);
         Ok(())
     }
+}
+
+/// How many of a write's bytes go to pages that lie in the file whole. The page that its end is in is changed once, with
+/// the size: nobody may find it changed in part.
+fn within_size(offset: u64, bytes: usize, size: u64) -> usize {
+    let last = if offset + bytes as u64 > size { size / BLOCK * BLOCK } else { size };
+    bytes.min(usize::try_from(last.saturating_sub(offset)).unwrap_or(usize::MAX))
 }
 
 impl Node {
