@@ -158,8 +158,8 @@ pub(super) struct History {
     pages: BTreeMap<(FileId, u32), Vec<Version>>,
     /// Pages that have a place and no content.
     reserved: BTreeSet<(FileId, u32)>,
-    /// Pages that are zeros in place of a division of their extent, and the newest operation when they became so: what
-    /// is written there next need not be given a place.
+    /// Pages that are zeros and may have a place, in place of a division of their extent or behind an operation that was
+    /// done in part, and the newest operation when they became so: what is written there next need not be given a place.
     zeroed: BTreeMap<(FileId, u32), Operation>,
     changed: BTreeMap<FileId, Changed>,
     durable: Vec<Promise>,
@@ -319,6 +319,16 @@ impl History {
                 .filter(|version| version.since > ended && version.placed == Placed::Yes)
                 .for_each(|version| version.placed = Placed::Perhaps);
         }
+    }
+
+    /// A page reads as zeros behind an operation that was done in part. If it had a place before, it may have it still.
+    pub(super) fn found_zeros(&mut self, file: FileId, page: u32, before: Before) {
+        let versions = self.pages.get(&(file, page)).into_iter().flatten();
+        let had = versions.filter(|version| version.since <= before.operation).next_back();
+        if had.is_some_and(|version| !Rc::ptr_eq(&version.bytes, &self.zeros)) {
+            self.zeroed.insert((file, page), self.newest);
+        }
+        self.unplace(file, page);
     }
 
     /// An operation has taken the place of pages away, or their content: of those that it found to be zeros, too, but

@@ -485,7 +485,7 @@ impl Script {
         history.resize(file, size);
         for (page, content) in (0..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
             if content.iter().all(|byte| *byte == 0) {
-                history.unplace(file, page);
+                history.found_zeros(file, page, before);
             } else if history.page(file, page)[..] != *content {
                 history.write(file, page, Rc::new(content.try_into().map_err(|_| "no page")?));
             }
