@@ -25,8 +25,10 @@ use crate::options::pick;
 const LIVES: u32 = 3;
 /// Operations of a life at most.
 const OPERATIONS_MAX: u64 = 120;
-/// Operations before the first cut, in some lives.
+/// Operations before the first cut, in some lives: the log goes round. As many are done at most until it is crowded.
 const OPERATIONS_WARM: u64 = 600;
+/// Blocks of the log that are in use when the filesystem checkpoints: half of the smallest journal.
+const LOG_CROWDED: u32 = 512;
 /// Cuts at one event.
 const CUTS_PER_EVENT: u32 = 2;
 /// States of a life that are judged, at most: what comes later in it is judged in other lives.
@@ -205,9 +207,9 @@ impl Chain {
         let history = History::of(terms, &visible, names);
         let history = Rc::new(RefCell::new(history.map_err(|error| error.to_string())?));
         let mut random = self.handle.random("life");
-        // Some cuts come late, when the log has been filled and gone round.
-        let warm_up = pick(&mut random, &[0, 0, 0, OPERATIONS_WARM]);
-        let operations = warm_up + 10 + random.below(OPERATIONS_MAX - 10);
+        let warm_up = WarmUp::draw(&mut random, &mut self.handle.random("crowded"));
+        let operations = 10 + random.below(OPERATIONS_MAX - 10);
+        let last = Cell::new(None);
         let (begun, inodes) = (Cell::new(0), Rc::default());
         tell_of_zeros(fs, &history, &inodes);
         let trims = self.options.discard != Discards::Off
@@ -218,8 +220,9 @@ impl Chain {
             Script::new(&self.handle, fs.clone(), Rc::clone(&history), part, plan, inodes, story)
         };
         let play = async |mut script: Script| {
-            while begun.get() < operations && self.found.borrow().failure.is_none() {
-                if begun.get() == warm_up {
+            while last.get().is_none_or(|last| begun.get() < last) && self.found.borrow().failure.is_none() {
+                if last.get().is_none() && warm_up.is_over(begun.get(), fs) {
+                    last.set(Some(begun.get() + operations));
                     self.cut_at_every_event(ground, &history);
                 }
                 begun.set(begun.get() + 1);
@@ -346,6 +349,29 @@ impl Chain {
         } else {
             Err("recovery does not do the same every time".to_owned())
         }
+    }
+}
+
+/// What is done in a life before the first cut.
+struct WarmUp {
+    /// Operations at least; none if cuts come from the start.
+    operations: Option<u64>,
+    /// Blocks of the log that are in use by then.
+    log_blocks: u32,
+}
+
+impl WarmUp {
+    /// Some cuts come late, when the log has gone round, or begin when a checkpoint is about to come.
+    fn draw(random: &mut Random, crowded: &mut Random) -> WarmUp {
+        let operations = pick(random, &[None, None, Some(0), Some(OPERATIONS_WARM)]);
+        WarmUp { operations, log_blocks: LOG_CROWDED - pick(crowded, &[4, 24]) }
+    }
+
+    /// Whether cuts may begin after so many operations.
+    fn is_over(&self, begun: u64, fs: &Filesystem) -> bool {
+        let is_crowded = || fs.statistics().journal.log_blocks_used >= self.log_blocks;
+        self.operations
+            .is_none_or(|least| begun >= least + OPERATIONS_WARM || (begun >= least && is_crowded()))
     }
 }
 

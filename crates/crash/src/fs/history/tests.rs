@@ -1,4 +1,5 @@
-//! What the history asks of pages beside those that became zeros in place of a division of their extent, and of those.
+//! What the history asks: of pages beside those that became zeros in place of a division of their extent, of those, and
+//! of what others did while a call failed.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -21,23 +22,27 @@ fn page(fill: u8) -> Page {
     Rc::new([fill; BLOCK_BYTES])
 }
 
-/// Gives a name to something new in the root.
+/// Gives a name to something new in the root of a tree.
 fn enter(tree: &mut Tree, name: &[u8], id: FileId, kind: Kind) {
     tree.things.insert(id, Thing { kind, permissions: 0o644, attribute: None });
-    tree.names_mut(ROOT_INODE).expect("a root").insert(name.to_vec(), id);
+    tree.names_mut(tree.root).expect("a root").insert(name.to_vec(), id);
 }
 
-/// A file of holes, one page of which is zeros by now.
-fn history() -> (History, FileId) {
-    let terms = Terms {
+/// A filesystem without faults, whose pages reach the disk by calls and commits only.
+fn terms() -> Terms {
+    Terms {
         mode: JournalMode::Ordered,
         ordered_only: true,
         faulty: false,
         tear_bytes: BLOCK_BYTES,
         watch: None,
-    };
+    }
+}
+
+/// A file of holes, one page of which is zeros by now.
+fn history() -> (History, FileId) {
     let empty = Visible::of(Tree::new(ROOT_INODE, 0o755), BTreeMap::new());
-    let mut history = History::of(terms, &empty, &[]).expect("a tree");
+    let mut history = History::of(terms(), &empty, &[]).expect("a tree");
     let file = history.new_file(0);
     history.begin(0, &[file], |tree| enter(tree, b"file", file, Kind::File { size: 0 }));
     history.resize(file, u64::from(PAGES) * BLOCK_BYTES as u64);
@@ -139,4 +144,44 @@ fn zeros_of_the_operation_itself_are_overwritten() {
     let other = create(&mut history);
     durable(&mut history, other, Reach::File);
     assert_eq!(history.judge(&found(true)), Ok(()));
+}
+
+/// A write that fails for want of space has done its part before it returns: what others did meanwhile need not be
+/// there with it, but what they did before it has to be. (The judge once asked for both.)
+#[test]
+fn what_a_failed_call_left_may_be_older_than_its_end() {
+    for (others_first, is_asked) in [(false, false), (true, true)] {
+        let (first, second) = (12, 13);
+        let mut tree = Tree::new(ROOT_INODE, 0o755);
+        enter(&mut tree, b"first", first, Kind::Directory(BTreeMap::new()));
+        enter(&mut tree, b"second", second, Kind::Directory(BTreeMap::new()));
+        let mut found = tree.clone();
+        let mut history = History::of(terms(), &Visible::of(tree, BTreeMap::new()), &[b"first", b"second"])
+            .expect("a tree");
+        let file = history.new_file(0);
+        history.begin(0, &[file], |tree| enter(tree, b"file", file, Kind::File { size: 0 }));
+        history.end(0);
+        let by_others = |history: &mut History| {
+            let other = history.new_file(1);
+            history.begin(1, &[other], |tree| enter(tree, b"other", other, Kind::File { size: 0 }));
+            history.end(1);
+        };
+        if others_first {
+            by_others(&mut history);
+        }
+        let before = history.before(file);
+        history.resize(file, 2 * BLOCK_BYTES as u64);
+        if !others_first {
+            by_others(&mut history);
+        }
+        history.resize(file, BLOCK_BYTES as u64);
+        history.unchanged(file, before);
+        history.end(0);
+        let thing =
+            Thing { kind: Kind::File { size: BLOCK_BYTES as u64 }, permissions: 0o644, attribute: None };
+        found.things.insert(14, thing);
+        found.names_mut(first).expect("a directory").insert(b"file".to_vec(), 14);
+        let judged = history.judge(&Visible::of(found, BTreeMap::from([(14, vec![0; BLOCK_BYTES])])));
+        assert_eq!(judged.is_err(), is_asked, "{judged:?}");
+    }
 }
