@@ -77,7 +77,7 @@ fn pairs(bytes: Range<usize>) -> impl Iterator<Item = usize> {
 
 #[test]
 fn seeds_are_sound_and_seals_are_right() {
-    for seed in [Seed::plain(), Seed::crashed(), Seed::deep()] {
+    for seed in [Seed::plain(), Seed::crashed(), Seed::deep(), Seed::scattered()] {
         let report = checked(&seed.image).expect("a filesystem");
         assert!(report.is_clean(), "{:?}", report.findings);
         assert_eq!(live(&seed.image), Outcome::Unmounted);
@@ -181,26 +181,44 @@ fn changed_blocks_of_names() {
     assert!(tally.total() > 200 && tally.clean * 4 < tally.total(), "{tally:?}");
 }
 
-#[test]
-fn changed_inner_nodes_of_an_index_and_of_an_extent_tree() {
-    let seed = Seed::deep();
+/// Changes nodes of trees: what they hold, and where they lead to, which becomes one of these places.
+fn change_nodes(seed: &Seed, nodes: [u64; 2], places: [u64; 3]) {
     let mut tally = Tally::default();
+    for block in nodes {
+        tally.change(seed, block, pairs(0..40), &[0, 1, 0xFFFF]);
+        // Nodes that lead to nodes above them, to each other, and to blocks of names.
+        for place in places {
+            for at in [16, 28] {
+                tally.set(seed, block, at, &(place as u32).to_le_bytes());
+            }
+        }
+    }
+    assert!(tally.total() > 100 && tally.clean * 4 < tally.total(), "{tally:?}");
+}
+
+/// The nodes of directories' indices, an inner node of an extent tree, and a leaf of one.
+fn nodes_of(seed: &Seed) -> (Vec<u64>, u64, u64) {
     let nodes = seed.blocks(|part| matches!(part, Part::Whole(Kind::DirectoryIndex { .. })));
-    assert!(nodes.len() > 2, "a root and inner nodes");
     let extents = seed.blocks(|part| matches!(part, Part::Whole(Kind::Extents { .. })));
     let depth = |block: &u64| seed.image.read(Lba(*block))[6];
     let inner = extents.iter().copied().find(|block| depth(block) == 1).expect("a tree of two levels");
     let leaf = extents.iter().copied().find(|block| depth(block) == 0).expect("a leaf");
-    for block in [nodes[0], nodes[1], inner, leaf] {
-        tally.change(&seed, block, pairs(0..40), &[0, 1, 0xFFFF]);
-        // Nodes that lead to nodes above them, to each other, and to blocks of names.
-        for place in [nodes[0], inner, leaf] {
-            for at in [16, 28] {
-                tally.set(&seed, block, at, &(place as u32).to_le_bytes());
-            }
-        }
-    }
-    assert!(tally.total() > 200 && tally.clean * 4 < tally.total(), "{tally:?}");
+    (nodes, inner, leaf)
+}
+
+#[test]
+fn changed_inner_nodes_of_an_index() {
+    let seed = Seed::deep();
+    let (nodes, inner, leaf) = nodes_of(&seed);
+    assert!(nodes.len() > 2, "a root and inner nodes");
+    change_nodes(&seed, [nodes[0], nodes[1]], [nodes[0], inner, leaf]);
+}
+
+#[test]
+fn changed_inner_nodes_of_an_extent_tree() {
+    let seed = Seed::scattered();
+    let (nodes, inner, leaf) = nodes_of(&seed);
+    change_nodes(&seed, [inner, leaf], [nodes[0], inner, leaf]);
 }
 
 #[test]
