@@ -308,3 +308,19 @@ impl Node {
         self.log(fs, handle).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::within_size;
+
+    #[test]
+    fn the_page_with_the_end_is_changed_once() {
+        // As far as the file reaches, and no page in part when it grows.
+        assert_eq!(within_size(4096, 7000, 11_127), 7000);
+        assert_eq!(within_size(4096, 7031, 11_127), 7031);
+        assert_eq!(within_size(4096, 7032, 11_127), 4096);
+        assert_eq!(within_size(9000, 8192, 11_127), 0);
+        assert_eq!(within_size(20_000, 10, 11_127), 0);
+        assert_eq!(within_size(0, 9000, 8192), 8192);
+    }
+}
