@@ -77,7 +77,7 @@ pub(crate) enum CliError {
     },
     /// The kernel has a mount, and nobody answers for it.
     #[error(
-        "{}: its server has ended without unmounting, and what was not durable may be lost: run `umount` of the system on it (or `fusermount3 -u`), then mount it again",
+        "{}: its server has ended without unmounting, and what was not durable may be lost: run `weir umount` on it, then mount it again",
         path.display()
     )]
     ServerEnded {
@@ -257,6 +257,18 @@ pub(crate) enum CliError {
         needed: Size,
         /// Size that is there.
         found: Size,
+    },
+    /// Another process has the volume or image, and has not let go.
+    #[error(
+        "{} is in use{}: if it is mounted, run `weir umount` on the mountpoint; otherwise close it there first",
+        path.display(),
+        holder.as_ref().map(|holder| format!(" by {holder}")).unwrap_or_default()
+    )]
+    Held {
+        /// The path.
+        path: PathBuf,
+        /// Who has it, if the kernel tells.
+        holder: Option<String>,
     },
     /// The file could not be made ready.
     #[error("cannot {doing} {}: {source}", path.display())]

@@ -18,6 +18,7 @@ mod image;
 mod list;
 mod mkfs;
 mod mount;
+mod open;
 mod put;
 mod report_file;
 mod service;

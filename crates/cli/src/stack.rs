@@ -15,6 +15,7 @@ use weir_storage::{
 use weir_volume::{Volume, VolumeError, VolumeOptions};
 
 use crate::error::CliError;
+use crate::open::open_disk;
 use crate::size::Size;
 use crate::volume::volume_error;
 
@@ -129,7 +130,7 @@ impl Stack {
         volume: VolumeOptions,
     ) -> Result<Stack, CliError> {
         let options = FileDiskOptions { read_only, ..FileDiskOptions::default() };
-        let disk = FileDisk::open(handle, path, options)?;
+        let disk = open_disk(handle, path, options).await?;
         let failed = |source| volume_error(path, source);
         match weir_volume::inspect(&*disk).await {
             Err(VolumeError::Foreign) => return Ok(Stack::Disk(disk)),
@@ -142,13 +143,13 @@ impl Stack {
         }
         // Its lock, as a reader, goes with it.
         drop(disk);
-        let disk = FileDisk::open(handle, path, FileDiskOptions::default())?;
+        let disk = open_disk(handle, path, FileDiskOptions::default()).await?;
         Stack::volume_on(handle, path, Rc::<FileDisk>::clone(&disk), disk, volume).await
     }
 
     /// Opens the volume at `path`.
     pub(crate) async fn open_volume(handle: &Handle, path: &Path) -> Result<Stack, CliError> {
-        let disk = FileDisk::open(handle, path, FileDiskOptions::default())?;
+        let disk = open_disk(handle, path, FileDiskOptions::default()).await?;
         Stack::volume_on(handle, path, Rc::<FileDisk>::clone(&disk), disk, VolumeOptions::default()).await
     }
 

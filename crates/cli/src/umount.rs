@@ -10,6 +10,7 @@
 use std::fs::{DirEntry, File};
 use std::io::{ErrorKind, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,7 +40,10 @@ pub(crate) struct UmountArguments {
 pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
     let path = &arguments.mountpoint;
     // Opened while the server surely lives: later its number may be another process's.
-    let server = server(path)?;
+    let server = match server(path) {
+        Err(CliError::ServerEnded { .. }) => return take_away(path),
+        server => server?,
+    };
     synchronise(path)?;
     let device = path.metadata().map(|found| found.dev());
     end(path)?;
@@ -132,6 +136,59 @@ pub(crate) fn is_mountpoint(path: &Path) -> bool {
     path.canonicalize().is_ok_and(|path| above(&path) == path)
 }
 
+/// Takes away a mount whose server has ended. Nothing of it can be made durable any more, and programs that are still in
+/// it keep nobody from it: the kernel forgets it with the last of them.
+fn take_away(path: &Path) -> Result<(), CliError> {
+    if !is_mount_of_ours(path) {
+        return Err(CliError::ServerEnded { path: path.to_owned() });
+    }
+    let is_busy = match unmount(path, UnmountFlags::NOFOLLOW) {
+        Err(Errno::BUSY) => true,
+        // Whoever is not the superuser asks the helper, which does not say whether somebody is in it.
+        Err(Errno::PERM) => false,
+        done => return done.map(|()| tell_of_death(path, false)).map_err(failed("unmount", path)),
+    };
+    match unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        Err(Errno::PERM) => ask_helper(path, &["-u", "-z"])?,
+        done => done.map_err(failed("unmount", path))?,
+    }
+    tell_of_death(path, is_busy);
+    Ok(())
+}
+
+fn tell_of_death(path: &Path, is_busy: bool) {
+    let users = if is_busy { " Programs that have files open there get errors from them." } else { "" };
+    let path = path.display();
+    let told = format!(
+        "weir: {path}: its server had ended without unmounting, and what was not durable then is lost; the mount is \
+         taken away. Mount it again, which recovers the rest.{users}"
+    );
+    let _ = writeln!(std::io::stderr(), "{told}");
+}
+
+/// Whether the newest mount just there is one of Weir's, by the kernel's list: a dead one tells nothing else.
+fn is_mount_of_ours(path: &Path) -> bool {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
+    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+    let Ok(above) = above.canonicalize() else { return false };
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    kind_of_mount(&mounts, &above.join(name)) == Some("fuse.weir")
+}
+
+/// The kind of the newest mount on a directory. The kernel writes some characters of paths as octal numbers.
+fn kind_of_mount<'a>(mounts: &'a str, directory: &Path) -> Option<&'a str> {
+    let mut escaped = Vec::new();
+    for byte in directory.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => escaped.extend(format!("\\{byte:03o}").bytes()),
+            other => escaped.push(*other),
+        }
+    }
+    let there = |mount: &&str| mount.split(' ').nth(4).is_some_and(|place| place.as_bytes() == escaped);
+    let (_, kind) = mounts.lines().rfind(there)?.split_once(" - ")?;
+    kind.split(' ').next()
+}
+
 /// Takes the mount away; who is not the superuser needs a helper for that, as for mounting.
 fn end(path: &Path) -> Result<(), CliError> {
     match unmount(path, UnmountFlags::empty()) {
@@ -143,7 +200,12 @@ fn end(path: &Path) -> Result<(), CliError> {
         Err(Errno::BUSY) => return Err(CliError::MountBusy { path: path.to_owned() }),
         done => return done.map_err(failed("unmount", path)),
     }
-    let helper = Command::new("fusermount3").arg("-u").arg(path).status();
+    ask_helper(path, &["-u"])
+}
+
+/// Has the helper of FUSE unmount.
+fn ask_helper(path: &Path, options: &[&str]) -> Result<(), CliError> {
+    let helper = Command::new("fusermount3").args(options).arg(path).status();
     let helper = helper.map_err(|source| CliError::File {
         doing: "run fusermount3, which a user needs to unmount",
         path: path.to_owned(),
@@ -151,4 +213,19 @@ fn end(path: &Path) -> Result<(), CliError> {
     })?;
     // It has said on standard error why not.
     if helper.success() { Ok(()) } else { Err(CliError::Silent) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_mount_on_a_directory_counts() {
+        let mounts = "30 1 0:50 / /mnt/a\\040b rw - fuse.weir /v rw\n\
+                      31 1 0:51 / /mnt/c rw - ext4 /dev/x rw\n\
+                      32 1 0:52 / /mnt/c rw shared:1 - fuse.weir /w rw\n";
+        assert_eq!(kind_of_mount(mounts, Path::new("/mnt/a b")), Some("fuse.weir"));
+        assert_eq!(kind_of_mount(mounts, Path::new("/mnt/c")), Some("fuse.weir"));
+        assert_eq!(kind_of_mount(mounts, Path::new("/mnt")), None);
+    }
 }

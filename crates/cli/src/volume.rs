@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use clap::{Args, Subcommand};
 use weir_runtime::Handle;
-use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskError, FileDiskOptions, Storage as _};
+use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskOptions, Storage as _};
 use weir_volume::{CheckReport, Format, FormatError, Info, Volume, VolumeError};
 
 use crate::error::CliError;
+use crate::open::open_disk;
 use crate::size::Size;
 use crate::{Verdict, in_wall_time, print};
 
@@ -155,7 +156,7 @@ pub(crate) fn ground(
 }
 
 async fn info(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
-    let disk = open_to_read(&handle, path)?;
+    let disk = open_to_read(&handle, path).await?;
     let info = weir_volume::inspect(&*disk).await.map_err(|source| volume_error(path, source))?;
     print(&describe(&info))?;
     Ok(Verdict::Good)
@@ -177,7 +178,7 @@ fn describe(info: &Info) -> String {
 }
 
 async fn check(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
-    let disk = open_to_read(&handle, path)?;
+    let disk = open_to_read(&handle, path).await?;
     match weir_volume::check(&*disk).await {
         Ok(report) => {
             print(&findings(&report))?;
@@ -225,8 +226,8 @@ fn findings(report: &CheckReport) -> String {
     lines.join("\n")
 }
 
-fn open_to_read(handle: &Handle, path: &Path) -> Result<Rc<FileDisk>, FileDiskError> {
-    FileDisk::open(handle, path, FileDiskOptions { read_only: true, ..FileDiskOptions::default() })
+async fn open_to_read(handle: &Handle, path: &Path) -> Result<Rc<FileDisk>, CliError> {
+    open_disk(handle, path, FileDiskOptions { read_only: true, ..FileDiskOptions::default() }).await
 }
 
 /// What is wrong with the volume on `path`, its sizes in units.

@@ -1,0 +1,88 @@
+//! Opening a file or device that another process may be about to let go of.
+//!
+//! After a kill, the kernel first ends what the process had on its way at the disk, and its lock lives as long. So whoever
+//! finds a disk locked waits a little, and then says who has it.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::fs::{major, minor};
+use weir_runtime::Handle;
+use weir_storage::{FileDisk, FileDiskError, FileDiskOptions};
+
+use crate::error::CliError;
+
+/// How long the lock of another process is waited for. What a killed process had on its way takes a busy disk up to half a
+/// second.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// From one attempt to the next.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Opens what is at `path` as a disk, and waits for some seconds for whoever has it.
+///
+/// # Errors
+/// [`CliError::Held`] if somebody has it still; [`CliError::Disk`] otherwise.
+pub(crate) async fn open_disk(
+    handle: &Handle,
+    path: &Path,
+    options: FileDiskOptions,
+) -> Result<Rc<FileDisk>, CliError> {
+    let began = handle.now();
+    loop {
+        match FileDisk::open(handle, path, options.clone()) {
+            Err(FileDiskError::Locked { .. } | FileDiskError::Busy { .. })
+                if handle.now().since(began) < PATIENCE =>
+            {
+                handle.sleep(PAUSE).await;
+            }
+            Err(FileDiskError::Locked { path }) => {
+                return Err(CliError::Held { holder: holder(&path), path });
+            }
+            opened => return Ok(opened?),
+        }
+    }
+}
+
+/// Who has a lock on a file, as `process 123 (weir)`, if the kernel tells.
+fn holder(path: &Path) -> Option<String> {
+    let file = path.metadata().ok()?;
+    let device = file.dev();
+    let place = format!("{:02x}:{:02x}:{}", major(device), minor(device), file.ino());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let process = holder_of(&locks, &place)?;
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm"));
+    Some(match name {
+        Ok(name) => format!("process {process} ({})", name.trim_end()),
+        Err(_) => format!("process {process}, which has ended: the kernel is still at its last writes"),
+    })
+}
+
+/// The process that has a lock on the whole of a file, by the kernel's list: a line each, as
+/// `1: FLOCK ADVISORY WRITE 123 fe:00:456 0 EOF`. Who waits for a lock has an arrow in its line.
+fn holder_of(locks: &str, place: &str) -> Option<u32> {
+    let has = |line: &&str| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next() == Some("FLOCK") && words.nth(3) == Some(place)
+    };
+    locks.lines().find(has)?.split_whitespace().nth(4)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::holder_of;
+
+    #[test]
+    fn the_holder_of_a_lock_is_found_in_the_kernels_list() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 fe:00:456 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 12 fe:00:457 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 13 fe:00:456 0 EOF\n\
+                     3: -> FLOCK  ADVISORY  WRITE 14 fe:00:456 0 EOF\n\
+                     4: FLOCK  ADVISORY  READ  -1 fe:00:458 0 EOF\n\
+                     5:\n";
+        assert_eq!(holder_of(locks, "fe:00:456"), Some(13));
+        assert_eq!(holder_of(locks, "fe:00:458"), None);
+        assert_eq!(holder_of(locks, "fe:00:459"), None);
+    }
+}
