@@ -253,14 +253,15 @@ impl Stack {
     }
 
     /// Gives back what is free in a volume to the disk below, if that takes it. What a crash might still need is made
-    /// free first, by a checkpoint.
+    /// free first, by a checkpoint; and what only that checkpoint's loss would need, by another one (V1).
     pub(crate) async fn trim_below(&self) -> Result<(), FsError> {
         let Stack::Volume(volume, _) = self else { return Ok(()) };
-        let trimmed = match volume.checkpoint().await {
-            Ok(()) => volume.trim().await.map(drop),
-            failed => failed,
+        let trimmed = async {
+            volume.checkpoint().await?;
+            volume.checkpoint().await?;
+            volume.trim().await
         };
-        match trimmed {
+        match trimmed.await.map(drop) {
             Ok(()) | Err(VolumeError::Disk(Rejected::Unsupported(_))) => Ok(()),
             Err(VolumeError::Disk(failed)) => Err(failed.into()),
             // The others tell why a volume cannot be opened or made.

@@ -371,6 +371,8 @@ impl Shared {
     /// Takes a checkpoint of everything appended so far. A failure poisons the volume.
     pub(crate) async fn checkpoint(&self) -> Result<(), Rejected> {
         let _alone = self.checkpointing.acquire(1).await;
+        // The one before this may have failed, or been given up, while this one waited: what it had frozen is gone.
+        self.has_not_failed()?;
         let mut unfinished = Unfinished { shared: self, finished: false };
         let outcome = self.checkpoint_alone().await;
         unfinished.finished = true;
@@ -379,6 +381,15 @@ impl Shared {
         }
         self.slots.notify(usize::MAX);
         outcome
+    }
+
+    fn has_not_failed(&self) -> Result<(), Rejected> {
+        match self.watermark.failure() {
+            Some(error) if !broken(&self.options, VolumeMutant::CheckpointAfterFailure) => {
+                Err(Rejected::Failed(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn checkpoint_alone(&self) -> Result<(), Rejected> {
@@ -394,6 +405,7 @@ impl Shared {
             state.stats.flushes += 1;
             self.settle_durable(&mut state, log_end);
         }
+        self.has_not_failed()?;
         let mut buffer = Buffer::new(self.geometry.checkpoint_blocks as usize * BLOCK_BYTES);
         next.encode(&self.geometry, &mut buffer);
         let written = self.write_slot(&mut next, buffer).await?;
@@ -405,7 +417,7 @@ impl Shared {
         let joined = &next.runway[next.runway.len() - frozen.joined..];
         state.segments.commit(joined, frozen.log_segments);
         state.checkpoint = next;
-        self.segments_may_be_free();
+        self.segments_may_be_free(&state.segments, true);
         Ok(())
     }
 

@@ -19,11 +19,13 @@ use weir_runtime::Semaphore;
 use weir_storage::{Command, Discard, Extent, Feature, Lba, Rejected, StorageError, submit_when_free};
 
 use crate::mutants::{VolumeMutant, broken};
-use crate::segments::Gate;
+use crate::segments::{Gate, Segments};
 use crate::state::Shared;
 
 /// Segments in one command at most: the log may have to wait for them.
 const BATCH_SEGMENTS: u32 = 1024;
+/// Segments that are looked at before others have their turn.
+const SEGMENTS_A_TURN: u32 = 1 << 14;
 /// Extents in one command at most.
 const BATCH_EXTENTS: u32 = 64;
 /// The background waits for so many emptied segments, or for an eighth of a small volume's.
@@ -36,6 +38,8 @@ pub(crate) struct Discards {
     pub needed: Event,
     asked: Cell<u64>,
     done: Cell<u64>,
+    /// Emptied segments when the background looked at them last.
+    looked_at: Cell<usize>,
     /// What the last pass over all segments came to: blocks discarded.
     outcome: Cell<Result<u64, Rejected>>,
     ended: Event,
@@ -48,6 +52,7 @@ impl Default for Discards {
             needed: Event::new(),
             asked: Cell::new(0),
             done: Cell::new(0),
+            looked_at: Cell::new(0),
             outcome: Cell::new(Ok(0)),
             ended: Event::new(),
         }
@@ -75,8 +80,11 @@ impl Shared {
         }
     }
 
-    /// The task that passes discards down.
+    /// The task that passes discards down. It begins with what a crash, or the end of the last opening, has left.
     pub(crate) async fn run_discarder(self: Rc<Shared>) {
+        if self.options.discard_below {
+            self.discards.asked.set(self.discards.asked.get() + 1);
+        }
         loop {
             let needed = self.discards.needed.listen();
             if self.watermark.failure().is_some() {
@@ -103,21 +111,22 @@ impl Shared {
     async fn discard_all(&self) -> Result<u64, Rejected> {
         let (mut from, mut blocks) = (0, 0);
         while from < self.geometry.segments {
-            let (batch, end) = self.batch((from..self.geometry.segments).map(|s| (s, self.may_discard(s))));
-            from = end.map_or(self.geometry.segments, |last| last + 1);
+            let to = self.geometry.segments.min(from.saturating_add(SEGMENTS_A_TURN));
+            let (batch, end) = self.batch((from..to).map(|s| (s, self.may_discard(s))));
+            from = end.map_or(to, |last| last + 1);
             blocks += self.discard(batch).await?;
+            self.handle.yield_now().await;
         }
         Ok(blocks)
     }
 
     /// Emptied segments that may be discarded, if there are enough.
     fn emptied(&self) -> Vec<Range<u32>> {
-        let least = (self.geometry.segments as usize / 8).clamp(1, BACKGROUND_SEGMENTS);
-        let emptied: Vec<u32> = {
-            let state = self.state.borrow();
-            let enough = state.segments.emptied().len() >= least;
-            state.segments.emptied().iter().copied().filter(|_| enough).collect()
-        };
+        let emptied: Vec<u32> = self.state.borrow().segments.emptied().iter().copied().collect();
+        self.discards.looked_at.set(emptied.len());
+        if emptied.len() < self.enough_emptied() {
+            return Vec::new();
+        }
         self.batch(emptied.into_iter().map(|s| (s, self.may_discard(s)))).0
     }
 
@@ -189,11 +198,18 @@ impl Shared {
         outcome.map(|()| blocks)
     }
 
-    /// Everything that a crash may need is on the disk, so far: some segments may be free now.
-    pub(crate) fn segments_may_be_free(&self) {
-        if self.options.discard_below {
+    /// Everything that a crash may need is on the disk, so far, perhaps with a new checkpoint: some segments may be free
+    /// now. The background looks at all that were emptied with a checkpoint, and between when some more were.
+    pub(crate) fn segments_may_be_free(&self, segments: &Segments, checkpoint: bool) {
+        let more = segments.emptied().len() >= self.discards.looked_at.get() + self.enough_emptied();
+        if self.options.discard_below && (checkpoint || more) {
             self.discards.needed.notify(1);
         }
+    }
+
+    /// So many emptied segments are worth a command.
+    fn enough_emptied(&self) -> usize {
+        (self.geometry.segments as usize / 8).clamp(1, BACKGROUND_SEGMENTS)
     }
 
     /// The volume has stopped: whoever waits is told.

@@ -496,6 +496,6 @@ impl Shared {
             }
         }
         self.watermark.durable(sequence);
-        self.segments_may_be_free();
+        self.segments_may_be_free(&state.segments, false);
     }
 }

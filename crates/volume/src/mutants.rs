@@ -32,6 +32,8 @@ pub enum VolumeMutant {
     CheckpointNotFrozen,
     /// V4: a checkpoint that was given up half way is forgotten, and the next one lacks what it had frozen.
     CheckpointAbandoned,
+    /// V4: a checkpoint that waited for one that failed is taken all the same.
+    CheckpointAfterFailure,
     /// V5: the volume never flushes by itself.
     NoLossBound,
     /// V5: writes are taken without limit while a flush lags.

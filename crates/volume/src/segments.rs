@@ -178,6 +178,9 @@ impl Segments {
 
     #[inline]
     pub(crate) fn add_live(&mut self, segment: u32, blocks: u16) {
+        if self.collects_emptied && self.live(segment) == 0 {
+            self.emptied.remove(&segment);
+        }
         self.change(segment, |one| one.live += blocks);
         self.live_total += u64::from(blocks);
     }

@@ -177,9 +177,9 @@ impl Volume {
         // Whoever writes on from here is refused, not acknowledged and forgotten.
         self.shared.closing.set(true);
         self.shared.slots.notify(usize::MAX);
-        let outcome = self.shared.checkpoint().await;
         // A discard that is on its way may be carried out late: whoever opens the disk next may have written there.
         let _none = self.shared.discards.on_the_way.acquire(1).await;
+        let outcome = self.shared.checkpoint().await;
         self.stop();
         Ok(outcome?)
     }

@@ -167,7 +167,7 @@ fn a_preflush_write_is_transferred_when_what_was_before_it_is_durable() {
 
 /// A checkpoint whose caller gives it up half way, then a second one, then a reopening: whether all that was written is
 /// there, or nothing was acknowledged any more.
-fn keeps_what_an_abandoned_checkpoint_had(polls: u32, mutant: Option<VolumeMutant>) -> bool {
+fn keeps_what_an_abandoned_checkpoint_had(polls: u32, waits: bool, mutant: Option<VolumeMutant>) -> bool {
     let runtime = Runtime::simulated(Simulation { seed: 6, ..Simulation::default() });
     let handle = runtime.handle();
     let work = async {
@@ -179,17 +179,21 @@ fn keeps_what_an_abandoned_checkpoint_had(polls: u32, mutant: Option<VolumeMutan
             put(&volume, lba, 1).await;
         }
         flush(&volume).await.unwrap();
+        let mut close = pin!(volume.close());
         {
             let mut checkpoint = pin!(volume.checkpoint());
             for _ in 0..polls {
                 if poll!(&mut checkpoint).is_ready() {
                     break;
                 }
+                // It has looked for a failure before there was one, and waits for the checkpoint.
+                if waits {
+                    assert!(poll!(&mut close).is_pending());
+                }
                 handle.sleep(Duration::from_micros(10)).await;
             }
         }
-        let closed = volume.close().await.is_ok();
-        drop(volume);
+        let closed = close.await.is_ok();
         let Ok(volume) = Volume::open(&handle, disk, VolumeOptions::default()).await else { return false };
         for lba in 0..100 {
             if get(&volume, lba).await != content(lba, 1) {
@@ -205,10 +209,13 @@ fn keeps_what_an_abandoned_checkpoint_had(polls: u32, mutant: Option<VolumeMutan
 #[test]
 fn v4_a_checkpoint_given_up_half_way() {
     let polls = [1, 2, 4, 8, 16, 32, 64, 1000];
-    for polls in polls {
-        assert!(keeps_what_an_abandoned_checkpoint_had(polls, None), "{polls} polls");
+    for (polls, waits) in polls.into_iter().flat_map(|polls| [(polls, false), (polls, true)]) {
+        assert!(keeps_what_an_abandoned_checkpoint_had(polls, waits, None), "{polls} polls, {waits}");
     }
-    let lost =
-        |polls| !keeps_what_an_abandoned_checkpoint_had(polls, Some(VolumeMutant::CheckpointAbandoned));
-    assert!(polls.into_iter().any(lost), "the mutant loses what the checkpoint had frozen");
+    for (mutant, waits) in
+        [(VolumeMutant::CheckpointAbandoned, false), (VolumeMutant::CheckpointAfterFailure, true)]
+    {
+        let lost = |polls| !keeps_what_an_abandoned_checkpoint_had(polls, waits, Some(mutant));
+        assert!(polls.into_iter().any(lost), "{mutant:?} loses what the checkpoint had frozen");
+    }
 }
