@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use serde::Serialize;
+use weir_fs::FsMutant;
 use weir_runtime::{Runtime, Simulation};
 use weir_sqlite_vfs::Mode;
 
@@ -78,6 +79,8 @@ pub struct SqliteCampaign {
     pub deaf: bool,
     /// This sync is never done: a negative control.
     pub dropped: Option<SqliteSync>,
+    /// The filesystem drops this rule: a negative control.
+    pub mutant: Option<FsMutant>,
 }
 
 /// What a campaign did.
@@ -146,7 +149,17 @@ impl SqliteCampaign {
         states: u64,
         seed: u64,
     ) -> SqliteCampaign {
-        SqliteCampaign { journal, mode, ground, states, seed, only: None, deaf: false, dropped: None }
+        SqliteCampaign {
+            journal,
+            mode,
+            ground,
+            states,
+            seed,
+            only: None,
+            deaf: false,
+            dropped: None,
+            mutant: None,
+        }
     }
 
     /// Whether a COMMIT that has returned is durable. Stock SQLite does not synchronise the deletion of a journal,

@@ -3,6 +3,7 @@
 
 use weir_crash::{FsGround, SqliteCampaign, SqliteJournal, SqliteOnce, SqliteSync, SqliteTotals};
 use weir_flash::Mechanism;
+use weir_fs::FsMutant;
 use weir_sqlite_vfs::Mode;
 
 const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
@@ -87,6 +88,19 @@ fn a_storage_that_ignores_barriers_is_found_out() {
                 assert_ne!(failure(&campaign), None, "{journal:?}, {mode:?} on {}", ground.name());
             }
         }
+    }
+}
+
+/// Behind an ordering call, writeback keeps that order: no page of the database gets to the disk before the journal that
+/// it waited for. Writeback overtakes where the device's queue is full, which is rare: the first of these seeds shows it.
+#[test]
+fn writeback_that_overtakes_what_a_call_has_ordered_is_found_out() {
+    let ground = FsGround::Flash(Mechanism::InOrderWriteback);
+    for journal in [SqliteJournal::Delete, SqliteJournal::Wal] {
+        let campaign = |seed| SqliteCampaign::new(journal, Mode::Order, ground, 600, seed);
+        let drops = |seed| SqliteCampaign { mutant: Some(FsMutant::WritebackOvertakes), ..campaign(seed) };
+        assert_eq!(failure(&campaign(1222)), None);
+        assert!((1222..1400).any(|seed| failure(&drops(seed)).is_some()), "{journal:?}");
     }
 }
 

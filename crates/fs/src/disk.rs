@@ -57,6 +57,8 @@ pub(crate) struct Disk {
     pub(crate) waits: RefCell<Waits>,
     options: MountOptions,
     flushes: Flushes,
+    /// A call has promised order: what is written from then on comes after it.
+    promised_order: Cell<bool>,
 }
 
 impl Disk {
@@ -73,7 +75,23 @@ impl Disk {
             waits: RefCell::default(),
             options,
             flushes: Flushes::default(),
+            promised_order: Cell::new(false),
         })
+    }
+
+    /// A call is about to promise order without waiting.
+    pub(crate) fn promise_order(&self) {
+        self.promised_order.set(true);
+    }
+
+    /// How writeback writes. Orderless requests may overtake what a barrier is behind, as long as that waits in the queue
+    /// (E3). So once a call has promised order, nothing is written without: a page that was changed behind the call must
+    /// not be on the disk before what the call covers.
+    pub(crate) fn class_of_writeback(&self) -> Class {
+        match self.promised_order.get() && !self.drops(FsMutant::WritebackOvertakes) {
+            true => Class::Ordered,
+            false => Class::Orderless,
+        }
     }
 
     /// Whether the filesystem drops the rule that `mutant` names.

@@ -90,8 +90,12 @@ pub enum FsMutant {
     ZerosForgotten,
     /// J2: the zeros of what is marked as written may come behind the commit block: nobody waits for them.
     ZerosNotAwaited,
+    /// J3: writeback has no order, also behind a call that promised some.
+    WritebackOvertakes,
     /// J2, journal mode data: what became unwritten is overwritten with zeros before that is durable.
     ZerosTooEarly,
+    /// Pages: a write across the end of a file changes the page with the end in two steps, and others find it between.
+    EndInTwoSteps,
     /// Space: a plain user takes the blocks that are reserved for the superuser.
     SuperuserReserveIgnored,
     /// A failed write or flush of the journal aborts nothing.

@@ -148,6 +148,7 @@ impl Mounted {
         node: &Rc<Node>,
         changed_in: Option<Sequence>,
     ) -> Result<(), FsError> {
+        self.disk.promise_order();
         let is_pending = |sequence: &Sequence| !journal.is_dispatched(*sequence);
         let pending = changed_in.filter(is_pending);
         let last = if pending.is_some() { Class::Ordered } else { Class::Barrier };

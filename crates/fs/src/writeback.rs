@@ -1,5 +1,6 @@
-//! Writeback: dirty pages go to the disk without order and without anybody waiting, as pdflush did it. The file
-//! whose pages have been dirty longest comes first, when they are too old or there are too many.
+//! Writeback: dirty pages go to the disk without anybody waiting, as pdflush did it, and without order as long as no call
+//! has promised any. The file whose pages have been dirty longest comes first, when they are too old or there are too
+//! many.
 
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -38,7 +39,8 @@ pub(crate) async fn writeback_task(cache: Weak<PageCache>) {
         match now.due() {
             Ok(node) => {
                 // What fails is remembered, and whoever synchronises the file is told.
-                let _ = node.submit_dirty(Class::Orderless, Class::Orderless).await;
+                let class = now.disk.class_of_writeback();
+                let _ = node.submit_dirty(class, class).await;
                 // Others may want the node's turn, or have something to do with what was written.
                 now.disk.handle.yield_now().await;
             }

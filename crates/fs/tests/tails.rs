@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use support::{BLOCKS, disk, judge, mount, new_image, read_file, simulated, write_file};
 use weir_ext4::ROOT_INODE;
 use weir_fs::{Fallocate, Filesystem, FsError, FsMutant, InodeNumber, MountOptions};
@@ -78,4 +81,53 @@ fn what_is_behind_the_end_does_not_show_when_a_file_grows() {
             assert_eq!(found == zeros, mutant.is_none(), "{mutant:?}");
         }
     }
+}
+
+/// Files of three pages that are cut, and at once written across their new ends, where a writer waits for writeback
+/// after each page: in how many of the states that power cuts leave a page holds a part of such a write.
+fn pages_in_part(mutant: Option<FsMutant>) -> usize {
+    const FILES: u8 = 8;
+    let cut = 2 * BLOCK_BYTES + 2935;
+    let images = simulated(async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let options =
+            MountOptions { dirty_background_bytes: 0, dirty_bytes: 1, mutant, ..Default::default() };
+        let fs = mount(&clock, &disk, options).await.expect("mounted");
+        let mut files = Vec::new();
+        for nth in 0..FILES {
+            files.push(write_file(&fs, &[b'a' + nth], &[1; 3 * BLOCK_BYTES]).await);
+        }
+        fs.sync().await.expect("durable");
+        let images = Rc::new(RefCell::new(Vec::new()));
+        let (states, random) = (Rc::clone(&images), RefCell::new(clock.random("crash")));
+        disk.observe(Box::new(move |disk| {
+            states.borrow_mut().push(disk.crash_states().sample(&mut random.borrow_mut()));
+        }));
+        for file in files {
+            fs.truncate(file, cut as u64).await.expect("cut");
+            fs.write(file, BLOCK_BYTES as u64, &[2; 2 * BLOCK_BYTES]).await.expect("there is room");
+        }
+        fs.sync().await.expect("durable");
+        images.take()
+    });
+    let in_part = |image: &Image| {
+        simulated(async |clock| {
+            let disk = disk(&clock, image, true);
+            let fs = mount(&clock, &disk, MountOptions::default()).await.expect("recovered");
+            let mut in_part = 0;
+            for nth in 0..FILES {
+                let bytes = read_file(&fs, &[b'a' + nth]).await.expect("readable");
+                let behind = bytes.get(cut).copied();
+                in_part += usize::from(bytes[2 * BLOCK_BYTES] == 2 && behind.is_some_and(|byte| byte != 2));
+            }
+            in_part
+        })
+    };
+    images.iter().map(in_part).sum()
+}
+
+#[test]
+fn the_page_with_the_end_is_changed_once() {
+    assert_eq!(pages_in_part(None), 0);
+    assert!(pages_in_part(Some(FsMutant::EndInTwoSteps)) > 0, "the dropped rule is not noticed");
 }

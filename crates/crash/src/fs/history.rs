@@ -83,8 +83,6 @@ pub(super) struct Call {
 /// On what terms a run is judged.
 pub(super) struct Terms {
     pub(super) mode: JournalMode,
-    /// Pages reach the disk by calls and commits only, which keep their order, and never by writeback.
-    pub(super) ordered_only: bool,
     /// The storage may fail: order is promised for power cuts only, durability for both (S5).
     pub(super) faulty: bool,
     /// Each part of a page of so many bytes holds what it held at some time.

@@ -88,8 +88,6 @@ pub(super) struct Chain {
     campaign: FsCampaign,
     images: Rc<Images>,
     options: MountOptions,
-    /// Pages go to the disk by calls and commits only.
-    ordered_only: bool,
     /// Tasks of each life.
     tasks: usize,
     pages_max: u64,
@@ -102,14 +100,15 @@ impl Chain {
     pub(super) fn new(handle: &Handle, campaign: &FsCampaign, images: &Rc<Images>) -> Chain {
         let mut random = handle.random("options");
         let mut discards = handle.random("discards");
-        let ordered_only = random.below(2) == 0;
+        // Pages go to the disk by calls and commits only.
+        let by_calls = random.below(2) == 0;
         let options = MountOptions {
             engine: Some(campaign.engine),
             mode: campaign.mode,
             // Writeback as soon as a few pages are dirty, or never.
-            dirty_background_bytes: if ordered_only { 1 << 40 } else { pick(&mut random, &[1, 4, 16]) << 12 },
-            dirty_bytes: if ordered_only { 1 << 41 } else { 1 << 18 },
-            cache_bytes: if ordered_only { 1 << 28 } else { pick(&mut random, &[1 << 28, 0]) },
+            dirty_background_bytes: if by_calls { 1 << 40 } else { pick(&mut random, &[1, 4, 16]) << 12 },
+            dirty_bytes: if by_calls { 1 << 41 } else { 1 << 18 },
+            cache_bytes: if by_calls { 1 << 28 } else { pick(&mut random, &[1 << 28, 0]) },
             cache_metadata_blocks: pick(&mut random, &[1 << 14, 4]),
             cache_inodes: pick(&mut random, &[1 << 14, 1]),
             commit_interval: Duration::from_micros(pick(&mut random, &[300, 20_000, 5_000_000])),
@@ -137,7 +136,6 @@ impl Chain {
             campaign,
             images,
             options,
-            ordered_only,
             tasks,
             pages_max,
             fails,
@@ -198,7 +196,6 @@ impl Chain {
         let names = if self.tasks > 1 { &PARTS[..self.tasks] } else { &[] };
         let terms = Terms {
             mode: self.campaign.mode,
-            ordered_only: self.ordered_only,
             // Until the flush fails order is promised, and what it leaves then is judged on the legacy path only.
             faulty: faulty && !(fails == Fails::Flush && self.is_dual()),
             tear_bytes: self.campaign.tear_bytes as usize,

@@ -91,7 +91,7 @@ impl Chain {
         Chain {
             runtime: Rc::clone(runtime),
             campaign: campaign.clone(),
-            options: mount_options(&mut random),
+            options: MountOptions { mutant: campaign.mutant, ..mount_options(&mut random) },
             settings: Settings::draw(&mut random),
             found: Rc::new(RefCell::new(found)),
             past: Rc::default(),
@@ -261,10 +261,10 @@ fn judge(content: Content, past: &Past, promise: Promise) -> Result<u64, String>
 
 fn mount_options(random: &mut Random) -> MountOptions {
     // Writeback as soon as a few pages are dirty, or never.
-    let ordered_only = random.below(2) == 0;
+    let by_calls = random.below(2) == 0;
     MountOptions {
-        dirty_background_bytes: if ordered_only { 1 << 40 } else { pick(random, &[1, 4, 16]) << 12 },
-        dirty_bytes: if ordered_only { 1 << 41 } else { 1 << 18 },
+        dirty_background_bytes: if by_calls { 1 << 40 } else { pick(random, &[1, 4, 16]) << 12 },
+        dirty_bytes: if by_calls { 1 << 41 } else { 1 << 18 },
         commit_interval: std::time::Duration::from_micros(pick(random, &[300, 20_000, 5_000_000])),
         ..MountOptions::default()
     }

@@ -82,11 +82,9 @@ impl History {
                 let Some(size) = found.tree.size(inode) else { continue };
                 for (page, bytes) in (0..pages_of(size)).flat_map(|page| self.units(page, size)) {
                     let look = self.look(file, page, bytes.clone(), &found.page(inode, page)[bytes]);
-                    if self.terms.ordered_only {
-                        let oldest = look.as_ref().map_or(0, |look| look.oldest);
-                        let part = &self.parts[part];
-                        seen = seen.max(part.began(part.until(oldest)).operation);
-                    }
+                    let oldest = look.as_ref().map_or(0, |look| look.oldest);
+                    let of = &self.parts[part];
+                    seen = seen.max(of.began(of.until(oldest)).operation);
                     pages.push((part, file, inode, page, look));
                 }
             }

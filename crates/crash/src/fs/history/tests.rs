@@ -30,13 +30,7 @@ fn enter(tree: &mut Tree, name: &[u8], id: FileId, kind: Kind) {
 
 /// A filesystem without faults, whose pages reach the disk by calls and commits only.
 fn terms() -> Terms {
-    Terms {
-        mode: JournalMode::Ordered,
-        ordered_only: true,
-        faulty: false,
-        tear_bytes: BLOCK_BYTES,
-        watch: None,
-    }
+    Terms { mode: JournalMode::Ordered, faulty: false, tear_bytes: BLOCK_BYTES, watch: None }
 }
 
 /// A file of holes, one page of which is zeros by now.
