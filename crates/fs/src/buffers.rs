@@ -13,6 +13,9 @@ use crate::buffer::{Buffer, Role};
 use crate::disk::Disk;
 use crate::error::FsError;
 
+/// Uses that one use looks at, to make room: more than one, so that the cache shrinks again.
+const LOOKED_AT: usize = 8;
+
 /// A place in the cache.
 enum Place {
     /// Somebody reads it.
@@ -121,13 +124,15 @@ impl Buffers {
         self.make_room(&mut state);
     }
 
-    /// Forgets what was used longest ago and nobody needs, as far as there is too much. Each use is looked at
-    /// once, so that this costs no more than the uses did.
-    fn make_room(&self, state: &mut State) {
-        let mut left = state.uses.len();
-        while left > 0 && (state.places.len() > self.limit || state.uses.len() > 4 * self.limit.max(16)) {
-            left -= 1;
-            let Some((at, block)) = state.uses.pop_front() else { return };
+    /// Forgets what was used longest ago and nobody needs, as far as there is too much, and returns how many uses it has
+    /// looked at. These are few: a large transaction may need more blocks than the cache is to hold, and nothing can be
+    /// forgotten then. Later uses look at the others.
+    fn make_room(&self, state: &mut State) -> usize {
+        for looked_at in 0..state.uses.len().min(LOOKED_AT) {
+            if state.places.len() <= self.limit && state.uses.len() <= 4 * self.limit.max(16) {
+                return looked_at;
+            }
+            let Some((at, block)) = state.uses.pop_front() else { return looked_at };
             let Some(Place::Here { buffer, used }) = state.places.get(&block) else { continue };
             if *used != at {
                 continue;
@@ -139,6 +144,7 @@ impl Buffers {
                 state.places.remove(&block);
             }
         }
+        LOOKED_AT
     }
 
     /// Forgets a block that was freed. The journal keeps what it needs of it.
@@ -164,5 +170,37 @@ impl Drop for Loading<'_> {
         }
         drop(state);
         self.buffers.loaded.notify(usize::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_block::{BlockLayer, BlockOptions, Dispatch};
+    use weir_runtime::{Runtime, Simulation};
+    use weir_storage::{AdversaryDisk, AdversaryOptions, Storage};
+
+    use super::*;
+    use crate::options::MountOptions;
+
+    const LIMIT: usize = 64;
+
+    #[test]
+    fn what_cannot_be_forgotten_is_not_looked_at_again_and_again() {
+        let runtime = Runtime::simulated(Simulation::default());
+        let clock = runtime.handle();
+        let storage = AdversaryDisk::new(&clock, AdversaryOptions { blocks: 8192, ..Default::default() });
+        let capabilities = *storage.capabilities();
+        let options = BlockOptions { dispatch: Dispatch::Legacy, ..BlockOptions::default() };
+        let layer = BlockLayer::new(&clock, storage, options, None).expect("it fits");
+        let disk = Disk::new(&clock, layer, capabilities, MountOptions::default());
+        let buffers = Buffers::new(disk, Checksums::none(), LIMIT);
+        let held: Vec<_> = (0..4000).map(|block| buffers.fresh(block, Role::Data)).collect();
+        assert_eq!(buffers.state.borrow().places.len(), held.len());
+        assert_eq!(buffers.make_room(&mut buffers.state.borrow_mut()), LOOKED_AT);
+        drop(held);
+        // What is free by then goes with the uses that come next.
+        (4000..5000).for_each(|block| drop(buffers.fresh(block, Role::Data)));
+        let state = buffers.state.borrow();
+        assert!(state.places.len() <= LIMIT && state.uses.len() <= 4 * LIMIT, "{}", state.places.len());
     }
 }

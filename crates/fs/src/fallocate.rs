@@ -10,6 +10,7 @@ use crate::map::Wanted;
 use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::read::{BLOCK, SIZE_MAX, index_of};
+use crate::tree::SECTORS_PER_BLOCK;
 use crate::truncate::TRUNCATE_CREDITS;
 
 /// What [`Filesystem::fallocate`] does to a range.
@@ -67,6 +68,7 @@ impl Mounted {
         match mode {
             Fallocate::Allocate { keep_size } => {
                 let blocks = index_of(offset)..index_of(end - 1) + 1;
+                self.may_fit(caller, &node, blocks.len() as u64)?;
                 self.map_all(caller, &node, blocks, Wanted::Mapped, (!keep_size).then_some(end)).await
             }
             Fallocate::PunchHole => {
@@ -81,6 +83,17 @@ impl Mounted {
                 let blocks = index_of(offset)..index_of(end - 1) + 1;
                 self.map_all(caller, &node, blocks, Wanted::Mapped, grow).await
             }
+        }
+    }
+
+    /// Refuses what cannot fit, whatever of it the file has already: it would take all that is free, and fail then.
+    fn may_fit(&self, caller: Caller, node: &Node, blocks: u64) -> Result<(), FsError> {
+        let owned = node.inode.borrow().sectors() / SECTORS_PER_BLOCK.unsigned_abs();
+        let most = owned.saturating_add(self.space.available_to(self.has_reserve(caller)));
+        if blocks <= most || self.options.drops(FsMutant::AllocatesWhatCannotFit) {
+            Ok(())
+        } else {
+            Err(FsError::NoSpace)
         }
     }
 

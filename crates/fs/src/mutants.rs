@@ -96,6 +96,8 @@ pub enum FsMutant {
     ZerosTooEarly,
     /// Pages: a write across the end of a file changes the page with the end in two steps, and others find it between.
     EndInTwoSteps,
+    /// Space: what cannot fit is allocated as far as there is space, and fails then.
+    AllocatesWhatCannotFit,
     /// Space: a plain user takes the blocks that are reserved for the superuser.
     SuperuserReserveIgnored,
     /// A failed write or flush of the journal aborts nothing.

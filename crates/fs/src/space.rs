@@ -136,7 +136,13 @@ impl Space {
 
     /// Free blocks that a plain user's files may have.
     pub(crate) fn available_blocks(&self) -> u64 {
-        self.free_blocks.get().saturating_sub(self.for_superuser + self.for_trees)
+        self.available_to(false)
+    }
+
+    /// Free blocks that the files of a caller may have, who may take the superuser's reserve or not.
+    pub(crate) fn available_to(&self, has_reserve: bool) -> u64 {
+        let kept = if has_reserve { self.for_trees } else { self.for_trees + self.for_superuser };
+        self.free_blocks.get().saturating_sub(kept)
     }
 
     /// Free blocks that may be taken now: not those that wait for a commit (J7), nor those that are being

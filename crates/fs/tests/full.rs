@@ -341,6 +341,32 @@ fn a_user_writes_what_is_available(mutant: Option<FsMutant>) -> Result<(), Strin
     })
 }
 
+/// An allocation of more than there is takes nothing, from a file that has some of it, too.
+fn what_cannot_fit_takes_nothing(mutant: Option<FsMutant>) -> Result<(), String> {
+    simulated(async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS, 5), true);
+        let options = MountOptions { mutant, ..MountOptions::default() };
+        let fs = mount(&clock, &disk, options).await.expect("mounted");
+        let file = write_file(&fs, b"file", &[1; 10 * BLOCK]).await;
+        let users = fs.for_caller(USER);
+        let available = fs.statfs().await.available_blocks;
+        let allocate = Fallocate::Allocate { keep_size: false };
+        let blocks = |count: u64| count * BLOCK as u64;
+        let refused = users.fallocate(file, allocate, 0, blocks(available + 11)).await;
+        require(refused == Err(FsError::NoSpace), || format!("{refused:?}"))?;
+        let left = fs.statfs().await.available_blocks;
+        require(left == available, || format!("{left} of {available} blocks are available"))?;
+        // All that there is, and what the file has.
+        users.fallocate(file, allocate, 0, blocks(available + 10)).await.map_err(|error| error.to_string())
+    })
+}
+
+#[test]
+fn an_allocation_that_cannot_fit_takes_nothing() {
+    assert_eq!(what_cannot_fit_takes_nothing(None), Ok(()));
+    assert!(what_cannot_fit_takes_nothing(Some(FsMutant::AllocatesWhatCannotFit)).is_err());
+}
+
 #[test]
 fn a_plain_user_writes_what_df_says_and_no_more() {
     assert_eq!(a_user_writes_what_is_available(None), Ok(()));
