@@ -16,7 +16,7 @@ use weir_fs::{Attributes, Cookie, Filesystem, FsError, InodeNumber, is_own_attri
 
 use crate::error::{ImageError, damaged, in_image, on_host, shown};
 use crate::holes::{chunk_of, runs};
-use crate::host::{DEPTH_MAX, HostTree, TOP, make_top, path_of};
+use crate::host::{Checks, DEPTH_MAX, HostTree, TOP, path_of};
 use crate::list::join;
 use crate::mutants::ImageMutant;
 use crate::xattrs;
@@ -76,12 +76,12 @@ pub async fn get(
             (above.unwrap_or(Path::new(".")), local.file_name().map(|name| name.as_encoded_bytes()))
         }
     };
+    let checks = options.checks();
+    let made = if is_directory { HostTree::made_at(top, checks) } else { Ok(None) };
+    let made = made.map_err(on_host("write", top))?;
     // One that is there stays as the user made it.
-    let mut new_top = false;
-    if is_directory {
-        new_top = make_top(top).map_err(on_host("write", top))?;
-    }
-    let tree = HostTree::at(top, options.drops(ImageMutant::FollowsLinks)).map_err(on_host("write", top))?;
+    let new_top = made.is_some();
+    let tree = made.map_or_else(|| HostTree::at(top, checks), Ok).map_err(on_host("write", top))?;
     let bytes = filesystem.statfs().await.blocks.saturating_mul(BLOCK_BYTES as u64);
     let mut get = Get {
         filesystem,
@@ -109,6 +109,11 @@ pub async fn get(
 }
 
 impl GetOptions {
+    fn checks(&self) -> Checks {
+        let (links, owners) = (ImageMutant::FollowsLinks, ImageMutant::TrustsOwners);
+        Checks { links: !self.drops(links), owners: !self.drops(owners) }
+    }
+
     #[cfg(feature = "mutants")]
     fn drops(&self, mutant: ImageMutant) -> bool {
         self.mutant == Some(mutant)

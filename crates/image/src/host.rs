@@ -2,7 +2,9 @@
 //!
 //! A copy knows directories by number. Each has its parent and its name, and is opened by walking from the top, one
 //! descriptor at a time, without following a link (I1). So few descriptors are open, however deep the tree is. What is
-//! opened has to be the directory that was found or made there: its device and inode are remembered.
+//! opened has to be the directory that was found or made there: its device and inode are remembered. The number of an
+//! inode is soon used again, so that alone does not tell one that was made from one that took its place: it also has to
+//! be the user's, with the permissions it was made with (I2).
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{
-    CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fchmod, fchown, fstat, mkdirat, openat, openat2,
+    CWD, Mode, OFlags, RawMode, ResolveFlags, Stat, fchmod, fchown, fstat, mkdirat, openat, openat2,
 };
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 /// Directories below each other at most: a path of Linux, which has 4,096 bytes, leads no deeper.
@@ -30,6 +33,8 @@ struct Known {
     name: Box<[u8]>,
     /// What was found under that name: what has it later may be another one.
     identity: Identity,
+    /// I2: the permissions of one that this copy fills, and that is the user's.
+    filled: Option<RawMode>,
 }
 
 /// What makes a file of the host this one: its device and its inode.
@@ -37,6 +42,23 @@ type Identity = (u64, u64);
 
 fn identity_of(found: &Stat) -> Identity {
     (found.st_dev, found.st_ino)
+}
+
+fn permissions_of(found: &Stat) -> RawMode {
+    found.st_mode & 0o7777
+}
+
+/// What is looked at. Only mutants leave something out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checks {
+    /// I1: no link is followed, and a directory is the one that was found.
+    pub(crate) links: bool,
+    /// I2: a directory that is filled is the user's alone.
+    pub(crate) owners: bool,
+}
+
+impl Checks {
+    pub(crate) const ALL: Checks = Checks { links: true, owners: true };
 }
 
 /// Directories of the host below one, the top.
@@ -47,20 +69,46 @@ pub(crate) struct HostTree {
     known: Vec<Known>,
     /// The one that was opened last.
     open: (usize, Rc<OwnedFd>),
-    follows: bool,
+    checks: Checks,
 }
 
 /// The number of the top.
 pub(crate) const TOP: usize = 0;
 
 impl HostTree {
-    /// The tree below a directory whose path the user names: links in it are followed. Only a mutant follows others.
-    pub(crate) fn at(path: &Path, follows: bool) -> io::Result<HostTree> {
+    /// The tree below a directory that is there, whose path the user names: links in it are followed.
+    pub(crate) fn at(path: &Path, checks: Checks) -> io::Result<HostTree> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let top = Rc::new(openat(CWD, path, flags, Mode::empty())?);
+        let top = openat(CWD, path, flags, Mode::empty())?;
         let identity = identity_of(&fstat(&top)?);
-        let known = vec![Known { parent: TOP, depth: 0, name: Box::default(), identity }];
-        Ok(HostTree { open: (TOP, Rc::clone(&top)), top, path: path.to_owned(), known, follows })
+        Ok(HostTree::of(top, path, identity, None, checks))
+    }
+
+    /// The tree below a directory that the user names, and that is made now; none if there is one.
+    pub(crate) fn made_at(path: &Path, checks: Checks) -> io::Result<Option<HostTree>> {
+        let Some(name) = path.file_name() else { return Ok(None) };
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let above = openat(CWD, above, flags, Mode::empty())?;
+        match mkdirat(&above, name, PRIVATE) {
+            Err(Errno::EXIST) if path.is_dir() => return Ok(None),
+            done => done?,
+        }
+        let (top, found) = enter(above, name.as_bytes(), Origin::Made, checks)?;
+        let filled = Some(permissions_of(&found));
+        Ok(Some(HostTree::of(top, path, identity_of(&found), filled, checks)))
+    }
+
+    fn of(
+        top: OwnedFd,
+        path: &Path,
+        identity: Identity,
+        filled: Option<RawMode>,
+        checks: Checks,
+    ) -> HostTree {
+        let top = Rc::new(top);
+        let known = vec![Known { parent: TOP, depth: 0, name: Box::default(), identity, filled }];
+        HostTree { open: (TOP, Rc::clone(&top)), top, path: path.to_owned(), known, checks }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -78,8 +126,12 @@ impl HostTree {
 
     /// Notes a directory that was found below another one.
     pub(crate) fn add(&mut self, parent: usize, name: &[u8], found: &Stat) -> usize {
+        self.push(parent, name, found, None)
+    }
+
+    fn push(&mut self, parent: usize, name: &[u8], found: &Stat, filled: Option<RawMode>) -> usize {
         let (depth, identity) = (self.known[parent].depth + 1, identity_of(found));
-        self.known.push(Known { parent, depth, name: name.into(), identity });
+        self.known.push(Known { parent, depth, name: name.into(), identity, filled });
         self.known.len() - 1
     }
 
@@ -101,7 +153,8 @@ impl HostTree {
         path
     }
 
-    /// Opens a directory: the one that was found, which its name may have left.
+    /// Opens a directory: the one that was found or made, which its name may have left. One that is filled has to be
+    /// unfinished.
     pub(crate) fn open(&mut self, directory: usize) -> io::Result<Rc<OwnedFd>> {
         if self.open.0 == directory {
             return Ok(Rc::clone(&self.open.1));
@@ -121,11 +174,20 @@ impl HostTree {
         if !walk.is_empty() {
             at = Rc::new(self.open_below(&*at, &walk, OFlags::RDONLY | OFlags::DIRECTORY)?);
         }
-        if identity_of(&fstat(&*at)?) != self.known[directory].identity && !self.follows {
-            return Err(swapped());
-        }
+        self.check(directory, &fstat(&*at)?)?;
         self.open = (directory, Rc::clone(&at));
         Ok(at)
+    }
+
+    /// Whether what was opened is the directory.
+    fn check(&self, directory: usize, found: &Stat) -> io::Result<()> {
+        let Known { identity, filled, .. } = self.known[directory];
+        let is_filled = |permissions| is_users(found) && permissions_of(found) == permissions;
+        let is_it = identity_of(found) == identity || !self.checks.links;
+        if is_it && (filled.is_none_or(is_filled) || !self.checks.links || !self.checks.owners) {
+            return Ok(());
+        }
+        Err(swapped())
     }
 
     /// Opens what is below a directory, without following a link.
@@ -141,55 +203,94 @@ impl HostTree {
         flags: OFlags,
         mode: Mode,
     ) -> io::Result<OwnedFd> {
-        if self.follows {
-            return Ok(openat(at, name, flags | OFlags::CLOEXEC, mode)?);
-        }
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        Ok(openat2(at, name, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
+        open_beneath(at, name, flags, mode, self.checks)
     }
 
     /// Makes a directory that only the user can use until it is finished. One that is there is taken, and made so, if it
     /// is the user's, or the superuser copies and it is `owner`'s, who gets it in the end.
     pub(crate) fn make(&mut self, parent: usize, name: &[u8], owner: u32) -> io::Result<usize> {
         let at = self.open(parent)?;
-        let is_there = match mkdirat(&*at, name, PRIVATE) {
-            Err(rustix::io::Errno::EXIST) => true,
-            done => done.map(|()| false)?,
+        let origin = match mkdirat(&*at, name, PRIVATE) {
+            Err(Errno::EXIST) => Origin::There { owner },
+            done => done.map(|()| Origin::Made)?,
         };
-        let flags = if self.follows { OFlags::PATH } else { OFlags::PATH | OFlags::NOFOLLOW };
-        let found = fstat(self.open_below(&*at, name, flags)?)?;
-        if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
+        let (_, found) = enter(&*at, name, origin, self.checks)?;
+        Ok(self.push(parent, name, &found, Some(permissions_of(&found))))
+    }
+}
+
+/// Where a directory that is to be filled comes from.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    /// It was made just now; what has its name is to be the same still.
+    Made,
+    /// It was there, and is `owner`'s in the image.
+    There { owner: u32 },
+}
+
+/// Opens a directory that is to be filled: the user's alone from then on, as far as its filesystem knows permissions.
+fn enter(at: impl AsFd, name: &[u8], origin: Origin, checks: Checks) -> io::Result<(OwnedFd, Stat)> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let directory = match open_beneath(&at, name, flags, Mode::empty(), checks) {
+        Err(error) if [Errno::NOTDIR, Errno::LOOP].contains(&errno_of(&error)) => {
             let what = "something else is where a directory is to be: move it away";
             return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
         }
-        if is_there && !self.follows {
-            let user = geteuid();
-            if found.st_uid != user.as_raw() && !(user.is_root() && found.st_uid == owner) {
-                let what = "a directory of another user is where one is to be: move it away";
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-            }
-            let directory = self.open_below(&*at, name, OFlags::RDONLY | OFlags::DIRECTORY)?;
-            if identity_of(&fstat(&directory)?) != identity_of(&found) {
-                return Err(swapped());
+        opened => opened?,
+    };
+    let found = fstat(&directory)?;
+    if !checks.links || !checks.owners {
+        return Ok((directory, found));
+    }
+    let user = geteuid();
+    let denied = |what| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    match origin {
+        // Another filesystem has been mounted there, which may say of itself what it likes.
+        Origin::Made if found.st_dev != fstat(&at)?.st_dev => return Err(swapped()),
+        Origin::Made if !is_users(&found) => {
+            return denied("what was made here is another user's: copy as the one to whom new files go here");
+        }
+        Origin::There { owner } if !is_users(&found) => {
+            if !user.is_root() || found.st_uid != owner {
+                return denied("a directory of another user is where one is to be: move it away");
             }
             fchown(&directory, Some(user), None)?;
-            fchmod(&directory, PRIVATE)?;
         }
-        Ok(self.add(parent, name, &found))
+        _ => {}
     }
+    if found.st_mode & 0o777 != PRIVATE.as_raw_mode() {
+        fchmod(&directory, PRIVATE)?;
+    }
+    // Some filesystems have the same permissions for everything, whatever is asked for.
+    let found = fstat(&directory)?;
+    if is_users(&found) { Ok((directory, found)) } else { Err(swapped()) }
+}
+
+fn is_users(found: &Stat) -> bool {
+    found.st_uid == geteuid().as_raw()
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+fn open_beneath(
+    at: impl AsFd,
+    name: &[u8],
+    flags: OFlags,
+    mode: Mode,
+    checks: Checks,
+) -> io::Result<OwnedFd> {
+    if !checks.links {
+        return Ok(openat(at, name, flags | OFlags::CLOEXEC, mode)?);
+    }
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(openat2(at, name, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
 }
 
 /// Somebody else was faster, or means harm.
 pub(crate) fn swapped() -> io::Error {
-    io::Error::other("another directory has taken its place meanwhile")
-}
-
-/// Makes the directory that the user names, if it is not there: whether it was made.
-pub(crate) fn make_top(path: &Path) -> io::Result<bool> {
-    match mkdirat(CWD, path, PRIVATE) {
-        Err(rustix::io::Errno::EXIST) if path.is_dir() => Ok(false),
-        done => Ok(done.map(|()| true)?),
-    }
+    io::Error::other("another directory has taken its place meanwhile, or others were let into it")
 }
 
 /// A path that leads to what a descriptor is open for, whatever has its name now: for calls that take no `O_PATH`.
@@ -202,16 +303,17 @@ pub(crate) fn path_of(descriptor: impl AsFd) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-    use std::fs;
+    use std::fs::{self, File, Permissions};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 
     use super::*;
 
     /// Whoever may write beside the target puts a directory of his own where one was made.
     #[test]
     fn a_directory_that_was_swapped_is_not_opened() {
-        for (follows, opened) in [(false, false), (true, true)] {
+        for (links, opened) in [(true, false), (false, true)] {
             let place = tempfile::tempdir().unwrap();
-            let mut tree = HostTree::at(place.path(), follows).unwrap();
+            let mut tree = HostTree::at(place.path(), Checks { links, ..Checks::ALL }).unwrap();
             let made = tree.make(TOP, b"made", 0).unwrap();
             let below = tree.make(made, b"below", 0).unwrap();
             tree.open(below).unwrap();
@@ -222,5 +324,66 @@ mod tests {
             tree.open(TOP).unwrap();
             assert_eq!(tree.open(below).is_ok(), opened);
         }
+    }
+
+    /// It may have the number of the one that was made. So it has to be the user's, and nobody else's to use.
+    #[test]
+    fn a_directory_that_is_filled_is_the_users_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let mut tree = HostTree::at(place.path(), Checks::ALL).unwrap();
+        let made = tree.make(TOP, b"made", 0).unwrap();
+        let path = place.path().join("made");
+        let mut is_opened = || {
+            tree.open(TOP).unwrap();
+            tree.open(made).is_ok()
+        };
+        assert!(is_opened());
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        assert!(!is_opened());
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+        assert!(is_opened());
+        if chown(&path, Some(4711), None).is_err() {
+            eprintln!("skipped: only the superuser makes directories of others");
+            return;
+        }
+        assert!(!is_opened());
+    }
+
+    /// Between making and opening it, somebody may have put one of his own in its place, or a link.
+    #[test]
+    fn what_was_just_made_is_looked_at() {
+        let place = tempfile::tempdir().unwrap();
+        let at = || File::open(place.path()).unwrap();
+        let enter = |name: &str, origin| enter(at(), name.as_bytes(), origin, Checks::ALL).map(|_| ());
+        fs::create_dir(place.path().join("own")).unwrap();
+        enter("own", Origin::Made).unwrap();
+        symlink("own", place.path().join("link")).unwrap();
+        enter("link", Origin::Made).unwrap_err();
+        fs::create_dir(place.path().join("theirs")).unwrap();
+        if chown(place.path().join("theirs"), Some(4711), None).is_err() {
+            eprintln!("skipped: only the superuser makes directories of others");
+            return;
+        }
+        let told = enter("theirs", Origin::Made).unwrap_err().to_string();
+        assert!(told.contains("another user's"), "{told}");
+        enter("theirs", Origin::There { owner: 4711 }).unwrap();
+        let known = fs::metadata(place.path().join("theirs")).unwrap();
+        assert_eq!((known.uid(), known.mode() & 0o7777), (0, 0o700));
+    }
+
+    /// A slash behind its name follows a link, if the name is opened as it is.
+    #[test]
+    fn a_top_is_made_once_and_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["new", "new with a slash/"] {
+            let path = place.path().join(name);
+            let tree = HostTree::made_at(&path, Checks::ALL).unwrap().unwrap();
+            assert_eq!(tree.known[TOP].filled, Some(0o700));
+            assert!(HostTree::made_at(&path, Checks::ALL).unwrap().is_none());
+        }
+        symlink("nothing", place.path().join("link")).unwrap();
+        assert!(HostTree::made_at(&place.path().join("link"), Checks::ALL).is_err());
+        assert!(HostTree::made_at(&place.path().join("link/"), Checks::ALL).is_err());
+        assert!(!place.path().join("nothing").exists());
     }
 }

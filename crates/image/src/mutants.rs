@@ -8,6 +8,8 @@ pub enum ImageMutant {
     FollowsLinks,
     /// I2: a file is made with the mode that it has in the image.
     ShowsEarly,
+    /// I2: a directory is filled whoever it belongs to.
+    TrustsOwners,
     /// I3: a directory is entered for each of its names.
     EntersAgain,
     /// I3: names and bytes are not counted.

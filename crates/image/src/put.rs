@@ -21,7 +21,7 @@ use weir_fs::{
 
 use crate::error::{ImageError, in_image, on_host};
 use crate::holes::{CHUNK_BYTES, runs};
-use crate::host::{HostTree, TOP, path_of, swapped};
+use crate::host::{Checks, HostTree, TOP, path_of, swapped};
 use crate::list::join;
 use crate::xattrs;
 
@@ -44,8 +44,8 @@ pub async fn put(
         return Err(ImageError::Directory { path: local.to_owned() });
     }
     let above = local.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let tree =
-        HostTree::at(if is_directory { local } else { above }, false).map_err(on_host("read", local))?;
+    let top = if is_directory { local } else { above };
+    let tree = HostTree::at(top, Checks::ALL).map_err(on_host("read", local))?;
     if is_directory && tree.top() != (found.dev(), found.ino()) {
         return Err(on_host("read", local)(swapped()));
     }

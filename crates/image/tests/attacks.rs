@@ -136,6 +136,65 @@ fn a_directory_of_another_user_is_not_taken() {
     let error = copy(&seed.image, &scratch).copied.unwrap_err().to_string();
     assert!(error.contains("a directory of another user"), "{error}");
     assert_eq!(fs::read_dir(scratch.target().join("tree")).unwrap().count(), 0);
+    assert!(copy_by(ImageMutant::TrustsOwners, &seed.image, &scratch).copied.is_ok());
+}
+
+/// Puts a directory of another user where one was made, with the number of its inode if that is given out again.
+fn swap(directory: &Path) -> std::io::Result<bool> {
+    let number = fs::symlink_metadata(directory)?.ino();
+    fs::remove_dir(directory)?;
+    for nth in 0..100 {
+        fs::create_dir(directory)?;
+        std::os::unix::fs::chown(directory, Some(4711), None)?;
+        if fs::symlink_metadata(directory)?.ino() == number {
+            return Ok(true);
+        }
+        fs::rename(directory, directory.with_extension(nth.to_string()))?;
+    }
+    fs::create_dir(directory).map(|()| false)
+}
+
+/// Copies an image with damage, and swaps a directory once that is told of: when it is made, and not filled. What came
+/// of the copy and into the directory, or none where a number is not used again at once.
+fn swapped_within_a_copy(mutant: Option<ImageMutant>) -> Option<(Result<(), ImageError>, usize)> {
+    let seed = Seed::plain();
+    let image = with_link(&seed, b"a\0b");
+    let options = GetOptions { recursive: true, mutant };
+    for _ in 0..20 {
+        // On a disk, as in memory no number is used twice.
+        let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (target, mut swapped) = (place.path().join("out"), None);
+        let copied = hostile::run(async |clock| {
+            let (fs, _) = hostile::mount_with(&clock, &image, MountOptions::default()).await.unwrap();
+            let mut tell = |_: &ImageError| {
+                swapped.get_or_insert_with(|| swap(&target.join("tree")));
+            };
+            let copied = weir_image::get(&fs, b"/", &target, &options, &mut tell).await;
+            fs.unmount().await.unwrap();
+            copied.map(drop)
+        });
+        match swapped.expect("damage is told") {
+            Ok(true) => return Some((copied, fs::read_dir(target.join("tree")).unwrap().count())),
+            Ok(false) => {}
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return None;
+            }
+        }
+    }
+    eprintln!("skipped: this filesystem does not use a number again at once");
+    None
+}
+
+/// Whoever may write in the target removes what was made there, and gets its number for a directory of his own.
+#[test]
+fn a_directory_that_took_a_number_over_is_not_filled() {
+    let Some((copied, names)) = swapped_within_a_copy(None) else { return };
+    let error = copied.unwrap_err().to_string();
+    assert!(error.contains("tree") && error.contains("another directory has taken its place"), "{error}");
+    assert_eq!(names, 0);
+    let (copied, names) = swapped_within_a_copy(Some(ImageMutant::TrustsOwners)).expect("again");
+    assert!(copied.is_ok() && names > 0, "{copied:?}");
 }
 
 /// The top directory is the user's business, and stays as it is; those below are merged with what the image has.

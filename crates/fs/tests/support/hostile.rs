@@ -787,7 +787,7 @@ async fn mount(clock: &Handle, image: &Image) -> Result<(Filesystem, Rc<Adversar
     mount_with(clock, image, MountOptions::default()).await
 }
 
-async fn mount_with(
+pub async fn mount_with(
     clock: &Handle,
     image: &Image,
     mounted: MountOptions,
@@ -807,7 +807,7 @@ async fn mount_with(
     Ok((fs, disk))
 }
 
-fn run<T>(script: impl AsyncFnOnce(Handle) -> T) -> T {
+pub fn run<T>(script: impl AsyncFnOnce(Handle) -> T) -> T {
     let runtime = Runtime::simulated(Simulation::default());
     runtime.block_on(script(runtime.handle())).expect("it does not wait for ever")
 }
