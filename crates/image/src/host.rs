@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{
-    CWD, Mode, OFlags, RawMode, ResolveFlags, Stat, fchmod, fchown, fstat, mkdirat, openat, openat2,
+    CWD, FileType, Mode, OFlags, RawMode, ResolveFlags, Stat, fchmod, fchown, fstat, mkdirat, openat, openat2,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -190,6 +190,20 @@ impl HostTree {
         Err(swapped())
     }
 
+    /// Opens what has a name in a directory, only to look at it, as `O_PATH` does. A directory is opened once more, as
+    /// one: if something is mounted there on demand, then it is now, as it will be when its entries are wanted.
+    pub(crate) fn look(&mut self, directory: usize, name: &[u8]) -> io::Result<(OwnedFd, Stat)> {
+        let at = self.open(directory)?;
+        let file = self.open_below(&*at, name, OFlags::PATH)?;
+        let found = fstat(&file)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
+            return Ok((file, found));
+        }
+        let file = self.open_below(&*at, name, OFlags::PATH | OFlags::DIRECTORY)?;
+        let found = fstat(&file)?;
+        Ok((file, found))
+    }
+
     /// Opens what is below a directory, without following a link.
     pub(crate) fn open_below(&self, at: impl AsFd, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let mode = if flags.contains(OFlags::CREATE) { Mode::RUSR | Mode::WUSR } else { Mode::empty() };
@@ -306,6 +320,8 @@ mod tests {
     use std::fs::{self, File, Permissions};
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
     use super::*;
 
     /// Whoever may write beside the target puts a directory of his own where one was made.
@@ -385,5 +401,35 @@ mod tests {
         assert!(HostTree::made_at(&place.path().join("link"), Checks::ALL).is_err());
         assert!(HostTree::made_at(&place.path().join("link/"), Checks::ALL).is_err());
         assert!(!place.path().join("nothing").exists());
+    }
+
+    /// A filesystem that is mounted while a test runs.
+    struct Mounted(PathBuf);
+
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = unmount(&self.0, UnmountFlags::DETACH);
+        }
+    }
+
+    /// The kernel mounts one filesystem within another one when somebody goes there, as it does at the places of autofs.
+    #[test]
+    fn what_is_mounted_on_demand_is_mounted_before_it_is_looked_at() {
+        let place = tempfile::tempdir().unwrap();
+        let mounted = mount("none", place.path(), "debugfs", MountFlags::empty(), None);
+        let _mounted = mounted.is_ok().then(|| Mounted(place.path().to_owned()));
+        // To look at it by its path would mount it.
+        if !fs::read_dir(place.path()).unwrap().any(|entry| entry.unwrap().file_name() == "tracing") {
+            eprintln!("skipped: this takes the superuser, and debugfs");
+            return;
+        }
+        let mut tree = HostTree::at(place.path(), Checks::ALL).unwrap();
+        let (_, found) = tree.look(TOP, b"tracing").unwrap();
+        let below = tree.add(TOP, b"tracing", &found);
+        let opened = tree.open(below).unwrap();
+        assert_eq!(identity_of(&fstat(&*opened).unwrap()), identity_of(&found));
+        if found.st_dev == tree.known[TOP].identity.0 {
+            eprintln!("skipped: this kernel has nothing to mount there");
+        }
     }
 }

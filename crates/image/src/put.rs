@@ -85,11 +85,6 @@ struct Opened {
 }
 
 impl Opened {
-    fn new(file: OwnedFd, path: PathBuf) -> Result<Opened, ImageError> {
-        let found = fstat(&file).map_err(|error| on_host("read", &path)(error.into()))?;
-        Ok(Opened { file, found, path })
-    }
-
     fn kind(&self) -> FileType {
         FileType::of_mode(self.found.st_mode as u16).unwrap_or(FileType::Regular)
     }
@@ -132,8 +127,9 @@ impl Put<'_> {
                 let parent = filesystem.resolve_parent(inside).await.map_err(in_image(inside))?;
                 let to = (parent.directory, parent.name);
                 if is_directory {
-                    let top = self.tree.open(TOP).and_then(|top| top.try_clone());
-                    let opened = Opened::new(top.map_err(on_host("read", local))?, local.to_owned())?;
+                    let top = self.tree.open(TOP).and_then(|top| Ok((top.try_clone()?, fstat(&*top)?)));
+                    let (file, found) = top.map_err(on_host("read", local))?;
+                    let opened = Opened { file, found, path: local.to_owned() };
                     return self.directory(&opened, TOP, inside, to).await;
                 }
                 let opened = self.open(TOP, name)?;
@@ -145,8 +141,8 @@ impl Put<'_> {
     /// Opens a name in a directory of the host.
     fn open(&mut self, directory: usize, name: &[u8]) -> Result<Opened, ImageError> {
         let path = self.tree.path_of(directory, name);
-        let open = self.tree.open(directory).and_then(|at| self.tree.open_below(&*at, name, OFlags::PATH));
-        Opened::new(open.map_err(on_host("read", &path))?, path)
+        let (file, found) = self.tree.look(directory, name).map_err(on_host("read", &path))?;
+        Ok(Opened { file, found, path })
     }
 
     /// Copies the entries of a directory, in the order of their names.

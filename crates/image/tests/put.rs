@@ -7,8 +7,10 @@ mod hostile;
 
 use std::fs::{self, File};
 use std::future::poll_fn;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::PathBuf;
 use std::pin::pin;
+use std::process::Command;
 
 use futures_util::FutureExt as _;
 use hostile::made;
@@ -108,6 +110,46 @@ fn a_directory_that_was_swapped_is_not_copied() {
             "{error}"
         );
         assert!(fs.resolve(b"/tree/early/file").await.is_err());
+        Ok(())
+    }));
+}
+
+/// A directory of the host that is shown in another place, until dropped.
+struct Bound(PathBuf);
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn what_is_mounted_within_a_tree_is_copied() {
+    let host = tempfile::tempdir().unwrap();
+    let (tree, other) = (host.path().join("tree"), host.path().join("other"));
+    for directory in [tree.join("plain/below"), tree.join("bound"), other.clone()] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    fs::write(tree.join("plain/below/file"), "plain").unwrap();
+    fs::write(other.join("file"), "bound").unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o751)).unwrap();
+    let bind = Command::new("mount").arg("--bind").arg(&other).arg(tree.join("bound")).output();
+    let is_bound = bind.is_ok_and(|output| output.status.success());
+    let _bound = is_bound.then(|| Bound(tree.join("bound")));
+    if !is_bound {
+        eprintln!("skipped: this machine mounts nothing");
+        fs::write(tree.join("bound/file"), "bound").unwrap();
+    }
+    drop(made(3072, async |fs| {
+        assert_eq!(weir_image::put(fs, &tree, b"/tree", true).await.unwrap(), 0);
+        for name in ["plain", "bound"] {
+            let path = format!("/tree/{name}{}/file", if name == "plain" { "/below" } else { "" });
+            let mut bytes = [0; 16];
+            let read = fs.read(fs.resolve(path.as_bytes()).await?, 0, &mut bytes).await?;
+            assert_eq!(&bytes[..read], name.as_bytes());
+        }
+        let bound = fs.attributes(fs.resolve(b"/tree/bound").await?).await?;
+        assert!(bound.permissions == 0o751 || !is_bound, "{:o}", bound.permissions);
         Ok(())
     }));
 }
