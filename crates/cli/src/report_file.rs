@@ -1,28 +1,37 @@
 //! Files that reports and logs go to.
 //!
 //! Others may write where such a file lies, and change what its path leads to. So what is looked at is what is written:
-//! a regular file of the user's own, with no link as its last step.
+//! a regular file of the user's own, with no link as its last step and no other name.
+//!
+//! A report may also go to standard output or standard error where that is a pipe or a terminal, by any path, such as
+//! /dev/stdout: nothing is opened for that, and it goes where the program writes anyhow.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::geteuid;
 
 use crate::error::CliError;
 
-/// Opens a log to append to.
+/// The first descriptor that has no meaning of its own.
+const DESCRIPTOR_MIN: i32 = 3;
+
+/// Opens a log to append to: a file only, since a server in the background lets go of what its caller has.
 pub(crate) fn append(path: &Path) -> Result<File, CliError> {
     open(path, "write the log to", OFlags::WRONLY | OFlags::APPEND)
 }
 
 /// Opens a file that is written anew. One that is there already is overwritten only if it begins as such a report does:
-/// what was named by mistake may be a volume.
+/// what was named by mistake may be a volume. Standard output and standard error are taken where they are no files.
 pub(crate) fn create(path: &Path, beginning: &str) -> Result<File, CliError> {
     let failed = |doing| move |source| CliError::File { doing, path: path.to_owned(), source };
+    if let Some(output) = standard(path) {
+        return Ok(output);
+    }
     let file = open(path, "create", OFlags::RDWR)?;
     if file.metadata().map_err(failed("look at"))?.len() > 0 {
         let mut start = vec![0; beginning.len()];
@@ -36,6 +45,21 @@ pub(crate) fn create(path: &Path, beginning: &str) -> Result<File, CliError> {
         file.set_len(0).map_err(failed("create"))?;
     }
     Ok(file)
+}
+
+/// Standard output or standard error, if that is what the path leads to, and it is a pipe or a character device.
+fn standard(path: &Path) -> Option<File> {
+    // Links are followed, as nothing is opened but to look at it.
+    let there = fstat(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?).ok()?;
+    if !matches!(FileType::from_raw_mode(there.st_mode), FileType::Fifo | FileType::CharacterDevice) {
+        return None;
+    }
+    let (output, error) = (std::io::stdout(), std::io::stderr());
+    let is_there = |own: &BorrowedFd<'_>| {
+        fstat(own).is_ok_and(|own| (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
+    };
+    let own = [output.as_fd(), error.as_fd()].into_iter().find(is_there)?;
+    Some(fcntl_dupfd_cloexec(own, DESCRIPTOR_MIN).ok()?.into())
 }
 
 /// Opens a new file, which is its owner's alone, since it may name what is on a mount; or one of the user's own.
@@ -56,6 +80,10 @@ fn open(path: &Path, doing: &'static str, access: OFlags) -> Result<File, CliErr
     }
     if found.st_uid != geteuid().as_raw() {
         return refused("another user's file");
+    }
+    // Whoever may write here gives a name to any file that he may link to.
+    if found.st_nlink != 1 {
+        return refused("a file with another name, too");
     }
     // The same file, whatever has its name by now.
     let same = format!("/proc/self/fd/{}", there.as_raw_fd());

@@ -63,6 +63,20 @@ fn reports_and_logs_go_to_files_of_the_users_own() {
     assert!(!place.path().join("nothing").exists());
     runs(Command::new("mkfifo").arg(place.path().join("pipe")));
     refused("pipe", "no regular file");
+    // A link that is none to look at. What it leads to has two names then.
+    for (name, of) in [("another report", &report), ("another log", &log)] {
+        let another = place.path().join(name);
+        fs::hard_link(of, &another).unwrap();
+        refused(name, "another name");
+        fs::remove_file(another).unwrap();
+    }
+    // What a server in the background has for that is closed once it is mounted, and /dev/null is neither.
+    let (volume, mountpoint) = (place.volume(), place.mountpoint());
+    let logs = ["mount", volume.to_str().unwrap(), mountpoint.to_str().unwrap(), "--log", "/dev/stderr"];
+    for arguments in [&logs[..], &["trace", "--writes", "10", "/dev/null"]] {
+        let error = error_of(&weir(arguments).output().unwrap());
+        assert!(error.contains("no regular file"), "{error}");
+    }
     let theirs = place.path().join("theirs");
     fs::write(&theirs, "").unwrap();
     if std::os::unix::fs::chown(&theirs, Some(65534), None).is_ok() {
@@ -77,6 +91,29 @@ fn reports_and_logs_go_to_files_of_the_users_own() {
     works(&["trace", "--writes", "10", report.to_str().unwrap()]);
     assert_eq!(fs::read(&report).unwrap(), untouched[0]);
     assert_eq!(report.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+/// Whoever made the path: what is written there goes where the program writes anyhow.
+#[test]
+fn reports_go_to_standard_output_and_standard_error() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (report, link) = (directory.path().join("report"), directory.path().join("link"));
+    works(&["trace", "--writes", "10", report.to_str().unwrap()]);
+    std::os::unix::fs::symlink("/proc/self/fd/2", &link).unwrap();
+    let report = fs::read_to_string(&report).unwrap();
+    for path in ["/dev/stderr", link.to_str().unwrap()] {
+        let output = weir(&["trace", "--writes", "10", path]).output().unwrap();
+        assert!(error_of(&output) == report, "{path}");
+    }
+    let told = works(&["trace", "--writes", "10", "/dev/stdout"]);
+    assert!(told.starts_with(&report), "{told}");
+    // A file would be cut that others write to; its path is to be had.
+    let kept = directory.path().join("kept");
+    fs::write(&kept, "what is there").unwrap();
+    let file = fs::File::options().append(true).open(&kept).unwrap();
+    let mut command = weir(&["trace", "--writes", "10", "/dev/stdout"]);
+    assert!(!command.stdout(file).output().unwrap().status.success());
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "what is there");
 }
 
 /// The file of who made it beforehand is theirs to permit.
