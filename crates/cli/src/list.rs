@@ -1,7 +1,7 @@
 //! `weir ls` and `weir cat`: what is in an image.
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
@@ -9,6 +9,7 @@ use clap::Args;
 
 use crate::error::CliError;
 use crate::image::{Access, with_image};
+use crate::plain;
 
 /// Arguments of `weir ls`.
 #[derive(Debug, Args)]
@@ -38,8 +39,9 @@ pub(crate) fn run(arguments: &ListArguments) -> Result<(), CliError> {
     with_image(&arguments.image, Access::Read, async |image| {
         let lines = weir_image::list(&image.filesystem, inside, arguments.long).await;
         let mut output = std::io::stdout().lock();
+        let is_terminal = output.is_terminal();
         for line in lines.map_err(image.failed())? {
-            output.write_all(&line)?;
+            output.write_all(&if is_terminal { plain::of_line(&line) } else { line })?;
             output.write_all(b"\n")?;
         }
         Ok(output.flush()?)

@@ -19,6 +19,7 @@ mod list;
 mod mkfs;
 mod mount;
 mod open;
+mod plain;
 mod put;
 mod report_file;
 mod service;
@@ -141,7 +142,8 @@ fn main() -> ExitCode {
         Err(CliError::Silent) => ExitCode::from(2),
         Err(error) => {
             // Where standard error is gone too, the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "weir: {error}");
+            let told = plain::of_text(&error.to_string());
+            let _ = writeln!(std::io::stderr(), "weir: {told}");
             ExitCode::from(2)
         }
     }

@@ -207,8 +207,12 @@ impl Put<'_> {
                 self.make_room(inside, to).await?;
                 let made = self.filesystem.create(to.0, to.1, &new_node(kind, found)).await;
                 let inode = made.map_err(in_image(inside))?;
-                if kind == FileType::Regular {
-                    self.content(opened, inside, inode).await?;
+                if kind == FileType::Regular
+                    && let Err(error) = self.content(opened, inside, inode).await
+                {
+                    // What is not whole does not keep the name, nor the space. The error tells why.
+                    let _ = self.filesystem.unlink(to.0, to.1).await;
+                    return Err(error);
                 }
                 inode
             }

@@ -15,7 +15,7 @@ use std::process::Command;
 use futures_util::FutureExt as _;
 use hostile::made;
 use weir_ext4::{FileType, ROOT_INODE};
-use weir_fs::NewNode;
+use weir_fs::{FsError, NewNode};
 
 /// Bytes that this thread has asked the kernel to read so far, holes among them.
 fn bytes_read() -> u64 {
@@ -150,6 +150,23 @@ fn what_is_mounted_within_a_tree_is_copied() {
         }
         let bound = fs.attributes(fs.resolve(b"/tree/bound").await?).await?;
         assert!(bound.permissions == 0o751 || !is_bound, "{:o}", bound.permissions);
+        Ok(())
+    }));
+}
+
+/// What does not fit leaves no name behind that looks whole, and no space taken.
+#[test]
+fn a_file_that_does_not_fit_leaves_nothing() {
+    let host = tempfile::tempdir().unwrap();
+    let large = host.path().join("large");
+    fs::write(&large, vec![7; 16 << 20]).unwrap();
+    drop(made(3072, async |fs| {
+        let free = fs.statfs().await.free_blocks;
+        let error = weir_image::put(fs, &large, b"/", false).await.unwrap_err();
+        assert!(error.to_string().contains("no space"), "{error}");
+        assert_eq!(fs.lookup(ROOT_INODE, b"large").await, Err(FsError::NotFound));
+        fs.sync().await?;
+        assert_eq!(fs.statfs().await.free_blocks, free);
         Ok(())
     }));
 }
