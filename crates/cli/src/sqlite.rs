@@ -45,9 +45,9 @@ pub(crate) fn measure(
 }
 
 fn loss_window(mountpoint: &Path) -> Option<LossWindowSeen> {
-    let volume = status::ask(mountpoint).ok()?.storage.volume?;
-    let time_max = Duration::try_from_secs_f64(volume.loss_window_ms / 1e3).ok()?;
-    Some(LossWindowSeen { time_max, bytes_max: volume.loss_window_bytes })
+    let seen = status::ask(mountpoint).ok()?.storage.volume?.loss_window;
+    let time_max = Duration::try_from_secs_f64(seen.ms / 1e3).ok()?;
+    Some(LossWindowSeen { time_max, bytes_max: seen.bytes })
 }
 
 /// A new volume, mounted by a server of its own, and the extension loaded. Both go when it is dropped.

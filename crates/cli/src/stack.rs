@@ -12,7 +12,7 @@ use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, FileDisk, FileDiskOptions, Overlay, Readers,
     Rejected, Storage, StorageError,
 };
-use weir_volume::{Volume, VolumeError, VolumeOptions};
+use weir_volume::{LossWindow, LossWindowSeen, Volume, VolumeError, VolumeOptions};
 
 use crate::error::CliError;
 use crate::open::open_disk;
@@ -96,10 +96,35 @@ pub(crate) struct VolumeStatus {
     pub(crate) disk_blocks: u64,
     pub(crate) segments_free: u64,
     pub(crate) segments: u64,
-    /// The largest loss window that was seen: its time, in milliseconds.
-    pub(crate) loss_window_ms: f64,
-    /// And its bytes.
-    pub(crate) loss_window_bytes: u64,
+    #[serde(default)]
+    pub(crate) loss_window: LossWindowStatus,
+}
+
+/// What a crash could have taken though nothing had failed, and its bounds (V5).
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(crate) struct LossWindowStatus {
+    /// The longest time that an acknowledged write was not durable, in milliseconds.
+    pub(crate) ms: f64,
+    /// The most bytes that were not.
+    pub(crate) bytes: u64,
+    /// The time is a target: a disk may take longer to flush. Writers wait then.
+    pub(crate) bound_ms: f64,
+    /// The bytes are a limit.
+    pub(crate) bound_bytes: u64,
+    /// The time went beyond its target.
+    pub(crate) exceeded: bool,
+}
+
+impl LossWindowStatus {
+    fn of(seen: LossWindowSeen, bound: LossWindow) -> LossWindowStatus {
+        LossWindowStatus {
+            ms: seen.time_max.as_secs_f64() * 1e3,
+            bytes: seen.bytes_max,
+            bound_ms: bound.time.as_secs_f64() * 1e3,
+            bound_bytes: bound.bytes,
+            exceeded: seen.time_max > bound.time,
+        }
+    }
 }
 
 /// Who may read a file or device, as a status lists them.
@@ -228,8 +253,7 @@ impl Stack {
                     disk_blocks: stats.disk_blocks(),
                     segments_free: stats.free_segments as u64,
                     segments: stats.segments as u64,
-                    loss_window_ms: stats.loss_window.time_max.as_secs_f64() * 1e3,
-                    loss_window_bytes: stats.loss_window.bytes_max,
+                    loss_window: LossWindowStatus::of(stats.loss_window, volume.loss_window()),
                 })
             }
         };

@@ -35,6 +35,9 @@ pub(crate) struct StatusArguments {
 pub(crate) struct Status {
     /// The server's process.
     pub(crate) pid: u32,
+    /// Memory that the server has now, all of it: its resident set.
+    #[serde(default)]
+    memory_bytes: u64,
     pub(crate) storage: StackStatus,
     requests: RequestsStatus,
     /// None of `weir disk`, whose filesystem is the kernel's.
@@ -164,9 +167,22 @@ fn told(handle: &Handle, stack: &Stack, load: Load, filesystem: Option<Filesyste
     let Load { under_way, under_way_max } = load;
     let disk_commands = handle.ring().map_or(0, |ring| ring.in_flight() as u64);
     let requests = RequestsStatus { under_way, under_way_max, disk_commands };
-    let status = Status { pid: std::process::id(), storage: stack.status(), requests, filesystem };
+    let status = Status {
+        pid: std::process::id(),
+        memory_bytes: memory_bytes(),
+        storage: stack.status(),
+        requests,
+        filesystem,
+    };
     // Numbers and texts always become JSON.
     serde_json::to_string(&status).unwrap_or_default()
+}
+
+/// The resident set of this process, by the kernel's second number in `/proc/self/statm`; 0 where it does not tell.
+fn memory_bytes() -> u64 {
+    let told = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = told.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
 }
 
 fn name(engine: Engine) -> &'static str {
@@ -226,7 +242,7 @@ fn lines(status: &Status, space: [Size; 2]) -> String {
     let RequestsStatus { under_way, under_way_max, disk_commands } = status.requests;
     lines.push(("requests under way", format!("{under_way}, at most {under_way_max}")));
     lines.push(("commands at the disk", disk_commands.to_string()));
-    lines.push(("server", format!("process {}", status.pid)));
+    lines.push(("server", format!("process {}, {} of memory", status.pid, Size(status.memory_bytes))));
     let lines: Vec<String> = lines.into_iter().map(|(label, value)| format!("{label:<24}{value}")).collect();
     lines.join("\n")
 }
@@ -268,12 +284,20 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
 
 fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 4] {
     let (by_users, by_volume) = (size(volume.user_blocks), size(volume.disk_blocks));
-    let (time, bytes) = (volume.loss_window_ms, Size(volume.loss_window_bytes));
+    let window = &volume.loss_window;
+    let kept = if window.exceeded { "EXCEEDED, as the disk took longer to flush" } else { "kept" };
+    let window = format!(
+        "at most {:.1} ms (target {:.0} ms: {kept}) and {} (limit {})",
+        window.ms,
+        window.bound_ms,
+        Size(window.bytes),
+        Size(window.bound_bytes)
+    );
     [
         ("flushes of the disk", volume.flushes.to_string()),
         ("written", format!("{by_users} to the volume, {by_volume} by it to the disk")),
         ("segments of the volume", format!("{}, {} of them free", volume.segments, volume.segments_free)),
-        ("loss window so far", format!("at most {time:.1} ms, {bytes}")),
+        ("loss window so far", window),
     ]
 }
 

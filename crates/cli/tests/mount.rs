@@ -201,12 +201,19 @@ fn a_status_is_in_words_or_json() {
     let place = Place::with_volume("256M");
     let root = place.mount(&[]);
     let status = works(&["status", root.to_str().unwrap()]);
-    for words in ["read only               no", "engine                  dual", "ms, ", "of it free"] {
+    for words in
+        ["read only               no", "engine                  dual", "ms (target 100 ms: ", "of it free"]
+    {
         assert!(status.contains(words), "no {words:?} in {status}");
     }
     let status = place.status();
     assert_eq!((&status["engine"], &status["read_only"]), (&"dual".into(), &serde_json::Value::Null));
-    assert!(status["storage"]["loss_window_ms"].is_number() && status["block_bytes"].is_number());
+    let window = &status["storage"]["loss_window"];
+    assert_eq!((&window["bound_ms"], &window["bound_bytes"]), (&100.0.into(), &(64 << 20).into()));
+    assert!(window["ms"].is_number() && window["bytes"].is_number() && window["exceeded"].is_boolean());
+    assert!(status["block_bytes"].is_number());
+    let memory = status["memory_bytes"].as_u64().unwrap();
+    assert!((1 << 20..1 << 30).contains(&memory), "{memory} bytes");
     // The name that pgrep looks for.
     let name = fs::read_to_string(format!("/proc/{}/comm", status["pid"])).unwrap();
     assert_eq!(name.trim_end(), "weir");

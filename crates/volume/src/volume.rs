@@ -18,7 +18,7 @@ use crate::geometry::{CHECKPOINT_SLOTS, Format, Geometry};
 use crate::layout::ENTRIES_PER_CHUNK;
 use crate::log::Log;
 use crate::mutants::{VolumeMutant, broken};
-use crate::options::VolumeOptions;
+use crate::options::{LossWindow, VolumeOptions};
 use crate::recovery::{Omitted, Recovered};
 use crate::state::{Shared, State};
 use crate::stats::{RecoveryReport, Stats};
@@ -217,6 +217,12 @@ impl Volume {
     /// Hands the transfers and persists of tagged writes to an order recorder.
     pub fn set_recorder(&self, recorder: Rc<Recorder>) {
         *self.shared.recorder.borrow_mut() = Some(recorder);
+    }
+
+    /// The bounds of the loss window (V5): the bytes are a limit, the time is a target.
+    #[must_use]
+    pub fn loss_window(&self) -> LossWindow {
+        self.shared.options.loss_window
     }
 
     /// What the volume has done and seen so far.
