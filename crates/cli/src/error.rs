@@ -86,7 +86,7 @@ pub(crate) enum CliError {
     },
     /// Somebody uses the mount.
     #[error(
-        "{}: programs have files open there, or work in it: end them, then try again; all that was written so far is durable",
+        "{0}: programs have files open there, or work in it (`fuser -vm {0}` lists them; your own shell may be one): end them, then try again; all that was written so far is durable",
         path.display()
     )]
     MountBusy {
@@ -124,7 +124,7 @@ pub(crate) enum CliError {
     /// Files lack what was written through shared mappings.
     #[error(
         "{0}: {files} of its files lack what a program wrote through a shared mapping: {source}. It is still mounted; the \
-         first is what `find {0} -xdev -inum {inode}` finds (0: there are too many to name). Write it again, delete it, or run umount and lose that",
+         first is what `find {0} -xdev -inum {inode}` finds (0: there are too many to name). Make room; then write that part again, or delete the file. `umount` ends the mount and loses that part",
         path.display()
     )]
     LostPages {

@@ -16,7 +16,7 @@ use crate::error::CliError;
 
 /// How long the lock of another process is waited for. What a killed process had on its way takes a busy disk up to half a
 /// second.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// From one attempt to the next.
 const PAUSE: Duration = Duration::from_millis(20);
 

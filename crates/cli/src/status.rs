@@ -253,8 +253,8 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
     let promise = if found.sync == "order" { "order only" } else { "durability" };
     let but = match found.order_files {
         Some(0) => String::new(),
-        Some(files) => format!(", of {files} files order only, as user.weir.sync says"),
-        None => "; which files say otherwise is being counted".to_owned(),
+        Some(files) => format!("; {files} files order only (user.weir.sync)"),
+        None => "; files with marks of their own are being counted".to_owned(),
     };
     let mut lines = vec![
         ("fsync promises", format!("{promise}{but}")),

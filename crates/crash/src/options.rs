@@ -193,6 +193,7 @@ impl RunOptions {
         self.disk.max_transfer_blocks = 512;
         // The worst disk remembers each block that is discarded, and nearly all are free.
         self.mix.trim = 0;
+        self.volume.discard_below = false;
     }
 
     /// The volume to make.

@@ -54,7 +54,7 @@ fn a_hundred_thousand_crash_states_part_4() {
 #[test]
 fn small_windows_are_looked_at_whole() {
     let mut totals = Totals::default();
-    for seed in 0..6 {
+    for seed in 0..14 {
         let mut options = RunOptions::draw_small(seed);
         (options.warm_up, options.steps, options.states_max) = (0, 16, u64::MAX);
         let findings = run(&options);

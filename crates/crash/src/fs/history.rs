@@ -321,8 +321,8 @@ impl History {
 
     /// A page reads as zeros behind an operation that was done in part. If it had a place before, it may have it still.
     pub(super) fn found_zeros(&mut self, file: FileId, page: u32, before: Before) {
-        let versions = self.pages.get(&(file, page)).into_iter().flatten();
-        let had = versions.filter(|version| version.since <= before.operation).next_back();
+        let mut versions = self.pages.get(&(file, page)).into_iter().flatten();
+        let had = versions.rfind(|version| version.since <= before.operation);
         if had.is_some_and(|version| !Rc::ptr_eq(&version.bytes, &self.zeros)) {
             self.zeroed.insert((file, page), self.newest);
         }

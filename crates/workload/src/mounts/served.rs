@@ -42,14 +42,21 @@ pub(super) struct ServedStatus {
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct StorageStatus {
     pub(super) disk_blocks: u64,
-    pub(super) loss_window_ms: f64,
-    pub(super) loss_window_bytes: u64,
+    pub(super) loss_window: ServedLossWindow,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct ServedLossWindow {
+    ms: f64,
+    bytes: u64,
 }
 
 impl ServedStatus {
     pub(super) fn loss_window(&self) -> LossWindowSeen {
-        let time_max = Duration::from_secs_f64((self.storage.loss_window_ms / 1e3).max(0.0));
-        LossWindowSeen { time_max, bytes_max: self.storage.loss_window_bytes }
+        let ServedLossWindow { ms, bytes } = self.storage.loss_window;
+        // A time that is none is the server's mistake, and shows as none.
+        let time_max = Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default();
+        LossWindowSeen { time_max, bytes_max: bytes }
     }
 }
 
