@@ -139,21 +139,28 @@ pub(crate) fn is_mountpoint(path: &Path) -> bool {
 /// Takes away a mount whose server has ended. Nothing of it can be made durable any more, and programs that are still in
 /// it keep nobody from it: the kernel forgets it with the last of them.
 fn take_away(path: &Path) -> Result<(), CliError> {
-    if !is_mount_of_ours(path) {
-        return Err(CliError::ServerEnded { path: path.to_owned() });
-    }
-    let is_busy = match unmount(path, UnmountFlags::NOFOLLOW) {
+    let Some(place) = place_of(path).filter(|place| is_mount_of_ours(place)) else {
+        return Err(CliError::NotMountpoint { path: path.to_owned(), mountpoint: above(path) });
+    };
+    let is_busy = match unmount(&place, UnmountFlags::NOFOLLOW) {
         Err(Errno::BUSY) => true,
         // Whoever is not the superuser asks the helper, which does not say whether somebody is in it.
         Err(Errno::PERM) => false,
         done => return done.map(|()| tell_of_death(path, false)).map_err(failed("unmount", path)),
     };
-    match unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-        Err(Errno::PERM) => ask_helper(path, &["-u", "-z"])?,
+    match unmount(&place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        Err(Errno::PERM) => ask_helper(&place, &["-u", "-z"])?,
         done => done.map_err(failed("unmount", path))?,
     }
     tell_of_death(path, is_busy);
     Ok(())
+}
+
+/// A path whose last part is not looked at, without links in the others: looking into a dead mount fails.
+fn place_of(path: &Path) -> Option<PathBuf> {
+    let (above, name) = (path.parent()?, path.file_name()?);
+    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+    Some(above.canonicalize().ok()?.join(name))
 }
 
 fn tell_of_death(path: &Path, is_busy: bool) {
@@ -167,12 +174,9 @@ fn tell_of_death(path: &Path, is_busy: bool) {
 }
 
 /// Whether the newest mount just there is one of Weir's, by the kernel's list: a dead one tells nothing else.
-fn is_mount_of_ours(path: &Path) -> bool {
-    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
-    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
-    let Ok(above) = above.canonicalize() else { return false };
+fn is_mount_of_ours(place: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    kind_of_mount(&mounts, &above.join(name)) == Some("fuse.weir")
+    kind_of_mount(&mounts, place) == Some("fuse.weir")
 }
 
 /// The kind of the newest mount on a directory. The kernel writes some characters of paths as octal numbers.

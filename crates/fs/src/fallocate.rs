@@ -10,7 +10,6 @@ use crate::map::Wanted;
 use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::read::{BLOCK, SIZE_MAX, index_of};
-use crate::tree::SECTORS_PER_BLOCK;
 use crate::truncate::TRUNCATE_CREDITS;
 
 /// What [`Filesystem::fallocate`] does to a range.
@@ -68,7 +67,7 @@ impl Mounted {
         match mode {
             Fallocate::Allocate { keep_size } => {
                 let blocks = index_of(offset)..index_of(end - 1) + 1;
-                self.may_fit(caller, &node, blocks.len() as u64)?;
+                self.require_room(caller, &node, blocks.clone()).await?;
                 self.map_all(caller, &node, blocks, Wanted::Mapped, (!keep_size).then_some(end)).await
             }
             Fallocate::PunchHole => {
@@ -86,15 +85,21 @@ impl Mounted {
         }
     }
 
-    /// Refuses what cannot fit, whatever of it the file has already: it would take all that is free, and fail then.
-    fn may_fit(&self, caller: Caller, node: &Node, blocks: u64) -> Result<(), FsError> {
-        let owned = node.inode.borrow().sectors() / SECTORS_PER_BLOCK.unsigned_abs();
-        let most = owned.saturating_add(self.space.available_to(self.has_reserve(caller)));
-        if blocks <= most || self.options.drops(FsMutant::AllocatesWhatCannotFit) {
-            Ok(())
-        } else {
-            Err(FsError::NoSpace)
+    /// Refuses a range that cannot be allocated as a whole, with what of it is mapped: it would take all that is free, and
+    /// fail then.
+    async fn require_room(&self, caller: Caller, node: &Node, range: Range<u32>) -> Result<(), FsError> {
+        let available = self.space.available_to(self.has_reserve(caller));
+        let mut needed = range.len() as u64;
+        let mut at = range.start;
+        while needed > available && !self.options.drops(FsMutant::AllocatesWhatCannotFit) {
+            let next = self.tree(node, None).next(at).await?.filter(|next| next.logical < range.end);
+            let Some(extent) = next else { return Err(FsError::NoSpace) };
+            at = at.max(extent.logical);
+            let end = extent.end().min(range.end);
+            needed -= u64::from(end - at);
+            at = end;
         }
+        Ok(())
     }
 
     /// Makes all blocks of a range as they are wanted, and the file as large as `grow` says if it is not. The

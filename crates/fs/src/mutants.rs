@@ -92,6 +92,8 @@ pub enum FsMutant {
     ZerosNotAwaited,
     /// J3: writeback has no order, also behind a call that promised some.
     WritebackOvertakes,
+    /// J3: writeback decides whether it keeps order before it has its turn.
+    WritebackDecidesEarly,
     /// J2, journal mode data: what became unwritten is overwritten with zeros before that is durable.
     ZerosTooEarly,
     /// Pages: a write across the end of a file changes the page with the end in two steps, and others find it between.

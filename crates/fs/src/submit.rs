@@ -68,6 +68,18 @@ impl Node {
         self.submit_in_turn(class, last).await
     }
 
+    /// Submits the dirty pages for no call. How, is decided with the turn, when the pages are looked at: a call may have
+    /// promised order while this waited, and pages may have changed behind it.
+    pub(crate) async fn submit_unasked(&self) -> Result<bool, FsError> {
+        let early = self.cache.disk.class_of_writeback();
+        let _turn = self.submitting.acquire(1).await;
+        let class = match self.cache.disk.drops(FsMutant::WritebackDecidesEarly) {
+            true => early,
+            false => self.cache.disk.class_of_writeback(),
+        };
+        self.submit_in_turn(class, class).await
+    }
+
     /// The same for whoever has the turn to submit.
     async fn submit_in_turn(&self, class: Class, last: Class) -> Result<bool, FsError> {
         self.in_flight.borrow_mut().settle();
@@ -206,3 +218,6 @@ impl Node {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

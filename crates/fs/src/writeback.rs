@@ -39,8 +39,7 @@ pub(crate) async fn writeback_task(cache: Weak<PageCache>) {
         match now.due() {
             Ok(node) => {
                 // What fails is remembered, and whoever synchronises the file is told.
-                let class = now.disk.class_of_writeback();
-                let _ = node.submit_dirty(class, class).await;
+                let _ = node.submit_unasked().await;
                 // Others may want the node's turn, or have something to do with what was written.
                 now.disk.handle.yield_now().await;
             }

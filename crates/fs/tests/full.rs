@@ -356,6 +356,11 @@ fn what_cannot_fit_takes_nothing(mutant: Option<FsMutant>) -> Result<(), String>
         require(refused == Err(FsError::NoSpace), || format!("{refused:?}"))?;
         let left = fs.statfs().await.available_blocks;
         require(left == available, || format!("{left} of {available} blocks are available"))?;
+        // What it has elsewhere does not help.
+        let refused = users.fallocate(file, allocate, blocks(10), blocks(available + 1)).await;
+        require(refused == Err(FsError::NoSpace), || format!("behind its end: {refused:?}"))?;
+        let left = fs.statfs().await.available_blocks;
+        require(left == available, || format!("{left} of {available} blocks are available"))?;
         // All that there is, and what the file has.
         users.fallocate(file, allocate, 0, blocks(available + 10)).await.map_err(|error| error.to_string())
     })

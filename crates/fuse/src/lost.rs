@@ -87,9 +87,10 @@ impl LostWrites {
     /// What `fsync` of a file adds to its answer.
     ///
     /// # Errors
-    /// Why a write failed, if the file lacks something.
+    /// Why a write failed, if the file lacks something, or may: once more files do than are remembered, each may be one.
     pub(crate) fn fails_sync(&self, inode: InodeNumber) -> Result<(), Errno> {
-        self.files.borrow().get(&inode).map_or(Ok(()), |lack| Err(lack.cause))
+        let known = self.files.borrow().get(&inode).map(|lack| lack.cause);
+        known.or(self.others.get()).map_or(Ok(()), Err)
     }
 
     /// What is lost now: files that were deleted meanwhile lack nothing.

@@ -206,22 +206,32 @@ impl Put<'_> {
             kind => {
                 self.make_room(inside, to).await?;
                 let made = self.filesystem.create(to.0, to.1, &new_node(kind, found)).await;
-                let inode = made.map_err(in_image(inside))?;
-                if kind == FileType::Regular
-                    && let Err(error) = self.content(opened, inside, inode).await
-                {
-                    // What is not whole does not keep the name, nor the space. The error tells why.
-                    let _ = self.filesystem.unlink(to.0, to.1).await;
-                    return Err(error);
-                }
-                inode
+                made.map_err(in_image(inside))?
             }
         };
+        if let Err(error) = self.complete(opened, inside, inode).await {
+            // What is not whole does not keep the name, nor the space. The error tells why.
+            let _ = self.filesystem.unlink(to.0, to.1).await;
+            return Err(error);
+        }
         if shared {
             self.linked.insert(identity, inode);
         }
+        Ok(())
+    }
+
+    /// Gives what was made its content and attributes.
+    async fn complete(
+        &mut self,
+        opened: &Opened,
+        inside: &[u8],
+        inode: InodeNumber,
+    ) -> Result<(), ImageError> {
+        if opened.kind() == FileType::Regular {
+            self.content(opened, inside, inode).await?;
+        }
         self.extended_attributes(opened, inside, inode).await?;
-        self.set_attributes(inside, inode, found).await
+        self.set_attributes(inside, inode, &opened.found).await
     }
 
     /// Makes a directory if it is not there; its entries come later.

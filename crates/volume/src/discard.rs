@@ -123,7 +123,12 @@ impl Shared {
     /// Emptied segments that may be discarded, if there are enough.
     fn emptied(&self) -> Vec<Range<u32>> {
         let emptied: Vec<u32> = self.state.borrow().segments.emptied().iter().copied().collect();
-        self.discards.looked_at.set(emptied.len());
+        // Those that only wait for a flush are looked at again behind it.
+        let durable = self.watermark.durable_to();
+        let waits =
+            |segment: &&u32| self.state.borrow().segments.gate(**segment, durable) == Gate::NeedsFlush;
+        let waiting = emptied.iter().filter(waits).count();
+        self.discards.looked_at.set(emptied.len() - waiting);
         if emptied.len() < self.enough_emptied() {
             return Vec::new();
         }
