@@ -5,9 +5,9 @@
 
 mod support;
 
-use std::fs::{self, File, FileTimes};
+use std::fs::{self, File, FileTimes, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use rustix::fs::{FallocateFlags, RawDir, SeekFrom, fallocate};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Place, error_of, fails, is_mountpoint, mounts, system, weir, works};
+use support::{Place, error_of, fails, is_mountpoint, mounts, runs, system, weir, works};
 
 #[test]
 fn programs_find_what_they_wrote() {
@@ -191,6 +191,41 @@ fn umount_of_weir_tells_who_else_sees_the_mount() {
     assert!(umount.wait().unwrap().success());
     assert!(told.contains(&format!("process {} sees it in a mount namespace", other.id())), "{told}");
     place.check();
+}
+
+/// What another owner or group takes away, as on the host: set-user-ID and set-group-ID, of all but directories.
+#[test]
+fn another_owner_takes_privileges_away_as_on_the_host() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let root = place.mount(&[]);
+    let host = tempfile::tempdir_in(place.path()).unwrap();
+    let left = |directory: &Path| {
+        let fifo = directory.join("fifo");
+        runs(Command::new("mkfifo").arg(&fifo));
+        let node = directory.join("node");
+        runs(Command::new("mknod").arg(&node).args(["c", "1", "3"]));
+        let socket = directory.join("socket");
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        let (file, below) = (directory.join("file"), directory.join("directory"));
+        fs::write(&file, "content").unwrap();
+        fs::create_dir(&below).unwrap();
+        let mut modes = Vec::new();
+        for path in [fifo, node, socket, file, below] {
+            for mode in [0o6755, 0o6744, 0o4711] {
+                fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+                std::os::unix::fs::chown(&path, Some(7), Some(8)).unwrap();
+                modes.push(fs::metadata(&path).unwrap().permissions().mode());
+            }
+        }
+        modes
+    };
+    let (expected, found) = (left(host.path()), left(&root));
+    assert_eq!(found, expected);
+    assert!(expected.iter().any(|mode| mode & 0o6000 == 0) && expected.iter().any(|mode| mode & 0o4000 != 0));
+    place.umount();
 }
 
 #[test]

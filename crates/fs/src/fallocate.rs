@@ -92,7 +92,8 @@ impl Mounted {
         let mut needed = range.len() as u64;
         let mut at = range.start;
         while needed > available && !self.options.drops(FsMutant::AllocatesWhatCannotFit) {
-            let next = self.tree(node, None).next(at).await?.filter(|next| next.logical < range.end);
+            let next = self.tree(node, None).next(at).await?;
+            let next = next.filter(|next| at < range.end && next.logical < range.end);
             let Some(extent) = next else { return Err(FsError::NoSpace) };
             at = at.max(extent.logical);
             let end = extent.end().min(range.end);

@@ -361,6 +361,13 @@ fn what_cannot_fit_takes_nothing(mutant: Option<FsMutant>) -> Result<(), String>
         require(refused == Err(FsError::NoSpace), || format!("behind its end: {refused:?}"))?;
         let left = fs.statfs().await.available_blocks;
         require(left == available, || format!("{left} of {available} blocks are available"))?;
+        // Nor does an extent that reaches beyond the range, behind a hole in it.
+        let ballast = write_file(&fs, b"ballast", b"").await;
+        users.fallocate(ballast, allocate, blocks(1), blocks(available)).await.expect("all that there is");
+        let refused = users.fallocate(ballast, allocate, 0, blocks(2)).await;
+        require(refused == Err(FsError::NoSpace), || format!("before an extent: {refused:?}"))?;
+        fs.truncate(ballast, 0).await.expect("shorter");
+        fs.sync().await.expect("durable");
         // All that there is, and what the file has.
         users.fallocate(file, allocate, 0, blocks(available + 10)).await.map_err(|error| error.to_string())
     })

@@ -56,10 +56,11 @@ impl Caller {
     }
 }
 
-/// Permissions of a regular file without its privileges, when it is changed by somebody of its group or not; none if it
-/// has none.
+/// Permissions of a file without its privileges, when it is changed by somebody of its group or not; none if it has
+/// none. Of directories they mean something else. Others that are not regular files lose them, too, as the kernel has it
+/// on its own filesystems.
 fn without_privileges(kind: FileType, permissions: u16, in_group: bool) -> Option<u16> {
-    if kind != FileType::Regular {
+    if kind == FileType::Directory {
         return None;
     }
     let group = if permissions & GROUP_EXECUTE != 0 || !in_group { SET_GID } else { 0 };

@@ -7,10 +7,11 @@
 //! the cut: no chunk behind it may say that a record before it was durable (V2), and everything behind it
 //! is of a past generation from now on (V1).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
 
 use weir_runtime::Buffer;
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Storage, StorageError};
 
 use crate::checkpoint::Checkpoint;
 use crate::chunk::ParsedChunk;
@@ -19,7 +20,10 @@ use crate::geometry::Geometry;
 use crate::layout::{RecordEntry, RecordKind, content_checksum};
 use crate::map::{Entry, Map};
 use crate::segments::Segments;
-use crate::transfer::read_extent;
+use crate::transfer::Reading;
+
+/// Blocks of the log that are on their way from the disk at one time: 16 MiB.
+const READ_AHEAD_BLOCKS: u32 = 4096;
 
 /// Which checks a replay leaves out: none, but for mutants.
 #[derive(Clone, Copy, Default)]
@@ -87,6 +91,11 @@ struct Replay<'a> {
     next_sequence: u64,
     records: u64,
     bytes_read: u64,
+    /// Reads of the segments that come next on the runway, the first of them at `ahead_from`.
+    ahead: VecDeque<Reading>,
+    ahead_from: usize,
+    /// The segment that was read last, by its place on the runway.
+    here: Option<(usize, Rc<Buffer>)>,
 }
 
 /// A place on the runway.
@@ -128,6 +137,9 @@ impl<'a> Replay<'a> {
             next_sequence,
             records: 0,
             bytes_read: 0,
+            ahead: VecDeque::new(),
+            ahead_from: 0,
+            here: None,
         }
     }
 
@@ -136,7 +148,7 @@ impl<'a> Replay<'a> {
         let mut at = Position { index: 0, offset: self.checkpoint.log_offset };
         let cut = loop {
             let Some(segment) = self.runway.get(at.index).copied() else { break at };
-            match self.replay_segment(segment, at.offset).await? {
+            match self.replay_segment(at.index, segment, at.offset).await? {
                 End::Cut(offset) => break Position { offset, ..at },
                 End::NoChunk(offset) => {
                     if !self.goes_on_in(at.index + 1).await? {
@@ -152,13 +164,30 @@ impl<'a> Replay<'a> {
         Ok(cut)
     }
 
-    async fn read(&mut self, segment: u32, offset: u32, blocks: u32) -> Result<Buffer, VolumeError> {
-        if blocks == 0 {
-            return Ok(Buffer::new(0));
+    /// The segment at `index` of the runway. Segments are read one behind the other, mostly, so those that come next are on
+    /// their way already: a busy disk takes as long for many reads as for one.
+    async fn segment(&mut self, index: usize) -> Result<Rc<Buffer>, VolumeError> {
+        if let Some((_, buffer)) = self.here.as_ref().filter(|(here, _)| *here == index) {
+            return Ok(Rc::clone(buffer));
         }
-        let extent = Extent::new(Lba(self.geometry.block(segment, offset)), blocks);
-        self.bytes_read += extent.bytes() as u64;
-        Ok(read_extent(self.disk, extent).await?)
+        if index != self.ahead_from {
+            self.ahead.clear();
+            self.ahead_from = index;
+        }
+        let blocks = self.geometry.segment_blocks;
+        let at_once = (READ_AHEAD_BLOCKS / blocks).max(1) as usize;
+        while self.ahead.len() < at_once {
+            let Some(segment) = self.runway.get(index + self.ahead.len()).copied() else { break };
+            let extent = Extent::new(Lba(self.geometry.block(segment, 0)), blocks);
+            self.ahead.push_back(Reading::begin(self.disk, extent).await?);
+        }
+        // The caller has looked that there is such a segment.
+        let reading = self.ahead.pop_front().ok_or(Rejected::Failed(StorageError::Gone))?;
+        self.ahead_from += 1;
+        let buffer = Rc::new(reading.finish().await?);
+        self.bytes_read += buffer.len() as u64;
+        self.here = Some((index, Rc::clone(&buffer)));
+        Ok(buffer)
     }
 
     /// The chunk at `block` is the one that comes next.
@@ -170,16 +199,16 @@ impl<'a> Replay<'a> {
     /// Whether the segment at `index` of the runway starts with the chunk that comes next.
     async fn goes_on_in(&mut self, index: usize) -> Result<bool, VolumeError> {
         let Some(segment) = self.runway.get(index).copied() else { return Ok(false) };
-        let block = self.read(segment, 0, 1).await?;
-        let chunk = ParsedChunk::parse(&block, self.geometry.volume, segment, 0);
+        let bytes = self.segment(index).await?;
+        let chunk = ParsedChunk::parse(&bytes[..BLOCK_BYTES], self.geometry.volume, segment, 0);
         Ok(chunk.is_some_and(|chunk| self.is_next(&chunk)))
     }
 
-    async fn replay_segment(&mut self, segment: u32, from: u32) -> Result<End, VolumeError> {
-        let bytes = self.read(segment, from, self.geometry.segment_blocks - from).await?;
+    async fn replay_segment(&mut self, index: usize, segment: u32, from: u32) -> Result<End, VolumeError> {
+        let bytes = self.segment(index).await?;
         let mut offset = from;
         loop {
-            let rest = &bytes[(offset - from) as usize * BLOCK_BYTES..];
+            let rest = &bytes[offset as usize * BLOCK_BYTES..];
             let Some(chunk) = ParsedChunk::parse(rest, self.geometry.volume, segment, offset) else {
                 return Ok(End::NoChunk(offset));
             };
@@ -294,8 +323,9 @@ impl<'a> Replay<'a> {
         while left > 0 {
             let Some(segment) = self.runway.get(at.index).copied() else { break };
             let blocks = self.geometry.segment_blocks - at.offset;
-            let bytes = self.read(segment, at.offset, blocks).await?;
-            for (offset, block) in (at.offset..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            let bytes = self.segment(at.index).await?;
+            let behind = bytes[at.offset as usize * BLOCK_BYTES..].chunks_exact(BLOCK_BYTES);
+            for (offset, block) in (at.offset..).zip(behind) {
                 let Some(chunk) = ParsedChunk::parse(block, self.geometry.volume, segment, offset) else {
                     continue;
                 };

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use weir_runtime::Buffer;
 use weir_storage::{
-    BLOCK_BYTES, Command, Data, Extent, Lba, Part, Rejected, Storage, Ticket, Write, read, submit_when_free,
+    BLOCK_BYTES, Command, Data, Extent, Lba, Part, Rejected, Storage, StorageError, Ticket, Write, read,
+    submit_when_free,
 };
 
 /// Reads an extent of any length, in commands that the disk takes.
@@ -24,6 +25,38 @@ pub(crate) async fn read_extent(disk: &dyn Storage, extent: Extent) -> Result<Bu
         done += blocks;
     }
     Ok(buffer)
+}
+
+/// A read of an extent of any length, all of whose commands are with the disk.
+pub(crate) struct Reading {
+    extent: Extent,
+    tickets: Vec<Ticket>,
+}
+
+impl Reading {
+    /// Submits the commands; waits for queue space only.
+    pub(crate) async fn begin(disk: &dyn Storage, extent: Extent) -> Result<Reading, Rejected> {
+        let step = disk.capabilities().max_transfer_blocks.max(1);
+        let mut tickets = Vec::new();
+        for done in (0..extent.blocks).step_by(step as usize) {
+            let piece = Extent::new(extent.start.offset(u64::from(done)), step.min(extent.blocks - done));
+            tickets.push(submit_when_free(disk, Command::read(piece)).await?);
+        }
+        Ok(Reading { extent, tickets })
+    }
+
+    /// Waits for the data.
+    pub(crate) async fn finish(self) -> Result<Buffer, Rejected> {
+        let mut buffer = Buffer::new(self.extent.bytes());
+        let mut at = 0;
+        for ticket in self.tickets {
+            ticket.transferred().await?;
+            let data = ticket.take_data().ok_or(StorageError::Gone)?;
+            buffer[at..at + data.len()].copy_from_slice(&data);
+            at += data.len();
+        }
+        Ok(buffer)
+    }
 }
 
 /// Writes the first `bytes` bytes of a buffer, in commands that the disk takes, and does not wait for the transfers.

@@ -1,5 +1,6 @@
 //! Reads of what was written here and there: of many runs on the disk below, at one time.
 
+#![allow(clippy::print_stdout, reason = "figures belong in the log of a test run")]
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 #[path = "../../storage/tests/support/slow.rs"]
@@ -118,18 +119,53 @@ fn one_run_that_cannot_be_read_fails_the_read_and_nothing_else() {
         scatter(&handle, disk.clone()).await;
         let image = disk.image();
         let mut failed = 0;
-        for nth in 1..80 {
+        for nth in 1..160 {
             let faults = Faults { read_error: Fault::Nth(nth), ..Faults::default() };
             let disk = adversary(&handle, Some(&image), 32, faults);
             // Opening reads, too.
             let Ok(volume) = Volume::open(&handle, disk, VolumeOptions::default()).await else { continue };
             let extent = Extent::new(Lba(0), BLOCKS as u32);
             match read(&volume, extent).await {
-                Ok(found) => assert!(found[..] == whole()[..]),
+                Ok(found) => {
+                    assert!(found[..] == whole()[..]);
+                    if failed > 0 {
+                        // The read that fails would be one of those below.
+                        break;
+                    }
+                }
                 Err(_) => failed += 1,
             }
             assert!(read(&volume, extent).await.unwrap()[..] == whole()[..], "it failed once only");
         }
         assert!(failed > 30, "{failed}");
+    });
+}
+
+/// Recovery of a log that was never checkpointed, on a disk whose reads take 10 ms each, at any number.
+#[test]
+fn recovery_reads_ahead() {
+    const DELAY: Duration = Duration::from_millis(10);
+    simulated(async |handle| {
+        let disk = adversary(&handle, None, 32, Faults::default());
+        let slow = Slow::new(&handle, disk, Duration::ZERO);
+        Volume::create(&handle, &*slow, FORMAT).await.unwrap();
+        let volume = Volume::open(&handle, slow.clone(), VolumeOptions::default()).await.unwrap();
+        // Some 20 segments.
+        for nth in 0..1200 {
+            write(&volume, Part::bytes(Lba(nth % 500), &content(nth))).await.unwrap();
+        }
+        weir_storage::flush(&volume).await.unwrap();
+        drop(volume);
+        slow.delay.set(DELAY);
+        slow.reads.set(0);
+        let began = handle.now();
+        let volume = Volume::open(&handle, slow.clone(), VolumeOptions::default()).await.unwrap();
+        let (took, reads) = (handle.now().since(began), slow.reads.get());
+        println!("{reads} reads in {took:?}");
+        assert!(reads > 25 && took < DELAY * (reads as u32 / 3), "{reads} reads took {took:?}");
+        for lba in 200..500 {
+            let found = read(&volume, Extent::new(Lba(lba), 1)).await.unwrap();
+            assert_eq!(found[..], content(500 + lba), "block {lba}");
+        }
     });
 }
