@@ -179,9 +179,12 @@ fn a_filesystem_that_drops_a_rule_is_found_out() {
         NoZeroing,
         ZerosForgotten,
     ] {
-        let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, 30_000, 7);
-        campaign.options.mutant = Some(mutant);
-        let found = failure(campaign);
-        assert_ne!(found, None, "{mutant:?} survives");
+        let found = |seed| {
+            let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, 30_000, seed);
+            campaign.options.mutant = Some(mutant);
+            failure(campaign).is_some()
+        };
+        // Most show with the first seed; how soon a rare one does is a matter of what is drawn.
+        assert!((7..12).any(found), "{mutant:?} survives");
     }
 }
