@@ -94,8 +94,9 @@ struct Replay<'a> {
     /// Reads of the segments that come next on the runway, the first of them at `ahead_from`.
     ahead: VecDeque<Reading>,
     ahead_from: usize,
-    /// The segment that was read last, by its place on the runway.
-    here: Option<(usize, Rc<Buffer>)>,
+    /// The two segments that were read last, by their places on the runway: what is behind the cut begins in the one that
+    /// was replayed last, and the next one was looked at by then.
+    here: VecDeque<(usize, Rc<Buffer>)>,
 }
 
 /// A place on the runway.
@@ -139,7 +140,7 @@ impl<'a> Replay<'a> {
             bytes_read: 0,
             ahead: VecDeque::new(),
             ahead_from: 0,
-            here: None,
+            here: VecDeque::new(),
         }
     }
 
@@ -167,7 +168,7 @@ impl<'a> Replay<'a> {
     /// The segment at `index` of the runway. Segments are read one behind the other, mostly, so those that come next are on
     /// their way already: a busy disk takes as long for many reads as for one.
     async fn segment(&mut self, index: usize) -> Result<Rc<Buffer>, VolumeError> {
-        if let Some((_, buffer)) = self.here.as_ref().filter(|(here, _)| *here == index) {
+        if let Some((_, buffer)) = self.here.iter().find(|(here, _)| *here == index) {
             return Ok(Rc::clone(buffer));
         }
         if index != self.ahead_from {
@@ -186,7 +187,8 @@ impl<'a> Replay<'a> {
         self.ahead_from += 1;
         let buffer = Rc::new(reading.finish().await?);
         self.bytes_read += buffer.len() as u64;
-        self.here = Some((index, Rc::clone(&buffer)));
+        self.here.truncate(1);
+        self.here.push_front((index, Rc::clone(&buffer)));
         Ok(buffer)
     }
 

@@ -5,26 +5,13 @@ use std::rc::Rc;
 
 use weir_runtime::Buffer;
 use weir_storage::{
-    BLOCK_BYTES, Command, Data, Extent, Lba, Part, Rejected, Storage, StorageError, Ticket, Write, read,
+    BLOCK_BYTES, Command, Data, Extent, Lba, Part, Rejected, Storage, StorageError, Ticket, Write,
     submit_when_free,
 };
 
 /// Reads an extent of any length, in commands that the disk takes.
 pub(crate) async fn read_extent(disk: &dyn Storage, extent: Extent) -> Result<Buffer, Rejected> {
-    let step = disk.capabilities().max_transfer_blocks.max(1);
-    if extent.blocks <= step {
-        return read(disk, extent).await;
-    }
-    let mut buffer = Buffer::new(extent.bytes());
-    let mut done = 0;
-    while done < extent.blocks {
-        let blocks = step.min(extent.blocks - done);
-        let piece = Extent::new(extent.start.offset(u64::from(done)), blocks);
-        let at = done as usize * BLOCK_BYTES;
-        buffer[at..at + piece.bytes()].copy_from_slice(&read(disk, piece).await?);
-        done += blocks;
-    }
-    Ok(buffer)
+    Reading::begin(disk, extent).await?.finish().await
 }
 
 /// A read of an extent of any length, all of whose commands are with the disk.
@@ -47,15 +34,22 @@ impl Reading {
 
     /// Waits for the data.
     pub(crate) async fn finish(self) -> Result<Buffer, Rejected> {
+        if let [ticket] = &self.tickets[..] {
+            return Reading::data_of(ticket).await;
+        }
         let mut buffer = Buffer::new(self.extent.bytes());
         let mut at = 0;
-        for ticket in self.tickets {
-            ticket.transferred().await?;
-            let data = ticket.take_data().ok_or(StorageError::Gone)?;
+        for ticket in &self.tickets {
+            let data = Reading::data_of(ticket).await?;
             buffer[at..at + data.len()].copy_from_slice(&data);
             at += data.len();
         }
         Ok(buffer)
+    }
+
+    async fn data_of(ticket: &Ticket) -> Result<Buffer, Rejected> {
+        ticket.transferred().await?;
+        Ok(ticket.take_data().ok_or(StorageError::Gone)?)
     }
 }
 
