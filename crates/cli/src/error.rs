@@ -288,6 +288,15 @@ pub(crate) enum CliError {
         /// What is there.
         found: &'static str,
     },
+    /// What a crash has left cannot be read as it is.
+    #[error(
+        "{}: the journal has to be replayed first: run `weir mount` and `weir umount` on it once",
+        path.display()
+    )]
+    NeedsRecovery {
+        /// The image.
+        path: PathBuf,
+    },
     /// The filesystem in an image cannot be used.
     #[error("{}: {source}", path.display())]
     Image {

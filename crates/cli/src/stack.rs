@@ -272,6 +272,7 @@ impl Stack {
             (Stack::Disk(_), FsError::Format(FormatError::Foreign)) => {
                 CliError::Foreign { path: path.to_owned() }
             }
+            (_, FsError::NeedsRecovery) => CliError::NeedsRecovery { path: path.to_owned() },
             (_, source) => CliError::Image { path: path.to_owned(), source },
         })
     }

@@ -53,7 +53,7 @@ pub enum FsError {
     #[error("the filesystem is read-only: {0}")]
     ReadOnly(ReadOnlyReason),
     /// A read-only mount of what a crash has left: nothing would be as the log says.
-    #[error("the journal has to be replayed first: run `weir mount` and `weir umount` on it once")]
+    #[error("the journal has to be replayed first: mount the filesystem writable once")]
     NeedsRecovery,
     /// Dual-mode journaling on storage that keeps no order.
     #[error("the storage keeps no order between writes: mount with the engine jbd2")]
