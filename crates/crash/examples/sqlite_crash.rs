@@ -91,7 +91,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                     only: arguments.only,
                     deaf: arguments.deaf,
                     dropped,
-                    mutant: None,
                     ..SqliteCampaign::new(journal, *mode, ground, arguments.states, arguments.seed)
                 };
                 let began = clock.now();

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use serde::Serialize;
-use weir_fs::FsMutant;
+use weir_fs::MountOptions;
 use weir_runtime::{Runtime, Simulation};
 use weir_sqlite_vfs::Mode;
 
@@ -79,8 +79,8 @@ pub struct SqliteCampaign {
     pub deaf: bool,
     /// This sync is never done: a negative control.
     pub dropped: Option<SqliteSync>,
-    /// The filesystem drops this rule: a negative control.
-    pub mutant: Option<FsMutant>,
+    /// How the filesystem behaves beside what each run draws: for mutants.
+    pub options: MountOptions,
 }
 
 /// What a campaign did.
@@ -158,7 +158,7 @@ impl SqliteCampaign {
             only: None,
             deaf: false,
             dropped: None,
-            mutant: None,
+            options: MountOptions::default(),
         }
     }
 

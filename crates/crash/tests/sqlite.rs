@@ -3,7 +3,7 @@
 
 use weir_crash::{FsGround, SqliteCampaign, SqliteJournal, SqliteOnce, SqliteSync, SqliteTotals};
 use weir_flash::Mechanism;
-use weir_fs::FsMutant;
+use weir_fs::{FsMutant, MountOptions};
 use weir_sqlite_vfs::Mode;
 
 const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
@@ -98,7 +98,8 @@ fn writeback_that_overtakes_what_a_call_has_ordered_is_found_out() {
     let ground = FsGround::Flash(Mechanism::InOrderWriteback);
     for journal in [SqliteJournal::Delete, SqliteJournal::Wal] {
         let campaign = |seed| SqliteCampaign::new(journal, Mode::Order, ground, 600, seed);
-        let drops = |seed| SqliteCampaign { mutant: Some(FsMutant::WritebackOvertakes), ..campaign(seed) };
+        let options = MountOptions { mutant: Some(FsMutant::WritebackOvertakes), ..MountOptions::default() };
+        let drops = |seed| SqliteCampaign { options, ..campaign(seed) };
         assert_eq!(failure(&campaign(1222)), None);
         assert!((1222..1400).any(|seed| failure(&drops(seed)).is_some()), "{journal:?}");
     }

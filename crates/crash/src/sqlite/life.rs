@@ -91,7 +91,7 @@ impl Chain {
         Chain {
             runtime: Rc::clone(runtime),
             campaign: campaign.clone(),
-            options: MountOptions { mutant: campaign.mutant, ..mount_options(&mut random) },
+            options: mount_options(campaign.options, &mut random),
             settings: Settings::draw(&mut random),
             found: Rc::new(RefCell::new(found)),
             past: Rc::default(),
@@ -259,14 +259,14 @@ fn judge(content: Content, past: &Past, promise: Promise) -> Result<u64, String>
     Ok(acknowledged.saturating_sub(number))
 }
 
-fn mount_options(random: &mut Random) -> MountOptions {
+fn mount_options(beside: MountOptions, random: &mut Random) -> MountOptions {
     // Writeback as soon as a few pages are dirty, or never.
     let by_calls = random.below(2) == 0;
     MountOptions {
         dirty_background_bytes: if by_calls { 1 << 40 } else { pick(random, &[1, 4, 16]) << 12 },
         dirty_bytes: if by_calls { 1 << 41 } else { 1 << 18 },
         commit_interval: std::time::Duration::from_micros(pick(random, &[300, 20_000, 5_000_000])),
-        ..MountOptions::default()
+        ..beside
     }
 }
 
