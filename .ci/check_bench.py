@@ -1,4 +1,4 @@
-"""Checks that a document of `weir bench --json` makes sense. Says nothing about speed."""
+"""Checks that a document of `weir bench disk --json` makes sense. Says nothing about speed."""
 
 import json
 import math

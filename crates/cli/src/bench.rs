@@ -1,332 +1,286 @@
 //! `weir bench`: measure, with a progress bar, and tell.
 
-use std::io::Write as _;
+mod device;
+
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use clap::{Args, Subcommand};
 use serde::Serialize;
-use weir_flash::Profile;
 use weir_runtime::{Awake, Handle, Runtime, Wall};
-use weir_workload::{
-    BenchOptions, CleaningReport, Emulated, FsPlan, FsReport, MountReport, Plan, Progress, ReadsOptions,
-    RecoveryTime, Report, SimulatedOptions, SqlitePlan, SqliteReport, simulate,
-};
+use weir_workload::{BenchOptions, FsPlan, Plan, Progress, SqlitePlan};
 
 use crate::error::CliError;
+use crate::progress::Teller;
 use crate::size::Size;
-use crate::table::{self, filesystems};
-use crate::{in_wall_time, print, sqlite};
+use crate::{in_wall_time, print, sqlite, table};
 
 /// Arguments of `weir bench`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArguments {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    disk: DiskArguments,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Writes with and without order: raw disk, the host's filesystem, a volume of Weir; this is the default
+    Disk(DiskArguments),
+    /// fsync, fdatasync, fbarrier and fdatabarrier: BarrierFS in this process, beside the host's filesystem
+    Fs(DiskArguments),
+    /// The same calls through mounts: BarrierFS by FUSE, the kernel's ext4 on a volume, the host's filesystem
+    Mount(DiskArguments),
+    /// Inserts of SQLite: on the host's filesystem, in memory, on a mount of Weir, in process. The mount takes what weir
+    /// mount takes, and libweir_sqlite.so beside this program
+    Sqlite(SqliteArguments),
+    /// What cleaning costs on a volume that is 50, 80 and 90 % full; takes minutes
+    Cleaning(CleaningArguments),
+    /// How long recovery takes after a span (1 GiB) was written since the last checkpoint
+    Recovery(DiskArguments),
+    /// An emulated device, by name or by a profile that ends in .toml; weir devices lists the names
+    Device(device::DeviceArguments),
+}
+
+#[derive(Debug, Args)]
+struct DiskArguments {
+    #[command(flatten)]
+    place: PlaceArguments,
+    #[command(flatten)]
+    pace: PaceArguments,
+    #[command(flatten)]
+    common: CommonArguments,
+    /// Bytes that each mode writes over, such as 4G, at least 64M, with fs and mount 16M [default: 1G, quick: 128M]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+}
+
+#[derive(Debug, Args)]
+struct SqliteArguments {
+    #[command(flatten)]
+    place: PlaceArguments,
+    #[command(flatten)]
+    pace: PaceArguments,
+    #[command(flatten)]
+    common: CommonArguments,
+}
+
+#[derive(Debug, Args)]
+struct CleaningArguments {
+    #[command(flatten)]
+    place: PlaceArguments,
+    #[command(flatten)]
+    common: CommonArguments,
+    /// A quarter of this is the size of the volume, such as 4G, at least 64M [default: 1G]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+}
+
+/// Where the files are.
+#[derive(Debug, Args)]
+struct PlaceArguments {
     /// The directory whose disk is measured; its files have no name and vanish with the process
     #[arg(long, value_name = "PATH", default_value = ".")]
     on: PathBuf,
-    /// One round over a smaller span, samples read back: cuts turns short to end in about half a minute
-    #[arg(long)]
-    quick: bool,
-    /// Print one JSON document instead of tables
-    #[arg(long)]
-    json: bool,
-    /// Rounds; every mode has its turn in each [default: 5, quick: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
-    /// Bytes that each mode writes over, such as 4G, 64M at least (with --fs and --mount: 16M) [default: 1G, quick: 128M, with --device: 64M, quick: 16M]
-    #[arg(long, value_name = "SIZE")]
-    size: Option<Size>,
-    /// Seed of what is written where
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
     /// Leave the files behind, as weir-bench-*, and refuse to begin where such files are
     #[arg(long)]
     keep: bool,
-    /// Count what cleaning costs at 50, 80 and 90 % utilisation instead; takes minutes, and has no quick form
-    #[arg(long, conflicts_with_all = ["recovery", "quick"])]
-    cleaning: bool,
-    /// Time recovery after a span (1 GiB) written since the last checkpoint instead
+}
+
+/// How long it takes.
+#[derive(Debug, Args)]
+struct PaceArguments {
+    /// One round over a smaller span, samples read back: cuts turns short to end in about half a minute
     #[arg(long)]
-    recovery: bool,
-    /// Put BarrierFS beside the host's filesystem instead: what fsync, fdatasync, fbarrier and fdatabarrier cost
-    #[arg(long, conflicts_with_all = ["cleaning", "recovery", "device"])]
-    fs: bool,
-    /// Put mounts beside the host's filesystem instead: BarrierFS through FUSE, and the kernel's ext4 on a volume
-    #[arg(long, conflicts_with_all = ["cleaning", "recovery", "fs", "device"])]
-    mount: bool,
-    /// Measure SQLite instead: inserts on the host's filesystem, in memory, on a mount of Weir and in process; the
-    /// mount takes what weir mount takes, and libweir_sqlite.so beside this program
-    #[arg(long, conflicts_with_all = ["cleaning", "recovery", "device", "fs", "mount", "size"])]
-    sqlite: bool,
-    /// Keep the machine's idle processors from sleeping, for all that is measured: to be woken then costs less, which
-    /// counts most on virtual machines. Takes the superuser
-    #[arg(long, conflicts_with = "virtual_time")]
-    awake: bool,
-    /// Measure an emulated device instead, by name or by a profile that ends in .toml
-    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["cleaning", "recovery", "keep", "on"])]
-    device: Option<String>,
-    /// With --device: its bytes lie in files in this directory instead of in memory; they have no name and
-    /// vanish with the process
-    #[arg(long, value_name = "PATH", requires = "device", conflicts_with = "virtual_time")]
-    backing: Option<PathBuf>,
-    /// In virtual time: how fast the device is simulated, and what it did in its own time
-    #[arg(long = "virtual", id = "virtual_time", requires = "device")]
-    virtual_time: bool,
-    /// With --virtual: how fast the device is read, and a volume and files on it; --size is what is read [default: 64M,
-    /// quick: 16M]
-    #[arg(long, requires = "virtual_time", conflicts_with_all = ["recorder", "barriers", "preconditioned"])]
-    reads: bool,
-    /// With --virtual: check the order of every write
-    #[arg(long, requires = "virtual_time")]
-    recorder: bool,
-    /// With --virtual: each write is a barrier
-    #[arg(long, requires = "virtual_time")]
-    barriers: bool,
-    /// With --virtual: the device was written from end to end before, and is written over all of it, so that it
-    /// has to clean; with --quick it is shortened to 8 GiB, since half a million writes fill no larger one
-    #[arg(long, requires = "virtual_time", conflicts_with = "size")]
-    preconditioned: bool,
+    quick: bool,
+    /// Rounds; every mode has its turn in each [default: 5, quick: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
     /// The smallest sizes: shows that everything works, and no speed
     #[arg(long, hide = true, conflicts_with = "quick")]
     tiny: bool,
 }
 
-/// What a benchmark found.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Found {
-    Speed(Box<Report>),
-    Filesystems(Box<FsReport>),
-    Sqlite(Box<SqliteReport>),
-    Mounts(Box<MountReport>),
-    Cleaning(CleaningReport),
-    Recovery(RecoveryTime),
+/// What all benchmarks take.
+#[derive(Debug, Args)]
+struct CommonArguments {
+    /// Print one JSON document instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Seed of what is written where
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Keep the machine's idle processors from sleeping, for all that is measured: waking up then costs less, which
+    /// counts most on virtual machines. Takes the superuser
+    #[arg(long)]
+    awake: bool,
+}
+
+/// One of the sizes of a plan.
+#[derive(Clone, Copy)]
+enum Pace {
+    Tiny,
+    Quick,
+    Full,
+}
+
+impl PaceArguments {
+    fn pace(&self) -> Pace {
+        match (self.tiny, self.quick) {
+            (true, _) => Pace::Tiny,
+            (false, true) => Pace::Quick,
+            (false, false) => Pace::Full,
+        }
+    }
+}
+
+impl CommonArguments {
+    /// Keeps processors awake, if that is wanted, until what is returned is dropped.
+    fn awake(&self) -> Result<Option<Awake>, CliError> {
+        self.awake.then(Awake::new).transpose().map_err(CliError::Awake)
+    }
+
+    /// Measures in wall time, and prints what was found: as a document, or as `told` puts it for people.
+    fn measure<R: Serialize>(
+        &self,
+        work: impl AsyncFnOnce(Handle, &mut dyn FnMut(Progress)) -> Result<R, CliError>,
+        told: fn(&R) -> String,
+    ) -> Result<(), CliError> {
+        let awake = self.awake()?;
+        let found = in_wall_time(self.seed, async |handle: Handle| {
+            let mut teller = Teller::new(&handle)?;
+            let found = work(handle, &mut |progress| tell(&mut teller, progress)).await?;
+            teller.end();
+            Ok(found)
+        })?;
+        drop(awake);
+        self.print(&found, told)
+    }
+
+    fn print<R: Serialize>(&self, found: &R, told: fn(&R) -> String) -> Result<(), CliError> {
+        if self.json { print(&serde_json::to_string_pretty(found)?) } else { print(&told(found)) }
+    }
 }
 
 /// Runs the benchmark asked for and prints what it found.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
-    if let Some(device) = arguments.device.as_ref().filter(|_| arguments.virtual_time) {
-        return if arguments.reads { read(device, arguments) } else { simulated(device, arguments) };
+    match &arguments.what {
+        None => disk(&arguments.disk),
+        Some(What::Disk(arguments)) => disk(arguments),
+        Some(What::Fs(arguments)) => filesystems(arguments),
+        Some(What::Mount(arguments)) => mounts(arguments),
+        Some(What::Sqlite(arguments)) => databases(arguments),
+        Some(What::Cleaning(arguments)) => cleaning(arguments),
+        Some(What::Recovery(arguments)) => recovery(arguments),
+        Some(What::Device(arguments)) => device::run(arguments),
     }
-    let awake = arguments.awake.then(Awake::new).transpose().map_err(CliError::Awake)?;
-    let found = match arguments.sqlite {
-        true => measure_sqlite(arguments)?,
-        false => in_wall_time(arguments.seed, |handle| measure(handle, arguments))?,
-    };
-    drop(awake);
-    if arguments.json {
-        return print(&serde_json::to_string_pretty(&found)?);
-    }
-    print(&match &found {
-        Found::Speed(report) => table::speed(report),
-        Found::Filesystems(report) => filesystems(report),
-        Found::Sqlite(report) => table::sqlite(report),
-        Found::Mounts(report) => table::mounts(report),
-        Found::Cleaning(report) => table::cleaning(report),
-        Found::Recovery(report) => table::recovery(report),
-    })
 }
 
-/// Writes that are simulated, and how many of them for a quick look.
-const SIMULATED_WRITES: u64 = 8_000_000;
-const SIMULATED_WRITES_QUICK: u64 = 500_000;
-
-/// Blocks of a full device for a quick look: its spare places are used up early.
-const FULL_BLOCKS_QUICK: u64 = 1 << 21;
-
-/// Blocks that are read, and how many of them for a quick look.
-const READ_BLOCKS: u64 = 1 << 14;
-const READ_BLOCKS_QUICK: u64 = 1 << 12;
-
-/// Reads an emulated device, and what may lie on it.
-fn read(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {
-    let (profile, _) = Profile::load(device)?;
-    let blocks = if arguments.quick { READ_BLOCKS_QUICK } else { READ_BLOCKS };
-    let options = ReadsOptions {
-        span_blocks: arguments.size.map_or(blocks, |size| size.0 / 4096),
-        seed: arguments.seed,
-        ..ReadsOptions::default()
-    };
-    let report = weir_workload::reads(&profile, &options)?;
-    if arguments.json {
-        return print(&serde_json::to_string_pretty(&report)?);
+impl DiskArguments {
+    fn options(&self) -> BenchOptions {
+        BenchOptions {
+            span_bytes: self.size.map(|size| size.0),
+            ..options(&self.place, self.pace.rounds, self.common.seed)
+        }
     }
-    print(&table::reads(&report))
+
+    fn plan(&self) -> Plan {
+        match self.pace.pace() {
+            Pace::Tiny => Plan::tiny(),
+            Pace::Quick => Plan::quick(),
+            Pace::Full => Plan::full(),
+        }
+    }
+
+    fn filesystem_plan(&self) -> FsPlan {
+        match self.pace.pace() {
+            Pace::Tiny => FsPlan::tiny(),
+            Pace::Quick => FsPlan::quick(),
+            Pace::Full => FsPlan::full(),
+        }
+    }
 }
 
-/// Simulates a device, timed by the wall.
-fn simulated(device: &str, arguments: &BenchArguments) -> Result<(), CliError> {
-    let (mut profile, _) = Profile::load(device)?;
-    if arguments.quick && arguments.preconditioned {
-        profile = profile.with_capacity(FULL_BLOCKS_QUICK);
-    }
-    let span_blocks = arguments.size.map_or(1 << 18, |size| (size.0 / 4096).max(64));
-    let options = SimulatedOptions {
-        writes: if arguments.quick { SIMULATED_WRITES_QUICK } else { SIMULATED_WRITES },
-        seed: arguments.seed,
-        recorder: arguments.recorder,
-        barriers: arguments.barriers,
-        preconditioned: arguments.preconditioned,
-        span_blocks: if arguments.preconditioned { u64::MAX } else { span_blocks },
-        ..SimulatedOptions::default()
-    };
-    // Where standard error is gone the simulation goes on: its result is what was asked for.
-    let _ = writeln!(
-        std::io::stderr(),
-        "weir: simulating {} writes: seconds, or up to a minute on a device that has to clean",
-        options.writes
-    );
-    let report =
-        in_wall_time(arguments.seed, |clock| async move { Ok(simulate(&clock, &profile, &options)?) })?;
-    if arguments.json {
-        return print(&serde_json::to_string_pretty(&report)?);
-    }
-    print(&format!(
-        "{}, {:.1} GiB{}: {} random writes of 4 KiB over {:.1} GiB, {} in flight\n\
-         simulated     {:.2} s of the device's time, {:.0} writes a second\n\
-         took          {:.2} s, {:.0} writes simulated a second\n\
-         memory        {:.0} MiB at most\n\
-         amplification {:.2}, {}\n\
-         trace hash    {}",
-        report.device,
-        gib(report.device_blocks),
-        if report.preconditioned { ", full" } else { "" },
-        report.writes,
-        gib(report.span_blocks),
-        report.depth,
-        report.simulated_seconds,
-        report.simulated_iops,
-        report.wall_seconds,
-        report.simulated_per_second,
-        report.peak_rss_bytes as f64 / 1_048_576.0,
-        report.write_amplification,
-        match report.erases {
-            0 => "the device never had to clean".to_owned(),
-            erases => format!("{erases} erase blocks erased"),
-        },
-        report.trace_hash,
-    ))
-}
-
-/// Blocks in GiB.
-fn gib(blocks: u64) -> f64 {
-    blocks as f64 / f64::from(1 << 18)
-}
-
-async fn measure(handle: Handle, arguments: &BenchArguments) -> Result<Found, CliError> {
-    let profile = arguments.device.as_deref().map(Profile::load).transpose()?;
-    let device = profile.map(|(profile, _)| Emulated { profile, backing: arguments.backing.clone() });
-    let emulated = device.is_some();
-    let options = BenchOptions { device, ..options(arguments) };
-    if arguments.fs || arguments.mount {
-        return measure_filesystems(&handle, arguments, &options).await;
-    }
-    let plan = match (arguments.tiny, arguments.quick, emulated) {
-        (true, _, _) => Plan::tiny(),
-        (false, true, false) => Plan::quick(),
-        (false, true, true) => Plan::device_quick(),
-        (false, false, false) => Plan::full(),
-        (false, false, true) => Plan::device(),
-    };
-    let plan = plan.with(&options)?;
-    let mut teller = Teller::new(&handle)?;
-    let mut progress = |progress: Progress| teller.tell(progress);
-    let found = if arguments.cleaning {
-        Found::Cleaning(weir_workload::cleaning(&handle, &plan, &options, &mut progress).await?)
-    } else if arguments.recovery {
-        Found::Recovery(weir_workload::recovery(&handle, &plan, &options, &mut progress).await?)
-    } else {
-        Found::Speed(Box::new(weir_workload::bench(&handle, plan, &options, &mut progress).await?))
-    };
-    teller.bar.finish_and_clear();
-    Ok(found)
-}
-
-/// What the user asked for, of a disk.
-fn options(arguments: &BenchArguments) -> BenchOptions {
+fn options(place: &PlaceArguments, rounds: Option<u32>, seed: u64) -> BenchOptions {
     BenchOptions {
-        directory: arguments.on.clone(),
+        directory: place.on.clone(),
         device: None,
-        span_bytes: arguments.size.map(|size| size.0),
-        rounds: arguments.rounds,
-        seed: arguments.seed,
-        keep: arguments.keep,
+        span_bytes: None,
+        rounds,
+        seed,
+        keep: place.keep,
     }
+}
+
+fn tell(teller: &mut Teller, progress: Progress) {
+    teller.tell((progress.done, progress.total), progress.stage, &progress.what);
+}
+
+fn disk(arguments: &DiskArguments) -> Result<(), CliError> {
+    let options = arguments.options();
+    let plan = arguments.plan().with(&options)?;
+    let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
+        Ok(weir_workload::bench(&handle, plan, &options, progress).await?)
+    };
+    arguments.common.measure(work, table::speed)
+}
+
+fn filesystems(arguments: &DiskArguments) -> Result<(), CliError> {
+    let options = arguments.options();
+    let plan = arguments.filesystem_plan().with(&options)?;
+    let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
+        Ok(weir_workload::filesystems(&handle, plan, &options, progress).await?)
+    };
+    arguments.common.measure(work, table::filesystems)
+}
+
+fn mounts(arguments: &DiskArguments) -> Result<(), CliError> {
+    let options = arguments.options();
+    let plan = arguments.filesystem_plan().with(&options)?;
+    let program = Path::new("/proc/self/exe");
+    let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
+        Ok(weir_workload::mounts(&handle, program, plan, &options, progress).await?)
+    };
+    arguments.common.measure(work, table::mounts)
+}
+
+fn cleaning(arguments: &CleaningArguments) -> Result<(), CliError> {
+    let options = BenchOptions {
+        span_bytes: arguments.size.map(|size| size.0),
+        ..options(&arguments.place, None, arguments.common.seed)
+    };
+    let plan = Plan::full().with(&options)?;
+    let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
+        Ok(weir_workload::cleaning(&handle, &plan, &options, progress).await?)
+    };
+    arguments.common.measure(work, table::cleaning)
+}
+
+fn recovery(arguments: &DiskArguments) -> Result<(), CliError> {
+    let options = arguments.options();
+    let plan = arguments.plan().with(&options)?;
+    let work = async |handle: Handle, progress: &mut dyn FnMut(Progress)| {
+        Ok(weir_workload::recovery(&handle, &plan, &options, progress).await?)
+    };
+    arguments.common.measure(work, table::recovery)
 }
 
 /// SQLite drives the runtime: it runs in no task.
-fn measure_sqlite(arguments: &BenchArguments) -> Result<Found, CliError> {
-    let options = options(arguments);
-    let plan = match (arguments.tiny, arguments.quick) {
-        (true, _) => SqlitePlan::tiny(),
-        (false, true) => SqlitePlan::quick(),
-        (false, false) => SqlitePlan::full(),
+fn databases(arguments: &SqliteArguments) -> Result<(), CliError> {
+    let options = options(&arguments.place, arguments.pace.rounds, arguments.common.seed);
+    let plan = match arguments.pace.pace() {
+        Pace::Tiny => SqlitePlan::tiny(),
+        Pace::Quick => SqlitePlan::quick(),
+        Pace::Full => SqlitePlan::full(),
     };
-    let runtime = Rc::new(Runtime::wall(Wall { seed: arguments.seed, ..Wall::default() })?);
+    let awake = arguments.common.awake()?;
+    let runtime = Rc::new(Runtime::wall(Wall { seed: arguments.common.seed, ..Wall::default() })?);
     let mut teller = Teller::new(&runtime.handle())?;
-    let mut progress = |progress: Progress| teller.tell(progress);
+    let mut progress = |progress: Progress| tell(&mut teller, progress);
     let report = sqlite::measure(&runtime, plan.with(&options), &options, &mut progress)?;
-    teller.bar.finish_and_clear();
-    Ok(Found::Sqlite(Box::new(report)))
-}
-
-async fn measure_filesystems(
-    handle: &Handle,
-    arguments: &BenchArguments,
-    options: &BenchOptions,
-) -> Result<Found, CliError> {
-    let plan = match (arguments.tiny, arguments.quick) {
-        (true, _) => FsPlan::tiny(),
-        (false, true) => FsPlan::quick(),
-        (false, false) => FsPlan::full(),
-    };
-    let mut teller = Teller::new(handle)?;
-    let mut progress = |progress: Progress| teller.tell(progress);
-    let plan = plan.with(options)?;
-    let found = if arguments.mount {
-        let program = Path::new("/proc/self/exe");
-        Found::Mounts(Box::new(weir_workload::mounts(handle, program, plan, options, &mut progress).await?))
-    } else {
-        let report = weir_workload::filesystems(handle, plan, options, &mut progress).await?;
-        Found::Filesystems(Box::new(report))
-    };
-    teller.bar.finish_and_clear();
-    Ok(found)
-}
-
-/// Tells on standard error how far the benchmark is: with a bar on a terminal, elsewhere with a line for each
-/// round or case.
-struct Teller {
-    bar: ProgressBar,
-    handle: Handle,
-    stage: String,
-}
-
-impl Teller {
-    fn new(handle: &Handle) -> Result<Teller, CliError> {
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
-        let bar = ProgressBar::no_length().with_style(style.map_err(std::io::Error::other)?);
-        Ok(Teller { bar, handle: handle.clone(), stage: String::new() })
-    }
-
-    fn tell(&mut self, progress: Progress) {
-        if self.bar.is_hidden() {
-            return self.line(progress.stage);
-        }
-        let Progress { done, total, stage, what } = progress;
-        self.bar.set_length(total);
-        self.bar.set_position(done);
-        self.bar.set_message(if what.is_empty() { stage } else { format!("{stage}: {what}") });
-        self.bar.tick();
-    }
-
-    fn line(&mut self, stage: String) {
-        if stage != self.stage {
-            let seconds = self.handle.now().as_nanos() / 1_000_000_000;
-            // Where standard error is gone the benchmark goes on: its result is what was asked for.
-            let _ = writeln!(std::io::stderr(), "weir: {seconds} s: {stage}");
-            self.stage = stage;
-        }
-    }
+    teller.end();
+    drop(awake);
+    arguments.common.print(&report, table::sqlite)
 }

@@ -1,12 +1,12 @@
 //! `weir devices`: what can be emulated, and where its numbers come from.
 
 use clap::Args;
-use comfy_table::{Table, presets::UTF8_BORDERS_ONLY};
 use serde::Serialize;
 use weir_flash::{Kind, Parameter, Profile};
 
 use crate::error::CliError;
 use crate::print;
+use crate::table::Grid;
 
 /// Arguments of `weir devices`.
 #[derive(Debug, Args)]
@@ -69,21 +69,19 @@ pub(crate) fn run(arguments: &DevicesArguments) -> Result<(), CliError> {
 }
 
 fn all(devices: &[Device]) -> String {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    let names = [
-        "device",
-        "GiB",
-        "channels",
-        "dies",
-        "queue",
-        "barriers by",
-        "sourced / fitted / assumed",
-        "what it is",
-    ];
-    table.set_header(names);
+    let mut grid = Grid::new(&[
+        ("device", 0, ""),
+        ("GiB", 0, ""),
+        ("channels", 2, ""),
+        ("dies", 3, ""),
+        ("queue", 1, ""),
+        ("barriers by", 0, ""),
+        ("parameters", 4, "parameters: sourced / fitted / assumed."),
+        ("what it is", 0, ""),
+    ])
+    .sentences();
     for device in devices {
-        table.add_row([
+        grid.row(vec![
             device.name.clone(),
             (device.capacity_bytes >> 30).to_string(),
             device.channels.to_string(),
@@ -94,13 +92,13 @@ fn all(devices: &[Device]) -> String {
             device.title.clone(),
         ]);
     }
-    format!("{table}\n\nweir devices NAME shows every parameter and where it comes from.")
+    format!("{}\n\nweir devices NAME shows every parameter and where it comes from.", grid.text())
 }
 
 fn one(device: &Device) -> String {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header(["parameter", "value", "kind", "range", "source"]);
+    let heads =
+        [("parameter", 0, ""), ("value", 0, ""), ("kind", 0, ""), ("range", 1, ""), ("source", 0, "")];
+    let mut grid = Grid::new(&heads).sentences();
     for Parameter { key, value, kind, source, range } in &device.parameters {
         let kind = match kind {
             Kind::Sourced => "sourced",
@@ -112,7 +110,7 @@ fn one(device: &Device) -> String {
             let to = if least.starts_with(|c: char| c.is_ascii_digit()) { "to" } else { "or" };
             format!("{least} {to} {most}")
         });
-        table.add_row([key.clone(), value.clone(), kind.to_owned(), range, source.clone()]);
+        grid.row(vec![key.clone(), value.clone(), kind.to_owned(), range, source.clone()]);
     }
-    format!("{}: {}\n{table}", device.name, device.title)
+    format!("{}: {}\n{}", device.name, device.title, grid.text())
 }

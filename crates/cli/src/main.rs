@@ -20,6 +20,7 @@ mod mkfs;
 mod mount;
 mod open;
 mod plain;
+mod progress;
 mod put;
 mod report_file;
 mod service;
@@ -54,8 +55,8 @@ struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  weir bench --quick                       half a minute in the current directory
-  weir bench --on /mnt/disk --json         all of it on another disk, for scripts
+  weir bench disk --quick                  half a minute in the current directory
+  weir bench disk --on /mnt/disk --json    all of it on another disk, for scripts
   weir figures fast18-fig09                a paper's figure, ours beside it
   weir mkfs --volume a.weir --size 4G      a volume in a new file, and a filesystem in it
   weir mount a.weir /mnt/weir              for any program; weir umount /mnt/weir ends it

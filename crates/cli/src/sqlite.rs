@@ -1,4 +1,4 @@
-//! `weir bench --sqlite`: where databases can be, and what came out.
+//! `weir bench sqlite`: where databases can be, and what came out.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

@@ -1,99 +1,60 @@
 //! Results for people: tables, and what they mean in plain words.
 
 mod filesystems;
+mod grid;
 mod mounts;
+mod speed;
 mod sqlite;
+mod text;
 
-use std::fmt::Write as _;
-
-use comfy_table::{Cell, CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use weir_workload::{
-    About, CleaningReport, DeviceReport, LossWindowReport, ModeReport, Place, Promise, RATIOS, Ratio,
-    ReadsReport, RecoveryTime, Report, Spread, SpreadReport,
+    About, CleaningReport, LossWindowReport, ModeReport, Place, Promise, Ratio, ReadsReport, RecoveryTime,
+    SimulatedReport, Spread, SpreadReport,
 };
 
 use crate::size::Size;
 
 pub(crate) use filesystems::filesystems;
+pub(crate) use grid::Grid;
 pub(crate) use mounts::mounts;
+pub(crate) use speed::speed;
 pub(crate) use sqlite::sqlite;
+pub(crate) use text::paragraphs;
 
-/// The benchmark's result.
-pub(crate) fn speed(report: &Report) -> String {
-    [
-        rates(report),
-        latencies(&report.modes) + "\n" + LATENCIES,
-        ratios(&RATIOS, report.plan.rounds, &report.spread, "writes/s (share of the bandwidth: in bytes/s)"),
-        notes(report),
-    ]
-    .join("\n\n")
-}
-
-fn rates(report: &Report) -> String {
-    let mut heads = vec!["mode", "writes/s", "min..max", "MiB/s", "flushes", "amplif.", "CPU us", "depth"];
-    if report.device.is_some() {
-        heads.push("model");
-    }
-    let mut table = table(&heads);
-    for mode in &report.modes {
-        let model = mode.model_iops.map(count);
-        table.add_row(rate(mode, report).into_iter().chain(model));
-    }
-    let model = if report.device.is_some() { MODEL_COLUMN } else { "" };
-    aligned(table, 1) + "\n" + COLUMNS + model
-}
-
-/// What the columns of [`rates`] hold, as the table's own heads are short.
-const COLUMNS: &str = "\
-flushes: calls or commands that made data durable, all rounds together. CPU us: processor time of the program per write.
-amplif.: bytes to the disk per byte of data. The host's rows count all that was written to the device, and have none
-  (\"-\") where others used the machine, whose writes cannot be told from theirs; the other rows count their own commands.
-depth: writes in flight on average; in modes that do not wait (B, P, its own barrier) commands at the disk, of which
-  an emulated device's queue bounds the number.";
-
-/// And that of the column only emulated devices have.
-const MODEL_COLUMN: &str = "
-model: writes/s of the device's model alone: one round again in virtual time, where processor and timers cost nothing.";
-
-fn rate(mode: &ModeReport, report: &Report) -> Vec<String> {
-    vec![
-        mode.title.clone(),
-        count(mode.iops),
-        report
-            .spread
-            .iops
-            .get(&mode.name)
-            .map(|spread| range(report.plan.rounds, spread, count))
-            .unwrap_or_default(),
-        format!("{:.0}", mode.bytes_per_second / f64::from(1 << 20)),
-        count(mode.flushes as f64),
-        amplification_cell(mode.write_amplification),
-        figure(mode.cpu_us_per_op),
-        figure(mode.queue_depth_mean),
-    ]
-}
+/// What columns of several tables hold.
+const CPU: &str = "CPU us: processor time of the program per write.";
+const PROMISES: &str = "A call comes after each write of 4 KiB. durable: the write is on the medium when the call returns. ordered: it is before all that is written later; a crash may take what is younger than the loss window, of which the largest seen is shown.";
 
 fn latencies<'a>(modes: impl IntoIterator<Item = &'a ModeReport>) -> String {
-    let mut table = table(&["mode", "mean us", "p50", "p99", "p99.9", "p99.99"]);
+    let mut grid = Grid::new(&[
+        ("mode", 0, ""),
+        ("mean us", 0, ""),
+        ("p50", 0, ""),
+        ("p99", 0, ""),
+        ("p99.9", 1, ""),
+        ("p99.99", 2, ""),
+    ]);
     for mode in modes {
         let latency = &mode.latency_us;
         let figures = [latency.mean, latency.p50, latency.p99, latency.p999, latency.p9999].map(figure);
-        table.add_row(std::iter::once(mode.title.clone()).chain(figures));
+        grid.row(std::iter::once(mode.title.clone()).chain(figures).collect());
     }
-    aligned(table, 1)
+    grid.text()
 }
-
-/// What [`latencies`] holds.
-const LATENCIES: &str = "\
-From a write's beginning to its answer; in modes that do not wait (B, P, its own barrier), until submitting it returned.";
 
 /// How fast an emulated device is read, and what may lie on it.
 pub(crate) fn reads(report: &ReadsReport) -> String {
-    let heads =
-        ["reads of", "4 KiB random/s", "x device", "256 KiB MiB/s", "x device", "overwritten", "x device"];
-    let mut table = table(&heads);
+    let mut grid = Grid::new(&[
+        ("reads of", 0, ""),
+        ("4K random/s", 0, ""),
+        ("of device", 0, ""),
+        ("256K MiB/s", 0, ""),
+        ("of device", 0, ""),
+        ("overwritten", 0, ""),
+        ("of device", 0, ""),
+    ]);
     for rates in &report.rates {
-        table.add_row(vec![
+        grid.row(vec![
             rates.ground.name().to_owned(),
             count(rates.random_iops),
             figure(rates.random_ratio),
@@ -104,14 +65,43 @@ pub(crate) fn reads(report: &ReadsReport) -> String {
         ]);
     }
     let told = format!(
-        "{}, {:.0} MiB, in virtual time. Random: each block once, {} in flight. 256 KiB: one after the other, of what was
-written so; overwritten: of what was then written over at random. Trace hash {}.",
+        "{}, {:.0} MiB, in virtual time. 4K random: each block once, {} in flight. 256K: one read after the other, of what was written so; overwritten: the same in MiB/s, of what was then written over at random. Trace hash {}.",
         report.device,
         report.span_blocks as f64 / 256.0,
         report.depth,
         report.trace_hash,
     );
-    aligned(table, 1) + "\n" + &told
+    grid.text() + "\n" + &paragraphs(&told)
+}
+
+/// How fast a device was simulated, and what it did.
+pub(crate) fn simulated(report: &SimulatedReport) -> String {
+    let gib = |blocks: u64| blocks as f64 / f64::from(1 << 18);
+    let erased = match report.erases {
+        0 => "the device never had to clean".to_owned(),
+        erases => format!("{erases} erase blocks erased"),
+    };
+    format!(
+        "{}, {:.1} GiB{}: {} random writes of 4 KiB over {:.1} GiB, {} in flight\n\
+         simulated     {:.2} s of the device's time, {:.0} writes a second\n\
+         took          {:.2} s, {:.0} writes simulated a second\n\
+         memory        {:.0} MiB at most\n\
+         amplification {:.2}, {erased}\n\
+         trace hash    {}",
+        report.device,
+        gib(report.device_blocks),
+        if report.preconditioned { ", full" } else { "" },
+        report.writes,
+        gib(report.span_blocks),
+        report.depth,
+        report.simulated_seconds,
+        report.simulated_iops,
+        report.wall_seconds,
+        report.simulated_per_second,
+        report.peak_rss_bytes as f64 / 1_048_576.0,
+        report.write_amplification,
+        report.trace_hash,
+    )
 }
 
 /// Smallest and largest of the rounds. One round has no spread.
@@ -123,50 +113,30 @@ fn range(rounds: u32, spread: &Spread, written: fn(f64) -> String) -> String {
 }
 
 fn ratios(ratios: &[Ratio], rounds: u32, found: &SpreadReport, what: &str) -> String {
-    let mut table = table(&["ratio", "median", "min..max", "about", "name in --json"]);
-    let mut meanings = String::new();
-    for ratio in ratios {
-        let Some(spread) = found.ratios.get(ratio.name) else { continue };
+    let found = |ratio: &Ratio| found.ratios.get(ratio.name).copied();
+    let told: Vec<(&Ratio, Spread)> =
+        ratios.iter().filter_map(|ratio| Some((ratio, found(ratio)?))).collect();
+    let mut grid = Grid::new(&[
+        ("ratio", 0, ""),
+        ("median", 0, ""),
+        ("min..max", 0, ""),
+        ("about", 1, ""),
+        ("name in --json", 2, ""),
+    ]);
+    for (ratio, spread) in &told {
         let about = if ratio.about == About::Weir { "Weir" } else { "this disk" };
-        table.add_row(vec![
+        grid.row(vec![
             ratio.title.to_owned(),
             figure(spread.median),
             range(rounds, spread, figure),
             about.to_owned(),
             ratio.name.to_owned(),
         ]);
-        // Writing to a string cannot fail.
-        let _ = write!(meanings, "\n{}: {}.", ratio.title, ratio.meaning);
     }
-    aligned(table, 1)
-        + &format!(
-            "\nA ratio is the first over the second of what it compares, in {what}; above 1\nthe first is faster.\n"
-        )
-        + &meanings
-}
-
-fn notes(report: &Report) -> String {
-    let plan = &report.plan;
-    let mut lines = vec![
-        loss_window(report.loss_window, plan.loss_window_ms, plan.loss_window_bytes),
-        "The cost of order, and what cleaning costs in steady state, are about Weir. The ratios to the raw disk and to the host's filesystem hold for this disk and this machine only.".to_owned(),
-        rounds(report),
-    ];
-    if let Some(emulated) = &report.device {
-        lines.push(device(emulated));
-        lines.push(held_up(report));
-    }
-    lines.extend(report.disk.as_ref().map(place));
-    lines.push(report.machine.line() + ".");
-    if report.disk.as_ref().is_some_and(|disk| !disk.direct_io) {
-        lines.push("This filesystem refuses direct I/O: the raw modes and Weir go through the page cache, and their figures are those of memory.".to_owned());
-    }
-    let short: Vec<&str> =
-        report.modes.iter().filter(|mode| !mode.quota_reached).map(|mode| mode.title.as_str()).collect();
-    if !short.is_empty() {
-        lines.push(format!("Out of time before the quota: {}.", short.join("; ")));
-    }
-    lines.join("\n")
+    let meanings: Vec<String> =
+        told.iter().map(|(ratio, _)| format!("{}: {}.", ratio.title, ratio.meaning)).collect();
+    let rule = format!("A ratio is the first over the second, in {what}; above 1 the first is faster.");
+    grid.text() + "\n" + &paragraphs(&format!("{rule}\n\n{}", meanings.join("\n")))
 }
 
 fn place(disk: &Place) -> String {
@@ -175,34 +145,6 @@ fn place(disk: &Place) -> String {
         disk.directory.display(),
         disk.device.as_deref().unwrap_or("no block device"),
         disk.filesystem.as_deref().unwrap_or("unknown filesystem"),
-    )
-}
-
-fn device(device: &DeviceReport) -> String {
-    let DeviceReport { name, title, mechanism, backing } = device;
-    let bytes =
-        backing.as_ref().map_or_else(|| "memory".to_owned(), |path| format!("files in {}", path.display()));
-    let legacy =
-        if *mechanism == "none" { "\nB on the device itself is left out: it keeps no barriers." } else { "" };
-    format!(
-        "Measured on {name} ({title}), emulated in wall time, its bytes in {bytes}. Barrier mechanism: {mechanism}. The raw modes and each volume have a device of their own.\n\
-         The modes of the host's filesystem are left out: there is none on an emulated device.{legacy}",
-    )
-}
-
-/// Modes that the device's model does faster: there the rate is this machine's and not the device's.
-fn held_up(report: &Report) -> String {
-    let named = |mode: &ModeReport| {
-        let model = mode.model_iops.map_or_else(String::new, count);
-        format!("{} ({} of {model})", mode.title, count(mode.iops))
-    };
-    let modes: Vec<String> = report.modes.iter().filter(|mode| mode.is_held_up()).map(named).collect();
-    if modes.is_empty() {
-        return "Every mode came within 5 % of the device's model: the rates are the device's.".to_owned();
-    }
-    format!(
-        "Held up by this machine (its processor, its timers, other programs), more than 5 % below the device's model: {}.",
-        modes.join("; ")
     )
 }
 
@@ -219,6 +161,11 @@ fn loss_window(seen: LossWindowReport, bound_ms: u64, bound_bytes: u64) -> Strin
         Size(seen.bytes_max),
         Size(bound_bytes),
     )
+}
+
+/// A loss window in a sentence, rounded up to whole milliseconds and KiB.
+fn window_words(seen: LossWindowReport) -> String {
+    format!("{:.0} ms and {} of writes", seen.ms_max.ceil(), Size(seen.bytes_max.next_multiple_of(1 << 10)))
 }
 
 /// A loss window as a cell, rounded up: whole MiB, below 1 MiB whole KiB.
@@ -248,25 +195,18 @@ fn none() -> String {
     "-".to_owned()
 }
 
-fn rounds(report: &Report) -> String {
-    let plan = &report.plan;
-    let rounds = match plan.rounds {
-        1 => "One round: spread unknown".to_owned(),
-        rounds => format!("{rounds} rounds"),
-    };
-    format!(
-        "{rounds}; over {}. Every mode writes at least {}, four times what Weir may buffer; the final flush is in the measured time; {} blocks were read back and found right.",
-        Size(plan.span_bytes),
-        Size(plan.quota_bytes),
-        report.checked_blocks,
-    )
-}
-
 /// What cleaning costs.
 pub(crate) fn cleaning(report: &CleaningReport) -> String {
-    let mut table = table(&["cleaning", "writes", "utilisation", "write amplification", "moved per write"]);
+    let mut grid = Grid::new(&[
+        ("cleaning", 0, ""),
+        ("writes", 0, ""),
+        ("utilisation", 0, ""),
+        ("write amplification", 0, ""),
+        ("moved per write", 0, ""),
+    ])
+    .words(2);
     for case in &report.cases {
-        table.add_row(vec![
+        grid.row(vec![
             case.policy.replace('_', "-"),
             format!("{:?}", case.distribution).to_lowercase(),
             format!("{} %", case.utilisation_percent),
@@ -274,11 +214,11 @@ pub(crate) fn cleaning(report: &CleaningReport) -> String {
             format!("{:.2}", case.moved_per_write),
         ]);
     }
-    format!(
-        "{}\n\nBlocks to the disk per block written, on a volume of {} that was written over twice before; about Weir, not this disk.",
-        aligned(table, 2),
+    let told = format!(
+        "Blocks to the disk per block written, on a volume of {} that was written over twice before; about Weir, not this disk.",
         Size(report.file_bytes),
-    )
+    );
+    grid.text() + "\n\n" + &paragraphs(&told)
 }
 
 /// How long recovery takes.
@@ -294,21 +234,6 @@ pub(crate) fn recovery(report: &RecoveryTime) -> String {
         Size(report.read_bytes),
         report.checked_blocks,
     )
-}
-
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header(header.iter().copied().map(Cell::new).collect::<Vec<_>>());
-    table
-}
-
-/// The table as text, with figures to the right from column `from` on.
-fn aligned(mut table: Table, from: usize) -> String {
-    for column in table.column_iter_mut().skip(from) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
 }
 
 /// A count with a unit: 950, 15.7 K, 1.26 M.

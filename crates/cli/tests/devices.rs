@@ -136,7 +136,7 @@ fn a_timeline_shows_the_journal() {
 /// A quick look at a full device comes as far as cleaning.
 #[test]
 fn a_full_device_cleans_in_a_quick_look_too() {
-    let arguments = ["bench", "--device", "sata-ssd", "--virtual", "--quick", "--preconditioned", "--json"];
+    let arguments = ["bench", "device", "sata-ssd", "--virtual", "--quick", "--preconditioned", "--json"];
     let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().unwrap();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["erases"].as_u64().unwrap() > 0, "{report}");
@@ -146,7 +146,7 @@ fn a_full_device_cleans_in_a_quick_look_too() {
 /// Nothing that lies on a device holds up its reads.
 #[test]
 fn reads_of_a_device_are_measured() {
-    let arguments = ["bench", "--device", "nvme", "--virtual", "--reads", "--size", "4M"];
+    let arguments = ["bench", "device", "nvme", "--virtual", "--reads", "--size", "4M"];
     let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).arg("--json").output().unwrap();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let rates = report["rates"].as_array().unwrap();

@@ -169,7 +169,7 @@ const RAW: Mode = Mode::RawRandom(32);
 pub const RATIOS: [Ratio; 7] = [
     Ratio {
         name: "cost_of_order",
-        title: "cost of order",
+        title: "Weir: barrier each / orderless",
         meaning: "a barrier after every write, over no order at all, both through Weir; 1.00: a barrier costs nothing",
         about: About::Weir,
         over: B,
@@ -178,7 +178,7 @@ pub const RATIOS: [Ratio; 7] = [
     },
     Ratio {
         name: "ordered_vs_raw_random",
-        title: "what you get",
+        title: "Weir B / raw disk, depth 32",
         meaning: "ordered writes through Weir, batched into a log, over the raw disk's orderless random writes at depth 32; fresh volume",
         about: About::ThisDisk,
         over: B,
@@ -187,7 +187,7 @@ pub const RATIOS: [Ratio; 7] = [
     },
     Ratio {
         name: "steady_state_vs_raw_random",
-        title: "what you keep",
+        title: "Weir B, steady / raw disk, depth 32",
         meaning: "the same on a volume that is 80 % full and long in use: cleaning is paid for",
         about: About::ThisDisk,
         over: Mode::Steady,
@@ -196,7 +196,7 @@ pub const RATIOS: [Ratio; 7] = [
     },
     Ratio {
         name: "ordered_bandwidth_share",
-        title: "share of the bandwidth",
+        title: "Weir B / raw sequential, in bytes",
         meaning: "bytes a second of ordered writes through Weir, over raw sequential 256 KiB writes",
         about: About::ThisDisk,
         over: B,
@@ -205,7 +205,7 @@ pub const RATIOS: [Ratio; 7] = [
     },
     Ratio {
         name: "own_barrier_vs_raw_random",
-        title: "the disk's own barrier",
+        title: "own barrier / raw disk, depth 32",
         meaning: "a barrier after every write, kept by the disk itself, over its orderless random writes at depth 32; without Weir's volume",
         about: About::ThisDisk,
         over: Mode::OwnBarrier,
@@ -214,7 +214,7 @@ pub const RATIOS: [Ratio; 7] = [
     },
     Ratio {
         name: "flushed_vs_host_fdatasync",
-        title: "same guarantee",
+        title: "Weir XnF / host pwrite + fdatasync",
         meaning: "Weir with a flush after every write, over the host's pwrite + fdatasync: both durable at once",
         about: About::ThisDisk,
         over: Mode::Fresh(WeirCalls::Xnf),
@@ -223,7 +223,7 @@ pub const RATIOS: [Ratio; 7] = [
     },
     Ratio {
         name: "ordered_vs_host_fdatasync",
-        title: "today's price of order",
+        title: "Weir B / host pwrite + fdatasync",
         meaning: "ordered writes through Weir, over pwrite + fdatasync, which is how programs get order today; fdatasync also gives durability, Weir's barrier does not: see the loss window",
         about: About::ThisDisk,
         over: B,

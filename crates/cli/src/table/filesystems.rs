@@ -3,8 +3,8 @@
 use weir_workload::{FS_RATIOS, FsModeReport, FsReport};
 
 use super::{
-    aligned, amplification_cell, count, figure, latencies, loss_window, place, promise_cell, range, ratios,
-    table, window_cell,
+    CPU, Grid, PROMISES, amplification_cell, count, figure, latencies, loss_window, paragraphs, place,
+    promise_cell, range, ratios, window_cell, window_words,
 };
 use crate::size::Size;
 
@@ -12,25 +12,28 @@ use crate::size::Size;
 pub(crate) fn filesystems(report: &FsReport) -> String {
     let latencies = latencies(report.modes.iter().map(|mode| &mode.mode));
     let ratios = ratios(&FS_RATIOS, report.plan.rounds, &report.spread, "calls/s");
-    [rates(report), latencies + "\n" + LATENCIES, ratios, notes(report)].join("\n\n")
+    let told = [rates(report), latencies + "\n" + LATENCIES, ratios];
+    let end = [notes(report), verdict(report)].map(|text| paragraphs(&text));
+    told.into_iter().chain(end).collect::<Vec<_>>().join("\n\n")
 }
 
 fn rates(report: &FsReport) -> String {
-    let head = ["mode", "calls/s", "min..max", "promises", "loss window", "amplif.", "CPU us"];
-    let mut table = table(&head);
+    let mut grid = Grid::new(&[
+        ("mode", 0, ""),
+        ("calls/s", 0, ""),
+        ("min..max", 1, ""),
+        ("promises", 0, PROMISES),
+        ("loss window", 0, ""),
+        ("amplif.", 2, AMPLIFICATION),
+        ("CPU us", 3, CPU),
+    ]);
     for mode in &report.modes {
-        table.add_row(rate(mode, report));
+        grid.row(rate(mode, report));
     }
-    aligned(table, 1) + "\n" + COLUMNS
+    grid.text()
 }
 
-/// What the columns of [`rates`] hold, as the table's own heads are short.
-const COLUMNS: &str = "\
-A call comes after each write of 4 KiB. durable: it is on the medium when the call returns. ordered: it is before all that is
-  written later; a crash may take what is younger than the loss window, of which the largest seen is shown.
-CPU us: processor time of the program per write.
-amplif.: bytes to the disk per byte of data. The host's rows count all that was written to the device, and have none
-  (\"-\") where others used the machine; the other rows count the commands of the volume, its headers and the journal in them.";
+const AMPLIFICATION: &str = "amplif.: bytes to the disk per byte of data. The host's rows count all that was written to the device, and have none (\"-\") where other programs used the machine; the other rows count the commands of the volume, with its headers and the journal.";
 
 /// What the table of latencies holds.
 const LATENCIES: &str = "From the beginning of a write until the call behind it returned.";
@@ -75,4 +78,17 @@ fn notes(report: &FsReport) -> String {
         lines.push("This filesystem refuses direct I/O: the volume goes through the page cache, and its figures are those of memory.".to_owned());
     }
     lines.join("\n")
+}
+
+/// What to take home: two sentences.
+fn verdict(report: &FsReport) -> String {
+    let rate = |name: &str| report.rates.get(name).copied().map_or_else(String::new, count);
+    let ratio = |name: &str| report.ratios.get(name).copied().map_or_else(String::new, figure);
+    format!(
+        "A durable fsync through BarrierFS has {} of the rate of the host's fsync; fbarrier, which only orders, has {} times that rate ({}/s).\nIn that order, a crash may take the last {}.",
+        ratio("fsync_vs_host"),
+        ratio("fbarrier_vs_host_fsync"),
+        rate("fbarrier_per_second"),
+        window_words(report.loss_window),
+    )
 }

@@ -3,8 +3,8 @@
 use weir_workload::{MOUNT_RATIOS, MountModeReport, MountReport};
 
 use super::{
-    aligned, amplification_cell, count, latencies, loss_window, none, place, promise_cell, range, ratios,
-    table, window_cell,
+    Grid, PROMISES, amplification_cell, count, figure, latencies, loss_window, none, paragraphs, place,
+    promise_cell, range, ratios, window_cell, window_words,
 };
 use crate::size::Size;
 
@@ -12,25 +12,29 @@ use crate::size::Size;
 pub(crate) fn mounts(report: &MountReport) -> String {
     let latencies = latencies(report.modes.iter().map(|mode| &mode.mode));
     let ratios = ratios(&MOUNT_RATIOS, report.plan.rounds, &report.spread, "calls/s");
-    [rates(report), latencies, ratios, notes(report)].join("\n\n")
+    let told = [rates(report), latencies, ratios];
+    let end = [notes(report), verdict(report)].map(|text| paragraphs(&text));
+    told.into_iter().chain(end).collect::<Vec<_>>().join("\n\n")
 }
 
 fn rates(report: &MountReport) -> String {
-    let head = ["mode", "calls/s", "min..max", "promises", "loss window", "amplif.", "requests"];
-    let mut table = table(&head);
+    let mut grid = Grid::new(&[
+        ("mode", 0, ""),
+        ("calls/s", 0, ""),
+        ("min..max", 1, ""),
+        ("promises", 0, PROMISES),
+        ("loss window", 0, ""),
+        ("amplif.", 2, AMPLIFICATION),
+        ("requests", 3, REQUESTS),
+    ]);
     for mode in &report.modes {
-        table.add_row(rate(mode, report));
+        grid.row(rate(mode, report));
     }
-    aligned(table, 1) + "\n" + COLUMNS
+    grid.text()
 }
 
-/// What the columns of [`rates`] hold, as the table's own heads are short.
-const COLUMNS: &str = "\
-A call comes after each write of 4 KiB. durable: it is on the medium when the call returns. ordered: it is before all that is
-  written later; a crash may take what is younger than the loss window, of which the largest seen is shown.
-amplif.: bytes to the disk per byte of data. The host's rows count all that was written to the device, and have none
-  (\"-\") where others used the machine; the other rows count the commands of the volume.
-requests: of the kernel, which the server was answering at one time at most.";
+const AMPLIFICATION: &str = "amplif.: bytes to the disk per byte of data. The host's rows count all that was written to the device, and have none (\"-\") where other programs used the machine; the other rows count the commands of the volume.";
+const REQUESTS: &str = "requests: the most requests of the kernel that the server was answering at one time.";
 
 fn rate(report: &MountModeReport, all: &MountReport) -> Vec<String> {
     let mode = &report.mode;
@@ -75,4 +79,16 @@ fn notes(report: &MountReport) -> String {
         lines.push("This filesystem refuses direct I/O: volumes go through the page cache, and their figures are those of memory.".to_owned());
     }
     lines.join("\n")
+}
+
+/// What to take home: two sentences.
+fn verdict(report: &MountReport) -> String {
+    let ratio = |name: &str| report.ratios.get(name).copied().map_or_else(none, figure);
+    format!(
+        "Through a mount, a durable write has {} of the rate of the host's filesystem, append + fsync {}; writes that are only ordered have {} times the rate of its fdatasync.\nIn that order, a crash may take the last {}.",
+        ratio("durable_vs_host_fdatasync"),
+        ratio("append_durable_vs_host_fsync"),
+        ratio("ordered_writes_vs_host_fdatasync"),
+        window_words(report.loss_window),
+    )
 }

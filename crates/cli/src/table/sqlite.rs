@@ -1,52 +1,86 @@
 //! SQLite in different places, for people.
 
-use weir_workload::{SQLITE_RATIOS, SqliteReport, SqliteWayReport};
+use weir_workload::{SQLITE_RATIOS, SqlitePlace, SqliteReport, SqliteWayReport};
 
-use super::{aligned, count, figure, place, range, table, window_cell};
+use super::{Grid, count, figure, paragraphs, place, range, window_cell};
 
 /// The result of the benchmark of SQLite.
 pub(crate) fn sqlite(report: &SqliteReport) -> String {
-    [rates(report), ratios(report), notes(report)].join("\n\n")
+    let end = [notes(report), verdict(report)].map(|text| paragraphs(&text));
+    [rates(report), ratios(report)].into_iter().chain(end).collect::<Vec<_>>().join("\n\n")
 }
 
 fn rates(report: &SqliteReport) -> String {
-    let mut table = table(&["way", "inserts/s", "min..max", "COMMIT", "loss window"]);
+    let mut grid = Grid::new(&[
+        ("database", 0, DATABASE),
+        ("journal", 0, ""),
+        ("syncs", 0, ""),
+        ("inserts/s", 0, ""),
+        ("min..max", 2, ""),
+        ("COMMIT", 0, COMMIT),
+        ("loss window", 0, ""),
+        ("name in --json", 3, ""),
+    ])
+    .words(3);
     for way in &report.ways {
-        table.add_row(rate(way, report.plan.rounds));
+        grid.row(rate(way, report.plan.rounds));
     }
-    aligned(table, 1) + "\n" + COLUMNS
+    grid.text()
 }
 
-/// What the columns of [`rates`] hold, as the table's own heads are short.
-const COLUMNS: &str = "\
-way: where the database is, the journal mode, and synchronous; or what Weir makes of SQLite's syncs.
-durable: it is on the medium when COMMIT returns. A crash of the machine may take what is younger than the loss window, of
-  which the largest seen is shown; on a mount, since it began.";
+const DATABASE: &str = "database: where it is. syncs: PRAGMA synchronous (FULL, NORMAL, OFF), or what Weir makes of SQLite's syncs (durable, order).";
+const COMMIT: &str = "durable: a transaction is on the medium when COMMIT returns. A crash of the machine may take what is younger than the loss window, of which the largest seen is shown; on a mount, since it began.";
 
 fn rate(way: &SqliteWayReport, rounds: u32) -> Vec<String> {
     let spread = &way.inserts_per_second;
-    let commit = if way.durable { "durable" } else { "not durable" };
+    let database = match way.place {
+        SqlitePlace::Host => "host",
+        SqlitePlace::Tmpfs => "memory",
+        SqlitePlace::Mount => "mount",
+        SqlitePlace::InProcess => "in process",
+    };
     vec![
-        way.name.clone(),
+        database.to_owned(),
+        way.journal.name().to_owned(),
+        way.syncs.clone(),
         count(spread.median),
         range(rounds, spread, count),
-        commit.to_owned(),
+        if way.durable { "durable" } else { "not durable" }.to_owned(),
         window_cell(way.loss_window),
+        way.name.clone(),
     ]
 }
 
 fn ratios(report: &SqliteReport) -> String {
-    let mut table = table(&["ratio", "median", "min..max"]);
-    let mut meanings = String::new();
+    let mut grid =
+        Grid::new(&[("ratio", 0, ""), ("median", 0, ""), ("min..max", 0, ""), ("name in --json", 1, "")]);
+    let mut meanings = Vec::new();
     for ratio in SQLITE_RATIOS {
         let Some(spread) = report.ratios_spread.get(ratio.name) else { continue };
-        let (median, range) = (figure(spread.median), range(report.plan.rounds, spread, figure));
-        table.add_row([ratio.name.to_owned(), median, range]);
-        meanings += &format!("\n{}: {}.", ratio.name, ratio.meaning);
+        let range = range(report.plan.rounds, spread, figure);
+        grid.row(vec![ratio.title.to_owned(), figure(spread.median), range, ratio.name.to_owned()]);
+        meanings.push(format!("{}: {}.", ratio.title, ratio.meaning));
     }
-    aligned(table, 1) + &meanings
+    let rule = "A ratio is the first over the second, in inserts/s; above 1 the first is faster.";
+    grid.text() + "\n" + &paragraphs(&format!("{rule}\n\n{}", meanings.join("\n")))
 }
 
 fn notes(report: &SqliteReport) -> String {
-    format!("{}\n{}", place(&report.disk), report.machine.line())
+    format!("{}\n{}.", place(&report.disk), report.machine.line())
+}
+
+/// What to take home: two sentences.
+fn verdict(report: &SqliteReport) -> String {
+    let ratio = |name: &str| report.ratios.get(name).copied().map(figure);
+    let or_unknown = |name: &str| ratio(name).unwrap_or_else(|| "an unknown share".to_owned());
+    let mount = |name: &str, times: &str| {
+        ratio(name).map_or_else(String::new, |ratio| format!(", on a mount {ratio}{times}"))
+    };
+    format!(
+        "Durable inserts in process have {} of the host's rate{}.\nInserts that only keep their order have {} times the host's durable rate{}; a crash may take the loss window's.",
+        or_unknown("durable_vs_host"),
+        mount("durable_mount_vs_host", ""),
+        or_unknown("order_in_process_vs_host"),
+        mount("order_mount_vs_host", " times"),
+    )
 }

@@ -32,7 +32,7 @@ pub const RATES: [(&str, Mode); 4] = [
 pub const FS_RATIOS: [Ratio; 5] = [
     Ratio {
         name: "fsync_vs_host",
-        title: "fsync",
+        title: "fsync: BarrierFS / host",
         meaning: "append + fsync through BarrierFS, over the same on the host's filesystem: both durable at once",
         about: About::ThisDisk,
         over: FSYNC,
@@ -41,7 +41,7 @@ pub const FS_RATIOS: [Ratio; 5] = [
     },
     Ratio {
         name: "fdatasync_vs_host",
-        title: "fdatasync",
+        title: "fdatasync: BarrierFS / host",
         meaning: "append + fdatasync through BarrierFS, over the same on the host's filesystem: both durable at once",
         about: About::ThisDisk,
         over: FDATASYNC,
@@ -50,7 +50,7 @@ pub const FS_RATIOS: [Ratio; 5] = [
     },
     Ratio {
         name: "fbarrier_vs_host_fsync",
-        title: "order instead of fsync",
+        title: "BarrierFS fbarrier / host fsync",
         meaning: "append + fbarrier, over append + fsync on the host's filesystem, which is how programs get order today; fsync also gives durability, fbarrier does not: see the loss window",
         about: About::ThisDisk,
         over: FBARRIER,
@@ -59,7 +59,7 @@ pub const FS_RATIOS: [Ratio; 5] = [
     },
     Ratio {
         name: "fdatabarrier_vs_host_fdatasync",
-        title: "order instead of fdatasync",
+        title: "BarrierFS fdatabarrier / host fdatasync",
         meaning: "overwrite + fdatabarrier, over overwrite + fdatasync on the host's filesystem, each of a file that is there as a whole; fdatasync also gives durability, fdatabarrier does not: see the loss window",
         about: About::ThisDisk,
         over: FDATABARRIER,
@@ -68,7 +68,7 @@ pub const FS_RATIOS: [Ratio; 5] = [
     },
     Ratio {
         name: "fbarrier_vs_fsync",
-        title: "order instead of durability",
+        title: "BarrierFS: fbarrier / fsync",
         meaning: "append + fbarrier over append + fsync, both through BarrierFS: what it saves not to wait",
         about: About::Weir,
         over: FBARRIER,

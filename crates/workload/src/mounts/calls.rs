@@ -56,13 +56,13 @@ impl MountCalls {
     pub fn title(self) -> String {
         match self {
             MountCalls::OverwriteBarrier => "mount, direct overwrite + fdatabarrier".to_owned(),
-            MountCalls::OverwriteOrdered => "mount, direct overwrite, ordered by itself".to_owned(),
+            MountCalls::OverwriteOrdered => "mount, direct overwrite, ORDER_WRITES".to_owned(),
             MountCalls::OverwriteFdatasync => "mount, direct overwrite + fdatasync".to_owned(),
             MountCalls::Deep(depth) => format!("mount, direct overwrites, {depth} at a time"),
             MountCalls::DeepDurable(depth) => format!("mount, durable overwrites, {depth} at a time"),
             MountCalls::AppendFbarrier => "mount, append + fbarrier".to_owned(),
             MountCalls::AppendFsync => "mount, append + fsync".to_owned(),
-            MountCalls::KernelAppendFsync => "kernel's ext4 nobarrier on a volume, append + fsync".to_owned(),
+            MountCalls::KernelAppendFsync => "kernel ext4 on a volume, append + fsync".to_owned(),
         }
     }
 

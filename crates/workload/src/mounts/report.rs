@@ -22,7 +22,7 @@ const HOST_APPEND: Mode = Mode::Host(HostCalls::AppendFsync);
 pub const MOUNT_RATIOS: [Ratio; 6] = [
     Ratio {
         name: "ordered_vs_host_fdatasync",
-        title: "order instead of fdatasync",
+        title: "mount fdatabarrier / host fdatasync",
         meaning: "direct overwrite + fdatabarrier on the mount, over pwrite + fdatasync on the host's filesystem, which is how programs get order today; fdatasync also gives durability, fdatabarrier does not: see the loss window",
         about: About::ThisDisk,
         over: ORDERED,
@@ -31,7 +31,7 @@ pub const MOUNT_RATIOS: [Ratio; 6] = [
     },
     Ratio {
         name: "ordered_writes_vs_host_fdatasync",
-        title: "the same without a call",
+        title: "mount, ordered writes / host fdatasync",
         meaning: "direct overwrite on the mount, by a program that has said once that its writes in place are to be ordered, over pwrite + fdatasync on the host's filesystem",
         about: About::ThisDisk,
         over: Mode::Mount(MountCalls::OverwriteOrdered),
@@ -40,7 +40,7 @@ pub const MOUNT_RATIOS: [Ratio; 6] = [
     },
     Ratio {
         name: "durable_vs_host_fdatasync",
-        title: "fdatasync",
+        title: "fdatasync: mount / host",
         meaning: "direct overwrite + fdatasync on the mount, over pwrite + fdatasync on the host's filesystem: both durable at once",
         about: About::ThisDisk,
         over: Mode::Mount(MountCalls::OverwriteFdatasync),
@@ -49,7 +49,7 @@ pub const MOUNT_RATIOS: [Ratio; 6] = [
     },
     Ratio {
         name: "append_durable_vs_host_fsync",
-        title: "append and fsync",
+        title: "append + fsync: mount / host",
         meaning: "append + fsync on the mount, over the same on the host's filesystem: both durable at once",
         about: About::ThisDisk,
         over: Mode::Mount(MountCalls::AppendFsync),
@@ -58,7 +58,7 @@ pub const MOUNT_RATIOS: [Ratio; 6] = [
     },
     Ratio {
         name: "append_ordered_vs_host_fsync",
-        title: "append and order",
+        title: "append: mount fbarrier / host fsync",
         meaning: "append + fbarrier on the mount, over append + fsync on the host's filesystem; fsync also gives durability, fbarrier does not: see the loss window",
         about: About::ThisDisk,
         over: Mode::Mount(MountCalls::AppendFbarrier),
@@ -67,7 +67,7 @@ pub const MOUNT_RATIOS: [Ratio; 6] = [
     },
     Ratio {
         name: "kernel_ext4_vs_host_fsync",
-        title: "the kernel's ext4 on a volume",
+        title: "append + fsync: ext4 on volume / host",
         meaning: "append + fsync on the kernel's ext4, without barriers on weir disk over a volume, over the same on the host's filesystem; the former only orders, in the volume's loss window",
         about: About::ThisDisk,
         over: Mode::Mount(MountCalls::KernelAppendFsync),

@@ -18,6 +18,8 @@ use crate::statistics::Spread;
 pub struct SqliteRatio {
     /// The name that scripts rely on.
     pub name: &'static str,
+    /// What is divided by what.
+    pub title: &'static str,
     /// What it means.
     pub meaning: &'static str,
     /// Whose inserts a second are divided.
@@ -31,6 +33,7 @@ pub struct SqliteRatio {
 pub const SQLITE_RATIOS: [SqliteRatio; 5] = [
     SqliteRatio {
         name: "order_in_process_vs_tmpfs",
+        title: "order: in process / in memory",
         meaning: "inserts in order, in process, over the same in memory: PERSIST; neither is durable at once, and only the first is after the loss window",
         over: (SqlitePlace::InProcess, Mode::Order),
         under: (SqlitePlace::Tmpfs, Mode::Off),
@@ -38,6 +41,7 @@ pub const SQLITE_RATIOS: [SqliteRatio; 5] = [
     },
     SqliteRatio {
         name: "order_in_process_vs_host",
+        title: "order in process / host FULL",
         meaning: "inserts in order, in process, over durable ones on the host's filesystem: PERSIST; see the loss window",
         over: (SqlitePlace::InProcess, Mode::Order),
         under: (SqlitePlace::Host, Mode::Off),
@@ -45,6 +49,7 @@ pub const SQLITE_RATIOS: [SqliteRatio; 5] = [
     },
     SqliteRatio {
         name: "order_mount_vs_host",
+        title: "order on a mount / host FULL",
         meaning: "inserts in order, on a mount, over durable ones on the host's filesystem: PERSIST; see the loss window",
         over: (SqlitePlace::Mount, Mode::Order),
         under: (SqlitePlace::Host, Mode::Off),
@@ -52,6 +57,7 @@ pub const SQLITE_RATIOS: [SqliteRatio; 5] = [
     },
     SqliteRatio {
         name: "durable_vs_host",
+        title: "durable: in process / host FULL",
         meaning: "durable inserts in process over those on the host's filesystem: the smallest of all journal modes",
         over: (SqlitePlace::InProcess, Mode::Durable),
         under: (SqlitePlace::Host, Mode::Off),
@@ -59,6 +65,7 @@ pub const SQLITE_RATIOS: [SqliteRatio; 5] = [
     },
     SqliteRatio {
         name: "durable_mount_vs_host",
+        title: "durable: on a mount / host FULL",
         meaning: "durable inserts on a mount over those on the host's filesystem: the smallest of all journal modes",
         over: (SqlitePlace::Mount, Mode::Durable),
         under: (SqlitePlace::Host, Mode::Off),
@@ -116,6 +123,8 @@ pub struct SqliteWayReport {
     pub journal: SqliteJournal,
     /// What is synchronised.
     pub synchronous: Synchronous,
+    /// That, or what Weir makes of SQLite's syncs: `FULL`, `NORMAL`, `OFF`, `durable`, `order`.
+    pub syncs: String,
     /// Whether a COMMIT that has returned is durable.
     pub durable: bool,
     /// Inserts a second.
@@ -156,6 +165,7 @@ impl SqliteWayReport {
             place: way.place,
             journal: way.journal,
             synchronous: way.synchronous,
+            syncs: way.syncs(),
             durable: way.is_durable(),
             inserts_per_second: Spread::of(turns.iter().map(|turn| turn.rate()))?,
             loss_window: LossWindowReport::of(windows),

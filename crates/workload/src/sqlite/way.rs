@@ -131,11 +131,17 @@ impl SqliteWay {
     /// The name that scripts rely on: place, journal mode, and what is synchronised.
     #[must_use]
     pub fn name(self) -> String {
-        let how = match self.mode {
-            Mode::Off => self.synchronous.name().to_lowercase(),
+        let [journal, syncs] = [self.journal.name(), &self.syncs()].map(str::to_lowercase);
+        format!("{}_{journal}_{syncs}", self.place.name())
+    }
+
+    /// `PRAGMA synchronous`, or what Weir makes of SQLite's syncs.
+    #[must_use]
+    pub fn syncs(self) -> String {
+        match self.mode {
+            Mode::Off => self.synchronous.name().to_owned(),
             mode => mode.name().to_string_lossy().into_owned(),
-        };
-        format!("{}_{}_{how}", self.place.name(), self.journal.name().to_lowercase())
+        }
     }
 
     /// Whether a COMMIT that has returned is durable.

@@ -1,0 +1,48 @@
+//! How far a benchmark or a figure is, on standard error.
+
+use std::io::Write as _;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use weir_runtime::Handle;
+
+use crate::error::CliError;
+
+/// Shows a bar on a terminal, and elsewhere writes a line for each stage.
+pub(crate) struct Teller {
+    bar: ProgressBar,
+    handle: Handle,
+    stage: String,
+}
+
+impl Teller {
+    pub(crate) fn new(handle: &Handle) -> Result<Teller, CliError> {
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
+        let bar = ProgressBar::no_length().with_style(style.map_err(std::io::Error::other)?);
+        Ok(Teller { bar, handle: handle.clone(), stage: String::new() })
+    }
+
+    /// `what` is under way in `stage`; of `total` steps, `done` are over.
+    pub(crate) fn tell(&mut self, (done, total): (u64, u64), stage: String, what: &str) {
+        if self.bar.is_hidden() {
+            return self.line(stage);
+        }
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        self.bar.set_message(if what.is_empty() { stage } else { format!("{stage}: {what}") });
+        self.bar.tick();
+    }
+
+    fn line(&mut self, stage: String) {
+        if stage != self.stage {
+            let seconds = self.handle.now().as_nanos() / 1_000_000_000;
+            // Where standard error is gone the work goes on: its result is what was asked for.
+            let _ = writeln!(std::io::stderr(), "weir: {seconds} s: {stage}");
+            self.stage = stage;
+        }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}

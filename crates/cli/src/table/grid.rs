@@ -1,0 +1,141 @@
+//! A table that fits a terminal: columns give way, the least important first.
+
+use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle};
+
+use super::text::{paragraphs, width};
+
+/// No lines but the one below the heads.
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// A column's head; its rank: columns of rank 0 are always there, and of the others, that with the highest rank gives
+/// way first; and what it holds, where the head does not say it, as the beginning of a paragraph.
+pub(crate) type Head = (&'static str, u8, &'static str);
+
+/// Heads and rows.
+pub(crate) struct Grid {
+    heads: Vec<Head>,
+    rows: Vec<Vec<String>>,
+    /// Columns of words, from the left; those of figures follow.
+    words: usize,
+    /// The last column is broken into lines before any column gives way.
+    sentences: bool,
+}
+
+impl Grid {
+    /// A table without rows, whose first column holds words.
+    pub(crate) fn new(heads: &[Head]) -> Grid {
+        Grid { heads: heads.to_vec(), rows: Vec::new(), words: 1, sentences: false }
+    }
+
+    /// The first `words` columns hold words.
+    pub(crate) fn words(self, words: usize) -> Grid {
+        Grid { words, ..self }
+    }
+
+    /// All columns hold words, and the last one sentences: it takes several lines where it has to.
+    pub(crate) fn sentences(self) -> Grid {
+        Grid { words: self.heads.len(), sentences: true, ..self }
+    }
+
+    /// Adds a row, with a cell for each head.
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The table as wide as the terminal at most, if the columns of rank 0 let it; what its columns hold, and which gave
+    /// way.
+    pub(crate) fn text(&self) -> String {
+        self.fitted(width())
+    }
+
+    fn fitted(&self, width: usize) -> String {
+        let mut shown: Vec<usize> = (0..self.heads.len()).collect();
+        loop {
+            let text = self.drawn(&shown, width);
+            let wide = text.lines().any(|line| line.chars().count() > width);
+            let last = shown.iter().copied().max_by_key(|column| (self.heads[*column].1, *column));
+            match last.filter(|column| wide && self.heads[*column].1 > 0) {
+                Some(column) => shown.retain(|other| *other != column),
+                None => return text + &self.meanings(&shown) + &self.missing(&shown),
+            }
+        }
+    }
+
+    fn drawn(&self, shown: &[usize], width: usize) -> String {
+        let mut table = Table::new();
+        table.load_style(STYLE);
+        table.set_header(shown.iter().map(|column| Cell::new(self.heads[*column].0)));
+        for row in &self.rows {
+            table.add_row(shown.iter().map(|column| row.get(*column).map_or("", String::as_str)));
+        }
+        if self.sentences {
+            table.set_content_arrangement(ContentArrangement::Dynamic);
+            table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
+        }
+        for (column, index) in table.column_iter_mut().zip(shown) {
+            if *index >= self.words {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+            if *index + 1 < self.heads.len() {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
+        }
+        table.trim_fmt()
+    }
+
+    fn meanings(&self, shown: &[usize]) -> String {
+        let meanings = shown.iter().map(|column| self.heads[*column].2).filter(|meaning| !meaning.is_empty());
+        meanings.map(|meaning| "\n".to_owned() + &paragraphs(meaning)).collect()
+    }
+
+    fn missing(&self, shown: &[usize]) -> String {
+        let gone = (0..self.heads.len()).filter(|column| !shown.contains(column));
+        let names: Vec<&str> = gone.map(|column| self.heads[column].0).collect();
+        if names.is_empty() {
+            return String::new();
+        }
+        let told = format!("In a wider terminal and in --json: {}.", names.join(", "));
+        "\n".to_owned() + &paragraphs(&told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid() -> Grid {
+        let mut grid = Grid::new(&[
+            ("mode", 0, ""),
+            ("rate", 0, ""),
+            ("depth", 2, "depth: on average."),
+            ("flushes", 1, ""),
+        ]);
+        grid.row(["raw", "10.5 K", "32", "7"].map(str::to_owned).to_vec());
+        grid
+    }
+
+    #[test]
+    fn columns_give_way_the_least_important_first() {
+        let (wide, less, least) = (grid().fitted(80), grid().fitted(25), grid().fitted(10));
+        assert!(wide.contains("depth: on average.") && !wide.contains("wider"), "{wide}");
+        assert!(less.contains("flushes") && less.contains("--json: depth."), "{less}");
+        assert!(
+            least.contains("10.5 K")
+                && least.contains("--json: depth, flushes.")
+                && !least.contains("average"),
+            "{least}"
+        );
+    }
+
+    #[test]
+    fn figures_stand_to_the_right() {
+        let text = grid().fitted(80);
+        let ends: Vec<Option<usize>> = text
+            .lines()
+            .filter(|line| !line.contains('─'))
+            .map(|line| line.find("rate").or(line.find("10.5 K")))
+            .collect();
+        assert_eq!(ends.len(), 2, "{text}");
+        assert_eq!(ends[0].map(|at| at + 4), ends[1].map(|at| at + 6), "{text}");
+    }
+}
