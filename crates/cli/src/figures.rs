@@ -1,15 +1,15 @@
 //! `weir figures`: run the papers' figures, with a progress bar, and put the results beside the papers'.
 
-use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use comfy_table::{Cell, CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
-use indicatif::{ProgressBar, ProgressStyle};
 use weir_figures::{Figure, Lab, Row, Sheet, report};
+use weir_runtime::{Runtime, Wall};
 
 use crate::error::CliError;
+use crate::progress::Teller;
+use crate::table::{Grid, paragraphs};
 use crate::{print, report_file};
 
 /// Arguments of `weir figures`.
@@ -39,6 +39,9 @@ pub(crate) struct FiguresArguments {
     spread: bool,
 }
 
+/// What a report begins with.
+const BEGINNING: &str = "<!DOCTYPE html>";
+
 /// What is said before the wait.
 const SPREAD_TAKES: &str = "every row is run some 40 times, with one assumed parameter moved: \
     a minute to some minutes for each figure, and --quick a tenth of that";
@@ -53,8 +56,8 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     if arguments.list {
         return list(&figures, arguments.json);
     }
-    // Made before the figures are run: a path that cannot be written should be known before the wait.
-    let html = arguments.html.as_ref().map(|path| Html::create(path)).transpose()?;
+    // A path that cannot be written is to be known before the wait.
+    arguments.html.as_ref().map(|path| report_file::check(path, BEGINNING)).transpose()?;
     let mut lab = Lab::new(arguments.seed);
     lab.quick = arguments.quick;
     lab.spread = arguments.spread;
@@ -63,8 +66,8 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
         let _ = writeln!(std::io::stderr(), "weir: {SPREAD_TAKES}");
     }
     let sheets = measure(&mut lab, &figures)?;
-    if let Some(html) = html {
-        html.write(&report(&sheets, arguments.seed, arguments.quick)?)?;
+    if let Some(path) = &arguments.html {
+        write(path, &report(&sheets, arguments.seed, arguments.quick)?)?;
     }
     if arguments.json {
         let rows: Vec<&Row> = sheets.iter().flat_map(|sheet| &sheet.rows).collect();
@@ -73,21 +76,9 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     print(&sheets.iter().map(table).collect::<Vec<_>>().join("\n\n"))
 }
 
-/// The file that the report goes to.
-struct Html<'a> {
-    path: &'a Path,
-    file: File,
-}
-
-impl Html<'_> {
-    fn create(path: &Path) -> Result<Html<'_>, CliError> {
-        Ok(Html { path, file: report_file::create(path, "<!DOCTYPE html>")? })
-    }
-
-    fn write(mut self, page: &str) -> Result<(), CliError> {
-        let failed = |source| CliError::File { doing: "write", path: self.path.to_owned(), source };
-        self.file.write_all(page.as_bytes()).map_err(failed)
-    }
+fn write(path: &Path, page: &str) -> Result<(), CliError> {
+    let failed = |source| CliError::File { doing: "write", path: path.to_owned(), source };
+    report_file::create(path, BEGINNING)?.write_all(page.as_bytes()).map_err(failed)
 }
 
 fn list(figures: &[Figure], json: bool) -> Result<(), CliError> {
@@ -95,48 +86,50 @@ fn list(figures: &[Figure], json: bool) -> Result<(), CliError> {
         let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
         return print(&serde_json::to_string_pretty(&names)?);
     }
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header(["name", "shows", "after"]);
+    let mut grid = Grid::new(&[("name", 0, ""), ("after", 1, ""), ("shows", 0, "")]).sentences();
     for figure in figures {
-        table.add_row([&figure.name, &figure.config.title, &figure.config.source]);
+        grid.row(vec![figure.name.clone(), figure.config.source.clone(), figure.config.title.clone()]);
     }
-    print(&table.trim_fmt())
+    print(&grid.text())
 }
 
 fn measure(lab: &mut Lab, figures: &[Figure]) -> Result<Vec<Sheet>, CliError> {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
-    let bar = ProgressBar::no_length().with_style(style.map_err(std::io::Error::other)?);
+    let clock = Runtime::wall(Wall::default())?.handle();
+    let mut teller = Teller::new(&clock)?;
     let sheets = lab.run(figures, &mut |progress| {
-        bar.set_length(progress.total as u64);
-        bar.set_position(progress.done as u64);
-        bar.set_message(progress.what.clone());
-        bar.tick();
+        // Where there is no bar, a line for every tenth of the runs.
+        let tenth = progress.done * 10 / progress.total.max(1);
+        let stage = format!("{} % of {} runs", tenth * 10, progress.total);
+        teller.tell((progress.done as u64, progress.total as u64), stage, &progress.what);
     });
-    bar.finish_and_clear();
+    teller.end();
     Ok(sheets?)
 }
 
 /// A figure's rows as a table, its title above and what deserves a word below.
 fn table(sheet: &Sheet) -> String {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header(["device", "series", "unit", "paper", "ours", "error"]);
+    let heads = [
+        ("device", 0, ""),
+        ("series", 0, ""),
+        ("unit", 1, ""),
+        ("paper", 0, ""),
+        ("ours", 0, ""),
+        ("error", 0, ""),
+    ];
+    let mut grid = Grid::new(&heads).words(3);
     for row in &sheet.rows {
+        let words = [&row.device, &row.series, &row.unit].map(String::clone);
         let numbers = [row.paper_text(), row.ours_text(), row.error_text()];
-        let numbers = numbers.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
-        let words = [&row.device, &row.series, &row.unit].map(Cell::new);
-        table.add_row(words.into_iter().chain(numbers));
+        grid.row(words.into_iter().chain(numbers).collect());
     }
-    let mut text = format!("{}: {}\n{}", sheet.figure.name, sheet.figure.config.title, table.trim_fmt());
-    for origin in &sheet.origins {
-        text += &format!("\n{origin}");
-    }
-    for row in sheet.rows.iter().filter(|row| !row.is_steady()) {
-        text += &format!(
-            "\n{}, {}: not steady: in the window's second half the rate was {:.2} of that in its first; the row is of both",
+    let title = paragraphs(&format!("{}: {}", sheet.figure.name, sheet.figure.config.title));
+    let origins = sheet.origins.iter().map(ToString::to_string);
+    let unsteady = sheet.rows.iter().filter(|row| !row.is_steady()).map(|row| {
+        format!(
+            "{}, {}: not steady: in the window's second half the rate was {:.2} of that in its first; the row is of both",
             row.device, row.series, row.drift
-        );
-    }
-    text
+        )
+    });
+    let told: Vec<String> = origins.chain(unsteady).collect();
+    format!("{title}\n{}\n{}", grid.text(), paragraphs(&told.join("\n")))
 }

@@ -22,29 +22,51 @@ const DESCRIPTOR_MIN: i32 = 3;
 
 /// Opens a log to append to: a file only, since a server in the background lets go of what its caller has.
 pub(crate) fn append(path: &Path) -> Result<File, CliError> {
-    open(path, "write the log to", OFlags::WRONLY | OFlags::APPEND)
+    Ok(open(path, "write the log to", OFlags::WRONLY | OFlags::APPEND)?.0)
+}
+
+/// Says now what [`create`] would say later, when what goes into the file is known; and leaves everything as it is.
+pub(crate) fn check(path: &Path, beginning: &str) -> Result<(), CliError> {
+    if standard(path).is_some() {
+        return Ok(());
+    }
+    match look(path, beginning)? {
+        (_, true) => std::fs::remove_file(path).map_err(|source| CliError::File {
+            doing: "remove",
+            path: path.to_owned(),
+            source,
+        }),
+        (_, false) => Ok(()),
+    }
 }
 
 /// Opens a file that is written anew. One that is there already is overwritten only if it begins as such a report does:
 /// what was named by mistake may be a volume. Standard output and standard error are taken where they are no files.
 pub(crate) fn create(path: &Path, beginning: &str) -> Result<File, CliError> {
-    let failed = |doing| move |source| CliError::File { doing, path: path.to_owned(), source };
     if let Some(output) = standard(path) {
         return Ok(output);
     }
-    let file = open(path, "create", OFlags::RDWR)?;
-    if file.metadata().map_err(failed("look at"))?.len() > 0 {
+    let (file, _) = look(path, beginning)?;
+    let failed = |source| CliError::File { doing: "create", path: path.to_owned(), source };
+    file.set_len(0).map_err(failed)?;
+    Ok(file)
+}
+
+/// Opens a file whose content may be overwritten; and whether it was made.
+fn look(path: &Path, beginning: &str) -> Result<(File, bool), CliError> {
+    let failed = |source| CliError::File { doing: "look at", path: path.to_owned(), source };
+    let (file, made) = open(path, "create", OFlags::RDWR)?;
+    if file.metadata().map_err(failed)?.len() > 0 {
         let mut start = vec![0; beginning.len()];
         let is_whole = match file.read_exact_at(&mut start, 0) {
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => false,
-            read => read.map(|()| true).map_err(failed("look at"))?,
+            read => read.map(|()| true).map_err(failed)?,
         };
         if !is_whole || start != beginning.as_bytes() {
             return Err(CliError::NotOverwritten { path: path.to_owned() });
         }
-        file.set_len(0).map_err(failed("create"))?;
     }
-    Ok(file)
+    Ok((file, made))
 }
 
 /// Standard output or standard error, if that is what the path leads to, and it is a pipe or a character device.
@@ -62,13 +84,14 @@ fn standard(path: &Path) -> Option<File> {
     Some(fcntl_dupfd_cloexec(own, DESCRIPTOR_MIN).ok()?.into())
 }
 
-/// Opens a new file, which is its owner's alone, since it may name what is on a mount; or one of the user's own.
-fn open(path: &Path, doing: &'static str, access: OFlags) -> Result<File, CliError> {
+/// Opens a new file, which is its owner's alone, since it may name what is on a mount; or one of the user's own. Says
+/// whether it is new.
+fn open(path: &Path, doing: &'static str, access: OFlags) -> Result<(File, bool), CliError> {
     let failed = |errno: Errno| CliError::File { doing, path: path.to_owned(), source: errno.into() };
     let access = access | OFlags::CLOEXEC;
     match openat(CWD, path, access | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
         Err(Errno::EXIST) => {}
-        made => return Ok(made.map_err(failed)?.into()),
+        made => return Ok((made.map_err(failed)?.into(), true)),
     }
     // Only to look at it: to a device, a pipe or a link that is nothing.
     let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -87,5 +110,5 @@ fn open(path: &Path, doing: &'static str, access: OFlags) -> Result<File, CliErr
     }
     // The same file, whatever has its name by now.
     let same = format!("/proc/self/fd/{}", there.as_raw_fd());
-    Ok(openat(CWD, same, access, Mode::empty()).map_err(failed)?.into())
+    Ok((openat(CWD, same, access, Mode::empty()).map_err(failed)?.into(), false))
 }

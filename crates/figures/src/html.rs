@@ -4,6 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::error::FigureError;
 use crate::lab::Sheet;
+use crate::notes::rendered;
 use crate::row::{Ours, Row};
 
 const STYLE: &str = "\
@@ -16,13 +17,41 @@ tr.broken td.error { color: #b00020; }
 figure { margin: 1em 0; }
 figcaption { font-size: 0.9em; color: #555; }
 svg { max-width: 100%; height: auto; }
-pre { white-space: pre-wrap; background: #f6f6f6; padding: 1em; }";
+pre { white-space: pre-wrap; background: #f6f6f6; padding: 1em; }
+details { background: #f6f6f6; padding: 0.5em 1em; }
+dt { font-weight: bold; }";
+
+/// What the words of the report mean.
+const DEFINITIONS: [(&str, &str); 11] = [
+    (
+        "fitted",
+        "Parameters of the device or the host were chosen so that this row comes out: it proves nothing.",
+    ),
+    (
+        "predicted",
+        "Nothing was fitted to the row. Its error is ours less the paper's number, over the paper's.",
+    ),
+    (
+        "at most, at least; kept, broken",
+        "The paper gives a bound in its text. Ours keeps it, or breaks it by so much.",
+    ),
+    ("assumed", "The paper measured the row with a cost of barriers that it assumed."),
+    ("XnF", "Each write is waited for and flushed before the next (transfer-and-flush)."),
+    ("X", "Each write is waited for before the next (wait on transfer)."),
+    ("B", "Each write is a barrier; nothing is waited for but room in the queue (wait on dispatch)."),
+    ("P", "Writes without order, at full queue depth."),
+    ("D, JD, JC", "A file's data; the journal's blocks; the journal's commit block."),
+    ("EXT4-DR, BFS-DR", "Each transaction is durable when it returns; on the kernel's ext4, on BarrierFS."),
+    ("EXT4-OD, BFS-OD", "Each transaction is only in order; on ext4 without flushes, on BarrierFS."),
+];
 
 /// The report of some figures, run with `seed`.
 ///
 /// # Errors
 /// [`FigureError::Plot`] if a plot cannot be drawn.
 pub fn report(sheets: &[Sheet], seed: u64, quick: bool) -> Result<String, FigureError> {
+    let names: Vec<&str> = sheets.iter().map(|sheet| sheet.figure.name.as_str()).collect();
+    let section = |sheet| section(sheet, &names);
     let sections = sheets.iter().map(section).collect::<Result<Vec<Markup>, FigureError>>()?;
     let page = html! {
         (DOCTYPE)
@@ -37,8 +66,13 @@ pub fn report(sheets: &[Sheet], seed: u64, quick: bool) -> Result<String, Figure
                 p {
                     "Run in virtual time with seed " (seed) "."
                     @if quick { " This was a quick run, with a tenth of the writes: for a look only." }
-                    " A fitted row is one that the parameters of the device or the host were chosen for: it proves nothing."
-                    " All other rows are predicted."
+                    " All devices and hosts are simulated; the machine that ran this has no part in the numbers."
+                }
+                h2 id="summary" { "Figures and summary" }
+                (summary(sheets))
+                h2 id="definitions" { "Definitions" }
+                dl {
+                    @for (word, meaning) in DEFINITIONS { dt { (word) } dd { (meaning) } }
                 }
                 @for section in sections { (section) }
             }
@@ -47,7 +81,44 @@ pub fn report(sheets: &[Sheet], seed: u64, quick: bool) -> Result<String, Figure
     Ok(page.into_string())
 }
 
-fn section(sheet: &Sheet) -> Result<Markup, FigureError> {
+/// One line a figure: how many rows prove something, and how far off they are.
+fn summary(sheets: &[Sheet]) -> Markup {
+    html! {
+        table {
+            tr {
+                th { "figure" } th { "shows" } th { "rows" } th { "fitted" } th { "beside a number" }
+                th { "within 10 %" } th { "largest error" } th { "bounds kept" }
+            }
+            @for sheet in sheets {
+                @let compared: Vec<f64> = sheet.rows.iter().filter_map(compared).collect();
+                @let bounds = sheet.rows.iter().filter(|row| row.is_bound()).count();
+                @let broken = sheet.rows.iter().filter(|row| row.breaks_bound()).count();
+                tr {
+                    td { a href={ "#" (sheet.figure.name) } { (sheet.figure.name) } }
+                    td { (sheet.figure.config.title) }
+                    td.number { (sheet.rows.len()) }
+                    td.number { (sheet.rows.iter().filter(|row| row.ours_kind == Ours::Fitted).count()) }
+                    td.number { (compared.len()) }
+                    td.number { (compared.iter().filter(|error| error.abs() <= 0.1).count()) }
+                    td.number { (largest(&compared)) }
+                    td.number { @if bounds > 0 { (bounds - broken) " of " (bounds) } @else { "-" } }
+                }
+            }
+        }
+    }
+}
+
+/// The error of a predicted row beside which the paper prints a number.
+fn compared(row: &Row) -> Option<f64> {
+    row.residual.filter(|_| row.ours_kind == Ours::Predicted && !row.is_bound())
+}
+
+fn largest(errors: &[f64]) -> String {
+    let largest = errors.iter().copied().max_by(|one, other| one.abs().total_cmp(&other.abs()));
+    largest.map_or_else(|| "-".to_owned(), |error| format!("{:+.0} %", error * 100.0))
+}
+
+fn section(sheet: &Sheet, shown: &[&str]) -> Result<Markup, FigureError> {
     let config = &sheet.figure.config;
     let plots = sheet.plots()?;
     Ok(html! {
@@ -69,7 +140,8 @@ fn section(sheet: &Sheet) -> Result<Markup, FigureError> {
         }
         details {
             summary { "Notes" }
-            pre { (sheet.figure.notes) }
+            // Rendered from our own notes; markup in them has become text.
+            (PreEscaped(rendered(&sheet.figure.notes, shown)))
         }
     })
 }

@@ -15,7 +15,7 @@
 //! | calls to a filesystem, a run of them, and the tap that measures commands | `calls.rs`, `files.rs`, `tap.rs` |
 //! | inserts of SQLite, and a run of them | `inserts.rs`, `sqlite.rs` |
 //! | the lab, its rows, and how far they depend on what was assumed | `lab.rs`, `row.rs`, `vary.rs` |
-//! | plots and the report | `plot.rs`, `html.rs` |
+//! | plots, notes, and the report | `plot.rs`, `notes.rs`, `html.rs` |
 //!
 //! # What a row proves
 //!
@@ -38,6 +38,7 @@ mod host;
 mod html;
 mod inserts;
 mod lab;
+mod notes;
 mod paper;
 mod parameter;
 mod plot;

@@ -2,9 +2,10 @@
 
 use std::fmt::Display;
 
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::{
-    ChartBuilder, Color as _, IntoDrawingArea as _, IntoSegmentedCoord as _, LineSeries, PathElement,
-    RGBColor, Rectangle, SVGBackend, SegmentValue, WHITE,
+    ChartBuilder, Color as _, IntoDrawingArea as _, IntoLogRange as _, IntoSegmentedCoord as _, LineSeries,
+    PathElement, RGBColor, Rectangle, SVGBackend, SegmentValue, WHITE,
 };
 
 use crate::error::FigureError;
@@ -47,8 +48,10 @@ impl Sheet {
         let plot = |unit: &str| {
             let rows: Vec<&Row> = self.rows.iter().filter(|row| row.unit == unit).collect();
             let mut svg = String::new();
-            draw_bars(&mut svg, &rows).map_err(|why| self.failed(why))?;
-            Ok((format!("{unit}; bar: ours, line: the paper"), svg))
+            let axis = Axis::of(&rows);
+            axis.draw(&mut svg, &rows).map_err(|why| self.failed(why))?;
+            let scale = if axis.logarithmic { ", logarithmic" } else { "" };
+            Ok((format!("{unit}{scale}; bar: ours, line: the paper"), svg))
         };
         units.into_iter().map(plot).collect()
     }
@@ -79,9 +82,47 @@ fn axis_text(value: f64) -> String {
     if value >= 1000.0 { format!("{} K", rounded(value / 1e3)) } else { format!("{}", rounded(value)) }
 }
 
-fn draw_bars(svg: &mut String, rows: &[&Row]) -> Drawn {
-    let printed = |row: &Row| row.paper.as_ref().map(|paper| paper.value);
-    let end = end_of_axis(rows.iter().flat_map(|row| [Some(row.ours), printed(row)]).flatten());
+/// The numbers of a row that are drawn.
+fn printed(row: &Row) -> Option<f64> {
+    row.paper.as_ref().map(|paper| paper.value)
+}
+
+/// The axis of bars.
+struct Axis {
+    from: f64,
+    to: f64,
+    logarithmic: bool,
+}
+
+/// A bar shorter than this share of the axis cannot be seen.
+const SEEN: f64 = 0.01;
+
+impl Axis {
+    /// From zero; logarithmic where a bar could not be seen beside the longest.
+    fn of(rows: &[&Row]) -> Axis {
+        let values = || rows.iter().flat_map(|row| [Some(row.ours), printed(row)]).flatten();
+        let to = end_of_axis(values());
+        let least = values().filter(|value| *value > 0.0).fold(to, f64::min);
+        let logarithmic = least < to * SEEN;
+        // A decade begins below the least bar, which then is one.
+        let from = if logarithmic { 10_f64.powf((least / 1.5).log10().floor()) } else { 0.0 };
+        Axis { from, to, logarithmic }
+    }
+
+    fn draw(&self, svg: &mut String, rows: &[&Row]) -> Drawn {
+        if self.logarithmic {
+            draw_bars(svg, rows, (self.from..self.to).log_scale(), self.from)
+        } else {
+            draw_bars(svg, rows, self.from..self.to, self.from)
+        }
+    }
+}
+
+fn draw_bars<X>(svg: &mut String, rows: &[&Row], axis: X, from: f64) -> Drawn
+where
+    X: AsRangedCoord<Value = f64>,
+    X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     let height = BAR_HEIGHT * rows.len() as u32 + 50;
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
@@ -91,7 +132,7 @@ fn draw_bars(svg: &mut String, rows: &[&Row]) -> Drawn {
         .margin_right(30)
         .x_label_area_size(30)
         .y_label_area_size(LABEL_WIDTH)
-        .build_cartesian_2d(0.0..end, (0..last).into_segmented())?;
+        .build_cartesian_2d(axis, (0..last).into_segmented())?;
     // The axis grows upwards, the rows go down.
     let label = |place: &SegmentValue<usize>| match place {
         SegmentValue::CenterOf(place) => {
@@ -110,12 +151,13 @@ fn draw_bars(svg: &mut String, rows: &[&Row]) -> Drawn {
         .label_style(FONT)
         .draw()?;
     for (place, row) in rows.iter().rev().enumerate() {
-        let (from, to) = (SegmentValue::Exact(place), SegmentValue::Exact(place + 1));
-        let mut bar = Rectangle::new([(0.0, from.clone()), (row.ours.max(0.0), to.clone())], OURS.filled());
+        let (top, bottom) = (SegmentValue::Exact(place), SegmentValue::Exact(place + 1));
+        let mut bar =
+            Rectangle::new([(from, top.clone()), (row.ours.max(from), bottom.clone())], OURS.filled());
         bar.set_margin(4, 4, 0, 0);
         chart.draw_series([bar])?;
         if let Some(value) = printed(row) {
-            chart.draw_series([PathElement::new([(value, from), (value, to)], PAPER.stroke_width(3))])?;
+            chart.draw_series([PathElement::new([(value, top), (value, bottom)], PAPER.stroke_width(3))])?;
         }
     }
     root.present()?;

@@ -128,7 +128,7 @@ impl Row {
     /// The error, in words: `+3 %`, `kept`, nothing; for a fitted row `fitted`, with what is left over.
     #[must_use]
     pub fn error_text(&self) -> String {
-        let bound = self.paper.as_ref().is_some_and(Printed::is_bound);
+        let bound = self.is_bound();
         match (self.ours_kind, self.error) {
             (Ours::Fitted, _) => self.residual_text(),
             (Ours::Predicted, Some(error)) if bound => format!("broken by {:.1} %", error.abs() * 100.0),
@@ -146,10 +146,16 @@ impl Row {
         figure_text(value)
     }
 
+    /// Whether the paper gives a bound in its text, and no number.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.paper.as_ref().is_some_and(Printed::is_bound)
+    }
+
     /// Whether it breaks a bound of the paper's text.
     #[must_use]
     pub fn breaks_bound(&self) -> bool {
-        self.error.is_some() && self.paper.as_ref().is_some_and(Printed::is_bound)
+        self.error.is_some() && self.is_bound()
     }
 
     /// A fit has no error but a residual, which is not hidden.
