@@ -1,7 +1,7 @@
 //! Order and durability between files of BarrierFS: `cargo run --release -p weir-workload --example files -- FILE`.
 //!
-//! The file must not exist yet; it stays, as a volume with a filesystem in it. The function `run` stands in
-//! README.md, too; a test sees to it that the two are the same.
+//! The file must not exist yet; it stays, as a volume with a filesystem in it. The function `run` is shown
+//! in docs/users/rust.md, too; a test checks that the two are the same.
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Write, barrier, flush, on a file: `cargo run --release -p weir-workload --example order -- FILE`.
 //!
 //! The file must not exist yet; it stays, as a volume that `weir volume check FILE` accepts. The function
-//! `run` stands in README.md, too; a test sees to it that the two are the same.
+//! `run` is shown in docs/users/rust.md, too; a test checks that the two are the same.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,13 @@
 //! File length, and words that have no place in tracked text: notes to self, unfinished code, and
-//! paths of the machine that somebody happened to work on.
+//! paths of one machine.
 
 use crate::code::{line_of, whole_words};
 use crate::tree::{File, Finding};
 
 const LINES_MAX: usize = 1_000;
+
+/// The documents that a newcomer reads first, and how many bytes each may have.
+const BYTES_MAX: [(&str, usize); 2] = [("README.md", 8 << 10), ("ARCHITECTURE.md", 25 << 10)];
 
 /// Split in two, so that this file passes its own check.
 const NOTES: [&str; 5] = [
@@ -22,6 +25,10 @@ pub fn check(file: File<'_>) -> Vec<Finding> {
     let lines = file.text.lines().count();
     if file.is_rust() && lines > LINES_MAX {
         findings.push(Finding::new(file.path, 0, format!("{lines} lines; at most {LINES_MAX}")));
+    }
+    let bytes = file.text.len();
+    for (_, most) in BYTES_MAX.iter().filter(|(path, most)| *path == file.path && bytes > *most) {
+        findings.push(Finding::new(file.path, 0, format!("{bytes} bytes; at most {most}")));
     }
     for word in NOTES {
         for at in whole_words(file.text, word) {
@@ -62,4 +69,11 @@ fn a_long_file_a_note_and_a_machine_path_are_found() {
     let found = check(File { path: "a.rs", text: &text });
     let places: Vec<usize> = found.iter().map(|finding| finding.line).collect();
     assert_eq!(places, [0, 1, 2], "{found:?}");
+}
+
+#[test]
+fn a_long_first_document_is_found() {
+    let (path, most) = BYTES_MAX[0];
+    let found = |bytes: usize, path| check(File { path, text: &"a".repeat(bytes) }).len();
+    assert_eq!([found(most, path), found(most + 1, path), found(most + 1, "docs/a.md")], [0, 1, 0]);
 }

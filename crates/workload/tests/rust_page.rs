@@ -1,8 +1,8 @@
-//! The code in README.md is the code of the examples `files` and `order`, which cargo compiles.
+//! The code in docs/users/rust.md is the code of the examples `files` and `order`, which cargo compiles.
 
-const README: &str = include_str!("../../../README.md");
+const PAGE: &str = include_str!("../../../docs/users/rust.md");
 
-/// The examples, in the order in which README.md shows them.
+/// The examples, in the order in which the page shows them.
 const EXAMPLES: [&str; 2] = [include_str!("../examples/files.rs"), include_str!("../examples/order.rs")];
 
 /// The fenced blocks of Rust, without their fences.
@@ -15,11 +15,11 @@ fn rust_blocks(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_readme_shows_the_examples() {
-    let blocks = rust_blocks(README);
-    assert_eq!(blocks.len(), EXAMPLES.len(), "README.md has one block of Rust for each example");
+fn the_page_shows_the_examples() {
+    let blocks = rust_blocks(PAGE);
+    assert_eq!(blocks.len(), EXAMPLES.len(), "the page has one block of Rust for each example");
     for (block, example) in blocks.into_iter().zip(EXAMPLES) {
         assert!(block.starts_with("async fn run"), "{block}");
-        assert!(example.ends_with(block), "README.md and the example differ: {block}");
+        assert!(example.ends_with(block), "the page and the example differ: {block}");
     }
 }
