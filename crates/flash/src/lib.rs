@@ -29,6 +29,24 @@
 //! does not hold up other commands in the queue. The system area, with two checkpoints and what capacitors
 //! save, lies outside the modelled erase blocks, and its programs take the dies' time.
 //!
+//! # The rules
+//!
+//! How the devices keep S1 to S4 and S7. A page *counts* when no power cut can take it back.
+//!
+//! - **F1** Ordered commands are serviced in their place. A FUA write or a discard is transferred when it is durable:
+//!   barriers and ordered commands wait for it.
+//! - **F2** Writing back keeps the order of epochs as far as the mechanism needs it. A version takes the place of an
+//!   older one in the cache only within its epoch.
+//! - **F3** Recovery keeps what counted, and nothing that could not have: the log to its first gap, whole units, no torn
+//!   page, no place that was programmed again since. It serves nothing before its checkpoint is whole.
+//! - **F4** The later version wins, a discard is a version, a copy made by cleaning never brings a block back, and what
+//!   capacitors saved is restored.
+//! - **F5** The gate: an erase block is erased when nothing in it is valid, everything in it counts or never will, and
+//!   the newest whole checkpoint covers it.
+//! - **F6** A flush is answered when everything transferred before it counts; a FUA write too, with what came before it.
+//!
+//! docs/RULES.md has them with the tests.
+//!
 //! # Power cuts
 //!
 //! [`FlashDevice::after_cut`] is what is on flash if the power goes before the next event: pages being programmed and blocks being

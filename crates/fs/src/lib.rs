@@ -38,8 +38,9 @@
 //!
 //! The caller submits the dirty data of the file. If the inode has changed since its last commit, its transaction is
 //! locked: no handle enters it any more. The commit task submits the dirty data of every attached file and the log
-//! blocks, which are one epoch with that data, then the commit block as the next, and goes on with the next transaction (J1). It waits for none of them. The flush task waits
-//! until they are transferred, and flushes once for all who want durability; then `fsync` returns. `fbarrier`
+//! blocks, which are one epoch with that data, then the commit block as the next, and goes on with the next
+//! transaction (J1). It waits for none of them. The flush task waits until they are transferred, and flushes once for
+//! all callers that want durability; then `fsync` returns. `fbarrier`
 //! returned when the commit block was dispatched. Later the checkpoint brings the blocks home and frees their
 //! place in the log (J5). If the inode has not changed, data alone is written and flushed (J3).
 //!
@@ -51,9 +52,27 @@
 //!
 //! # Rules
 //!
-//! J1 to J8 are cited where they are kept. With the feature `mutants`, [`FsMutant`] drops one of them, to prove
-//! that tests notice. A write or flush of the journal that fails aborts it: the filesystem is read-only from then
-//! on, says why ([`ReadOnlyReason`]), and no later call reports durability.
+//! They are cited where they are kept. D is the data of a transaction's files, JD its descriptor and log blocks, JC
+//! its commit block.
+//!
+//! - **J1** Two tasks: one dispatches JD and JC as barrier writes and goes on; one flushes, only for transactions that
+//!   a caller wants durable and once for many callers, and retires them in order.
+//! - **J2** D of every file in the transaction and JD are one epoch, JC is the next. An ordering call returns when JC is
+//!   dispatched, a durable one after one transfer and one flush.
+//! - **J3** The calls for data alone write D with a barrier and no transaction, unless size, blocks or extent states of
+//!   the file are not committed or its data is journaled. Once a call has promised order, writeback keeps it.
+//! - **J4** A block that changes while its transaction is committed is copied, or, by the papers' list, the next
+//!   transaction waits for the transfer. What is locked never changes.
+//! - **J5** A checkpoint needs no flush: home writes go after their JC, the tail moves by a barrier write after them, and
+//!   freed log space is written in later epochs. What was freed is revoked. Only an empty journal is flushed first.
+//! - **J6** Times have the timer's granularity, so a second write within one tick changes no inode.
+//! - **J7** A freed block may take order-preserving data once the JC that freed it is dispatched, other data once that is
+//!   transferred. It is discarded when the newest transaction that freed it is durable and nothing has allocated it.
+//! - **J8** Metadata changes through a handle. What is changed with one handle is one group, and no commit parts it.
+//!
+//! docs/RULES.md has these and the rules without a number, with the tests. With the feature `mutants`, [`FsMutant`] drops
+//! one of them, to prove that tests notice. A write or flush of the journal that fails aborts it: the filesystem is
+//! read-only from then on, says why ([`ReadOnlyReason`]), and no later call reports durability.
 
 mod attributes;
 mod buffer;
