@@ -132,7 +132,7 @@ mod tests {
         let text = grid().fitted(80);
         let ends: Vec<Option<usize>> = text
             .lines()
-            .filter(|line| !line.contains('─'))
+            .filter(|line| line.contains("rate") || line.contains("10.5 K"))
             .map(|line| line.find("rate").or(line.find("10.5 K")))
             .collect();
         assert_eq!(ends.len(), 2, "{text}");
