@@ -6,7 +6,7 @@ use weir_flash::{Kind, Parameter, Profile};
 
 use crate::error::CliError;
 use crate::print;
-use crate::table::Grid;
+use crate::table::paragraphs;
 
 /// Arguments of `weir devices`.
 #[derive(Debug, Args)]
@@ -68,37 +68,30 @@ pub(crate) fn run(arguments: &DevicesArguments) -> Result<(), CliError> {
     print(&if arguments.json { serde_json::to_string_pretty(&devices)? } else { all(&devices) })
 }
 
+/// What each device is, and its measures below.
 fn all(devices: &[Device]) -> String {
-    let mut grid = Grid::new(&[
-        ("device", 0, ""),
-        ("GiB", 0, ""),
-        ("channels", 2, ""),
-        ("dies", 3, ""),
-        ("queue", 1, ""),
-        ("barriers by", 0, ""),
-        ("parameters", 4, "parameters: sourced / fitted / assumed."),
-        ("what it is", 0, ""),
-    ])
-    .sentences();
+    let mut text = String::new();
     for device in devices {
-        grid.row(vec![
-            device.name.clone(),
-            (device.capacity_bytes >> 30).to_string(),
-            device.channels.to_string(),
-            device.dies.to_string(),
-            device.queue_depth.to_string(),
-            device.mechanism.to_owned(),
-            format!("{} / {} / {}", device.sourced, device.fitted, device.assumed),
-            device.title.clone(),
-        ]);
+        text += &format!(
+            "{}: {}\n  {} GiB; channels: {}, dies: {}, queue depth: {}; barriers by {}; parameters: {} sourced, {} fitted, {} assumed\n",
+            device.name,
+            device.title,
+            device.capacity_bytes >> 30,
+            device.channels,
+            device.dies,
+            device.queue_depth,
+            device.mechanism,
+            device.sourced,
+            device.fitted,
+            device.assumed,
+        );
     }
-    format!("{}\n\nweir devices NAME shows every parameter and where it comes from.", grid.text())
+    paragraphs(&(text + "\nweir devices NAME shows every parameter and where it comes from."))
 }
 
+/// A line for each parameter, and its source below: too much for a table.
 fn one(device: &Device) -> String {
-    let heads =
-        [("parameter", 0, ""), ("value", 0, ""), ("kind", 0, ""), ("range", 1, ""), ("source", 0, "")];
-    let mut grid = Grid::new(&heads).sentences();
+    let mut text = format!("{}: {}", device.name, device.title);
     for Parameter { key, value, kind, source, range } in &device.parameters {
         let kind = match kind {
             Kind::Sourced => "sourced",
@@ -108,9 +101,9 @@ fn one(device: &Device) -> String {
         let range = range.as_ref().map_or(String::new(), |[least, most]| {
             // Between two words there is nothing.
             let to = if least.starts_with(|c: char| c.is_ascii_digit()) { "to" } else { "or" };
-            format!("{least} {to} {most}")
+            format!(", {least} {to} {most}")
         });
-        grid.row(vec![key.clone(), value.clone(), kind.to_owned(), range, source.clone()]);
+        text += &format!("\n{key}: {value} ({kind}{range})\n  {source}");
     }
-    format!("{}: {}\n{}", device.name, device.title, grid.text())
+    paragraphs(&text)
 }

@@ -86,11 +86,9 @@ fn list(figures: &[Figure], json: bool) -> Result<(), CliError> {
         let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
         return print(&serde_json::to_string_pretty(&names)?);
     }
-    let mut grid = Grid::new(&[("name", 0, ""), ("after", 1, ""), ("shows", 0, "")]).sentences();
-    for figure in figures {
-        grid.row(vec![figure.name.clone(), figure.config.source.clone(), figure.config.title.clone()]);
-    }
-    print(&grid.text())
+    let told =
+        |figure: &Figure| format!("{}: {}\n  {}", figure.name, figure.config.title, figure.config.source);
+    print(&paragraphs(&figures.iter().map(told).collect::<Vec<_>>().join("\n")))
 }
 
 fn measure(lab: &mut Lab, figures: &[Figure]) -> Result<Vec<Sheet>, CliError> {

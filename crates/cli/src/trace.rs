@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use weir_flash::{Busy, Probe, Profile};
+use weir_flash::{Busy, Probe, Profile, Subject};
 use weir_workload::{FileCall, JournalProbe, JournalWrite, WeirCalls, trace, trace_files};
 
 use crate::error::CliError;
@@ -84,6 +84,23 @@ fn micros(ns: u64) -> f64 {
     ns as f64 / 1000.0
 }
 
+/// What a slice is about, for the panel that shows it: address, epoch and barrier, where there are such.
+fn about(subject: Subject) -> Value {
+    let Subject { block, blocks, epoch, barrier } = subject;
+    let mut about = serde_json::Map::new();
+    if let Some(block) = block {
+        about.insert("block".to_owned(), block.into());
+        about.insert("blocks".to_owned(), blocks.into());
+    }
+    if let Some(epoch) = epoch {
+        about.insert("epoch".to_owned(), epoch.into());
+    }
+    if epoch.is_some() || barrier {
+        about.insert("barrier".to_owned(), barrier.into());
+    }
+    about.into()
+}
+
 impl Timeline {
     fn add(&self, event: Value) {
         let mut events = self.events.borrow_mut();
@@ -98,11 +115,11 @@ impl Timeline {
 }
 
 impl Probe for Timeline {
-    fn busy(&self, what: Busy, from_ns: u64, to_ns: u64) {
+    fn busy(&self, what: Busy, subject: Subject, from_ns: u64, to_ns: u64) {
         let (thread, row, name) = row(what);
         self.rows.borrow_mut().entry(thread).or_insert(row);
         let (from, duration) = (micros(from_ns), micros(to_ns.saturating_sub(from_ns)));
-        self.add(json!({"ph": "X", "pid": 1, "tid": thread, "name": name, "ts": from, "dur": duration}));
+        self.add(json!({"ph": "X", "pid": 1, "tid": thread, "name": name, "ts": from, "dur": duration, "args": about(subject)}));
     }
 
     fn queue_depth(&self, at_ns: u64, commands: u32) {
@@ -115,7 +132,7 @@ impl Probe for Timeline {
 }
 
 impl JournalProbe for Timeline {
-    fn written(&self, what: JournalWrite, from_ns: u64, to_ns: u64) {
+    fn written(&self, what: JournalWrite, subject: Subject, from_ns: u64, to_ns: u64) {
         let (thread, name) = match what {
             JournalWrite::D => (10, "D"),
             JournalWrite::JD => (20, "JD"),
@@ -127,7 +144,8 @@ impl JournalProbe for Timeline {
         let id = self.events.borrow().len();
         for (phase, at) in [("b", from_ns), ("e", to_ns)] {
             self.add(json!({
-                "ph": phase, "pid": 1, "tid": thread, "cat": name, "id": id, "name": name, "ts": micros(at)
+                "ph": phase, "pid": 1, "tid": thread, "cat": name, "id": id, "name": name, "ts": micros(at),
+                "args": about(subject)
             }));
         }
     }

@@ -149,7 +149,7 @@ fn bench_puts_sqlite_in_different_places() {
         way("host_persist_full")["durable"] == true && way("in_process_persist_order")["durable"] == false
     );
     let output = works(directory.path(), &["bench", "sqlite", "--tiny", "--rounds", "1"]);
-    for words in ["in process  PERSIST", "loss window", "durable: in process / host FULL: "] {
+    for words in ["in process", "PERSIST", "loss window", "durable: in process / host FULL: "] {
         assert!(output.contains(words), "no {words:?} in {output}");
     }
     fits_a_terminal(&output);

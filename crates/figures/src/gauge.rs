@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use weir_flash::{Busy, Probe};
+use weir_flash::{Busy, Probe, Subject};
 use weir_runtime::Event;
 
 /// Samples of queue depth for a plot.
@@ -205,7 +205,7 @@ impl Seen {
 }
 
 impl Probe for Gauge {
-    fn busy(&self, _: Busy, _: u64, _: u64) {}
+    fn busy(&self, _: Busy, _: Subject, _: u64, _: u64) {}
 
     fn queue_depth(&self, at_ns: u64, commands: u32) {
         let mut seen = self.seen.borrow_mut();

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::geometry::{EraseBlock, Geometry, Page};
 use crate::medium::{Content, Tag};
-use crate::probe::{Busy, Probe};
+use crate::probe::{Busy, Probe, Subject};
 use crate::profile::Nand;
 
 /// Reads in a row on a die that other work has to wait for. Reads go first because a caller waits for each; but
@@ -39,6 +39,16 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// The blocks that it programs.
+    fn subject(&self) -> Subject {
+        let Work::Program(program) = self else { return Subject::default() };
+        Subject {
+            block: program.contents.first().map(|content| u64::from(content.lpn)),
+            blocks: program.contents.len() as u32,
+            ..Subject::default()
+        }
+    }
+
     fn is_read(&self) -> bool {
         matches!(self, Work::Read { .. })
     }
@@ -192,37 +202,38 @@ impl Array {
 
     /// When the cells begin to change, and when all is done.
     fn times(&mut self, die: u32, work: &Work, now: u64) -> (u64, u64) {
+        let subject = work.subject();
         match work {
             Work::Program(program) => {
                 let nth = self.geometry.nth_page(program.page) as usize;
                 let mut at = now;
                 for _ in 0..program.reads {
-                    at = self.carry(die, at + self.read_ns[nth % self.read_ns.len()]);
+                    at = self.carry(die, subject, at + self.read_ns[nth % self.read_ns.len()]);
                 }
-                let cells_from = self.carry(die, at);
+                let cells_from = self.carry(die, subject, at);
                 (cells_from, cells_from + self.program_ns[nth % self.program_ns.len()])
             }
             Work::Read { page, .. } => {
                 let nth = self.geometry.nth_page(*page) as usize;
-                let done = self.carry(die, now + self.read_ns[nth % self.read_ns.len()]);
+                let done = self.carry(die, subject, now + self.read_ns[nth % self.read_ns.len()]);
                 (done, done)
             }
             Work::Erase(_) => (now, now + self.erase_ns),
             Work::System => {
-                let cells_from = self.carry(die, now);
+                let cells_from = self.carry(die, subject, now);
                 (cells_from, cells_from + self.program_ns.iter().max().copied().unwrap_or(0))
             }
         }
     }
 
     /// When a page that is ready at `from` has passed the die's channel.
-    fn carry(&mut self, die: u32, from: u64) -> u64 {
+    fn carry(&mut self, die: u32, subject: Subject, from: u64) -> u64 {
         let channel = self.geometry.channel_of(die);
         let free = &mut self.channel_free[channel as usize];
         let start = from.max(*free);
         *free = start + self.carry_ns;
         if let Some(probe) = &self.probe {
-            probe.busy(Busy::Channel { channel }, start, *free);
+            probe.busy(Busy::Channel { channel }, subject, start, *free);
         }
         *free
     }
@@ -236,7 +247,7 @@ impl Array {
             Work::Erase(_) => Busy::Erase { die },
             Work::System => Busy::System { die },
         };
-        probe.busy(what, cells_from, done);
+        probe.busy(what, work.subject(), cells_from, done);
     }
 
     /// What the dies do now.

@@ -77,7 +77,7 @@ pub use medium::Medium;
 #[cfg(feature = "mutants")]
 pub use mutants::FlashMutant;
 pub use options::{FlashOptions, Keep};
-pub use probe::{Busy, Probe};
+pub use probe::{Busy, Probe, Subject};
 pub use profile::{
     Barrier, Cache, Flush, Ftl, GcPolicy, Host, Kind, Mechanism, Nand, OrderedService, Parameter, Profile,
     ProfileError, SimpleService,

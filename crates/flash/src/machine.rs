@@ -23,7 +23,7 @@ use crate::geometry::{Page, Slot};
 use crate::medium::{Content, Medium, Payload};
 use crate::mutants::FlashMutant;
 use crate::options::{FlashOptions, Keep, Mutants};
-use crate::probe::{Busy, Probe};
+use crate::probe::{Busy, Probe, Subject};
 use crate::profile::{Host, Mechanism, OrderedService, Profile, SimpleService};
 use crate::queue::{Blocks, Kind, Queue, Queued};
 use crate::recovery::{Recovered, recover};
@@ -421,9 +421,10 @@ impl Machine {
             self.link_free = carried;
         }
         if let Some(probe) = &self.probe {
-            probe.busy(Busy::Controller(kind), from, decoded);
+            let subject = Subject { epoch: Some(self.epoch_to_come()), ..command.subject() };
+            probe.busy(Busy::Controller(kind), subject, from, decoded);
             if bytes > 0 {
-                probe.busy(Busy::Link(kind), carry_from, carried);
+                probe.busy(Busy::Link(kind), subject, carry_from, carried);
             }
         }
         // What enters the cache enters it in order.
@@ -481,6 +482,11 @@ impl Machine {
         if let Some(probe) = &self.probe {
             probe.cached(now, self.cache.len() as u64);
         }
+    }
+
+    /// The epoch of a command that is serviced behind those in service.
+    fn epoch_to_come(&self) -> u64 {
+        self.epoch + self.in_service.iter().filter(|(_, command)| command.is_barrier()).count() as u64
     }
 
     fn end_epoch(&mut self) {
@@ -561,7 +567,7 @@ impl Machine {
             Some(Later::Flushed { since, completer }) => {
                 self.stats.flushes += 1;
                 if let Some(probe) = &self.probe {
-                    probe.busy(Busy::Flush, since, at);
+                    probe.busy(Busy::Flush, Subject::default(), since, at);
                 }
                 self.answer(&completer, Ok(()), Ok(()), at);
             }
@@ -763,7 +769,9 @@ impl Machine {
             self.link_free = from + carry;
         }
         if let Some(probe) = &self.probe {
-            probe.busy(Busy::Link(CommandKind::Read), from, from + carry);
+            let (block, blocks) = (Some(extent.start.0), extent.blocks);
+            let subject = Subject { block, blocks, ..Subject::default() };
+            probe.busy(Busy::Link(CommandKind::Read), subject, from, from + carry);
         }
         self.later(from + carry, Later::ReadCarried { buffer, completer });
     }

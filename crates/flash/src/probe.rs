@@ -43,10 +43,23 @@ pub enum Busy {
     Flush,
 }
 
+/// What takes time is about; as far as that is known where it takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// The first logical block.
+    pub block: Option<u64>,
+    /// How many logical blocks.
+    pub blocks: u32,
+    /// The epoch that the command enters the cache in: how many barriers the device has serviced before.
+    pub epoch: Option<u64>,
+    /// Whether the command is a barrier.
+    pub barrier: bool,
+}
+
 /// Told of everything that takes time, with virtual nanoseconds. Intervals may be told before they begin.
 pub trait Probe {
-    /// Something was, or will be, busy in this interval.
-    fn busy(&self, what: Busy, from_ns: u64, to_ns: u64);
+    /// Something was, or will be, busy with `subject` in this interval.
+    fn busy(&self, what: Busy, subject: Subject, from_ns: u64, to_ns: u64);
 
     /// Commands accepted and not answered, from now on.
     fn queue_depth(&self, at_ns: u64, commands: u32);

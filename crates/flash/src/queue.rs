@@ -7,6 +7,7 @@ use weir_runtime::Random;
 use weir_storage::{Completer, Extent, Tag};
 
 use crate::medium::Payload;
+use crate::probe::Subject;
 use crate::profile::SimpleService;
 
 /// What a command asks for.
@@ -31,6 +32,14 @@ impl Blocks {
             Blocks::Many(blocks) => blocks.len(),
         }
     }
+
+    fn first(&self) -> Option<u64> {
+        let block = match self {
+            Blocks::One(block, _) => Some(block),
+            Blocks::Many(blocks) => blocks.first().map(|(block, _)| block),
+        };
+        block.copied().map(u64::from)
+    }
 }
 
 /// A command that was accepted.
@@ -44,6 +53,20 @@ impl Queued {
     /// Whether it ends an epoch.
     pub(crate) fn is_barrier(&self) -> bool {
         matches!(self.kind, Kind::Write { barrier: true, .. } | Kind::Barrier)
+    }
+
+    /// What it is about, but for the epoch, which the machine counts.
+    pub(crate) fn subject(&self) -> Subject {
+        let (block, blocks) = match &self.kind {
+            Kind::Write { blocks, .. } => (blocks.first(), blocks.len() as u32),
+            Kind::Read(extent) => (Some(extent.start.0), extent.blocks),
+            Kind::Discard(extents) => (
+                extents.first().map(|extent| extent.start.0),
+                extents.iter().map(|extent| extent.blocks).sum(),
+            ),
+            Kind::Barrier | Kind::Flush => (None, 0),
+        };
+        Subject { block, blocks, epoch: None, barrier: self.is_barrier() }
     }
 
     /// Whether it is answered only when it counts on flash.

@@ -125,7 +125,7 @@ impl Watch {
 }
 
 impl Probe for QueueDepth {
-    fn busy(&self, _: weir_flash::Busy, _: u64, _: u64) {}
+    fn busy(&self, _: weir_flash::Busy, _: weir_flash::Subject, _: u64, _: u64) {}
 
     fn queue_depth(&self, at_ns: u64, commands: u32) {
         self.sum.set(self.sum(Instant::from_nanos(at_ns)));

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use weir_flash::{Busy, Mechanism, Probe, Profile};
+use weir_flash::{Busy, Mechanism, Probe, Profile, Subject};
 use weir_runtime::{Runtime, Wall};
 use weir_workload::{BenchError, SimulatedOptions, SimulatedReport, WeirCalls, simulate, trace};
 
@@ -31,7 +31,7 @@ fn a_span_may_be_smaller_than_the_queue() {
 fn a_legacy_device_takes_everything_but_barriers() {
     struct Nothing;
     impl Probe for Nothing {
-        fn busy(&self, _: Busy, _: u64, _: u64) {}
+        fn busy(&self, _: Busy, _: Subject, _: u64, _: u64) {}
         fn queue_depth(&self, _: u64, _: u32) {}
         fn cached(&self, _: u64, _: u64) {}
     }

@@ -1,6 +1,6 @@
 //! A table that fits a terminal: columns give way, the least important first.
 
-use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
 use super::text::{paragraphs, width};
 
@@ -17,24 +17,17 @@ pub(crate) struct Grid {
     rows: Vec<Vec<String>>,
     /// Columns of words, from the left; those of figures follow.
     words: usize,
-    /// The last column is broken into lines before any column gives way.
-    sentences: bool,
 }
 
 impl Grid {
     /// A table without rows, whose first column holds words.
     pub(crate) fn new(heads: &[Head]) -> Grid {
-        Grid { heads: heads.to_vec(), rows: Vec::new(), words: 1, sentences: false }
+        Grid { heads: heads.to_vec(), rows: Vec::new(), words: 1 }
     }
 
     /// The first `words` columns hold words.
     pub(crate) fn words(self, words: usize) -> Grid {
         Grid { words, ..self }
-    }
-
-    /// All columns hold words, and the last one sentences: it takes several lines where it has to.
-    pub(crate) fn sentences(self) -> Grid {
-        Grid { words: self.heads.len(), sentences: true, ..self }
     }
 
     /// Adds a row, with a cell for each head.
@@ -51,7 +44,7 @@ impl Grid {
     fn fitted(&self, width: usize) -> String {
         let mut shown: Vec<usize> = (0..self.heads.len()).collect();
         loop {
-            let text = self.drawn(&shown, width);
+            let text = self.drawn(&shown);
             let wide = text.lines().any(|line| line.chars().count() > width);
             let last = shown.iter().copied().max_by_key(|column| (self.heads[*column].1, *column));
             match last.filter(|column| wide && self.heads[*column].1 > 0) {
@@ -61,23 +54,16 @@ impl Grid {
         }
     }
 
-    fn drawn(&self, shown: &[usize], width: usize) -> String {
+    fn drawn(&self, shown: &[usize]) -> String {
         let mut table = Table::new();
         table.load_style(STYLE);
         table.set_header(shown.iter().map(|column| Cell::new(self.heads[*column].0)));
         for row in &self.rows {
             table.add_row(shown.iter().map(|column| row.get(*column).map_or("", String::as_str)));
         }
-        if self.sentences {
-            table.set_content_arrangement(ContentArrangement::Dynamic);
-            table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
-        }
         for (column, index) in table.column_iter_mut().zip(shown) {
             if *index >= self.words {
                 column.set_cell_alignment(CellAlignment::Right);
-            }
-            if *index + 1 < self.heads.len() {
-                column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
         table.trim_fmt()

@@ -1,6 +1,6 @@
 //! Sentences that fit a terminal.
 
-use textwrap::{Options, fill};
+use textwrap::{Options, WordSplitter, fill};
 
 /// Columns of a line of text, at most: longer lines are hard to read.
 const TEXT_COLUMNS: usize = 100;
@@ -16,7 +16,8 @@ pub(crate) fn paragraphs(text: &str) -> String {
 }
 
 fn broken(text: &str, columns: usize) -> String {
-    let lines = text.lines().map(|line| fill(line, Options::new(columns).subsequent_indent("  ")));
+    let options = Options::new(columns).subsequent_indent("  ").word_splitter(WordSplitter::NoHyphenation);
+    let lines = text.lines().map(|line| fill(line, &options));
     lines.collect::<Vec<_>>().join("\n")
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use weir_ext4::journal::{BlockType, JournalSuperblock};
 use weir_ext4::{FileType, Mkfs, ROOT_INODE};
-use weir_flash::{FlashDevice, FlashOptions, Keep, Probe, Profile};
+use weir_flash::{FlashDevice, FlashOptions, Keep, Probe, Profile, Subject};
 use weir_fs::{Filesystem, MountOptions, NewNode};
 use weir_runtime::{Buffer, Event, Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Capabilities, Command, Rejected, Storage, Ticket, Write};
@@ -41,8 +41,9 @@ pub enum FileCall {
 
 /// Is told of writes.
 pub trait JournalProbe {
-    /// A write was dispatched and transferred, both in nanoseconds of virtual time.
-    fn written(&self, what: JournalWrite, from_ns: u64, to_ns: u64);
+    /// A write was dispatched and transferred, both in nanoseconds of virtual time. Its subject has no epoch, which the
+    /// device counts.
+    fn written(&self, what: JournalWrite, subject: Subject, from_ns: u64, to_ns: u64);
 }
 
 /// Sits between filesystem and device, and looks at what goes by.
@@ -79,6 +80,16 @@ impl Tap {
     }
 }
 
+fn subject(write: &Write<'_>) -> Subject {
+    let blocks = write.parts.iter().map(|part| part.data.bytes().len() / BLOCK_BYTES).sum::<usize>();
+    Subject {
+        block: write.parts.first().map(|part| part.start.0),
+        blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
+        epoch: None,
+        barrier: write.flags.barrier,
+    }
+}
+
 impl Storage for Tap {
     fn blocks(&self) -> u64 {
         self.device.blocks()
@@ -90,17 +101,17 @@ impl Storage for Tap {
 
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         let kind = match &command {
-            Command::Write(write) => Some(self.kind(write)),
+            Command::Write(write) => Some((self.kind(write), subject(write))),
             _ => None,
         };
         let ticket = self.device.submit(command)?;
-        if let Some(kind) = kind.filter(|_| self.open.get()) {
+        if let Some((kind, subject)) = kind.filter(|_| self.open.get()) {
             let (handle, journal, ticket) = (self.handle.clone(), Rc::clone(&self.journal), ticket.clone());
             let from = handle.now().as_nanos();
             drop(self.handle.spawn(async move {
                 // Whoever submitted the write hears of its error.
                 let _ = ticket.transferred().await;
-                journal.written(kind, from, handle.now().as_nanos());
+                journal.written(kind, subject, from, handle.now().as_nanos());
             }));
         }
         Ok(ticket)
