@@ -91,9 +91,7 @@ impl Buffer {
 /// The bytes, copied first if somebody else shares them.
 pub(crate) fn own(content: &mut Rc<Memory>) -> &mut Memory {
     if Rc::get_mut(content).is_none() {
-        let mut copy = Memory::new(content.len());
-        copy.copy_from_slice(content);
-        *content = Rc::new(copy);
+        *content = Rc::new(Memory::copy_of(content));
     }
     Rc::get_mut(content).expect("nobody shares it: it is made just now, or was found to be ours")
 }

@@ -273,6 +273,9 @@ pub(crate) fn index_of(offset: u64) -> u32 {
 }
 
 fn copy_of(bytes: &[u8]) -> Memory {
+    if bytes.len() == BLOCK_BYTES {
+        return Memory::copy_of(bytes);
+    }
     let mut memory = Memory::new(BLOCK_BYTES);
     memory[..bytes.len()].copy_from_slice(bytes);
     memory

@@ -172,7 +172,5 @@ impl LogReader for OnDiskLog<'_> {
 }
 
 fn memory(bytes: &[u8]) -> Rc<Memory> {
-    let mut memory = Memory::new(bytes.len());
-    memory.copy_from_slice(bytes);
-    Rc::new(memory)
+    Rc::new(Memory::copy_of(bytes))
 }

@@ -4,27 +4,30 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Alignment of every buffer, in bytes: what O_DIRECT asks of any disk with sectors up to 4 KiB.
-const ALIGNMENT: usize = 4096;
+use crate::slabs::Piece;
 
 /// Page-aligned (4,096 bytes), zeroed memory of a fixed length.
+///
+/// That alignment is what O_DIRECT asks of any disk with sectors up to 4 KiB. A buffer of one page takes a page of
+/// memory, and a longer one up to twice its length in addresses.
 ///
 /// A buffer may be registered with a [`Ring`](crate::Ring), which then reads and writes it without mapping
 /// its pages anew each time.
 pub struct Buffer {
-    /// Longer than asked by up to one alignment; never grows, so it never moves.
-    memory: Vec<u8>,
-    start: usize,
-    bytes: usize,
+    /// It never moves.
+    memory: Piece,
     pub(crate) registration: Option<Registration>,
 }
 
 impl Buffer {
     /// A zeroed buffer of `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
-        let memory = vec![0; bytes + ALIGNMENT];
-        let start = memory.as_ptr().align_offset(ALIGNMENT);
-        Buffer { memory, start, bytes, registration: None }
+        Buffer { memory: Piece::zeroed(bytes), registration: None }
+    }
+
+    /// A buffer with these bytes.
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        Buffer { memory: Piece::copy_of(bytes), registration: None }
     }
 
     /// Whether a ring holds this buffer registered.
@@ -37,13 +40,13 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.bytes]
+        self.memory.bytes()
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.bytes]
+        self.memory.bytes_mut()
     }
 }
 
@@ -52,7 +55,7 @@ impl fmt::Debug for Buffer {
         let registered = self.registration.as_ref().map(|registration| registration.index);
         formatter
             .debug_struct("Buffer")
-            .field("bytes", &self.bytes)
+            .field("bytes", &self.len())
             .field("registered", &registered)
             .finish_non_exhaustive()
     }
@@ -94,16 +97,21 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slabs::PAGE;
 
     #[test]
     fn buffers_are_aligned_and_zeroed() {
         for bytes in [0, 1, 512, 4096, 4097, 1 << 20] {
             let mut buffer = Buffer::new(bytes);
             assert_eq!(buffer.len(), bytes);
-            assert_eq!(buffer.as_ptr().align_offset(ALIGNMENT), 0);
+            assert_eq!(buffer.as_ptr().align_offset(PAGE), 0);
             assert!(buffer.iter().all(|&byte| byte == 0));
             buffer.fill(7);
             assert!(buffer.iter().all(|&byte| byte == 7));
+            let copy = Buffer::copy_of(&buffer);
+            buffer.fill(8);
+            assert_eq!((copy.len(), copy.as_ptr().align_offset(PAGE)), (bytes, 0));
+            assert!(copy.iter().all(|&byte| byte == 7));
         }
     }
 

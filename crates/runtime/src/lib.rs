@@ -20,6 +20,7 @@
 //! | [`Cores`] | simulated processor cores: what host threads and their context switches cost |
 //! | [`Random`] | a seeded stream a label |
 //! | [`Ring`], [`Buffer`] | asynchronous file input and output on page-aligned memory, in wall time |
+//! | [`give_back`] | memory that buffers and the heap do not use, back to the system |
 //! | [`Remote`] | the runtime as other threads see it |
 //! | [`Awake`] | processors that do not sleep, for who serves other processes |
 //!
@@ -50,6 +51,7 @@ mod ready;
 mod ring;
 mod runtime;
 mod semaphore;
+mod slabs;
 mod task;
 mod timer;
 mod trace;
@@ -70,5 +72,6 @@ pub use ready::Remote;
 pub use ring::{Outcome, Ring};
 pub use runtime::{Runtime, Simulation, Wall};
 pub use semaphore::{Acquire, Permit, Semaphore};
+pub use slabs::{give_back, keep_heap_small};
 pub use task::Task;
 pub use timer::Sleep;

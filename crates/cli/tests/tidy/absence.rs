@@ -54,7 +54,7 @@ const EXCEPTIONS: [Exception; 16] = [
 
 const WAITS: &str = "it waits for what other processes do";
 
-/// The files that may contain `unsafe`: they hand buffers to the kernel, or are called by C.
+/// The files that may contain `unsafe`: they hand buffers to the kernel, are the memory of buffers, or are called by C.
 fn may_be_unsafe(path: &str) -> bool {
     let places = [
         "crates/runtime/src/uring/",
@@ -63,7 +63,9 @@ fn may_be_unsafe(path: &str) -> bool {
         "crates/sqlite/src/",
         "crates/sqlite-vfs/src/",
     ];
-    path == "crates/runtime/src/uring.rs" || places.iter().any(|place| path.starts_with(place))
+    path == "crates/runtime/src/uring.rs"
+        || path == "crates/runtime/src/slabs.rs"
+        || places.iter().any(|place| path.starts_with(place))
 }
 
 fn is_world(path: &str) -> bool {

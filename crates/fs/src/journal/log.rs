@@ -79,7 +79,7 @@ impl Log {
         let mut runs: Vec<Run> = Vec::new();
         for block in blocks {
             let content = match block {
-                LogBlock::Own(bytes) => Rc::new(memory(&*bytes)),
+                LogBlock::Own(bytes) => Rc::new(Memory::copy_of(&*bytes)),
                 LogBlock::Copy(index) => {
                     let (_, content) = shared.get(index).ok_or(FormatError::Invalid { what: "a copy" })?;
                     Rc::clone(&content.0)
@@ -92,7 +92,7 @@ impl Log {
             }
         }
         let (seconds, nanos) = (unix_millis / 1000, (unix_millis % 1000) as u32 * 1_000_000);
-        let commit = memory(&*encode_commit(&self.format, sequence, seconds, nanos));
+        let commit = Memory::copy_of(&*encode_commit(&self.format, sequence, seconds, nanos));
         Ok((runs, self.next_place()?, Rc::new(commit)))
     }
 
@@ -112,14 +112,8 @@ impl Log {
         let mut bytes = [0; BLOCK_BYTES];
         self.superblock.encode(&mut bytes);
         let home = self.home(0).ok_or(FormatError::Invalid { what: "a journal without blocks" })?;
-        Ok((home, Rc::new(memory(&bytes))))
+        Ok((home, Rc::new(Memory::copy_of(&bytes))))
     }
-}
-
-fn memory(bytes: &[u8]) -> Memory {
-    let mut memory = Memory::new(bytes.len());
-    memory.copy_from_slice(bytes);
-    memory
 }
 
 /// A copy that becomes one's own only if it has to be escaped.
