@@ -16,6 +16,7 @@ mod fsck;
 mod get;
 mod image;
 mod list;
+mod memory;
 mod mkfs;
 mod mount;
 mod open;

@@ -17,10 +17,10 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_fuse::Server;
-use weir_runtime::{Awake, Handle};
+use weir_runtime::{Awake, Handle, keep_heap_small};
 
 use crate::error::CliError;
-use crate::{in_wall_time, print, report_file, status, umount};
+use crate::{in_wall_time, memory, print, report_file, status, umount};
 
 /// What a service in the background says when programs may use the mount.
 const READY: &str = "mounted";
@@ -109,7 +109,11 @@ pub(crate) fn run(
     }
     let log = arguments.log.as_deref().map(report_file::append).transpose()?;
     let service = Service { signals, detach: arguments.detach, log, mountpoint };
-    in_wall_time(0, async |handle: Handle| work(handle, service).await)
+    keep_heap_small();
+    in_wall_time(0, async |handle: Handle| {
+        drop(handle.spawn(memory::give_back_now_and_then(handle.clone())));
+        work(handle, service).await
+    })
 }
 
 /// Starts this program anew, in the foreground of nobody, and waits until it has mounted or failed.

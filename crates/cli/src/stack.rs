@@ -241,6 +241,16 @@ impl Stack {
         }
     }
 
+    /// Bytes of memory that it takes at most, but for what requests that are under way hold themselves; none where its
+    /// content lies in memory.
+    pub(crate) fn memory_bound(&self) -> Option<u64> {
+        match self {
+            Stack::Disk(_) => Some(0),
+            Stack::Volume(volume, _) => Some(volume.memory_bound()),
+            Stack::Emulated(_) | Stack::Worst(_) => None,
+        }
+    }
+
     /// What a status says of it.
     pub(crate) fn status(&self) -> StackStatus {
         let volume = match self {

@@ -13,6 +13,7 @@ use weir_runtime::Handle;
 use weir_storage::BLOCK_BYTES;
 
 use crate::error::CliError;
+use crate::memory;
 use crate::print;
 use crate::size::Size;
 use crate::stack::{self, Stack, StackStatus, VolumeStatus};
@@ -38,6 +39,12 @@ pub(crate) struct Status {
     /// Memory that the server has now, all of it: its resident set.
     #[serde(default)]
     memory_bytes: u64,
+    /// What that is at most; none on emulated devices, which are in memory themselves.
+    #[serde(default)]
+    memory_bound_bytes: Option<u64>,
+    /// What it comes back to when the files are gone.
+    #[serde(default)]
+    memory_floor_bytes: Option<u64>,
     pub(crate) storage: StackStatus,
     requests: RequestsStatus,
     /// None of `weir disk`, whose filesystem is the kernel's.
@@ -132,6 +139,7 @@ pub(crate) fn of_filesystem(
         handle,
         stack,
         load,
+        memory::bounds(stack, Some(filesystem.memory_bound())),
         Some(FilesystemStatus {
             sync: if sync == SyncMode::Order { "order" } else { "durable" }.to_owned(),
             engine: found.engine.map(|engine| name(engine).to_owned()),
@@ -160,29 +168,30 @@ pub(crate) fn of_filesystem(
 
 /// The status of a storage that is mounted as one file.
 pub(crate) fn of_disk(handle: &Handle, stack: &Stack, load: Load) -> String {
-    told(handle, stack, load, None)
+    told(handle, stack, load, memory::bounds(stack, None), None)
 }
 
-fn told(handle: &Handle, stack: &Stack, load: Load, filesystem: Option<FilesystemStatus>) -> String {
+fn told(
+    handle: &Handle,
+    stack: &Stack,
+    load: Load,
+    bounds: Option<memory::Bounds>,
+    filesystem: Option<FilesystemStatus>,
+) -> String {
     let Load { under_way, under_way_max } = load;
     let disk_commands = handle.ring().map_or(0, |ring| ring.in_flight() as u64);
     let requests = RequestsStatus { under_way, under_way_max, disk_commands };
     let status = Status {
         pid: std::process::id(),
-        memory_bytes: memory_bytes(),
+        memory_bytes: memory::resident(),
+        memory_bound_bytes: bounds.map(|bounds| bounds.bound),
+        memory_floor_bytes: bounds.map(|bounds| bounds.floor),
         storage: stack.status(),
         requests,
         filesystem,
     };
     // Numbers and texts always become JSON.
     serde_json::to_string(&status).unwrap_or_default()
-}
-
-/// The resident set of this process, by the kernel's second number in `/proc/self/statm`; 0 where it does not tell.
-fn memory_bytes() -> u64 {
-    let told = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = told.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    pages * rustix::param::page_size() as u64
 }
 
 fn name(engine: Engine) -> &'static str {
@@ -242,7 +251,9 @@ fn lines(status: &Status, space: [Size; 2]) -> String {
     let RequestsStatus { under_way, under_way_max, disk_commands } = status.requests;
     lines.push(("requests under way", format!("{under_way}, at most {under_way_max}")));
     lines.push(("commands at the disk", disk_commands.to_string()));
-    lines.push(("server", format!("process {}, {} of memory", status.pid, Size(status.memory_bytes))));
+    let bound =
+        status.memory_bound_bytes.map_or_else(String::new, |bound| format!(", at most {}", Size(bound)));
+    lines.push(("server", format!("process {}, {} of memory{bound}", status.pid, Size(status.memory_bytes))));
     let lines: Vec<String> = lines.into_iter().map(|(label, value)| format!("{label:<24}{value}")).collect();
     lines.join("\n")
 }

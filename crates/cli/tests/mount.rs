@@ -249,6 +249,9 @@ fn a_status_is_in_words_or_json() {
     assert!(status["block_bytes"].is_number());
     let memory = status["memory_bytes"].as_u64().unwrap();
     assert!((1 << 20..1 << 30).contains(&memory), "{memory} bytes");
+    let [bound, floor] =
+        ["memory_bound_bytes", "memory_floor_bytes"].map(|name| status[name].as_u64().unwrap());
+    assert!(memory < floor && floor + (256 << 20) < bound && bound < 1 << 30, "{memory}, {floor}, {bound}");
     // The name that pgrep looks for.
     let name = fs::read_to_string(format!("/proc/{}/comm", status["pid"])).unwrap();
     assert_eq!(name.trim_end(), "weir");

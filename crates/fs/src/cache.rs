@@ -71,6 +71,11 @@ impl PageCache {
         cache
     }
 
+    /// Pages that may be in memory.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     /// Pages in memory.
     pub(crate) fn pages(&self) -> usize {
         self.pages.get()

@@ -213,6 +213,11 @@ impl Journal {
         JournalStats { commits: state.commits, checkpoints: state.checkpoints, log_blocks_used: used }
     }
 
+    /// Blocks that the log has room for.
+    pub(crate) fn log_blocks(&self) -> u32 {
+        self.state.borrow().log.ring.blocks()
+    }
+
     /// Why the journal takes nothing more, if that is so.
     pub(crate) fn aborted(&self) -> Option<ReadOnlyReason> {
         self.state.borrow().aborted.clone()

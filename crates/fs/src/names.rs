@@ -35,6 +35,7 @@ use crate::filesystem::Mounted;
 use crate::journal::Handle;
 use crate::node::Node;
 
+pub(crate) use cache::NAMES_BYTES_MAX;
 pub(crate) use create::device_of;
 pub use create::{Device, NewNode};
 pub use path::Parent;

@@ -148,6 +148,7 @@ impl Nodes {
 
     /// Lets nodes go as far as there are too many. Called between operations.
     pub(crate) fn make_room(&self, fs: &Mounted) {
+        self.commit_if_crowded(fs);
         let mut state = self.state.borrow_mut();
         let State { known, queue } = &mut *state;
         let mut gone = Vec::new();
@@ -167,6 +168,16 @@ impl Nodes {
             }
         }
         drop(state);
+    }
+}
+
+impl Nodes {
+    /// Half as many again as may be kept: they are dirty or not committed, and go once they are neither.
+    fn commit_if_crowded(&self, fs: &Mounted) {
+        let crowded = self.state.borrow().known.len() > self.most + self.most / 2;
+        if let (true, Ok(journal)) = (crowded, fs.journal()) {
+            journal.request_commit(journal.running());
+        }
     }
 }
 

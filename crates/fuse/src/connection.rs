@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use weir_runtime::{Event, Handle, Instant, Ring};
+use weir_runtime::{Buffer, Event, Handle, Instant, Ring};
 
 use crate::protocol::{Answer, REQUEST_BYTES};
 use crate::vigil::Vigil;
@@ -22,13 +23,43 @@ const WATCH: Duration = Duration::from_micros(50);
 /// When to look again where there is no room on the ring for waiting.
 const RETRY: Duration = Duration::from_millis(1);
 
+/// From so many bytes on a request is long.
+const LONG: usize = 1 << 16;
+
 /// What came in.
 pub(crate) enum Received {
-    Request(Vec<u8>),
+    Request(Request),
     /// Nothing, yet.
     Nothing,
     /// It was unmounted: nothing ever again.
     Ended,
+}
+
+/// The bytes of a request. The memory of long ones is used again and again, and leaves no holes in the heap.
+pub(crate) enum Request {
+    Short(Vec<u8>),
+    Long(Buffer),
+}
+
+impl Request {
+    fn copy_of(bytes: &[u8]) -> Request {
+        if bytes.len() < LONG {
+            Request::Short(bytes.to_vec())
+        } else {
+            Request::Long(Buffer::copy_of(bytes))
+        }
+    }
+}
+
+impl Deref for Request {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Request::Short(bytes) => bytes,
+            Request::Long(bytes) => bytes,
+        }
+    }
 }
 
 /// The descriptor of `/dev/fuse` that belongs to a mount.
@@ -74,7 +105,7 @@ impl Connection {
                 Ok(length) => {
                     self.active.set(self.handle.now());
                     self.vigil.iter().for_each(Vigil::keep);
-                    Ok(Received::Request(buffer[..length].to_vec()))
+                    Ok(Received::Request(Request::copy_of(&buffer[..length])))
                 }
                 Err(Errno::AGAIN) => Ok(Received::Nothing),
                 // A request that was taken back before it was read.

@@ -41,5 +41,5 @@ mod vigil;
 pub use control::SyncMode;
 pub use disk::DISK_NAME;
 pub use lost::Lost;
-pub use serve::Load;
+pub use serve::{Load, REQUEST_BYTES_UNDER_WAY_MAX};
 pub use server::{FileCounts, Server, ServerError, ServerOptions, absolute};

@@ -15,6 +15,11 @@ use crate::protocol::{Answer, Header, Operation, opcode};
 
 /// Requests that are being answered at one time; the others wait with the kernel.
 pub(crate) const UNDER_WAY_MAX: u64 = 512;
+/// Bytes that they, their answers and what is read ahead for them take together; from so many on the next waits with the
+/// kernel.
+pub const REQUEST_BYTES_UNDER_WAY_MAX: u64 = 32 << 20;
+/// What a request that reads is taken to need besides its answer: it may read so much ahead.
+const AHEAD_BYTES: u64 = 512 << 10;
 /// Requests that are taken in a row before others have their turn.
 const IN_A_ROW: u32 = 16;
 
@@ -30,21 +35,28 @@ pub struct Load {
 /// The load of a mount, which changes all the time.
 pub(crate) type SharedLoad = Rc<Cell<Load>>;
 
-/// A request that is being answered, until dropped.
-struct UnderWay(SharedLoad);
+/// A request that is being answered, until dropped; and the bytes that all of them take, of which it takes some.
+struct UnderWay {
+    load: SharedLoad,
+    all_bytes: Rc<Cell<u64>>,
+    bytes: u64,
+}
 
 impl UnderWay {
-    fn new(load: &SharedLoad) -> UnderWay {
+    fn new(load: &SharedLoad, all_bytes: &Rc<Cell<u64>>, bytes: u64) -> UnderWay {
+        all_bytes.set(all_bytes.get() + bytes);
+        let (shared, all_bytes) = (Rc::clone(load), Rc::clone(all_bytes));
         let Load { under_way, under_way_max } = load.get();
         load.set(Load { under_way: under_way + 1, under_way_max: under_way_max.max(under_way + 1) });
-        UnderWay(Rc::clone(load))
+        UnderWay { load: shared, all_bytes, bytes }
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let load = self.0.get();
-        self.0.set(Load { under_way: load.under_way - 1, ..load });
+        self.all_bytes.set(self.all_bytes.get() - self.bytes);
+        let load = self.load.get();
+        self.load.set(Load { under_way: load.under_way - 1, ..load });
     }
 }
 
@@ -69,9 +81,10 @@ pub(crate) async fn serve(
     load: SharedLoad,
 ) -> io::Result<()> {
     let (connection, service) = (Rc::new(connection), Rc::new(service));
+    let bytes = Rc::new(Cell::new(0));
     let mut in_a_row = 0;
     loop {
-        while load.get().under_way >= UNDER_WAY_MAX {
+        while load.get().under_way >= UNDER_WAY_MAX || bytes.get() >= REQUEST_BYTES_UNDER_WAY_MAX {
             connection.stirred().await;
         }
         let request = match connection.receive()? {
@@ -83,7 +96,7 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let Some((header, _)) = Header::split(&request) else {
+        let Some((header, body)) = Header::split(&request) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         match header.opcode {
@@ -95,7 +108,7 @@ pub(crate) async fn serve(
             }
             _ => {}
         }
-        let under_way = UnderWay::new(&load);
+        let under_way = UnderWay::new(&load, &bytes, bytes_for(&header, body));
         let (connection, service) = (Rc::clone(&connection), Rc::clone(&service));
         start(&handle, async move {
             let left = answer(&connection, &*service, &request).await;
@@ -111,6 +124,19 @@ pub(crate) async fn serve(
             handle.give_way().await;
         }
     }
+}
+
+/// Bytes of memory that a request takes until it is answered, for itself and for what it reads.
+fn bytes_for(header: &Header, body: &[u8]) -> u64 {
+    let read = match header.opcode {
+        opcode::READ | opcode::READDIR => match Operation::read(header, body) {
+            Ok(Operation::Read { length, .. }) => u64::from(length) + AHEAD_BYTES,
+            Ok(Operation::ReadDirectory { room, .. }) => u64::from(room),
+            _ => 0,
+        },
+        _ => 0,
+    };
+    body.len() as u64 + read
 }
 
 /// Begins at once, since most need not wait for anything; what is left then is a task.

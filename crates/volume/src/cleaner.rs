@@ -24,7 +24,7 @@ use crate::transfer::read_extent;
 const BARREN_ROUNDS: u32 = 64;
 
 /// Segments that are read for cleaning at the same time.
-const VICTIMS: usize = 8;
+pub(crate) const VICTIMS: usize = 8;
 
 /// A segment of which less than one block in so many is live is read block by block: a disk reads some four
 /// times as many blocks a second in a row as one by one.

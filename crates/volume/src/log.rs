@@ -16,15 +16,12 @@ use weir_storage::{
 
 use crate::chunk::{self, ChunkStamp, OpenChunk};
 use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, RecordKind};
-use crate::map::Entry;
+use crate::map::{COPIES_LIMIT, Entry};
 use crate::mutants::{VolumeMutant, broken};
 use crate::options::Completion;
 use crate::segments::{Gate, Segments};
 use crate::state::{Shared, State};
 use crate::stats::LossWindowSeen;
-
-/// Map pages that a checkpoint may hold copied aside; appends wait beyond (4 MiB).
-const COPIES_LIMIT: usize = 1024;
 
 /// On whose behalf a record is appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

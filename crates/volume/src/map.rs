@@ -28,6 +28,11 @@ impl Entry {
 
 const _: () = assert!(size_of::<Entry>() == 8);
 
+/// Pages that may be copied aside while a checkpoint is being taken; writers wait beyond that.
+pub(crate) const COPIES_LIMIT: usize = 1024;
+/// What a page takes besides its content.
+const PAGE_COST: u64 = 56;
+
 type Entries = [Entry; ENTRIES_PER_PAGE];
 const UNMAPPED: Entries = [Entry { block: 0, checksum: 0 }; ENTRIES_PER_PAGE];
 
@@ -133,6 +138,13 @@ impl Map {
         self.pages.bytes()
             + self.pages_in_memory * size_of::<Page>()
             + self.copies.len() * size_of::<Entries>()
+    }
+
+    /// Bytes of memory that a map of so many pages takes at most.
+    pub(crate) fn bytes_max(map_pages: u32) -> u64 {
+        // What a page has in the heap, in the array, in the list of what is dirty, and in the checkpoint's table.
+        u64::from(map_pages) * (size_of::<Page>() as u64 + PAGE_COST)
+            + COPIES_LIMIT as u64 * (size_of::<Entries>() as u64 + PAGE_COST)
     }
 
     /// Pages copied aside so far; appends wait when a checkpoint holds too many.

@@ -12,11 +12,13 @@ use weir_storage::{
 };
 
 use crate::checkpoint::Checkpoint;
+use crate::cleaner::VICTIMS;
 use crate::discard::Discards;
 use crate::error::VolumeError;
 use crate::geometry::{CHECKPOINT_SLOTS, Format, Geometry};
 use crate::layout::ENTRIES_PER_CHUNK;
 use crate::log::Log;
+use crate::map::Map;
 use crate::mutants::{VolumeMutant, broken};
 use crate::options::{LossWindow, VolumeOptions};
 use crate::recovery::{Omitted, Recovered};
@@ -28,6 +30,11 @@ use crate::transfer::{all_transferred, write_buffer};
 const ATOMIC_BLOCKS_MAX: u32 = 64;
 /// Commands in flight at most. A write whose ticket is transferred at submission is not one of them.
 const QUEUE_DEPTH: u32 = 1024;
+
+/// Bytes of memory that a segment takes: its state, and its places in sets.
+const SEGMENT_COST: u64 = 64;
+/// Bytes of map pages on their way to the disk at one time: 32 writes of 64 pages.
+const CHECKPOINT_WRITES: u64 = 8 << 20;
 
 /// An open volume. Dropping it stops its tasks and loses what is not durable, as a power cut would;
 /// [`Volume::close`] keeps everything.
@@ -223,6 +230,18 @@ impl Volume {
     #[must_use]
     pub fn loss_window(&self) -> LossWindow {
         self.shared.options.loss_window
+    }
+
+    /// Bytes of memory that the volume takes at most, but for what reads that are under way hold themselves: its segment
+    /// buffers, 8 segments that are being cleaned, 4,152 bytes for each page of the map (509 blocks), 4 MiB of pages that
+    /// change during a checkpoint, 64 bytes for each segment, and what a checkpoint writes, which takes 8 MiB at one time.
+    #[must_use]
+    pub fn memory_bound(&self) -> u64 {
+        let geometry = &self.shared.geometry;
+        let segments = (self.shared.options.buffers + VICTIMS) as u64 * self.shared.segment_bytes();
+        let of_segments = u64::from(geometry.segments) * SEGMENT_COST;
+        let checkpoint = u64::from(geometry.checkpoint_blocks) * BLOCK_BYTES as u64 + CHECKPOINT_WRITES;
+        segments + Map::bytes_max(geometry.map_pages) + of_segments + checkpoint
     }
 
     /// What the volume has done and seen so far.

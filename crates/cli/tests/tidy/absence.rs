@@ -33,13 +33,17 @@ struct Exception {
     why: &'static str,
 }
 
-const EXCEPTIONS: [Exception; 16] = [
+const EXCEPTIONS: [Exception; 20] = [
     Exception { path: "crates/cli/tests/again.rs", word: "std::thread", why: WAITS },
     Exception { path: "crates/cli/tests/again.rs", word: "thread::sleep", why: WAITS },
     Exception { path: "crates/cli/tests/again.rs", word: "std::time::Instant", why: WAITS },
     Exception { path: "crates/cli/tests/again.rs", word: "Instant::now", why: WAITS },
     Exception { path: "crates/cli/tests/disk.rs", word: "std::thread", why: WAITS },
     Exception { path: "crates/cli/tests/disk.rs", word: "thread::sleep", why: WAITS },
+    Exception { path: "crates/cli/tests/memory.rs", word: "std::thread", why: WAITS },
+    Exception { path: "crates/cli/tests/memory.rs", word: "thread::sleep", why: WAITS },
+    Exception { path: "crates/cli/tests/memory.rs", word: "std::time::Instant", why: WAITS },
+    Exception { path: "crates/cli/tests/memory.rs", word: "Instant::now", why: WAITS },
     Exception { path: "crates/cli/tests/programs/trial.rs", word: "std::thread", why: WAITS },
     Exception { path: "crates/cli/tests/programs/trial.rs", word: "thread::sleep", why: WAITS },
     Exception { path: "crates/cli/tests/support/mod.rs", word: "std::thread", why: WAITS },

@@ -7,6 +7,8 @@ use weir_ext4::directory::Target;
 
 /// Names in each half: two of them with their places take about 20 MiB.
 const HALF_MAX: usize = 1 << 16;
+/// Bytes that all of them take at most, if they are not unusually long.
+pub(crate) const NAMES_BYTES_MAX: u64 = 20 << 20;
 
 /// Names by directory.
 #[derive(Default)]

@@ -1,6 +1,7 @@
 //! What is known of an inode that has left memory and comes back.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use weir_ext4::{BLOCK_BYTES, FileType, Mkfs, ROOT_INODE};
 use weir_runtime::{Handle as Clock, Runtime, Simulation};
@@ -99,4 +100,37 @@ fn a_node_with_dirty_pages_stays() {
     assert_eq!(overwritten_and_let_go(None), 2);
     let mutant = FsMutant::ForgetsDirtyNodes;
     assert_eq!(overwritten_and_let_go(Some(mutant)), 1, "{mutant:?} was not noticed");
+}
+
+/// Nodes in memory at most while many files are made, of which nothing is synchronised and no interval is over.
+fn nodes_while_files_are_made(cache_inodes: usize) -> usize {
+    let runtime = Runtime::simulated(Simulation::default());
+    let clock = runtime.handle();
+    let played = async {
+        let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
+        let disk = disk(&clock, &Image::zeroed(BLOCKS, BLOCK_BYTES as u32));
+        Filesystem::make(&*disk, &plan).await.expect("made");
+        let options = MountOptions { cache_inodes, ..MountOptions::default() };
+        let storage = Rc::clone(&disk) as Rc<dyn Storage>;
+        let fs = Filesystem::mount(&clock, storage, None, options).await.expect("mounted");
+        let mut most = 0;
+        for nth in 0..600_u32 {
+            let name = nth.to_string();
+            let new = NewNode::new(FileType::Regular, 0o644);
+            let file = fs.create(ROOT_INODE, name.as_bytes(), &new).await.expect("made");
+            fs.write(file, 0, b"content").await.expect("written");
+            // As a server does, which takes in other requests meanwhile.
+            clock.sleep(Duration::from_micros(200)).await;
+            most = most.max(fs.0.nodes.all().len());
+        }
+        most
+    };
+    runtime.block_on(played).expect("no stall")
+}
+
+#[test]
+fn nodes_that_are_not_committed_do_not_pile_up() {
+    assert!(nodes_while_files_are_made(10_000) > 600);
+    let most = nodes_while_files_are_made(64);
+    assert!(most <= 2 * 64, "{most}");
 }
