@@ -98,6 +98,20 @@ pub(crate) struct VolumeStatus {
     pub(crate) segments: u64,
     #[serde(default)]
     pub(crate) loss_window: LossWindowStatus,
+    #[serde(default)]
+    pub(crate) recovery: RecoveryStatus,
+}
+
+/// What recovery did when the volume was opened, and what it does at most.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(crate) struct RecoveryStatus {
+    /// The log that it read.
+    pub(crate) bytes: u64,
+    /// From opening to the checkpoint that ended it, in milliseconds.
+    pub(crate) ms: f64,
+    /// The log that it is to read at most, when this server is killed: what is written during one checkpoint may come on
+    /// top.
+    pub(crate) target_bytes: u64,
 }
 
 /// What a crash could have taken though nothing had failed, and its bounds (V5).
@@ -264,6 +278,11 @@ impl Stack {
                     segments_free: stats.free_segments as u64,
                     segments: stats.segments as u64,
                     loss_window: LossWindowStatus::of(stats.loss_window, volume.loss_window()),
+                    recovery: RecoveryStatus {
+                        bytes: stats.recovery.bytes_read,
+                        ms: stats.recovery.duration.as_secs_f64() * 1e3,
+                        target_bytes: volume.recovery_target_bytes(),
+                    },
                 })
             }
         };

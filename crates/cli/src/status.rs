@@ -293,7 +293,7 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
     lines
 }
 
-fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 4] {
+fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 5] {
     let (by_users, by_volume) = (size(volume.user_blocks), size(volume.disk_blocks));
     let window = &volume.loss_window;
     let kept = if window.exceeded { "EXCEEDED, as the disk took longer to flush" } else { "kept" };
@@ -304,11 +304,19 @@ fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 4] {
         Size(window.bytes),
         Size(window.bound_bytes)
     );
+    let recovery = &volume.recovery;
+    let recovery = format!(
+        "{} of log were read in {:.1} ms when it was mounted; next time at most about {}",
+        Size(recovery.bytes),
+        recovery.ms,
+        Size(recovery.target_bytes)
+    );
     [
         ("flushes of the disk", volume.flushes.to_string()),
         ("written", format!("{by_users} to the volume, {by_volume} by it to the disk")),
         ("segments of the volume", format!("{}, {} of them free", volume.segments, volume.segments_free)),
         ("loss window so far", window),
+        ("recovery", recovery),
     ]
 }
 

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{Place, error_of, fails, mounts, weir};
+use support::{Place, error_of, fails, mounts, weir, works};
 
 /// Rounds of kills; the long run takes 50.
 fn rounds() -> u32 {
@@ -140,4 +140,45 @@ fn kills_and_mounts_follow_each_other_without_a_pause() {
         assert!(check.status.success(), "round {round}: {}", error_of(&check));
     }
     println!("{} kills, {acknowledged} writes acknowledged, mounted again within {slowest:?}", rounds());
+}
+
+/// Kills a server that has written over 720 MiB, and mounts again; the bytes of log that recovery read, and those that it
+/// was to read at most.
+fn recovered_after_much(place: &Place) -> (u64, u64) {
+    let mut server = place.serve();
+    let mut file = File::create(place.mountpoint().join("file")).unwrap();
+    for round in 0..720_u32 {
+        file.write_all(&vec![round as u8; 1 << 20]).unwrap();
+        if round % 16 == 15 {
+            file.sync_data().unwrap();
+        }
+    }
+    drop(file);
+    let target = place.status()["storage"]["recovery"]["target_bytes"].as_u64().unwrap();
+    server.kill();
+    works(&["umount", place.mountpoint().to_str().unwrap()]);
+    let began = Instant::now();
+    place.mount(&[]);
+    let took = began.elapsed();
+    let found = &place.status()["storage"]["recovery"];
+    println!(
+        "mounted in {took:?}, of which recovery took {} ms: {} bytes of log",
+        found["ms"], found["bytes"]
+    );
+    place.umount();
+    (found["bytes"].as_u64().unwrap(), target)
+}
+
+#[test]
+fn recovery_reads_no_more_log_than_status_says() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("1G");
+    for _ in 0..rounds().div_ceil(8) {
+        let (bytes, target) = recovered_after_much(&place);
+        assert_eq!(target, 450 << 20, "a second at 500 MB/s");
+        // What was written while a checkpoint was on its way comes on top.
+        assert!(bytes <= target + (128 << 20), "{bytes} bytes of log were read, and {target} are the target");
+    }
 }

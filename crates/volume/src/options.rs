@@ -53,7 +53,13 @@ pub struct VolumeOptions {
     pub loss_window: LossWindow,
     /// Which segments are cleaned first.
     pub cleaning: CleaningPolicy,
-    /// Segments of log after which a checkpoint is taken: bounds recovery. At least 1.
+    /// Segments of log after which a checkpoint is taken: bounds recovery. At least 2. Default: 320, which is 320 MiB.
+    ///
+    /// Recovery reads these, and behind the log's end as far as the loss window may reach, 130 MiB: 450 MiB, less than a
+    /// second of reading at 500 MB/s. What was written while the last checkpoint was on its way to the disk comes on top,
+    /// and so does the map, 8 bytes for each block in use. Fewer segments cost more writing: a checkpoint writes the map
+    /// pages that changed since the one before, of 2 MiB for each GiB of the volume in use, and at most one page for each
+    /// block that was written.
     pub checkpoint_segments: usize,
     /// Pass discards on: segments that become free are discarded on the disk below, in the background. For sparse files
     /// and flash drives. A disk that had all its space reserved for the volume loses that. Default: false.
@@ -70,7 +76,7 @@ impl Default for VolumeOptions {
             completion: Completion::default(),
             loss_window: LossWindow::default(),
             cleaning: CleaningPolicy::default(),
-            checkpoint_segments: 1024,
+            checkpoint_segments: 320,
             discard_below: false,
             #[cfg(feature = "mutants")]
             mutant: None,

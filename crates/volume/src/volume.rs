@@ -232,8 +232,17 @@ impl Volume {
         self.shared.options.loss_window
     }
 
+    /// Bytes of log that a recovery of the volume as it is open now is to read at most:
+    /// [`checkpoint_segments`](VolumeOptions::checkpoint_segments), and behind them as far as the loss window may
+    /// reach. What is written during one checkpoint may come on top.
+    #[must_use]
+    pub fn recovery_target_bytes(&self) -> u64 {
+        let log = self.shared.options.checkpoint_segments as u64 * self.shared.segment_bytes();
+        log + u64::from(self.shared.window_blocks()) * BLOCK_BYTES as u64
+    }
+
     /// Bytes of memory that the volume takes at most, but for what reads that are under way hold themselves: its segment
-    /// buffers, 8 segments that are being cleaned, 4,152 bytes for each page of the map (509 blocks), 4 MiB of pages that
+    /// buffers, 8 segments that are being cleaned, 4,152 bytes for each page of the map (510 blocks), 4 MiB of pages that
     /// change during a checkpoint, 64 bytes for each segment, and what a checkpoint writes, which takes 8 MiB at one time.
     #[must_use]
     pub fn memory_bound(&self) -> u64 {
