@@ -169,7 +169,7 @@ mod tests {
     use weir_runtime::{Event, Runtime, Task, Wall};
 
     use super::*;
-    use crate::protocol::WriteRequest;
+    use crate::protocol::{TRANSFER_BYTES, WriteRequest};
 
     /// Answers with the number of the inode. Of inode 2 it does so when it is let go, of the others at once.
     #[derive(Default)]
@@ -373,6 +373,29 @@ mod tests {
         asked.kernel.set_nonblocking(true).unwrap();
         assert_eq!(asked.answer(), None);
         assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: UNDER_WAY_MAX });
+    }
+
+    /// Requests that read 1 MiB each: more than so many bytes are not begun, whatever their number.
+    #[test]
+    fn what_is_long_waits_with_the_kernel() {
+        let asked = asked();
+        let each = u64::from(TRANSFER_BYTES) + AHEAD_BYTES;
+        let most = REQUEST_BYTES_UNDER_WAY_MAX.div_ceil(each);
+        let mut read = [0; 40];
+        read[16..20].copy_from_slice(&TRANSFER_BYTES.to_ne_bytes());
+        for unique in 0..most + 8 {
+            asked.kernel.send(&request(opcode::READ, unique, 2, &read)).unwrap();
+            asked.run();
+        }
+        assert_eq!(asked.load.get().under_way, most);
+        // Each that is answered lets another one in.
+        for left in (0..most + 8).rev() {
+            asked.let_go.notify(1);
+            asked.run();
+            assert!(asked.answer().is_some());
+            assert_eq!(asked.load.get().under_way, left.min(most));
+        }
+        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: most });
     }
 
     #[test]
