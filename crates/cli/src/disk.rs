@@ -87,6 +87,7 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
         name: name.display().to_string(),
         allow_other: false,
         read_only: false,
+        no_exec: false,
         sync: SyncMode::Durable,
         awake: arguments.service.awake(),
     };

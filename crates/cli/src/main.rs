@@ -14,6 +14,7 @@ mod error;
 mod figures;
 mod fsck;
 mod get;
+mod helper;
 mod image;
 mod list;
 mod memory;
@@ -118,6 +119,9 @@ enum Verdict {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = helper::run() {
+        return code;
+    }
     let result = match Arguments::parse().command {
         Command::Bench(arguments) => bench::run(&arguments).map(|()| Verdict::Good),
         Command::Figures(arguments) => figures::run(&arguments).map(|()| Verdict::Good),

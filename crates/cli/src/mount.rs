@@ -44,6 +44,9 @@ pub(crate) struct MountArguments {
     /// Take no changes
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
+    /// Let nobody run programs that lie on it
+    #[arg(long)]
+    no_exec: bool,
     /// Tell the storage of space that files have left, wherever it can take that [default: on a volume, where nothing
     /// else would ever use that space again]
     #[arg(long, conflicts_with = "read_only")]
@@ -127,6 +130,7 @@ async fn serve(
         name: source.canonicalize().as_deref().unwrap_or(source).display().to_string(),
         allow_other: arguments.allow_other,
         read_only: arguments.read_only,
+        no_exec: arguments.no_exec,
         awake: arguments.service.awake(),
         sync: match arguments.sync {
             Sync::Durable => SyncMode::Durable,

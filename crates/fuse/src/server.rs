@@ -47,6 +47,8 @@ pub struct ServerOptions {
     pub allow_other: bool,
     /// Whether the kernel refuses changes.
     pub read_only: bool,
+    /// Whether the kernel refuses to run programs that lie on it.
+    pub no_exec: bool,
     /// What `fsync` promises.
     pub sync: SyncMode,
     /// Whether processors are kept awake while it is in use: see [`weir_runtime::Awake`].
@@ -238,6 +240,9 @@ fn config(options: &ServerOptions) -> Config {
         MountOption::NoAtime,
         if options.read_only { MountOption::RO } else { MountOption::RW },
     ];
+    if options.no_exec {
+        config.mount_options.push(MountOption::NoExec);
+    }
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config
 }

@@ -1,0 +1,230 @@
+//! This program by the names under which `mount` and `umount` of the system look for it.
+//!
+//! `mount -t weir SOURCE DIRECTORY -o OPTIONS`, and a line of `fstab`, run `/sbin/mount.weir SOURCE DIRECTORY -o
+//! OPTIONS`. The kernel calls the mount `fuse.weir`, so `umount DIRECTORY` runs `/sbin/umount.fuse.weir DIRECTORY`. Both
+//! are links to `weir`. Options become those of `weir mount`; what `mount` means for itself is left out, and what is
+//! neither is refused by name.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Parser;
+
+/// The exit codes of `mount`: wrong arguments, and a mount that failed.
+const WRONG_USE: u8 = 1;
+const FAILED: u8 = 32;
+
+/// What `mount` runs.
+#[derive(Debug, Parser)]
+#[command(name = "mount.weir", version, about = "What `mount -t weir` runs: the same as `weir mount`")]
+struct MountHelper {
+    /// A volume or a filesystem image, in a file or on a block device
+    source: PathBuf,
+    /// The directory to mount on
+    directory: PathBuf,
+    /// Options, as of `mount` and fstab
+    #[arg(short)]
+    options: Vec<String>,
+    /// Leave out options that are not known
+    #[arg(short)]
+    sloppy: bool,
+    /// Do all but mount
+    #[arg(short)]
+    fake: bool,
+    /// Said by `mount`; it makes no difference
+    #[arg(short)]
+    no_table: bool,
+    /// Said by `mount`; it makes no difference
+    #[arg(short)]
+    verbose: bool,
+    /// The type that `mount` was asked for
+    #[arg(short)]
+    type_of: Option<String>,
+}
+
+/// What `umount` runs.
+#[derive(Debug, Parser)]
+#[command(name = "umount.fuse.weir", version, about = "What `umount` runs: the same as `weir umount`")]
+struct UmountHelper {
+    /// The directory that it is mounted on
+    directory: PathBuf,
+    /// Take it away also if programs use it, and wait for nothing
+    #[arg(short)]
+    lazy: bool,
+    /// Do not wait for the server
+    #[arg(short)]
+    force: bool,
+    /// Said by `umount`; it makes no difference
+    #[arg(short)]
+    no_table: bool,
+    /// Said by `umount`; it makes no difference
+    #[arg(short)]
+    read_only: bool,
+    /// Said by `umount`; it makes no difference
+    #[arg(short)]
+    verbose: bool,
+    /// The type that `umount` has found
+    #[arg(short)]
+    type_of: Option<String>,
+}
+
+/// Does what a helper of that name does; none if this program was called by a name of its own.
+pub(crate) fn run() -> Option<ExitCode> {
+    let name = std::env::args_os().next()?;
+    let is = |helper: &str| Path::new(&name).file_name() == Some(OsStr::new(helper));
+    if is("mount.weir") || is("mount.fuse.weir") {
+        return Some(MountHelper::try_parse().map_or_else(|error| wrong(&error), |asked| asked.run()));
+    }
+    is("umount.fuse.weir")
+        .then(|| UmountHelper::try_parse().map_or_else(|error| wrong(&error), |asked| asked.run()))
+}
+
+/// Tells what is wrong with the arguments, or what was asked of them.
+fn wrong(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(WRONG_USE) } else { ExitCode::SUCCESS }
+}
+
+impl MountHelper {
+    fn run(&self) -> ExitCode {
+        let options = self.options.iter().flat_map(|options| options.split(','));
+        let arguments = match mount_arguments(options, self.sloppy) {
+            Ok(arguments) => arguments,
+            Err(refused) => {
+                let _ = writeln!(std::io::stderr(), "mount.weir: {refused}");
+                return ExitCode::from(WRONG_USE);
+            }
+        };
+        if self.fake {
+            return ExitCode::SUCCESS;
+        }
+        let arguments = arguments.into_iter().map(OsString::from);
+        let places = ["--".into(), OsString::from(&self.source), OsString::from(&self.directory)];
+        command("mount", arguments.chain(places))
+    }
+}
+
+impl UmountHelper {
+    fn run(&self) -> ExitCode {
+        if !self.lazy && !self.force {
+            return command("umount", ["--".into(), OsString::from(&self.directory)]);
+        }
+        // The kernel's own way, of which nobody is told how it ends.
+        let how = [(self.lazy, "-l"), (self.force, "-f")];
+        let how = how.into_iter().filter_map(|(asked, flag)| asked.then_some(flag));
+        run_as(Command::new("umount").arg("-i").args(how).arg("--").arg(&self.directory))
+    }
+}
+
+/// Runs a command of this program.
+fn command(name: &str, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    run_as(Command::new("/proc/self/exe").arg0("weir").arg(name).args(arguments))
+}
+
+/// Runs a program that says itself what is wrong.
+fn run_as(command: &mut Command) -> ExitCode {
+    match command.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(FAILED),
+        Err(error) => {
+            let program = String::from_utf8_lossy(command.get_program().as_bytes()).into_owned();
+            let _ = writeln!(std::io::stderr(), "weir: cannot run {program}: {error}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// The arguments of `weir mount` that say what options of `mount` say.
+///
+/// # Errors
+/// Why an option is refused. With `sloppy` those that are not known are left out.
+fn mount_arguments<'a>(options: impl Iterator<Item = &'a str>, sloppy: bool) -> Result<Vec<String>, String> {
+    let mut read_only = false;
+    let mut arguments = Vec::new();
+    for option in options {
+        match (option, of_option(option)) {
+            // Of these two, the last counts.
+            ("ro", _) => read_only = true,
+            ("rw", _) => read_only = false,
+            ("remount", _) => return Err("a mount is not changed: unmount it, and mount it anew".to_owned()),
+            (_, Meaning::Argument(argument)) => arguments.push(argument),
+            (_, Meaning::Mounts) => {}
+            (_, Meaning::Unknown) if sloppy => {}
+            (_, Meaning::Unknown) => return Err(format!("\"{option}\" is no option of a mount of Weir")),
+        }
+    }
+    arguments.extend(read_only.then(|| "--read-only".to_owned()));
+    Ok(arguments)
+}
+
+/// What an option of `mount` is.
+#[derive(Debug, PartialEq, Eq)]
+enum Meaning {
+    /// An argument of `weir mount`.
+    Argument(String),
+    /// Meant for `mount` and its like, or so in any case.
+    Mounts,
+    /// Neither.
+    Unknown,
+}
+
+fn of_option(option: &str) -> Meaning {
+    let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+    let argument = |text: &str| Meaning::Argument(text.to_owned());
+    match (name, value) {
+        ("allow_other", None) => argument("--allow-other"),
+        ("awake", None) => argument("--awake"),
+        ("discard", None) => argument("--discard"),
+        ("discard_below", None) => argument("--discard-below"),
+        ("nodiscard", None) => argument("--no-discard"),
+        ("noexec", None) => argument("--no-exec"),
+        ("sync", Some(value)) => Meaning::Argument(format!("--sync={value}")),
+        ("log", Some(value)) => Meaning::Argument(format!("--log={value}")),
+        ("" | "defaults" | "ro" | "rw" | "auto" | "noauto" | "nofail" | "_netdev", None)
+        | ("user" | "users" | "nouser" | "owner" | "noowner" | "group" | "nogroup", _)
+        // As it is in any case.
+        | ("async" | "exec" | "nosuid" | "nodev" | "noatime" | "nodiratime", None)
+        | ("comment", Some(_)) => Meaning::Mounts,
+        _ if name.starts_with("x-") || name.starts_with("X-") => Meaning::Mounts,
+        _ => Meaning::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(options: &str) -> Result<Vec<String>, String> {
+        mount_arguments(options.split(','), false)
+    }
+
+    #[test]
+    fn options_of_mount_become_those_of_the_program() {
+        let given =
+            "rw,allow_other,sync=order,discard,discard_below,awake,noexec,log=/var/log/weir,nosuid,nodev";
+        let expected =
+            ["--allow-other", "--sync=order", "--discard", "--discard-below", "--awake", "--no-exec"];
+        let expected: Vec<_> = expected.into_iter().chain(["--log=/var/log/weir"]).collect();
+        assert_eq!(arguments(given).unwrap(), expected);
+        assert_eq!(arguments("ro,nodiscard").unwrap(), ["--no-discard", "--read-only"]);
+        assert_eq!(arguments("ro,rw").unwrap(), [""; 0]);
+        let own =
+            "defaults,noauto,nofail,_netdev,user=me,users,x-systemd.automount,X-mount.mkdir=0700,comment=a,,";
+        assert_eq!(arguments(own).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn options_that_are_not_known_are_refused_by_name() {
+        for unknown in ["suid", "dev", "sync", "dirsync", "data=journal", "allow_other=1", "sync_", "xyz"] {
+            let told = arguments(&format!("rw,{unknown},ro")).unwrap_err();
+            assert!(told.contains(&format!("\"{unknown}\"")), "{told}");
+            assert_eq!(mount_arguments([unknown, "ro"].into_iter(), true).unwrap(), ["--read-only"]);
+        }
+        assert!(arguments("remount,ro").unwrap_err().contains("unmount it"));
+        mount_arguments(["remount"].into_iter(), true).unwrap_err();
+    }
+}
