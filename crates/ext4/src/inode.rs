@@ -299,6 +299,16 @@ impl Inode {
         FileType::of_mode(self.mode.get())
     }
 
+    /// The twelve bits of its permissions.
+    pub fn permissions(&self) -> u16 {
+        self.mode.get() & 0xFFF
+    }
+
+    /// Sets the twelve bits of its permissions; others are left out.
+    pub fn set_permissions(&mut self, permissions: u16) {
+        self.mode = (self.mode.get() & 0xF000 | permissions & 0xFFF).into();
+    }
+
     /// Whether all bits of `flag` (see [`inode_flags`]) are set.
     pub fn has_flag(&self, flag: u32) -> bool {
         self.flags.get() & flag == flag

@@ -22,6 +22,7 @@
 //! superblocks by their own `seal` or `write`, bitmaps through their descriptor, other blocks by
 //! [`Checksums::seal`]. Bytes that this crate does not understand stay as they were.
 
+pub mod acl;
 pub mod attribute;
 pub mod bitmap;
 mod blocks;

@@ -524,3 +524,34 @@ fn what_is_no_filesystem_cannot_be_checked() {
     let report = now(check(&image)).expect("a filesystem");
     assert!(matches!(report.findings[0].problem, Problem::Truncated { .. }));
 }
+
+/// e2fsck does not look into access control lists.
+#[test]
+fn an_access_control_list_that_is_none_is_found() {
+    let Some(made) = Image::make(&[], "16M") else { return };
+    let file = made.store("lists");
+    let [good, bad, large] = ["good", "bad", "large"].map(Scratch::new);
+    let users = (0..100_u32).flat_map(|id| [&[2, 0, 6, 0][..], &id.to_le_bytes()].concat());
+    let list = |owner: u8| [&[1, 0, 0, 0, 1, 0, owner, 0, 4, 0, 5, 0][..], &[0x20, 0, 0, 0]].concat();
+    let long =
+        [&list(7)[..8], &users.collect::<Vec<_>>(), &[4, 0, 5, 0, 0x10, 0, 9, 0, 0x20, 0, 0, 0]].concat();
+    for (at, value) in [(&good, list(7)), (&bad, list(8)), (&large, long)] {
+        std::fs::write(at.path(), value).expect("room");
+    }
+    let set = |name: &str, attribute: &str, value: &Scratch| {
+        format!(
+            "mkdir /{name}\nea_set -r -f {} /{name} system.posix_acl_{attribute}\n",
+            value.path().display()
+        )
+    };
+    let script =
+        set("good", "access", &good) + &set("bad", "default", &bad) + &set("large", "access", &large);
+    if judge::debugfs_script(Some(file.path()), script.as_bytes()).is_none() {
+        return;
+    }
+    let image = Image::load(file.path());
+    let report = now(check(&image)).expect("a filesystem");
+    let said: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(said.len(), 2, "{said:#?}");
+    assert!(said.iter().all(|said| said.contains("access control list")), "{said:#?}");
+}

@@ -6,6 +6,7 @@ use zerocopy::IntoBytes;
 
 use super::extents::{ExtentWalk, Step};
 use super::{Check, ImageReader, Problem};
+use crate::acl;
 use crate::attribute::{self, Attributes};
 use crate::blocks::{BLOCK_BYTES, Kind};
 use crate::error::{Place, Structure};
@@ -174,7 +175,8 @@ impl<R: ImageReader> Check<'_, R> {
             self.findings.format_at(place, &error);
         }
         if block == 0 {
-            if let Err(error) = Attributes::read(number, inode.attribute_area(), None) {
+            let read = Attributes::read(number, inode.attribute_area(), None);
+            if let Err(error) = read.and_then(|found| acl::check(number, &found)) {
                 self.findings.format_at(place, &error);
             }
             return Ok(0);
@@ -208,7 +210,8 @@ impl<R: ImageReader> Check<'_, R> {
             }
         }
         let outside = Some((block, &bytes[..]));
-        if let Err(error) = Attributes::read(number, inode.attribute_area(), outside) {
+        let read = Attributes::read(number, inode.attribute_area(), outside);
+        if let Err(error) = read.and_then(|found| acl::check(number, &found)) {
             self.findings.format_at(place, &error);
         }
         Ok(1)
