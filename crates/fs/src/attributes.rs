@@ -2,11 +2,13 @@
 
 use weir_ext4::{FileTime, FileType, Stamp};
 
+use crate::caller::Caller;
 use crate::error::{FsError, ReadOnlyReason};
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::names::{Device, device_of};
+use crate::xattrs;
 
-/// Blocks that a change of attributes changes: the inode's.
+/// Blocks that a change of attributes changes: the inode's, where its access control list stays.
 const CREDITS: u32 = 1;
 
 /// What `stat` tells of an inode.
@@ -87,7 +89,7 @@ impl Filesystem {
             inode,
             generation: found.generation.get(),
             kind,
-            permissions: found.mode.get() & 0xFFF,
+            permissions: found.permissions(),
             links: found.links.get().into(),
             uid: found.uid(),
             gid: found.gid(),
@@ -102,10 +104,11 @@ impl Filesystem {
     }
 
     /// Sets attributes of an inode, and its time of change. A size that grows leaves a hole, one that shrinks
-    /// frees what is behind it.
+    /// frees what is behind it. An access control list goes along with the permissions.
     ///
     /// # Errors
-    /// [`FsError::NotFound`], [`FsError::ReadOnly`], those of [`truncate`](Self::truncate) for a size, and what
+    /// [`FsError::NotFound`], [`FsError::ReadOnly`], [`FsError::NoSpace`] when the block that its list lies in has to be
+    /// split off from other files, those of [`truncate`](Self::truncate) for a size, and what
     /// reading may fail by.
     pub async fn set_attributes(
         &self,
@@ -115,20 +118,33 @@ impl Filesystem {
         if let Some(size) = changes.size {
             self.truncate(inode, size).await?;
         }
-        self.0.changing(self.0.change_inode(inode, changes)).await
+        let fs = &self.0;
+        fs.changing(fs.with_space(async || fs.change_inode(self.1, inode, changes).await)).await
     }
 }
 
 impl Mounted {
     /// Sets all attributes but the size.
-    async fn change_inode(&self, inode: InodeNumber, changes: &AttributeChanges) -> Result<(), FsError> {
+    async fn change_inode(
+        &self,
+        caller: Caller,
+        inode: InodeNumber,
+        changes: &AttributeChanges,
+    ) -> Result<(), FsError> {
         let node = self.nodes.get(self, inode).await?;
         let _locked = node.alone().await;
-        let handle = self.journal()?.start(CREDITS).await?;
+        let lists = match changes.permissions {
+            Some(permissions) => self.attributes_for_mode(&node, permissions).await?,
+            None => None,
+        };
+        let handle = self.start(caller, if lists.is_some() { xattrs::CREDITS } else { CREDITS }).await?;
+        if let Some(lists) = lists {
+            self.put_attributes(&handle, &node, &lists).await?;
+        }
         {
             let mut inode = node.inode.borrow_mut();
             if let Some(permissions) = changes.permissions {
-                inode.mode = (inode.mode.get() & 0xF000 | permissions & 0xFFF).into();
+                inode.set_permissions(permissions);
             }
             let (uid, gid) = (changes.uid.unwrap_or(inode.uid()), changes.gid.unwrap_or(inode.gid()));
             inode.set_owner(uid, gid);

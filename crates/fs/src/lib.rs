@@ -10,7 +10,7 @@
 //! # The calls
 //!
 //! [`Filesystem`] has them all, in the files by their subject: `mount` (and `make`, `recovery`, `orphans`),
-//! `names` (and `names/`: create, link, remove, rename, list), `attributes`, `xattrs`, `read`, `write`,
+//! `names` (and `names/`: create, link, remove, rename, list), `attributes`, `xattrs`, `acls`, `read`, `write`,
 //! `truncate`, `fallocate`, `sync`. What `fsync`, `fdatasync`, `fbarrier` and `fdatabarrier` write and wait for
 //! is one table, in `sync`.
 //!
@@ -74,6 +74,7 @@
 //! one of them, to prove that tests notice. A write or flush of the journal that fails aborts it: the filesystem is
 //! read-only from then on, says why ([`ReadOnlyReason`]), and no later call reports durability.
 
+mod acls;
 mod attributes;
 mod buffer;
 mod buffers;
@@ -111,6 +112,7 @@ mod writeback;
 mod xattrs;
 mod zeros;
 
+pub use acls::AclKind;
 pub use attributes::{AttributeChanges, Attributes};
 pub use caller::Caller;
 pub use disk::Waits;

@@ -36,8 +36,8 @@ use crate::journal::Handle;
 use crate::node::Node;
 
 pub(crate) use cache::NAMES_BYTES_MAX;
-pub(crate) use create::device_of;
 pub use create::{Device, NewNode};
+pub(crate) use create::{SET_GROUP, device_of};
 pub use path::Parent;
 pub use rename::RenameFlags;
 

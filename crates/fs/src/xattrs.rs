@@ -5,6 +5,7 @@ use std::rc::Rc;
 use weir_ext4::attribute::{self, AttributeName, Attributes};
 use weir_ext4::{BLOCK_BYTES, Blocks, FileType, FormatError, Kind, Stamp};
 
+use crate::acls::AclKind;
 use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
@@ -14,7 +15,7 @@ use crate::tree::Tree;
 
 /// Blocks that a change of extended attributes changes: the inode's, the old and the new attribute block, and
 /// bitmap and descriptor of each.
-const CREDITS: u32 = 8;
+pub(crate) const CREDITS: u32 = 8;
 
 /// Whether an extended attribute that is set was there before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,17 @@ pub enum Expect {
     Present,
 }
 
+impl Expect {
+    /// Whether what is there is what was expected.
+    pub(crate) fn check(self, is_there: bool) -> Result<(), FsError> {
+        match (self, is_there) {
+            (Expect::Absent, true) => Err(FsError::Exists),
+            (Expect::Present, false) => Err(FsError::NoAttribute),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Whether an extended attribute is one of Weir's own, of a file or of a mount. A copy of the file has none of them.
 #[must_use]
 pub fn is_own_attribute(name: &[u8]) -> bool {
@@ -35,12 +47,16 @@ pub fn is_own_attribute(name: &[u8]) -> bool {
 }
 
 impl Filesystem {
-    /// The value of an extended attribute, such as `user.comment`.
+    /// The value of an extended attribute, such as `user.comment`. Access control lists are in the form of the kernel's
+    /// interface ([`Acl::to_interface`](weir_ext4::acl::Acl::to_interface)).
     ///
     /// # Errors
     /// [`FsError::NoAttribute`], [`FsError::NotFound`], [`FsError::Unsupported`] for a prefix that is not kept,
     /// and what reading may fail by.
     pub async fn extended_attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        if let Some(kind) = AclKind::of_attribute(name) {
+            return self.acl_attribute(inode, kind).await;
+        }
         let name = parse(name)?;
         let node = self.0.nodes.get(&self.0, inode).await?;
         let _locked = node.alone().await;
@@ -59,11 +75,13 @@ impl Filesystem {
         Ok(found.names().filter_map(AttributeName::full).filter(|name| is_kept(name)).collect())
     }
 
-    /// Sets an extended attribute: `user.` of files and directories, `trusted.` and `security.` of anything.
+    /// Sets an extended attribute: `user.` of files and directories, `trusted.` and `security.` of anything, and access
+    /// control lists as [`set_acl`](Self::set_acl) does.
     ///
     /// # Errors
     /// [`FsError::NoSpace`] when an inode's attributes need more than a block and the room in the inode,
     /// [`FsError::Exists`] and [`FsError::NoAttribute`] as expected, [`FsError::NotPermitted`],
+    /// [`FsError::Invalid`] for a malformed access control list,
     /// [`FsError::Unsupported`], [`FsError::NotFound`], [`FsError::ReadOnly`], and what reading may fail by.
     pub async fn set_extended_attribute(
         &self,
@@ -72,6 +90,9 @@ impl Filesystem {
         value: &[u8],
         expect: Expect,
     ) -> Result<(), FsError> {
+        if let Some(kind) = AclKind::of_attribute(name) {
+            return self.set_acl_attribute(inode, kind, value, expect).await;
+        }
         let is_users = name.starts_with(b"user.");
         let name = parse(name)?;
         let fs = &self.0;
@@ -80,14 +101,10 @@ impl Filesystem {
             if is_users && !matches!(node.kind(), Some(FileType::Regular | FileType::Directory)) {
                 return Err(FsError::NotPermitted("user attributes are for files and directories"));
             }
-            fs.change_attributes(self.1, &node, async |attributes| {
-                match (expect, attributes.get(&name)) {
-                    (Expect::Absent, Some(_)) => return Err(FsError::Exists),
-                    (Expect::Present, None) => return Err(FsError::NoAttribute),
-                    _ => {}
-                }
+            fs.change_attributes(self.1, &node, |attributes, permissions| {
+                expect.check(attributes.get(&name).is_some())?;
                 attributes.set(name.clone(), value.to_vec());
-                Ok(())
+                Ok(permissions)
             })
             .await
         }))
@@ -104,8 +121,8 @@ impl Filesystem {
         let fs = &self.0;
         fs.changing(fs.with_space(async || {
             let node = fs.nodes.get(fs, inode).await?;
-            fs.change_attributes(self.1, &node, async |attributes| {
-                if attributes.remove(&name) { Ok(()) } else { Err(FsError::NoAttribute) }
+            fs.change_attributes(self.1, &node, |attributes, permissions| {
+                if attributes.remove(&name) { Ok(permissions) } else { Err(FsError::NoAttribute) }
             })
             .await
         }))
@@ -113,22 +130,38 @@ impl Filesystem {
     }
 }
 
-/// `system.` attributes, which are access control lists, are stored in a form of their own, and not kept here.
+/// Of `system.` attributes, only access control lists are kept.
 fn is_kept(name: &[u8]) -> bool {
-    [b"user.".as_slice(), b"trusted.", b"security."].into_iter().any(|prefix| name.starts_with(prefix))
+    let prefixes = [b"user.".as_slice(), b"trusted.", b"security."];
+    prefixes.into_iter().any(|prefix| name.starts_with(prefix)) || AclKind::of_attribute(name).is_some()
 }
 
-fn parse(name: &[u8]) -> Result<AttributeName, FsError> {
+pub(crate) fn parse(name: &[u8]) -> Result<AttributeName, FsError> {
     if !is_kept(name) {
-        return Err(FsError::Unsupported("attributes other than user, trusted and security"));
+        return Err(FsError::Unsupported("attributes other than user, trusted, security and access lists"));
     }
     AttributeName::parse(name)
         .map_err(|_| FsError::Invalid("an attribute's name has 1 to 255 bytes, none zero"))
 }
 
+/// All attributes of an inode, as they are stored: in the inode, and in a block if they need one.
+pub(crate) struct Stored {
+    area: Vec<u8>,
+    block: Option<Box<[u8; BLOCK_BYTES]>>,
+}
+
+impl Stored {
+    /// In an inode with so many bytes for them.
+    pub(crate) fn of(attributes: &Attributes, area_bytes: usize) -> Result<Stored, FsError> {
+        let mut area = vec![0; area_bytes];
+        let block = attributes.store(&mut area).map_err(|error| FsError::from(error).full_is_no_space())?;
+        Ok(Stored { area, block })
+    }
+}
+
 impl Mounted {
     /// All attributes of a node, whose lock the caller holds.
-    async fn read_attributes(&self, node: &Node) -> Result<Attributes, FsError> {
+    pub(crate) async fn read_attributes(&self, node: &Node) -> Result<Attributes, FsError> {
         let (block, area) = {
             let inode = node.inode.borrow();
             (inode.attribute_block(), inode.attribute_area().to_vec())
@@ -141,27 +174,45 @@ impl Mounted {
             .await
     }
 
-    async fn change_attributes(
+    /// Changes a node's attributes, and the twelve bits of its permissions, which `change` is given and returns.
+    pub(crate) async fn change_attributes(
         &self,
         caller: Caller,
         node: &Rc<Node>,
-        change: impl AsyncFnOnce(&mut Attributes) -> Result<(), FsError>,
+        change: impl FnOnce(&mut Attributes, u16) -> Result<u16, FsError>,
     ) -> Result<(), FsError> {
         self.journal()?;
         let _locked = node.alone().await;
         let mut attributes = self.read_attributes(node).await?;
-        change(&mut attributes).await?;
-        let mut area = node.inode.borrow().attribute_area().to_vec();
-        let block = attributes.store(&mut area).map_err(|error| FsError::from(error).full_is_no_space())?;
+        let had = node.inode.borrow().permissions();
+        let permissions = change(&mut attributes, had)?;
+        let stored = Stored::of(&attributes, node.inode.borrow().attribute_area().len())?;
         let handle = self.start(caller, CREDITS).await?;
         // All that needs space comes first.
-        self.store_block(&handle, node, block.as_deref()).await?;
+        self.put_attributes(&handle, node, &stored).await?;
         {
             let mut inode = node.inode.borrow_mut();
-            inode.attribute_area_mut().copy_from_slice(&area);
+            inode.set_permissions(permissions);
             inode.set_time(Stamp::Changed, self.now());
         }
         self.all_or_abort(node.log(self, &handle)).await
+    }
+
+    /// Gives a node its attributes; the inode changes in memory. Where there is no space for them, nothing has changed.
+    pub(crate) async fn put_attributes(
+        &self,
+        handle: &Handle,
+        node: &Rc<Node>,
+        stored: &Stored,
+    ) -> Result<(), FsError> {
+        self.store_block(handle, node, stored.block.as_deref()).await?;
+        node.inode.borrow_mut().attribute_area_mut().copy_from_slice(&stored.area);
+        Ok(())
+    }
+
+    /// Takes back what [`put_attributes`](Self::put_attributes) gave a new node.
+    pub(crate) async fn take_attributes(&self, handle: &Handle, node: &Rc<Node>) -> Result<(), FsError> {
+        self.store_block(handle, node, None).await
     }
 
     /// Makes `block` the attribute block of a node, or leaves it without one.

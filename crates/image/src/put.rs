@@ -16,7 +16,7 @@ use rustix::fs::{CWD, Dir, Mode, OFlags, SeekFrom, Stat, fstat, major, minor, op
 use rustix::io::Errno;
 use weir_ext4::{BLOCK_BYTES, FileTime, FileType};
 use weir_fs::{
-    AttributeChanges, Device, Expect, Filesystem, FsError, InodeNumber, NewNode, is_own_attribute,
+    AclKind, AttributeChanges, Device, Expect, Filesystem, FsError, InodeNumber, NewNode, is_own_attribute,
 };
 
 use crate::error::{ImageError, in_image, on_host};
@@ -298,6 +298,15 @@ impl Put<'_> {
         inode: InodeNumber,
     ) -> Result<(), ImageError> {
         let attributes = xattrs::read(&path_of(&opened.file)).map_err(on_host("read", &opened.path))?;
+        // What it was made in has given it lists, perhaps, and it is to have its own only.
+        for kind in [AclKind::Access, AclKind::Default] {
+            if attributes.iter().all(|(name, _)| name != kind.attribute()) {
+                match self.filesystem.set_acl(inode, kind, None, false).await {
+                    Err(FsError::NoAttribute | FsError::Unsupported(_)) => {}
+                    done => done.map_err(in_image(inside))?,
+                }
+            }
+        }
         for (name, value) in attributes.into_iter().filter(|(name, _)| !is_own_attribute(name)) {
             match self.filesystem.set_extended_attribute(inode, &name, &value, Expect::Anything).await {
                 Err(FsError::Unsupported(_)) => self.left_out += 1,
@@ -375,6 +384,7 @@ fn new_node(kind: FileType, found: &Stat) -> NewNode {
     NewNode {
         kind,
         permissions: (found.st_mode & 0o7777) as u16,
+        umask: 0,
         uid: found.st_uid,
         gid: found.st_gid,
         device: Device { major: major(found.st_rdev), minor: minor(found.st_rdev) },

@@ -11,9 +11,10 @@ use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::journal::Handle;
 use crate::node::Node;
 use crate::tree::Tree;
+use crate::xattrs::Stored;
 
 /// Bits of a mode by which directories hand down their group.
-const SET_GROUP: u16 = 0o2000;
+pub(crate) const SET_GROUP: u16 = 0o2000;
 
 /// The numbers of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,9 @@ pub struct NewNode {
     pub kind: FileType,
     /// The twelve bits of its permissions.
     pub permissions: u16,
+    /// Bits that are taken from the permissions, unless the directory has a default access control list, which is given
+    /// to what is made in it.
+    pub umask: u16,
     /// Its owner.
     pub uid: u32,
     /// Its group; a directory whose set-group-ID bit is set gives its own to what is made in it.
@@ -42,7 +46,7 @@ pub struct NewNode {
 impl NewNode {
     /// A file, directory, pipe or socket of user and group 0.
     pub fn new(kind: FileType, permissions: u16) -> NewNode {
-        NewNode { kind, permissions, uid: 0, gid: 0, device: Device::default() }
+        NewNode { kind, permissions, umask: 0, uid: 0, gid: 0, device: Device::default() }
     }
 }
 
@@ -88,7 +92,7 @@ impl Filesystem {
         check_ordinary(name)?;
         let mut inode = self.0.inode_of(new)?;
         let short = new.kind != FileType::Symlink || symlink::set_short_target(&mut inode, target);
-        let content = Content { inode, target: (!short).then_some(target) };
+        let content = Content { inode, umask: new.umask, target: (!short).then_some(target) };
         let fs = &self.0;
         fs.changing(fs.with_space(async || fs.make_once(self.1, directory, name, &content).await)).await
     }
@@ -97,6 +101,7 @@ impl Filesystem {
 /// A new inode, and its target if that needs a block.
 struct Content<'a> {
     inode: Inode,
+    umask: u16,
     target: Option<&'a [u8]>,
 }
 
@@ -139,11 +144,22 @@ impl Mounted {
         if directory && !parent.takes_subdirectory(self.has_uncounted_links()) {
             return Err(FsError::TooManyLinks);
         }
+        let mode = (kind, content.inode.permissions());
+        let inherited = self.inherit(&parent, mode, content.umask).await?;
         let handle = self.start(caller, super::CREDITS).await?;
         let number =
             self.space.allocate_inode(&handle, self.layout.inode_group(parent.number)?.0, kind).await?;
-        let node = self.nodes.insert(number, self.numbered(content.inode, &parent));
-        if let Err(error) = self.fill_and_enter(&handle, &parent, name, &node, content.target).await {
+        let mut inode = self.numbered(content.inode, &parent);
+        inode.set_permissions(inode.permissions() & !0o777 | inherited.mode_bits);
+        let node = self.nodes.insert(number, inode);
+        let filled = async {
+            if let Some(lists) = &inherited.attributes {
+                let room = inode.attribute_area().len();
+                self.put_attributes(&handle, &node, &Stored::of(lists, room)?).await?;
+            }
+            self.fill_and_enter(&handle, &parent, name, &node, content.target).await
+        };
+        if let Err(error) = filled.await {
             self.unmake(&handle, &parent, &node).await?;
             return Err(error);
         }
@@ -213,6 +229,7 @@ impl Mounted {
         self.all_or_abort(async {
             // The parent may have grown before the space ran out.
             parent.log(self, handle).await?;
+            self.take_attributes(handle, node).await?;
             self.free_first_block(handle, node).await?;
             self.nodes.forget(node.number);
             self.space.free_inode(handle, node.number, node.is_directory()).await

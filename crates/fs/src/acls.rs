@@ -1,0 +1,205 @@
+//! Access control lists: what more there is to a mode, and what is made in a directory gets.
+//!
+//! Nobody's access is decided here: the kernel does that for a mount, by the lists that it asks for. Here they are kept
+//! true. A file's mode and its own list say the same of owner, group and others: who sets one sets the other in the same
+//! transaction (J8), and a list that says no more than a mode is not kept. What is made in a directory begins with the
+//! directory's default list, in the transaction that makes it.
+
+use weir_ext4::acl::{ACCESS, Acl, DEFAULT};
+use weir_ext4::attribute::{AttributeName, Attributes};
+use weir_ext4::{FileType, FormatError};
+
+use crate::error::FsError;
+use crate::filesystem::{Filesystem, InodeNumber, Mounted};
+use crate::names::SET_GROUP;
+use crate::node::Node;
+use crate::xattrs::{Expect, Stored, parse};
+
+/// The bits of a mode that a list says, too.
+const MODE_BITS: u16 = 0o777;
+
+/// Which of its two lists an inode is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AclKind {
+    /// Who may do what with it.
+    Access,
+    /// Of a directory: what is made in it begins with.
+    Default,
+}
+
+impl AclKind {
+    /// The list that is the extended attribute of this name, if it is one.
+    #[must_use]
+    pub fn of_attribute(name: &[u8]) -> Option<AclKind> {
+        [AclKind::Access, AclKind::Default].into_iter().find(|kind| kind.attribute() == name)
+    }
+
+    /// The name of the extended attribute.
+    #[must_use]
+    pub fn attribute(self) -> &'static [u8] {
+        match self {
+            AclKind::Access => ACCESS,
+            AclKind::Default => DEFAULT,
+        }
+    }
+
+    /// The list among the attributes of an inode.
+    fn find(self, inode: InodeNumber, attributes: &Attributes) -> Result<Option<Acl>, FsError> {
+        let stored = attributes.get(&parse(self.attribute())?);
+        Ok(stored.map(|stored| Acl::read(inode, stored)).transpose()?)
+    }
+}
+
+/// A list from the form of the kernel's interface.
+fn of_interface(value: &[u8]) -> Result<Acl, FsError> {
+    Acl::of_interface(value).map_err(|error| match error {
+        FormatError::Invalid { what } => FsError::Invalid(what),
+        other => other.into(),
+    })
+}
+
+impl Filesystem {
+    /// A list of an inode, if it has it.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], and what reading may fail by.
+    pub async fn acl(&self, inode: InodeNumber, kind: AclKind) -> Result<Option<Acl>, FsError> {
+        let node = self.0.nodes.get(&self.0, inode).await?;
+        let _locked = node.alone().await;
+        kind.find(inode, &self.0.read_attributes(&node).await?)
+    }
+
+    /// Sets a list of an inode, or removes it. Setting that for access sets the mode, too; a list that says no more than
+    /// a mode is not kept. `takes_set_group` says that whoever sets it has no right to the set-group-ID bit, which goes.
+    ///
+    /// # Errors
+    /// [`FsError::NoAttribute`] where there is none to be removed, [`FsError::Invalid`] for a default list of what is no
+    /// directory, [`FsError::Unsupported`] for a symbolic link, [`FsError::NoSpace`], [`FsError::NotFound`],
+    /// [`FsError::ReadOnly`], and what reading may fail by.
+    pub async fn set_acl(
+        &self,
+        inode: InodeNumber,
+        kind: AclKind,
+        acl: Option<&Acl>,
+        takes_set_group: bool,
+    ) -> Result<(), FsError> {
+        let expect = if acl.is_some() { Expect::Anything } else { Expect::Present };
+        self.change_acl(inode, kind, acl, expect, takes_set_group).await
+    }
+
+    /// A list of an inode as an extended attribute.
+    pub(crate) async fn acl_attribute(&self, inode: InodeNumber, kind: AclKind) -> Result<Vec<u8>, FsError> {
+        Ok(self.acl(inode, kind).await?.ok_or(FsError::NoAttribute)?.to_interface())
+    }
+
+    /// Sets a list of an inode by its extended attribute.
+    pub(crate) async fn set_acl_attribute(
+        &self,
+        inode: InodeNumber,
+        kind: AclKind,
+        value: &[u8],
+        expect: Expect,
+    ) -> Result<(), FsError> {
+        self.change_acl(inode, kind, Some(&of_interface(value)?), expect, false).await
+    }
+
+    async fn change_acl(
+        &self,
+        inode: InodeNumber,
+        kind: AclKind,
+        acl: Option<&Acl>,
+        expect: Expect,
+        takes_set_group: bool,
+    ) -> Result<(), FsError> {
+        let name = parse(kind.attribute())?;
+        let fs = &self.0;
+        fs.changing(fs.with_space(async || {
+            let node = fs.nodes.get(fs, inode).await?;
+            match (node.kind(), kind) {
+                (Some(FileType::Symlink), _) => {
+                    return Err(FsError::Unsupported("an access control list of a symbolic link"));
+                }
+                (Some(FileType::Directory), _) | (_, AclKind::Access) => {}
+                _ if acl.is_some() => return Err(FsError::Invalid("a default list is for directories")),
+                _ => return Err(FsError::NoAttribute),
+            }
+            fs.change_attributes(self.1, &node, |attributes, permissions| {
+                expect.check(attributes.get(&name).is_some())?;
+                let Some(acl) = acl else {
+                    attributes.remove(&name);
+                    return Ok(permissions);
+                };
+                let kept = if takes_set_group { permissions & !SET_GROUP } else { permissions };
+                match kind {
+                    AclKind::Default => attributes.set(name.clone(), acl.to_stored()),
+                    AclKind::Access => {
+                        put_access(attributes, &name, acl);
+                        return Ok(kept & !MODE_BITS | acl.mode_bits());
+                    }
+                }
+                Ok(permissions)
+            })
+            .await
+        }))
+        .await
+    }
+}
+
+/// Keeps a file's own list, if it says more than the mode.
+fn put_access(attributes: &mut Attributes, name: &AttributeName, acl: &Acl) {
+    match acl.is_mode() {
+        true => drop(attributes.remove(name)),
+        false => attributes.set(name.clone(), acl.to_stored()),
+    }
+}
+
+/// What a new inode gets from the directory that it is made in.
+pub(crate) struct Inherited {
+    /// The nine bits of its mode.
+    pub(crate) mode_bits: u16,
+    /// Its lists, where it gets any.
+    pub(crate) attributes: Option<Attributes>,
+}
+
+impl Mounted {
+    /// What a new inode of this mode gets from a directory, whose lock the caller holds. Where that has no default list,
+    /// the bits of `umask` are taken from the mode.
+    pub(crate) async fn inherit(
+        &self,
+        directory: &Node,
+        (kind, mode): (FileType, u16),
+        umask: u16,
+    ) -> Result<Inherited, FsError> {
+        let default = match kind {
+            FileType::Symlink => None,
+            _ => AclKind::Default.find(directory.number, &self.read_attributes(directory).await?)?,
+        };
+        let Some(default) = default else {
+            let kept = if kind == FileType::Symlink { MODE_BITS } else { !umask };
+            return Ok(Inherited { mode_bits: mode & MODE_BITS & kept, attributes: None });
+        };
+        let acl = default.inherited(mode);
+        let mut attributes = Attributes::default();
+        put_access(&mut attributes, &parse(ACCESS)?, &acl);
+        if kind == FileType::Directory {
+            attributes.set(parse(DEFAULT)?, default.to_stored());
+        }
+        Ok(Inherited { mode_bits: acl.mode_bits(), attributes: Some(attributes) })
+    }
+
+    /// The attributes of a node whose mode becomes this one; none if they stay. The caller holds the node's lock.
+    pub(crate) async fn attributes_for_mode(
+        &self,
+        node: &Node,
+        mode: u16,
+    ) -> Result<Option<Stored>, FsError> {
+        let mut attributes = self.read_attributes(node).await?;
+        let Some(mut acl) = AclKind::Access.find(node.number, &attributes)? else { return Ok(None) };
+        if acl.mode_bits() == mode & MODE_BITS {
+            return Ok(None);
+        }
+        acl.set_mode_bits(mode);
+        attributes.set(parse(ACCESS)?, acl.to_stored());
+        Stored::of(&attributes, node.inode.borrow().attribute_area().len()).map(Some)
+    }
+}
