@@ -9,8 +9,10 @@ use fuser::Notifier;
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use weir_ext4::FileType;
+use weir_ext4::acl::Acl;
 use weir_fs::{
-    AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, is_own_attribute,
+    AclKind, AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode,
+    is_own_attribute,
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -459,6 +461,20 @@ impl Calls {
             return Err(Errno::PERM);
         }
         let set = caller.on(&self.filesystem).set_extended_attribute(inode, name, value, expect).await;
+        set.map_err(|error| errno(&error))
+    }
+
+    /// Sets an access control list for who is not of the file's group, and so has no right to its set-group-ID bit.
+    pub(crate) async fn set_list_by_stranger(
+        &self,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        caller: Caller,
+    ) -> Result<(), Errno> {
+        let kind = AclKind::of_attribute(name).ok_or(Errno::INVAL)?;
+        let acl = Acl::of_interface(value).map_err(|_| Errno::INVAL)?;
+        let set = caller.on(&self.filesystem).set_acl(inode, kind, Some(&acl), true).await;
         set.map_err(|error| errno(&error))
     }
 

@@ -17,8 +17,9 @@ fn permissions(mode: u32) -> u16 {
 }
 
 /// What is to be made for who asks.
-fn new_node(header: &Header, kind: FileType, mode: u32) -> NewNode {
-    NewNode { uid: header.uid, gid: header.gid, ..NewNode::new(kind, permissions(mode)) }
+fn new_node(header: &Header, kind: FileType, mode: u32, umask: u32) -> NewNode {
+    let (uid, gid, umask) = (header.uid, header.gid, permissions(umask));
+    NewNode { uid, gid, umask, ..NewNode::new(kind, permissions(mode)) }
 }
 
 fn entry((attributes, generation): Entry) -> Answer {
@@ -96,13 +97,13 @@ impl Service for Calls {
                 target.map(Answer::Data).map_err(|error| errno(&error))
             }
             Operation::Symlink { name, target } => self.symlink(node, name, target, caller).await.map(entry),
-            Operation::MakeNode { name, mode, device: number } => {
+            Operation::MakeNode { name, mode, umask, device: number } => {
                 let kind = FileType::of_mode(mode as u16).ok_or(Errno::INVAL)?;
-                let new = NewNode { device: device(number), ..new_node(header, kind, mode) };
+                let new = NewNode { device: device(number), ..new_node(header, kind, mode, umask) };
                 self.make(node, name, &new, caller).await.map(entry)
             }
-            Operation::MakeDirectory { name, mode } => {
-                let new = new_node(header, FileType::Directory, mode);
+            Operation::MakeDirectory { name, mode, umask } => {
+                let new = new_node(header, FileType::Directory, mode, umask);
                 self.make(node, name, &new, caller).await.map(entry)
             }
             Operation::Unlink { name } => {
@@ -120,8 +121,8 @@ impl Service for Calls {
             Operation::Open { flags } | Operation::OpenDirectory { flags } => {
                 self.open(node, flags).await.map(opened)
             }
-            Operation::Create { name, mode, flags } => {
-                let new = new_node(header, FileType::Regular, mode);
+            Operation::Create { name, mode, umask, flags } => {
+                let new = new_node(header, FileType::Regular, mode, umask);
                 let ((attributes, generation), opened) = self.create(node, name, &new, flags, caller).await?;
                 Ok(Answer::created(attributes, generation, opened.handle, flags_of(opened)))
             }
@@ -141,7 +142,10 @@ impl Service for Calls {
                 Ok(names.answer())
             }
             Operation::Statistics => Ok(Answer::Statistics(self.statistics().await)),
-            Operation::SetExtended { name, value, flags } => {
+            Operation::SetExtended { name, value, takes_set_group: true, .. } => {
+                self.set_list_by_stranger(node, name, value, caller).await.map(done)
+            }
+            Operation::SetExtended { name, value, flags, .. } => {
                 self.set_attribute(node, name, value, flags, caller).await.map(done)
             }
             Operation::GetExtended { name, room } => Answer::value(self.attribute(node, name).await?, room),

@@ -196,7 +196,9 @@ impl fuser::Filesystem for Handshake {
         if (version.0, version.1) < (7, OLDEST_MINOR) {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                format!("the kernel's FUSE is version {version}, and 7.{OLDEST_MINOR} is needed (Linux 5.4)"),
+                format!(
+                    "the kernel's FUSE is version {version}, and 7.{OLDEST_MINOR} is needed (Linux 5.13)"
+                ),
             ));
         }
         let wanted = InitFlags::FUSE_ASYNC_DIO
@@ -205,6 +207,9 @@ impl fuser::Filesystem for Handshake {
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        // Access control lists are kept here, and the umask does not count where a default list does.
+        let wanted =
+            wanted | InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK | InitFlags::FUSE_SETXATTR_EXT;
         // What an older kernel does not have, it does without.
         let have = config.capabilities() & wanted;
         let _ = config.add_capabilities(have);

@@ -3,7 +3,7 @@
 //! A request is a header, the operation's arguments, then names (each ends with a zero byte) or data. An answer is a
 //! header and, if it is no error, what the operation gives. One `read` takes one request, one `write` brings one
 //! answer. Integers are in the host's order. The kernel's `include/uapi/linux/fuse.h` is the specification; here is
-//! what version 7.31 and later say to a server that asks for the capabilities in `server`.
+//! what version 7.33 and later say to a server that asks for the capabilities in `server`.
 
 mod answer;
 mod operation;
@@ -11,8 +11,8 @@ mod operation;
 pub(crate) use answer::{Answer, Names, NodeAttributes, Statistics, open_flags};
 pub(crate) use operation::{Header, Operation, SetAttributes, Time, WriteRequest, opcode};
 
-/// The oldest minor version of the protocol whose structures are these (Linux 5.4).
-pub(crate) const OLDEST_MINOR: u32 = 31;
+/// The oldest minor version of the protocol whose structures are these (Linux 5.13).
+pub(crate) const OLDEST_MINOR: u32 = 33;
 
 /// The kernel's number of the root directory.
 pub(crate) const ROOT: u64 = 1;

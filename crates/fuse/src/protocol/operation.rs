@@ -64,6 +64,8 @@ const WRITE_FROM_PAGE_CACHE: u32 = 1;
 const WRITE_TAKES_PRIVILEGES: u32 = 1 << 2;
 /// `fdatasync`, not `fsync`.
 const SYNC_DATA_ONLY: u32 = 1;
+/// Who sets an access control list has no right to set-group-ID.
+const LIST_TAKES_SET_GROUP: u32 = 1;
 /// An ioctl whose argument is to be fetched by the server; none of ours.
 const IOCTL_UNRESTRICTED: u32 = 1 << 1;
 
@@ -129,36 +131,110 @@ pub(crate) struct WriteRequest<'a> {
 /// An operation. It is about the inode in the [`Header`]: where it names something, that is the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation<'a> {
-    Lookup { name: &'a [u8] },
+    Lookup {
+        name: &'a [u8],
+    },
     GetAttributes,
     SetAttributes(SetAttributes),
     ReadLink,
-    Symlink { name: &'a [u8], target: &'a [u8] },
-    MakeNode { name: &'a [u8], mode: u32, device: u32 },
-    MakeDirectory { name: &'a [u8], mode: u32 },
-    Unlink { name: &'a [u8] },
-    RemoveDirectory { name: &'a [u8] },
-    Rename { name: &'a [u8], new_parent: u64, new_name: &'a [u8], flags: u32 },
-    Link { node: u64, name: &'a [u8] },
-    Open { flags: i32 },
-    Read { offset: u64, length: u32 },
+    Symlink {
+        name: &'a [u8],
+        target: &'a [u8],
+    },
+    MakeNode {
+        name: &'a [u8],
+        mode: u32,
+        umask: u32,
+        device: u32,
+    },
+    MakeDirectory {
+        name: &'a [u8],
+        mode: u32,
+        umask: u32,
+    },
+    Unlink {
+        name: &'a [u8],
+    },
+    RemoveDirectory {
+        name: &'a [u8],
+    },
+    Rename {
+        name: &'a [u8],
+        new_parent: u64,
+        new_name: &'a [u8],
+        flags: u32,
+    },
+    Link {
+        node: u64,
+        name: &'a [u8],
+    },
+    Open {
+        flags: i32,
+    },
+    Read {
+        offset: u64,
+        length: u32,
+    },
     Write(WriteRequest<'a>),
     Statistics,
-    Release { handle: u64 },
-    Synchronise { data_only: bool },
-    SetExtended { name: &'a [u8], value: &'a [u8], flags: i32 },
-    GetExtended { name: &'a [u8], room: u32 },
-    ListExtended { room: u32 },
-    RemoveExtended { name: &'a [u8] },
+    Release {
+        handle: u64,
+    },
+    Synchronise {
+        data_only: bool,
+    },
+    /// An access control list may take the set-group-ID bit away.
+    SetExtended {
+        name: &'a [u8],
+        value: &'a [u8],
+        flags: i32,
+        takes_set_group: bool,
+    },
+    GetExtended {
+        name: &'a [u8],
+        room: u32,
+    },
+    ListExtended {
+        room: u32,
+    },
+    RemoveExtended {
+        name: &'a [u8],
+    },
     Flush,
-    OpenDirectory { flags: i32 },
-    ReadDirectory { handle: u64, offset: u64, room: u32 },
-    ReleaseDirectory { handle: u64 },
-    SynchroniseDirectory { data_only: bool },
-    Create { name: &'a [u8], mode: u32, flags: i32 },
-    Ioctl { handle: u64, command: u32, argument: &'a [u8] },
-    Allocate { offset: u64, length: u64, mode: i32 },
-    Seek { offset: i64, whence: u32 },
+    OpenDirectory {
+        flags: i32,
+    },
+    ReadDirectory {
+        handle: u64,
+        offset: u64,
+        room: u32,
+    },
+    ReleaseDirectory {
+        handle: u64,
+    },
+    SynchroniseDirectory {
+        data_only: bool,
+    },
+    Create {
+        name: &'a [u8],
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    },
+    Ioctl {
+        handle: u64,
+        command: u32,
+        argument: &'a [u8],
+    },
+    Allocate {
+        offset: u64,
+        length: u64,
+        mode: i32,
+    },
+    Seek {
+        offset: i64,
+        whence: u32,
+    },
 }
 
 impl<'a> Operation<'a> {
@@ -180,11 +256,12 @@ impl<'a> Operation<'a> {
             opcode::SYMLINK => Operation::Symlink { name: left.name()?, target: left.text()? },
             opcode::MKNOD => {
                 let arguments: MakeNodeArguments = left.arguments()?;
-                Operation::MakeNode { name: left.name()?, mode: arguments.mode, device: arguments.device }
+                let MakeNodeArguments { mode, device, umask, .. } = arguments;
+                Operation::MakeNode { name: left.name()?, mode, umask, device }
             }
             opcode::MKDIR => {
                 let arguments: MakeDirectoryArguments = left.arguments()?;
-                Operation::MakeDirectory { name: left.name()?, mode: arguments.mode }
+                Operation::MakeDirectory { name: left.name()?, mode: arguments.mode, umask: arguments.umask }
             }
             opcode::UNLINK => Operation::Unlink { name: left.name()? },
             opcode::RMDIR => Operation::RemoveDirectory { name: left.name()? },
@@ -218,7 +295,8 @@ impl<'a> Operation<'a> {
             opcode::SETXATTR => {
                 let arguments: SetExtendedArguments = left.arguments()?;
                 let (name, value) = (left.text()?, left.bytes(arguments.bytes)?);
-                Operation::SetExtended { name, value, flags: arguments.flags }
+                let takes_set_group = arguments.list_flags & LIST_TAKES_SET_GROUP != 0;
+                Operation::SetExtended { name, value, flags: arguments.flags, takes_set_group }
             }
             opcode::GETXATTR => {
                 let arguments: RoomArguments = left.arguments()?;
@@ -229,7 +307,8 @@ impl<'a> Operation<'a> {
             opcode::FLUSH => Operation::Flush,
             opcode::CREATE => {
                 let arguments: CreateArguments = left.arguments()?;
-                Operation::Create { name: left.name()?, mode: arguments.mode, flags: arguments.flags }
+                let CreateArguments { mode, umask, flags, .. } = arguments;
+                Operation::Create { name: left.name()?, mode, umask, flags }
             }
             opcode::IOCTL => {
                 let arguments: IoctlArguments = left.arguments()?;
@@ -362,8 +441,7 @@ impl SetAttributesArguments {
 struct MakeNodeArguments {
     mode: u32,
     device: u32,
-    /// The kernel has applied it.
-    _umask: u32,
+    umask: u32,
     _padding: u32,
 }
 
@@ -371,7 +449,7 @@ struct MakeNodeArguments {
 #[repr(C)]
 struct MakeDirectoryArguments {
     mode: u32,
-    _umask: u32,
+    umask: u32,
 }
 
 #[derive(FromBytes, KnownLayout, Immutable)]
@@ -394,7 +472,7 @@ struct OpenArguments {
 struct CreateArguments {
     flags: i32,
     mode: u32,
-    _umask: u32,
+    umask: u32,
     _open_flags: u32,
 }
 
@@ -439,12 +517,14 @@ struct SyncArguments {
     _padding: u32,
 }
 
-/// The short form; the long one is for who asks for it in the handshake.
+/// The long form, which the handshake asks for.
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct SetExtendedArguments {
     bytes: u32,
     flags: i32,
+    list_flags: u32,
+    _padding: u32,
 }
 
 #[derive(FromBytes, KnownLayout, Immutable)]
@@ -552,6 +632,11 @@ mod tests {
             let (handle, offset, bytes, flags) = (3, 8192, b"data".as_slice(), 0x4000);
             Operation::Write(WriteRequest { handle, offset, bytes, flags, takes_privileges, from_mapping })
         };
+        let set_extended = |list_flags| new().u32(3).u32(1).u32(list_flags).u32(0).bytes(b"user.a/b\0abc");
+        let extended = |takes_set_group| {
+            let (name, value) = (b"user.a/b".as_slice(), b"abc".as_slice());
+            Operation::SetExtended { name, value, flags: 1, takes_set_group }
+        };
         let released = || new().u64(3).u32(0).u32(0).u64(0);
         vec![
             (1, new().bytes(b"name\0"), Operation::Lookup { name }),
@@ -564,9 +649,13 @@ mod tests {
             (
                 8,
                 new().u32(0o20_600).u32(0x103).u32(0o22).u32(0).bytes(b"name\0"),
-                Operation::MakeNode { name, mode: 0o20_600, device: 0x103 },
+                Operation::MakeNode { name, mode: 0o20_600, umask: 0o22, device: 0x103 },
             ),
-            (9, new().u32(0o755).u32(0o22).bytes(b"name\0"), Operation::MakeDirectory { name, mode: 0o755 }),
+            (
+                9,
+                new().u32(0o755).u32(0o22).bytes(b"name\0"),
+                Operation::MakeDirectory { name, mode: 0o755, umask: 0o22 },
+            ),
             (10, new().bytes(b"name\0"), Operation::Unlink { name }),
             (11, new().bytes(b"name\0"), Operation::RemoveDirectory { name }),
             (
@@ -584,11 +673,8 @@ mod tests {
             (18, released(), Operation::Release { handle: 3 }),
             (20, new().u64(3).u32(0).u32(0), Operation::Synchronise { data_only: false }),
             (20, new().u64(3).u32(1).u32(0), Operation::Synchronise { data_only: true }),
-            (
-                21,
-                new().u32(3).u32(1).bytes(b"user.a/b\0abc"),
-                Operation::SetExtended { name: b"user.a/b", value: b"abc", flags: 1 },
-            ),
+            (21, set_extended(0), extended(false)),
+            (21, set_extended(1), extended(true)),
             (22, new().u32(64).u32(0).bytes(b"name\0"), Operation::GetExtended { name, room: 64 }),
             (23, new().u32(64).u32(0), Operation::ListExtended { room: 64 }),
             (24, new().bytes(b"name\0"), Operation::RemoveExtended { name }),
@@ -600,7 +686,7 @@ mod tests {
             (
                 35,
                 new().u32(0x8042).u32(0o600).u32(0o22).u32(0).bytes(b"name\0"),
-                Operation::Create { name, mode: 0o600, flags: 0x8042 },
+                Operation::Create { name, mode: 0o600, umask: 0o22, flags: 0x8042 },
             ),
             (
                 39,
