@@ -5,12 +5,15 @@
 //! transaction (J8), and a list that says no more than a mode is not kept. What is made in a directory begins with the
 //! directory's default list, in the transaction that makes it.
 
+use std::rc::Rc;
+
 use weir_ext4::acl::{ACCESS, Acl, DEFAULT};
 use weir_ext4::attribute::{AttributeName, Attributes};
-use weir_ext4::{FileType, FormatError};
+use weir_ext4::{FileType, FormatError, Inode};
 
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
+use crate::journal::Handle;
 use crate::names::SET_GROUP;
 use crate::node::Node;
 use crate::xattrs::{Expect, Stored, parse};
@@ -161,7 +164,27 @@ pub(crate) struct Inherited {
     pub(crate) attributes: Option<Attributes>,
 }
 
+impl Inherited {
+    /// The new inode with its mode.
+    pub(crate) fn mode_of(&self, mut inode: Inode) -> Inode {
+        inode.set_permissions(inode.permissions() & !MODE_BITS | self.mode_bits);
+        inode
+    }
+}
+
 impl Mounted {
+    /// Puts the lists that a new inode gets into it.
+    pub(crate) async fn put_inherited(
+        &self,
+        handle: &Handle,
+        node: &Rc<Node>,
+        inherited: &Inherited,
+    ) -> Result<(), FsError> {
+        let Some(lists) = &inherited.attributes else { return Ok(()) };
+        let room = node.inode.borrow().attribute_area().len();
+        self.put_attributes(handle, node, &Stored::of(lists, room)?).await
+    }
+
     /// What a new inode of this mode gets from a directory, whose lock the caller holds. Where that has no default list,
     /// the bits of `umask` are taken from the mode.
     pub(crate) async fn inherit(

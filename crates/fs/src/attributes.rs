@@ -1,6 +1,6 @@
 //! Attributes of inodes: what `stat` tells, and what of it can be set.
 
-use weir_ext4::{FileTime, FileType, Stamp};
+use weir_ext4::{FileTime, FileType, ROOT_INODE, Stamp};
 
 use crate::caller::Caller;
 use crate::error::{FsError, ReadOnlyReason};
@@ -76,6 +76,11 @@ impl Filesystem {
         self.0.space.next_used_inode(last).await
     }
 
+    /// Whether a file can have this number: neither is it one of the format itself, nor behind the last.
+    pub fn is_file_number(&self, inode: InodeNumber) -> bool {
+        self.0.is_file_number(inode)
+    }
+
     /// The attributes of an inode.
     ///
     /// # Errors
@@ -124,6 +129,12 @@ impl Filesystem {
 }
 
 impl Mounted {
+    /// Whether a file can have this number.
+    pub(crate) fn is_file_number(&self, number: u32) -> bool {
+        let first = self.superblock.borrow().first_inode.get();
+        number == ROOT_INODE || (first..=self.layout.inodes()).contains(&number)
+    }
+
     /// Sets all attributes but the size.
     async fn change_inode(
         &self,

@@ -45,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) attached_in: Cell<Option<Sequence>>,
     /// How often it is open.
     pub(crate) opens: Cell<u32>,
+    /// It was made without a name, and had none so far.
+    pub(crate) takes_first_name: Cell<bool>,
     /// The extent found last: most lookups are near the one before.
     pub(crate) extent: Cell<Option<Extent>>,
     pub(crate) pages: RefCell<Pages>,
@@ -72,6 +74,7 @@ impl Node {
             data_changed: Cell::new(false),
             attached_in: Cell::new(None),
             opens: Cell::new(0),
+            takes_first_name: Cell::new(false),
             extent: Cell::new(None),
             pages: RefCell::default(),
             dirty_since: Cell::new(None),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use weir_ext4::journal::Sequence;
-use weir_ext4::{BLOCK_BYTES, FileType, FormatError, Inode, Kind, Place, ROOT_INODE, Structure};
+use weir_ext4::{BLOCK_BYTES, FileType, FormatError, Inode, Kind, Place, Structure};
 
 use crate::cache::PageCache;
 use crate::error::FsError;
@@ -75,8 +75,7 @@ impl Nodes {
     }
 
     async fn load(&self, fs: &Mounted, number: u32) -> Result<Rc<Node>, FsError> {
-        let reserved = number != ROOT_INODE && number < fs.superblock.borrow().first_inode.get();
-        if reserved || number > fs.layout.inodes() {
+        if !fs.is_file_number(number) {
             let place = Place::Inode(number);
             return Err(FormatError::corrupt(Structure::Inode, place, "a number that no file has").into());
         }

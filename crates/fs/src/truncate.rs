@@ -74,12 +74,12 @@ impl Mounted {
     }
 
     /// Frees all that is mapped behind `size`, in as many transactions as it takes; then the node is no orphan
-    /// any more. The caller holds the lock.
+    /// any more, if it has a name. The caller holds the lock.
     async fn unmap_rest(&self, node: &Rc<Node>, size: u64) -> Result<(), FsError> {
         loop {
             let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
             let finished = self.all_or_abort(self.unmap(&handle, node, behind(size))).await?;
-            if finished {
+            if finished && node.links() > 0 {
                 self.remove_orphan(&handle, node).await?;
             }
             node.log_data(self, &handle).await?;

@@ -64,7 +64,7 @@ async fn disturb(fs: Filesystem, mut random: Pcg64) -> usize {
                 }
             }
             nth => {
-                let flags = RenameFlags { exchange: nth == 11, no_replace: false };
+                let flags = RenameFlags { exchange: nth == 11, ..RenameFlags::default() };
                 fs.rename((directory, &one), (other, &two), flags).await
             }
         };

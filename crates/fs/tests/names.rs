@@ -14,9 +14,9 @@ use weir_storage::{Image, Lba};
 
 const FILE: NewNode = node(FileType::Regular, 0o644);
 const DIRECTORY: NewNode = node(FileType::Directory, 0o755);
-const REPLACE: RenameFlags = RenameFlags { no_replace: false, exchange: false };
-const KEEP: RenameFlags = RenameFlags { no_replace: true, exchange: false };
-const EXCHANGE: RenameFlags = RenameFlags { no_replace: false, exchange: true };
+const REPLACE: RenameFlags = RenameFlags { no_replace: false, exchange: false, whiteout: false };
+const KEEP: RenameFlags = RenameFlags { no_replace: true, exchange: false, whiteout: false };
+const EXCHANGE: RenameFlags = RenameFlags { no_replace: false, exchange: true, whiteout: false };
 
 const fn node(kind: FileType, permissions: u16) -> NewNode {
     NewNode { kind, permissions, umask: 0, uid: 0, gid: 0, device: Device { major: 0, minor: 0 } }
@@ -137,8 +137,10 @@ fn a_rename_that_cannot_be_says_why() {
         assert!(invalid(rename((root, b"above"), (above, b"below"), EXCHANGE).await), "with what is below");
         assert!(invalid(rename((above, b"below"), (root, b"above"), EXCHANGE).await), "with what is above");
         assert!(invalid(rename((root, b"."), (root, b"x"), REPLACE).await));
-        let both = RenameFlags { no_replace: true, exchange: true };
+        let both = RenameFlags { no_replace: true, exchange: true, whiteout: false };
         assert!(invalid(rename((root, b"file"), (root, b"x"), both).await));
+        let both = RenameFlags { whiteout: true, ..EXCHANGE };
+        assert!(invalid(rename((root, b"file"), (root, b"above"), both).await));
         fs.link(file, root, b"other").await.expect("linked");
         assert_eq!(rename((root, b"file"), (root, b"other"), REPLACE).await, Ok(()), "one inode: nothing");
         assert_eq!(fs.attributes(file).await.expect("there").links, 2);
@@ -170,6 +172,123 @@ fn a_directory_that_moves_knows_its_parent() {
         assert_eq!(fs.lookup(two, b"empty").await, Ok(moved));
         assert_eq!(links(ROOT_INODE).await, 5);
     });
+}
+
+/// A whiteout is what an overlay takes for a deleted name: a character device 0/0 with all permissions off.
+#[test]
+fn a_rename_leaves_a_whiteout_where_that_is_wanted() {
+    let whiteout = RenameFlags { whiteout: true, ..REPLACE };
+    on_new(async |fs| {
+        let free = fs.statfs().await.free_inodes;
+        let one = fs.mkdir(ROOT_INODE, b"one", &NewNode { gid: 50, ..DIRECTORY }).await.expect("made");
+        let two = fs.mkdir(ROOT_INODE, b"two", &DIRECTORY).await.expect("made");
+        let moved = fs.mkdir(one, b"moved", &DIRECTORY).await.expect("made");
+        let file = fs.create(one, b"file", &FILE).await.expect("made");
+        fs.create(two, b"replaced", &FILE).await.expect("made");
+        let caller = weir_fs::Caller { uid: 5, gid: 6 };
+        fs.for_caller(caller).rename((one, b"moved"), (two, b"there"), whiteout).await.expect("moved");
+        fs.rename((one, b"file"), (two, b"replaced"), whiteout).await.expect("moved");
+        fs.rename((two, b"replaced"), (two, b"again"), whiteout).await.expect("moved");
+        assert_eq!((fs.lookup(two, b"there").await, fs.lookup(two, b"again").await), (Ok(moved), Ok(file)));
+        let links = async |inode| fs.attributes(inode).await.expect("there").links;
+        assert_eq!((links(one).await, links(two).await), (2, 3));
+        for (directory, name, owner) in
+            [(one, &b"moved"[..], (5, 6)), (one, b"file", (0, 0)), (two, b"replaced", (0, 0))]
+        {
+            let found = fs.attributes(fs.lookup(directory, name).await.expect("left")).await.expect("left");
+            assert_eq!((found.kind, found.device), (FileType::CharacterDevice, Device::default()));
+            assert_eq!((found.permissions, found.links, (found.uid, found.gid)), (0, 1, owner));
+        }
+        // Three whiteouts, two directories, one directory in them and one file: the one that gave way is gone.
+        assert_eq!(fs.statfs().await.free_inodes, free - 7);
+        fs.unlink(one, b"moved").await.expect("removed");
+        fs.rmdir(ROOT_INODE, b"one").await.expect_err("a whiteout is a name");
+    });
+}
+
+/// It is there with the rename or not at all.
+#[test]
+fn a_whiteout_that_finds_no_room_leaves_all_as_it_was() {
+    on_new(async |fs| {
+        let file = fs.create(ROOT_INODE, b"file", &FILE).await.expect("made");
+        let mut nth = 0_u32;
+        let full = loop {
+            match fs.create(ROOT_INODE, format!("{nth}").as_bytes(), &FILE).await {
+                Ok(_) => nth += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full, FsError::NoSpace);
+        let whiteout = RenameFlags { whiteout: true, ..REPLACE };
+        let moved = fs.rename((ROOT_INODE, b"file"), (ROOT_INODE, b"moved"), whiteout).await;
+        assert_eq!(moved, Err(FsError::NoSpace));
+        assert_eq!(fs.lookup(ROOT_INODE, b"file").await, Ok(file));
+        assert_eq!(fs.lookup(ROOT_INODE, b"moved").await, Err(FsError::NotFound));
+        fs.unlink(ROOT_INODE, b"0").await.expect("removed");
+        fs.rename((ROOT_INODE, b"file"), (ROOT_INODE, b"moved"), whiteout).await.expect("an inode is free");
+    });
+}
+
+#[test]
+fn a_file_without_a_name_gets_its_first_or_goes() {
+    on_new(async |fs| {
+        let free = fs.statfs().await;
+        let shared = NewNode { gid: 50, ..node(FileType::Directory, 0o2775) };
+        let directory = fs.mkdir(ROOT_INODE, b"directory", &shared).await.expect("made");
+        let made = fs.create_unnamed(directory, &FILE).await.expect("made");
+        let found = fs.attributes(made).await.expect("open");
+        assert_eq!((found.links, found.gid, found.kind), (0, 50, FileType::Regular));
+        assert_eq!(fs.write(made, 0, &[7; 100_000]).await, Ok(100_000));
+        fs.fsync(made).await.expect("durable");
+        assert_eq!(names(fs, directory).await.len(), 0);
+        let other = fs.create_unnamed(directory, &FILE).await.expect("made");
+        // In the middle of the list of orphans.
+        let last = fs.create_unnamed(directory, &FILE).await.expect("made");
+        fs.link(other, directory, b"named").await.expect("linked");
+        fs.release(other).await.expect("released");
+        assert_eq!(fs.attributes(other).await.expect("named").links, 1);
+        assert_eq!(fs.lookup(directory, b"named").await, Ok(other));
+        for inode in [made, last] {
+            fs.release(inode).await.expect("released");
+            assert_eq!(fs.attributes(inode).await.map(drop), Err(FsError::NotFound));
+            assert_eq!(fs.link(inode, directory, b"late").await, Err(FsError::NotFound));
+        }
+        // With one name it is a file as any other: once that is lost there is no other.
+        fs.open(other).await.expect("opened");
+        fs.unlink(directory, b"named").await.expect("removed");
+        assert_eq!(fs.link(other, directory, b"again").await, Err(FsError::NotFound));
+        fs.release(other).await.expect("released");
+        assert!(invalid(fs.create_unnamed(directory, &DIRECTORY).await));
+        fs.open(directory).await.expect("opened");
+        fs.rmdir(ROOT_INODE, b"directory").await.expect("removed");
+        assert_eq!(fs.create_unnamed(directory, &FILE).await, Err(FsError::NotFound));
+        fs.release(directory).await.expect("released");
+        assert_eq!(fs.statfs().await, free, "all of it is free again");
+    });
+}
+
+/// A truncation of many transactions leaves a file without a name on the list of orphans.
+#[test]
+fn what_is_cut_without_a_name_is_deleted_after_a_crash() {
+    let left = simulated(async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        let file = fs.create_unnamed(ROOT_INODE, &FILE).await.expect("made");
+        let beside = fs.create(ROOT_INODE, b"beside", &FILE).await.expect("made");
+        for nth in 0..4000 {
+            fs.write(file, nth * 8192, &[7; 4096]).await.expect("written");
+            fs.write(beside, nth * 4096, &[7; 4096]).await.expect("written");
+        }
+        fs.truncate(file, 0).await.expect("cut");
+        fs.fsync(file).await.expect("durable");
+        drop(fs);
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted again");
+        let found = fs.statfs().await;
+        assert_eq!(found.free_inodes, found.inodes - 12, "the file is gone");
+        fs.unmount().await.expect("unmounted");
+        disk.image()
+    });
+    judge(&left);
 }
 
 #[test]

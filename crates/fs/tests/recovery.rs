@@ -13,7 +13,7 @@ use support::{
     read_file, simulated_with, store, superblock, verdict, write_file,
 };
 use weir_ext4::{Feature, FileType, ROOT_INODE, SUPERBLOCK_OFFSET};
-use weir_fs::{Conflicts, Engine, Filesystem, FsError, FsMutant, JournalMode, MountOptions, NewNode};
+use weir_fs::{Conflicts, Engine, Filesystem, FsError, FsMutant, JournalMode, MountOptions, NewNode, Statfs};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, Image, Lba, Storage};
 
@@ -165,6 +165,70 @@ fn j5_a_long_log_is_replayed_to_its_end() {
     };
     assert!(recovered(None));
     assert!(!recovered(Some(FsMutant::ReplaysInPart)), "the mutant was not noticed");
+}
+
+/// What was made without a name is there after a power cut if it was given one durably, and takes nothing else.
+#[test]
+fn a_file_without_a_name_outlives_a_crash_only_with_one() {
+    let (mut named, mut unnamed) = (0, 0);
+    for (engine, seed) in ENGINES.into_iter().flat_map(|engine| (0..16).map(move |seed| (engine, seed))) {
+        let left = simulated_with(seed, async |clock| {
+            let (image, durable) = crash_of_unnamed(&clock, engine).await;
+            let disk = disk(&clock, &image, true);
+            let fs = mount(&clock, &disk, options(engine)).await.expect("mounted");
+            let found = read_file(&fs, b"named").await;
+            match &found {
+                Ok(found) if durable => assert!(*found == content(20_001)),
+                Ok(_) => {}
+                Err(error) => {
+                    assert_eq!((error, durable), (&FsError::NotFound, false), "{engine:?}, seed {seed}")
+                }
+            }
+            let Statfs { inodes, free_inodes, .. } = fs.statfs().await;
+            assert_eq!(free_inodes, inodes - 11 - u32::from(found.is_ok()), "{engine:?}, seed {seed}");
+            (named, unnamed) = (named + u32::from(durable), unnamed + u32::from(found.is_err()));
+            fs.unmount().await.expect("unmounted");
+            disk.image()
+        });
+        judge(&left);
+    }
+    assert!(named > 3 && unnamed > 3, "cut on both sides: {named}, {unnamed}");
+}
+
+/// What a power cut leaves at some event of work on files without names, and whether the one that got a name was durable
+/// then.
+async fn crash_of_unnamed(clock: &Handle, engine: Engine) -> (Image, bool) {
+    let disk = disk(clock, &new_image(BLOCKS), true);
+    let fs = mount(clock, &disk, options(engine)).await.expect("mounted");
+    let durable = Rc::new(Cell::new(false));
+    let state = Rc::new(RefCell::new((disk.image(), false)));
+    let (seen, left, is_durable) = (Cell::new(0), Rc::clone(&state), Rc::clone(&durable));
+    let draws = RefCell::new(clock.random("test.cuts"));
+    disk.observe(Box::new(move |disk| {
+        seen.set(seen.get() + 1);
+        let mut draws = draws.borrow_mut();
+        if draws.below(seen.get()) == 0 {
+            left.replace((disk.crash_states().sample(&mut draws), is_durable.get()));
+        }
+    }));
+    let new = NewNode::new(FileType::Regular, 0o644);
+    let make = async |bytes| {
+        let inode = fs.create_unnamed(ROOT_INODE, &new).await.expect("made");
+        fs.write(inode, 0, &content(bytes)).await.expect("written");
+        inode
+    };
+    let first = make(300_000).await;
+    fs.fsync(first).await.expect("durable");
+    let named = make(20_001).await;
+    make(50_000).await;
+    fs.link(named, ROOT_INODE, b"named").await.expect("linked");
+    fs.fsync(named).await.expect("durable");
+    durable.set(true);
+    fs.release(first).await.expect("released");
+    fs.release(named).await.expect("released");
+    fs.sync().await.expect("durable");
+    let last = state.borrow();
+    (last.0.clone(), last.1)
 }
 
 /// What a power cut at some event leaves, and what was durable then.

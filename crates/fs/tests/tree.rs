@@ -10,8 +10,8 @@ use rand_pcg::Pcg64;
 use support::{BLOCKS, disk, judge, mount, new_image, simulated_with};
 use weir_ext4::{FileType, ROOT_INODE};
 use weir_fs::{
-    AttributeChanges, Conflicts, Cookie, Engine, Expect, Filesystem, FsError, JournalMode, MountOptions,
-    NewNode, RenameFlags,
+    AttributeChanges, Conflicts, Cookie, Device, Engine, Expect, Filesystem, FsError, JournalMode,
+    MountOptions, NewNode, RenameFlags,
 };
 
 /// Operations in a run.
@@ -26,6 +26,7 @@ enum Content {
     File(Vec<u8>),
     Directory { entries: BTreeMap<Vec<u8>, usize>, parent: usize },
     Link(Vec<u8>),
+    Whiteout,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,6 +198,10 @@ async fn compare(fs: &Filesystem, model: &Model) {
                 assert_eq!((found.kind, found.links), (FileType::Symlink, node.links));
                 assert_eq!(fs.read_link(node.inode).await.as_ref(), Ok(target));
             }
+            Content::Whiteout => {
+                assert_eq!((found.kind, found.links), (FileType::CharacterDevice, node.links));
+                assert_eq!(found.device, Device::default());
+            }
             Content::Directory { entries, parent } => {
                 // The root has lost+found too, which the model does not know.
                 let links = node.links + u32::from(id == ROOT);
@@ -341,9 +346,10 @@ impl Run<'_> {
 
     async fn rename(&mut self) {
         let (from, old, to, new) = (self.directory(), self.name(), self.directory(), self.name());
-        let flags = match self.random.random_range(0..5) {
-            0 => RenameFlags { no_replace: true, exchange: false },
-            1 => RenameFlags { no_replace: false, exchange: true },
+        let flags = match self.random.random_range(0..6) {
+            0 => RenameFlags { no_replace: true, ..RenameFlags::default() },
+            1 => RenameFlags { exchange: true, ..RenameFlags::default() },
+            2 => RenameFlags { whiteout: true, ..RenameFlags::default() },
             _ => RenameFlags::default(),
         };
         let ends = ((self.inode(from), old.as_slice()), (self.inode(to), new.as_slice()));
@@ -352,6 +358,10 @@ impl Run<'_> {
         match (&done, &expected) {
             (Err(done), Err(expected)) => assert_eq!(discriminant(done), discriminant(expected), "{done}"),
             _ => assert_eq!(done, expected, "{old:?} {new:?} {flags:?}"),
+        }
+        if flags.whiteout && done.is_ok() && self.model.find(from, &old).is_none() {
+            let whiteout = self.fs.lookup(self.inode(from), &old).await.expect("left");
+            self.model.add(from, &old, Content::Whiteout, 0, whiteout);
         }
     }
 

@@ -11,7 +11,6 @@ use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::journal::Handle;
 use crate::node::Node;
 use crate::tree::Tree;
-use crate::xattrs::Stored;
 
 /// Bits of a mode by which directories hand down their group.
 pub(crate) const SET_GROUP: u16 = 0o2000;
@@ -82,6 +81,27 @@ impl Filesystem {
         self.make_node(directory, name, &NewNode { kind: FileType::Directory, ..*new }, &[]).await
     }
 
+    /// Makes a file without a name, and [opens](Self::open) it. It is deleted when it is released, and by the next mount
+    /// after a crash, unless [`link`](Self::link) has given it a name by then. The directory says where on the disk it
+    /// goes, and hands down its group.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), but for those of names; [`FsError::Invalid`] for anything but a regular file.
+    pub async fn create_unnamed(
+        &self,
+        directory: InodeNumber,
+        new: &NewNode,
+    ) -> Result<InodeNumber, FsError> {
+        if new.kind != FileType::Regular {
+            return Err(FsError::Invalid("only a regular file can be without a name from the start"));
+        }
+        let mut inode = self.0.inode_of(new)?;
+        inode.links = 0.into();
+        let content = Content { inode, umask: new.umask, target: None };
+        let fs = &self.0;
+        fs.changing(fs.with_space(async || fs.make_unnamed(self.1, directory, &content).await)).await
+    }
+
     pub(super) async fn make_node(
         &self,
         directory: InodeNumber,
@@ -107,7 +127,7 @@ struct Content<'a> {
 
 impl Mounted {
     /// A new inode, without what its number decides.
-    fn inode_of(&self, new: &NewNode) -> Result<Inode, FsError> {
+    pub(super) fn inode_of(&self, new: &NewNode) -> Result<Inode, FsError> {
         let mut inode = Inode::new(new.kind, new.permissions);
         inode.set_owner(new.uid, new.gid);
         inode.links = if new.kind == FileType::Directory { 2 } else { 1 }.into();
@@ -147,16 +167,9 @@ impl Mounted {
         let mode = (kind, content.inode.permissions());
         let inherited = self.inherit(&parent, mode, content.umask).await?;
         let handle = self.start(caller, super::CREDITS).await?;
-        let number =
-            self.space.allocate_inode(&handle, self.layout.inode_group(parent.number)?.0, kind).await?;
-        let mut inode = self.numbered(content.inode, &parent);
-        inode.set_permissions(inode.permissions() & !0o777 | inherited.mode_bits);
-        let node = self.nodes.insert(number, inode);
+        let node = self.allocate_node(&handle, &parent, inherited.mode_of(content.inode)).await?;
         let filled = async {
-            if let Some(lists) = &inherited.attributes {
-                let room = inode.attribute_area().len();
-                self.put_attributes(&handle, &node, &Stored::of(lists, room)?).await?;
-            }
+            self.put_inherited(&handle, &node, &inherited).await?;
             self.fill_and_enter(&handle, &parent, name, &node, content.target).await
         };
         if let Err(error) = filled.await {
@@ -172,7 +185,50 @@ impl Mounted {
         })
         .await?;
         self.remember(&parent, name, Some(self.entry_of(&node)));
-        Ok(number)
+        Ok(node.number)
+    }
+
+    async fn make_unnamed(
+        &self,
+        caller: Caller,
+        directory: u32,
+        content: &Content<'_>,
+    ) -> Result<u32, FsError> {
+        self.journal()?;
+        let directory = self.directory_node(directory).await?;
+        let _locked = directory.alone().await;
+        if directory.links() == 0 {
+            return Err(FsError::NotFound);
+        }
+        let mode = (FileType::Regular, content.inode.permissions());
+        let inherited = self.inherit(&directory, mode, content.umask).await?;
+        let handle = self.start(caller, super::CREDITS).await?;
+        let node = self.allocate_node(&handle, &directory, inherited.mode_of(content.inode)).await?;
+        if let Err(error) = self.put_inherited(&handle, &node, &inherited).await {
+            self.unmake(&handle, &directory, &node).await?;
+            return Err(error);
+        }
+        node.opens.set(1);
+        node.takes_first_name.set(true);
+        self.all_or_abort(async {
+            self.add_orphan(&handle, &node).await?;
+            node.log(self, &handle).await
+        })
+        .await?;
+        Ok(node.number)
+    }
+
+    /// Gives a new inode its number, near that of the directory where it is made. The caller logs the node.
+    pub(super) async fn allocate_node(
+        &self,
+        handle: &Handle,
+        parent: &Node,
+        inode: Inode,
+    ) -> Result<Rc<Node>, FsError> {
+        let kind = inode.file_type().ok_or(FsError::Invalid("no such type"))?;
+        let near = self.layout.inode_group(parent.number)?.0;
+        let number = self.space.allocate_inode(handle, near, kind).await?;
+        Ok(self.nodes.insert(number, self.numbered(inode, parent)))
     }
 
     /// What the number and the parent decide of an inode.
@@ -224,8 +280,13 @@ impl Mounted {
             .map_err(FsError::full_is_no_space)
     }
 
-    /// Takes back what `make_once` did before it found no space.
-    async fn unmake(&self, handle: &Handle, parent: &Rc<Node>, node: &Rc<Node>) -> Result<(), FsError> {
+    /// Takes back what was done for a new inode before there was no space for its name.
+    pub(super) async fn unmake(
+        &self,
+        handle: &Handle,
+        parent: &Rc<Node>,
+        node: &Rc<Node>,
+    ) -> Result<(), FsError> {
         self.all_or_abort(async {
             // The parent may have grown before the space ran out.
             parent.log(self, handle).await?;

@@ -52,11 +52,12 @@ impl Filesystem {
         tree.read(place, Kind::SymlinkTarget, |block| symlink::long_target(&inode, node.number, block)).await
     }
 
-    /// Gives an inode another name. Directories have only one.
+    /// Gives an inode another name, or one that was [made without](Self::create_unnamed) its first. Directories have
+    /// only one.
     ///
     /// # Errors
     /// As [`create`](Self::create); [`FsError::NotPermitted`] for a directory, [`FsError::NotFound`] for an
-    /// inode without a name, [`FsError::TooManyLinks`] beyond 65,000.
+    /// inode that has lost its names, [`FsError::TooManyLinks`] beyond 65,000.
     pub async fn link(&self, inode: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         check_ordinary(name)?;
         let fs = &self.0;
@@ -98,7 +99,8 @@ impl Mounted {
             return Err(FsError::Exists);
         }
         match node.links() {
-            0 => return Err(FsError::NotFound),
+            // One that is released is being deleted.
+            0 if !node.takes_first_name.get() || node.opens.get() == 0 => return Err(FsError::NotFound),
             LINKS_MAX.. => return Err(FsError::TooManyLinks),
             _ => {}
         }
@@ -107,8 +109,13 @@ impl Mounted {
             self.all_or_abort(directory.log(self, &handle)).await?;
             return Err(error);
         }
+        let first = node.links() == 0;
         node.set_links(node.links() + 1, self.now());
+        node.takes_first_name.set(false);
         self.all_or_abort(async {
+            if first {
+                self.remove_orphan(&handle, &node).await?;
+            }
             node.log(self, &handle).await?;
             self.directory_changed(&handle, &directory).await
         })

@@ -137,8 +137,8 @@ impl Mounted {
     /// then itself.
     pub(crate) async fn delete(&self, node: &Rc<Node>) -> Result<(), FsError> {
         let _locked = node.alone().await;
-        if !self.nodes.is_current(node) {
-            // Somebody else was faster.
+        if !self.nodes.is_current(node) || node.links() > 0 {
+            // Somebody else was faster, or has given it its first name.
             return Ok(());
         }
         let mapped = node.inode.borrow().has_flag(inode_flags::EXTENTS);

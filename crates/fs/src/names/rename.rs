@@ -2,23 +2,32 @@
 
 use std::rc::Rc;
 
-use weir_ext4::{FormatError, Place, ROOT_INODE, Stamp, Structure};
+use weir_ext4::{FileType, FormatError, Place, ROOT_INODE, Stamp, Structure};
 use weir_runtime::Permit;
 
+use super::create::NewNode;
 use super::{LOOKS_MAX, check_ordinary, dangling, lock};
 use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::journal::Handle;
 use crate::node::Node;
+use crate::space::GROUP_CREDITS;
 
-/// What a rename does where the new name is taken.
+/// Blocks that a whiteout changes beside those of the rename: a bitmap, a descriptor, and two of an inode table, one of
+/// which nobody has used yet.
+const WHITEOUT_CREDITS: u32 = GROUP_CREDITS + 2;
+
+/// What a rename does with names that are taken, and with the old one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameFlags {
     /// It fails.
     pub no_replace: bool,
     /// What the two names stand for changes places.
     pub exchange: bool,
+    /// The old name stays, and stands for a new *whiteout* from then on: a character device with the numbers 0 and 0,
+    /// the caller's, that nobody may open. An overlay takes it for a name that was deleted.
+    pub whiteout: bool,
 }
 
 /// One end of a rename.
@@ -43,8 +52,8 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::Exists`] with `no_replace`, [`FsError::NotEmpty`],
     /// [`FsError::IsDirectory`] for a file over a directory, [`FsError::NotDirectory`] for the reverse,
-    /// [`FsError::Invalid`] for a directory into itself or below, for "." and "..", and for both flags at once,
-    /// [`FsError::TooManyLinks`], [`FsError::NoSpace`], [`FsError::NameLength`], [`FsError::ReadOnly`], and
+    /// [`FsError::Invalid`] for a directory into itself or below, for "." and "..", and for an exchange with another
+    /// flag, [`FsError::TooManyLinks`], [`FsError::NoSpace`], [`FsError::NameLength`], [`FsError::ReadOnly`], and
     /// what reading may fail by.
     pub async fn rename(
         &self,
@@ -54,8 +63,8 @@ impl Filesystem {
     ) -> Result<(), FsError> {
         check_ordinary(old)?;
         check_ordinary(new)?;
-        if flags.no_replace && flags.exchange {
-            return Err(FsError::Invalid("a rename either exchanges or replaces nothing"));
+        if flags.exchange && (flags.no_replace || flags.whiteout) {
+            return Err(FsError::Invalid("a rename that exchanges replaces nothing, and leaves no whiteout"));
         }
         self.0.changing(self.rename_checked((from, old), (to, new), flags)).await
     }
@@ -85,7 +94,8 @@ impl Filesystem {
                     }
                     None if flags.exchange => Err(FsError::NotFound),
                     target => {
-                        fs.move_name(self.1, from, to, &found.source, target.as_ref()).await?;
+                        let whiteout = flags.whiteout.then_some(self.1);
+                        fs.move_name(self.1, from, to, (&found.source, target.as_ref()), whiteout).await?;
                         Ok(target.clone())
                     }
                 }
@@ -126,9 +136,41 @@ impl Mounted {
         Err(dangling(from.directory))
     }
 
+    /// Moves a name, and leaves a whiteout of this caller in its old place, if there is one.
     async fn move_name(
         &self,
         caller: Caller,
+        from: End<'_>,
+        to: End<'_>,
+        (source, target): (&Rc<Node>, Option<&Rc<Node>>),
+        whiteout: Option<Caller>,
+    ) -> Result<(), FsError> {
+        self.check_move(from, to, source, target).await?;
+        let credits = super::CREDITS + if whiteout.is_some() { WHITEOUT_CREDITS } else { 0 };
+        let handle = self.start(caller, credits).await?;
+        // The only steps that may lack space come first.
+        let whiteout = match whiteout {
+            Some(owner) => Some(self.new_whiteout(&handle, from.directory, owner).await?),
+            None => None,
+        };
+        if target.is_none()
+            && let Err(error) = self.enter(&handle, to.directory, to.name, source).await
+        {
+            self.all_or_abort(to.directory.log(self, &handle)).await?;
+            if let Some(whiteout) = whiteout {
+                self.unmake(&handle, from.directory, &whiteout).await?;
+            }
+            return Err(error);
+        }
+        self.all_or_abort(self.finish_move(&handle, from, to, (source, target), whiteout.as_ref())).await?;
+        self.remember(from.directory, from.name, whiteout.map(|whiteout| self.entry_of(&whiteout)));
+        self.remember(to.directory, to.name, Some(self.entry_of(source)));
+        Ok(())
+    }
+
+    /// Whether a name may move.
+    async fn check_move(
+        &self,
         from: End<'_>,
         to: End<'_>,
         source: &Rc<Node>,
@@ -146,18 +188,18 @@ impl Mounted {
         {
             return Err(FsError::TooManyLinks);
         }
-        let handle = self.start(caller, super::CREDITS).await?;
-        // The only step that may lack space comes first.
-        if target.is_none()
-            && let Err(error) = self.enter(&handle, to.directory, to.name, source).await
-        {
-            self.all_or_abort(to.directory.log(self, &handle)).await?;
-            return Err(error);
-        }
-        self.all_or_abort(self.finish_move(&handle, from, to, source, target)).await?;
-        self.remember(from.directory, from.name, None);
-        self.remember(to.directory, to.name, Some(self.entry_of(source)));
         Ok(())
+    }
+
+    /// A whiteout without a name: the name that moves away becomes its own, in the same transaction.
+    async fn new_whiteout(
+        &self,
+        handle: &Handle,
+        directory: &Rc<Node>,
+        Caller { uid, gid }: Caller,
+    ) -> Result<Rc<Node>, FsError> {
+        let new = NewNode { uid, gid, ..NewNode::new(FileType::CharacterDevice, 0) };
+        self.allocate_node(handle, directory, self.inode_of(&new)?).await
     }
 
     /// A file gives way to files, and an empty directory to directories.
@@ -176,15 +218,25 @@ impl Mounted {
         handle: &Handle,
         from: End<'_>,
         to: End<'_>,
-        source: &Rc<Node>,
-        target: Option<&Rc<Node>>,
+        (source, target): (&Rc<Node>, Option<&Rc<Node>>),
+        whiteout: Option<&Rc<Node>>,
     ) -> Result<(), FsError> {
         if let Some(target) = target {
             self.replace_name(handle, to, source).await?;
             self.lose_name(handle, target).await?;
         }
-        self.in_directory(from.directory, Some(handle), async |entries| entries.remove(from.name).await)
-            .await?;
+        match whiteout {
+            Some(whiteout) => {
+                self.replace_name(handle, from, whiteout).await?;
+                whiteout.log(self, handle).await?;
+            }
+            None => {
+                self.in_directory(from.directory, Some(handle), async |entries| {
+                    entries.remove(from.name).await
+                })
+                .await?;
+            }
+        }
         if source.is_directory() {
             if target.is_some() {
                 to.directory.remove_subdirectory();
