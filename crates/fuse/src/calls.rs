@@ -8,8 +8,8 @@ use std::rc::Rc;
 use fuser::Notifier;
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
-use weir_ext4::FileType;
 use weir_ext4::acl::Acl;
+use weir_ext4::{FileTime, FileType};
 use weir_fs::{
     AclKind, AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode,
     is_own_attribute,
@@ -74,13 +74,33 @@ impl Calls {
         Ok((convert::attributes(&found), found.generation))
     }
 
+    /// What a name stands for. The kernel asks for the name "." of what a file handle stands for and it has forgotten,
+    /// whatever that is.
     pub(crate) async fn lookup(&self, parent: InodeNumber, name: &[u8]) -> Result<Entry, Errno> {
+        if name == b"." {
+            // The number may be anything.
+            return if self.filesystem.is_file_number(parent) {
+                self.entry(parent).await
+            } else {
+                Err(Errno::NOENT)
+            };
+        }
         let found = self.filesystem.lookup(parent, name).await;
         self.entry(found.map_err(|error| errno(&error))?).await
     }
 
     pub(crate) async fn attributes(&self, inode: InodeNumber) -> Result<NodeAttributes, Errno> {
         Ok(self.entry(inode).await?.0)
+    }
+
+    /// The attributes, and when the inode was made, where it has room for that.
+    pub(crate) async fn status(
+        &self,
+        inode: InodeNumber,
+    ) -> Result<(NodeAttributes, Option<FileTime>), Errno> {
+        let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
+        let born = (found.created != FileTime::default()).then_some(found.created);
+        Ok((convert::attributes(&found), born))
     }
 
     /// Changes attributes. Another owner, and another size by who may not keep privileges, take these away.
@@ -155,12 +175,13 @@ impl Calls {
         caller: Caller,
     ) -> Result<(), Errno> {
         let flags = RenameFlags::from_bits_retain(flags);
-        if !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE).contains(flags) {
+        if !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE | RenameFlags::WHITEOUT).contains(flags) {
             return Err(Errno::INVAL);
         }
         let flags = weir_fs::RenameFlags {
             no_replace: flags.contains(RenameFlags::NOREPLACE),
             exchange: flags.contains(RenameFlags::EXCHANGE),
+            whiteout: flags.contains(RenameFlags::WHITEOUT),
         };
         caller.on(&self.filesystem).rename(from, to, flags).await.map_err(|error| errno(&error))
     }
@@ -170,11 +191,15 @@ impl Calls {
         // The name that led here may have gone meanwhile; then the kernel looks again.
         let opened = self.filesystem.open(inode).await;
         opened.map_err(|error| if error == FsError::NotFound { Errno::STALE } else { errno(&error) })?;
+        Ok(self.opened(inode, flags))
+    }
+
+    /// Takes in a file that is open with the filesystem.
+    fn opened(&self, inode: InodeNumber, flags: i32) -> Opened {
         let flags = OFlags::from_bits_retain(flags.cast_unsigned());
         let direct = flags.contains(OFlags::DIRECT);
         let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        let handle = self.files.insert(OpenFile::new(inode, direct, writable));
-        Ok(Opened { handle, direct })
+        Opened { handle: self.files.insert(OpenFile::new(inode, direct, writable)), direct }
     }
 
     /// Makes a file and opens it.
@@ -189,6 +214,20 @@ impl Calls {
         let entry = self.make(parent, name, new, caller).await?;
         let opened = self.open(convert::inode(entry.0.node), flags).await?;
         Ok((entry, opened))
+    }
+
+    /// Makes a file without a name and opens it.
+    pub(crate) async fn create_unnamed(
+        &self,
+        directory: InodeNumber,
+        new: &NewNode,
+        flags: i32,
+        caller: Caller,
+    ) -> Result<(Entry, Opened), Errno> {
+        let made = caller.on(&self.filesystem).create_unnamed(directory, new).await;
+        let made = made.map_err(|error| errno(&error))?;
+        let opened = self.opened(made, flags);
+        Ok((self.entry(made).await?, opened))
     }
 
     pub(crate) async fn release(&self, handle: u64) -> Result<(), Errno> {

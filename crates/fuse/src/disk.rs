@@ -248,6 +248,7 @@ impl Service for Disk {
             // There is one file for ever.
             Operation::SetExtended { .. }
             | Operation::Create { .. }
+            | Operation::CreateUnnamed { .. }
             | Operation::MakeNode { .. }
             | Operation::MakeDirectory { .. }
             | Operation::Symlink { .. }

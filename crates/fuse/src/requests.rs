@@ -30,6 +30,10 @@ fn opened(opened: Opened) -> Answer {
     Answer::opened(opened.handle, flags_of(opened))
 }
 
+fn created(((attributes, generation), opened): (Entry, Opened)) -> Answer {
+    Answer::created(attributes, generation, opened.handle, flags_of(opened))
+}
+
 fn done((): ()) -> Answer {
     Answer::Done
 }
@@ -88,6 +92,9 @@ impl Service for Calls {
                 found => found.map(entry),
             },
             Operation::GetAttributes => self.attributes(node).await.map(Answer::attributes),
+            Operation::GetStatus => {
+                self.status(node).await.map(|(attributes, born)| Answer::status(attributes, born))
+            }
             Operation::SetAttributes(set) => {
                 let changes = self.changes(&set);
                 self.set_attributes(node, changes, caller).await.map(Answer::attributes)
@@ -123,8 +130,11 @@ impl Service for Calls {
             }
             Operation::Create { name, mode, umask, flags } => {
                 let new = new_node(header, FileType::Regular, mode, umask);
-                let ((attributes, generation), opened) = self.create(node, name, &new, flags, caller).await?;
-                Ok(Answer::created(attributes, generation, opened.handle, flags_of(opened)))
+                self.create(node, name, &new, flags, caller).await.map(created)
+            }
+            Operation::CreateUnnamed { mode, umask, flags } => {
+                let new = new_node(header, FileType::Regular, mode, umask);
+                self.create_unnamed(node, &new, flags, caller).await.map(created)
             }
             Operation::Read { offset, length } => self.read(node, offset, length).await.map(Answer::Data),
             Operation::Write(write) => self.write(node, &write, caller).await.map(Answer::bytes),

@@ -206,7 +206,9 @@ impl fuser::Filesystem for Handshake {
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
+            // File handles stand for what the kernel has forgotten, too: it looks up "." and ".." of it.
+            | InitFlags::FUSE_EXPORT_SUPPORT;
         // Access control lists are kept here, and the umask does not count where a default list does.
         let wanted =
             wanted | InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK | InitFlags::FUSE_SETXATTR_EXT;

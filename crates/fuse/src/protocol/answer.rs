@@ -1,7 +1,7 @@
 //! What the kernel is answered.
 
 use rustix::io::Errno;
-use weir_ext4::FileType;
+use weir_ext4::{FileTime, FileType};
 use zerocopy::{Immutable, IntoBytes};
 
 /// How long the kernel may keep what it was told, in seconds. Nobody changes the filesystem but by way of the kernel,
@@ -72,6 +72,59 @@ pub(crate) struct Attributes {
     attributes: NodeAttributes,
 }
 
+/// A time as `statx` tells it.
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+struct StatusTime {
+    seconds: i64,
+    nanoseconds: u32,
+    reserved: u32,
+}
+
+impl StatusTime {
+    fn new(seconds: i64, nanoseconds: u32) -> StatusTime {
+        StatusTime { seconds, nanoseconds, reserved: 0 }
+    }
+}
+
+/// What an inode is to `statx`.
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct Status {
+    seconds: u64,
+    nanoseconds: u32,
+    flags: u32,
+    spare: [u64; 2],
+    /// What of the following is told.
+    mask: u32,
+    block_bytes: u32,
+    attributes: u64,
+    links: u32,
+    uid: u32,
+    gid: u32,
+    mode: u16,
+    padding: u16,
+    node: u64,
+    size: u64,
+    sectors: u64,
+    attributes_mask: u64,
+    accessed: StatusTime,
+    born: StatusTime,
+    changed: StatusTime,
+    modified: StatusTime,
+    device_major: u32,
+    device_minor: u32,
+    /// Of the filesystem: the kernel's to say.
+    own_device: [u32; 2],
+    rest: [u64; 14],
+}
+
+/// What `statx` is told: all that `stat` tells, and the birth time.
+mod told {
+    pub(super) const STAT: u32 = 0x7FF;
+    pub(super) const BORN: u32 = 0x800;
+}
+
 #[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct Opened {
@@ -109,6 +162,7 @@ pub(crate) enum Answer {
     Done,
     Entry(Entry),
     Attributes(Attributes),
+    Status(Status),
     Opened(Opened),
     Created(Created),
     Statistics(Statistics),
@@ -132,6 +186,38 @@ impl Answer {
 
     pub(crate) fn attributes(attributes: NodeAttributes) -> Answer {
         Answer::Attributes(Attributes { seconds: VALID_SECONDS, nanoseconds: 0, padding: 0, attributes })
+    }
+
+    /// The attributes and when the inode was made, where that is known.
+    pub(crate) fn status(attributes: NodeAttributes, born: Option<FileTime>) -> Answer {
+        let NodeAttributes { device, .. } = attributes;
+        let FileTime { seconds, nanoseconds } = born.unwrap_or_default();
+        Answer::Status(Status {
+            seconds: VALID_SECONDS,
+            nanoseconds: 0,
+            flags: 0,
+            spare: [0; 2],
+            mask: told::STAT | if born.is_some() { told::BORN } else { 0 },
+            block_bytes: attributes.block_bytes,
+            attributes: 0,
+            links: attributes.links,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            mode: attributes.mode as u16,
+            padding: 0,
+            node: attributes.node,
+            size: attributes.size,
+            sectors: attributes.sectors,
+            attributes_mask: 0,
+            accessed: StatusTime::new(attributes.accessed, attributes.accessed_nanoseconds),
+            born: StatusTime::new(seconds, nanoseconds),
+            changed: StatusTime::new(attributes.changed, attributes.changed_nanoseconds),
+            modified: StatusTime::new(attributes.modified, attributes.modified_nanoseconds),
+            device_major: device >> 8 & 0xFFF,
+            device_minor: device & 0xFF | device >> 12 & 0xF_FF00,
+            own_device: [0; 2],
+            rest: [0; 14],
+        })
     }
 
     /// `flags` are of [`open_flags`].
@@ -180,6 +266,7 @@ impl Answer {
             Answer::Done => &[],
             Answer::Entry(entry) => entry.as_bytes(),
             Answer::Attributes(attributes) => attributes.as_bytes(),
+            Answer::Status(status) => status.as_bytes(),
             Answer::Opened(opened) => opened.as_bytes(),
             Answer::Created(created) => created.as_bytes(),
             Answer::Statistics(statistics) => statistics.as_bytes(),
@@ -299,6 +386,23 @@ mod tests {
         long.chain(short).collect()
     }
 
+    /// What `statx` is told of [`attributes`] and a birth time, as the specification has it.
+    fn status_fields() -> Vec<(usize, usize, u64)> {
+        let head = [(0, 8, 3600), (32, 4, 0xFFF), (36, 4, 4096), (48, 4, 7), (52, 4, 8), (56, 4, 9)];
+        let body = [(60, 2, 0o100_644), (64, 8, 12), (72, 8, 5000), (80, 8, 16)];
+        let times = [
+            (96, 8, 1),
+            (104, 4, 4),
+            (112, 8, -9_i64 as u64),
+            (120, 4, 11),
+            (128, 8, -3_i64 as u64),
+            (136, 4, 6),
+            (144, 8, 2),
+            (152, 4, 5),
+        ];
+        [&head[..], &body, &times, &[(164, 4, 10)]].concat()
+    }
+
     // The bytes are those of a little-endian machine.
     #[test]
     #[cfg(target_endian = "little")]
@@ -309,6 +413,14 @@ mod tests {
             (0..128).step_by(8).map(|at| (at, 8, if at == 16 || at == 24 { 3600 } else { 0 })).collect();
         holds(Answer::nothing().body(), 128, &nothing);
         holds(Answer::attributes(attributes()).body(), 104, &[&[(0, 8, 3600)][..], &fields(16)].concat());
+        let born = FileTime { seconds: -9, nanoseconds: 11 };
+        holds(Answer::status(attributes(), Some(born)).body(), 288, &status_fields());
+        let unknown: Vec<_> = status_fields()
+            .into_iter()
+            .filter(|(at, ..)| ![112, 120].contains(at))
+            .map(|(at, width, value)| (at, width, if at == 32 { 0x7FF } else { value }))
+            .collect();
+        holds(Answer::status(attributes(), None).body(), 288, &unknown);
         holds(Answer::opened(3, 65).body(), 16, &[(0, 8, 3), (8, 4, 65)]);
         let opened = [(128, 8, 3), (136, 4, 2)];
         let created = [&entry[..], &fields(40), &opened].concat();

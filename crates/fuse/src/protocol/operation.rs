@@ -43,6 +43,8 @@ pub(crate) mod opcode {
     pub(crate) const FALLOCATE: u32 = 43;
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
+    pub(crate) const TMPFILE: u32 = 51;
+    pub(crate) const STATX: u32 = 52;
 }
 
 /// Which of the new attributes are meant.
@@ -135,6 +137,8 @@ pub(crate) enum Operation<'a> {
         name: &'a [u8],
     },
     GetAttributes,
+    /// The attributes with the birth time.
+    GetStatus,
     SetAttributes(SetAttributes),
     ReadLink,
     Symlink {
@@ -221,6 +225,11 @@ pub(crate) enum Operation<'a> {
         umask: u32,
         flags: i32,
     },
+    CreateUnnamed {
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    },
     Ioctl {
         handle: u64,
         command: u32,
@@ -251,6 +260,10 @@ impl<'a> Operation<'a> {
         let operation = match header.opcode {
             opcode::LOOKUP => Operation::Lookup { name: left.name()? },
             opcode::GETATTR => Operation::GetAttributes,
+            opcode::STATX => {
+                left.arguments::<StatusArguments>()?;
+                Operation::GetStatus
+            }
             opcode::SETATTR => Operation::SetAttributes(left.arguments::<SetAttributesArguments>()?.read()?),
             opcode::READLINK => Operation::ReadLink,
             opcode::SYMLINK => Operation::Symlink { name: left.name()?, target: left.text()? },
@@ -309,6 +322,16 @@ impl<'a> Operation<'a> {
                 let arguments: CreateArguments = left.arguments()?;
                 let CreateArguments { mode, umask, flags, .. } = arguments;
                 Operation::Create { name: left.name()?, mode, umask, flags }
+            }
+            opcode::TMPFILE => {
+                let arguments: CreateArguments = left.arguments()?;
+                // It has a name in the kernel, which nobody sees.
+                left.text()?;
+                Operation::CreateUnnamed {
+                    mode: arguments.mode,
+                    umask: arguments.umask,
+                    flags: arguments.flags,
+                }
             }
             opcode::IOCTL => {
                 let arguments: IoctlArguments = left.arguments()?;
@@ -434,6 +457,17 @@ impl SetAttributesArguments {
             modified: time(valid::MODIFIED, valid::MODIFIED_NOW, self.modified, self.modified_nanoseconds)?,
         })
     }
+}
+
+/// What the caller wants to know is no matter: it is told everything.
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct StatusArguments {
+    _get_flags: u32,
+    _reserved: u32,
+    _handle: u64,
+    _flags: u32,
+    _mask: u32,
 }
 
 #[derive(FromBytes, KnownLayout, Immutable)]
@@ -703,6 +737,12 @@ mod tests {
                 new().u64(6).u32(2).u32(0).bytes(b"name\0new\0"),
                 Operation::Rename { name, new_parent: 6, new_name: b"new", flags: 2 },
             ),
+            (
+                51,
+                new().u32(0x41_8002).u32(0o600).u32(0o22).u32(0).bytes(b"/\0"),
+                Operation::CreateUnnamed { mode: 0o600, umask: 0o22, flags: 0x41_8002 },
+            ),
+            (52, new().u32(0).u32(0).u64(3).u32(0).u32(0xFFF), Operation::GetStatus),
             (46, new().u64(3).u64(-1_i64 as u64).u32(4).u32(0), Operation::Seek { offset: -1, whence: 4 }),
         ]
     }
