@@ -7,6 +7,7 @@ use weir_ext4::journal::Sequence;
 use weir_ext4::{FileTime, Layout, Superblock};
 use weir_runtime::Handle as Clock;
 
+use crate::access::Accesses;
 use crate::buffers::Buffers;
 use crate::cache::PageCache;
 use crate::caller::Caller;
@@ -50,6 +51,7 @@ pub(crate) struct Mounted {
     pub(crate) cache: Rc<PageCache>,
     pub(crate) names: Names,
     pub(crate) operations: Operations,
+    pub(crate) accesses: Accesses,
     pub(crate) answered: Cell<Answered>,
     /// Journal mode data: the last transaction that marked written blocks as unwritten.
     pub(crate) unwritten_by: Cell<Option<Sequence>>,

@@ -74,6 +74,7 @@
 //! one of them, to prove that tests notice. A write or flush of the journal that fails aborts it: the filesystem is
 //! read-only from then on, says why ([`ReadOnlyReason`]), and no later call reports durability.
 
+mod access;
 mod acls;
 mod attributes;
 mod buffer;
@@ -123,7 +124,7 @@ pub use journal::JournalStats;
 pub use memory::MemoryBound;
 pub use mutants::FsMutant;
 pub use names::{Device, NewNode, Parent, RenameFlags};
-pub use options::{Conflicts, Discards, Engine, HostCosts, JournalMode, MountOptions};
+pub use options::{AccessTimes, Conflicts, Discards, Engine, HostCosts, JournalMode, MountOptions};
 pub use space::DiscardStats;
 pub use weir_ext4::directory::{Cookie, DirectoryEntry};
 pub use xattrs::{Expect, is_own_attribute};

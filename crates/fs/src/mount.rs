@@ -16,6 +16,7 @@ use weir_runtime::{Buffer as Memory, Handle as Clock};
 use weir_storage::{Recorder, Storage};
 use zerocopy::IntoBytes;
 
+use crate::access::Accesses;
 use crate::buffers::Buffers;
 use crate::cache::PageCache;
 use crate::caller::Caller;
@@ -96,6 +97,7 @@ impl Filesystem {
             Ok(_) => mounted.journal()?,
             Err(_) => return Ok(()),
         };
+        mounted.changing(mounted.log_accesses()).await?;
         mounted.operations.close().await?;
         // Nobody will come back to files that are open and have no name.
         mounted.finish_orphans().await?;
@@ -272,6 +274,7 @@ impl Found {
             cache,
             names: Names::new(clock.entropy() as u32),
             operations: Operations::default(),
+            accesses: Accesses::default(),
             answered: Cell::default(),
             unwritten_by: Cell::new(None),
             zeroed: Zeroed::default(),

@@ -45,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) attached_in: Cell<Option<Sequence>>,
     /// How often it is open.
     pub(crate) opens: Cell<u32>,
+    /// Its time of access is newer than in the log.
+    pub(crate) accessed: Cell<bool>,
     /// It was made without a name, and had none so far.
     pub(crate) takes_first_name: Cell<bool>,
     /// The extent found last: most lookups are near the one before.
@@ -74,6 +76,7 @@ impl Node {
             data_changed: Cell::new(false),
             attached_in: Cell::new(None),
             opens: Cell::new(0),
+            accessed: Cell::new(false),
             takes_first_name: Cell::new(false),
             extent: Cell::new(None),
             pages: RefCell::default(),
@@ -128,6 +131,7 @@ impl Node {
         inode.seal(self.number, &fs.buffers.checksums);
         // J8: exactly its own bytes; others in the block are others'.
         handle.modify(table, *start..*start + INODE_BYTES, |bytes| bytes.copy_from_slice(inode.as_bytes()));
+        self.accessed.set(false);
         let sequence = handle.sequence();
         self.changed_in.set(Some(sequence));
         if self.data_changed.take() {

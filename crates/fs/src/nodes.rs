@@ -110,7 +110,7 @@ impl Nodes {
     }
 
     /// The node of an inode, if it is here.
-    fn find(&self, number: u32) -> Option<Rc<Node>> {
+    pub(crate) fn find(&self, number: u32) -> Option<Rc<Node>> {
         let mut state = self.state.borrow_mut();
         let known = state.known.get_mut(&number)?;
         known.used = true;
@@ -186,6 +186,7 @@ fn can_leave(fs: &Mounted, node: &Rc<Node>) -> bool {
     let committed = |sequence| fs.journal().is_ok_and(|journal| journal.is_dispatched(sequence));
     Rc::strong_count(node) == 1
         && node.opens.get() == 0
+        && !node.accessed.get()
         && node.changed_in.get().is_none_or(committed)
         && (node.is_on_disk() || fs.options.drops(FsMutant::ForgetsDirtyNodes))
 }

@@ -60,6 +60,17 @@ pub enum Discards {
     Off,
 }
 
+/// Which times of access are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// Those that say whether a file was read since it has changed, and on which day: Linux's `relatime`, and what
+    /// ext4 does by default.
+    #[default]
+    Relative,
+    /// None: `noatime`.
+    Never,
+}
+
 /// What requests cost the host's processor, each spent by the thread that makes or awaits the request. Only
 /// simulated cores spend it: a machine's own do their work in their own time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +108,8 @@ pub struct MountOptions {
     /// Whether blocks are discarded when the transaction that freed them is durable (J7). Default: where that is
     /// cheap.
     pub discard: Discards,
+    /// Which times of access are kept, of what [`Filesystem::accessed`](crate::Filesystem::accessed) is told of.
+    pub access_times: AccessTimes,
     /// How long blocks wait for their discard after that, so that many go with one command, and none that are
     /// allocated again soon. Default: 100 ms.
     pub discard_delay: Duration,
@@ -123,6 +136,7 @@ impl Default for MountOptions {
             cache_inodes: 1 << 14,
             tree_reserve_blocks: 1 << 12,
             discard: Discards::Auto,
+            access_times: AccessTimes::default(),
             discard_delay: Duration::from_millis(100),
             timer_hz: 250,
             host_costs: HostCosts::default(),

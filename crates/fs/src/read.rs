@@ -43,7 +43,7 @@ pub(crate) enum Missed {
 
 impl Filesystem {
     /// Reads from `offset` on: how many bytes, fewer than asked for only at the end of the file. The time of
-    /// access is not kept.
+    /// access stays: see [`accessed`](Self::accessed).
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content, and what

@@ -93,6 +93,7 @@ impl Filesystem {
         // Mounted without a journal, nothing was ever changed.
         let Ok(journal) = &fs.changes else { return Ok(()) };
         fs.journal()?;
+        fs.changing(fs.log_accesses()).await?;
         fs.write_back_everything().await?;
         let handle = journal.start(TOTALS_CREDITS).await?;
         fs.log_totals(&handle).await?;

@@ -1,0 +1,136 @@
+//! Times of access, as Linux's `relatime` has them: what is read gets a new one if it has changed since the last, or
+//! if that is a day old.
+//!
+//! They change in memory, so who reads waits for nobody. They go to the log with the next change of the inode, or some
+//! seconds later many at a time, and at `sync` and unmount. A crash may lose them: nothing is promised of them, and no
+//! call waits for them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_ext4::{FileTime, Inode, Stamp};
+
+use crate::error::FsError;
+use crate::filesystem::{Filesystem, InodeNumber, Mounted};
+use crate::node::Node;
+use crate::options::AccessTimes;
+
+/// A time of access is renewed when it is so old, in seconds.
+const OLD: i64 = 24 * 3600;
+/// Inodes whose times wait for their way to the log: so many of them are kept in memory for that.
+const WAITING_MAX: usize = 1 << 10;
+/// Blocks that one of them changes.
+const CREDITS: u32 = 1;
+
+/// The inodes whose time of access is newer in memory than in the log.
+#[derive(Default)]
+pub(crate) struct Accesses {
+    waiting: RefCell<BTreeSet<u32>>,
+    /// There is a task that will bring them there.
+    scheduled: Cell<bool>,
+}
+
+impl Filesystem {
+    /// What an inode holds was read just now: notes that, as [`MountOptions::access_times`] says. Whether its time of
+    /// access is another one now. [`read`](Self::read) and its like do not note it by themselves: who asks for them
+    /// knows whether they serve a reader.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], and what reading may fail by.
+    ///
+    /// [`MountOptions::access_times`]: crate::MountOptions::access_times
+    pub async fn accessed(&self, inode: InodeNumber) -> Result<bool, FsError> {
+        let fs = &self.0;
+        if fs.options.access_times == AccessTimes::Never || self.read_only().is_some() {
+            return Ok(false);
+        }
+        let node = fs.nodes.get(fs, inode).await?;
+        let now = fs.now();
+        if !is_due(&node.inode.borrow(), now) {
+            return Ok(false);
+        }
+        node.inode.borrow_mut().set_time(Stamp::Accessed, now);
+        fs.note_access(&node);
+        Ok(true)
+    }
+}
+
+/// Whether an inode that is read gets a new time of access.
+fn is_due(inode: &Inode, now: FileTime) -> bool {
+    let [accessed, modified, changed] =
+        [Stamp::Accessed, Stamp::Modified, Stamp::Changed].map(|stamp| inode.time(stamp));
+    let is_old = now.seconds.saturating_sub(accessed.seconds) >= OLD;
+    accessed != now && (accessed <= modified || accessed <= changed || is_old)
+}
+
+impl Mounted {
+    fn note_access(self: &Rc<Mounted>, node: &Node) {
+        if node.accessed.replace(true) {
+            return;
+        }
+        let waiting = {
+            let mut waiting = self.accesses.waiting.borrow_mut();
+            waiting.insert(node.number);
+            waiting.len()
+        };
+        if waiting == WAITING_MAX {
+            self.log_accesses_after(Duration::ZERO);
+        } else if !self.accesses.scheduled.replace(true) {
+            self.log_accesses_after(self.options.commit_interval);
+        }
+    }
+
+    fn log_accesses_after(self: &Rc<Mounted>, delay: Duration) {
+        let (weak, clock) = (Rc::downgrade(self), self.clock.clone());
+        drop(self.clock.spawn(async move {
+            clock.sleep(delay).await;
+            let Some(fs) = weak.upgrade() else { return };
+            fs.accesses.scheduled.set(false);
+            // What fails has aborted the journal, which others are told of.
+            let _ = fs.changing(fs.log_accesses()).await;
+        }));
+    }
+
+    /// Puts the times of access that wait into the running transaction.
+    pub(crate) async fn log_accesses(&self) -> Result<(), FsError> {
+        let waiting = self.accesses.waiting.take();
+        for number in waiting {
+            let Some(node) = self.nodes.find(number) else { continue };
+            let _locked = node.alone().await;
+            // It may have been logged with something else, or deleted.
+            if node.accessed.get() && self.nodes.is_current(&node) {
+                let handle = self.journal()?.start(CREDITS).await?;
+                self.all_or_abort(node.log(self, &handle)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_ext4::FileType;
+
+    use super::*;
+
+    #[test]
+    fn a_time_of_access_is_renewed_after_a_change_and_after_a_day() {
+        let at = |seconds| FileTime { seconds, nanoseconds: 0 };
+        let due = |accessed, modified, changed, now| {
+            let mut inode = Inode::new(FileType::Regular, 0o644);
+            for (stamp, seconds) in
+                [(Stamp::Accessed, accessed), (Stamp::Modified, modified), (Stamp::Changed, changed)]
+            {
+                inode.set_time(stamp, at(seconds));
+            }
+            is_due(&inode, at(now))
+        };
+        assert!(due(10, 10, 10, 11), "as it was made");
+        assert!(due(10, 11, 9, 12) && due(10, 9, 11, 12), "changed since");
+        assert!(!due(12, 11, 11, 13), "unchanged since");
+        assert!(!due(12, 11, 11, 12 + OLD - 1) && due(12, 11, 11, 12 + OLD));
+        assert!(!due(12, 12, 12, 12), "the same once more");
+    }
+}
