@@ -88,6 +88,7 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
         allow_other: false,
         read_only: false,
         no_exec: false,
+        access_times: false,
         sync: SyncMode::Durable,
         awake: arguments.service.awake(),
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use weir_flash::Profile;
-use weir_fs::{Discards, Filesystem, MountOptions, ReadOnlyReason};
+use weir_fs::{AccessTimes, Discards, Filesystem, MountOptions, ReadOnlyReason};
 use weir_fuse::{Server, ServerOptions, SyncMode};
 use weir_runtime::Handle;
 use weir_volume::VolumeOptions;
@@ -47,6 +47,13 @@ pub(crate) struct MountArguments {
     /// Let nobody run programs that lie on it
     #[arg(long)]
     no_exec: bool,
+    /// Keep no times of access
+    #[arg(long, conflicts_with = "relatime")]
+    noatime: bool,
+    /// Keep a file's time of access if the file has changed since the last, or if that is a day old, as ext4 does
+    /// [default]
+    #[arg(long)]
+    relatime: bool,
     /// Tell the storage of space that files have left, wherever it can take that [default: on a volume, where nothing
     /// else would ever use that space again]
     #[arg(long, conflicts_with = "read_only")]
@@ -122,6 +129,7 @@ async fn serve(
     let options = MountOptions {
         read_only: arguments.read_only,
         discard: arguments.discards(),
+        access_times: if arguments.noatime { AccessTimes::Never } else { AccessTimes::Relative },
         ..MountOptions::default()
     };
     let filesystem = stack.filesystem(&handle, source, options).await?;
@@ -131,6 +139,7 @@ async fn serve(
         allow_other: arguments.allow_other,
         read_only: arguments.read_only,
         no_exec: arguments.no_exec,
+        access_times: !arguments.noatime,
         awake: arguments.service.awake(),
         sync: match arguments.sync {
             Sync::Durable => SyncMode::Durable,

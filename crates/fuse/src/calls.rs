@@ -199,7 +199,9 @@ impl Calls {
         let flags = OFlags::from_bits_retain(flags.cast_unsigned());
         let direct = flags.contains(OFlags::DIRECT);
         let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        Opened { handle: self.files.insert(OpenFile::new(inode, direct, writable)), direct }
+        let mut file = OpenFile::new(inode, direct, writable);
+        file.quiet = flags.contains(OFlags::NOATIME);
+        Opened { handle: self.files.insert(file), direct }
     }
 
     /// Makes a file and opens it.
@@ -235,11 +237,36 @@ impl Calls {
         self.filesystem.release(file.inode).await.map_err(|error| errno(&error))
     }
 
+    /// Closes a regular file. Reads that the kernel's cache has served were not seen: who had the file open for reading
+    /// only has read it.
+    pub(crate) async fn close(&self, handle: u64) -> Result<(), Errno> {
+        let file = self.files.get(handle).filter(|file| !file.writable && !file.quiet);
+        if let Some(inode) = file.map(|file| file.inode)
+            && self.note_access(inode, 0).await
+        {
+            self.forget_attributes(inode);
+        }
+        self.release(handle).await
+    }
+
+    /// Notes that an inode was read by who has opened it with these flags; whether its time of access has changed. After
+    /// a request for what it holds the kernel asks for that by itself.
+    pub(crate) async fn note_access(&self, inode: InodeNumber, flags: i32) -> bool {
+        // What fails is no matter to who reads.
+        flags & libc::O_NOATIME == 0 && self.filesystem.accessed(inode).await.unwrap_or(false)
+    }
+
     pub(crate) async fn read(&self, inode: InodeNumber, offset: u64, length: u32) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; length as usize];
         let read = self.filesystem.read(inode, offset, &mut bytes).await;
         bytes.truncate(read.map_err(|error| errno(&error))?);
         Ok(bytes)
+    }
+
+    pub(crate) async fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>, Errno> {
+        let target = self.filesystem.read_link(inode).await.map_err(|error| errno(&error))?;
+        self.note_access(inode, 0).await;
+        Ok(target)
     }
 
     /// Writes, and keeps what O_DSYNC and O_SYNC promise: of what goes through the page cache the kernel asks for
@@ -378,6 +405,9 @@ impl Calls {
         names: &mut Names,
     ) -> Result<(), Errno> {
         let directory = self.files.get(handle).ok_or(Errno::BADF)?;
+        if !directory.quiet {
+            self.note_access(directory.inode, 0).await;
+        }
         let mut last = offset;
         loop {
             let mut entries = match directory.take_left(last) {

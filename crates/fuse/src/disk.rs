@@ -213,7 +213,7 @@ impl Service for Disk {
             Operation::Open { .. } => {
                 Ok(Answer::opened(0, open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES))
             }
-            Operation::Read { offset, length } => Ok(Answer::Data(self.read(offset, length).await?)),
+            Operation::Read { offset, length, .. } => Ok(Answer::Data(self.read(offset, length).await?)),
             Operation::Write(WriteRequest { offset, bytes, flags, .. }) => {
                 let written = self.write(offset, bytes).await?;
                 if flags & libc::O_DSYNC != 0 {

@@ -14,6 +14,8 @@ pub(crate) struct OpenFile {
     /// The kernel keeps nothing of it in its page cache.
     pub(crate) direct: bool,
     pub(crate) writable: bool,
+    /// Reading it leaves no trace.
+    pub(crate) quiet: bool,
     /// Each write is ordered that does not make it longer.
     pub(crate) orders_writes: Cell<bool>,
     /// Names that were read and did not fit into the answer, and the cookie of the last that did. Names with one
@@ -23,7 +25,14 @@ pub(crate) struct OpenFile {
 
 impl OpenFile {
     pub(crate) fn new(inode: InodeNumber, direct: bool, writable: bool) -> OpenFile {
-        OpenFile { inode, direct, writable, orders_writes: Cell::new(false), left: RefCell::default() }
+        OpenFile {
+            inode,
+            direct,
+            writable,
+            quiet: false,
+            orders_writes: Cell::new(false),
+            left: RefCell::default(),
+        }
     }
 
     /// Keeps names that come behind the cookie `last`.

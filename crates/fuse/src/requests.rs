@@ -99,10 +99,7 @@ impl Service for Calls {
                 let changes = self.changes(&set);
                 self.set_attributes(node, changes, caller).await.map(Answer::attributes)
             }
-            Operation::ReadLink => {
-                let target = self.filesystem.read_link(node).await;
-                target.map(Answer::Data).map_err(|error| errno(&error))
-            }
+            Operation::ReadLink => self.read_link(node).await.map(Answer::Data),
             Operation::Symlink { name, target } => self.symlink(node, name, target, caller).await.map(entry),
             Operation::MakeNode { name, mode, umask, device: number } => {
                 let kind = FileType::of_mode(mode as u16).ok_or(Errno::INVAL)?;
@@ -136,13 +133,16 @@ impl Service for Calls {
                 let new = new_node(header, FileType::Regular, mode, umask);
                 self.create_unnamed(node, &new, flags, caller).await.map(created)
             }
-            Operation::Read { offset, length } => self.read(node, offset, length).await.map(Answer::Data),
+            Operation::Read { offset, length, flags } => {
+                let bytes = self.read(node, offset, length).await?;
+                self.note_access(node, flags).await;
+                Ok(Answer::Data(bytes))
+            }
             Operation::Write(write) => self.write(node, &write, caller).await.map(Answer::bytes),
             // `close` promises nothing, so the kernel need not ask again.
             Operation::Flush => Err(Errno::NOSYS),
-            Operation::Release { handle } | Operation::ReleaseDirectory { handle } => {
-                self.release(handle).await.map(done)
-            }
+            Operation::Release { handle } => self.close(handle).await.map(done),
+            Operation::ReleaseDirectory { handle } => self.release(handle).await.map(done),
             Operation::Synchronise { data_only } | Operation::SynchroniseDirectory { data_only } => {
                 self.synchronise(node, what(data_only)).await.map(done)
             }

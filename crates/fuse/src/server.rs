@@ -49,6 +49,8 @@ pub struct ServerOptions {
     pub read_only: bool,
     /// Whether the kernel refuses to run programs that lie on it.
     pub no_exec: bool,
+    /// Whether times of access are kept, as `mount` shows it; it is the filesystem that keeps them.
+    pub access_times: bool,
     /// What `fsync` promises.
     pub sync: SyncMode,
     /// Whether processors are kept awake while it is in use: see [`weir_runtime::Awake`].
@@ -244,12 +246,13 @@ fn config(options: &ServerOptions) -> Config {
         MountOption::CUSTOM("subtype=weir".to_owned()),
         // The kernel checks permissions, as the filesystem does not.
         MountOption::DefaultPermissions,
-        MountOption::NoAtime,
         if options.read_only { MountOption::RO } else { MountOption::RW },
     ];
     if options.no_exec {
         config.mount_options.push(MountOption::NoExec);
     }
+    // Without it, the kernel's default is `relatime`.
+    config.mount_options.extend((!options.access_times).then_some(MountOption::NoAtime));
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config
 }

@@ -137,7 +137,6 @@ pub(crate) enum Operation<'a> {
         name: &'a [u8],
     },
     GetAttributes,
-    /// The attributes with the birth time.
     GetStatus,
     SetAttributes(SetAttributes),
     ReadLink,
@@ -178,6 +177,7 @@ pub(crate) enum Operation<'a> {
     Read {
         offset: u64,
         length: u32,
+        flags: i32,
     },
     Write(WriteRequest<'a>),
     Statistics,
@@ -291,7 +291,8 @@ impl<'a> Operation<'a> {
                 if arguments.bytes > TRANSFER_BYTES {
                     return Err(Errno::INVAL);
                 }
-                Operation::Read { offset: in_file(arguments.offset)?, length: arguments.bytes }
+                let ReadArguments { offset, bytes, flags, .. } = arguments;
+                Operation::Read { offset: in_file(offset)?, length: bytes, flags }
             }
             opcode::READDIR => {
                 let ReadArguments { handle, offset, bytes, .. } = left.arguments()?;
@@ -518,7 +519,8 @@ struct ReadArguments {
     bytes: u32,
     _read_flags: u32,
     _lock_owner: u64,
-    _flags: i32,
+    /// Those that the file was opened with.
+    flags: i32,
     _padding: u32,
 }
 
@@ -699,7 +701,7 @@ mod tests {
             ),
             (13, new().u64(12).bytes(b"name\0"), Operation::Link { node: 12, name }),
             (14, new().u32(0x8002).u32(0), Operation::Open { flags: 0x8002 }),
-            (15, transfer(0), Operation::Read { offset: 8192, length: 4 }),
+            (15, transfer(0), Operation::Read { offset: 8192, length: 4, flags: 0x4000 }),
             (16, transfer(2).bytes(b"data"), written(false, false)),
             (16, transfer(1).bytes(b"data"), written(false, true)),
             (16, transfer(4).bytes(b"data"), written(true, false)),
