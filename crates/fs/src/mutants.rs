@@ -96,6 +96,10 @@ pub enum FsMutant {
     WritebackDecidesEarly,
     /// J2, journal mode data: what became unwritten is overwritten with zeros before that is durable.
     ZerosTooEarly,
+    /// Orphans: a file that is made without a name is not on their list.
+    UnnamedIsNoOrphan,
+    /// Orphans: a truncation that is done takes a file without a name from their list.
+    CutIsNoOrphan,
     /// Pages: a write across the end of a file changes the page with the end in two steps, and others find it between.
     EndInTwoSteps,
     /// Space: what cannot fit is allocated as far as there is space, and fails then.

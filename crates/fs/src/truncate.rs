@@ -79,7 +79,7 @@ impl Mounted {
         loop {
             let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
             let finished = self.all_or_abort(self.unmap(&handle, node, behind(size))).await?;
-            if finished && node.links() > 0 {
+            if finished && (node.links() > 0 || self.options.drops(FsMutant::CutIsNoOrphan)) {
                 self.remove_orphan(&handle, node).await?;
             }
             node.log_data(self, &handle).await?;

@@ -9,6 +9,7 @@ use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::journal::Handle;
+use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::tree::Tree;
 
@@ -211,7 +212,9 @@ impl Mounted {
         node.opens.set(1);
         node.takes_first_name.set(true);
         self.all_or_abort(async {
-            self.add_orphan(&handle, &node).await?;
+            if !self.options.drops(FsMutant::UnnamedIsNoOrphan) {
+                self.add_orphan(&handle, &node).await?;
+            }
             node.log(self, &handle).await
         })
         .await?;
