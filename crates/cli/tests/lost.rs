@@ -70,6 +70,48 @@ fn refuses(place: &Place, inode: u64) {
     assert!(told.contains("1 files lack"), "{told}");
 }
 
+/// Loses pages of a file without a name, looks at the status, and names the file: its `fsync` fails all the same.
+const UNNAMED: &str = r#"
+import errno, mmap, os
+fd = os.open(".", os.O_RDWR | os.O_TMPFILE)
+os.ftruncate(fd, 1 << 20)
+full = os.open("full", os.O_WRONLY | os.O_CREAT)
+try:
+    while True: os.write(full, b"x" * 65536)
+except OSError: pass
+try:
+    while True: os.write(full, b"x" * 512)
+except OSError: pass
+pages = mmap.mmap(fd, 1 << 20)
+pages[:] = b"y" * (1 << 20)
+try: pages.flush()
+except OSError: pass
+pages.close()
+os.getxattr(".", "user.weir.status")
+here = os.open(".", os.O_RDONLY)
+# With a descriptor, it is the call that follows links.
+os.link(f"/proc/self/fd/{fd}", "file", src_dir_fd=here, follow_symlinks=True)
+# The first may be the kernel's own word.
+for _ in range(3):
+    try: os.fsync(fd)
+    except OSError as error: assert error.errno == errno.ENOSPC, error
+    else: raise SystemExit("fsync has forgotten it")
+os.close(fd)
+"#;
+
+#[test]
+fn a_file_without_a_name_that_gets_one_is_not_forgotten() {
+    if !mounts() || !is_there("python3") {
+        return;
+    }
+    let place = Place::with_volume("32M");
+    let root = place.mount(&[]);
+    runs(Command::new("python3").args(["-c", UNNAMED]).current_dir(&root));
+    refuses(&place, fs::metadata(root.join("file")).unwrap().ino());
+    fs::remove_file(root.join("file")).unwrap();
+    umounts_in_silence(&place);
+}
+
 #[test]
 fn of_a_file_that_was_deleted_nobody_misses_anything() {
     let Some((place, root)) = with_lost_pages() else { return };

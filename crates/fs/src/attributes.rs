@@ -24,6 +24,8 @@ pub struct Attributes {
     pub permissions: u16,
     /// Its names; 1 for a directory with more subdirectories than are counted.
     pub links: u32,
+    /// It was made without a name, and may get its first.
+    pub takes_first_name: bool,
     /// Its owner.
     pub uid: u32,
     /// Its group.
@@ -96,6 +98,7 @@ impl Filesystem {
             kind,
             permissions: found.permissions(),
             links: found.links.get().into(),
+            takes_first_name: node.takes_first_name.get(),
             uid: found.uid(),
             gid: found.gid(),
             size: found.size(),

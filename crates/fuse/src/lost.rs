@@ -99,7 +99,10 @@ impl LostWrites {
             self.files.borrow().iter().map(|(inode, lack)| (*inode, lack.generation)).collect();
         for (inode, generation) in remembered {
             let is_gone = match filesystem.attributes(inode).await {
-                Ok(found) => found.generation != generation || found.links == 0,
+                Ok(found) => {
+                    let is_nameless = found.links == 0 && !found.takes_first_name;
+                    found.generation != generation || is_nameless
+                }
                 Err(error) => error == FsError::NotFound,
             };
             if is_gone {
