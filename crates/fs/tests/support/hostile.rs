@@ -19,12 +19,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use weir_ext4::acl::{ACCESS, DEFAULT};
 use weir_ext4::check::{ImageReader, Report, check};
 use weir_ext4::{
     BLOCK_BYTES, Blocks, Descriptor, ExtentTree, FileType, FormatError, INODE_BYTES, Inode, JOURNAL_INODE,
     Kind, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, inode_flags,
 };
-use weir_fs::{Cookie, Device, Expect, Fallocate, Filesystem, FsError, MountOptions, NewNode, RenameFlags};
+use weir_fs::{
+    AttributeChanges, Cookie, Device, Expect, Fallocate, Filesystem, FsError, MountOptions, NewNode,
+    RenameFlags,
+};
 use weir_image::GetOptions;
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Image, Lba, Ordering, Storage};
@@ -50,6 +54,11 @@ const MEMORY_MAX: u64 = 1 << 30;
 const RECORD_TAIL: usize = 12;
 /// The capability to bind low ports, as Linux keeps it: its version, then 32 bits of four sets.
 const CAPABILITY: [u8; 20] = [0, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+/// An access control list in the form of the kernel's interface: owner, user 1000, group, mask and others.
+const LIST: [u8; 44] = [
+    2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 6, 0, 232, 3, 0, 0, 4, 0, 5, 0, 255, 255, 255, 255, 16,
+    0, 6, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
+];
 /// The longest list of edits.
 const EDITS_MAX: usize = 16;
 /// Bytes that encode one of them.
@@ -658,6 +667,8 @@ async fn change(fs: &Filesystem, found: &[(u32, FileType)]) {
         let _ = fs.write(inode, 5000, &[4; 30_000]).await;
         let _ = fs.set_extended_attribute(inode, b"user.z", &[1; 300], Expect::Anything).await;
         let _ = fs.remove_extended_attribute(inode, b"user.a1").await;
+        let permissions = AttributeChanges { permissions: Some(0o751), ..AttributeChanges::default() };
+        let _ = fs.set_attributes(inode, &permissions).await;
         let _ = fs.fallocate(inode, Fallocate::Allocate { keep_size: true }, 0, 70_000).await;
         let _ = fs.fsync(inode).await;
         let _ = fs.fallocate(inode, Fallocate::PunchHole, 9000, 50_000).await;
@@ -681,7 +692,8 @@ async fn fill(fs: &Filesystem) -> Result<(), FsError> {
         fs.create(names, &name_of(number), &file).await?;
     }
     let mut tree = fs.mkdir(ROOT_INODE, b"tree", &directory).await?;
-    fs.mkdir(ROOT_INODE, b"bare", &directory).await?;
+    let bare = fs.mkdir(ROOT_INODE, b"bare", &directory).await?;
+    fs.set_extended_attribute(bare, DEFAULT, &LIST, Expect::Anything).await?;
     for _ in 0..3 {
         tree = fs.mkdir(tree, b"sub", &directory).await?;
     }
@@ -698,6 +710,7 @@ async fn fill(fs: &Filesystem) -> Result<(), FsError> {
         fs.write(sparse, block * 2 * BLOCK_BYTES as u64, &[3; 10]).await?;
     }
     fs.fallocate(sparse, Fallocate::Allocate { keep_size: true }, 1 << 24, 1 << 16).await?;
+    fs.set_extended_attribute(sparse, ACCESS, &LIST, Expect::Anything).await?;
     fs.symlink(ROOT_INODE, b"short link", b"tree/sub", (0, 0)).await?;
     fs.symlink(ROOT_INODE, b"long link", &[b'q'; 300], (0, 0)).await?;
     fs.create(ROOT_INODE, b"fifo", &NewNode::new(FileType::Fifo, 0o644)).await?;
@@ -715,7 +728,8 @@ async fn fill_a_little(fs: &Filesystem) -> Result<(), FsError> {
     let tree = fs.mkdir(ROOT_INODE, b"tree directory", &directory).await?;
     let sub = fs.mkdir(tree, b"sub", &directory).await?;
     fs.mkdir(sub, b"sub", &directory).await?;
-    fs.mkdir(ROOT_INODE, b"bare", &directory).await?;
+    let bare = fs.mkdir(ROOT_INODE, b"bare", &directory).await?;
+    fs.set_extended_attribute(bare, DEFAULT, &LIST, Expect::Anything).await?;
     let plain = fs.create(ROOT_INODE, b"file", &file).await?;
     fs.write(plain, 0, &[6; 10_000]).await?;
     for number in 0..4 {
@@ -731,6 +745,7 @@ async fn fill_a_little(fs: &Filesystem) -> Result<(), FsError> {
         fs.write(sparse, block * 2 * BLOCK_BYTES as u64, &[3; 10]).await?;
     }
     fs.fallocate(sparse, Fallocate::Allocate { keep_size: true }, 1 << 20, 1 << 16).await?;
+    fs.set_extended_attribute(sparse, ACCESS, &LIST, Expect::Anything).await?;
     fs.symlink(ROOT_INODE, b"short link", b"tree directory/sub", (0, 0)).await?;
     fs.symlink(ROOT_INODE, b"long link", &[b'q'; 300], (0, 0)).await?;
     fs.create(ROOT_INODE, b"fifo", &NewNode::new(FileType::Fifo, 0o644)).await?;
