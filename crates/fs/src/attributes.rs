@@ -61,6 +61,8 @@ pub struct AttributeChanges {
     pub accessed: Option<FileTime>,
     /// When its content last changed.
     pub modified: Option<FileTime>,
+    /// When it last changed, its attributes included; now, if nothing is said.
+    pub changed: Option<FileTime>,
 }
 
 impl Filesystem {
@@ -168,7 +170,7 @@ impl Mounted {
                     inode.set_time(stamp, time);
                 }
             }
-            inode.set_time(Stamp::Changed, self.now());
+            inode.set_time(Stamp::Changed, changes.changed.unwrap_or_else(|| self.now()));
         }
         self.all_or_abort(node.log(self, &handle)).await
     }

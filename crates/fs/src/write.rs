@@ -28,6 +28,15 @@ pub(crate) const CHUNK_BLOCKS: usize = 2048;
 /// The same where they go through the journal.
 pub(crate) const CHUNK_JOURNALED: usize = 32;
 
+/// What a write does to the inode's times.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Times {
+    /// They become now.
+    Stamped,
+    /// They stay.
+    Kept,
+}
+
 /// The content of the blocks at both ends of a change, as far as it stays. Pages may leave the cache while a
 /// change gets its place; these do not.
 #[derive(Default)]
@@ -50,10 +59,25 @@ impl Filesystem {
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content,
     /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`], and what the storage fails by.
     pub async fn write(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
-        self.0.changing(self.write_all(inode, offset, bytes)).await
+        self.0.changing(self.write_all(inode, offset, bytes, Times::Stamped)).await
     }
 
-    async fn write_all(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
+    /// Writes as [`write`](Self::write) does, and leaves the times: for who keeps a cache of its own, writes it back
+    /// later than it was written, and sets the times by [`set_attributes`](Self::set_attributes).
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    pub async fn write_back(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
+        self.0.changing(self.write_all(inode, offset, bytes, Times::Kept)).await
+    }
+
+    async fn write_all(
+        &self,
+        inode: InodeNumber,
+        offset: u64,
+        bytes: &[u8],
+        times: Times,
+    ) -> Result<usize, FsError> {
         let fs = &self.0;
         let node = fs.file(inode).await?;
         if bytes.is_empty() {
@@ -69,7 +93,7 @@ impl Filesystem {
         while done < bytes.len() {
             fs.cache.throttle().await;
             let some = fs.with_space(async || {
-                fs.write_some(self.1, &node, offset + done as u64, &bytes[done..]).await
+                fs.write_some(self.1, &node, offset + done as u64, &bytes[done..], times).await
             });
             match some.await {
                 Ok(written) => done += written,
@@ -89,10 +113,11 @@ impl Mounted {
         node: &Rc<Node>,
         offset: u64,
         bytes: &[u8],
+        times: Times,
     ) -> Result<usize, FsError> {
         let journaled = self.options.mode == JournalMode::Data;
         let now = self.now();
-        let stamped = {
+        let stamped = times == Times::Kept || {
             let inode = node.inode.borrow();
             inode.time(Stamp::Modified) == now && inode.time(Stamp::Changed) == now
         };
@@ -135,7 +160,9 @@ impl Mounted {
                 node.inode.borrow_mut().set_size(offset + done as u64);
                 node.data_has_changed();
             }
-            node.stamp(now);
+            if times == Times::Stamped {
+                node.stamp(now);
+            }
         }
         // Also after an error: the tree may have grown.
         node.log_data(self, &handle).await?;

@@ -420,6 +420,7 @@ fn attributes_are_set_and_kept() {
             size: Some(12_345),
             accessed: Some(earlier),
             modified: Some(later),
+            changed: None,
         };
         fs.set_attributes(file, &changes).await.expect("set");
         fs.set_attributes(file, &AttributeChanges { uid: Some(70_001), ..Default::default() })

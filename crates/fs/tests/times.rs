@@ -5,6 +5,7 @@
 mod support;
 
 use support::{BLOCKS, disk, mount, new_image, simulated, write_file};
+use weir_ext4::FileTime;
 use weir_fs::{AttributeChanges, Filesystem, MountOptions};
 use weir_runtime::{Handle, Runtime, Wall};
 
@@ -20,6 +21,28 @@ async fn mounted(clock: &Handle) -> Filesystem {
 async fn times(fs: &Filesystem, inode: u32) -> (i64, i64) {
     let found = fs.attributes(inode).await.unwrap();
     (found.modified.seconds, found.changed.seconds)
+}
+
+/// Who writes back a cache of its own says when that was written, and when the inode changed.
+#[test]
+fn what_is_written_back_has_the_times_that_are_said() {
+    simulated(|clock| async move {
+        let fs = mounted(&clock).await;
+        let inode = write_file(&fs, b"a", b"dated").await;
+        let at = |seconds| Some(FileTime { seconds, nanoseconds: 7 });
+        let changes = AttributeChanges { modified: at(1000), changed: at(2000), ..Default::default() };
+        fs.set_attributes(inode, &changes).await.unwrap();
+        for (offset, bytes) in [(0, &[1; 2][..]), (3, &[2; 9000]), (1 << 20, &[3; 4096])] {
+            assert_eq!(fs.write_back(inode, offset, bytes).await, Ok(bytes.len()));
+            assert_eq!(times(&fs, inode).await, (1000, 2000));
+        }
+        let mut found = vec![0; 9003];
+        assert_eq!(fs.read(inode, 0, &mut found).await, Ok(9003));
+        assert_eq!((&found[..3], &found[3..]), (&[1, 1, b't'][..], &[2; 9000][..]));
+        fs.write(inode, 0, b"now").await.unwrap();
+        assert!(times(&fs, inode).await > (2000, 2000));
+        fs.unmount().await.unwrap();
+    });
 }
 
 /// What is stamped after the clock was set is dated as the clock then says, on and back.

@@ -63,6 +63,7 @@ impl Calls {
             size: set.size,
             accessed: set.accessed.map(time),
             modified: set.modified.map(time),
+            changed: None,
         }
     }
 

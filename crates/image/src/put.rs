@@ -329,6 +329,7 @@ impl Put<'_> {
             size: None,
             accessed: Some(time(found.st_atime, found.st_atime_nsec)),
             modified: Some(time(found.st_mtime, found.st_mtime_nsec)),
+            changed: None,
         };
         self.filesystem.set_attributes(inode, &changes).await.map_err(in_image(inside))
     }
