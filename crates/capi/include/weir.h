@@ -29,6 +29,9 @@ int weir_is_mounted(int fd);
 #define WEIR_IOC_SET_SYNC _IOW('W', 3, unsigned int)
 /* From now on fdatabarrier follows each write of this open file that does not make it longer. */
 #define WEIR_IOC_ORDER_WRITES _IO('W', 4)
+/* The first two, for who has called sync_file_range or msync before. */
+#define WEIR_IOC_FBARRIER_AFTER_PAGES _IO('W', 5)
+#define WEIR_IOC_FDATABARRIER_AFTER_PAGES _IO('W', 6)
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,10 @@ use libc::{c_int, c_ulong};
 pub const FBARRIER: u32 = 0x5701;
 /// `_IO('W', 2)`.
 pub const FDATABARRIER: u32 = 0x5702;
+/// `_IO('W', 5)`: [`FBARRIER`], for who has handed over dirty pages.
+const FBARRIER_AFTER_PAGES: u32 = 0x5705;
+/// `_IO('W', 6)`: the same of [`FDATABARRIER`].
+const FDATABARRIER_AFTER_PAGES: u32 = 0x5706;
 /// `_IO('W', 4)`.
 pub const ORDER_WRITES: u32 = 0x5704;
 /// What `statfs` tells of a mount through FUSE.
@@ -57,8 +61,8 @@ pub fn order(fd: c_int, request: u32) -> Option<c_int> {
 /// The same of a file that is known to be on a mount of Weir, since [`weir_is_mounted`] has said so: it saves asking
 /// the mount once more.
 pub fn order_mounted(fd: c_int, request: u32) -> Option<c_int> {
-    // Dirty pages of a shared mapping are still with the kernel, and an ioctl does not send them: what it sends is
-    // waited for, as far as the filesystem has it, not the disk.
+    // Dirty pages of a shared mapping, and all others where the kernel keeps a writeback cache, are still with the kernel,
+    // and an ioctl does not send them: what it sends is waited for, as far as the filesystem has it, not the disk.
     let send =
         libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     // SAFETY: it takes numbers and no memory. A directory has no pages: it fails, and that does not matter.
@@ -67,12 +71,17 @@ pub fn order_mounted(fd: c_int, request: u32) -> Option<c_int> {
     {
         return Some(-1);
     }
-    // SAFETY: these requests take no argument, so no memory is read or written.
-    match unsafe { libc::ioctl(fd, request as c_ulong) } {
-        0 => Some(0),
-        _ if matches!(errno(), libc::ENOTTY | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => None,
-        _ => Some(-1),
+    let after_pages = if request == FBARRIER { FBARRIER_AFTER_PAGES } else { FDATABARRIER_AFTER_PAGES };
+    // An older server knows the second only.
+    for request in [after_pages, request] {
+        // SAFETY: these requests take no argument, so no memory is read or written.
+        match unsafe { libc::ioctl(fd, request as c_ulong) } {
+            0 => return Some(0),
+            _ if matches!(errno(), libc::ENOTTY | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => {}
+            _ => return Some(-1),
+        }
     }
+    None
 }
 
 /// Has each write through this descriptor ordered that leaves the file as long as it is, as if `fdatabarrier` followed
@@ -130,6 +139,9 @@ mod tests {
     fn the_numbers_are_those_of_the_mount() {
         assert_eq!(FBARRIER, weir_fuse::control::FBARRIER);
         assert_eq!(FDATABARRIER, weir_fuse::control::FDATABARRIER);
+        assert_eq!(ORDER_WRITES, weir_fuse::control::ORDER_WRITES);
+        assert_eq!(FBARRIER_AFTER_PAGES, weir_fuse::control::FBARRIER_AFTER_PAGES);
+        assert_eq!(FDATABARRIER_AFTER_PAGES, weir_fuse::control::FDATABARRIER_AFTER_PAGES);
     }
 
     #[test]

@@ -90,6 +90,7 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
         no_exec: false,
         access_times: false,
         sync: SyncMode::Durable,
+        writeback_cache: false,
         awake: arguments.service.awake(),
     };
     let stack = Rc::new(stack);

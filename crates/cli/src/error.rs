@@ -123,7 +123,7 @@ pub(crate) enum CliError {
     },
     /// Files lack what was written through shared mappings.
     #[error(
-        "{0}: {files} of its files lack what a program wrote through a shared mapping: {source}. It is still mounted; the \
+        "{0}: {files} of its files lack what a program wrote through a shared mapping or the writeback cache: {source}. It is still mounted; the \
          first is what `find {0} -xdev -inum {inode}` finds (0: there are too many to name). Make room; then write that part again, or delete the file. `umount` ends the mount and loses that part",
         path.display()
     )]

@@ -182,12 +182,14 @@ fn of_option(option: &str) -> Meaning {
         ("discard_below", None) => argument("--discard-below"),
         ("nodiscard", None) => argument("--no-discard"),
         ("noexec", None) => argument("--no-exec"),
+        ("noatime", None) => argument("--noatime"),
+        ("writeback_cache", None) => argument("--writeback-cache"),
         ("sync", Some(value)) => Meaning::Argument(format!("--sync={value}")),
         ("log", Some(value)) => Meaning::Argument(format!("--log={value}")),
         ("" | "defaults" | "ro" | "rw" | "auto" | "noauto" | "nofail" | "_netdev", None)
         | ("user" | "users" | "nouser" | "owner" | "noowner" | "group" | "nogroup", _)
         // As it is in any case.
-        | ("async" | "exec" | "nosuid" | "nodev" | "noatime" | "nodiratime", None)
+        | ("async" | "exec" | "nosuid" | "nodev" | "relatime" | "nodiratime", None)
         | ("comment", Some(_)) => Meaning::Mounts,
         _ if name.starts_with("x-") || name.starts_with("X-") => Meaning::Mounts,
         _ => Meaning::Unknown,

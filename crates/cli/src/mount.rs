@@ -41,6 +41,10 @@ pub(crate) struct MountArguments {
     /// Let other users in; the kernel checks their permissions
     #[arg(long)]
     allow_other: bool,
+    /// Let the kernel keep what programs write, and hand it over later: many small writes become few, and a write that finds
+    /// no room is told by close and fsync, not by the write. What was closed or synchronised is with Weir as without it
+    #[arg(long)]
+    writeback_cache: bool,
     /// Take no changes
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
@@ -140,6 +144,7 @@ async fn serve(
         read_only: arguments.read_only,
         no_exec: arguments.no_exec,
         access_times: !arguments.noatime,
+        writeback_cache: arguments.writeback_cache,
         awake: arguments.service.awake(),
         sync: match arguments.sync {
             Sync::Durable => SyncMode::Durable,

@@ -285,9 +285,8 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
     ];
     if found.incomplete_files > 0 {
         let files = found.incomplete_files;
-        let told = format!(
-            "{files} files lack what was written through a shared mapping and found no room, or failed"
-        );
+        let told =
+            format!("{files} files lack what the kernel was to write back and found no room, or failed");
         lines.push(("lost", told));
     }
     lines

@@ -1,11 +1,8 @@
 //! The kernel's calls, as the filesystem's: what a request means here.
 
-use std::cell::OnceCell;
 use std::ops::Range;
 use std::pin::Pin;
-use std::rc::Rc;
 
-use fuser::Notifier;
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use weir_ext4::acl::Acl;
@@ -17,12 +14,13 @@ use weir_fs::{
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::control::{
-    FBARRIER, FDATABARRIER, ORDER_WRITES, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL, SYNC_ATTRIBUTE, SyncMode,
-    TRIM, TrimRange,
+    FBARRIER, FBARRIER_AFTER_PAGES, FDATABARRIER, FDATABARRIER_AFTER_PAGES, ORDER_WRITES, SET_SYNC,
+    STATUS_ATTRIBUTE, SYNC_ALL, SYNC_ATTRIBUTE, SyncMode, TRIM, TrimRange,
 };
 use crate::convert;
 use crate::errno::{errno, errno_of_sync};
 use crate::files::{Files, OpenFile};
+use crate::kernel::KernelCache;
 use crate::lost::LostWrites;
 use crate::marks::Marks;
 use crate::privileges::Caller;
@@ -44,8 +42,7 @@ pub(crate) struct Calls {
     pub(crate) status: Box<dyn Fn(FileCounts) -> String>,
     /// Discards what is free.
     pub(crate) trim: Box<Trim>,
-    /// How the kernel is told to look again, as soon as it is mounted.
-    pub(crate) notifier: Rc<OnceCell<Notifier>>,
+    pub(crate) kernel: KernelCache,
 }
 
 /// What the kernel gets to know of an inode, and its generation.
@@ -174,6 +171,10 @@ impl Calls {
         flags: u32,
         caller: Caller,
     ) -> Result<(), Errno> {
+        // Who takes another file's place without `fsync` is not to leave it empty after a crash, as on ext4.
+        if let (true, Ok(inode)) = (self.kernel.is_writeback, self.filesystem.lookup(from.0, from.1).await) {
+            self.take_over(inode).await?;
+        }
         let flags = RenameFlags::from_bits_retain(flags);
         if !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE | RenameFlags::WHITEOUT).contains(flags) {
             return Err(Errno::INVAL);
@@ -244,7 +245,7 @@ impl Calls {
         if let Some(inode) = file.map(|file| file.inode)
             && self.note_access(inode, 0).await
         {
-            self.forget_attributes(inode);
+            self.forget_attributes(inode).await;
         }
         self.release(handle).await
     }
@@ -279,7 +280,8 @@ impl Calls {
     ) -> Result<u32, Errno> {
         let WriteRequest { handle, offset, bytes, flags, .. } = *write;
         let file = self.files.get(handle);
-        let direct = flags & libc::O_DIRECT != 0 || file.as_ref().is_some_and(|file| file.direct);
+        let direct = !write.from_cache
+            && (flags & libc::O_DIRECT != 0 || file.as_ref().is_some_and(|file| file.direct));
         if write.takes_privileges {
             self.drop_privileges(inode, caller).await?;
         }
@@ -288,7 +290,7 @@ impl Calls {
         }
         let orders = file.is_some_and(|file| file.orders_writes.get())
             && self.attributes(inode).await?.size >= offset.saturating_add(bytes.len() as u64);
-        let written = match write.from_mapping {
+        let written = match write.from_cache {
             true => self.write_back(inode, offset, bytes).await?,
             false => {
                 let written = caller.on(&self.filesystem).write(inode, offset, bytes).await;
@@ -308,14 +310,19 @@ impl Calls {
         Ok(u32::try_from(written).unwrap_or(u32::MAX))
     }
 
-    /// Writes pages that a mapping has changed: all of them, or it is an error, as the kernel takes less for all. Who has
+    /// Writes pages of the kernel's cache: all of them, or it is an error, as the kernel takes less for all. Who has
     /// changed them is not known, and was told of no error: so they may take what is reserved for the superuser. What
-    /// fails all the same is remembered, since the kernel tells of it once, and takes the pages for written.
+    /// fails all the same is remembered, since the kernel tells of it once, and takes the pages for written. With its
+    /// writeback cache, the kernel keeps the times, and says them by itself.
     async fn write_back(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
-            match self.filesystem.write(inode, at, &bytes[done..]).await {
+            let written = match self.kernel.is_writeback {
+                true => self.filesystem.write_back(inode, at, &bytes[done..]).await,
+                false => self.filesystem.write(inode, at, &bytes[done..]).await,
+            };
+            match written {
                 Ok(more) => {
                     self.lost.written(inode, &(at..at + more as u64));
                     done += more;
@@ -324,6 +331,7 @@ impl Calls {
                     let cause = errno(&error);
                     if let Ok(found) = self.filesystem.attributes(inode).await {
                         self.lost.add(inode, found.generation, at..offset + bytes.len() as u64, cause);
+                        self.have_it_ask(inode, found.generation);
                     }
                     return Err(cause);
                 }
@@ -333,7 +341,7 @@ impl Calls {
     }
 
     /// `fsync` and `fdatasync`, with the promise that holds for the file. They fail for as long as the file lacks
-    /// something of what a mapping has changed.
+    /// something of what the kernel was to write back.
     pub(crate) async fn synchronise(&self, inode: InodeNumber, what: What) -> Result<(), Errno> {
         self.keep_promise(inode, what).await?;
         self.lost.fails_sync(inode)
@@ -443,12 +451,12 @@ impl Calls {
         caller: Caller,
     ) -> Result<Vec<u8>, Errno> {
         match command {
-            FBARRIER => {
-                self.order(inode, What::All).await?;
-                self.lost.fails_sync(inode)?;
-            }
-            FDATABARRIER => {
-                self.order(inode, What::Data).await?;
+            FBARRIER | FDATABARRIER | FBARRIER_AFTER_PAGES | FDATABARRIER_AFTER_PAGES => {
+                if matches!(command, FBARRIER | FDATABARRIER) {
+                    self.take_over(inode).await?;
+                }
+                let is_all = matches!(command, FBARRIER | FBARRIER_AFTER_PAGES);
+                self.order(inode, if is_all { What::All } else { What::Data }).await?;
                 self.lost.fails_sync(inode)?;
             }
             TRIM => {
@@ -467,6 +475,10 @@ impl Calls {
             }
             ORDER_WRITES => {
                 let file = self.files.get(handle).filter(|file| file.writable).ok_or(Errno::BADF)?;
+                if self.kernel.is_writeback && !file.direct {
+                    // They would not come one by one.
+                    return Err(Errno::OPNOTSUPP);
+                }
                 file.orders_writes.set(true);
             }
             _ => return Err(Errno::NOTTY),
@@ -601,7 +613,7 @@ impl Calls {
         let done = self.allocate_first(&caller.on(&self.filesystem), inode, mode, offset, length).await;
         if done.is_err() {
             // What was allocated stays, as ext4 has it.
-            self.forget_attributes(inode);
+            self.forget_attributes(inode).await;
         }
         done.map_err(|error| errno(&error))?;
         if !matches!(mode, Fallocate::Allocate { .. }) {
@@ -630,6 +642,7 @@ impl Calls {
     /// `lseek` with SEEK_DATA (3) and SEEK_HOLE (4); the kernel does the others.
     pub(crate) async fn seek(&self, inode: InodeNumber, offset: i64, whence: u32) -> Result<i64, Errno> {
         let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+        self.take_over(inode).await?;
         let found = match whence {
             3 => self.filesystem.seek_data(inode, offset).await,
             4 => self.filesystem.seek_hole(inode, offset).await,

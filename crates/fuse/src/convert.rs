@@ -3,11 +3,11 @@
 use weir_ext4::ROOT_INODE;
 use weir_fs::{Attributes, Device, InodeNumber};
 
-use crate::protocol::{NodeAttributes, ROOT};
+use crate::protocol::{NodeAttributes, ROOT, of_node_id};
 
-/// The kernel calls the root 1, ext4 calls it 2. Nothing else has the number 1: it is ext4's for bad blocks.
-pub(crate) fn inode(number: u64) -> InodeNumber {
-    match number {
+/// The inode of a node. The kernel calls the root 1, ext4 calls it 2. Nothing else has the number 1: it is ext4's for bad blocks.
+pub(crate) fn inode(node: u64) -> InodeNumber {
+    match of_node_id(node).0 {
         ROOT => ROOT_INODE,
         // 0 is no inode: whatever looks for it finds nothing.
         number => InodeNumber::try_from(number).unwrap_or(0),

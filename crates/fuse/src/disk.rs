@@ -209,7 +209,7 @@ impl Service for Disk {
                 Ok(Answer::entry(self.attributes(DISK)?, 0))
             }
             Operation::Lookup { .. } => Err(Errno::NOENT),
-            Operation::GetAttributes => Ok(Answer::attributes(self.attributes(header.node)?)),
+            Operation::GetAttributes { .. } => Ok(Answer::attributes(self.attributes(header.node)?)),
             Operation::Open { .. } => {
                 Ok(Answer::opened(0, open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES))
             }

@@ -11,7 +11,7 @@ use crate::control::SyncMode;
 /// An open file or directory.
 pub(crate) struct OpenFile {
     pub(crate) inode: InodeNumber,
-    /// The kernel keeps nothing of it in its page cache.
+    /// What is written through it goes past the kernel's page cache.
     pub(crate) direct: bool,
     pub(crate) writable: bool,
     /// Reading it leaves no trace.
@@ -35,6 +35,11 @@ impl OpenFile {
         }
     }
 
+    /// What is written through it stays with the kernel, if that keeps a writeback cache.
+    fn is_dirtying(&self) -> bool {
+        self.writable && !self.direct
+    }
+
     /// Keeps names that come behind the cookie `last`.
     pub(crate) fn keep_left(&self, last: u64, names: VecDeque<DirectoryEntry>) {
         self.left.replace((last, names));
@@ -56,6 +61,8 @@ pub(crate) struct Files {
     ///
     /// [`SET_SYNC`]: crate::control::SET_SYNC
     promises: RefCell<BTreeMap<InodeNumber, SyncMode>>,
+    /// How many have an inode open so that the kernel may have dirty pages of it.
+    dirtying: RefCell<BTreeMap<InodeNumber, u32>>,
 }
 
 impl Files {
@@ -63,6 +70,9 @@ impl Files {
     pub(crate) fn insert(&self, file: OpenFile) -> u64 {
         let handle = self.opened.get() + 1;
         self.opened.set(handle);
+        if file.is_dirtying() {
+            *self.dirtying.borrow_mut().entry(file.inode).or_default() += 1;
+        }
         self.open.borrow_mut().insert(handle, Rc::new(file));
         handle
     }
@@ -74,12 +84,31 @@ impl Files {
     pub(crate) fn remove(&self, handle: u64) -> Option<Rc<OpenFile>> {
         let mut open = self.open.borrow_mut();
         let file = open.remove(&handle)?;
+        if file.is_dirtying() {
+            self.no_more_dirtied(file.inode);
+        }
         let mut promises = self.promises.borrow_mut();
         // Few files have one, so the others need no count of who has them open.
         if promises.contains_key(&file.inode) && !open.values().any(|other| other.inode == file.inode) {
             promises.remove(&file.inode);
         }
         Some(file)
+    }
+
+    fn no_more_dirtied(&self, inode: InodeNumber) {
+        let mut dirtying = self.dirtying.borrow_mut();
+        if let Some(count) = dirtying.get_mut(&inode) {
+            *count -= 1;
+            if *count == 0 {
+                dirtying.remove(&inode);
+            }
+        }
+    }
+
+    /// Whether somebody has an inode open for writing, and not for direct writes: the kernel hands over what is dirty
+    /// before it says that the last one has closed it.
+    pub(crate) fn may_be_dirty(&self, inode: InodeNumber) -> bool {
+        self.dirtying.borrow().contains_key(&inode)
     }
 
     /// What `fsync` of an inode promises, if a program has said so of it.
@@ -101,6 +130,21 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_may_be_dirty_until_the_last_who_writes_has_closed() {
+        let files = Files::default();
+        let open = |inode, direct, writable| files.insert(OpenFile::new(inode, direct, writable));
+        open(12, true, true);
+        open(12, false, false);
+        assert!(!files.may_be_dirty(12));
+        let writers = [open(12, false, true), open(12, false, true)];
+        for writer in writers {
+            assert!(files.may_be_dirty(12) && !files.may_be_dirty(13));
+            files.remove(writer).unwrap();
+        }
+        assert!(!files.may_be_dirty(12));
+    }
 
     #[test]
     fn what_is_said_of_a_file_holds_until_it_is_closed_everywhere() {

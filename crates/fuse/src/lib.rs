@@ -9,9 +9,13 @@
 //!
 //! # What a mount promises
 //!
-//! - Order is that of system calls. The kernel's writeback cache is off, so a write is with the filesystem when it
+//! - Order is that of system calls. Without the kernel's writeback cache, a write is with the filesystem when it
 //!   returns; dirty pages of a shared mapping are the exception, and `msync` or `fsync` sends them. Until then
 //!   `lseek` finds a hole where such a page is (SEEK_DATA), though `read` finds the data.
+//! - With it ([`ServerOptions::writeback_cache`]), what a program writes is with the kernel until the file is closed or
+//!   synchronised, or the kernel likes. Whatever orders or synchronises a file has its pages handed over first; then
+//!   order is that of these calls. What the kernel hands over is of no caller, so anybody may take what is reserved, and
+//!   a write that finds no room is told by `close` and `fsync`.
 //! - `fsync` is durable, or, where that was asked for ([`SyncMode::Order`]), only orders.
 //! - What a mapping has changed and could not be written back is told by every `msync` and `fsync` of the file until it is
 //!   written, cut off, or made a hole; the unmount tells of it until the file is whole or gone.
@@ -29,6 +33,7 @@ mod convert;
 mod disk;
 mod errno;
 mod files;
+mod kernel;
 mod lost;
 mod marks;
 mod privileges;

@@ -1,4 +1,5 @@
-//! *Lost writes*: pages of shared mappings that the kernel handed over and that could not be written.
+//! *Lost writes*: pages that the kernel handed over and that could not be written: of shared mappings, and of all files
+//! where it keeps a writeback cache.
 //!
 //! Nobody waits for such a write, so nobody is told when it fails: the kernel tells the next `fsync` or `msync` of the
 //! file, if there is one, and the first `syncfs` of the mount, whatever became of the file since. What files lack is

@@ -3,13 +3,11 @@
 //! The kernel leaves that to the server that says so (`FUSE_HANDLE_KILLPRIV_V2`). It would ask for the attribute
 //! `security.capability` before every write otherwise, which costs as much as the write.
 
-use fuser::INodeNo;
 use rustix::io::Errno;
 use weir_ext4::FileType;
 use weir_fs::{AttributeChanges, Filesystem, FsError, InodeNumber};
 
 use crate::calls::Calls;
-use crate::convert;
 use crate::errno::errno;
 use crate::protocol::Header;
 
@@ -77,7 +75,7 @@ impl Calls {
         }
         let changes = AttributeChanges { permissions: left, ..AttributeChanges::default() };
         self.filesystem.set_attributes(inode, &changes).await.map_err(|error| errno(&error))?;
-        self.forget_attributes(inode);
+        self.forget_attributes(inode).await;
         Ok(())
     }
 
@@ -101,14 +99,6 @@ impl Calls {
             }
             Err(FsError::NoAttribute) => Ok(()),
             Err(error) => Err(errno(&error)),
-        }
-    }
-
-    /// The kernel has them in its cache.
-    pub(crate) fn forget_attributes(&self, inode: InodeNumber) {
-        if let Some(notifier) = self.notifier.get() {
-            // From before its first byte on: its attributes alone. It fails for what is not cached.
-            let _ = notifier.inval_inode(INodeNo(convert::number(inode)), -1, 0);
         }
     }
 }

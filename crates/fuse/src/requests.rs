@@ -2,13 +2,16 @@
 
 use rustix::io::Errno;
 use weir_ext4::FileType;
-use weir_fs::{AttributeChanges, NewNode};
+use weir_fs::{AttributeChanges, FsError, NewNode};
 
 use crate::calls::{Calls, Entry, Opened, What};
 use crate::convert::{device, inode};
 use crate::errno::errno;
 use crate::privileges::Caller;
-use crate::protocol::{Answer, Header, Names, Operation, SetAttributes, Statistics, Time, open_flags};
+use crate::protocol::{
+    Answer, Header, Names, NodeAttributes, Operation, ROOT, SetAttributes, Statistics, Time, of_node_id,
+    open_flags,
+};
 use crate::serve::Service;
 
 /// The twelve bits of permissions in a mode.
@@ -26,21 +29,14 @@ fn entry((attributes, generation): Entry) -> Answer {
     Answer::entry(attributes, generation)
 }
 
-fn opened(opened: Opened) -> Answer {
-    Answer::opened(opened.handle, flags_of(opened))
-}
-
-fn created(((attributes, generation), opened): (Entry, Opened)) -> Answer {
-    Answer::created(attributes, generation, opened.handle, flags_of(opened))
-}
-
 fn done((): ()) -> Answer {
     Answer::Done
 }
 
-/// What the page cache holds of a file stays right, since only the kernel changes it.
-fn flags_of(opened: Opened) -> u32 {
-    match opened.direct {
+/// What the page cache holds of a file stays right, since only the kernel changes it. Where the kernel keeps the times,
+/// it has to see direct writes, too: it passes them on without its cache by itself, and one at a time.
+fn flags_of(opened: Opened, is_writeback: bool) -> u32 {
+    match opened.direct && !is_writeback {
         true => open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES,
         false => open_flags::KEEP_CACHE,
     }
@@ -51,6 +47,45 @@ fn what(data_only: bool) -> What {
 }
 
 impl Calls {
+    fn answer_opened(&self, opened: Opened) -> Answer {
+        Answer::opened(opened.handle, flags_of(opened, self.kernel.is_writeback))
+    }
+
+    fn answer_created(&self, ((attributes, generation), opened): (Entry, Opened)) -> Answer {
+        let flags = flags_of(opened, self.kernel.is_writeback);
+        Answer::created(attributes, generation, opened.handle, flags)
+    }
+
+    /// Refuses to take another file for a node that is gone and had the same number.
+    async fn require_same(&self, node: u64) -> Result<(), Errno> {
+        let (number, generation) = of_node_id(node);
+        match self.filesystem.attributes(inode(node)).await {
+            Ok(found) if number != ROOT && found.generation != generation => Err(Errno::STALE),
+            // Who does something with it is told what is wrong.
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the kernel says the times of a file that is gone: it does so when the last name was taken away, after that.
+    /// An error would be told by the next `syncfs`.
+    async fn is_late(&self, node: u64, operation: &Operation<'_>) -> bool {
+        let is_of_times = matches!(
+            operation,
+            Operation::SetAttributes(SetAttributes {
+                mode: None,
+                uid: None,
+                gid: None,
+                size: None,
+                accessed: None,
+                ..
+            })
+        );
+        self.kernel.is_writeback
+            && is_of_times
+            && (self.require_same(node).await.is_err()
+                || self.filesystem.attributes(inode(node)).await == Err(FsError::NotFound))
+    }
+
     fn changes(&self, set: &SetAttributes) -> AttributeChanges {
         let time = |time| match time {
             Time::At(time) => time,
@@ -63,7 +98,7 @@ impl Calls {
             size: set.size,
             accessed: set.accessed.map(time),
             modified: set.modified.map(time),
-            changed: None,
+            changed: set.changed.map(time),
         }
     }
 
@@ -87,12 +122,26 @@ impl Service for Calls {
     async fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer, Errno> {
         let node = inode(header.node);
         let caller = Caller::of(header);
+        if self.is_late(header.node, &operation).await {
+            // Which the kernel does not read.
+            return Ok(Answer::attributes(NodeAttributes::default()));
+        }
+        if !operation.is_of_open_file() {
+            self.require_same(header.node).await?;
+        }
         match operation {
             Operation::Lookup { name } => match self.lookup(node, name).await {
                 Err(Errno::NOENT) => Ok(Answer::nothing()),
                 found => found.map(entry),
             },
-            Operation::GetAttributes => self.attributes(node).await.map(Answer::attributes),
+            Operation::GetAttributes { handle } => {
+                if let Some(handle) = handle
+                    && self.refuses_writes(node, handle).await
+                {
+                    return Err(Errno::NOSPC);
+                }
+                self.attributes(node).await.map(Answer::attributes)
+            }
             Operation::GetStatus => {
                 self.status(node).await.map(|(attributes, born)| Answer::status(attributes, born))
             }
@@ -118,21 +167,25 @@ impl Service for Calls {
                 self.filesystem.rmdir(node, name).await.map(done).map_err(|error| errno(&error))
             }
             Operation::Rename { name, new_parent, new_name, flags } => {
+                self.require_same(new_parent).await?;
                 self.rename((node, name), (inode(new_parent), new_name), flags, caller).await.map(done)
             }
             Operation::Link { node: linked, name } => {
+                self.require_same(linked).await?;
                 self.link(inode(linked), node, name, caller).await.map(entry)
             }
             Operation::Open { flags } | Operation::OpenDirectory { flags } => {
-                self.open(node, flags).await.map(opened)
+                self.open(node, flags).await.map(|opened| self.answer_opened(opened))
             }
             Operation::Create { name, mode, umask, flags } => {
                 let new = new_node(header, FileType::Regular, mode, umask);
-                self.create(node, name, &new, flags, caller).await.map(created)
+                self.create(node, name, &new, flags, caller).await.map(|created| self.answer_created(created))
             }
             Operation::CreateUnnamed { mode, umask, flags } => {
                 let new = new_node(header, FileType::Regular, mode, umask);
-                self.create_unnamed(node, &new, flags, caller).await.map(created)
+                self.create_unnamed(node, &new, flags, caller)
+                    .await
+                    .map(|created| self.answer_created(created))
             }
             Operation::Read { offset, length, flags } => {
                 let bytes = self.read(node, offset, length).await?;

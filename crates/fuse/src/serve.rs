@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn each_is_answered_as_it_should_be() {
         let asked = asked();
-        asked.ask(opcode::GETATTR, 10, 5);
+        asked.ask(opcode::STATFS, 10, 5);
         // Nobody waits for an answer to these.
         for opcode in [opcode::FORGET, opcode::BATCH_FORGET, opcode::NOTIFY_REPLY] {
             asked.ask(opcode, 11, 5);
@@ -300,7 +300,7 @@ mod tests {
             let kernel = asked.kernel.try_clone().unwrap();
             let late = asked.runtime.handle().blocking(move || {
                 kernel.set_nonblocking(false).unwrap();
-                kernel.send(&request(opcode::GETATTR, unique, 5, &[])).unwrap();
+                kernel.send(&request(opcode::STATFS, unique, 5, &[])).unwrap();
                 kernel.recv(&mut [0; 64]).unwrap()
             });
             assert_eq!(asked.runtime.block_on(late).unwrap(), Ok(24));
@@ -310,8 +310,8 @@ mod tests {
     #[test]
     fn who_waits_holds_up_nobody() {
         let asked = asked();
-        asked.ask(opcode::GETATTR, 1, 2);
-        asked.ask(opcode::GETATTR, 2, 3);
+        asked.ask(opcode::STATFS, 1, 2);
+        asked.ask(opcode::STATFS, 2, 3);
         asked.run();
         assert_eq!(asked.answer(), Some((2, 0, number(3))));
         assert_eq!(asked.answer(), None);

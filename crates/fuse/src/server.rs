@@ -19,6 +19,7 @@ use crate::connection::Connection;
 use crate::control::SyncMode;
 use crate::disk::Disk;
 use crate::files::Files;
+use crate::kernel::KernelCache;
 use crate::lost::{Lost, LostWrites};
 use crate::marks::Marks;
 use crate::protocol::{OLDEST_MINOR, TRANSFER_BYTES};
@@ -53,6 +54,9 @@ pub struct ServerOptions {
     pub access_times: bool,
     /// What `fsync` promises.
     pub sync: SyncMode,
+    /// Whether the kernel keeps what programs write, and hands it over later. It has no say for
+    /// [`Server::mount_disk`].
+    pub writeback_cache: bool,
     /// Whether processors are kept awake while it is in use: see [`weir_runtime::Awake`].
     pub awake: bool,
 }
@@ -108,6 +112,7 @@ impl Server {
             Box::pin(async move { trim(range, minimum).await })
         });
         let notifier = Rc::default();
+        let kernel = KernelCache::new(handle, options.writeback_cache, Rc::clone(&notifier));
         let calls = Calls {
             marks: Marks::of(handle, &filesystem).await,
             filesystem,
@@ -116,7 +121,7 @@ impl Server {
             lost: LostWrites::default(),
             status: Box::new(move |files| status(told.get(), files)),
             trim,
-            notifier: Rc::clone(&notifier),
+            kernel,
         };
         Server::start(handle, calls, load, mountpoint, options, &notifier).await
     }
@@ -134,6 +139,7 @@ impl Server {
         status: impl Fn(Load) -> String + 'static,
     ) -> Result<Server, ServerError> {
         let (load, told) = shared_load();
+        let options = &ServerOptions { writeback_cache: false, ..options.clone() };
         let disk = Disk::new(storage, Box::new(move || status(told.get())));
         Server::start(handle, disk, load, mountpoint, options, &OnceCell::new()).await
     }
@@ -150,7 +156,8 @@ impl Server {
         // The process may change its directory before it unmounts.
         let absolute = absolute(mountpoint);
         let (at, config) = (absolute.clone(), config(options));
-        let mounted = handle.blocking(move || Session::new(Handshake, at, &config)).await;
+        let handshake = Handshake { writeback_cache: options.writeback_cache };
+        let mounted = handle.blocking(move || Session::new(handshake, at, &config)).await;
         let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
         let session = mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
         let _ = notifier.set(session.notifier());
@@ -179,18 +186,27 @@ impl Server {
         let mut session = self.session.unmount_callable();
         let mountpoint = self.mountpoint.clone();
         // On another thread, since this one has to answer what the kernel asks meanwhile.
-        let unmounting = self.handle.blocking(move || match session.unmount() {
-            Ok(()) => Ok(()),
-            Err(_) => unmount(&mountpoint, UnmountFlags::DETACH).map_err(io::Error::from),
+        let unmounting = self.handle.blocking(move || {
+            // A mount that is only taken out of sight may end before the kernel has handed over everything. What could not
+            // be written is remembered by the server.
+            if let Ok(root) = std::fs::File::open(&mountpoint) {
+                let _ = rustix::fs::syncfs(&root);
+            }
+            match session.unmount() {
+                Ok(()) => Ok(()),
+                Err(_) => unmount(&mountpoint, UnmountFlags::DETACH).map_err(io::Error::from),
+            }
         });
         let unmounted = unmounting.await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
         unmounted.map_err(|source| ServerError::Mount { path: self.mountpoint.clone(), source })
     }
 }
 
-/// Agrees with the kernel on how they talk. Without the kernel's writeback cache, writes come in the order in which
-/// programs make them.
-struct Handshake;
+/// Agrees with the kernel on how they talk.
+struct Handshake {
+    /// Without the kernel's writeback cache, writes come in the order in which programs make them.
+    writeback_cache: bool,
+}
 
 impl fuser::Filesystem for Handshake {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -203,7 +219,7 @@ impl fuser::Filesystem for Handshake {
                 ),
             ));
         }
-        let wanted = InitFlags::FUSE_ASYNC_DIO
+        let mut wanted = InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_HAS_IOCTL_DIR
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_CACHE_SYMLINKS
@@ -212,8 +228,11 @@ impl fuser::Filesystem for Handshake {
             // File handles stand for what the kernel has forgotten, too: it looks up "." and ".." of it.
             | InitFlags::FUSE_EXPORT_SUPPORT;
         // Access control lists are kept here, and the umask does not count where a default list does.
-        let wanted =
-            wanted | InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK | InitFlags::FUSE_SETXATTR_EXT;
+        wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK | InitFlags::FUSE_SETXATTR_EXT;
+        if self.writeback_cache {
+            // Every kernel has it that gets here.
+            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+        }
         // What an older kernel does not have, it does without.
         let have = config.capabilities() & wanted;
         let _ = config.add_capabilities(have);

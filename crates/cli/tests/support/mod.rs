@@ -30,6 +30,12 @@ pub fn works(arguments: &[&str]) -> String {
     runs(&mut weir(arguments))
 }
 
+/// What else to mount with, for every mount of a campaign: such as `--writeback-cache`.
+fn of_campaign() -> Vec<String> {
+    let arguments = std::env::var("WEIR_MOUNT_ARGUMENTS").unwrap_or_default();
+    arguments.split_whitespace().map(str::to_owned).collect()
+}
+
 /// Runs any program, which succeeds; what it prints.
 #[track_caller]
 pub fn runs(command: &mut Command) -> String {
@@ -143,7 +149,7 @@ impl Place {
     pub fn mount(&self, more: &[&str]) -> PathBuf {
         let (volume, mountpoint) = (self.volume(), self.mountpoint());
         let arguments = ["mount", volume.to_str().unwrap(), mountpoint.to_str().unwrap()];
-        works(&[&arguments, more].concat());
+        runs(weir(&[&arguments, more].concat()).args(of_campaign()));
         mountpoint
     }
 
@@ -159,7 +165,8 @@ impl Place {
         let arguments = ["mount", "--foreground", volume.to_str().unwrap(), mountpoint.to_str().unwrap()];
         let mut told = String::new();
         for _ in 0..1000 {
-            let mut process = weir(&arguments).args(more).stderr(Stdio::piped()).spawn().unwrap();
+            let mut process =
+                weir(&arguments).args(more).args(of_campaign()).stderr(Stdio::piped()).spawn().unwrap();
             let mut messages = BufReader::new(process.stderr.take().unwrap());
             told.clear();
             // It may warn before that.

@@ -4,6 +4,8 @@ use rustix::io::Errno;
 use weir_ext4::{FileTime, FileType};
 use zerocopy::{Immutable, IntoBytes};
 
+use super::node_id;
+
 /// How long the kernel may keep what it was told, in seconds. Nobody changes the filesystem but by way of the kernel,
 /// so it could be for ever.
 const VALID_SECONDS: u64 = 3600;
@@ -287,7 +289,7 @@ impl Answer {
 impl Entry {
     fn new(attributes: NodeAttributes, generation: u32) -> Entry {
         Entry {
-            node: attributes.node,
+            node: node_id(attributes.node, generation),
             generation: generation.into(),
             entry_seconds: VALID_SECONDS,
             attributes_seconds: VALID_SECONDS,
@@ -407,7 +409,7 @@ mod tests {
     #[test]
     #[cfg(target_endian = "little")]
     fn answers_are_laid_out_as_specified() {
-        let entry = [(0, 8, 12), (8, 8, 99), (16, 8, 3600), (24, 8, 3600)];
+        let entry = [(0, 8, 99 << 32 | 12), (8, 8, 99), (16, 8, 3600), (24, 8, 3600)];
         holds(Answer::entry(attributes(), 99).body(), 128, &[&entry[..], &fields(40)].concat());
         let nothing: Vec<_> =
             (0..128).step_by(8).map(|at| (at, 8, if at == 16 || at == 24 { 3600 } else { 0 })).collect();

@@ -17,6 +17,17 @@ pub(crate) const OLDEST_MINOR: u32 = 33;
 /// The kernel's number of the root directory.
 pub(crate) const ROOT: u64 = 1;
 
+/// How the kernel is to call a node: by its number and its generation. A file that gets the number of one that was
+/// deleted is another node, so what the kernel still says of the first is not taken for the second.
+pub(crate) fn node_id(number: u64, generation: u32) -> u64 {
+    if number <= ROOT { number } else { u64::from(generation) << 32 | number }
+}
+
+/// The number and the generation of a node; of the root there is none.
+pub(crate) fn of_node_id(id: u64) -> (u64, u32) {
+    (id & u64::from(u32::MAX), (id >> 32) as u32)
+}
+
 /// Bytes of a write, or of what is read, in one request.
 pub(crate) const TRANSFER_BYTES: u32 = 1 << 20;
 

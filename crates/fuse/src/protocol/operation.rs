@@ -57,9 +57,12 @@ mod valid {
     pub(super) const MODIFIED: u32 = 1 << 5;
     pub(super) const ACCESSED_NOW: u32 = 1 << 7;
     pub(super) const MODIFIED_NOW: u32 = 1 << 8;
+    pub(super) const CHANGED: u32 = 1 << 10;
 }
 
-/// The kernel writes back pages that a mapping has changed, for no caller: user, group and process are 0, and the handle
+/// The handle is one of the node's: a program asks through it, or is about to read or write there.
+const ATTRIBUTES_OF_HANDLE: u32 = 1;
+/// The kernel writes back pages of its cache, for no caller: user, group and process are 0, and the handle
 /// is that of any open file of the inode.
 const WRITE_FROM_PAGE_CACHE: u32 = 1;
 /// Set-user-ID and set-group-ID are to go with the write.
@@ -115,6 +118,8 @@ pub(crate) struct SetAttributes {
     pub(crate) size: Option<u64>,
     pub(crate) accessed: Option<Time>,
     pub(crate) modified: Option<Time>,
+    /// Said by a kernel that keeps a writeback cache, and so the times.
+    pub(crate) changed: Option<Time>,
 }
 
 /// A write.
@@ -126,127 +131,68 @@ pub(crate) struct WriteRequest<'a> {
     /// Those that the file was opened with.
     pub(crate) flags: i32,
     pub(crate) takes_privileges: bool,
-    /// The kernel writes back what a mapping has changed.
-    pub(crate) from_mapping: bool,
+    /// The kernel writes back pages of its cache: what a mapping has changed, or what any program wrote, where it keeps a
+    /// writeback cache.
+    pub(crate) from_cache: bool,
 }
 
 /// An operation. It is about the inode in the [`Header`]: where it names something, that is the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation<'a> {
-    Lookup {
-        name: &'a [u8],
-    },
-    GetAttributes,
+    Lookup { name: &'a [u8] },
+    GetAttributes { handle: Option<u64> },
     GetStatus,
     SetAttributes(SetAttributes),
     ReadLink,
-    Symlink {
-        name: &'a [u8],
-        target: &'a [u8],
-    },
-    MakeNode {
-        name: &'a [u8],
-        mode: u32,
-        umask: u32,
-        device: u32,
-    },
-    MakeDirectory {
-        name: &'a [u8],
-        mode: u32,
-        umask: u32,
-    },
-    Unlink {
-        name: &'a [u8],
-    },
-    RemoveDirectory {
-        name: &'a [u8],
-    },
-    Rename {
-        name: &'a [u8],
-        new_parent: u64,
-        new_name: &'a [u8],
-        flags: u32,
-    },
-    Link {
-        node: u64,
-        name: &'a [u8],
-    },
-    Open {
-        flags: i32,
-    },
-    Read {
-        offset: u64,
-        length: u32,
-        flags: i32,
-    },
+    Symlink { name: &'a [u8], target: &'a [u8] },
+    MakeNode { name: &'a [u8], mode: u32, umask: u32, device: u32 },
+    MakeDirectory { name: &'a [u8], mode: u32, umask: u32 },
+    Unlink { name: &'a [u8] },
+    RemoveDirectory { name: &'a [u8] },
+    Rename { name: &'a [u8], new_parent: u64, new_name: &'a [u8], flags: u32 },
+    Link { node: u64, name: &'a [u8] },
+    Open { flags: i32 },
+    Read { offset: u64, length: u32, flags: i32 },
     Write(WriteRequest<'a>),
     Statistics,
-    Release {
-        handle: u64,
-    },
-    Synchronise {
-        data_only: bool,
-    },
-    /// An access control list may take the set-group-ID bit away.
-    SetExtended {
-        name: &'a [u8],
-        value: &'a [u8],
-        flags: i32,
-        takes_set_group: bool,
-    },
-    GetExtended {
-        name: &'a [u8],
-        room: u32,
-    },
-    ListExtended {
-        room: u32,
-    },
-    RemoveExtended {
-        name: &'a [u8],
-    },
+    Release { handle: u64 },
+    Synchronise { data_only: bool },
+    SetExtended { name: &'a [u8], value: &'a [u8], flags: i32, takes_set_group: bool },
+    GetExtended { name: &'a [u8], room: u32 },
+    ListExtended { room: u32 },
+    RemoveExtended { name: &'a [u8] },
     Flush,
-    OpenDirectory {
-        flags: i32,
-    },
-    ReadDirectory {
-        handle: u64,
-        offset: u64,
-        room: u32,
-    },
-    ReleaseDirectory {
-        handle: u64,
-    },
-    SynchroniseDirectory {
-        data_only: bool,
-    },
-    Create {
-        name: &'a [u8],
-        mode: u32,
-        umask: u32,
-        flags: i32,
-    },
-    CreateUnnamed {
-        mode: u32,
-        umask: u32,
-        flags: i32,
-    },
-    Ioctl {
-        handle: u64,
-        command: u32,
-        argument: &'a [u8],
-    },
-    Allocate {
-        offset: u64,
-        length: u64,
-        mode: i32,
-    },
-    Seek {
-        offset: i64,
-        whence: u32,
-    },
+    OpenDirectory { flags: i32 },
+    ReadDirectory { handle: u64, offset: u64, room: u32 },
+    ReleaseDirectory { handle: u64 },
+    SynchroniseDirectory { data_only: bool },
+    Create { name: &'a [u8], mode: u32, umask: u32, flags: i32 },
+    CreateUnnamed { mode: u32, umask: u32, flags: i32 },
+    Ioctl { handle: u64, command: u32, argument: &'a [u8] },
+    Allocate { offset: u64, length: u64, mode: i32 },
+    Seek { offset: i64, whence: u32 },
 }
 
 impl<'a> Operation<'a> {
+    /// Whether it comes by way of an open file, or is about no file: what is open keeps its number.
+    pub(crate) fn is_of_open_file(&self) -> bool {
+        matches!(
+            self,
+            Operation::Read { .. }
+                | Operation::Write(_)
+                | Operation::Statistics
+                | Operation::Release { .. }
+                | Operation::Synchronise { .. }
+                | Operation::Flush
+                | Operation::ReadDirectory { .. }
+                | Operation::ReleaseDirectory { .. }
+                | Operation::SynchroniseDirectory { .. }
+                | Operation::Ioctl { .. }
+                | Operation::Allocate { .. }
+                | Operation::Seek { .. }
+        )
+    }
+
     /// Reads what follows the header of a request.
     ///
     /// # Errors
@@ -259,7 +205,11 @@ impl<'a> Operation<'a> {
         let mut left = Body(body);
         let operation = match header.opcode {
             opcode::LOOKUP => Operation::Lookup { name: left.name()? },
-            opcode::GETATTR => Operation::GetAttributes,
+            opcode::GETATTR => {
+                let arguments: GetAttributesArguments = left.arguments()?;
+                let is_of_handle = arguments.flags & ATTRIBUTES_OF_HANDLE != 0;
+                Operation::GetAttributes { handle: is_of_handle.then_some(arguments.handle) }
+            }
             opcode::STATX => {
                 left.arguments::<StatusArguments>()?;
                 Operation::GetStatus
@@ -410,13 +360,21 @@ impl<'a> Body<'a> {
             bytes: self.bytes(arguments.bytes)?,
             flags: arguments.flags,
             takes_privileges: arguments.write_flags & WRITE_TAKES_PRIVILEGES != 0,
-            from_mapping: arguments.write_flags & WRITE_FROM_PAGE_CACHE != 0,
+            from_cache: arguments.write_flags & WRITE_FROM_PAGE_CACHE != 0,
         }))
     }
 
     fn data_only(&mut self) -> Result<bool, Errno> {
         Ok(self.arguments::<SyncArguments>()?.flags & SYNC_DATA_ONLY != 0)
     }
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct GetAttributesArguments {
+    flags: u32,
+    _padding: u32,
+    handle: u64,
 }
 
 #[derive(FromBytes, KnownLayout, Immutable)]
@@ -429,10 +387,10 @@ struct SetAttributesArguments {
     _lock_owner: u64,
     accessed: i64,
     modified: i64,
-    _changed: i64,
+    changed: i64,
     accessed_nanoseconds: u32,
     modified_nanoseconds: u32,
-    _changed_nanoseconds: u32,
+    changed_nanoseconds: u32,
     mode: u32,
     _unused: u32,
     uid: u32,
@@ -456,6 +414,7 @@ impl SetAttributesArguments {
             size: is(valid::SIZE).then_some(self.size).map(in_file).transpose()?,
             accessed: time(valid::ACCESSED, valid::ACCESSED_NOW, self.accessed, self.accessed_nanoseconds)?,
             modified: time(valid::MODIFIED, valid::MODIFIED_NOW, self.modified, self.modified_nanoseconds)?,
+            changed: time(valid::CHANGED, 0, self.changed, self.changed_nanoseconds)?,
         })
     }
 }
@@ -650,8 +609,15 @@ mod tests {
     fn operations() -> Vec<(u32, Bytes, Operation<'static>)> {
         let name = b"name".as_slice();
         let new = Bytes::new;
-        let nothing =
-            SetAttributes { mode: None, uid: None, gid: None, size: None, accessed: None, modified: None };
+        let nothing = SetAttributes {
+            mode: None,
+            uid: None,
+            gid: None,
+            size: None,
+            accessed: None,
+            modified: None,
+            changed: None,
+        };
         let at = |seconds, nanoseconds| Some(Time::At(FileTime { seconds, nanoseconds }));
         let all = SetAttributes {
             mode: Some(0o100_644),
@@ -660,13 +626,14 @@ mod tests {
             size: Some(4096),
             accessed: at(10, 11),
             modified: at(-20, 21),
+            changed: at(30, 31),
         };
         let now = SetAttributes { accessed: Some(Time::Now), modified: Some(Time::Now), ..nothing };
         // A handle, an offset, a length, flags, an owner of locks, flags of `open`.
         let transfer = |flags| new().u64(3).u64(8192).u32(4).u32(flags).u64(9).u32(0x4000).u32(0);
-        let written = |takes_privileges, from_mapping| {
+        let written = |takes_privileges, from_cache| {
             let (handle, offset, bytes, flags) = (3, 8192, b"data".as_slice(), 0x4000);
-            Operation::Write(WriteRequest { handle, offset, bytes, flags, takes_privileges, from_mapping })
+            Operation::Write(WriteRequest { handle, offset, bytes, flags, takes_privileges, from_cache })
         };
         let set_extended = |list_flags| new().u32(3).u32(1).u32(list_flags).u32(0).bytes(b"user.a/b\0abc");
         let extended = |takes_set_group| {
@@ -676,9 +643,10 @@ mod tests {
         let released = || new().u64(3).u32(0).u32(0).u64(0);
         vec![
             (1, new().bytes(b"name\0"), Operation::Lookup { name }),
-            (3, new(), Operation::GetAttributes),
+            (3, new().u32(0).u32(0).u64(9), Operation::GetAttributes { handle: None }),
+            (3, new().u32(1).u32(0).u64(9), Operation::GetAttributes { handle: Some(9) }),
             (4, set_attributes(0), Operation::SetAttributes(nothing)),
-            (4, set_attributes(0b11_1111), Operation::SetAttributes(all)),
+            (4, set_attributes(0b100_0011_1111), Operation::SetAttributes(all)),
             (4, set_attributes(0b1_1011_0000), Operation::SetAttributes(now)),
             (5, new(), Operation::ReadLink),
             (6, new().bytes(b"name\0../to\0"), Operation::Symlink { name, target: b"../to" }),

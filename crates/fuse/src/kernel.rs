@@ -1,0 +1,109 @@
+//! *The kernel's cache*: what the kernel knows of a file and the server does not, or not yet.
+//!
+//! With the writeback cache, what programs write stays with the kernel as dirty pages, which it hands over when it likes,
+//! when a program closes or synchronises the file, and before it cuts it. Before an ioctl, an `lseek` that looks for holes,
+//! and a rename it does not. Where such a request means what was written before it, the server asks for the pages: it
+//! tells the kernel to forget what it has of the file, and the kernel hands over first what is dirty.
+//!
+//! Which pages are dirty the server is not told. So it asks where somebody has the file open for writing.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+use fuser::{INodeNo, Notifier};
+use rustix::io::Errno;
+use weir_fs::InodeNumber;
+use weir_runtime::{Handle, Semaphore};
+
+use crate::calls::Calls;
+use crate::convert;
+use crate::protocol::node_id;
+
+/// The kernel is asked for the pages of so many files at one time: each takes a thread, which waits for them.
+const ASKED_MAX: usize = 4;
+/// So many requests wait for pages, at most. Those in which the pages come must find room beside them.
+const WAITING_MAX: usize = 128;
+
+/// What the kernel keeps, and how it is asked for it.
+#[derive(Clone)]
+pub(crate) struct KernelCache {
+    handle: Handle,
+    /// It keeps what programs write.
+    pub(crate) is_writeback: bool,
+    /// Set as soon as it is mounted.
+    notifier: Rc<OnceCell<Notifier>>,
+    asked: Rc<Semaphore>,
+}
+
+impl KernelCache {
+    pub(crate) fn new(handle: &Handle, is_writeback: bool, notifier: Rc<OnceCell<Notifier>>) -> KernelCache {
+        let asked = Rc::new(Semaphore::new(ASKED_MAX));
+        KernelCache { handle: handle.clone(), is_writeback, notifier, asked }
+    }
+
+    /// Has the kernel forget the attributes of a node, and from which byte on its pages, if from any. Those that are dirty
+    /// are handed over before this ends.
+    ///
+    /// # Errors
+    /// EAGAIN if too many wait for that.
+    async fn forget(&self, node: u64, from: Option<i64>) -> Result<(), Errno> {
+        let Some(notifier) = self.notifier.get().cloned() else { return Ok(()) };
+        if self.asked.waiting() >= WAITING_MAX {
+            return Err(Errno::AGAIN);
+        }
+        let _asked = self.asked.acquire(1).await;
+        // On another thread: this one takes in the pages meanwhile. It fails for what is not cached.
+        let job = move || drop(notifier.inval_inode(INodeNo(node), from.unwrap_or(-1), 0));
+        let _ = self.handle.blocking(job).await;
+        Ok(())
+    }
+}
+
+impl Calls {
+    /// Has the kernel hand over what programs have written to a file. What of it fails is remembered with the lost
+    /// writes.
+    ///
+    /// # Errors
+    /// EAGAIN if too many wait for that.
+    pub(crate) async fn take_over(&self, inode: InodeNumber) -> Result<(), Errno> {
+        if !self.kernel.is_writeback || !self.files.may_be_dirty(inode) {
+            return Ok(());
+        }
+        let Ok(found) = self.filesystem.attributes(inode).await else { return Ok(()) };
+        self.kernel.forget(node_id(convert::number(inode), found.generation), Some(0)).await
+    }
+
+    /// Has the kernel ask for a file's attributes before it next uses them.
+    pub(crate) async fn forget_attributes(&self, inode: InodeNumber) {
+        let Ok(found) = self.filesystem.attributes(inode).await else { return };
+        if let Some(notifier) = self.kernel.notifier.get() {
+            // From before its first byte on: its attributes alone. It fails for what is not cached.
+            let node = node_id(convert::number(inode), found.generation);
+            let _ = notifier.inval_inode(INodeNo(node), -1, 0);
+        }
+    }
+
+    /// Has the kernel ask before the next write to a file that has just lost one: see [`refuses_writes`]. It is not waited
+    /// for, as the kernel may wait for the answer to the write that was lost.
+    ///
+    /// [`refuses_writes`]: Calls::refuses_writes
+    pub(crate) fn have_it_ask(&self, inode: InodeNumber, generation: u32) {
+        if self.kernel.is_writeback {
+            let (kernel, node) = (self.kernel.clone(), node_id(convert::number(inode), generation));
+            drop(self.kernel.handle.spawn(async move {
+                // If too many wait, the next lost write says it.
+                let _ = kernel.forget(node, None).await;
+            }));
+        }
+    }
+
+    /// Whether the next write through an open file shall fail, which the kernel would keep and say nothing: a write to it
+    /// was lost for want of room, and there is still none. Otherwise a program that writes until the filesystem is full
+    /// would write for ever.
+    pub(crate) async fn refuses_writes(&self, inode: InodeNumber, handle: u64) -> bool {
+        self.kernel.is_writeback
+            && self.lost.fails_sync(inode) == Err(Errno::NOSPC)
+            && self.files.get(handle).is_some_and(|file| file.writable)
+            && self.filesystem.statfs().await.available_blocks == 0
+    }
+}
