@@ -7,11 +7,12 @@
 mod support;
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{OFlags, XattrFlags, setxattr, syncfs};
@@ -20,6 +21,12 @@ use support::{Place, Server, error_of, is_there, mounts, runs, weir};
 
 const CACHED: &[&str] = &["--writeback-cache"];
 const BLOCK: u64 = 4096;
+
+/// One test at a time: to start a program closes copies of all files that this process has open, and closing hands over.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn place() -> Option<Place> {
     mounts().then(|| Place::with_volume("256M"))
@@ -52,10 +59,44 @@ fn left<F>(place: &Place, mut server: Server, files: F) -> [Vec<u8>; 2] {
     left
 }
 
-/// Has another program, which does nothing else, call the ioctl of this name.
-fn ioctl(root: &Path, number: &str) {
-    let call = format!("import fcntl, os; fcntl.ioctl(os.open('first', os.O_RDONLY), {number})");
-    script(root, &call);
+/// Another program, which calls an ioctl on the first file when it is told to. It is started before anything is written,
+/// and lives until the server is dead: to start a program closes files in it, which hands over, and so does to end it.
+struct Other(Child);
+
+impl Other {
+    fn start(root: &Path) -> Other {
+        let story = r#"
+import fcntl, os, sys
+fd = os.open("first", os.O_RDONLY)
+print("ready", flush=True)
+for line in sys.stdin:
+    fcntl.ioctl(fd, int(line, 16))
+    print("done", flush=True)
+"#;
+        let mut command = Command::new("python3");
+        command.args(["-c", story]).current_dir(root).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut other = Other(command.spawn().unwrap());
+        assert_eq!(other.told(), "ready");
+        other
+    }
+
+    fn told(&mut self) -> String {
+        let mut bytes = [0; 16];
+        let length = self.0.stdout.as_mut().unwrap().read(&mut bytes).unwrap();
+        support::text(&bytes[..length]).trim().to_owned()
+    }
+
+    fn calls(&mut self, number: &str) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{number}").unwrap();
+        assert_eq!(self.told(), "done");
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Has the server make durable what it has, and only that: the kernel hands over nothing for it.
@@ -63,18 +104,19 @@ fn make_durable(place: &Place) {
     setxattr(place.mountpoint(), "user.weir.status", b"sync", XattrFlags::empty()).unwrap();
 }
 
-/// The first file is ordered, in one way or the other, then the second is written and made durable: what remains of the
-/// first.
+/// The first file is written and ordered, in one way or the other, then the second is written and made durable: the first
+/// is there. What `start` gives lives until the server is dead.
 #[track_caller]
-fn is_ordered_by(more: &[&str], order: impl Fn(&File, &Path)) {
+fn is_ordered_with<T>(more: &[&str], start: impl Fn(&Path) -> T, order: impl Fn(&File, &mut T)) {
     let Some((place, server, [first, later])) = served(more) else { return };
+    let mut started = start(&place.mountpoint());
     first.write_all_at(&[2; 100], 0).unwrap();
     first.write_all_at(&[2; 100], 5 * BLOCK).unwrap();
-    order(&first, &place.mountpoint());
+    order(&first, &mut started);
     later.write_all_at(&[3; 100], 0).unwrap();
     later.sync_all().unwrap();
     make_durable(&place);
-    let [first, later] = left(&place, server, [first, later]);
+    let [first, later] = left(&place, server, (first, later, started));
     assert_eq!(later[..100], [3; 100]);
     assert_eq!(first.len() as u64, 5 * BLOCK + 100);
     assert_eq!(
@@ -83,9 +125,15 @@ fn is_ordered_by(more: &[&str], order: impl Fn(&File, &Path)) {
     );
 }
 
+#[track_caller]
+fn is_ordered_by(more: &[&str], order: impl Fn(&File)) {
+    is_ordered_with(more, |_| (), |file, ()| order(file));
+}
+
 /// Without that, what was written is with the kernel, and lost: else the others would prove nothing.
 #[test]
 fn what_nothing_orders_stays_with_the_kernel() {
+    let _alone = alone();
     let Some((place, server, [first, later])) = served(&[]) else { return };
     first.write_all_at(&[2; 100], 0).unwrap();
     make_durable(&place);
@@ -95,28 +143,32 @@ fn what_nothing_orders_stays_with_the_kernel() {
 
 #[test]
 fn synchronised_is_durable() {
-    is_ordered_by(&[], |file, _| file.sync_all().unwrap());
-    is_ordered_by(&[], |file, _| file.sync_data().unwrap());
+    let _alone = alone();
+    is_ordered_by(&[], |file| file.sync_all().unwrap());
+    is_ordered_by(&[], |file| file.sync_data().unwrap());
 }
 
 #[test]
 fn the_librarys_barriers_order() {
-    is_ordered_by(&[], |file, _| assert_eq!(weir::fbarrier(file.as_raw_fd()), 0));
-    is_ordered_by(&[], |file, _| assert_eq!(weir::fdatabarrier(file.as_raw_fd()), 0));
+    let _alone = alone();
+    is_ordered_by(&[], |file| assert_eq!(weir::fbarrier(file.as_raw_fd()), 0));
+    is_ordered_by(&[], |file| assert_eq!(weir::fdatabarrier(file.as_raw_fd()), 0));
 }
 
 #[test]
 fn the_ioctls_order_for_who_knows_nothing_of_the_cache() {
+    let _alone = alone();
     if is_there("python3") {
-        is_ordered_by(&[], |_, root| ioctl(root, "0x5701"));
-        is_ordered_by(&[], |_, root| ioctl(root, "0x5702"));
+        is_ordered_with(&[], Other::start, |_, other| other.calls("0x5701"));
+        is_ordered_with(&[], Other::start, |_, other| other.calls("0x5702"));
     }
 }
 
 #[test]
 fn fsync_that_orders_only_hands_over_what_is_written() {
-    is_ordered_by(&["--sync", "order"], |file, _| file.sync_data().unwrap());
-    is_ordered_by(&[], |file, _| {
+    let _alone = alone();
+    is_ordered_by(&["--sync", "order"], |file| file.sync_data().unwrap());
+    is_ordered_by(&[], |file| {
         rustix::fs::fsetxattr(file, "user.weir.sync", b"order", XattrFlags::empty()).unwrap();
         file.sync_all().unwrap();
     });
@@ -125,12 +177,14 @@ fn fsync_that_orders_only_hands_over_what_is_written() {
 /// Closing hands over, and so does the system's `syncfs`; that is no promise, but many count on it.
 #[test]
 fn closing_hands_over_what_is_written() {
-    is_ordered_by(&[], |file, _| drop(file.try_clone().unwrap()));
-    is_ordered_by(&[], |file, _| syncfs(file).unwrap());
+    let _alone = alone();
+    is_ordered_by(&[], |file| drop(file.try_clone().unwrap()));
+    is_ordered_by(&[], |file| syncfs(file).unwrap());
 }
 
 #[test]
 fn o_dsync_is_durable_and_direct_writes_go_past_the_cache() {
+    let _alone = alone();
     for (flags, is_direct) in [(OFlags::DSYNC, false), (OFlags::SYNC, false), (OFlags::DIRECT, true)] {
         let Some((place, server, files)) = served(&[]) else { return };
         let path = place.mountpoint().join("first");
@@ -163,6 +217,7 @@ fn o_dsync_is_durable_and_direct_writes_go_past_the_cache() {
 /// Who replaces a file without `fsync`, as many programs do, finds the old or the new one after a crash, as on ext4.
 #[test]
 fn a_file_that_takes_anothers_place_brings_its_content() {
+    let _alone = alone();
     let Some((place, server, files)) = served(&[]) else { return };
     let root = place.mountpoint();
     let mut new = File::create(root.join("new")).unwrap();
@@ -176,6 +231,7 @@ fn a_file_that_takes_anothers_place_brings_its_content() {
 /// `cp` of a file that somebody writes looks for holes first.
 #[test]
 fn who_looks_for_holes_finds_what_was_written() {
+    let _alone = alone();
     let Some(place) = place() else { return };
     let root = place.mount(CACHED);
     let file = File::create(root.join("file")).unwrap();
@@ -200,6 +256,7 @@ fn told(path: &Path) -> (u64, [(i64, i64); 2]) {
 /// The kernel keeps them, and says them to the server; the filesystem has the same when it is mounted again.
 #[test]
 fn times_are_those_that_programs_were_told() {
+    let _alone = alone();
     let Some(place) = place() else { return };
     let root = place.mount(CACHED);
     let names = ["closed", "synchronised", "set", "linked", "cut"].map(|name| root.join(name));
@@ -231,6 +288,7 @@ fn times_are_those_that_programs_were_told() {
 /// and another file may have the number by then.
 #[test]
 fn files_that_are_gone_trouble_nobody() {
+    let _alone = alone();
     if !is_there("python3") {
         return;
     }
@@ -280,6 +338,7 @@ fn script(root: &Path, script: &str) -> String {
 /// By two descriptors and a mapping, appended and cut, against the same in memory; then as it is without the cache.
 #[test]
 fn all_ways_to_a_file_see_one_content() {
+    let _alone = alone();
     if !is_there("python3") {
         return;
     }
@@ -331,6 +390,7 @@ assert open("file", "rb").read() == model
 
 #[test]
 fn two_who_append_overwrite_nothing() {
+    let _alone = alone();
     if !is_there("python3") {
         return;
     }
@@ -355,6 +415,7 @@ for _ in range(5000): os.write(fd, bytes([int(sys.argv[1])]) * 100)
 /// Programs are still in it: the mount goes out of sight, and what they had written is there.
 #[test]
 fn a_server_that_is_told_to_end_is_handed_everything_first() {
+    let _alone = alone();
     let Some(place) = place() else { return };
     let mut server = place.serve_as(CACHED);
     let root = place.mountpoint();
@@ -377,6 +438,7 @@ fn full() -> Option<(Place, PathBuf)> {
 /// What finds no room is told by `close` and `fsync`, and by a write soon after: nobody writes for ever.
 #[test]
 fn who_fills_it_is_told_at_the_latest_by_close() {
+    let _alone = alone();
     let Some((place, root)) = full() else { return };
     let dd = ["300", "dd", "if=/dev/zero", "of=full", "bs=64k", "count=100000", "status=none"];
     let output = Command::new("timeout").args(dd).current_dir(&root).output().unwrap();
@@ -415,6 +477,7 @@ for name in "one", "other":
 /// As on any mount: what has its place is written, in a full filesystem too, and its end can be asked for.
 #[test]
 fn what_is_allocated_is_written_without_space() {
+    let _alone = alone();
     let Some((place, root)) = full() else { return };
     let story = r#"
 import os
