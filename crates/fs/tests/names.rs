@@ -270,13 +270,18 @@ fn a_file_without_a_name_gets_its_first_or_goes() {
 /// A truncation of many transactions leaves a file without a name on the list of orphans.
 #[test]
 fn what_is_cut_without_a_name_is_deleted_after_a_crash() {
-    assert!(cut_without_a_name(None));
-    assert!(!cut_without_a_name(Some(FsMutant::CutIsNoOrphan)), "the mutant was not noticed");
-    assert!(!cut_without_a_name(Some(FsMutant::UnnamedIsNoOrphan)), "the mutant was not noticed");
+    assert!(is_gone_after_a_crash(true, None));
+    assert!(!is_gone_after_a_crash(true, Some(FsMutant::CutIsNoOrphan)), "the mutant was not noticed");
 }
 
-/// Whether such a file is gone after a crash.
-fn cut_without_a_name(mutant: Option<FsMutant>) -> bool {
+#[test]
+fn what_was_made_without_a_name_is_deleted_after_a_crash() {
+    assert!(is_gone_after_a_crash(false, None));
+    assert!(!is_gone_after_a_crash(false, Some(FsMutant::UnnamedIsNoOrphan)), "the mutant was not noticed");
+}
+
+/// Whether a file that was made without a name, and maybe cut, is gone after a crash.
+fn is_gone_after_a_crash(cut: bool, mutant: Option<FsMutant>) -> bool {
     let left = simulated(async |clock| {
         let disk = disk(&clock, &new_image(BLOCKS), true);
         let fs =
@@ -287,7 +292,9 @@ fn cut_without_a_name(mutant: Option<FsMutant>) -> bool {
             fs.write(file, nth * 8192, &[7; 4096]).await.expect("written");
             fs.write(beside, nth * 4096, &[7; 4096]).await.expect("written");
         }
-        fs.truncate(file, 0).await.expect("cut");
+        if cut {
+            fs.truncate(file, 0).await.expect("cut");
+        }
         fs.fsync(file).await.expect("durable");
         drop(fs);
         let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted again");
