@@ -206,16 +206,22 @@ mod tests {
 
     #[test]
     fn options_of_mount_become_those_of_the_program() {
-        let given =
-            "rw,allow_other,sync=order,discard,discard_below,awake,noexec,log=/var/log/weir,nosuid,nodev";
-        let expected =
-            ["--allow-other", "--sync=order", "--discard", "--discard-below", "--awake", "--no-exec"];
+        let given = "rw,allow_other,sync=order,discard,discard_below,awake,noexec,noatime,writeback_cache,log=/var/log/weir,nosuid,nodev";
+        let expected = [
+            "--allow-other",
+            "--sync=order",
+            "--discard",
+            "--discard-below",
+            "--awake",
+            "--no-exec",
+            "--noatime",
+            "--writeback-cache",
+        ];
         let expected: Vec<_> = expected.into_iter().chain(["--log=/var/log/weir"]).collect();
         assert_eq!(arguments(given).unwrap(), expected);
         assert_eq!(arguments("ro,nodiscard").unwrap(), ["--no-discard", "--read-only"]);
         assert_eq!(arguments("ro,rw").unwrap(), [""; 0]);
-        let own =
-            "defaults,noauto,nofail,_netdev,user=me,users,x-systemd.automount,X-mount.mkdir=0700,comment=a,,";
+        let own = "defaults,relatime,noauto,nofail,_netdev,user=me,users,x-systemd.automount,X-mount.mkdir=0700,comment=a,,";
         assert_eq!(arguments(own).unwrap(), [""; 0]);
     }
 
