@@ -28,6 +28,9 @@ const SCATTERED_MAX: u64 = 16;
 const AHEAD: u64 = 11;
 const FULL_OPERATIONS: u32 = 8;
 
+/// Of so many files, one is made without a name and gets it then.
+const NAMED_LATER: FileId = 4;
+
 /// Of so many operations, a trim comes before one.
 const TRIMS: u64 = 48;
 
@@ -271,7 +274,11 @@ impl Script {
             enter(tree, directory, name, id, Thing { kind: model, permissions, attribute: None })
         };
         let work = async |fs: &Filesystem| {
-            made = fs.create(at, name, &NewNode::new(kind, permissions)).await?;
+            let new = NewNode::new(kind, permissions);
+            made = match kind == FileType::Regular && id.is_multiple_of(NAMED_LATER) {
+                true => create_named_later(fs, at, name, &new).await?,
+                false => fs.create(at, name, &new).await?,
+            };
             Ok(())
         };
         if let Outcome::NoSpace = self.change("create", &[id, directory], change, work).await? {
@@ -732,6 +739,19 @@ impl Script {
 }
 
 /// A new name for something new.
+/// Makes a file without a name, and gives it its first: a power cut between the two leaves nothing of it.
+async fn create_named_later(
+    fs: &Filesystem,
+    directory: InodeNumber,
+    name: &[u8],
+    new: &NewNode,
+) -> Result<InodeNumber, FsError> {
+    let made = fs.create_unnamed(directory, new).await?;
+    let linked = fs.link(made, directory, name).await;
+    fs.release(made).await?;
+    linked.map(|()| made)
+}
+
 fn enter(tree: &mut Tree, directory: FileId, name: &[u8], id: FileId, thing: Thing) {
     tree.things.insert(id, thing);
     if let Some(names) = tree.names_mut(directory) {
