@@ -738,7 +738,6 @@ impl Script {
     }
 }
 
-/// A new name for something new.
 /// Makes a file without a name, and gives it its first: a power cut between the two leaves nothing of it.
 async fn create_named_later(
     fs: &Filesystem,
@@ -752,6 +751,7 @@ async fn create_named_later(
     linked.map(|()| made)
 }
 
+/// A new name for something new.
 fn enter(tree: &mut Tree, directory: FileId, name: &[u8], id: FileId, thing: Thing) {
     tree.things.insert(id, thing);
     if let Some(names) = tree.names_mut(directory) {
