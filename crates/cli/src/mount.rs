@@ -152,11 +152,11 @@ async fn serve(
         },
     };
     let status = {
-        let (handle, stack, filesystem, sync) =
-            (handle.clone(), Rc::clone(&stack), filesystem.clone(), options.sync);
+        let (handle, stack, filesystem) = (handle.clone(), Rc::clone(&stack), filesystem.clone());
+        let promises = (options.sync, options.writeback_cache);
         let by_mounting = status::flushes(&filesystem);
         move |load, files| {
-            status::of_filesystem(&handle, &stack, &filesystem, sync, (load, files), by_mounting)
+            status::of_filesystem(&handle, &stack, &filesystem, promises, (load, files), by_mounting)
         }
     };
     let trim = {

@@ -66,6 +66,9 @@ struct RequestsStatus {
 pub(crate) struct FilesystemStatus {
     /// What `fsync` promises.
     sync: String,
+    /// Whether the kernel keeps what programs write, and hands it over later.
+    #[serde(default)]
+    writeback_cache: bool,
     /// The journal's engine; none without a journal.
     engine: Option<String>,
     /// Why there are no changes, if there are none.
@@ -128,7 +131,7 @@ pub(crate) fn of_filesystem(
     handle: &Handle,
     stack: &Stack,
     filesystem: &Filesystem,
-    sync: SyncMode,
+    (sync, writeback_cache): (SyncMode, bool),
     (load, files): (Load, FileCounts),
     by_mounting: u64,
 ) -> String {
@@ -142,6 +145,7 @@ pub(crate) fn of_filesystem(
         memory::bounds(stack, Some(filesystem.memory_bound())),
         Some(FilesystemStatus {
             sync: if sync == SyncMode::Order { "order" } else { "durable" }.to_owned(),
+            writeback_cache,
             engine: found.engine.map(|engine| name(engine).to_owned()),
             read_only: filesystem.read_only().map(|reason| reason.to_string()),
             commits: found.journal.commits,
@@ -264,11 +268,16 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
     let promise = if found.sync == "order" { "order only" } else { "durability" };
     let but = match found.order_files {
         Some(0) => String::new(),
-        Some(files) => format!("; {files} files order only (user.weir.sync)"),
-        None => "; files with marks of their own are being counted".to_owned(),
+        Some(1) => "; that of 1 file only orders (user.weir.sync)".to_owned(),
+        Some(files) => format!("; that of {files} files only orders (user.weir.sync)"),
+        None => "; files whose own only orders are being counted".to_owned(),
     };
     let mut lines = vec![
         ("fsync promises", format!("{promise}{but}")),
+        (
+            "kernel's cache",
+            if found.writeback_cache { "keeps writes for a while" } else { "passes writes on at once" }.to_owned(),
+        ),
         ("engine", found.engine.clone().unwrap_or_else(|| "none".to_owned())),
         ("read only", read_only),
         ("space", format!("{space}, {free} of it free")),
