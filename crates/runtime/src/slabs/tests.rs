@@ -1,3 +1,5 @@
+//! Pages of slabs: taken, given back, taken again, and from other threads.
+
 use super::*;
 
 /// A pool of its own, as threads share theirs with other tests.
