@@ -144,9 +144,13 @@ impl Shared {
         self.reclaim().await
     }
 
-    /// Cleans until enough segments are free, or nothing more can be gained, or the runway is used up.
+    /// Cleans until enough segments are free, or nothing more can be gained, or the runway is used up. What it writes
+    /// makes the log longer, too, so it takes the checkpoints that bound recovery.
     async fn clean_some(&self) -> Result<(), Rejected> {
         loop {
+            if self.state.borrow().segments.log().len() >= self.options.checkpoint_segments {
+                self.checkpoint().await?;
+            }
             let victims = self.next_victims();
             if victims.is_empty() {
                 return Ok(());
