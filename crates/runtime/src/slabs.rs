@@ -362,9 +362,11 @@ fn unmap(start: usize, bytes: usize) {
 
 /// Returns the memory of pages, which read as zero when they are used again.
 fn forget(start: usize, bytes: usize) {
+    // The system takes whole pages of its own, which may be larger than ours: the rest of them may be in use.
+    let system = rustix::param::page_size();
+    let whole = start.is_multiple_of(system) && bytes.is_multiple_of(system);
     // SAFETY: the pages belong to a slab, and no piece has any of them.
-    let forgotten = unsafe { rustix::mm::madvise(start as *mut _, bytes, Advice::LinuxDontNeed) };
-    if forgotten.is_err() {
+    if !whole || unsafe { rustix::mm::madvise(start as *mut _, bytes, Advice::LinuxDontNeed) }.is_err() {
         // They are to be zero: locked memory cannot be given back.
         // SAFETY: as above; they are mapped, to be written.
         unsafe { std::ptr::write_bytes(start as *mut u8, 0, bytes) };
