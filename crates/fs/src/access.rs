@@ -102,7 +102,10 @@ impl Mounted {
             // It may have been logged with something else, or deleted.
             if node.accessed.get() && self.nodes.is_current(&node) {
                 let handle = self.journal()?.start(CREDITS).await?;
-                self.all_or_abort(node.log(self, &handle)).await?;
+                // Nothing has changed by then but the time in memory, which is not worth an end of all changes.
+                if node.log(self, &handle).await.is_err() {
+                    node.accessed.set(false);
+                }
             }
         }
         Ok(())

@@ -55,8 +55,9 @@ impl Nodes {
         if let Some(node) = self.find(number) {
             return Ok(node);
         }
-        let node = self.load(fs, number).await?;
-        if node.inode.borrow().links.get() == 0 {
+        let (node, is_new) = self.load(fs, number).await?;
+        // One that is here already, and has no name, is open.
+        if is_new && node.inode.borrow().links.get() == 0 {
             self.forget(number);
             return Err(FsError::NotFound);
         }
@@ -70,11 +71,12 @@ impl Nodes {
     pub(crate) async fn get_orphan(&self, fs: &Mounted, number: u32) -> Result<Rc<Node>, FsError> {
         match self.find(number) {
             Some(node) => Ok(node),
-            None => self.load(fs, number).await,
+            None => Ok(self.load(fs, number).await?.0),
         }
     }
 
-    async fn load(&self, fs: &Mounted, number: u32) -> Result<Rc<Node>, FsError> {
+    /// Reads an inode; whether its node was not there before.
+    async fn load(&self, fs: &Mounted, number: u32) -> Result<(Rc<Node>, bool), FsError> {
         if !fs.is_file_number(number) {
             let place = Place::Inode(number);
             return Err(FormatError::corrupt(Structure::Inode, place, "a number that no file has").into());
@@ -95,7 +97,7 @@ impl Nodes {
         }
         // Somebody else may have been faster.
         if let Some(node) = self.find(number) {
-            return Ok(node);
+            return Ok((node, false));
         }
         let node = self.insert(number, inode);
         // What changed it last is not known any more, but it was dispatched before the node was let go.
@@ -106,7 +108,7 @@ impl Nodes {
             node.changed_in.set(last);
             node.data_changed_in.set(last);
         }
-        Ok(node)
+        Ok((node, true))
     }
 
     /// The node of an inode, if it is here.
@@ -147,9 +149,11 @@ impl Nodes {
 
     /// Lets nodes go as far as there are too many. Called between operations.
     pub(crate) fn make_room(&self, fs: &Mounted) {
-        self.commit_if_crowded(fs);
         let mut state = self.state.borrow_mut();
         let State { known, queue } = &mut *state;
+        // Half as many again as may be kept. Those that are open stay; the others go once they are committed.
+        let is_crowded = known.len() > self.most + self.most / 2;
+        let mut waits_for_commit = false;
         let mut gone = Vec::new();
         for _ in 0..LOOKS {
             if known.len() <= self.most && queue.len() / 2 <= self.most {
@@ -157,24 +161,18 @@ impl Nodes {
             }
             let Some(number) = queue.pop_front() else { break };
             let Some(oldest) = known.get_mut(&number) else { continue };
-            if std::mem::take(&mut oldest.used)
-                || known.len() <= self.most
-                || !can_leave(fs, &known[&number].node)
-            {
+            let is_used = std::mem::take(&mut oldest.used);
+            let node = &known[&number].node;
+            let may_leave = can_leave(fs, node);
+            waits_for_commit |= is_crowded && !may_leave && node.opens.get() == 0;
+            if is_used || known.len() <= self.most || !may_leave {
                 queue.push_back(number);
             } else {
                 gone.extend(known.remove(&number));
             }
         }
         drop(state);
-    }
-}
-
-impl Nodes {
-    /// Half as many again as may be kept: they are dirty or not committed, and go once they are neither.
-    fn commit_if_crowded(&self, fs: &Mounted) {
-        let crowded = self.state.borrow().known.len() > self.most + self.most / 2;
-        if let (true, Ok(journal)) = (crowded, fs.journal()) {
+        if let (true, Ok(journal)) = (waits_for_commit, fs.journal()) {
             journal.request_commit(journal.running());
         }
     }
