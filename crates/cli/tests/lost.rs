@@ -121,6 +121,21 @@ fn of_a_file_that_was_deleted_nobody_misses_anything() {
     umounts_in_silence(&place);
 }
 
+/// Nor does the next file, which gets the number of that one.
+#[test]
+fn a_new_file_with_the_number_of_one_that_was_deleted_lacks_nothing() {
+    let Some((place, root)) = with_lost_pages() else { return };
+    let number = root.join("file").metadata().unwrap().ino();
+    fs::remove_file(root.join("file")).unwrap();
+    fs::remove_file(root.join("full")).unwrap();
+    let new = File::create(root.join("new")).unwrap();
+    assert_eq!(new.metadata().unwrap().ino(), number);
+    new.write_all_at(b"new", 0).unwrap();
+    new.sync_all().unwrap();
+    drop(new);
+    umounts_in_silence(&place);
+}
+
 #[test]
 fn what_a_file_lacks_is_told_until_it_is_written_again() {
     let Some((place, root)) = with_lost_pages() else { return };

@@ -172,10 +172,13 @@ impl Calls {
         caller: Caller,
     ) -> Result<(), Errno> {
         // Who takes another file's place without `fsync` is not to leave it empty after a crash, as on ext4.
-        if let (true, Ok(inode)) = (self.kernel.is_writeback, self.filesystem.lookup(from.0, from.1).await) {
-            self.take_over(inode).await?;
-        }
         let flags = RenameFlags::from_bits_retain(flags);
+        let names: &[_] = if flags.contains(RenameFlags::EXCHANGE) { &[from, to] } else { &[from] };
+        for (directory, name) in names.iter().filter(|_| self.kernel.is_writeback) {
+            if let Ok(inode) = self.filesystem.lookup(*directory, name).await {
+                self.take_over(inode).await?;
+            }
+        }
         if !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE | RenameFlags::WHITEOUT).contains(flags) {
             return Err(Errno::INVAL);
         }
@@ -344,6 +347,15 @@ impl Calls {
     /// something of what the kernel was to write back.
     pub(crate) async fn synchronise(&self, inode: InodeNumber, what: What) -> Result<(), Errno> {
         self.keep_promise(inode, what).await?;
+        self.fails_sync(inode).await
+    }
+
+    /// Fails if a file lacks something of what the kernel was to write back.
+    ///
+    /// # Errors
+    /// Why that was not written.
+    pub(crate) async fn fails_sync(&self, inode: InodeNumber) -> Result<(), Errno> {
+        self.lost.forget_earlier(&self.filesystem, inode).await;
         self.lost.fails_sync(inode)
     }
 
@@ -457,7 +469,7 @@ impl Calls {
                 }
                 let is_all = matches!(command, FBARRIER | FBARRIER_AFTER_PAGES);
                 self.order(inode, if is_all { What::All } else { What::Data }).await?;
-                self.lost.fails_sync(inode)?;
+                self.fails_sync(inode).await?;
             }
             TRIM => {
                 let asked = TrimRange::read_from_bytes(argument).map_err(|_| Errno::INVAL)?;

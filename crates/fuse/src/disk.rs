@@ -261,6 +261,9 @@ impl Service for Disk {
     }
 
     /// Nothing is kept of who has it open.
+    /// The kernel keeps nothing of it.
+    async fn take_all_over(&self) {}
+
     async fn take_back(&self, _: Answer) {}
 }
 

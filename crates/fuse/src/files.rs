@@ -37,7 +37,8 @@ impl OpenFile {
 
     /// What is written through it stays with the kernel, if that keeps a writeback cache.
     fn is_dirtying(&self) -> bool {
-        self.writable && !self.direct
+        // Direct writes do not, but a mapping of the same file does, and `fcntl` can end their being direct.
+        self.writable
     }
 
     /// Keeps names that come behind the cookie `last`.
@@ -105,10 +106,15 @@ impl Files {
         }
     }
 
-    /// Whether somebody has an inode open for writing, and not for direct writes: the kernel hands over what is dirty
-    /// before it says that the last one has closed it.
+    /// Whether somebody has an inode open for writing: the kernel hands over what is dirty before it says that the last
+    /// one has closed it.
     pub(crate) fn may_be_dirty(&self, inode: InodeNumber) -> bool {
         self.dirtying.borrow().contains_key(&inode)
+    }
+
+    /// All such inodes.
+    pub(crate) fn that_may_be_dirty(&self) -> Vec<InodeNumber> {
+        self.dirtying.borrow().keys().copied().collect()
     }
 
     /// What `fsync` of an inode promises, if a program has said so of it.

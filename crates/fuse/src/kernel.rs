@@ -54,8 +54,8 @@ impl KernelCache {
         let _asked = self.asked.acquire(1).await;
         // On another thread: this one takes in the pages meanwhile. It fails for what is not cached.
         let job = move || drop(notifier.inval_inode(INodeNo(node), from.unwrap_or(-1), 0));
-        let _ = self.handle.blocking(job).await;
-        Ok(())
+        // Where no thread can be had, nothing was handed over.
+        self.handle.blocking(job).await.map_err(|_| Errno::AGAIN)
     }
 }
 
@@ -69,8 +69,21 @@ impl Calls {
         if !self.kernel.is_writeback || !self.files.may_be_dirty(inode) {
             return Ok(());
         }
+        self.take_pages(inode).await
+    }
+
+    async fn take_pages(&self, inode: InodeNumber) -> Result<(), Errno> {
         let Ok(found) = self.filesystem.attributes(inode).await else { return Ok(()) };
         self.kernel.forget(node_id(convert::number(inode), found.generation), Some(0)).await
+    }
+
+    /// Has the kernel hand over what it has of files that programs still have open for writing: what mappings have
+    /// changed, too, and so also without a writeback cache.
+    pub(crate) async fn take_over_all(&self) {
+        for inode in self.files.that_may_be_dirty() {
+            // Few ask at this time: it is being unmounted.
+            let _ = self.take_pages(inode).await;
+        }
     }
 
     /// Has the kernel ask for a file's attributes before it next uses them.
@@ -102,7 +115,7 @@ impl Calls {
     /// would write for ever.
     pub(crate) async fn refuses_writes(&self, inode: InodeNumber, handle: u64) -> bool {
         self.kernel.is_writeback
-            && self.lost.fails_sync(inode) == Err(Errno::NOSPC)
+            && self.fails_sync(inode).await == Err(Errno::NOSPC)
             && self.files.get(handle).is_some_and(|file| file.writable)
             && self.filesystem.statfs().await.available_blocks == 0
     }

@@ -85,6 +85,16 @@ impl LostWrites {
         self.written(inode, &(size..u64::MAX));
     }
 
+    /// Forgets what an earlier file with this inode number lacked.
+    pub(crate) async fn forget_earlier(&self, filesystem: &Filesystem, inode: InodeNumber) {
+        let generation = self.files.borrow().get(&inode).map(|lack| lack.generation);
+        if let Some(generation) = generation
+            && filesystem.attributes(inode).await.is_ok_and(|found| found.generation != generation)
+        {
+            self.files.borrow_mut().remove(&inode);
+        }
+    }
+
     /// What `fsync` of a file adds to its answer.
     ///
     /// # Errors

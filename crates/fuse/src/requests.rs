@@ -226,6 +226,10 @@ impl Service for Calls {
         }
     }
 
+    async fn take_all_over(&self) {
+        self.take_over_all().await;
+    }
+
     async fn take_back(&self, answer: Answer) {
         if let Some(handle) = answer.handle() {
             // It was just opened, so there is nothing that could fail but what a close does not tell, either.

@@ -18,7 +18,9 @@ pub(crate) const UNDER_WAY_MAX: u64 = 512;
 /// Bytes that they, their answers and what is read ahead for them take together; from so many on the next waits with the
 /// kernel.
 pub const REQUEST_BYTES_UNDER_WAY_MAX: u64 = 32 << 20;
-/// What a request that reads is taken to need besides its answer: it may read so much ahead.
+/// What a request that reads is taken to need besides its answer: so many times as much, and so much at most, since it may
+/// read ahead. A small read seldom does: most are at random places.
+const AHEAD_TIMES: u64 = 8;
 const AHEAD_BYTES: u64 = 512 << 10;
 /// Requests that are taken in a row before others have their turn.
 const IN_A_ROW: u32 = 16;
@@ -71,16 +73,19 @@ pub(crate) trait Service: 'static {
 
     /// Takes back what an answer gave that the kernel did not take: an open file, which it will never close.
     fn take_back(&self, answer: Answer) -> impl Future<Output = ()>;
+
+    /// Has the kernel hand over all that it keeps of what programs wrote.
+    fn take_all_over(&self) -> impl Future<Output = ()>;
 }
 
 /// Answers requests until it is unmounted.
 pub(crate) async fn serve(
     handle: Handle,
     connection: Connection,
-    service: impl Service,
+    service: Rc<impl Service>,
     load: SharedLoad,
 ) -> io::Result<()> {
-    let (connection, service) = (Rc::new(connection), Rc::new(service));
+    let connection = Rc::new(connection);
     let bytes = Rc::new(Cell::new(0));
     let mut in_a_row = 0;
     loop {
@@ -130,7 +135,10 @@ pub(crate) async fn serve(
 fn bytes_for(header: &Header, body: &[u8]) -> u64 {
     let read = match header.opcode {
         opcode::READ | opcode::READDIR => match Operation::read(header, body) {
-            Ok(Operation::Read { length, .. }) => u64::from(length) + AHEAD_BYTES,
+            Ok(Operation::Read { length, .. }) => {
+                let length = u64::from(length);
+                length + AHEAD_BYTES.min(AHEAD_TIMES * length)
+            }
             Ok(Operation::ReadDirectory { room, .. }) => u64::from(room),
             _ => 0,
         },
@@ -190,6 +198,8 @@ mod tests {
             }
         }
 
+        async fn take_all_over(&self) {}
+
         async fn take_back(&self, answer: Answer) {
             self.taken_back.borrow_mut().extend(answer.handle());
         }
@@ -214,7 +224,7 @@ mod tests {
         let load = SharedLoad::default();
         let handle = runtime.handle();
         let connection = Connection::new(&handle, OwnedFd::from(device), None).unwrap();
-        let serving = handle.spawn(serve(handle.clone(), connection, echo, Rc::clone(&load)));
+        let serving = handle.spawn(serve(handle.clone(), connection, Rc::new(echo), Rc::clone(&load)));
         Asked { runtime, kernel, load, let_go, taken_back, serving }
     }
 

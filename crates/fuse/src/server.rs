@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::rc::Rc;
 
 use fuser::{Config, InitFlags, KernelConfig, MountOption, Notifier, Request, Session, SessionACL};
@@ -22,7 +23,7 @@ use crate::files::Files;
 use crate::kernel::KernelCache;
 use crate::lost::{Lost, LostWrites};
 use crate::marks::Marks;
-use crate::protocol::{OLDEST_MINOR, TRANSFER_BYTES};
+use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
 use crate::serve::{Load, Service, SharedLoad, serve};
 use crate::vigil::Vigil;
 
@@ -88,6 +89,8 @@ pub struct Server {
     /// It mounted, and unmounts; its own way to take requests in is not used.
     session: Session<Handshake>,
     serving: Task<io::Result<()>>,
+    /// Has the kernel hand over all that it keeps.
+    take_all_over: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 impl Server {
@@ -164,8 +167,13 @@ impl Server {
         let device = session.as_fd().try_clone_to_owned().map_err(ServerError::Device)?;
         let vigil = options.awake.then(|| Vigil::new(handle));
         let connection = Connection::new(handle, device, vigil).map_err(ServerError::Device)?;
-        let serving = handle.spawn(serve(handle.clone(), connection, service, load));
-        Ok(Server { handle: handle.clone(), mountpoint: absolute, session, serving })
+        let service = Rc::new(service);
+        let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), load));
+        let take_all_over = Box::new(move || {
+            let service = Rc::clone(&service);
+            Box::pin(async move { service.take_all_over().await }) as Pin<Box<dyn Future<Output = ()>>>
+        });
+        Ok(Server { handle: handle.clone(), mountpoint: absolute, session, serving, take_all_over })
     }
 
     /// Waits until the filesystem is unmounted, by whomever.
@@ -178,7 +186,7 @@ impl Server {
     }
 
     /// Takes the mount away. Programs that have files open on it keep them until the process ends, and what they
-    /// do then fails.
+    /// do then fails. What they have written by now has come from the kernel when this returns.
     ///
     /// # Errors
     /// [`ServerError::Mount`] if the kernel does not let go of it.
@@ -186,19 +194,16 @@ impl Server {
         let mut session = self.session.unmount_callable();
         let mountpoint = self.mountpoint.clone();
         // On another thread, since this one has to answer what the kernel asks meanwhile.
-        let unmounting = self.handle.blocking(move || {
-            // A mount that is only taken out of sight may end before the kernel has handed over everything. What could not
-            // be written is remembered by the server.
-            if let Ok(root) = std::fs::File::open(&mountpoint) {
-                let _ = rustix::fs::syncfs(&root);
-            }
-            match session.unmount() {
-                Ok(()) => Ok(()),
-                Err(_) => unmount(&mountpoint, UnmountFlags::DETACH).map_err(io::Error::from),
-            }
+        let unmounting = self.handle.blocking(move || match session.unmount() {
+            Ok(()) => Ok(()),
+            Err(_) => unmount(&mountpoint, UnmountFlags::DETACH).map_err(io::Error::from),
         });
         let unmounted = unmounting.await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
-        unmounted.map_err(|source| ServerError::Mount { path: self.mountpoint.clone(), source })
+        unmounted.map_err(|source| ServerError::Mount { path: self.mountpoint.clone(), source })?;
+        // A mount that is only taken out of sight ends before the kernel has handed over everything, and `syncfs` does not
+        // wait for that. What cannot be written is remembered.
+        (self.take_all_over)().await;
+        Ok(())
     }
 }
 
@@ -230,7 +235,16 @@ impl fuser::Filesystem for Handshake {
         // Access control lists are kept here, and the umask does not count where a default list does.
         wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK | InitFlags::FUSE_SETXATTR_EXT;
         if self.writeback_cache {
-            // Every kernel has it that gets here.
+            // An older kernel copies what it hands over, and does not wait for the copies where it is asked to.
+            if (version.0, version.1) < (7, OLDEST_WRITEBACK_MINOR) {
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    format!(
+                        "the kernel's FUSE is version {version}, and the writeback cache takes \
+                         7.{OLDEST_WRITEBACK_MINOR} (Linux 6.16): mount without --writeback-cache"
+                    ),
+                ));
+            }
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
         // What an older kernel does not have, it does without.

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use weir_ext4::{FileTime, FileType};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::node_id;
+use super::{ROOT, node_id};
 
 /// How long the kernel may keep what it was told, in seconds. Nobody changes the filesystem but by way of the kernel,
 /// so it could be for ever.
@@ -288,6 +288,8 @@ impl Answer {
 
 impl Entry {
     fn new(attributes: NodeAttributes, generation: u32) -> Entry {
+        // That of the kernel's root is 0, whatever the image says.
+        let generation = if attributes.node == ROOT { 0 } else { generation };
         Entry {
             node: node_id(attributes.node, generation),
             generation: generation.into(),

@@ -14,6 +14,9 @@ pub(crate) use operation::{Header, Operation, SetAttributes, Time, WriteRequest,
 /// The oldest minor version of the protocol whose structures are these (Linux 5.13).
 pub(crate) const OLDEST_MINOR: u32 = 33;
 
+/// The oldest whose writeback cache can be used (Linux 6.16).
+pub(crate) const OLDEST_WRITEBACK_MINOR: u32 = 44;
+
 /// The kernel's number of the root directory.
 pub(crate) const ROOT: u64 = 1;
 
