@@ -52,7 +52,8 @@ struct DiskArguments {
     pace: PaceArguments,
     #[command(flatten)]
     common: CommonArguments,
-    /// Bytes that each mode writes over, such as 4G, at least 64M, with fs and mount 16M [default: 1G, quick: 128M]
+    /// Bytes that each mode writes over, such as 4G: at least 64M, of fs and mount 16M [default: 1G, quick: 128M; of fs
+    /// and mount 128M, quick: 64M]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
 }
@@ -73,7 +74,7 @@ struct CleaningArguments {
     place: PlaceArguments,
     #[command(flatten)]
     common: CommonArguments,
-    /// A quarter of this is the size of the volume, such as 4G, at least 64M [default: 1G]
+    /// A quarter of this is the size of the volume, such as 4G; the volume has 160M at least [default: 1G]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
 }
@@ -150,7 +151,7 @@ impl CommonArguments {
     ) -> Result<(), CliError> {
         let awake = self.awake()?;
         let found = in_wall_time(self.seed, async |handle: Handle| {
-            let mut teller = Teller::new(&handle)?;
+            let mut teller = Teller::new(Some(handle.clone()))?;
             let found = work(handle, &mut |progress| tell(&mut teller, progress)).await?;
             teller.end();
             Ok(found)
@@ -277,7 +278,7 @@ fn databases(arguments: &SqliteArguments) -> Result<(), CliError> {
     };
     let awake = arguments.common.awake()?;
     let runtime = Rc::new(Runtime::wall(Wall { seed: arguments.common.seed, ..Wall::default() })?);
-    let mut teller = Teller::new(&runtime.handle())?;
+    let mut teller = Teller::new(Some(runtime.handle()))?;
     let mut progress = |progress: Progress| tell(&mut teller, progress);
     let report = sqlite::measure(&runtime, plan.with(&options), &options, &mut progress)?;
     teller.end();

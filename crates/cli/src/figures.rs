@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weir_figures::{Figure, Lab, Row, Sheet, report};
-use weir_runtime::{Runtime, Wall};
 
 use crate::error::CliError;
 use crate::progress::Teller;
@@ -66,14 +65,17 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
         let _ = writeln!(std::io::stderr(), "weir: {SPREAD_TAKES}");
     }
     let sheets = measure(&mut lab, &figures)?;
-    if let Some(path) = &arguments.html {
-        write(path, &report(&sheets, arguments.seed, arguments.quick)?)?;
-    }
     if arguments.json {
         let rows: Vec<&Row> = sheets.iter().flat_map(|sheet| &sheet.rows).collect();
-        return print(&serde_json::to_string_pretty(&rows)?);
+        print(&serde_json::to_string_pretty(&rows)?)?;
+    } else {
+        print(&sheets.iter().map(table).collect::<Vec<_>>().join("\n\n"))?;
     }
-    print(&sheets.iter().map(table).collect::<Vec<_>>().join("\n\n"))
+    // Last, so that a report that cannot be written after all takes no figures along.
+    match &arguments.html {
+        Some(path) => write(path, &report(&sheets, arguments.seed, arguments.quick)?),
+        None => Ok(()),
+    }
 }
 
 fn write(path: &Path, page: &str) -> Result<(), CliError> {
@@ -92,8 +94,7 @@ fn list(figures: &[Figure], json: bool) -> Result<(), CliError> {
 }
 
 fn measure(lab: &mut Lab, figures: &[Figure]) -> Result<Vec<Sheet>, CliError> {
-    let clock = Runtime::wall(Wall::default())?.handle();
-    let mut teller = Teller::new(&clock)?;
+    let mut teller = Teller::new(None)?;
     let sheets = lab.run(figures, &mut |progress| {
         // Where there is no bar, a line for every tenth of the runs.
         let tenth = progress.done * 10 / progress.total.max(1);

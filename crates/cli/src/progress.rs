@@ -10,15 +10,16 @@ use crate::error::CliError;
 /// Shows a bar on a terminal, and elsewhere writes a line for each stage.
 pub(crate) struct Teller {
     bar: ProgressBar,
-    handle: Handle,
+    /// For the seconds that a line tells; none where nothing else takes a clock.
+    clock: Option<Handle>,
     stage: String,
 }
 
 impl Teller {
-    pub(crate) fn new(handle: &Handle) -> Result<Teller, CliError> {
+    pub(crate) fn new(clock: Option<Handle>) -> Result<Teller, CliError> {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
         let bar = ProgressBar::no_length().with_style(style.map_err(std::io::Error::other)?);
-        Ok(Teller { bar, handle: handle.clone(), stage: String::new() })
+        Ok(Teller { bar, clock, stage: String::new() })
     }
 
     /// `what` is under way in `stage`; of `total` steps, `done` are over.
@@ -34,9 +35,10 @@ impl Teller {
 
     fn line(&mut self, stage: String) {
         if stage != self.stage {
-            let seconds = self.handle.now().as_nanos() / 1_000_000_000;
+            let seconds = |clock: &Handle| format!("{} s: ", clock.now().as_nanos() / 1_000_000_000);
+            let seconds = self.clock.as_ref().map_or_else(String::new, seconds);
             // Where standard error is gone the work goes on: its result is what was asked for.
-            let _ = writeln!(std::io::stderr(), "weir: {seconds} s: {stage}");
+            let _ = writeln!(std::io::stderr(), "weir: {seconds}{stage}");
             self.stage = stage;
         }
     }

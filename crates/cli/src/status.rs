@@ -276,7 +276,8 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
         ("fsync promises", format!("{promise}{but}")),
         (
             "kernel's cache",
-            if found.writeback_cache { "keeps writes for a while" } else { "passes writes on at once" }.to_owned(),
+            if found.writeback_cache { "keeps writes for a while" } else { "passes writes on at once" }
+                .to_owned(),
         ),
         ("engine", found.engine.clone().unwrap_or_else(|| "none".to_owned())),
         ("read only", read_only),

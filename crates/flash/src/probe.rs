@@ -48,7 +48,7 @@ pub enum Busy {
 pub struct Subject {
     /// The first logical block.
     pub block: Option<u64>,
-    /// How many logical blocks.
+    /// How many logical blocks; those of a page that a die programs, and of a discard, need not be neighbours.
     pub blocks: u32,
     /// The epoch that the command enters the cache in: how many barriers the device has serviced before.
     pub epoch: Option<u64>,

@@ -23,7 +23,8 @@ pub(super) struct DeviceArguments {
     pace: PaceArguments,
     #[command(flatten)]
     common: CommonArguments,
-    /// Bytes that each mode writes over; with --reads, what is read [default: 64M, quick: 16M]
+    /// Bytes that each mode writes over, or with --reads what is read [default: 64M, quick: 16M; with --virtual and
+    /// without --reads 1G]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
     /// Its bytes lie in files in this directory instead of in memory; they have no name and vanish with the process

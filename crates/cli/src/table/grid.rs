@@ -80,7 +80,7 @@ impl Grid {
         if names.is_empty() {
             return String::new();
         }
-        let told = format!("In a wider terminal and in --json: {}.", names.join(", "));
+        let told = format!("In a wider terminal: {}.", names.join(", "));
         "\n".to_owned() + &paragraphs(&told)
     }
 }
@@ -104,10 +104,10 @@ mod tests {
     fn columns_give_way_the_least_important_first() {
         let (wide, less, least) = (grid().fitted(80), grid().fitted(25), grid().fitted(10));
         assert!(wide.contains("depth: on average.") && !wide.contains("wider"), "{wide}");
-        assert!(less.contains("flushes") && less.contains("--json: depth."), "{less}");
+        assert!(less.contains("flushes") && less.contains("terminal: depth."), "{less}");
         assert!(
             least.contains("10.5 K")
-                && least.contains("--json: depth, flushes.")
+                && least.contains("terminal: depth, flushes.")
                 && !least.contains("average"),
             "{least}"
         );

@@ -62,7 +62,7 @@ impl MountCalls {
             MountCalls::DeepDurable(depth) => format!("mount, durable overwrites, {depth} at a time"),
             MountCalls::AppendFbarrier => "mount, append + fbarrier".to_owned(),
             MountCalls::AppendFsync => "mount, append + fsync".to_owned(),
-            MountCalls::KernelAppendFsync => "kernel ext4 on a volume, append + fsync".to_owned(),
+            MountCalls::KernelAppendFsync => "ext4 nobarrier on volume, append + fsync".to_owned(),
         }
     }
 

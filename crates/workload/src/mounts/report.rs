@@ -67,7 +67,7 @@ pub const MOUNT_RATIOS: [Ratio; 6] = [
     },
     Ratio {
         name: "kernel_ext4_vs_host_fsync",
-        title: "append + fsync: ext4 on volume / host",
+        title: "append + fsync: nobarrier ext4 / host",
         meaning: "append + fsync on the kernel's ext4, without barriers on weir disk over a volume, over the same on the host's filesystem; the former only orders, in the volume's loss window",
         about: About::ThisDisk,
         over: Mode::Mount(MountCalls::KernelAppendFsync),
