@@ -78,8 +78,11 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
         false => make_on(&handle, arguments, &*disk, made != Made::Nothing).await,
     };
     let size = size.inspect_err(|_| made.undo(path))?;
-    let place = if arguments.volume { "a volume with an ext4 filesystem" } else { "an ext4 filesystem" };
-    print(&format!("{}: {place} of {size}", path.display()))
+    let told = match arguments.volume {
+        true => format!("a volume with an ext4 filesystem of {size}"),
+        false => format!("an ext4 filesystem of {size}; on a mount, barriers wait and flush without --volume"),
+    };
+    print(&format!("{}: {told}", path.display()))
 }
 
 /// Writes zeros to all blocks of a file.

@@ -24,9 +24,10 @@ const LOOKED_AT: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 pub(crate) struct MountArguments {
     /// A volume or a filesystem image, in a file or on a block device; left out with --device
-    #[arg(value_name = "IMAGE|VOLUME|DISK")]
-    path: PathBuf,
+    #[arg(value_name = "IMAGE|VOLUME|DISK", required_unless_present = "device")]
+    path: Option<PathBuf>,
     /// The directory to mount on
+    #[arg(value_name = "DIRECTORY")]
     mountpoint: Option<PathBuf>,
     /// Mount an emulated device with an empty filesystem, by name or by a profile that ends in .toml. Its bytes
     /// lie in memory, and are gone with the mount
@@ -94,11 +95,15 @@ impl MountArguments {
 
 /// Runs `weir mount`.
 pub(crate) fn run(arguments: &MountArguments) -> Result<(), CliError> {
-    let (source, mountpoint) = match (&arguments.device, &arguments.mountpoint) {
-        (None, Some(mountpoint)) => (arguments.path.clone(), mountpoint),
-        (Some(device), None) => (PathBuf::from(device), &arguments.path),
-        (None, None) => return Err(CliError::Usage("name the directory to mount on, behind the image")),
-        (Some(_), Some(_)) => return Err(CliError::Usage("with --device there is no image: leave it out")),
+    let (source, mountpoint) = match (&arguments.device, &arguments.path, &arguments.mountpoint) {
+        (None, Some(image), Some(mountpoint)) => (image.clone(), mountpoint),
+        // There is no image, so what comes first is the directory.
+        (Some(device), Some(mountpoint), None) => (PathBuf::from(device), mountpoint),
+        (None, ..) => return Err(CliError::Usage("name the directory to mount on, behind the image")),
+        (Some(_), None, _) => return Err(CliError::Usage("name the directory to mount on")),
+        (Some(_), _, Some(_)) => {
+            return Err(CliError::Usage("with --device there is no image: leave it out"));
+        }
     };
     if arguments.sync == Sync::Order && !arguments.service.is_detached() {
         eprintln!(
