@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 
 /// The exit codes of `mount`: wrong arguments, and a mount that failed.
 const WRONG_USE: u8 = 1;
@@ -81,6 +81,11 @@ pub(crate) fn run() -> Option<ExitCode> {
     }
     is("umount.fuse.weir")
         .then(|| UmountHelper::try_parse().map_or_else(|error| wrong(&error), |asked| asked.run()))
+}
+
+/// What the helpers take, for their manual pages.
+pub(crate) fn commands() -> [clap::Command; 2] {
+    [MountHelper::command(), UmountHelper::command()]
 }
 
 /// Tells what is wrong with the arguments, or what was asked of them.

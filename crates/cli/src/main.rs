@@ -13,6 +13,7 @@ mod disk;
 mod error;
 mod figures;
 mod fsck;
+mod generate;
 mod get;
 mod helper;
 mod image;
@@ -39,7 +40,7 @@ use std::future::Future;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use weir_runtime::{Handle, Runtime, Wall};
 
 use crate::error::CliError;
@@ -50,9 +51,9 @@ use crate::error::CliError;
 /// "this before that" and waits for nothing; a flush makes data durable where that is asked for.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, max_term_width = 100, after_help = EXAMPLES)]
-struct Arguments {
+struct Arguments<C: Subcommand> {
     #[command(subcommand)]
-    command: Command,
+    command: C,
 }
 
 const EXAMPLES: &str = "\
@@ -107,6 +108,16 @@ enum Command {
     Cat(list::CatArguments),
 }
 
+/// All that the program takes. Help, manual pages and completions tell of [`Command`] alone.
+#[derive(Debug, Subcommand)]
+enum Taken {
+    #[command(flatten)]
+    Told(Command),
+    /// Write manual pages and completions of shells, for a package
+    #[command(hide = true)]
+    Generate(generate::GenerateArguments),
+}
+
 /// What a command found; its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -122,7 +133,31 @@ fn main() -> ExitCode {
     if let Some(code) = helper::run() {
         return code;
     }
-    let result = match Arguments::parse().command {
+    let result = match Arguments::<Taken>::parse().command {
+        Taken::Told(command) => run(command),
+        Taken::Generate(arguments) => {
+            let told = [Arguments::<Command>::command()].into_iter().chain(helper::commands());
+            generate::run(&arguments, told).map(|()| Verdict::Good)
+        }
+    };
+    match result {
+        Ok(Verdict::Good) => ExitCode::SUCCESS,
+        Ok(Verdict::Damaged) => ExitCode::from(1),
+        Ok(Verdict::Unclean) => ExitCode::from(4),
+        Ok(Verdict::Unreadable) => ExitCode::from(8),
+        Err(CliError::Output(broken)) if broken.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(CliError::Silent) => ExitCode::from(2),
+        Err(error) => {
+            // Where standard error is gone too, the exit code still tells.
+            let told = plain::of_text(&error.to_string());
+            let _ = writeln!(std::io::stderr(), "weir: {told}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(command: Command) -> Result<Verdict, CliError> {
+    match command {
         Command::Bench(arguments) => bench::run(&arguments).map(|()| Verdict::Good),
         Command::Figures(arguments) => figures::run(&arguments).map(|()| Verdict::Good),
         Command::Devices(arguments) => devices::run(&arguments).map(|()| Verdict::Good),
@@ -138,20 +173,6 @@ fn main() -> ExitCode {
         Command::Umount(arguments) => umount::run(&arguments).map(|()| Verdict::Good),
         Command::Ls(arguments) => list::run(&arguments).map(|()| Verdict::Good),
         Command::Cat(arguments) => list::cat(&arguments).map(|()| Verdict::Good),
-    };
-    match result {
-        Ok(Verdict::Good) => ExitCode::SUCCESS,
-        Ok(Verdict::Damaged) => ExitCode::from(1),
-        Ok(Verdict::Unclean) => ExitCode::from(4),
-        Ok(Verdict::Unreadable) => ExitCode::from(8),
-        Err(CliError::Output(broken)) if broken.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(CliError::Silent) => ExitCode::from(2),
-        Err(error) => {
-            // Where standard error is gone too, the exit code still tells.
-            let told = plain::of_text(&error.to_string());
-            let _ = writeln!(std::io::stderr(), "weir: {told}");
-            ExitCode::from(2)
-        }
     }
 }
 
