@@ -34,7 +34,7 @@ enum What {
     /// The same calls through mounts: BarrierFS by FUSE, the kernel's ext4 on a volume, the host's filesystem
     Mount(DiskArguments),
     /// Inserts of SQLite: on the host's filesystem, in memory, on a mount of Weir, in process. The mount takes what weir
-    /// mount takes, and libweir_sqlite.so beside this program
+    /// mount takes, and libweir_sqlite.so beside this program or installed
     Sqlite(SqliteArguments),
     /// What cleaning costs on a volume that is 50, 80 and 90 % full; takes minutes
     Cleaning(CleaningArguments),

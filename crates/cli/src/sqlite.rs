@@ -50,6 +50,13 @@ fn loss_window(mountpoint: &Path) -> Option<LossWindowSeen> {
     Some(LossWindowSeen { time_max, bytes_max: seen.bytes })
 }
 
+/// The extension beside the program, where cargo puts it; or, by its name, the one that is installed.
+fn extension(program: &Path) -> PathBuf {
+    const NAME: &str = "libweir_sqlite.so";
+    let beside = program.with_file_name(NAME);
+    if beside.exists() { beside } else { PathBuf::from(NAME) }
+}
+
 /// A new volume, mounted by a server of its own, and the extension loaded. Both go when it is dropped.
 struct Mount {
     directory: tempfile::TempDir,
@@ -60,7 +67,7 @@ impl Mount {
     fn new(on: &Path) -> Result<Mount, String> {
         let failed = |doing: &'static str| move |error: std::io::Error| format!("cannot {doing}: {error}");
         let program = std::env::current_exe().map_err(failed("find this program"))?;
-        let extension = program.with_file_name("libweir_sqlite.so");
+        let extension = extension(&program);
         weir_sqlite_vfs::load_extension(&extension)
             .map_err(|error| format!("{}: {error}; cargo build --release makes it", extension.display()))?;
         let directory = tempfile::Builder::new().prefix("weir-bench-").tempdir_in(on);
