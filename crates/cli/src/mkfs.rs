@@ -80,7 +80,9 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
     let size = size.inspect_err(|_| made.undo(path))?;
     let told = match arguments.volume {
         true => format!("a volume with an ext4 filesystem of {size}"),
-        false => format!("an ext4 filesystem of {size}; on a mount, barriers wait and flush without --volume"),
+        false => {
+            format!("an ext4 filesystem of {size}; on a mount, barriers wait and flush without --volume")
+        }
     };
     print(&format!("{}: {told}", path.display()))
 }

@@ -117,13 +117,16 @@ impl Served {
 
     /// Unmounts, and waits until the server has ended.
     pub(super) fn end(mut self) -> Result<(), BenchError> {
-        let unmounted = self.unmount().map_err(failed("run weir umount"))?;
+        if !self.unmount().map_err(failed("run weir umount"))? {
+            // It said why. The server is there still, and ends when this is dropped.
+            return Err(BenchError::Server { doing: "unmount", told: "weir umount failed".to_owned() });
+        }
         let mut told = String::new();
         if let Some(output) = self.server.stderr.take() {
             output.take(STATUS_MAX as u64).read_to_string(&mut told).map_err(failed("hear of a server"))?;
         }
         let ended = self.server.wait().map_err(failed("wait for a server"))?;
-        if unmounted && ended.success() {
+        if ended.success() {
             return Ok(());
         }
         Err(BenchError::Server { doing: "unmount", told: told.trim().to_owned() })
