@@ -27,3 +27,4 @@ with open(os.path.join(directory, "log"), "wb", buffering=0) as log:
 with open(os.path.join(directory, "data"), "wb", buffering=0) as data:
     data.write(b"done")
     os.fsync(data.fileno())  # and now both are safe
+print("one barrier, one flush")

@@ -110,7 +110,7 @@ fn table(sheet: &Sheet) -> String {
     let heads = [
         ("device", 0, ""),
         ("series", 0, ""),
-        ("unit", 1, ""),
+        ("unit", 0, ""),
         ("paper", 0, ""),
         ("ours", 0, ""),
         ("error", 0, ""),

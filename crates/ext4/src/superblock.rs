@@ -184,10 +184,14 @@ impl Superblock {
         if self.log_block_size.get() != LOG_BLOCK {
             return Err(FormatError::Unsupported {
                 what: match self.log_block_size.get() {
-                    0 => "blocks of 1024 bytes; only 4096 is supported: mkfs.ext4 -b 4096",
-                    1 => "blocks of 2048 bytes; only 4096 is supported: mkfs.ext4 -b 4096",
+                    0 => {
+                        "blocks of 1024 bytes; only 4096 is supported: copy the files into a filesystem that has them"
+                    }
+                    1 => {
+                        "blocks of 2048 bytes; only 4096 is supported: copy the files into a filesystem that has them"
+                    }
                     _ => {
-                        "blocks of another size than 4096 bytes, which alone is supported: mkfs.ext4 -b 4096"
+                        "blocks of another size than 4096 bytes, which alone is supported: copy the files into a filesystem that has them"
                     }
                 },
             });

@@ -84,7 +84,7 @@ fn notes(report: &Report) -> String {
     let short: Vec<&str> =
         report.modes.iter().filter(|mode| !mode.quota_reached).map(|mode| mode.title.as_str()).collect();
     if !short.is_empty() {
-        lines.push(format!("Out of time before the quota: {}.", short.join("; ")));
+        lines.push(format!("These modes ran out of time and wrote less: {}.", short.join("; ")));
     }
     lines.join("\n")
 }
