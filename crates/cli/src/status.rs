@@ -268,9 +268,9 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
     let promise = if found.sync == "order" { "order only" } else { "durability" };
     let but = match found.order_files {
         Some(0) => String::new(),
-        Some(1) => "; that of 1 file only orders (user.weir.sync)".to_owned(),
-        Some(files) => format!("; that of {files} files only orders (user.weir.sync)"),
-        None => "; files whose own only orders are being counted".to_owned(),
+        Some(1) => "; 1 file orders only (user.weir.sync)".to_owned(),
+        Some(files) => format!("; {files} files order only (user.weir.sync)"),
+        None => "; files that order only are being counted".to_owned(),
     };
     let mut lines = vec![
         ("fsync promises", format!("{promise}{but}")),
