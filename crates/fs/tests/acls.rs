@@ -3,13 +3,10 @@
 
 mod support;
 
-use support::{BLOCKS, debugfs, disk, judge, load, mount, new_image, run, simulated, store};
+use support::{BLOCKS, debugfs, load, new_image, on_image, run, store};
 use weir_ext4::acl::{ACCESS, Acl, AclEntry, DEFAULT, Who};
 use weir_ext4::{FileType, ROOT_INODE};
-use weir_fs::{
-    AclKind, AttributeChanges, Caller, Expect, Filesystem, FsError, InodeNumber, MountOptions, NewNode,
-};
-use weir_storage::Image;
+use weir_fs::{AclKind, AttributeChanges, Caller, Expect, Filesystem, FsError, InodeNumber, NewNode};
 
 fn acl(list: &[(Who, u8)]) -> Acl {
     Acl::new(list.iter().map(|&(who, permissions)| AclEntry { who, permissions }).collect()).expect("a list")
@@ -33,19 +30,6 @@ fn large() -> Acl {
     acl(&[(Who::Owner, 7)].into_iter().chain(users).chain(rest).collect::<Vec<_>>())
 }
 
-/// Runs `script` on a filesystem, and has e2fsck judge what it leaves.
-fn on(image: &Image, script: impl AsyncFnOnce(&Filesystem)) -> Image {
-    let left = simulated(async |clock| {
-        let disk = disk(&clock, image, true);
-        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
-        script(&fs).await;
-        fs.unmount().await.expect("unmounted");
-        disk.image()
-    });
-    judge(&left);
-    left
-}
-
 async fn make(fs: &Filesystem, name: &[u8], kind: FileType, permissions: u16) -> InodeNumber {
     fs.create(ROOT_INODE, name, &NewNode::new(kind, permissions)).await.expect("made")
 }
@@ -65,7 +49,7 @@ async fn chmod(fs: &Filesystem, inode: InodeNumber, permissions: u16) {
 
 #[test]
 fn a_list_and_the_mode_say_the_same() {
-    on(&new_image(BLOCKS), async |fs| {
+    on_image(&new_image(BLOCKS), async |fs| {
         let file = make(fs, b"file", FileType::Regular, 0o2600).await;
         assert_eq!(fs.acl(file, AclKind::Access).await, Ok(None));
         set(fs, file, AclKind::Access, &five([7, 6, 5, 4, 1])).await;
@@ -94,7 +78,7 @@ fn a_list_and_the_mode_say_the_same() {
 
 #[test]
 fn a_list_in_a_block_changes_with_the_mode_too() {
-    on(&new_image(BLOCKS), async |fs| {
+    on_image(&new_image(BLOCKS), async |fs| {
         let file = make(fs, b"file", FileType::Regular, 0o600).await;
         set(fs, file, AclKind::Access, &large()).await;
         assert_eq!(fs.attributes(file).await.expect("there").sectors, 8);
@@ -108,7 +92,7 @@ fn a_list_in_a_block_changes_with_the_mode_too() {
 
 #[test]
 fn what_is_no_list_is_refused_and_nothing_has_changed() {
-    on(&new_image(BLOCKS), async |fs| {
+    on_image(&new_image(BLOCKS), async |fs| {
         let file = make(fs, b"file", FileType::Regular, 0o640).await;
         let good = five([7, 7, 7, 7, 7]).to_interface();
         let cut = &good[..good.len() - 1];
@@ -134,7 +118,7 @@ fn what_is_no_list_is_refused_and_nothing_has_changed() {
 
 #[test]
 fn what_is_made_in_a_directory_begins_with_its_default_list() {
-    on(&new_image(BLOCKS), async |fs| {
+    on_image(&new_image(BLOCKS), async |fs| {
         let directory = make(fs, b"directory", FileType::Directory, 0o2755).await;
         let new = |kind, permissions| NewNode { umask: 0o077, ..NewNode::new(kind, permissions) };
         let made = fs.create(directory, b"before", &new(FileType::Regular, 0o4666)).await.expect("made");
@@ -173,7 +157,7 @@ fn what_is_made_in_a_directory_begins_with_its_default_list() {
 
 #[test]
 fn what_finds_no_space_for_its_lists_is_not_made() {
-    on(&new_image(BLOCKS), async |fs| {
+    on_image(&new_image(BLOCKS), async |fs| {
         let plain = fs.for_caller(Caller { uid: 1000, gid: 1000 });
         let directory = make(fs, b"directory", FileType::Directory, 0o755).await;
         set(fs, directory, AclKind::Default, &large()).await;
@@ -197,7 +181,7 @@ fn what_finds_no_space_for_its_lists_is_not_made() {
 #[test]
 fn lists_are_stored_as_others_store_them() {
     let list = five([7, 6, 5, 4, 1]);
-    let left = on(&new_image(BLOCKS), async |fs| {
+    let left = on_image(&new_image(BLOCKS), async |fs| {
         let file = make(fs, b"ours", FileType::Regular, 0o600).await;
         set(fs, file, AclKind::Access, &list).await;
         make(fs, b"theirs", FileType::Regular, 0o741).await;
@@ -223,7 +207,7 @@ fn lists_are_stored_as_others_store_them() {
     assert!(
         run("e2fsck", &["-fn", file.path().to_str().expect("plain")]).is_some_and(|out| out.status.success())
     );
-    on(&load(file.path()), async |fs| {
+    on_image(&load(file.path()), async |fs| {
         let theirs = fs.resolve(b"theirs").await.expect("there");
         assert_eq!(fs.acl(theirs, AclKind::Access).await, Ok(Some(list.clone())));
         chmod(fs, theirs, 0o700).await;
@@ -233,7 +217,7 @@ fn lists_are_stored_as_others_store_them() {
 
 #[test]
 fn a_damaged_list_is_told_and_can_be_taken_away() {
-    let left = on(&new_image(BLOCKS), async |fs| {
+    let left = on_image(&new_image(BLOCKS), async |fs| {
         make(fs, b"directory", FileType::Directory, 0o755).await;
     });
     let (file, value) = (store(&left), tempfile::NamedTempFile::new().expect("a file"));
@@ -242,7 +226,7 @@ fn a_damaged_list_is_told_and_can_be_taken_away() {
     if debugfs(file.path(), &command).is_none() {
         return;
     }
-    on(&load(file.path()), async |fs| {
+    on_image(&load(file.path()), async |fs| {
         let directory = fs.resolve(b"directory").await.expect("there");
         let damaged = |error| matches!(error, Some(FsError::Format(_)));
         assert!(damaged(fs.acl(directory, AclKind::Default).await.err()));

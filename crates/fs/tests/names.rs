@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use support::{BLOCKS, disk, judge, mount, new_image, simulated};
+use support::{BLOCKS, disk, judge, mount, new_image, on_image, simulated};
 use weir_ext4::{FileTime, FileType, ROOT_INODE};
 use weir_fs::{
     AttributeChanges, Cookie, Device, Expect, Filesystem, FsError, FsMutant, MountOptions, NewNode,
@@ -25,18 +25,6 @@ const fn node(kind: FileType, permissions: u16) -> NewNode {
 /// Runs `script` on a new filesystem, and has e2fsck judge what it leaves.
 fn on_new(script: impl AsyncFnOnce(&Filesystem)) -> Image {
     on_image(&new_image(BLOCKS), script)
-}
-
-fn on_image(image: &Image, script: impl AsyncFnOnce(&Filesystem)) -> Image {
-    let left = simulated(async |clock| {
-        let disk = disk(&clock, image, true);
-        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
-        script(&fs).await;
-        fs.unmount().await.expect("unmounted");
-        disk.image()
-    });
-    judge(&left);
-    left
 }
 
 /// All names of a directory, "." and ".." left out.

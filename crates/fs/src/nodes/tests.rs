@@ -24,8 +24,15 @@ fn disk(clock: &Clock, image: &Image) -> Rc<AdversaryDisk> {
     AdversaryDisk::from_image(clock, options, image)
 }
 
-async fn mount(clock: &Clock, disk: &Rc<AdversaryDisk>, mutant: Option<FsMutant>) -> Filesystem {
-    let options = MountOptions { mutant, ..MountOptions::default() };
+/// One with a new filesystem.
+async fn new_disk(clock: &Clock) -> Rc<AdversaryDisk> {
+    let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
+    let disk = disk(clock, &Image::zeroed(BLOCKS, BLOCK_BYTES as u32));
+    Filesystem::make(&*disk, &plan).await.expect("made");
+    disk
+}
+
+async fn mount(clock: &Clock, disk: &Rc<AdversaryDisk>, options: MountOptions) -> Filesystem {
     let storage = Rc::clone(disk) as Rc<dyn Storage>;
     Filesystem::mount(clock, storage, None, options).await.expect("mounted")
 }
@@ -35,10 +42,8 @@ fn permissions_after_crash(seed: u64, mutant: Option<FsMutant>) -> Vec<u16> {
     let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
     let clock = runtime.handle();
     let played = async {
-        let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
-        let first = disk(&clock, &Image::zeroed(BLOCKS, BLOCK_BYTES as u32));
-        Filesystem::make(&*first, &plan).await.expect("made");
-        let fs = mount(&clock, &first, mutant).await;
+        let first = new_disk(&clock).await;
+        let fs = mount(&clock, &first, MountOptions { mutant, ..MountOptions::default() }).await;
         let file = fs.create(ROOT_INODE, b"a", &NewNode::new(FileType::Regular, 0o644)).await.expect("made");
         fs.sync().await.expect("durable");
         let changes = AttributeChanges { permissions: Some(PERMISSIONS), ..AttributeChanges::default() };
@@ -50,7 +55,8 @@ fn permissions_after_crash(seed: u64, mutant: Option<FsMutant>) -> Vec<u16> {
         let (states, mut random) = (first.crash_states(), clock.random("test.nodes"));
         let mut found = Vec::new();
         for _ in 0..4 {
-            let left = mount(&clock, &disk(&clock, &states.sample(&mut random)), None).await;
+            let left = disk(&clock, &states.sample(&mut random));
+            let left = mount(&clock, &left, MountOptions::default()).await;
             found.push(left.attributes(file).await.expect("there").permissions);
         }
         found
@@ -73,12 +79,8 @@ fn overwritten_and_let_go(mutant: Option<FsMutant>) -> u8 {
     let runtime = Runtime::simulated(Simulation::default());
     let clock = runtime.handle();
     let played = async {
-        let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
-        let disk = disk(&clock, &Image::zeroed(BLOCKS, BLOCK_BYTES as u32));
-        Filesystem::make(&*disk, &plan).await.expect("made");
         let options = MountOptions { mutant, timer_hz: 1, cache_inodes: 1, ..MountOptions::default() };
-        let storage = Rc::clone(&disk) as Rc<dyn Storage>;
-        let fs = Filesystem::mount(&clock, storage, None, options).await.expect("mounted");
+        let fs = mount(&clock, &new_disk(&clock).await, options).await;
         let regular = NewNode::new(FileType::Regular, 0o644);
         let file = fs.create(ROOT_INODE, b"a", &regular).await.expect("made");
         fs.write(file, 0, &[1; BLOCK_BYTES]).await.expect("written");
@@ -107,12 +109,8 @@ fn nodes_while_files_are_made(cache_inodes: usize) -> usize {
     let runtime = Runtime::simulated(Simulation::default());
     let clock = runtime.handle();
     let played = async {
-        let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
-        let disk = disk(&clock, &Image::zeroed(BLOCKS, BLOCK_BYTES as u32));
-        Filesystem::make(&*disk, &plan).await.expect("made");
         let options = MountOptions { cache_inodes, ..MountOptions::default() };
-        let storage = Rc::clone(&disk) as Rc<dyn Storage>;
-        let fs = Filesystem::mount(&clock, storage, None, options).await.expect("mounted");
+        let fs = mount(&clock, &new_disk(&clock).await, options).await;
         let mut most = 0;
         for nth in 0..600_u32 {
             let name = nth.to_string();

@@ -183,6 +183,20 @@ pub fn journal_blocks(image: &Image) -> Range<u64> {
     start..start + length
 }
 
+/// Runs `script` on a filesystem, and has e2fsck judge what it leaves.
+#[track_caller]
+pub fn on_image(image: &Image, script: impl AsyncFnOnce(&Filesystem)) -> Image {
+    let left = simulated(async |clock| {
+        let disk = disk(&clock, image, true);
+        let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
+        script(&fs).await;
+        fs.unmount().await.expect("unmounted");
+        disk.image()
+    });
+    judge(&left);
+    left
+}
+
 /// Asserts that e2fsck, which is not allowed to change anything, has nothing to say against an image.
 #[track_caller]
 pub fn judge(image: &Image) {
