@@ -21,6 +21,12 @@ pub(crate) use speed::speed;
 pub(crate) use sqlite::sqlite;
 pub(crate) use text::paragraphs;
 
+/// A whole result: tables, then sentences.
+fn page<const N: usize>(tables: [String; N], notes: &str, verdict: &str) -> String {
+    let words = [notes, verdict].map(paragraphs);
+    tables.into_iter().chain(words).collect::<Vec<_>>().join("\n\n")
+}
+
 /// What columns of several tables hold.
 const CPU: &str = "CPU us: processor time of the program per write.";
 const PROMISES: &str = "A call comes after each write of 4 KiB. durable: the write is on the medium when the call returns. ordered: it is before all that is written later; a crash may take what is younger than the loss window, of which the largest seen is shown.";

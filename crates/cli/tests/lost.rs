@@ -12,21 +12,28 @@ use std::process::{Command, Output};
 
 use support::{Place, error_of, is_there, mounts, runs, weir, works};
 
+/// Fills the filesystem, and writes into the hole that a file is through a mapping.
+const LOSE: &str = r#"
+def lose(fd):
+    full = os.open("full", os.O_WRONLY | os.O_CREAT)
+    try:
+        while True: os.write(full, b"x" * 65536)
+    except OSError: pass
+    try:
+        while True: os.write(full, b"x" * 512)
+    except OSError: pass
+    pages = mmap.mmap(fd, 1 << 20)
+    pages[:] = b"y" * (1 << 20)
+    return pages
+"#;
+
 /// Fills the filesystem, and writes into a hole of `file` through a mapping, of which nobody is told what becomes.
 const SCRIPT: &str = r#"
 import mmap, os
 fd = os.open("file", os.O_RDWR | os.O_CREAT)
 os.ftruncate(fd, 1 << 20)
 os.fsync(fd)
-full = os.open("full", os.O_WRONLY | os.O_CREAT)
-try:
-    while True: os.write(full, b"x" * 65536)
-except OSError: pass
-try:
-    while True: os.write(full, b"x" * 512)
-except OSError: pass
-pages = mmap.mmap(fd, 1 << 20)
-pages[:] = b"y" * (1 << 20)
+pages = lose(fd)
 pages.close()
 os.close(fd)
 "#;
@@ -38,7 +45,7 @@ fn with_lost_pages() -> Option<(Place, PathBuf)> {
     }
     let place = Place::with_volume("32M");
     let root = place.mount(&[]);
-    runs(Command::new("python3").args(["-c", SCRIPT]).current_dir(&root));
+    runs(Command::new("python3").args(["-c", &format!("{LOSE}{SCRIPT}")]).current_dir(&root));
     Some((place, root))
 }
 
@@ -75,15 +82,7 @@ const UNNAMED: &str = r#"
 import errno, mmap, os
 fd = os.open(".", os.O_RDWR | os.O_TMPFILE)
 os.ftruncate(fd, 1 << 20)
-full = os.open("full", os.O_WRONLY | os.O_CREAT)
-try:
-    while True: os.write(full, b"x" * 65536)
-except OSError: pass
-try:
-    while True: os.write(full, b"x" * 512)
-except OSError: pass
-pages = mmap.mmap(fd, 1 << 20)
-pages[:] = b"y" * (1 << 20)
+pages = lose(fd)
 try: pages.flush()
 except OSError: pass
 pages.close()
@@ -106,7 +105,7 @@ fn a_file_without_a_name_that_gets_one_is_not_forgotten() {
     }
     let place = Place::with_volume("32M");
     let root = place.mount(&[]);
-    runs(Command::new("python3").args(["-c", UNNAMED]).current_dir(&root));
+    runs(Command::new("python3").args(["-c", &format!("{LOSE}{UNNAMED}")]).current_dir(&root));
     refuses(&place, fs::metadata(root.join("file")).unwrap().ino());
     fs::remove_file(root.join("file")).unwrap();
     umounts_in_silence(&place);

@@ -3,7 +3,7 @@
 use weir_workload::{FS_RATIOS, FsModeReport, FsReport};
 
 use super::{
-    CPU, Grid, PROMISES, amplification_cell, count, figure, latencies, loss_window, paragraphs, place,
+    CPU, Grid, PROMISES, amplification_cell, count, figure, latencies, loss_window, page, place,
     promise_cell, range, ratios, window_cell, window_words,
 };
 use crate::size::Size;
@@ -12,9 +12,8 @@ use crate::size::Size;
 pub(crate) fn filesystems(report: &FsReport) -> String {
     let latencies = latencies(report.modes.iter().map(|mode| &mode.mode));
     let ratios = ratios(&FS_RATIOS, report.plan.rounds, &report.spread, "calls/s");
-    let told = [rates(report), latencies + "\n" + LATENCIES, ratios];
-    let end = [notes(report), verdict(report)].map(|text| paragraphs(&text));
-    told.into_iter().chain(end).collect::<Vec<_>>().join("\n\n")
+    let tables = [rates(report), latencies + "\n" + LATENCIES, ratios];
+    page(tables, &notes(report), &verdict(report))
 }
 
 fn rates(report: &FsReport) -> String {

@@ -3,7 +3,7 @@
 use weir_workload::{MOUNT_RATIOS, MountModeReport, MountReport};
 
 use super::{
-    Grid, PROMISES, amplification_cell, count, figure, latencies, loss_window, none, paragraphs, place,
+    Grid, PROMISES, amplification_cell, count, figure, latencies, loss_window, none, page, place,
     promise_cell, range, ratios, window_cell, window_words,
 };
 use crate::size::Size;
@@ -12,9 +12,7 @@ use crate::size::Size;
 pub(crate) fn mounts(report: &MountReport) -> String {
     let latencies = latencies(report.modes.iter().map(|mode| &mode.mode));
     let ratios = ratios(&MOUNT_RATIOS, report.plan.rounds, &report.spread, "calls/s");
-    let told = [rates(report), latencies, ratios];
-    let end = [notes(report), verdict(report)].map(|text| paragraphs(&text));
-    told.into_iter().chain(end).collect::<Vec<_>>().join("\n\n")
+    page([rates(report), latencies, ratios], &notes(report), &verdict(report))
 }
 
 fn rates(report: &MountReport) -> String {

@@ -3,21 +3,19 @@
 use weir_workload::{DeviceReport, ModeReport, RATIOS, Report};
 
 use super::{
-    CPU, Grid, amplification_cell, count, figure, latencies, loss_window, paragraphs, place, range, ratios,
-    window_words,
+    CPU, Grid, amplification_cell, count, figure, latencies, loss_window, page, paragraphs, place, range,
+    ratios, window_words,
 };
 use crate::size::Size;
 
 /// The benchmark's result.
 pub(crate) fn speed(report: &Report) -> String {
-    [
+    let tables = [
         rates(report),
         latencies(&report.modes) + "\n" + &paragraphs(LATENCIES),
         ratios(&RATIOS, report.plan.rounds, &report.spread, "writes/s, of the bandwidth in bytes/s"),
-        paragraphs(&notes(report)),
-        paragraphs(&verdict(report)),
-    ]
-    .join("\n\n")
+    ];
+    page(tables, &notes(report), &verdict(report))
 }
 
 fn rates(report: &Report) -> String {

@@ -2,12 +2,11 @@
 
 use weir_workload::{SQLITE_RATIOS, SqlitePlace, SqliteReport, SqliteWayReport};
 
-use super::{Grid, count, figure, paragraphs, place, range, window_cell};
+use super::{Grid, count, figure, page, paragraphs, place, range, window_cell};
 
 /// The result of the benchmark of SQLite.
 pub(crate) fn sqlite(report: &SqliteReport) -> String {
-    let end = [notes(report), verdict(report)].map(|text| paragraphs(&text));
-    [rates(report), ratios(report)].into_iter().chain(end).collect::<Vec<_>>().join("\n\n")
+    page([rates(report), ratios(report)], &notes(report), &verdict(report))
 }
 
 fn rates(report: &SqliteReport) -> String {
