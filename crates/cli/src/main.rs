@@ -19,6 +19,7 @@ mod helper;
 mod image;
 mod list;
 mod memory;
+mod messages;
 mod mkfs;
 mod mount;
 mod open;

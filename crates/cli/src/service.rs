@@ -20,7 +20,7 @@ use weir_fuse::Server;
 use weir_runtime::{Awake, Handle, keep_heap_small};
 
 use crate::error::CliError;
-use crate::{in_wall_time, memory, print, report_file, status, umount};
+use crate::{in_wall_time, memory, messages, print, report_file, status, umount};
 
 /// What a service in the background says when programs may use the mount.
 const READY: &str = "mounted";
@@ -41,8 +41,8 @@ pub(crate) struct ServiceArguments {
     /// sooner, on virtual machines in a third of the time, and power is drawn. Takes the superuser
     #[arg(long)]
     awake: bool,
-    /// Append to this file what there is to say once it is mounted, such as that the disk has failed; without it, that
-    /// goes to standard error, and in the background nowhere
+    /// Append to this file what there is to say once it is mounted, such as that the disk has failed, and what RUST_LOG
+    /// asks for, such as weir_fs=debug; without it, that goes to standard error, and in the background nowhere
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// End when the thread ends that started it, as by a signal to end
@@ -108,9 +108,11 @@ pub(crate) fn run(
         let _ = rustix::thread::set_name(NAME_IN_KERNEL);
     }
     let log = arguments.log.as_deref().map(report_file::append).transpose()?;
+    messages::go_to(log.as_ref()).map_err(failed("write messages about"))?;
     let service = Service { signals, detach: arguments.detach, log, mountpoint };
     keep_heap_small();
     in_wall_time(0, async |handle: Handle| {
+        let _dated = messages::dated_by(&handle);
         drop(handle.spawn(memory::give_back_now_and_then(handle.clone())));
         work(handle, service).await
     })

@@ -1,10 +1,11 @@
-//! What a server in the background keeps of who started it: nothing.
+//! What a server in the background keeps of who started it: nothing; and what it says in its log.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod support;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -108,4 +109,62 @@ fn a_server_in_the_foreground_keeps_its_directory() {
     assert_eq!(directory, place.path().canonicalize().unwrap());
     place.umount();
     assert!(server.wait().unwrap().success());
+}
+
+/// Mounts with this `RUST_LOG`, makes a file durable, and unmounts; what the log says of it.
+fn log_of(place: &Place, asked: Option<&str>) -> String {
+    let log = place.path().join("log");
+    let _ = fs::remove_file(&log);
+    let (volume, mountpoint) = (place.volume(), place.mountpoint());
+    let mut mount = weir(&["mount", volume.to_str().unwrap(), mountpoint.to_str().unwrap()]);
+    runs(mount.arg("--log").arg(&log).envs(asked.map(|asked| ("RUST_LOG", asked))));
+    let mut file = File::create(mountpoint.join("file")).unwrap();
+    file.write_all(b"durable").unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    place.umount();
+    fs::read_to_string(log).unwrap()
+}
+
+#[test]
+fn the_log_says_what_is_asked_for() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    for asked in [None, Some("info"), Some("weir_volume=debug,no such thing=?")] {
+        let log = log_of(&place, asked);
+        assert!(!log.contains("commit transaction="), "{asked:?}: {log}");
+    }
+    let log = log_of(&place, Some("weir_fs=debug"));
+    let commits: Vec<_> = log.lines().filter(|line| line.contains("commit transaction=")).collect();
+    assert!(!commits.is_empty() && commits.iter().all(|line| line.contains("engine=Dual")), "{log}");
+    for words in [" INFO weir_fs::mount: mounted blocks=", "told durable", "unmounted commits="] {
+        assert!(log.contains(words), "no {words:?}: {log}");
+    }
+    assert!(!log.contains("weir_volume"), "{log}");
+    // Each line bears a date, and all were written in this order.
+    let dates: Vec<_> = log.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert!(dates.iter().all(|date| date.starts_with("20") && date.ends_with('Z')), "{log}");
+    assert!(dates.is_sorted(), "{log}");
+}
+
+#[test]
+fn the_log_warns_of_a_server_that_was_killed() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let mut server = place.serve();
+    fs::write(place.mountpoint().join("lost"), "by the kill").unwrap();
+    File::open(place.mountpoint().join("lost")).unwrap().sync_all().unwrap();
+    server.kill();
+    place.unmount();
+    let log = log_of(&place, None);
+    for (crate_name, words) in
+        [("weir_volume", "its log was replayed"), ("weir_fs", "its journal is replayed")]
+    {
+        assert_eq!(log.lines().filter(|line| line.contains(words)).count(), 1, "{log}");
+        assert!(log.contains(&format!(" WARN {crate_name}::")), "{log}");
+    }
 }

@@ -28,6 +28,7 @@ use std::rc::{Rc, Weak};
 use event_listener::Event;
 use futures_util::FutureExt;
 use futures_util::select_biased;
+use tracing::{debug, error};
 use weir_ext4::FormatError;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
 use weir_runtime::{Instant, Semaphore};
@@ -234,7 +235,10 @@ impl Journal {
             FsError::ReadOnly(reason) => reason.clone(),
             _ => ReadOnlyReason::Aborted(weir_storage::StorageError::Aborted),
         };
-        self.state.borrow_mut().aborted.get_or_insert(reason);
+        self.state.borrow_mut().aborted.get_or_insert_with(|| {
+            error!("no more changes: {reason}");
+            reason
+        });
         let waiters = [&self.changed, &self.dispatched, &self.transferred, &self.durable, &self.freed];
         let tasks = [&self.commit_wanted, &self.begun, &self.flush_wanted, &self.checkpoint_wanted];
         for event in waiters.into_iter().chain(tasks) {
@@ -514,6 +518,14 @@ impl Journal {
             state.log.compose(locked.sequence, &locked.copies, &locked.revokes, millis)?;
         locked.log_end = state.log.head;
         state.commits += 1;
+        debug!(
+            transaction = locked.sequence.0,
+            engine = ?self.engine,
+            blocks = locked.copies.len(),
+            revokes = locked.revokes.len(),
+            files = locked.data.len(),
+            "commit"
+        );
         Ok(Composed { log, commit_at, commit })
     }
 
@@ -563,7 +575,9 @@ impl Journal {
             if sequence.is_after(state.durable_to) {
                 state.durable_to = sequence;
             }
+            let waiting = state.wanted.len();
             state.wanted.retain(|wanted| wanted.is_after(sequence));
+            debug!(transaction = sequence.0, callers = waiting - state.wanted.len(), "told durable");
         }
         // Without a flush only the callers are told that it is.
         if self.flushes() {

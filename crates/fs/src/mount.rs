@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use tracing::{info, warn};
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_ext4::{
     Feature, FormatError, Kind, Layout, Place, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET,
@@ -23,7 +24,7 @@ use crate::caller::Caller;
 use crate::disk::Disk;
 use crate::error::{FsError, ReadOnlyReason};
 use crate::filesystem::{Filesystem, Mounted};
-use crate::journal::{Handle, Journal, Reuse};
+use crate::journal::{Handle, Journal, JournalStats, Reuse};
 use crate::mutants::FsMutant;
 use crate::names::Names;
 use crate::nodes::Nodes;
@@ -70,6 +71,7 @@ impl Filesystem {
         };
         let filesystem = Filesystem(mounted, Caller::SUPERUSER);
         filesystem.0.finish_orphans().await?;
+        filesystem.0.tell_of_mounting(engine);
         Ok(filesystem)
     }
 
@@ -110,6 +112,8 @@ impl Filesystem {
         set_needs_recovery(&mut superblock, false);
         write_superblock(&mounted.disk, &mut superblock, &mounted.options).await?;
         *mounted.superblock.borrow_mut() = superblock;
+        let JournalStats { commits, checkpoints, .. } = journal.stats();
+        info!(commits, checkpoints, "unmounted");
         Ok(())
     }
 }
@@ -141,6 +145,17 @@ impl Mounted {
             *self.superblock.borrow_mut() = superblock;
         }
         Ok(())
+    }
+
+    fn tell_of_mounting(&self, engine: Engine) {
+        let (blocks, free) = (self.layout.blocks(), self.space.free_blocks());
+        match &self.changes {
+            Ok(journal) => {
+                info!(blocks, free, journal_blocks = journal.log_blocks(), ?engine, "mounted");
+            }
+            Err(ReadOnlyReason::Mounted) => info!(blocks, free, "mounted read-only"),
+            Err(reason) => warn!(blocks, free, "mounted without changes: {reason}"),
+        }
     }
 
     fn total(&self, superblock: &mut Superblock) {
@@ -228,6 +243,9 @@ impl Found {
             }
             found => found?,
         };
+        if !orphans.is_empty() {
+            info!(orphans = orphans.len(), "files were open without a name, or being cut short");
+        }
         let reuse: Rc<dyn Reuse> = Rc::<Space>::clone(&space);
         let (disk, cache) = (Rc::clone(&self.disk), Rc::clone(&buffers));
         let journal = Journal::new(disk, cache, reuse, engine, options, log, area);
@@ -318,6 +336,7 @@ async fn find_superblock(
         let Ok(copy) = Superblock::read(&bytes[..SUPERBLOCK_BYTES]) else { continue };
         let is_there = copy.same_filesystem(primary).is_some() || options.read_only && is_foreign;
         if let Some(superblock) = copy.instead_of(primary, place).filter(|_| is_there) {
+            warn!(block = place, "the superblock is damaged: a copy takes its place");
             return Ok((superblock, true));
         }
     }

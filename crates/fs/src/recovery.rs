@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use tracing::warn;
 use weir_block::Class;
 use weir_ext4::journal::{JournalSuperblock, LogReader, replay};
 use weir_ext4::{
@@ -133,6 +134,8 @@ impl FoundJournal {
     ) -> Result<(), FsError> {
         let log = OnDiskLog { disk, journal: self };
         let found = replay(&self.superblock, filesystem_blocks, &log).await?;
+        let (transactions, blocks) = (found.transactions, found.writes.len());
+        warn!(transactions, blocks, "the filesystem was not unmounted: its journal is replayed");
         let most = if options.drops(FsMutant::ReplaysInPart) { 1 } else { usize::MAX };
         for writes in found.writes.chunks(WRITES_AT_ONCE).take(most) {
             let mut tickets = Vec::new();

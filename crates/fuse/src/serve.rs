@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 
 use rustix::io::Errno;
+use tracing::trace;
 use weir_runtime::Handle;
 
 use crate::connection::{Connection, Received};
@@ -113,6 +114,7 @@ pub(crate) async fn serve(
             }
             _ => {}
         }
+        trace!(unique = header.unique, opcode = header.opcode, inode = header.node, "request");
         let under_way = UnderWay::new(&load, &bytes, bytes_for(&header, body));
         let (connection, service) = (Rc::clone(&connection), Rc::clone(&service));
         start(&handle, async move {

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use fuser::{Config, InitFlags, KernelConfig, MountOption, Notifier, Request, Session, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};
 use thiserror::Error;
+use tracing::info;
 use weir_fs::{Filesystem, FsError};
 use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
@@ -163,6 +164,13 @@ impl Server {
         let mounted = handle.blocking(move || Session::new(handshake, at, &config)).await;
         let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
         let session = mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
+        info!(
+            mountpoint = %absolute.display(),
+            source = options.name,
+            sync = ?options.sync,
+            read_only = options.read_only,
+            "mounted"
+        );
         let _ = notifier.set(session.notifier());
         let device = session.as_fd().try_clone_to_owned().map_err(ServerError::Device)?;
         let vigil = options.awake.then(|| Vigil::new(handle));
@@ -182,6 +190,7 @@ impl Server {
     /// [`ServerError::Session`].
     pub async fn ended(&mut self) -> Result<(), ServerError> {
         let ended = (&mut self.serving).await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
+        info!(mountpoint = %self.mountpoint.display(), ok = ended.is_ok(), "the kernel sends no more requests");
         ended.map_err(ServerError::Session)
     }
 
@@ -203,6 +212,7 @@ impl Server {
         // A mount that is only taken out of sight ends before the kernel has handed over everything, and `syncfs` does not
         // wait for that. What cannot be written is remembered.
         (self.take_all_over)().await;
+        info!(mountpoint = %self.mountpoint.display(), "unmounted");
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use std::mem::offset_of;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
+use tracing::debug;
 use weir_runtime::Buffer;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Storage, StorageError, Ticket, flush, read};
 use zerocopy::little_endian::U32;
@@ -414,6 +415,14 @@ impl Shared {
         state.stats.flushes += 1;
         state.stats.checkpoints += 1;
         state.stats.checkpoint_blocks += (written + frozen.pages.len()) as u64;
+        debug!(
+            number = next.number,
+            pages = frozen.pages.len(),
+            blocks = written,
+            last_record = log_end,
+            runway = next.runway.len(),
+            "checkpoint"
+        );
         let joined = &next.runway[next.runway.len() - frozen.joined..];
         state.segments.commit(joined, frozen.log_segments);
         state.checkpoint = next;

@@ -8,6 +8,7 @@
 use std::rc::Rc;
 
 use futures_util::future::join_all;
+use tracing::{debug, trace, warn};
 use weir_runtime::Buffer;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, read};
 
@@ -99,6 +100,7 @@ impl Shared {
     /// The upkeep task.
     pub(crate) async fn run_upkeep(self: Rc<Shared>) {
         let mut barren = Barren::default();
+        let mut was_behind = false;
         loop {
             let needed = self.upkeep_needed.listen();
             if self.watermark.failure().is_some() {
@@ -112,11 +114,17 @@ impl Shared {
             let _ = self.upkeep().await;
             let rounds = barren.count(self.room(), self.written());
             let starved = self.state.borrow().segments.runway() <= self.cleaner_reserve();
+            if starved && !was_behind {
+                was_behind = true;
+                warn!("cleaning falls behind: writers wait for it; this is said once");
+            }
             if rounds > 0 && !starved {
                 needed.await;
             } else if rounds > BARREN_ROUNDS {
                 // Nothing left to gain, and writers may not take what is left: they are told so.
-                self.stuck.set(true);
+                if !self.stuck.replace(true) {
+                    warn!("the volume is full: cleaning gains nothing more");
+                }
                 self.slots.notify(usize::MAX);
                 needed.await;
             }
@@ -155,6 +163,7 @@ impl Shared {
             if victims.is_empty() {
                 return Ok(());
             }
+            debug!(segments = victims.len(), "cleaning");
             // Reading is what cleaning waits for, so the victims are read side by side.
             let segments = join_all(victims.iter().map(|victim| self.read_segment(*victim))).await;
             for (victim, bytes) in victims.into_iter().zip(segments) {
@@ -290,6 +299,7 @@ impl Shared {
         }
         let mut state = self.state.borrow_mut();
         state.stats.segments_cleaned += 1;
+        trace!(segment, left = state.segments.live(segment), "cleaned");
         if state.segments.live(segment) > 0 {
             state.pinned.insert(segment);
         }

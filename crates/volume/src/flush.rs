@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use futures_util::pin_mut;
+use tracing::debug;
 use weir_storage::{Command, Rejected, flush, submit_when_free};
 
 use crate::mutants::{VolumeMutant, broken};
@@ -104,6 +105,7 @@ impl Shared {
         } else {
             flush(&*self.disk).await?;
         }
+        debug!(last_record = end, "flushed");
         let mut state = self.state.borrow_mut();
         state.stats.flushes += 1;
         self.settle_durable(&mut state, end);

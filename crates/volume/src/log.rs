@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use tracing::warn;
 use weir_runtime::{Buffer, Instant};
 use weir_storage::{
     BLOCK_BYTES, Command, Data, Extent, Lba, Part, Rejected, StorageError, Tag, Ticket, Write, WriteFlags,
@@ -478,7 +479,12 @@ impl Shared {
 
     /// Everything up to `sequence` is on the medium.
     pub(crate) fn settle_durable(&self, state: &mut State, sequence: u64) {
+        let (before, bound) = (state.stats.loss_window.time_max, self.options.loss_window.time);
         state.stats.loss_window = self.loss_window_seen(state);
+        let most = state.stats.loss_window.time_max;
+        if most > bound && before <= bound {
+            warn!(?most, ?bound, "the disk is slow to flush: the loss window is exceeded");
+        }
         while let Some(chunk) = state.log.sealed.front() {
             if chunk.last_sequence > sequence || !chunk.transferred {
                 break;

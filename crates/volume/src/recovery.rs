@@ -10,6 +10,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
+use tracing::debug;
 use weir_runtime::Buffer;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Storage, StorageError};
 
@@ -55,6 +56,14 @@ impl Recovered {
         omitted: Omitted,
     ) -> Result<Recovered, VolumeError> {
         let mut checkpoint = Checkpoint::newest(disk, geometry).await?;
+        debug!(
+            number = checkpoint.number,
+            generation = checkpoint.generation,
+            next_record = checkpoint.next_sequence,
+            runway = checkpoint.runway.len(),
+            alone = checkpoint.is_alone(),
+            "checkpoint found"
+        );
         let (mut map, mut segments) = checkpoint.load_map(disk, geometry).await?;
         let doubtful = checkpoint.is_alone() && !omitted.checkpoint_check;
         let mut looked_at = BTreeSet::new();
@@ -89,6 +98,7 @@ struct Replay<'a> {
     on_runway: BTreeSet<u32>,
     /// Sequence number of the record that comes next.
     next_sequence: u64,
+    chunks: u64,
     records: u64,
     bytes_read: u64,
     /// Reads of the segments that come next on the runway, the first of them at `ahead_from`.
@@ -108,8 +118,8 @@ struct Position {
 
 /// How a segment ended.
 enum End {
-    /// No further chunk here; the log may go on in the next segment.
-    NoChunk(u32),
+    /// No further chunk here, and why; the log may go on in the next segment.
+    NoChunk(u32, &'static str),
     /// A record that is not whole.
     Cut(u32),
 }
@@ -136,6 +146,7 @@ impl<'a> Replay<'a> {
             runway,
             on_runway,
             next_sequence,
+            chunks: 0,
             records: 0,
             bytes_read: 0,
             ahead: VecDeque::new(),
@@ -147,18 +158,27 @@ impl<'a> Replay<'a> {
     /// Replays the log up to the cut, and returns that.
     async fn run(&mut self) -> Result<Position, VolumeError> {
         let mut at = Position { index: 0, offset: self.checkpoint.log_offset };
-        let cut = loop {
-            let Some(segment) = self.runway.get(at.index).copied() else { break at };
+        let (cut, why) = loop {
+            let Some(segment) = self.runway.get(at.index).copied() else { break (at, "the runway ends") };
             match self.replay_segment(at.index, segment, at.offset).await? {
-                End::Cut(offset) => break Position { offset, ..at },
-                End::NoChunk(offset) => {
+                End::Cut(offset) => break (Position { offset, ..at }, "a record is not whole"),
+                End::NoChunk(offset, why) => {
                     if !self.goes_on_in(at.index + 1).await? {
-                        break Position { offset, ..at };
+                        break (Position { offset, ..at }, why);
                     }
                     at = Position { index: at.index + 1, offset: 0 };
                 }
             }
         };
+        let segment = self.runway.get(cut.index);
+        debug!(
+            chunks = self.chunks,
+            records = self.records,
+            segment,
+            offset = cut.offset,
+            why,
+            "the log ends"
+        );
         if !self.omitted.hole_check {
             self.look_behind(cut).await?;
         }
@@ -212,10 +232,10 @@ impl<'a> Replay<'a> {
         loop {
             let rest = &bytes[offset as usize * BLOCK_BYTES..];
             let Some(chunk) = ParsedChunk::parse(rest, self.geometry.volume, segment, offset) else {
-                return Ok(End::NoChunk(offset));
+                return Ok(End::NoChunk(offset, "no whole header follows"));
             };
             if !self.is_next(&chunk) {
-                return Ok(End::NoChunk(offset));
+                return Ok(End::NoChunk(offset, "the chunk that follows is not the next one"));
             }
             if chunk.header.checkpoint.get() > self.checkpoint.number && !self.omitted.checkpoint_check {
                 return Err(self.damaged(Damage::NewestCheckpoint, segment, offset));
@@ -227,6 +247,7 @@ impl<'a> Replay<'a> {
             if !self.replay_chunk(&chunk, data, segment, offset)? {
                 return Ok(End::Cut(offset));
             }
+            self.chunks += 1;
             offset += chunk.blocks();
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use event_listener::Event;
+use tracing::error;
 use weir_runtime::{Handle, Semaphore};
 use weir_storage::{
     BLOCK_BYTES, Capabilities, LogPhase, Recorder, Rejected, Storage, StorageError, Watermark,
@@ -82,7 +83,11 @@ impl Shared {
         if broken(&self.options, VolumeMutant::FailureForgotten) {
             return;
         }
-        self.watermark.fail(failure(error));
+        let error = failure(error);
+        if self.watermark.failure().is_none() {
+            error!(%error, "the disk failed: nothing more is acknowledged");
+        }
+        self.watermark.fail(error);
         self.slots.notify(usize::MAX);
         self.chunk_sealed.notify(usize::MAX);
         self.upkeep_needed.notify(usize::MAX);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use event_listener::Event;
+use tracing::{info, warn};
 use weir_runtime::{Buffer, Handle, Semaphore, Task};
 use weir_storage::{
     BLOCK_BYTES, Capabilities, Command, Discard, Feature, Lba, LogPhase, Ordering, Part, Recorder, Rejected,
@@ -119,6 +120,7 @@ impl Volume {
         volume.run_tasks();
         let report = RecoveryReport { records, bytes_read, generation, duration: handle.now().since(began) };
         volume.shared.state.borrow_mut().stats.recovery = report;
+        volume.tell_of_opening(&report);
         Ok(volume)
     }
 
@@ -159,6 +161,15 @@ impl Volume {
         Volume { shared, tasks: RefCell::new(Vec::new()) }
     }
 
+    fn tell_of_opening(&self, recovery: &RecoveryReport) {
+        let Geometry { logical_blocks, segments, segment_blocks, .. } = self.shared.geometry;
+        info!(blocks = logical_blocks, segments, segment_blocks, generation = recovery.generation, "opened");
+        if recovery.records > 0 {
+            let RecoveryReport { records, bytes_read, duration, .. } = *recovery;
+            warn!(records, bytes_read, ?duration, "the volume was not closed: its log was replayed");
+        }
+    }
+
     fn run_tasks(&self) {
         let handle = &self.shared.handle;
         let mut tasks = self.tasks.borrow_mut();
@@ -188,6 +199,7 @@ impl Volume {
         let _none = self.shared.discards.on_the_way.acquire(1).await;
         let outcome = self.shared.checkpoint().await;
         self.stop();
+        info!(ok = outcome.is_ok(), "closed");
         Ok(outcome?)
     }
 

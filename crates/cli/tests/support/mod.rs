@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 pub fn weir(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(arguments);
+    // Whoever runs the tests may debug with it.
+    command.args(arguments).env_remove("RUST_LOG");
     command
 }
 

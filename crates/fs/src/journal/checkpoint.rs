@@ -4,6 +4,7 @@
 
 use std::rc::{Rc, Weak};
 
+use tracing::debug;
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
 use weir_storage::Ticket;
@@ -58,6 +59,7 @@ impl Journal {
         }
         state.log.tail = newest.1;
         state.checkpoints += 1;
+        debug!(transaction = newest.0.0, blocks = written.len(), tail = newest.1, "checkpoint");
         drop(state);
         self.changed.notify(usize::MAX);
         Ok(())

@@ -1,0 +1,72 @@
+//! Messages of a server about its own work: events of the libraries, as lines on standard error or in its log.
+//!
+//! `RUST_LOG` says which, and warnings are always among them unless it says otherwise. Nothing but the runtime reads
+//! a clock, so the date of a line is the runtime's.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use humantime::format_rfc3339_millis;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use weir_runtime::Handle;
+
+/// What `RUST_LOG` adds to.
+const ALWAYS: &str = "warn";
+
+thread_local! {
+    /// The runtime of this thread: a subscriber is shared by all threads, and a runtime stays on its own.
+    static RUNTIME: RefCell<Option<Handle>> = const { RefCell::new(None) };
+}
+
+/// Has events written to `log`, or else to standard error. Once in a process.
+pub(crate) fn go_to(log: Option<&File>) -> io::Result<()> {
+    let writer = match log {
+        Some(log) => BoxMakeWriter::new(Arc::new(log.try_clone()?)),
+        None => BoxMakeWriter::new(io::stderr),
+    };
+    let asked = std::env::var("RUST_LOG").unwrap_or_default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::builder().parse_lossy(format!("{ALWAYS},{asked}")))
+        .with_timer(RuntimeDate)
+        .with_writer(writer)
+        // A line that cannot be written is nothing to fail for.
+        .log_internal_errors(false);
+    subscriber.try_init().map_err(io::Error::other)
+}
+
+/// As long as it lives, lines that this thread writes bear the date of a runtime.
+#[must_use]
+pub(crate) struct Dated(());
+
+/// Lines that this thread writes bear the date of the runtime of `handle`.
+pub(crate) fn dated_by(handle: &Handle) -> Dated {
+    RUNTIME.set(Some(handle.clone()));
+    Dated(())
+}
+
+impl Drop for Dated {
+    fn drop(&mut self) {
+        RUNTIME.set(None);
+    }
+}
+
+/// The date in UTC, to the millisecond; none on a thread without a runtime.
+struct RuntimeDate;
+
+impl FormatTime for RuntimeDate {
+    fn format_time(&self, line: &mut Writer<'_>) -> fmt::Result {
+        match RUNTIME.with_borrow(|runtime| runtime.as_ref().map(Handle::wall_clock_nanos)) {
+            Some(nanos) => {
+                write!(line, "{}", format_rfc3339_millis(UNIX_EPOCH + Duration::from_nanos(nanos)))
+            }
+            None => Ok(()),
+        }
+    }
+}
