@@ -6,6 +6,11 @@
     clippy::print_stdout,
     reason = "a test fails by panicking, and tells what it measured"
 )]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it waits for what other processes do"
+)]
 
 mod support;
 

@@ -10,6 +10,7 @@
 //! `WEIR_CUTS` says how many times the server is killed and the power is cut; a few times if it is not set.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "it waits for what other processes do")]
 
 mod support;
 

@@ -193,6 +193,7 @@ fn a_file_without_a_name_outlives_a_crash_only_with_one() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a date is compared with the machine's")]
 fn a_file_knows_when_it_was_made() {
     if !mounts() {
         return;

@@ -397,6 +397,7 @@ fn mount(file: &Path, directory: &Path) -> bool {
 
 /// Unmounts. Other tests start programs meanwhile, and a child holds every file that was open here until it is a
 /// program: so the mount may be busy for a moment with nobody on it, and only that is waited for, for 10 s.
+#[expect(clippy::disallowed_methods, reason = "it waits for what other processes do")]
 fn unmount(path: &str) {
     for _ in 0..500 {
         let output = judge::run("umount", &[path], b"").expect("umount is installed");

@@ -1,5 +1,7 @@
 //! The two clocks, and the only place that asks the machine for time.
 
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "all others ask here")]
+
 use std::cell::Cell;
 use std::time::Duration;
 

@@ -129,6 +129,7 @@ impl Handle {
     /// stays deterministic.
     ///
     /// Every call is a thread: callers bound how many they start.
+    #[expect(clippy::disallowed_methods, reason = "all others ask here")]
     pub fn blocking<T: Send + 'static, J: FnOnce() -> T + Send + 'static>(
         &self,
         job: J,

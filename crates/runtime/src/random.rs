@@ -71,6 +71,7 @@ impl Streams {
 
 /// Eight bytes from the kernel; `None` where a sandbox forbids the call. The kernel answers so few bytes whole
 /// (getrandom(2)).
+#[expect(clippy::disallowed_methods, reason = "all others ask here")]
 pub(crate) fn kernel_entropy() -> Option<u64> {
     let mut bytes = [0_u8; size_of::<u64>()];
     let filled = retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty())).ok()?;

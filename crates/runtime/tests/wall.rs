@@ -1,6 +1,11 @@
 //! Wall time: parking, wake-ups from other threads, and no starvation.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the runtime is compared with what the machine says"
+)]
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,5 +1,7 @@
 //! A program on a mount whose server is killed again and again.
 
+#![expect(clippy::disallowed_methods, reason = "it waits for what other processes do")]
+
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;

@@ -1,6 +1,11 @@
 //! What tests of the program share: running it, a volume and the place where it is mounted, and the server of a mount.
 
 #![allow(dead_code, reason = "each test uses a part of this")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it waits for what other processes do"
+)]
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};

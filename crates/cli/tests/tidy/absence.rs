@@ -1,62 +1,21 @@
-//! What must not be there: clocks, threads and chance outside `runtime`, maps with random iteration
-//! order, and `unsafe` code outside the files that talk to the kernel's ring or to C.
+//! What must not be there: `unsafe` code outside the files that talk to the kernel's ring or to C, and exceptions to what
+//! clippy forbids.
+//!
+//! Clocks, threads, chance and maps with random iteration order are forbidden by `clippy.toml`: clippy knows what a name
+//! means. It does not see fuzz/, a workspace of its own, which is no part of the product. Two more things it does not see,
+//! and this file does: whether a file of the product switches its lint off, and whether a crate has a `clippy.toml` of its
+//! own, which would take the place of the whole list. `unsafe` stays here as well: the compiler's lint knows no list of
+//! files, and clippy's, which asks for a reason above each block, passes over attributes such as `#[unsafe(no_mangle)]`.
 
-use crate::code::{code_only, imports, line_of, whole_words};
+use crate::code::{code_only, line_of, whole_words};
 use crate::tree::{File, Finding, Tree};
 
-/// Only `runtime` reads a clock, starts a thread, or draws randomness.
-const WORLD: [&str; 14] = [
-    "std::time::Instant",
-    "std::time::SystemTime",
-    "std::thread",
-    "Instant::now",
-    "SystemTime::now",
-    "thread::spawn",
-    "thread::sleep",
-    "thread::Builder",
-    "rand::rng",
-    "rand::random",
-    "thread_rng",
-    "getrandom",
-    "OsRng",
-    "clock_gettime",
-];
+/// The lints behind `clippy.toml`'s lists, and the groups that hold them.
+const LISTS: [&str; 4] = ["disallowed_methods", "disallowed_types", "clippy::style", "clippy::all"];
 
-/// Their iteration order is drawn anew in every process, so a seed would not replay.
-const RANDOM_ORDER: [&str; 2] = ["HashMap", "HashSet"];
-
-/// A file that may use a word all the same, and why. An entry that is not needed is a finding.
-struct Exception {
-    path: &'static str,
-    word: &'static str,
-    #[expect(dead_code, reason = "for the reader")]
-    why: &'static str,
-}
-
-const EXCEPTIONS: [Exception; 20] = [
-    Exception { path: "crates/cli/tests/again.rs", word: "std::thread", why: WAITS },
-    Exception { path: "crates/cli/tests/again.rs", word: "thread::sleep", why: WAITS },
-    Exception { path: "crates/cli/tests/again.rs", word: "std::time::Instant", why: WAITS },
-    Exception { path: "crates/cli/tests/again.rs", word: "Instant::now", why: WAITS },
-    Exception { path: "crates/cli/tests/disk.rs", word: "std::thread", why: WAITS },
-    Exception { path: "crates/cli/tests/disk.rs", word: "thread::sleep", why: WAITS },
-    Exception { path: "crates/cli/tests/memory.rs", word: "std::thread", why: WAITS },
-    Exception { path: "crates/cli/tests/memory.rs", word: "thread::sleep", why: WAITS },
-    Exception { path: "crates/cli/tests/memory.rs", word: "std::time::Instant", why: WAITS },
-    Exception { path: "crates/cli/tests/memory.rs", word: "Instant::now", why: WAITS },
-    Exception { path: "crates/cli/tests/programs/trial.rs", word: "std::thread", why: WAITS },
-    Exception { path: "crates/cli/tests/programs/trial.rs", word: "thread::sleep", why: WAITS },
-    Exception { path: "crates/cli/tests/support/mod.rs", word: "std::thread", why: WAITS },
-    Exception { path: "crates/cli/tests/support/mod.rs", word: "thread::sleep", why: WAITS },
-    Exception { path: "crates/cli/tests/support/mod.rs", word: "std::time::Instant", why: WAITS },
-    Exception { path: "crates/cli/tests/support/mod.rs", word: "Instant::now", why: WAITS },
-    Exception { path: "crates/crash/src/fs/outside.rs", word: "std::thread", why: WAITS },
-    Exception { path: "crates/crash/src/fs/outside.rs", word: "thread::sleep", why: WAITS },
-    Exception { path: "crates/ext4/tests/check.rs", word: "std::thread", why: WAITS },
-    Exception { path: "crates/ext4/tests/check.rs", word: "thread::sleep", why: WAITS },
-];
-
-const WAITS: &str = "it waits for what other processes do";
+/// A file of the product, outside `runtime`, that switches one of them off, where it says why. An entry that is not
+/// needed is a finding.
+const EXCEPTIONS: [(&str, &str); 1] = [("crates/crash/src/fs/outside.rs", "disallowed_methods")];
 
 /// The files that may contain `unsafe`: they hand buffers to the kernel, are the memory of buffers, or are called by C.
 fn may_be_unsafe(path: &str) -> bool {
@@ -80,50 +39,40 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     check_with(tree, &EXCEPTIONS)
 }
 
-fn check_with(tree: &Tree, exceptions: &[Exception]) -> Vec<Finding> {
+fn check_with(tree: &Tree, exceptions: &[(&str, &str)]) -> Vec<Finding> {
+    let own = tree.files().filter(|file| file.path.ends_with("/clippy.toml"));
+    let what = "it takes the place of the root's";
+    let mut findings: Vec<Finding> = own.map(|file| Finding::new(file.path, 0, what)).collect();
     let mut needed = vec![false; exceptions.len()];
-    let mut findings = Vec::new();
     for file in tree.rust() {
         let code = code_only(file.text);
         findings.extend(check_unsafe(file, &code));
-        for (line, word) in forbidden(file, &code) {
-            match exceptions
-                .iter()
-                .position(|exception| exception.path == file.path && exception.word == word)
-            {
+        for (line, lint) in switched_off(file, &code) {
+            match exceptions.iter().position(|exception| *exception == (file.path, lint)) {
                 Some(at) => needed[at] = true,
-                None => findings.push(Finding::new(file.path, line, format!("`{word}` is not allowed here"))),
+                None => {
+                    findings.push(Finding::new(
+                        file.path,
+                        line,
+                        format!("the `{lint}` lint is switched off"),
+                    ));
+                }
             }
         }
     }
-    for (exception, _) in exceptions.iter().zip(needed).filter(|(_, needed)| !needed) {
-        findings.push(Finding::new(
-            exception.path,
-            0,
-            format!("the exception for `{}` is not needed", exception.word),
-        ));
+    for ((path, lint), _) in exceptions.iter().zip(needed).filter(|(_, needed)| !needed) {
+        findings.push(Finding::new(path, 0, format!("the exception for `{lint}` is not needed")));
     }
     findings
 }
 
-/// The forbidden words of a file: paths in the code, and paths hidden in a tree of imports.
-fn forbidden(file: File<'_>, code: &str) -> Vec<(usize, &'static str)> {
-    let world: &[&str] = if is_world(file.path) { &[] } else { &WORLD };
-    // A test that counts distinct states never iterates; the product has no such excuse.
-    let order: &[&str] = if file.path.contains("/src/") { &RANDOM_ORDER } else { &[] };
-    let imports = imports(code);
-    let mut found = Vec::new();
-    for word in world.iter().chain(order) {
-        found.extend(whole_words(code, word).map(|at| (line_of(code, at), *word)));
-        for (line, path) in &imports {
-            if whole_words(path, word).next().is_some() {
-                found.push((*line, *word));
-            }
-        }
+/// Where a file of the product switches off a list. Tests may, where they wait for other processes.
+fn switched_off(file: File<'_>, code: &str) -> Vec<(usize, &'static str)> {
+    if is_world(file.path) || !file.path.contains("/src/") {
+        return Vec::new();
     }
-    found.sort_unstable();
-    found.dedup();
-    found
+    let of = |lint: &'static str| whole_words(code, lint).map(move |at| (line_of(code, at), lint));
+    LISTS.into_iter().flat_map(of).collect()
 }
 
 fn check_unsafe(file: File<'_>, code: &str) -> Vec<Finding> {
@@ -156,26 +105,25 @@ fn has_reason(lines: &[&str]) -> bool {
 }
 
 #[test]
-fn clocks_threads_chance_and_random_order_are_found() {
-    let text = "use std::{fmt, time::{Duration, Instant}};\n// std::thread is fine in words\nlet a = \"SystemTime\";\n\
-                std::thread::sleep(d);\nuse std::collections::HashMap;\nrand::rng();\n";
+fn lists_that_are_switched_off_are_found() {
+    let off = "#[expect(clippy::disallowed_methods, reason = \"shown here\")]\nfn f() {}";
     let tree = Tree::of(&[
-        ("crates/block/src/a.rs", text),
-        ("crates/runtime/src/a.rs", "std::thread::spawn(f); Instant::now()"),
-        ("crates/block/tests/a.rs", "use std::collections::HashSet;\nlet t = SystemTime::now();"),
+        ("crates/block/clippy.toml", "disallowed-methods = []"),
+        ("clippy.toml", "disallowed-methods = []"),
+        ("crates/block/src/a.rs", off),
+        ("crates/block/src/b.rs", off),
+        ("crates/block/tests/a.rs", off),
+        ("crates/runtime/src/a.rs", off),
     ]);
-    let allowed = Exception { path: "crates/block/src/a.rs", word: "HashMap", why: "shown here" };
-    let stale = Exception { path: "crates/block/src/b.rs", word: "HashMap", why: "shown here" };
-    let found: Vec<String> = check_with(&tree, &[allowed, stale]).iter().map(ToString::to_string).collect();
+    let lint = "disallowed_methods";
+    let exceptions = [("crates/block/src/b.rs", lint), ("crates/block/src/c.rs", lint)];
+    let found: Vec<String> = check_with(&tree, &exceptions).iter().map(ToString::to_string).collect();
     assert_eq!(
         found,
         [
-            "crates/block/src/a.rs:1: `std::time::Instant` is not allowed here",
-            "crates/block/src/a.rs:4: `std::thread` is not allowed here",
-            "crates/block/src/a.rs:4: `thread::sleep` is not allowed here",
-            "crates/block/src/a.rs:6: `rand::rng` is not allowed here",
-            "crates/block/tests/a.rs:2: `SystemTime::now` is not allowed here",
-            "crates/block/src/b.rs:0: the exception for `HashMap` is not needed",
+            "crates/block/clippy.toml:0: it takes the place of the root's",
+            "crates/block/src/a.rs:1: the `disallowed_methods` lint is switched off",
+            "crates/block/src/c.rs:0: the exception for `disallowed_methods` is not needed",
         ]
     );
 }

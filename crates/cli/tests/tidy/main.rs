@@ -72,7 +72,7 @@ fn code_map() {
 }
 
 #[test]
-fn only_runtime_has_clocks_threads_and_chance() {
+fn unsafe_code_and_exceptions_are_where_they_may_be() {
     expect_none(&absence::check(&Tree::load()));
 }
 

@@ -146,6 +146,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// `EBUSY` if it is still busy after so many attempts, and what else the kernel says.
+#[expect(clippy::disallowed_methods, reason = "it waits for what other processes do")]
 fn unmount(at: &Path, attempts: u32) -> io::Result<()> {
     for _ in 0..attempts {
         match rustix::mount::unmount(at, UnmountFlags::empty()) {
