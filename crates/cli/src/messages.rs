@@ -1,7 +1,8 @@
 //! Messages of a server about its own work: events of the libraries, as lines on standard error or in its log.
 //!
-//! `RUST_LOG` says which, and warnings are always among them unless it says otherwise. Nothing but the runtime reads
-//! a clock, so the date of a line is the runtime's.
+//! `RUST_LOG` says which. Where somebody will read them, in a log or on the terminal of a server in the foreground,
+//! warnings are among them unless it says otherwise. Nothing but the runtime reads a clock, so the date of a line is the
+//! runtime's.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -17,23 +18,26 @@ use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use weir_runtime::Handle;
 
-/// What `RUST_LOG` adds to.
-const ALWAYS: &str = "warn";
+/// What `RUST_LOG` adds to where somebody will read it; and where only errors are told, by the commands themselves.
+const READ: &str = "warn";
+const UNREAD: &str = "off";
 
 thread_local! {
     /// The runtime of this thread: a subscriber is shared by all threads, and a runtime stays on its own.
     static RUNTIME: RefCell<Option<Handle>> = const { RefCell::new(None) };
 }
 
-/// Has events written to `log`, or else to standard error. Once in a process.
-pub(crate) fn go_to(log: Option<&File>) -> io::Result<()> {
+/// Has events written to `log`, or else to standard error, which a server in the background lets go of when it has
+/// mounted: so nothing is written there that was not asked for. Once in a process.
+pub(crate) fn go_to(log: Option<&File>, in_background: bool) -> io::Result<()> {
+    let always = if log.is_none() && in_background { UNREAD } else { READ };
     let writer = match log {
         Some(log) => BoxMakeWriter::new(Arc::new(log.try_clone()?)),
         None => BoxMakeWriter::new(io::stderr),
     };
     let asked = std::env::var("RUST_LOG").unwrap_or_default();
     let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::builder().parse_lossy(format!("{ALWAYS},{asked}")))
+        .with_env_filter(EnvFilter::builder().parse_lossy(format!("{always},{asked}")))
         .with_timer(RuntimeDate)
         .with_writer(writer)
         // A line that cannot be written is nothing to fail for.

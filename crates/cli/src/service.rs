@@ -108,7 +108,7 @@ pub(crate) fn run(
         let _ = rustix::thread::set_name(NAME_IN_KERNEL);
     }
     let log = arguments.log.as_deref().map(report_file::append).transpose()?;
-    messages::go_to(log.as_ref()).map_err(failed("write messages about"))?;
+    messages::go_to(log.as_ref(), arguments.detach).map_err(failed("write messages about"))?;
     let service = Service { signals, detach: arguments.detach, log, mountpoint };
     keep_heap_small();
     in_wall_time(0, async |handle: Handle| {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use tracing::warn;
+use tracing::{info, warn};
 use weir_block::Class;
 use weir_ext4::journal::{JournalSuperblock, LogReader, replay};
 use weir_ext4::{
@@ -135,7 +135,11 @@ impl FoundJournal {
         let log = OnDiskLog { disk, journal: self };
         let found = replay(&self.superblock, filesystem_blocks, &log).await?;
         let (transactions, blocks) = (found.transactions, found.writes.len());
-        warn!(transactions, blocks, "the filesystem was not unmounted: its journal is replayed");
+        if transactions > 0 {
+            warn!(transactions, blocks, "the filesystem was not unmounted: its journal is replayed");
+        } else {
+            info!("the filesystem was not unmounted, and its journal is empty");
+        }
         let most = if options.drops(FsMutant::ReplaysInPart) { 1 } else { usize::MAX };
         for writes in found.writes.chunks(WRITES_AT_ONCE).take(most) {
             let mut tickets = Vec::new();
