@@ -26,6 +26,8 @@
 //!   ([`control::SYNC_ALL`]). New files are written within the commit interval of 5 s, overwritten data within 30 s.
 //! - The kernel checks permissions, and nobody but the one who mounted may look in, unless that was allowed.
 
+#[cfg(feature = "asked")]
+mod asked;
 mod calls;
 mod connection;
 pub mod control;
@@ -43,6 +45,8 @@ mod serve;
 mod server;
 mod vigil;
 
+#[cfg(feature = "asked")]
+pub use asked::Asked;
 pub use control::SyncMode;
 pub use disk::DISK_NAME;
 pub use lost::Lost;

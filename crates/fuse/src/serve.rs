@@ -158,13 +158,15 @@ fn start(handle: &Handle, answering: impl Future<Output = ()> + 'static) {
     }
 }
 
+/// What comes of a request: its answer, or an error.
+pub(crate) async fn outcome(service: &impl Service, header: &Header, body: &[u8]) -> Result<Answer, Errno> {
+    service.answer(header, Operation::read(header, body)?).await
+}
+
 /// Answers one request. What of the answer is to be taken back, as the kernel did not take it.
 async fn answer(connection: &Connection, service: &impl Service, request: &[u8]) -> Option<Answer> {
     let (header, body) = Header::split(request)?;
-    let answer = match Operation::read(&header, body) {
-        Ok(operation) => service.answer(&header, operation).await,
-        Err(errno) => Err(errno),
-    };
+    let answer = outcome(service, &header, body).await;
     let taken = connection.answer(header.unique, answer.as_ref().map_err(|&errno| errno));
     answer.ok().filter(|_| !taken)
 }

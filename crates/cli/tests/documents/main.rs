@@ -22,7 +22,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use blocks::{Block, How, read};
 use place::{lacks, run, script};
@@ -58,7 +57,6 @@ fn tell(line: &str) {
 
 #[test]
 fn commands_run_as_printed() {
-    let began = Instant::now();
     let (mut count, mut not_run, mut failed) = (0, Vec::new(), Vec::new());
     for (document, text) in documents() {
         let blocks = match read(&text) {
@@ -83,13 +81,11 @@ fn commands_run_as_printed() {
             continue;
         }
         count += run_here;
-        let begins = Instant::now();
         if let Err(log) = run(&script(&document, &blocks)) {
             failed.push(format!("{document}: {log}"));
         }
-        tell(&format!("{document}: {run_here} blocks, {:.1} s", begins.elapsed().as_secs_f64()));
     }
-    tell(&format!("{count} blocks of commands run, in {:.0} s; not run:", began.elapsed().as_secs_f64()));
+    tell(&format!("{count} blocks of commands run; not run:"));
     not_run.iter().for_each(|line| tell(&format!("  {line}")));
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

@@ -1,0 +1,81 @@
+//! Requests and answers as bytes, without a mount: as tests and the fuzz target ask, in virtual time.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use rustix::io::Errno;
+use weir_fs::Filesystem;
+use weir_runtime::Handle;
+
+use crate::calls::Calls;
+use crate::control::SyncMode;
+use crate::files::Files;
+use crate::kernel::KernelCache;
+use crate::lost::LostWrites;
+use crate::marks::Marks;
+use crate::protocol::{Answer, Header, opcode};
+use crate::serve::outcome;
+
+/// A filesystem that is asked as `/dev/fuse` brings requests, by who stands for the kernel.
+pub struct Asked {
+    calls: Calls,
+    /// What was opened and may be still.
+    opened: RefCell<BTreeSet<u64>>,
+}
+
+impl Asked {
+    /// `writeback_cache` says that who asks keeps what programs write; it cannot be asked for its pages.
+    pub async fn new(
+        handle: &Handle,
+        filesystem: Filesystem,
+        sync: SyncMode,
+        writeback_cache: bool,
+    ) -> Asked {
+        let trimmed = filesystem.clone();
+        let calls = Calls {
+            marks: Marks::of(handle, &filesystem).await,
+            filesystem,
+            files: Files::default(),
+            sync,
+            lost: LostWrites::default(),
+            status: Box::new(|_| "{}".to_owned()),
+            trim: Box::new(move |range, minimum| {
+                let filesystem = trimmed.clone();
+                Box::pin(async move { filesystem.trim(range, minimum).await })
+            }),
+            kernel: KernelCache::new(handle, writeback_cache, Rc::default()),
+        };
+        Asked { calls, opened: RefCell::default() }
+    }
+
+    /// Answers one request; `None` where nobody waits for an answer, or nobody can be answered.
+    pub async fn answer(&self, request: &[u8]) -> Option<Vec<u8>> {
+        let (header, body) = Header::split(request)?;
+        let answer = match header.opcode {
+            opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => return None,
+            opcode::DESTROY => Ok(Answer::Done),
+            _ => outcome(&self.calls, &header, body).await,
+        };
+        self.opened.borrow_mut().extend(answer.as_ref().ok().and_then(Answer::handle));
+        let body = answer.as_ref().map_or(&[][..], Answer::body);
+        Some([&Answer::header(header.unique, answer.as_ref().err().copied(), body), body].concat())
+    }
+
+    /// Closes all that is open, as the kernel does when the last program ends.
+    ///
+    /// # Errors
+    /// The first error of the filesystem.
+    pub async fn close_all(&self) -> Result<(), i32> {
+        let opened = self.opened.take();
+        let mut outcome = Ok(());
+        for handle in opened {
+            match self.calls.release(handle).await {
+                // It was closed by a request.
+                Ok(()) | Err(Errno::BADF) => {}
+                Err(error) => outcome = outcome.and(Err(error.raw_os_error())),
+            }
+        }
+        outcome
+    }
+}

@@ -1,0 +1,80 @@
+//! Requests that no kernel sends are answered, or refused; none panics or hangs, and the filesystem stays whole.
+
+#[path = "support/requests.rs"]
+mod support;
+
+use std::path::Path;
+
+use support::{Sessions, Told, request};
+use weir_runtime::{Runtime, Simulation};
+
+/// What the fuzz target has found worth keeping: each case a file of bytes that make up a session.
+#[test]
+fn cases_of_the_fuzz_target() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/fuse_request");
+    let mut files: Vec<_> =
+        folder.read_dir().expect("a corpus").map(|file| file.expect("a file").path()).collect();
+    files.sort();
+    assert!(files.len() >= 20, "{} cases", files.len());
+    let sessions = Sessions::new();
+    let mut all = Told::default();
+    for file in files {
+        eprintln!("{}", file.display());
+        let told = sessions.play(&std::fs::read(&file).expect("a case"));
+        all = Told { done: all.done + told.done, refused: all.refused + told.refused };
+    }
+    assert!(all.done > 100 && all.refused > 50, "{all:?}");
+}
+
+/// Sessions as the fuzz target begins with: without what it has learned from them. `WEIR_CASES` says how many; 300 if it
+/// is not set.
+#[test]
+fn sessions_of_chance() {
+    let runtime = Runtime::simulated(Simulation { seed: 14, ..Simulation::default() });
+    let mut random = runtime.handle().random("requests");
+    let sessions = Sessions::new();
+    let mut all = Told::default();
+    let cases = std::env::var("WEIR_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(300);
+    for _ in 0..cases {
+        let mut data = vec![random.below(4) as u8];
+        for _ in 0..24 {
+            let mut body: Vec<u8> = (0..8 * random.below(6)).map(|_| 0).collect();
+            for _ in 0..random.below(6) {
+                if !body.is_empty() {
+                    let at = random.below(body.len() as u64) as usize;
+                    let below = if random.below(2) == 0 { 8 } else { 256 };
+                    body[at] = random.below(below) as u8;
+                }
+            }
+            if random.below(2) == 0 {
+                body.extend([b"fdslp"[random.below(5) as usize], 0]);
+                body.extend([b'a' + random.below(3) as u8, 0]);
+            }
+            data.extend(request(random.below(128) as u8, random.below(256) as u8, &body));
+        }
+        let told = sessions.play(&data);
+        all = Told { done: all.done + told.done, refused: all.refused + told.refused };
+    }
+    assert!(all.done > 500 && all.refused > 500, "{all:?}");
+}
+
+/// A session that makes sense does what it says: the bytes are those of requests.
+#[test]
+fn a_session_is_what_it_is_meant_to_be() {
+    let new = |operation, node, body: &[u8]| request(operation, node, body);
+    let create = [&0x8042_u32.to_ne_bytes()[..], &0o644_u32.to_ne_bytes(), &[0; 8], b"new\0"].concat();
+    let write = [&1_u64.to_ne_bytes()[..], &0_u64.to_ne_bytes(), &5000_u32.to_ne_bytes(), &[0; 20]].concat();
+    let release = [&1_u64.to_ne_bytes()[..], &[0; 16]].concat();
+    let data = [
+        vec![0],
+        new(35, 0, &create),
+        // The seventh of the nodes that were there is the last, so this is the new one.
+        new(16, 7, &write),
+        new(20, 7, &[0; 16]),
+        new(10, 0, b"new\0"),
+        new(18, 7, &release),
+        new(10, 0, b"new\0"),
+    ]
+    .concat();
+    assert_eq!(Sessions::new().play(&data), Told { done: 5, refused: 1 });
+}
