@@ -131,8 +131,7 @@ impl Sessions {
         fs.unmount().await.expect("unmounted");
         let report = check(&InMemory(&disk.image())).await.expect("an image");
         assert!(report.is_clean(), "{:?}", report.findings);
-        let told = *told.borrow();
-        told
+        *told.borrow()
     }
 }
 
