@@ -131,6 +131,37 @@ pub struct Routines {
     pub(crate) database_file_object: unsafe extern "C" fn(*const c_char) -> *mut File,
 }
 
+#[cfg(test)]
+impl Routines {
+    /// Those that are used here; the two of a VFS find and register one.
+    pub(crate) fn of_test(
+        libversion_number: unsafe extern "C" fn() -> c_int,
+        mprintf: unsafe extern "C" fn(*const c_char, ...) -> *mut c_char,
+        of_vfs: (
+            unsafe extern "C" fn(*const c_char) -> *mut Vfs,
+            unsafe extern "C" fn(*mut Vfs, c_int) -> c_int,
+        ),
+        uri_parameter: unsafe extern "C" fn(*const c_char, *const c_char) -> *const c_char,
+        database_file_object: unsafe extern "C" fn(*const c_char) -> *mut File,
+    ) -> Routines {
+        let (vfs_find, vfs_register) = of_vfs;
+        let null = std::ptr::null();
+        Routines {
+            unused_0: [null; 67],
+            libversion_number,
+            unused_68: [null; 1],
+            mprintf,
+            unused_70: [null; 71],
+            vfs_find,
+            vfs_register,
+            unused_143: [null; 46],
+            uri_parameter,
+            unused_190: [null; 61],
+            database_file_object,
+        }
+    }
+}
+
 const _: () = {
     const POINTER: usize = size_of::<*const c_void>();
     assert!(offset_of!(Routines, libversion_number) == 67 * POINTER);

@@ -227,15 +227,19 @@ impl OrderedFile {
             let real = Real { file: real, fd: None, resized: size == 0 };
             ours.write(OrderedFile { base, methods, weir, role, real, orders_writes });
             (*ours).base.methods = &raw const (*ours).methods;
-            (*ours).joins(descriptor, path);
+            OrderedFile::joins(ours, descriptor, path);
         }
         OK
     }
 
-    /// Finds out whether the file can be ordered, and tells its database that it is open.
-    fn joins(&mut self, descriptor: Option<Descriptor>, path: &CStr) {
-        let this = &raw mut *self;
-        self.real.fd = match &mut self.role {
+    /// Finds out whether the file can be ordered, and tells its database that it is open. The database keeps `this`, and
+    /// uses it after SQLite has: so it is SQLite's pointer, and not one that was made of a reference.
+    ///
+    /// # Safety
+    /// `this` is open, in memory that SQLite gave, and nobody has a reference to it.
+    unsafe fn joins(this: *mut OrderedFile, descriptor: Option<Descriptor>, path: &CStr) {
+        // SAFETY: as the caller promises.
+        let fd = match unsafe { &mut (*this).role } {
             Role::Database(database) => {
                 database.place = descriptor.and_then(|descriptor| Place::of(descriptor, path));
                 database.place.as_ref().map(|place| place.descriptor.fd)
@@ -254,6 +258,8 @@ impl OrderedFile {
                 database.joined_by(descriptor)
             }
         };
+        // SAFETY: as above; nobody uses the reference to its role any more.
+        unsafe { (*this).real.fd = fd };
     }
 
     /// Tells the database that its journal or log is closed. The real file is closed with it, or kept.

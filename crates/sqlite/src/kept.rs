@@ -13,17 +13,18 @@ use crate::abi::File;
 use crate::place::{Descriptor, Identity};
 use crate::real;
 
-/// Room for an open file of the real VFS, that stays where it is.
-pub(crate) struct Room(Box<[u64]>);
+/// Room for an open file of the real VFS, that stays where it is. It is no box, as whoever moves a box says that nobody
+/// has a pointer into it; and the real file's is in [`Real`](crate::real::Real).
+pub(crate) struct Room(*mut [u64]);
 
 impl Room {
     /// Of this many bytes, all of them zero.
     pub(crate) fn new(bytes: usize) -> Room {
-        Room(vec![0; bytes.div_ceil(size_of::<u64>())].into())
+        Room(Box::into_raw(vec![0; bytes.div_ceil(size_of::<u64>())].into()))
     }
 
     pub(crate) fn file(&mut self) -> *mut File {
-        self.0.as_mut_ptr().cast()
+        self.0.cast()
     }
 
     /// Closes the file.
@@ -36,24 +37,39 @@ impl Room {
     }
 }
 
+impl Drop for Room {
+    fn drop(&mut self) {
+        // SAFETY: it comes from a box, and whoever drops it has closed the file in it.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
 /// The name of a journal, for as long as the real file is open: the real VFS keeps the pointer that it is opened by, and
 /// SQLite's own name goes with the connection. As SQLite's, it has zeros before it and behind it, by which SQLite finds
-/// where names begin and end.
-pub(crate) struct Name(Box<[u8]>);
+/// where names begin and end. It is no box, as [`Room`] is none.
+pub(crate) struct Name(*mut [u8]);
 
 const ZEROS: [u8; 4] = [0; 4];
 
 impl Name {
     pub(crate) fn new(path: &CStr) -> Name {
-        Name([&ZEROS, path.to_bytes(), &ZEROS].concat().into())
+        Name(Box::into_raw([&ZEROS, path.to_bytes(), &ZEROS].concat().into()))
     }
 
     pub(crate) fn as_ptr(&self) -> *const c_char {
-        self.0.as_ptr().wrapping_add(ZEROS.len()).cast()
+        self.0.cast::<c_char>().wrapping_add(ZEROS.len())
     }
 
     pub(crate) fn path(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.0[ZEROS.len()..]).unwrap_or_default()
+        // SAFETY: it comes from a box, is only read, and ends with a zero.
+        unsafe { CStr::from_ptr(self.as_ptr()) }
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        // SAFETY: it comes from a box, and whoever drops it has closed the file that has this name.
+        drop(unsafe { Box::from_raw(self.0) });
     }
 }
 

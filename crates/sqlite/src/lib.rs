@@ -18,6 +18,8 @@ mod kept;
 mod methods;
 mod place;
 mod real;
+#[cfg(test)]
+mod tests;
 mod vfs;
 
 use std::ffi::{c_char, c_int, c_void};

@@ -47,17 +47,26 @@ pub(crate) unsafe fn wrapped(methods: *const IoMethods) -> IoMethods {
     }
 }
 
-/// Calls a method of the real file. One that it does not have is not in the table of ours either.
-macro_rules! call_real {
-    ($file:ident, $name:ident($($argument:expr),*)) => {{
-        // SAFETY: SQLite calls with an open file, and with what the real one's method takes.
+/// Calls a method of a real file. One that it does not have is not in the table of ours either.
+macro_rules! call {
+    ($real:expr, $name:ident($($argument:expr),*)) => {{
+        let real: *mut File = $real;
+        // SAFETY: SQLite calls with an open file, whose real one is open too, and with what its method takes.
         unsafe {
-            let real = (*$file.cast::<OrderedFile>()).real.file;
             match (*(*real).methods).$name {
                 Some(method) => method(real $(, $argument)*),
                 None => IO_ERROR,
             }
         }
+    }};
+}
+
+/// The same by the file that SQLite calls with, of which nobody has a reference meanwhile.
+macro_rules! call_real {
+    ($file:ident, $name:ident($($argument:expr),*)) => {{
+        // SAFETY: SQLite calls with an open file.
+        let real = unsafe { (*$file.cast::<OrderedFile>()).real.file };
+        call!(real, $name($($argument),*))
     }};
 }
 
@@ -111,7 +120,8 @@ unsafe extern "C" fn sync(file: *mut File, flags: c_int) -> c_int {
     if let Err(error) = ours.put_down() {
         return error;
     }
-    ours.synchronise(|| call_real!(file, sync(flags)))
+    let real = ours.real.file;
+    ours.synchronise(|| call!(real, sync(flags)))
 }
 
 /// The kernel knows the size of a file; what SQLite's own VFS asks for besides, it would have to ask the mount for.
@@ -139,7 +149,8 @@ unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *
     match (operation, &mut ours.role) {
         (FCNTL_SYNC, Role::Database(database)) => database.with_super_journal = !argument.is_null(),
         (FCNTL_COMMIT_PHASETWO, _) => {
-            let finished = ours.finish(|| call_real!(file, sync(SYNC_NORMAL)));
+            let real = ours.real.file;
+            let finished = ours.finish(|| call!(real, sync(SYNC_NORMAL)));
             if finished != OK {
                 return finished;
             }
