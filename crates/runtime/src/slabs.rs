@@ -11,11 +11,9 @@
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Bytes of a page, to which every piece is aligned.
 pub(crate) const PAGE: usize = 4096;
@@ -105,7 +103,7 @@ pub fn give_back(heap: bool) {
         pool(number).give_back();
     }
     #[cfg(target_env = "gnu")]
-    if heap {
+    if heap && !cfg!(miri) {
         // SAFETY: it takes a number, and the allocator's own locks.
         unsafe { libc::malloc_trim(0) };
     }
@@ -328,48 +326,97 @@ fn out_of_memory(bytes: usize) -> ! {
     handle_alloc_error(Layout::from_size_align(bytes, PAGE).unwrap_or(Layout::new::<u8>()))
 }
 
-/// Zeroed memory from the system, rounded up to whole pages.
-fn map(bytes: usize) -> usize {
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: where it comes to lie is the system's choice, so it covers nothing that is in use.
-    let mapped = unsafe { rustix::mm::mmap_anonymous(null_mut(), bytes, protection, flags) };
-    mapped.map_or_else(|_| out_of_memory(bytes), |start| start as usize)
-}
+#[cfg(miri)]
+use in_miri::{forget, map, map_aligned, unmap};
+#[cfg(not(miri))]
+use of_system::{forget, map, map_aligned, unmap};
 
-/// A slab's memory, at a multiple of its length.
-fn map_aligned() -> usize {
-    let mapped = map(2 * SLAB);
-    let start = mapped.next_multiple_of(SLAB);
-    let behind = mapped + SLAB - start;
-    if start > mapped {
-        unmap(mapped, start - mapped);
+#[cfg(not(miri))]
+mod of_system {
+    use std::ptr::null_mut;
+
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+    use super::{SLAB, out_of_memory};
+
+    /// Zeroed memory from the system, rounded up to whole pages.
+    pub(super) fn map(bytes: usize) -> usize {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: where it comes to lie is the system's choice, so it covers nothing that is in use.
+        let mapped = unsafe { rustix::mm::mmap_anonymous(null_mut(), bytes, protection, flags) };
+        mapped.map_or_else(|_| out_of_memory(bytes), |start| start as usize)
     }
-    if behind > 0 {
-        unmap(start + SLAB, behind);
+
+    /// A slab's memory, at a multiple of its length.
+    pub(super) fn map_aligned() -> usize {
+        let mapped = map(2 * SLAB);
+        let start = mapped.next_multiple_of(SLAB);
+        let behind = mapped + SLAB - start;
+        if start > mapped {
+            unmap(mapped, start - mapped);
+        }
+        if behind > 0 {
+            unmap(start + SLAB, behind);
+        }
+        // A page of 2 MiB would have memory where nothing was written. Where there are no such pages, it need not be told.
+        // SAFETY: it is the memory that was just mapped, and its content does not change.
+        let _ = unsafe { rustix::mm::madvise(start as *mut _, SLAB, Advice::LinuxNoHugepage) };
+        start
     }
-    // A page of 2 MiB would have memory where nothing was written. Where there are no such pages, it need not be told.
-    // SAFETY: it is the memory that was just mapped, and its content does not change.
-    let _ = unsafe { rustix::mm::madvise(start as *mut _, SLAB, Advice::LinuxNoHugepage) };
-    start
+
+    /// Returns pages, addresses and all.
+    pub(super) fn unmap(start: usize, bytes: usize) {
+        // SAFETY: it was mapped here, and no piece is in it: it is free, as a whole. Should the system refuse, it stays mapped,
+        // and is not used.
+        let _ = unsafe { rustix::mm::munmap(start as *mut _, bytes) };
+    }
+
+    /// Returns the memory of pages, which read as zero when they are used again.
+    pub(super) fn forget(start: usize, bytes: usize) {
+        // The system takes whole pages of its own, which may be larger than ours: the rest of them may be in use.
+        let system = rustix::param::page_size();
+        let whole = start.is_multiple_of(system) && bytes.is_multiple_of(system);
+        // SAFETY: the pages belong to a slab, and no piece has any of them.
+        if !whole || unsafe { rustix::mm::madvise(start as *mut _, bytes, Advice::LinuxDontNeed) }.is_err() {
+            // They are to be zero: locked memory cannot be given back.
+            // SAFETY: as above; they are mapped, to be written.
+            unsafe { std::ptr::write_bytes(start as *mut u8, 0, bytes) };
+        }
+    }
 }
 
-/// Returns pages, addresses and all.
-fn unmap(start: usize, bytes: usize) {
-    // SAFETY: it was mapped here, and no piece is in it: it is free, as a whole. Should the system refuse, it stays mapped,
-    // and is not used.
-    let _ = unsafe { rustix::mm::munmap(start as *mut _, bytes) };
-}
+/// Miri knows no part of a mapping that is returned: there the memory is the allocator's, and what is done with it is
+/// looked at all the same.
+#[cfg(miri)]
+mod in_miri {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
 
-/// Returns the memory of pages, which read as zero when they are used again.
-fn forget(start: usize, bytes: usize) {
-    // The system takes whole pages of its own, which may be larger than ours: the rest of them may be in use.
-    let system = rustix::param::page_size();
-    let whole = start.is_multiple_of(system) && bytes.is_multiple_of(system);
-    // SAFETY: the pages belong to a slab, and no piece has any of them.
-    if !whole || unsafe { rustix::mm::madvise(start as *mut _, bytes, Advice::LinuxDontNeed) }.is_err() {
-        // They are to be zero: locked memory cannot be given back.
-        // SAFETY: as above; they are mapped, to be written.
-        unsafe { std::ptr::write_bytes(start as *mut u8, 0, bytes) };
+    use super::{PAGE, SLAB, out_of_memory};
+
+    fn layout(bytes: usize) -> Layout {
+        let bytes = bytes.next_multiple_of(PAGE);
+        let align = if bytes == SLAB { SLAB } else { PAGE };
+        Layout::from_size_align(bytes, align).unwrap_or_else(|_| out_of_memory(bytes))
+    }
+
+    pub(super) fn map(bytes: usize) -> usize {
+        // SAFETY: it is some memory: no piece is empty.
+        let start = unsafe { alloc_zeroed(layout(bytes.max(1))) };
+        if start.is_null() { out_of_memory(bytes) } else { start.expose_provenance() }
+    }
+
+    pub(super) fn map_aligned() -> usize {
+        map(SLAB)
+    }
+
+    pub(super) fn unmap(start: usize, bytes: usize) {
+        // SAFETY: it was made here, with this layout, and no piece is in it.
+        unsafe { dealloc(std::ptr::with_exposed_provenance_mut(start), layout(bytes)) };
+    }
+
+    pub(super) fn forget(start: usize, bytes: usize) {
+        // SAFETY: the pages belong to a slab, and no piece has any of them.
+        unsafe { std::ptr::write_bytes(std::ptr::with_exposed_provenance_mut::<u8>(start), 0, bytes) };
     }
 }
 

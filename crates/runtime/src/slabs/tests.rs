@@ -74,6 +74,7 @@ fn of_longer_pieces_a_bounded_part_is_kept() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "threads share what is tested")]
+#[cfg_attr(miri, ignore = "it looks at each of too many bytes")]
 fn pieces_of_all_threads_are_zero_and_their_own() {
     let fill = |mark: u8| {
         let mut kept: Vec<Piece> = Vec::new();
