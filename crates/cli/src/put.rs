@@ -12,14 +12,17 @@ use crate::image::{Access, tell_left_out, with_image};
 /// Arguments of `weir put`.
 #[derive(Debug, Args)]
 pub(crate) struct PutArguments {
-    /// Copy directories with all that is in them
+    /// Copy directories with everything in them
     #[arg(short, long)]
     recursive: bool,
     /// The image
     image: PathBuf,
-    /// What to copy
+    /// The file or directory to copy
+    #[arg(value_name = "SOURCE")]
     local: PathBuf,
-    /// Its path in the image; a file goes into a directory that is there, a directory is merged with it
+    /// The path in the image to copy it to. A file goes into a directory that is there; so do the entries of a
+    /// directory. A file that is replaced stays until the new one is whole
+    #[arg(value_name = "TARGET")]
     path: OsString,
 }
 
@@ -39,7 +42,7 @@ pub(crate) fn run(arguments: &PutArguments) -> Result<(), CliError> {
         let put = weir_image::put(&image.filesystem, local, inside, arguments.recursive).await;
         tell_left_out(
             put.map_err(image.failed())?,
-            "BarrierFS keeps user., trusted., security. and access control lists",
+            "BarrierFS keeps those that begin with user., trusted. or security., and access control lists",
         );
         Ok(())
     })

@@ -16,7 +16,8 @@ use rustix::fs::{CWD, Dir, Mode, OFlags, SeekFrom, Stat, fstat, major, minor, op
 use rustix::io::Errno;
 use weir_ext4::{BLOCK_BYTES, FileTime, FileType};
 use weir_fs::{
-    AclKind, AttributeChanges, Device, Expect, Filesystem, FsError, InodeNumber, NewNode, is_own_attribute,
+    AclKind, AttributeChanges, Device, Expect, Filesystem, FsError, InodeNumber, NewNode, RenameFlags,
+    is_own_attribute,
 };
 
 use crate::error::{ImageError, in_image, on_host};
@@ -25,9 +26,13 @@ use crate::host::{Checks, HostTree, TOP, path_of, swapped};
 use crate::list::join;
 use crate::xattrs;
 
+/// What the name of a file begins with that is to replace another one, until it is whole.
+const UNFINISHED: &str = ".weir-put-";
+
 /// Copies `local`, a file or directory of the host, to the path `inside` of an image. A file goes into a directory
-/// that is there; a directory is merged with it. Directories are copied only if `recursive`, with all that is in
-/// them. Returns how many extended attributes were left out, as BarrierFS does not keep such ones.
+/// that is there; the entries of a directory go into it. Directories are copied only if `recursive`, with all that is
+/// in them. A file that is replaced keeps its name and content until the new one is whole, so there has to be room for
+/// both. Returns how many extended attributes were left out, as BarrierFS does not keep such ones.
 ///
 /// # Errors
 /// [`ImageError::Host`] for what cannot be read, [`ImageError::InImage`] for what cannot be written,
@@ -190,30 +195,30 @@ impl Put<'_> {
         }
         let identity = (found.st_dev, found.st_ino);
         let shared = found.st_nlink > 1;
+        let filesystem = self.filesystem;
         if let Some(&inode) = self.linked.get(&identity).filter(|_| shared) {
-            self.make_room(inside, to).await?;
-            return self.filesystem.link(inode, to.0, to.1).await.map_err(in_image(inside));
+            if filesystem.lookup(to.0, to.1).await == Ok(inode) {
+                return Ok(());
+            }
+            let link = async |name: &[u8]| filesystem.link(inode, to.0, name).await.map(|()| inode);
+            let (_, name) = self.make(inside, to, link).await?;
+            return self.settle(inside, to, &name, Ok(())).await;
         }
-        let inode = match opened.kind() {
+        let (inode, name) = match opened.kind() {
             FileType::Symlink => {
                 let target = readlinkat(&opened.file, "", Vec::new())
                     .map_err(|error| on_host("read", &opened.path)(error.into()))?;
-                self.make_room(inside, to).await?;
                 let owner = (found.st_uid, found.st_gid);
-                let made = self.filesystem.symlink(to.0, to.1, target.as_bytes(), owner).await;
-                made.map_err(in_image(inside))?
+                let link = async |name: &[u8]| filesystem.symlink(to.0, name, target.as_bytes(), owner).await;
+                self.make(inside, to, link).await?
             }
             kind => {
-                self.make_room(inside, to).await?;
-                let made = self.filesystem.create(to.0, to.1, &new_node(kind, found)).await;
-                made.map_err(in_image(inside))?
+                let new = new_node(kind, found);
+                self.make(inside, to, async |name: &[u8]| filesystem.create(to.0, name, &new).await).await?
             }
         };
-        if let Err(error) = self.complete(opened, inside, inode).await {
-            // What is not whole does not keep the name, nor the space. The error tells why.
-            let _ = self.filesystem.unlink(to.0, to.1).await;
-            return Err(error);
-        }
+        let completed = self.complete(opened, inside, inode).await;
+        self.settle(inside, to, &name, completed).await?;
         if shared {
             self.linked.insert(identity, inode);
         }
@@ -257,12 +262,58 @@ impl Put<'_> {
         Ok(())
     }
 
-    /// Takes a name from what is there, unless that is a directory.
-    async fn make_room(&self, inside: &[u8], to: (InodeNumber, &[u8])) -> Result<(), ImageError> {
-        match self.filesystem.unlink(to.0, to.1).await {
-            Ok(()) | Err(FsError::NotFound) => Ok(()),
-            Err(error) => Err(in_image(inside)(error)),
+    /// Makes something under a name that is free. Where the name wanted is taken by anything but a directory, that is
+    /// another one beside it, until [`Put::settle`]. Returns the name, too.
+    async fn make(
+        &self,
+        inside: &[u8],
+        to: (InodeNumber, &[u8]),
+        make: impl AsyncFn(&[u8]) -> Result<InodeNumber, FsError>,
+    ) -> Result<(InodeNumber, Vec<u8>), ImageError> {
+        let taken = match self.filesystem.lookup(to.0, to.1).await {
+            Ok(inode) => self.filesystem.attributes(inode).await.map(|found| Some(found.kind)),
+            Err(FsError::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match taken.map_err(in_image(inside))? {
+            None => {
+                let made = make(to.1).await.map_err(in_image(inside))?;
+                return Ok((made, to.1.to_vec()));
+            }
+            Some(FileType::Directory) => return Err(in_image(inside)(FsError::IsDirectory)),
+            Some(_) => {}
         }
+        let mut number = 0_u64;
+        loop {
+            let name = format!("{UNFINISHED}{number}").into_bytes();
+            match make(&name).await {
+                // A copy that ended with a crash has left it, or it is a file of that name.
+                Err(FsError::Exists) => number += 1,
+                made => return Ok((made.map_err(in_image(inside))?, name)),
+            }
+        }
+    }
+
+    /// Gives what was made the name that is wanted, in place of what has it, if it is whole. Otherwise it keeps neither
+    /// a name nor space, and the error tells why.
+    async fn settle(
+        &self,
+        inside: &[u8],
+        to: (InodeNumber, &[u8]),
+        name: &[u8],
+        completed: Result<(), ImageError>,
+    ) -> Result<(), ImageError> {
+        let settled = match completed {
+            Ok(()) if name != to.1 => {
+                let renamed = self.filesystem.rename((to.0, name), to, RenameFlags::default()).await;
+                renamed.map_err(in_image(inside))
+            }
+            completed => completed,
+        };
+        if settled.is_err() {
+            let _ = self.filesystem.unlink(to.0, name).await;
+        }
+        settled
     }
 
     /// Copies the content of a file; holes stay holes, and blocks of zeros become some.

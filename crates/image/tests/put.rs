@@ -15,7 +15,7 @@ use std::process::Command;
 use futures_util::FutureExt as _;
 use hostile::made;
 use weir_ext4::{FileType, ROOT_INODE};
-use weir_fs::{FsError, NewNode};
+use weir_fs::{Filesystem, FsError, NewNode};
 
 /// Bytes that this thread has asked the kernel to read so far, holes among them.
 fn bytes_read() -> u64 {
@@ -85,11 +85,12 @@ fn a_directory_that_was_swapped_is_not_copied() {
     fs::create_dir(&secret).unwrap();
     fs::write(secret.join("file"), "a secret").unwrap();
     drop(made(3072, async |fs| {
-        // What is there has most of the space, so the copy waits until that is free.
-        let inside = fs.mkdir(ROOT_INODE, b"tree", &NewNode::new(FileType::Directory, 0o755)).await?;
-        let old = fs.create(inside, b"late", &NewNode::new(FileType::Regular, 0o644)).await?;
+        // What was deleted has most of the space, so the copy waits until that is free.
+        fs.mkdir(ROOT_INODE, b"tree", &NewNode::new(FileType::Directory, 0o755)).await?;
+        let old = fs.create(ROOT_INODE, b"old", &NewNode::new(FileType::Regular, 0o644)).await?;
         fs.write(old, 0, &late).await?;
         fs.fsync(old).await?;
+        fs.unlink(ROOT_INODE, b"old").await?;
         let mut put = pin!(weir_image::put(fs, &tree, b"/tree", true));
         let mut swapped = false;
         let done = poll_fn(|context| {
@@ -167,6 +168,52 @@ fn a_file_that_does_not_fit_leaves_nothing() {
         assert_eq!(fs.lookup(ROOT_INODE, b"large").await, Err(FsError::NotFound));
         fs.sync().await?;
         assert_eq!(fs.statfs().await.free_blocks, free);
+        Ok(())
+    }));
+}
+
+/// The names in the root directory but "lost+found", and the content of each file.
+async fn files(fs: &Filesystem) -> Result<Vec<(String, Vec<u8>)>, FsError> {
+    let mut files = Vec::new();
+    for line in weir_image::list(fs, b"/", false).await.unwrap() {
+        let name = String::from_utf8(line).unwrap();
+        let inode = fs.lookup(ROOT_INODE, name.as_bytes()).await?;
+        let found = fs.attributes(inode).await?;
+        if found.kind == FileType::Regular {
+            let mut bytes = vec![0; found.size as usize];
+            assert_eq!(fs.read(inode, 0, &mut bytes).await?, bytes.len());
+            files.push((name, bytes));
+        }
+    }
+    Ok(files)
+}
+
+/// Whatever ends the copy of a new file, its name has the old file's content or the new one's.
+#[test]
+fn a_file_is_replaced_when_the_new_one_is_whole() {
+    let host = tempfile::tempdir().unwrap();
+    let file = host.path().join("file");
+    drop(made(3072, async |fs| {
+        // Somebody's own file, whose name is taken for that.
+        let own = fs.create(ROOT_INODE, b".weir-put-0", &NewNode::new(FileType::Regular, 0o644)).await?;
+        fs.write(own, 0, b"own").await?;
+        fs::write(&file, "old").unwrap();
+        weir_image::put(fs, &file, b"/", false).await.unwrap();
+        let own = (".weir-put-0".to_owned(), b"own".to_vec());
+        let old = [own.clone(), ("file".to_owned(), b"old".to_vec())];
+        assert_eq!(files(fs).await?, old);
+        fs::write(&file, vec![7; 16 << 20]).unwrap();
+        let error = weir_image::put(fs, &file, b"/", false).await.unwrap_err();
+        assert!(error.to_string().contains("no space"), "{error}");
+        assert_eq!(files(fs).await?, old);
+        fs::write(&file, "new").unwrap();
+        fs::hard_link(&file, host.path().join("same")).unwrap();
+        for _ in 0..2 {
+            weir_image::put(fs, host.path(), b"/", true).await.unwrap();
+            let new = ["file", "same"].map(|name| (name.to_owned(), b"new".to_vec()));
+            assert_eq!(files(fs).await?, [&[own.clone()], &new[..]].concat());
+            assert_eq!(fs.lookup(ROOT_INODE, b"file").await?, fs.lookup(ROOT_INODE, b"same").await?);
+        }
         Ok(())
     }));
 }
