@@ -58,7 +58,7 @@ pub enum Feature {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Invalid {
     /// The range ends behind the last block.
-    #[error("{0} end behind the last block of the storage")]
+    #[error("{0} end beyond the last block of the storage")]
     OutOfRange(Extent),
     /// No blocks, or data that is not whole blocks.
     #[error("the data at {0} is not a whole number of 4 KiB blocks, or none")]
@@ -114,8 +114,8 @@ pub enum StorageError {
     /// An earlier order-preserving write of the stream failed, and this one may not pass it (S5).
     #[error("an earlier order-preserving write failed, so this one was not carried out")]
     Aborted,
-    /// The device went away before it answered.
-    #[error("the device went away before it answered")]
+    /// The device was closed before it answered.
+    #[error("the device was closed before it answered")]
     Gone,
     /// The device cannot tell when a single write becomes durable; flush instead.
     #[error("the device cannot tell when a single write becomes durable; flush instead")]

@@ -7,7 +7,7 @@
 //! - FUA is one operation, a write with `RWF_DSYNC`. Only with direct I/O: see *errors* below.
 //! - Borrowed bytes are copied at submission (S6); frozen, block-aligned buffers are shared with the kernel.
 //! - Errors: the kernel reports a failed writeback to *one* `fdatasync` of an open file and then forgets it,
-//!   and may have dropped the pages. So only one runs at a time, and whoever asks meanwhile shares the next:
+//!   and may have dropped the pages. So only one runs at a time, and callers that ask meanwhile share the next:
 //!   no success can overtake the failure that it hides. And the first flush or FUA write that fails poisons
 //!   the disk: nothing more is accepted but reads, since nothing more could be acknowledged honestly.
 //! - Bounds: `queue_depth` commands in flight, each of at most [`MAX_TRANSFER_BLOCKS`] blocks. Where the

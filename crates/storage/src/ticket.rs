@@ -47,7 +47,7 @@ struct Shared {
     transferred: Cell<Phase>,
     durable: Cell<Phase>,
     data: RefCell<Option<Buffer>>,
-    /// Who is to be told of each change: almost always one task, or none, which needs no allocation.
+    /// The tasks to wake at each change: almost always one, or none, which needs no allocation.
     watchers: RefCell<SmallVec<[Waker; 1]>>,
 }
 

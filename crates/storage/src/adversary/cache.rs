@@ -303,7 +303,7 @@ impl Cache {
         Some(lost)
     }
 
-    /// Forgets everybody who waits: the power is gone.
+    /// Forgets all waiting tasks: the power is gone.
     pub(super) fn abandon(&mut self) -> Vec<Rc<Completion>> {
         self.writes.values_mut().filter_map(|cached| cached.completion.take()).collect()
     }

@@ -38,7 +38,7 @@ pub enum Illegal {
     #[error("{0} holds a content that was never written there, or that a durable version has replaced")]
     Foreign(Lba),
     /// Blocks that nobody wrote have changed.
-    #[error("a block that nobody wrote has changed")]
+    #[error("a block that was never written has changed")]
     Untouched,
     /// A change is missing that must be there.
     #[error("command {command} is missing at {at}: {reason:?}")]

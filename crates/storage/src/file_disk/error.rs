@@ -15,7 +15,7 @@ pub enum FileDiskError {
         path: PathBuf,
     },
     /// Creation found something at the path.
-    #[error("{path} exists already and is never overwritten; choose another name or remove it yourself")]
+    #[error("{path} exists already and is not overwritten; use another name, or remove it yourself")]
     Exists {
         /// The path asked for.
         path: PathBuf,
@@ -27,29 +27,41 @@ pub enum FileDiskError {
         path: PathBuf,
     },
     /// The path is a socket, a pipe or a character device.
-    #[error("{path} is neither a regular file nor a block device")]
+    #[error("{path} is neither a regular file nor a block device; name one of these")]
     NotADisk {
         /// The path asked for.
         path: PathBuf,
     },
     /// Not even one block fits.
-    #[error("{path} has {bytes} bytes; a disk has at least one block of 4096")]
+    #[error("{path} has {bytes} bytes, and a disk has at least one block of 4096; make it larger")]
     TooSmall {
         /// The path asked for.
         path: PathBuf,
         /// Its size in bytes.
         bytes: u64,
     },
-    /// Somebody else has it open as a disk.
+    /// The host has no space for the new file.
     #[error(
-        "{path} is in use: it is mounted (end that with `weir umount`), or open elsewhere as a disk; close it there first"
+        "no space for {path}: it takes {needed_mib} MiB, and {free_mib} MiB are free there; free some, or use a smaller size or another disk"
+    )]
+    NoSpace {
+        /// The path asked for.
+        path: PathBuf,
+        /// MiB needed.
+        needed_mib: u64,
+        /// MiB free.
+        free_mib: u64,
+    },
+    /// Another process has it open as a disk.
+    #[error(
+        "{path} is in use: it is mounted, or another process has it open as a disk; run `weir umount` on the mountpoint, or end that process"
     )]
     Locked {
         /// The path asked for.
         path: PathBuf,
     },
     /// The kernel has it as a block device, on which something may be mounted.
-    #[error("{path} is in use by the kernel as {}: unmount that, and `losetup -d` it", device.display())]
+    #[error("{path} is in use by the kernel as {0}: unmount that, and run `losetup -d {0}`", device.display())]
     Attached {
         /// The path asked for.
         path: PathBuf,
@@ -57,7 +69,9 @@ pub enum FileDiskError {
         device: PathBuf,
     },
     /// The block device is mounted or part of another device.
-    #[error("{path} is mounted or held by another device; unmount it first")]
+    #[error(
+        "{path} is mounted, or in use as part of another device; unmount it, or remove it from that device first"
+    )]
     Busy {
         /// The path asked for.
         path: PathBuf,

@@ -8,7 +8,7 @@ use super::FileDiskOptions;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "mutants"), allow(dead_code, reason = "named where the rule is kept"))]
 pub enum FileDiskMutant {
-    /// S2: who asks for a flush while an `fdatasync` is running takes that for his own.
+    /// S2: a caller that asks for a flush while an `fdatasync` is running takes that for its own.
     JoinsFlush,
     /// S2: a write of which the kernel took only a part counts as whole.
     ShortWriteIsWhole,

@@ -15,6 +15,7 @@ use super::error::FileDiskError;
 use crate::address::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+const MIB: u64 = 1 << 20;
 
 /// `f_type` of tmpfs and ramfs, from statfs(2). They take O_DIRECT since Linux 6.6 and still copy through
 /// the page cache, since the page cache is all they are.
@@ -52,8 +53,22 @@ pub(super) fn create(path: &Path, bytes: u64) -> Result<(), FileDiskError> {
     allocate(&file, bytes).and_then(|()| sync_with_parent(&file, path)).map_err(|source| {
         // The first error is the one to report; a name that stays behind shows itself at the next attempt.
         let _ = fs::remove_file(path);
-        refused("allocate", path, source)
+        match (source.kind(), free_bytes(path)) {
+            (ErrorKind::StorageFull, Some(free)) => FileDiskError::NoSpace {
+                path: path.into(),
+                needed_mib: bytes.div_ceil(MIB),
+                free_mib: free / MIB,
+            },
+            _ => refused("allocate", path, source),
+        }
     })
+}
+
+/// Bytes that the directory of a file has free for this user, if the kernel tells.
+fn free_bytes(path: &Path) -> Option<u64> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let found = rustix::fs::statvfs(parent.unwrap_or(Path::new("."))).ok()?;
+    Some(found.f_bavail * found.f_frsize)
 }
 
 fn allocate(file: &File, bytes: u64) -> io::Result<()> {

@@ -50,7 +50,7 @@ enum Operation {
     Sync { waiters: Vec<Completer>, covered: Vec<Tag> },
 }
 
-/// The one `fdatasync` that may be in flight, and who waits for the next.
+/// The one `fdatasync` that may be in flight, and the tasks that wait for the next.
 #[derive(Default)]
 struct Flushes {
     running: bool,
@@ -346,7 +346,7 @@ impl Engine {
         self.slots.notify_additional(1);
     }
 
-    /// Starts the next `fdatasync` for everybody who waits, unless one is running.
+    /// Starts the next `fdatasync` for all waiting tasks, unless one is running.
     fn flush_next(self: &Rc<Self>) {
         let mut flushes = self.flushes.borrow_mut();
         if flushes.running || flushes.waiting.is_empty() {
