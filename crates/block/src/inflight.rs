@@ -11,7 +11,7 @@ use std::task::Waker;
 use smallvec::SmallVec;
 use weir_storage::{Completer, Extent, RequestId, StorageError, StreamId, Tag, Ticket};
 
-/// Whoever waits for a request. Here and below there is almost always one, which needs no allocation.
+/// The tasks that wait for a request. Here and below there is almost always one, which needs no allocation.
 pub(crate) type Owners = SmallVec<[Completer; 1]>;
 
 /// The requests that a command carries.

@@ -20,7 +20,7 @@ use crate::request::Request;
 use crate::scheduler::Scheduler;
 use crate::stats::Stats;
 
-/// Places that are free in a queue that was full before those who wait for space are woken: a writer that is woken
+/// Places that are free in a queue that was full before the tasks that wait for space are woken: a writer that is woken
 /// for every place pays for a context switch at every write (Linux: `BLK_BATCH_REQ`).
 const WAKE_BATCH: usize = 32;
 
@@ -209,7 +209,7 @@ impl BlockLayer {
         done
     }
 
-    /// Moves on everything that can move, and tells whoever waits for that.
+    /// Moves everything on that can move, and wakes the tasks that wait for that.
     fn pump(&self) {
         self.move_on();
         if self.scheduler.borrow().has_news() {
@@ -265,7 +265,7 @@ async fn until(clock: &Handle, deadline: Option<Instant>) {
     }
 }
 
-/// Finishes when the device has answered a command; the command's ticket wakes whoever waits here.
+/// Finishes when the device has answered a command; the command's ticket wakes the task that waits here.
 async fn any_settled(layer: &Weak<BlockLayer>) {
     poll_fn(|_| match layer.upgrade() {
         Some(layer) if layer.scheduler.borrow().flights.any_settled() => Poll::Ready(()),

@@ -14,7 +14,7 @@ pub struct Promotion {
     pub queued: usize,
     /// Commands that the device had accepted already.
     pub in_flight: usize,
-    /// The tickets of all of them: whoever wants the pages durable awaits these before flushing.
+    /// The tickets of all of them: a caller that wants the pages durable awaits these before flushing.
     pub tickets: Vec<Ticket>,
 }
 

@@ -140,7 +140,7 @@ pub(crate) struct Pending {
     pub(crate) closes: bool,
     pub(crate) stage: Stage,
     pub(crate) tags: Tags,
-    /// Whoever waits for it.
+    /// The tasks that wait for it.
     pub(crate) owners: Owners,
     /// What the owners hold.
     pub(crate) tickets: Vec<Ticket>,

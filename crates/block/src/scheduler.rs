@@ -380,7 +380,7 @@ impl Scheduler {
         self.streams.named(id).failed = None;
     }
 
-    /// Whether something was left for the dispatcher, or for whoever waits for space.
+    /// Whether something was left for the dispatcher, or for tasks that wait for space.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
         self.freed > 0 || self.flights.has_fresh() || !self.queue.is_empty()

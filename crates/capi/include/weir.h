@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* Orders all that was written to the file, and its inode, before whatever is written later to the same
+/* Orders everything that was written to the file, and its inode, before everything that is written later to the same
  * filesystem. Returns when it is ordered; it may not be durable for a while. On a filesystem that is not
  * Weir's it is fsync. 0, or -1 with errno as fsync sets it. */
 int fbarrier(int fd);
@@ -21,15 +21,15 @@ int fdatabarrier(int fd);
 /* 1 if the file is on a mount of Weir, 0 if not, -1 with errno. */
 int weir_is_mounted(int fd);
 
-/* What the library calls, for whoever cannot link it. */
+/* What the library calls, for programs that cannot link it. */
 #define WEIR_IOC_FBARRIER _IO('W', 1)
 #define WEIR_IOC_FDATABARRIER _IO('W', 2)
-/* What fsync of an open file promises until it is closed everywhere: 0 durable, 1 order, which is for the file's owner
- * and the superuser to say (EPERM). */
+/* What fsync of an open file promises until it is closed everywhere: 0 durable, 1 order. Only the file's owner and the
+ * superuser may set order; others get EPERM. */
 #define WEIR_IOC_SET_SYNC _IOW('W', 3, unsigned int)
 /* From now on fdatabarrier follows each write of this open file that does not make it longer. */
 #define WEIR_IOC_ORDER_WRITES _IO('W', 4)
-/* The first two, for who has called sync_file_range or msync before. */
+/* The first two, for a program that has called sync_file_range or msync before. */
 #define WEIR_IOC_FBARRIER_AFTER_PAGES _IO('W', 5)
 #define WEIR_IOC_FDATABARRIER_AFTER_PAGES _IO('W', 6)
 

@@ -13,7 +13,7 @@ use libc::{c_int, c_ulong};
 pub const FBARRIER: u32 = 0x5701;
 /// `_IO('W', 2)`.
 pub const FDATABARRIER: u32 = 0x5702;
-/// `_IO('W', 5)`: [`FBARRIER`], for who has handed over dirty pages.
+/// `_IO('W', 5)`: [`FBARRIER`], for a caller that has handed over dirty pages.
 const FBARRIER_AFTER_PAGES: u32 = 0x5705;
 /// `_IO('W', 6)`: the same of [`FDATABARRIER`].
 const FDATABARRIER_AFTER_PAGES: u32 = 0x5706;

@@ -1,6 +1,6 @@
 //! Power cuts under a filesystem: a chain of *lives*. In each, scripts of random operations run on a small and
 //! nearly full filesystem, one or several at once, and at every event of the storage below the power is cut, on copies: what is left is
-//! recovered by whoever is below (firmware, volume), mounted, read, and judged by the [`history`] of the run. One
+//! recovered by the layers below (firmware, volume), mounted, read, and judged by the [`history`] of the run. One
 //! of the cuts is where the next life begins; its recovery is cut, too, and must find the same every time. What is
 //! read before any cut is judged as well, when all is quiet. On a sample of the states the format's own check is
 //! asked whether what was recovered is whole; on a smaller one outside judges are: e2fsck, and the kernel.

@@ -38,7 +38,7 @@ pub enum Verdict {
         promised: u64,
     },
     /// A block holds what nobody wrote there.
-    #[error("block {0} holds a page that nobody wrote there")]
+    #[error("block {0} holds a page that was never written there")]
     Foreign(u64),
     /// The volume refused, or failed, something that it may not.
     #[error("{during}: {error}")]
@@ -57,10 +57,12 @@ pub enum Verdict {
         usable: u64,
     },
     /// The run did not end in this much virtual time.
-    #[error("not over after {0:?} of virtual time: somebody waits in vain, or something never ends")]
+    #[error(
+        "not over after {0:?} of virtual time: a task waits for something that never comes, or never ends"
+    )]
     EndlessTime(Duration),
     /// The run did not end with so many commands.
-    #[error("not over after {0} commands: something goes on for ever and leads nowhere")]
+    #[error("not over after {0} commands: a task goes on for ever without progress")]
     EndlessCommands(u64),
     /// A write is lost that must be left (block layer).
     #[error("write {write} is lost at block {block}: {why}")]

@@ -1,6 +1,6 @@
 //! Power cuts under SQLite: real SQLite, in process, on a filesystem in virtual time. In each of a chain of *lives* a
 //! program commits numbered transactions, and at every event of the storage below the power is cut, on copies: what
-//! is left is recovered by whoever is below (firmware, volume, filesystem) and by SQLite, `integrity_check` has to
+//! is left is recovered by the layers below (firmware, volume, filesystem) and by SQLite, `integrity_check` has to
 //! find nothing, and the database has to be, row for row, what some COMMIT has left. In mode `durable` it has every
 //! transaction whose COMMIT has returned; in mode `order` it is any prefix. One of the cuts is where the next life
 //! begins: recovery is cut, too, and may lose nothing then.

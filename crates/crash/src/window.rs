@@ -20,7 +20,7 @@ struct Flush {
 pub(crate) struct Window {
     /// Blocks of segments start here.
     segments_start: u64,
-    /// Users, recovery included, who read now: only while there are none are reads surely the cleaner's.
+    /// Users, recovery included, that read now: only while there are none are reads surely the cleaner's.
     readers: Cell<u64>,
     /// Reads for cleaning, and writes for checkpoints, so far.
     cleaning_seen: Cell<u64>,

@@ -13,7 +13,7 @@
 //! | links | `links` | that every inode is below the root, and as often as it says |
 //! | totals | `totals` | bitmaps and counts against what was claimed and found |
 //!
-//! Each block is *claimed* by whoever uses it; a second claim is a finding. What is damaged is not looked
+//! Each block is *claimed* by its user; a second claim is a finding. What is damaged is not looked
 //! into any further, and what could only be judged by it is left alone, so that one damage does not give a
 //! thousand findings.
 //!

@@ -81,7 +81,7 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// The bytes do not name ext4 where a superblock does: they are something else, or the superblock is lost.
-    #[error("there is no ext4 filesystem")]
+    #[error("it holds no ext4 filesystem")]
     Foreign,
     /// The checksum stored in a structure is not that of its bytes: damage. Check the filesystem.
     #[error("the checksum of the {structure} of {place} does not match its bytes")]
@@ -92,7 +92,9 @@ pub enum FormatError {
         place: Place,
     },
     /// The image uses a feature outside the subset (docs/format/fs.md): make it without.
-    #[error("the filesystem uses the feature {name}, which is not supported")]
+    #[error(
+        "the filesystem uses the feature {name}, which is not supported: copy its files into one without it"
+    )]
     Feature {
         /// Its name as mkfs.ext4 spells it, or what it is.
         name: &'static str,
@@ -104,7 +106,7 @@ pub enum FormatError {
         what: &'static str,
     },
     /// The image uses features without a name.
-    #[error("the filesystem uses unknown {set} features {bits:#x}")]
+    #[error("the filesystem uses unknown {set} features {bits:#x}: copy its files into one without them")]
     UnknownFeatures {
         /// compatible, incompatible or read-only compatible.
         set: &'static str,
@@ -112,7 +114,7 @@ pub enum FormatError {
         bits: u32,
     },
     /// The image lacks a feature that this crate relies on: make it with.
-    #[error("the filesystem lacks the feature {name}")]
+    #[error("the filesystem lacks the feature {name}, which is needed: copy its files into one that has it")]
     MissingFeature {
         /// Its name as mkfs.ext4 spells it.
         name: &'static str,

@@ -49,7 +49,7 @@ pub struct Mkfs {
     pub journal_blocks: Option<u32>,
     /// Percent of the blocks that only the superuser may take: 0 to 50.
     pub reserved_percent: u8,
-    /// Who owns the root directory.
+    /// The owner of the root directory.
     pub uid: u32,
     /// Which group does.
     pub gid: u32,

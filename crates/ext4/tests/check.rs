@@ -247,7 +247,7 @@ const ONLY_THEY: [(&str, &str); 1] =
 
 /// What we complain of and e2fsck ends with 0 over, by our words, and why as far as its behaviour tells.
 const ONLY_WE: [(&str, &str); 15] = [
-    ("is not like the original", "it looks at copies only when it needs one"),
+    ("differs from the original", "it looks at copies only when it needs one"),
     ("the checksum of the group descriptor", "it names them, and ends with 0 if nothing else is wrong"),
     ("unknown flags", "it has no opinion"),
     ("number of unused inodes", "without checksums nobody reads the number"),

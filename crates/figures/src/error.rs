@@ -11,7 +11,7 @@ use weir_storage::{Rejected, Violation};
 #[derive(Debug, Error)]
 pub enum FigureError {
     /// Nobody drew this figure.
-    #[error("there is no figure {name:?}; known are {}", known.join(", "))]
+    #[error("there is no figure `{name}`; there are {}", known.join(", "))]
     Unknown {
         /// What was asked for.
         name: String,
@@ -27,7 +27,7 @@ pub enum FigureError {
         source: Box<toml::de::Error>,
     },
     /// A file names something that is not there.
-    #[error("{file}: {what} {name:?} is not known; known are {known}")]
+    #[error("{file}: there is no {what} {name:?}; there are {known}")]
     Name {
         /// The file, below `figures/`.
         file: String,

@@ -3,7 +3,7 @@
 //! The filesystem is new, on a device whose every block was written once in order. Each thread has files of its
 //! own, made before the run begins. The warm-up ends, and the window begins and ends, with a call of any thread.
 //!
-//! What the processor does for a call is spent by whoever does it: the thread that calls, or one of the
+//! Processor time of a call is spent by the thread that does the work: the one that calls, or one of the
 //! filesystem's own, the commit task, the flush task and those that checkpoint and write back.
 
 use std::cell::{Cell, RefCell};

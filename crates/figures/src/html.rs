@@ -65,8 +65,8 @@ pub fn report(sheets: &[Sheet], seed: u64, quick: bool) -> Result<String, Figure
                 h1 { "Weir: the FAST 2018 paper's figures" }
                 p {
                     "Run in virtual time with seed " (seed) "."
-                    @if quick { " This was a quick run, with a tenth of the writes: for a look only." }
-                    " All devices and hosts are simulated; the machine that ran this has no part in the numbers."
+                    @if quick { " This was a quick run, with a tenth of the writes: its results are rough." }
+                    " All devices and hosts are simulated; the numbers do not depend on the machine that ran this."
                 }
                 h2 id="summary" { "Figures and summary" }
                 (summary(sheets))

@@ -1,4 +1,4 @@
-//! Plots as SVG text, without fonts of the system: whoever looks at the plot has some.
+//! Plots as SVG text, without fonts of its own: the viewer has some.
 
 use std::fmt::Display;
 

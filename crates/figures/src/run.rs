@@ -159,7 +159,7 @@ impl Run {
         }
     }
 
-    /// The device, the block layer on it, and who writes.
+    /// The device, the block layer on it, and the writers.
     fn stack(
         &self,
         handle: &Handle,

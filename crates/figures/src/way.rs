@@ -163,7 +163,7 @@ impl Writer {
         self.issue(class).await.map(drop)
     }
 
-    /// Sleeps until an answer of the device makes `ready` true. Who looks is the harness, not the thread: it
+    /// Sleeps until an answer of the device makes `ready` true. The harness looks, not the thread: it
     /// is woken, and pays for a context switch, once.
     async fn sleep_until(&self, ready: impl Fn() -> bool + 'static) {
         let gauge = Rc::clone(&self.gauge);

@@ -225,7 +225,7 @@ impl Cache {
     }
 
     /// How many of the waiting entries the next page may take, up to `most`, and whether nothing can join them
-    /// any more, so that waiting for a full page is in vain.
+    /// any more, so that a full page will never come.
     pub(crate) fn eligible(&self, most: usize) -> (usize, bool) {
         let issued = self.len() > self.order.len();
         let Some(first) = self.order.front().map(|id| &self.entries[*id as usize]) else { return (0, false) };

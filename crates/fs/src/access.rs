@@ -1,7 +1,7 @@
 //! Times of access, as Linux's `relatime` has them: what is read gets a new one if it has changed since the last, or
 //! if that is a day old.
 //!
-//! They change in memory, so who reads waits for nobody. They go to the log with the next change of the inode, or some
+//! They change in memory, so readers wait for nothing. They go to the log with the next change of the inode, or some
 //! seconds later many at a time, and at `sync` and unmount. A crash may lose them: nothing is promised of them, and no
 //! call waits for them.
 
@@ -34,8 +34,8 @@ pub(crate) struct Accesses {
 
 impl Filesystem {
     /// What an inode holds was read just now: notes that, as [`MountOptions::access_times`] says. Whether its time of
-    /// access is another one now. [`read`](Self::read) and its like do not note it by themselves: who asks for them
-    /// knows whether they serve a reader.
+    /// access is another one now. [`read`](Self::read) and its like do not note it by themselves: the code that calls
+    /// them knows whether they serve a reader.
     ///
     /// # Errors
     /// [`FsError::NotFound`], and what reading may fail by.

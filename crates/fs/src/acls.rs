@@ -1,9 +1,9 @@
 //! Access control lists: what more there is to a mode, and what is made in a directory gets.
 //!
 //! Nobody's access is decided here: the kernel does that for a mount, by the lists that it asks for. Here they are kept
-//! true. A file's mode and its own list say the same of owner, group and others: who sets one sets the other in the same
-//! transaction (J8), and a list that says no more than a mode is not kept. What is made in a directory begins with the
-//! directory's default list, in the transaction that makes it.
+//! true. A file's mode and its own list say the same of owner, group and others: to set one is to set the other in the
+//! same transaction (J8), and a list that says no more than a mode is not kept. What is made in a directory begins with
+//! the directory's default list, in the transaction that makes it.
 
 use std::rc::Rc;
 
@@ -73,7 +73,8 @@ impl Filesystem {
     }
 
     /// Sets a list of an inode, or removes it. Setting that for access sets the mode, too; a list that says no more than
-    /// a mode is not kept. `takes_set_group` says that whoever sets it has no right to the set-group-ID bit, which goes.
+    /// a mode is not kept. `takes_set_group` says that the caller has no right to the set-group-ID bit, which is
+    /// removed.
     ///
     /// # Errors
     /// [`FsError::NoAttribute`] where there is none to be removed, [`FsError::Invalid`] for a default list of what is no

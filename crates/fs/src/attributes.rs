@@ -75,7 +75,7 @@ impl Filesystem {
         if let Some(reason @ ReadOnlyReason::Unmounted) = self.read_only() {
             return Err(FsError::ReadOnly(reason));
         }
-        // Whoever asks looks at all of them, and need not keep them in memory.
+        // A caller that asks looks at all of them, and need not keep them in memory.
         self.0.nodes.make_room(&self.0);
         self.0.space.next_used_inode(last).await
     }

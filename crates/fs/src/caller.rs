@@ -14,7 +14,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Who may take all of the space that files may have.
+    /// A caller that may take all of the space that files may have.
     pub const SUPERUSER: Caller = Caller { uid: 0, gid: 0 };
 
     /// Whether the caller may take what the superuser has reserved: the superuser, and the user and the group that

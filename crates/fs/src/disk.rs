@@ -207,7 +207,8 @@ impl Disk {
         if pages.is_empty() { Vec::new() } else { self.layer.promote(STREAM, pages).tickets }
     }
 
-    /// Makes durable whatever was transferred before. Those who come while a flush is on its way share the next.
+    /// Makes everything durable that was transferred before. Callers that come while a flush is in flight share the
+    /// next.
     pub(crate) async fn flush(&self) -> Result<(), FsError> {
         let flushes = &self.flushes;
         let under_way = flushes.submitted.get() > flushes.finished.get();

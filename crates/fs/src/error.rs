@@ -11,13 +11,13 @@ pub enum FsError {
     #[error("there is no such file or directory")]
     NotFound,
     /// The name is taken.
-    #[error("there is such a file already")]
+    #[error("the name exists already")]
     Exists,
     /// A file stands where a directory has to.
     #[error("not a directory")]
     NotDirectory,
     /// A directory stands where a file has to.
-    #[error("a directory")]
+    #[error("it is a directory")]
     IsDirectory,
     /// The directory has entries.
     #[error("the directory is not empty")]
@@ -26,13 +26,13 @@ pub enum FsError {
     #[error("no space left on the filesystem")]
     NoSpace,
     /// Beyond the largest size of a file.
-    #[error("larger than a file can be")]
+    #[error("the file would be larger than the format allows")]
     TooLarge,
     /// A name of more than 255 bytes, or an empty one.
     #[error("a name has 1 to 255 bytes")]
     NameLength,
     /// A hard link too many.
-    #[error("too many links to the inode")]
+    #[error("the file has too many links already")]
     TooManyLinks,
     /// An argument that means nothing here.
     #[error("invalid argument: {0}")]
@@ -44,7 +44,7 @@ pub enum FsError {
     #[error("not supported: {0}")]
     Unsupported(&'static str),
     /// Symbolic links that lead to each other, or too many of them.
-    #[error("more than 40 symbolic links on the way")]
+    #[error("the path leads through more than 40 symbolic links")]
     LinkLoop,
     /// No such extended attribute.
     #[error("there is no such attribute")]
@@ -72,17 +72,17 @@ pub enum FsError {
 /// Why a filesystem takes no changes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReadOnlyReason {
-    /// It was mounted so.
-    #[error("mounted so")]
+    /// It was mounted read-only.
+    #[error("it was mounted read-only")]
     Mounted,
     /// It is being unmounted.
-    #[error("being unmounted")]
+    #[error("it is being unmounted")]
     Unmounted,
     /// A write or flush of the journal failed. Nothing more is acknowledged as durable; what was, is.
     #[error("the journal was aborted, since {0}")]
     Aborted(StorageError),
     /// The future of a call was dropped in the middle of a change. Nothing of the change is committed.
-    #[error("a call was abandoned in the middle of a change: mount again, and drive each call to its end")]
+    #[error("a call was dropped in the middle of a change: mount again, and await each call to its end")]
     Abandoned,
     /// Something on disk is damaged.
     #[error("{0}")]
@@ -90,7 +90,7 @@ pub enum ReadOnlyReason {
 }
 
 impl FsError {
-    /// A structure that cannot take any more is a lack of space to whoever wants to put something into it.
+    /// To a caller, a structure that cannot take any more is a lack of space.
     pub(crate) fn full_is_no_space(self) -> FsError {
         match self {
             FsError::Format(FormatError::Full { .. }) => FsError::NoSpace,

@@ -48,7 +48,7 @@ pub(crate) use transaction::{DataClass, Local, OrderedData};
 /// Share of the log that one transaction may take: a quarter, as jbd2 has it.
 const TRANSACTION_SHARE: u32 = 4;
 
-/// Who is told what may be done with blocks that transactions have freed (J7).
+/// Receives what may be done with blocks that transactions have freed (J7).
 pub(crate) trait Reuse {
     /// Commit blocks up to that of `transferred` are transferred, which has freed these blocks, or one before it has:
     /// any write to them comes after that.
@@ -530,7 +530,7 @@ impl Journal {
     }
 
     /// The commit block of a transaction is transferred: its copies may go home, and what it freed may be reused.
-    /// `ticket` is the commit block's, for who wants to know when it is durable.
+    /// `ticket` is the commit block's, for callers that want to know when it is durable.
     fn retire(&self, locked: Locked, ticket: Option<Ticket>) {
         self.unwritten.take_in(&locked);
         let mut state = self.state.borrow_mut();

@@ -111,7 +111,8 @@ impl Mounted {
         if wanted != Wanted::Mapped && extent.written != written {
             node.data_has_changed();
             if written && self.options.mode != JournalMode::Data {
-                // In writeback mode too: who has allocated a block to be zeros never sees what was in it before.
+                // In writeback mode, too: a caller that has allocated a block of zeros never sees what was in it
+                // before.
                 node.attach(handle);
             }
             let marked = tree.change(async |extents| extents.mark(range.start..end, written).await).await;

@@ -217,7 +217,9 @@ impl Found {
         let noted = self.journal.as_ref().is_some_and(|journal| journal.superblock.error() != 0);
         if noted || self.superblock.has_errors() {
             let (buffers, space) = self.load(options).await?;
-            let reason = damaged("errors were noted, and nobody has checked it since");
+            let reason = damaged(
+                "the superblock says that errors occurred, and it was not checked since: run e2fsck on it",
+            );
             let changes = Err(ReadOnlyReason::Damaged(reason));
             return Ok(self.mounted(options, buffers, space, Vec::new(), changes));
         }
@@ -308,7 +310,7 @@ async fn read_superblock(disk: &Disk) -> Result<Superblock, FsError> {
 }
 
 /// The superblock, or what a copy of it makes up for; whether it is a copy's. Who changes nothing may look at any
-/// filesystem that was there. Who writes has to know that it is there still, and nothing else in its place: the
+/// filesystem that was there. A writer has to know that it is still there, and nothing else in its place: the
 /// damaged superblock names it.
 async fn find_superblock(
     disk: &Disk,

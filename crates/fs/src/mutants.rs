@@ -10,7 +10,7 @@ pub enum FsMutant {
     RetiresAtDispatch,
     /// J1: a flush counts as done when the device has accepted it.
     FlushNotAwaited,
-    /// J1: whoever comes while a flush is under way takes it for his own.
+    /// J1: a caller that comes while a flush is in flight takes that for its own.
     JoinsFlush,
     /// J1: `sync` takes for durable what was transferred while its flush was under way.
     SyncCoversLater,

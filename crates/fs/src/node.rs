@@ -94,7 +94,7 @@ impl Node {
         self.lock.acquire(LOOKS_MAX)
     }
 
-    /// Locks the node beside others who look at what it maps, too.
+    /// Locks the node, shared with others that read what it maps.
     pub(crate) fn beside_others(&self) -> Acquire {
         self.lock.acquire(1)
     }

@@ -100,7 +100,7 @@ impl Nodes {
             return Ok((node, false));
         }
         let node = self.insert(number, inode);
-        // What changed it last is not known any more, but it was dispatched before the node was let go.
+        // What changed it last is not known any more, but it was dispatched before the node was dropped.
         if let Ok(journal) = fs.journal()
             && !fs.options.drops(FsMutant::ReloadForgetsTransaction)
         {

@@ -29,7 +29,7 @@ pub(crate) const ORPHAN_CREDITS: u32 = 1;
 pub(crate) struct Orphans {
     /// Last to first: the superblock names the last element, and each names the one before it.
     chain: RefCell<Vec<u32>>,
-    /// One change at a time. Who waits for it may hold a handle: who has it waits for reads only.
+    /// One change at a time. A caller that waits for it may hold a handle: its holder waits for reads only.
     turn: Semaphore,
 }
 

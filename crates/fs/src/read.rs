@@ -167,7 +167,8 @@ impl Mounted {
         done
     }
 
-    /// Reads bytes of a file whose first is not in the page cache. Who is not `patient` holds the lock all the time.
+    /// Reads bytes of a file whose first is not in the page cache. A caller that is not `patient` holds the lock all
+    /// the time.
     pub(crate) async fn read_missing(
         &self,
         node: &Rc<Node>,

@@ -33,7 +33,7 @@ impl Readahead {
         let known = self.streams.iter().chain(&self.beginnings).find(|stream| stream.next == index);
         let last = match known {
             Some(stream) => stream.window,
-            // Whoever reads the first block is likely to read on.
+            // A reader of the first block is likely to read on.
             None if index == 0 => 0,
             None => return wanted,
         };

@@ -1,7 +1,7 @@
 //! Submitting the dirty pages of a file, and following what is on its way.
 //!
-//! Writes to a file's pages are submitted by whoever comes first: the writeback task without order, a commit or
-//! a synchronisation call in the stream's epoch. One at a time: so whoever asks for order finds every page either
+//! Writes to a file's pages are submitted by the first that comes: the writeback task without order, a commit or
+//! a synchronisation call in the stream's epoch. One at a time: so a caller that asks for order finds every page either
 //! dirty, or on its way and known here.
 
 use std::collections::VecDeque;
@@ -80,7 +80,7 @@ impl Node {
         self.submit_in_turn(class, class).await
     }
 
-    /// The same for whoever has the turn to submit.
+    /// The same, for the caller that has the turn to submit.
     async fn submit_in_turn(&self, class: Class, last: Class) -> Result<bool, FsError> {
         self.in_flight.borrow_mut().settle();
         let skips = self.cache.disk.drops(FsMutant::PromotesOnlyIfClean) && self.pages.borrow().dirty() > 0;
@@ -207,7 +207,7 @@ impl Node {
             let class = if journal.is_dual() { Class::Ordered } else { Class::Orderless };
             self.submit_in_turn(class, class).await?;
         }
-        // Whoever makes the file durable finds them written, or waits for this transaction.
+        // A call that makes the file durable finds them written, or waits for this transaction.
         if self.pages.borrow().dirty() > 0 && !journal.drops(FsMutant::DropsPagesSilently) {
             handle.drop_pages();
             self.dropped_in.set(Some(handle.sequence()));

@@ -202,7 +202,7 @@ impl Mounted {
         if flushed { Ok(()) } else { self.disk.flush().await }
     }
 
-    /// All four calls, on the legacy path: whoever wants order waits.
+    /// All four calls, on the legacy path: a caller that wants order waits.
     async fn transfer_and_flush(
         &self,
         journal: &Rc<Journal>,

@@ -30,7 +30,7 @@ use crate::write::{CHUNK_BLOCKS, CHUNK_JOURNALED, Edges};
 /// What a block is filled with, or a part of one.
 pub(crate) static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
-/// Who is told of a file and a range of its blocks.
+/// Receives a file and a range of its blocks.
 type Observer = Box<dyn Fn(InodeNumber, Range<u32>)>;
 
 /// What was written in place of dividing an extent.

@@ -30,7 +30,7 @@ use crate::server::FileCounts;
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
 pub(crate) type Trim = dyn Fn(Range<u64>, u64) -> Pin<Box<dyn Future<Output = Result<u64, FsError>>>>;
 
-/// A mounted filesystem and who uses it.
+/// A mounted filesystem and its users.
 pub(crate) struct Calls {
     pub(crate) filesystem: Filesystem,
     pub(crate) files: Files,
@@ -100,7 +100,7 @@ impl Calls {
         Ok((convert::attributes(&found), born))
     }
 
-    /// Changes attributes. Another owner, and another size by who may not keep privileges, take these away.
+    /// Changes attributes. Another owner, and another size set by a caller that may not keep privileges, remove these.
     pub(crate) async fn set_attributes(
         &self,
         inode: InodeNumber,
@@ -171,7 +171,7 @@ impl Calls {
         flags: u32,
         caller: Caller,
     ) -> Result<(), Errno> {
-        // Who takes another file's place without `fsync` is not to leave it empty after a crash, as on ext4.
+        // A file that takes another one's place without `fsync` must not be empty after a crash, as on ext4.
         let flags = RenameFlags::from_bits_retain(flags);
         let names: &[_] = if flags.contains(RenameFlags::EXCHANGE) { &[from, to] } else { &[from] };
         for (directory, name) in names.iter().filter(|_| self.kernel.is_writeback) {
@@ -253,10 +253,10 @@ impl Calls {
         self.release(handle).await
     }
 
-    /// Notes that an inode was read by who has opened it with these flags; whether its time of access has changed. After
-    /// a request for what it holds the kernel asks for that by itself.
+    /// Notes that an inode was read by a program that has opened it with these flags; whether its access time has
+    /// changed. After a request for what it holds the kernel asks for that by itself.
     pub(crate) async fn note_access(&self, inode: InodeNumber, flags: i32) -> bool {
-        // What fails is no matter to who reads.
+        // A failure does not matter to the reader.
         flags & libc::O_NOATIME == 0 && self.filesystem.accessed(inode).await.unwrap_or(false)
     }
 
@@ -557,7 +557,7 @@ impl Calls {
         set.map_err(|error| errno(&error))
     }
 
-    /// Sets an access control list for who is not of the file's group, and so has no right to its set-group-ID bit.
+    /// Sets an access control list for a caller outside the file's group, which has no right to its set-group-ID bit.
     pub(crate) async fn set_list_by_stranger(
         &self,
         inode: InodeNumber,

@@ -6,7 +6,7 @@
 //! | `_IO('W', 2)` | [`FDATABARRIER`] | | `fdatabarrier` |
 //! | `_IOW('W', 3, u32)` | [`SET_SYNC`] | 0 durable, 1 order | what `fsync` of the file promises, until it is closed everywhere |
 //! | `_IO('W', 4)` | [`ORDER_WRITES`] | | `fdatabarrier` follows each write of this open file that does not make it longer |
-//! | `_IO('W', 5)` | [`FBARRIER_AFTER_PAGES`] | | `fbarrier`, by who has had the kernel hand over the file's dirty pages |
+//! | `_IO('W', 5)` | [`FBARRIER_AFTER_PAGES`] | | `fbarrier`, for a caller that has had the kernel hand over the file's dirty pages |
 //! | `_IO('W', 6)` | [`FDATABARRIER_AFTER_PAGES`] | | `fdatabarrier`, the same |
 //! | `_IOWR('X', 121, [u64; 3])` | [`TRIM`] | start, length and minimum, in bytes | discards what is free there: the kernel's `FITRIM`, as `fstrim` asks for it |
 //!
@@ -29,11 +29,11 @@ pub const FDATABARRIER: u32 = opcode::none(b'W', 2);
 pub const SET_SYNC: u32 = opcode::write::<u32>(b'W', 3);
 /// Orders each write from now on, as if [`FDATABARRIER`] followed it, but for those that make the file longer: they are
 /// to be ordered by [`FBARRIER`]. So a program that writes in place spares the trip to the server. It holds for the open
-/// file, until it is closed, and for who has it open for writing. Where the kernel keeps a writeback cache, it is for files
-/// that are open with O_DIRECT, and EOPNOTSUPP for others, whose writes do not come one by one.
+/// file, until it is closed, and for callers that have it open for writing. Where the kernel keeps a writeback cache,
+/// it is for files that are open with O_DIRECT, and EOPNOTSUPP for others, whose writes do not come one by one.
 pub const ORDER_WRITES: u32 = opcode::none(b'W', 4);
-/// What [`FBARRIER`] does for who has called `sync_file_range` or `msync` before. [`FBARRIER`] itself asks the kernel for
-/// dirty pages where it keeps a writeback cache, and the kernel forgets then what it has of the file.
+/// What [`FBARRIER`] does, for a caller that has called `sync_file_range` or `msync` before. [`FBARRIER`] itself asks
+/// the kernel for dirty pages where it keeps a writeback cache, and the kernel forgets then what it has of the file.
 pub const FBARRIER_AFTER_PAGES: u32 = opcode::none(b'W', 5);
 /// The same of [`FDATABARRIER`].
 pub const FDATABARRIER_AFTER_PAGES: u32 = opcode::none(b'W', 6);

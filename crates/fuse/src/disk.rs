@@ -260,7 +260,7 @@ impl Service for Disk {
         }
     }
 
-    /// Nothing is kept of who has it open.
+    /// Nothing is kept about the programs that have it open.
     /// The kernel keeps nothing of it.
     async fn take_all_over(&self) {}
 

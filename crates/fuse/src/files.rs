@@ -89,7 +89,7 @@ impl Files {
             self.no_more_dirtied(file.inode);
         }
         let mut promises = self.promises.borrow_mut();
-        // Few files have one, so the others need no count of who has them open.
+        // Few files have one, so the others need no count of the programs that have them open.
         if promises.contains_key(&file.inode) && !open.values().any(|other| other.inode == file.inode) {
             promises.remove(&file.inode);
         }
@@ -143,7 +143,7 @@ mod tests {
         let open = |inode, direct, writable| files.insert(OpenFile::new(inode, direct, writable));
         open(12, false, false);
         assert!(!files.may_be_dirty(12));
-        // Who writes directly may map the file, too.
+        // A program that writes directly may map the file, too.
         let writers = [open(12, true, true), open(12, false, true)];
         for writer in writers {
             assert!(files.may_be_dirty(12) && !files.may_be_dirty(13));

@@ -67,7 +67,7 @@ fn without_privileges(kind: FileType, permissions: u16, in_group: bool) -> Optio
 }
 
 impl Calls {
-    /// Before a write by who may not keep privileges: takes them away, and has the kernel look again.
+    /// Before a write by a caller that may not keep privileges: removes them, and has the kernel look again.
     pub(crate) async fn drop_privileges(&self, inode: InodeNumber, caller: Caller) -> Result<(), Errno> {
         let left = self.left_without_privileges(inode, caller).await?;
         if left.is_none() {

@@ -19,7 +19,7 @@ fn permissions(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }
 
-/// What is to be made for who asks.
+/// What is to be made for the caller.
 fn new_node(header: &Header, kind: FileType, mode: u32, umask: u32) -> NewNode {
     let (uid, gid, umask) = (header.uid, header.gid, permissions(umask));
     NewNode { uid, gid, umask, ..NewNode::new(kind, permissions(mode)) }
@@ -61,12 +61,12 @@ impl Calls {
         let (number, generation) = of_node_id(node);
         match self.filesystem.attributes(inode(node)).await {
             Ok(found) if number != ROOT && found.generation != generation => Err(Errno::STALE),
-            // Who does something with it is told what is wrong.
+            // A caller that uses it gets the error.
             _ => Ok(()),
         }
     }
 
-    /// Whether the kernel says the times of a file that is gone: it does so when the last name was taken away, after that.
+    /// Whether the kernel sets the times of a file that is gone: it does so after the last name was removed.
     /// An error would be told by the next `syncfs`.
     async fn is_late(&self, node: u64, operation: &Operation<'_>) -> bool {
         let is_of_times = matches!(

@@ -428,7 +428,7 @@ mod tests {
         assert_eq!(*taken_back.borrow(), [2]);
     }
 
-    /// Nobody can be answered who does not even say which request it is.
+    /// A request without a number cannot be answered.
     #[test]
     fn less_than_a_header_ends_it() {
         let asked = asked();

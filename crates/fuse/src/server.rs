@@ -67,7 +67,7 @@ pub struct ServerOptions {
 #[derive(Debug, Error)]
 pub enum ServerError {
     /// There is no `/dev/fuse`, or it may not be used.
-    #[error("cannot use /dev/fuse: {0}; load the kernel's module fuse, and see that you may open it")]
+    #[error("cannot use /dev/fuse: {0}; load the kernel's module fuse, and check that you may open it")]
     Device(io::Error),
     /// The kernel did not mount it.
     #[error("cannot mount on {path}: {source}")]
@@ -194,11 +194,11 @@ impl Server {
         ended.map_err(ServerError::Session)
     }
 
-    /// Takes the mount away. Programs that have files open on it keep them until the process ends, and what they
+    /// Unmounts. Programs that have files open on it keep them until the process ends, and what they
     /// do then fails. What they have written by now has come from the kernel when this returns.
     ///
     /// # Errors
-    /// [`ServerError::Mount`] if the kernel does not let go of it.
+    /// [`ServerError::Mount`] if the kernel does not unmount it.
     pub async fn unmount(&mut self) -> Result<(), ServerError> {
         let mut session = self.session.unmount_callable();
         let mountpoint = self.mountpoint.clone();
@@ -276,7 +276,7 @@ pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A load for those who change it, and for who tells of it.
+/// A load, shared by the code that changes it and the code that reports it.
 fn shared_load() -> (SharedLoad, SharedLoad) {
     let load = SharedLoad::default();
     (Rc::clone(&load), load)

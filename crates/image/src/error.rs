@@ -18,7 +18,7 @@ pub enum ImageError {
         source: FsError,
     },
     /// The image gives more than it has room for. Nothing more of it is copied: check it.
-    #[error("{inside}: the image gives more than it has room for, as damage or an attack does")]
+    #[error("{inside}: the image returns more than it has room for: it is damaged, or made as an attack")]
     Overfull {
         /// The path in the image where that was noticed.
         inside: String,

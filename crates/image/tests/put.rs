@@ -211,7 +211,7 @@ fn a_file_is_replaced_when_the_new_one_is_whole() {
         for _ in 0..2 {
             weir_image::put(fs, host.path(), b"/", true).await.unwrap();
             let new = ["file", "same"].map(|name| (name.to_owned(), b"new".to_vec()));
-            assert_eq!(files(fs).await?, [&[own.clone()], &new[..]].concat());
+            assert_eq!(files(fs).await?, [std::slice::from_ref(&own), &new[..]].concat());
             assert_eq!(fs.lookup(ROOT_INODE, b"file").await?, fs.lookup(ROOT_INODE, b"same").await?);
         }
         Ok(())

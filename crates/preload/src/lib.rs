@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use libc::c_int;
 use weir::{FBARRIER, FDATABARRIER, order};
 
-// SAFETY: whoever calls it has found a function that takes a descriptor and answers a number.
+// SAFETY: the caller has found a function that takes a descriptor and returns a number.
 type Sync = unsafe extern "C" fn(c_int) -> c_int;
 
 /// Orders where it can, and makes durable where not.

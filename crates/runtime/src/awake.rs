@@ -1,7 +1,7 @@
 //! Processors that do not sleep.
 //!
-//! To wake an idle processor up costs microseconds, and on a virtual machine, whose processors are let go of when they
-//! are idle, tens of them: more than what most requests take that one process makes of another. The system takes a
+//! To wake an idle processor up costs microseconds, and on a virtual machine, whose processors are given to others when
+//! they are idle, tens of them: more than what most requests take that one process makes of another. The system takes a
 //! bound on that from programs: see `Documentation/admin-guide/pm/cpuidle.rst` of the kernel.
 
 use std::fs::File;
@@ -23,7 +23,7 @@ impl Awake {
     ///
     /// # Errors
     ///
-    /// What the system says: who is not the superuser may not, and some machines have nothing of the kind.
+    /// What the system says: only the superuser may, and some machines do not have it.
     pub fn new() -> io::Result<Awake> {
         Awake::by(Path::new(BOUND))
     }

@@ -70,7 +70,7 @@ pub(crate) enum Turn {
     SwitchUntil(Instant),
 }
 
-/// Who holds which core.
+/// The thread that holds each core.
 #[derive(Debug)]
 pub(crate) struct CoreScheduler(RefCell<Schedule>);
 

@@ -56,6 +56,6 @@ pub enum RemoteError {
     #[error("the runtime's inbox is full; try again later")]
     Full,
     /// The runtime has been dropped.
-    #[error("the runtime is gone")]
+    #[error("the runtime has ended")]
     Closed,
 }

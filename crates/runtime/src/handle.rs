@@ -56,9 +56,9 @@ impl Handle {
         YieldNow(false)
     }
 
-    /// Lets everybody else run who has something to do: the tasks that are ready, or else other threads of the
-    /// machine; then looks at timers and completions, too. This is for who looks again and again for something that
-    /// nothing will wake it for. In virtual time it is [`yield_now`](Self::yield_now).
+    /// Lets all others run that have something to do: the tasks that are ready, or else other threads of the
+    /// machine; then looks at timers and completions, too. This is for a caller that looks again and again for
+    /// something that nothing will wake it for. In virtual time it is [`yield_now`](Self::yield_now).
     pub fn give_way(&self) -> GiveWay {
         GiveWay { handle: self.clone(), given: false }
     }
@@ -81,7 +81,7 @@ impl Handle {
         self.wall_clock_nanos() / 1_000_000
     }
 
-    /// Steps the date that this runtime sees by so many nanoseconds, as who sets the machine's clock steps the date of
+    /// Steps the date that this runtime sees by so many nanoseconds, as setting the machine's clock steps the date of
     /// everybody. No timer notices. It is there for tests.
     pub fn step_wall_clock(&self, nanos: i64) {
         self.0.clock.step(nanos);

@@ -65,7 +65,7 @@ pub struct Runtime {
     /// Ready tasks taken from the shared queue, still to be polled.
     batch: RefCell<VecDeque<TaskId>>,
     explore: Option<RefCell<Random>>,
-    /// Polls since the last pass: whoever calls `block_on` for one short thing after the other keeps it going, too.
+    /// Polls since the last pass: a caller of `block_on` for one short task after the other keeps it going, too.
     polls: Cell<usize>,
     entered: Cell<bool>,
 }
@@ -114,7 +114,7 @@ impl Runtime {
         self.handle.clone()
     }
 
-    /// Whoever calls [`block_on`](Self::block_on) stands for a thread of the host from now on, as tasks made by
+    /// The caller of [`block_on`](Self::block_on) stands for a thread of the host from now on, as tasks made by
     /// [`Handle::spawn_thread`] do: code that is not asynchronous itself then pays for its context switches, and for
     /// the [`Handle::work`] that it waits for. It keeps its core between two calls. Without simulated cores this
     /// changes nothing.

@@ -1,4 +1,4 @@
-//! Timers: who is to be woken at which instant.
+//! Timers: which task is to be woken at which instant.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

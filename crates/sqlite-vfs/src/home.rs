@@ -171,7 +171,7 @@ impl Home {
     }
 
     pub(crate) fn sleep(&self, duration: std::time::Duration) {
-        // In virtual time a sleep always ends; and who is refused has slept long enough.
+        // In virtual time a sleep always ends; a caller that is refused has slept long enough.
         let _ = self.drive(async {
             self.handle.sleep(duration).await;
             Ok(())

@@ -36,7 +36,8 @@ impl Locks {
         let (free, least) = match level {
             SQLITE_LOCK_SHARED => (others < SQLITE_LOCK_PENDING, None),
             SQLITE_LOCK_RESERVED => (others < SQLITE_LOCK_RESERVED, None),
-            // Whoever wants to be alone keeps others from coming, until those that are there have left.
+            // A caller that wants the lock alone keeps others from taking it, and waits until the present holders have
+            // left.
             _ if others < SQLITE_LOCK_RESERVED => (others < SQLITE_LOCK_SHARED, Some(SQLITE_LOCK_PENDING)),
             _ => (false, None),
         };

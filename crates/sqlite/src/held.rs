@@ -53,7 +53,7 @@ impl Held {
         Ok(())
     }
 
-    /// The same, but lets go of those that could not be: who has written them hears of it.
+    /// The same, but drops those that could not be: their writer gets the error.
     pub(crate) fn put_down_or_drop<E>(
         &mut self,
         write: impl FnOnce(i64, &[u8]) -> Result<(), E>,

@@ -217,7 +217,7 @@ impl Shared {
         (self.geometry.segments as usize / 8).clamp(1, BACKGROUND_SEGMENTS)
     }
 
-    /// The volume has stopped: whoever waits is told.
+    /// The volume has stopped: waiting callers get the error.
     pub(crate) fn stop_discards(&self) {
         self.discards.outcome.set(Err(Rejected::Failed(StorageError::Gone)));
         self.discards.ended.notify(usize::MAX);

@@ -10,17 +10,17 @@ pub enum VolumeError {
     #[error("the disk below: {0}")]
     Disk(#[from] Rejected),
     /// There is something else on the storage.
-    #[error("{0} holds data that Weir did not write; nothing was changed (overwrite it only on purpose)")]
+    #[error("{0} holds data that Weir did not write; nothing was changed")]
     NotEmpty(Lba),
     /// There is a volume on the storage already.
-    #[error("there is a Weir volume here already; nothing was changed (overwrite it only on purpose)")]
+    #[error("there is a Weir volume here already; nothing was changed")]
     VolumeExists,
     /// No superblock was found.
-    #[error("this is not a Weir volume: neither copy of the superblock has the right magic")]
+    #[error("this is not a Weir volume: it has no superblock of one")]
     Foreign,
     /// The volume was written by a newer program.
     #[error(
-        "the volume has format version {found}, this program knows versions up to {known}; use a newer one"
+        "the volume has format version {found}, and this program knows versions up to {known}; use a newer program"
     )]
     NewerVersion {
         /// The version on the medium.
@@ -30,7 +30,7 @@ pub enum VolumeError {
     },
     /// The volume was written by an older program.
     #[error(
-        "the volume has format version {found}, this program reads version {known} only; copy what is in it with an older one"
+        "the volume has format version {found}, and this program reads version {known} only; copy its content with an older program"
     )]
     OlderVersion {
         /// The version on the medium.
@@ -39,10 +39,12 @@ pub enum VolumeError {
         known: u32,
     },
     /// The volume uses features that this program does not know.
-    #[error("the volume uses features {0:#x} that this program does not know; use a newer one")]
+    #[error("the volume uses features {0:#x} that this program does not know; use a newer program")]
     UnknownFeatures(u64),
     /// The storage is smaller than the volume that was made on it.
-    #[error("the disk has {found} blocks, the volume was made with {needed}: it was truncated")]
+    #[error(
+        "the disk has {found} blocks, and the volume was made with {needed}: it was truncated; restore it from a copy"
+    )]
     Truncated {
         /// Blocks that the volume needs.
         needed: u64,
@@ -93,8 +95,8 @@ pub enum Damage {
     /// The log knows a newer checkpoint than the newest that is whole.
     #[error("the newest checkpoint is damaged")]
     NewestCheckpoint,
-    /// A checkpoint field makes no sense.
-    #[error("checkpoint field `{0}` makes no sense")]
+    /// A checkpoint field has an impossible value.
+    #[error("checkpoint field `{0}` has an impossible value")]
     CheckpointField(&'static str),
     /// A map page fails its checksum or is not the one that belongs there.
     #[error("a map page fails its checksum")]
@@ -109,7 +111,7 @@ pub enum Damage {
     #[error("a record that was durable is missing or damaged")]
     LostRecord,
     /// A valid chunk holds a record that cannot be.
-    #[error("a record makes no sense")]
+    #[error("a record has impossible values")]
     Record,
     /// A data block fails its checksum.
     #[error("a data block fails its checksum")]

@@ -78,7 +78,7 @@ impl Shared {
         u32::try_from(blocks).unwrap_or(u32::MAX).saturating_add(2 * self.geometry.segment_blocks)
     }
 
-    /// The disk below failed: nothing more is acknowledged, and everybody who waits is told.
+    /// The disk below failed: nothing more is acknowledged, and all waiting callers get the error.
     pub(crate) fn fail(&self, error: Rejected) {
         if broken(&self.options, VolumeMutant::FailureForgotten) {
             return;

@@ -192,10 +192,11 @@ impl Volume {
         if let Some(error) = self.shared.watermark.failure() {
             return Err(error.into());
         }
-        // Whoever writes on from here is refused, not acknowledged and forgotten.
+        // A later write is refused, not acknowledged and forgotten.
         self.shared.closing.set(true);
         self.shared.slots.notify(usize::MAX);
-        // A discard that is on its way may be carried out late: whoever opens the disk next may have written there.
+        // A discard that is in flight may be carried out late: the next program that opens the disk may have written
+        // there.
         let _none = self.shared.discards.on_the_way.acquire(1).await;
         let outcome = self.shared.checkpoint().await;
         self.stop();

@@ -13,7 +13,7 @@ use weir_volume::VolumeError;
 #[derive(Debug, Error)]
 pub enum BenchError {
     /// The kernel refused something on a file.
-    #[error("cannot {doing} in {}: {source}; --on (with --device: --backing) chooses another directory", path.display())]
+    #[error("cannot {doing} in {}: {source}; choose another directory with --on, or with --backing for bench device", path.display())]
     File {
         /// What was tried.
         doing: &'static str,
@@ -32,7 +32,7 @@ pub enum BenchError {
         path: PathBuf,
     },
     /// The filesystem is too full.
-    #[error("{} has {free_mib} MiB free, the benchmark needs {needed_mib} MiB: free some, use another directory, or a smaller --size", path.display())]
+    #[error("{} has {free_mib} MiB free, and the benchmark needs {needed_mib} MiB: free some, or use another directory or a smaller --size", path.display())]
     NoRoom {
         /// The directory.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum BenchError {
         free_mib: u64,
     },
     /// The size asked for makes no benchmark.
-    #[error("a span of {found_mib} MiB is out of range: use --size with {min_mib} MiB to {max_mib} MiB")]
+    #[error("a --size of {found_mib} MiB is out of range: use {min_mib} MiB to {max_mib} MiB")]
     Size {
         /// Asked for, in MiB.
         found_mib: u64,
@@ -52,7 +52,9 @@ pub enum BenchError {
         max_mib: u64,
     },
     /// The emulated device is too small.
-    #[error("the device has {device_mib} MiB, the benchmark needs {needed_mib} MiB: use a smaller --size")]
+    #[error(
+        "the device has {device_mib} MiB, and the benchmark needs {needed_mib} MiB: use a smaller --size"
+    )]
     Capacity {
         /// What the profile says, in MiB.
         device_mib: u64,
@@ -86,7 +88,7 @@ pub enum BenchError {
     #[error("BarrierFS: {0}")]
     Filesystem(#[from] FsError),
     /// The filesystem is damaged after it was unmounted: the figures are worthless.
-    #[error("a check of the filesystem that was unmounted has {total} findings, the first of them: {first}")]
+    #[error("after it was unmounted, the filesystem has {total} errors; the first: {first}")]
     Damaged {
         /// The first finding.
         first: String,
@@ -139,7 +141,7 @@ pub enum BenchError {
     },
     /// Blocks were acknowledged that never went to the disk: the figures would compare unlike things.
     #[error(
-        "{user_blocks} blocks were written, but only {data_blocks} went to the disk: superseded blocks were dropped on the way"
+        "{user_blocks} blocks were written, but only {data_blocks} went to the disk: overwritten blocks were dropped before"
     )]
     Dropped {
         /// Blocks that the workload wrote.

@@ -1,4 +1,4 @@
-//! The machine under the benchmark, and whether somebody else was using it.
+//! The machine under the benchmark, and whether other programs used it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +30,7 @@ struct Ticks {
     steal: u64,
 }
 
-/// Who used the processor over some rounds.
+/// How the processor was used over some rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     seconds: f64,
@@ -48,7 +48,7 @@ impl Load {
         Load { at: handle.now(), own: cpu.user + cpu.system, ticks }
     }
 
-    /// Who used the processor from `self` until now.
+    /// How the processor was used from `self` until now.
     #[must_use]
     pub fn until_now(&self, handle: &Handle) -> Usage {
         let now = Load::now(handle);
@@ -76,7 +76,7 @@ impl Usage {
         self.unknown |= other.unknown;
     }
 
-    /// Cores that others used, on average.
+    /// Cores that other programs used, on average.
     fn other_cores(&self) -> f64 {
         (self.others / self.seconds.max(1e-9)).max(0.0)
     }
@@ -90,16 +90,16 @@ impl Usage {
         !self.unknown && (self.other_cores() > BUSY_CORES || self.steal() > BUSY_STEAL)
     }
 
-    /// Whether nobody else used the machine; false where that is not known.
+    /// Whether no other program used the machine; false where that is not known.
     pub(crate) fn quiet(&self) -> bool {
         !self.unknown && !self.busy()
     }
 }
 
-/// What is said about the machine.
+/// The machine, as a report describes it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// Cores that the process may use: fewer than there are, where somebody said so (`taskset`).
+    /// Cores that the process may use: fewer than there are if it was started so (`taskset`).
     pub cores: usize,
     /// The kernel's release.
     pub kernel: String,
@@ -132,14 +132,14 @@ impl Machine {
     #[must_use]
     pub fn line(&self) -> String {
         let verdict = if self.busy {
-            "the machine was BUSY with something else: trust the ratios less, and the absolute figures not at all"
+            "the machine was BUSY with other programs: trust the ratios less, and the absolute figures not at all"
         } else {
             "the machine was otherwise idle"
         };
         let sleep = if self.awake { ", kept from sleeping" } else { "" };
         let cores = if self.cores == 1 { "core" } else { "cores" };
         format!(
-            "{} {cores}{sleep}, Linux {}; others used {:.2} cores, {:.1} % of the time was stolen: {verdict}",
+            "{} {cores}{sleep}, Linux {}; other programs used {:.2} cores, {:.1} % of the time was stolen: {verdict}",
             self.cores,
             self.kernel,
             self.other_cores,

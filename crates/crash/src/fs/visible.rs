@@ -1,4 +1,4 @@
-//! What somebody finds who mounts the filesystem: every name, and every byte.
+//! What a mount of the filesystem shows: every name, and every byte.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Every call fails once. A short program runs again and again, and each time another one of SQLite's calls to the
-//! VFS fails: with an I/O error, for want of space, or after half of a write. Whoever calls hears of it; and then,
+//! VFS fails: with an I/O error, for want of space, or after half of a write. The caller gets the error; and then,
 //! with and without a power cut, the database is whole and holds what was committed. A COMMIT that failed may have
 //! been done or not.
 

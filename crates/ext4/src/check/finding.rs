@@ -21,7 +21,7 @@ pub enum Problem {
     #[error("it uses {0}, which is not supported")]
     Unsupported(&'static str),
     /// The image is shorter than its filesystem.
-    #[error("the filesystem has {blocks} blocks, and the device only {device}")]
+    #[error("the filesystem has {blocks} blocks, but the device only {device}")]
     Truncated {
         /// Blocks that the superblock says.
         blocks: u64,
@@ -32,10 +32,10 @@ pub enum Problem {
     #[error("the filesystem was not unmounted cleanly")]
     NotClean,
     /// Somebody noted errors in the superblock or the journal, and no check has cleared them since.
-    #[error("errors were noted while it was in use")]
+    #[error("the superblock says that errors occurred while it was in use")]
     ErrorsNoted,
     /// A copy of the superblock or of descriptors says something else than the original.
-    #[error("the copy of the {0} is not like the original")]
+    #[error("the copy of the {0} differs from the original")]
     CopyDiffers(Structure),
     /// A block that something else uses, too.
     #[error("block {block} is in use twice")]
@@ -44,7 +44,7 @@ pub enum Problem {
         block: u64,
     },
     /// A number that is kept differs from what was counted.
-    #[error("the number of {what} is {stored}, and should be {counted}")]
+    #[error("the number of {what} is {stored}; it should be {counted}")]
     Count {
         /// Of what.
         what: &'static str,
@@ -78,10 +78,10 @@ pub enum Problem {
         parent: u32,
     },
     /// An inode is in use, and no name leads to it from the root.
-    #[error("it is in use, and cannot be reached from the root directory")]
+    #[error("it is in use, but cannot be reached from the root directory")]
     Unreachable,
     /// A bitmap calls in use what nobody uses.
-    #[error("the {structure} calls {count} in use that are not, the first at {first}")]
+    #[error("the {structure} marks {count} as in use that are not, the first at {first}")]
     MarkedUsed {
         /// Which bitmap.
         structure: Structure,
@@ -90,8 +90,8 @@ pub enum Problem {
         /// How many.
         count: u32,
     },
-    /// A bitmap calls free what is in use.
-    #[error("the {structure} calls {count} free that are in use, the first at {first}")]
+    /// A bitmap marks as free what is in use.
+    #[error("the {structure} marks {count} as free that are in use, the first at {first}")]
     MarkedFree {
         /// Which bitmap.
         structure: Structure,

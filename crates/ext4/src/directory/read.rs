@@ -6,7 +6,7 @@ use crate::blocks::Blocks;
 use crate::dirhash::{NameHash, NameHasher};
 use crate::inode::FileType;
 
-/// More leaves than this with one hash are damage, or an attack on whoever reads the directory.
+/// More leaves than this with one hash are damage, or an attack on readers of the directory.
 const LEAVES_OF_ONE_HASH_MAX: usize = 1024;
 
 /// A place in the order in which a directory is read: behind the name that has this cookie. It stays valid

@@ -254,7 +254,7 @@ impl NewImage {
     }
 
     /// The journal's superblock, and an empty log behind it: an old one would never be replayed, but would
-    /// mislead whoever looks for a cause.
+    /// mislead a person who looks for a cause.
     fn log(&self) -> impl Iterator<Item = (u64, Block)> + '_ {
         let blocks = self.blocks_of(JOURNAL_INODE);
         let written = if self.zeroed { 1 } else { usize::MAX };

@@ -180,8 +180,8 @@ impl Answer {
         Answer::Entry(Entry::new(attributes, generation))
     }
 
-    /// There is no such name, and the kernel need not ask for it again: programs look for many files in vain, and ask
-    /// each time. An error would say it once.
+    /// There is no such name, and the kernel need not ask for it again: programs look for many files that do not exist,
+    /// and ask each time. An error would say it once.
     pub(crate) fn nothing() -> Answer {
         Answer::entry(NodeAttributes::default(), 0)
     }
@@ -242,7 +242,7 @@ impl Answer {
         Answer::Data([&[0; 16], given].concat())
     }
 
-    /// An attribute's value for who has `room` for it; its size for who has none and asks.
+    /// An attribute's value for a caller that has `room` for it; its size for a caller that has none and asks.
     ///
     /// # Errors
     /// ERANGE if it is too long.

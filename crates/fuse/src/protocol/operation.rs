@@ -69,7 +69,7 @@ const WRITE_FROM_PAGE_CACHE: u32 = 1;
 const WRITE_TAKES_PRIVILEGES: u32 = 1 << 2;
 /// `fdatasync`, not `fsync`.
 const SYNC_DATA_ONLY: u32 = 1;
-/// Who sets an access control list has no right to set-group-ID.
+/// The caller that sets an access control list has no right to set-group-ID.
 const LIST_TAKES_SET_GROUP: u32 = 1;
 /// An ioctl whose argument is to be fetched by the server; none of ours.
 const IOCTL_UNRESTRICTED: u32 = 1 << 1;
@@ -86,7 +86,7 @@ pub(crate) struct Header {
     pub(crate) unique: u64,
     /// The inode that it is about, as the kernel numbers it.
     pub(crate) node: u64,
-    /// Who asks.
+    /// The caller.
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     /// The thread that asks, 0 if it is the kernel's own doing.

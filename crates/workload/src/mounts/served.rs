@@ -92,7 +92,7 @@ impl Served {
         let Some(output) = self.server.stderr.take() else { return Ok(()) };
         let mut output = BufReader::new(output.take(STATUS_MAX as u64));
         let mut told = String::new();
-        while output.read_line(&mut told).map_err(failed("hear of a server"))? > 0 {
+        while output.read_line(&mut told).map_err(failed("read the messages of a server"))? > 0 {
             if told.contains("mounted on") {
                 // What it may say later is little, and goes to where errors go when it ends.
                 self.server.stderr = Some(output.into_inner().into_inner());
@@ -123,7 +123,10 @@ impl Served {
         }
         let mut told = String::new();
         if let Some(output) = self.server.stderr.take() {
-            output.take(STATUS_MAX as u64).read_to_string(&mut told).map_err(failed("hear of a server"))?;
+            output
+                .take(STATUS_MAX as u64)
+                .read_to_string(&mut told)
+                .map_err(failed("read the messages of a server"))?;
         }
         let ended = self.server.wait().map_err(failed("wait for a server"))?;
         if ended.success() {

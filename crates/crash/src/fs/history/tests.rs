@@ -78,7 +78,7 @@ fn found(has_other: bool) -> Visible {
     Visible::of(tree, BTreeMap::from([(12, vec![0; size as usize])]))
 }
 
-/// J2: who finds the tree of a later operation finds what was written where a page got its place.
+/// J2: if the tree of a later operation is found, a page's place holds what was written there.
 #[test]
 fn data_goes_before_the_commit_that_gives_it_a_place_beside_zeros_too() {
     for (at, is_asked) in [(OTHER, true), (ZEROED, false)] {
