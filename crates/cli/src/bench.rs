@@ -1,4 +1,4 @@
-//! `weir bench`: measure, with a progress bar, and tell.
+//! `weir bench`: measure, with a progress bar, and print the result.
 
 mod device;
 
@@ -33,14 +33,15 @@ enum What {
     Fs(DiskArguments),
     /// The same calls through mounts: BarrierFS by FUSE, the kernel's ext4 on a volume, the host's filesystem
     Mount(DiskArguments),
-    /// Inserts of SQLite: on the host's filesystem, in memory, on a mount of Weir, in process. The mount takes what weir
-    /// mount takes, and libweir_sqlite.so beside this program or installed
+    /// Inserts of SQLite: on the host's filesystem, in memory, on a mount of Weir, in process
+    ///
+    /// The mount needs what `weir mount` needs, and libweir_sqlite.so, installed or beside this program.
     Sqlite(SqliteArguments),
     /// What cleaning costs on a volume that is 50, 80 and 90 % full; takes minutes
     Cleaning(CleaningArguments),
-    /// How long recovery takes after a span (1 GiB) was written since the last checkpoint
+    /// How long recovery takes after 1 GiB (or --size) was written since the last checkpoint
     Recovery(DiskArguments),
-    /// An emulated device, by name or by a profile that ends in .toml; weir devices lists the names
+    /// An emulated device, by name or by a profile that ends in .toml; `weir devices` lists the names
     Device(device::DeviceArguments),
 }
 
@@ -52,8 +53,8 @@ struct DiskArguments {
     pace: PaceArguments,
     #[command(flatten)]
     common: CommonArguments,
-    /// Bytes that each mode writes over, such as 4G: at least 64M, of fs and mount 16M [default: 1G, quick: 128M; of fs
-    /// and mount 128M, quick: 64M]
+    /// Size of the file that each mode writes to, such as 4G: at least 64M [default: 1G, with --quick 128M]. For fs and
+    /// mount at least 16M [default: 128M, with --quick 64M]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
 }
@@ -74,7 +75,7 @@ struct CleaningArguments {
     place: PlaceArguments,
     #[command(flatten)]
     common: CommonArguments,
-    /// A quarter of this is the size of the volume, such as 4G; the volume has 160M at least [default: 1G]
+    /// Four times the size of the volume, such as 4G; the volume has 160M at least [default: 1G]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
 }
@@ -82,10 +83,10 @@ struct CleaningArguments {
 /// Where the files are.
 #[derive(Debug, Args)]
 struct PlaceArguments {
-    /// The directory whose disk is measured; its files have no name and vanish with the process
-    #[arg(long, value_name = "PATH", default_value = ".")]
+    /// The directory whose disk is measured. The files in it have no name, and are gone when the program ends
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     on: PathBuf,
-    /// Leave the files behind, as weir-bench-*, and refuse to begin where such files are
+    /// Keep the files, as weir-bench-*. There must be none of these names before
     #[arg(long)]
     keep: bool,
 }
@@ -93,13 +94,13 @@ struct PlaceArguments {
 /// How long it takes.
 #[derive(Debug, Args)]
 struct PaceArguments {
-    /// One round over a smaller span, samples read back: cuts turns short to end in about half a minute
+    /// One round over a smaller file, of which samples are read back; it ends in about half a minute
     #[arg(long)]
     quick: bool,
-    /// Rounds; every mode has its turn in each [default: 5, quick: 1]
+    /// Number of rounds, in each of which every mode is measured once [default: 5, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// The smallest sizes: shows that everything works, and no speed
+    /// The smallest sizes: to test the program; its figures say nothing
     #[arg(long, hide = true, conflicts_with = "quick")]
     tiny: bool,
 }
@@ -110,11 +111,10 @@ struct CommonArguments {
     /// Print one JSON document instead of tables
     #[arg(long)]
     json: bool,
-    /// Seed of what is written where
+    /// Seed of the addresses that are written
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Keep the machine's idle processors from sleeping, for all that is measured: waking up then costs less, which
-    /// counts most on virtual machines. Takes the superuser
+    /// Keep idle processors from sleeping while everything is measured. Superuser only
     #[arg(long)]
     awake: bool,
 }
@@ -143,7 +143,7 @@ impl CommonArguments {
         self.awake.then(Awake::new).transpose().map_err(CliError::Awake)
     }
 
-    /// Measures in wall time, and prints what was found: as a document, or as `told` puts it for people.
+    /// Measures in wall time, and prints the result: as a document, or for people in the words of `told`.
     fn measure<R: Serialize>(
         &self,
         work: impl AsyncFnOnce(Handle, &mut dyn FnMut(Progress)) -> Result<R, CliError>,

@@ -1,4 +1,4 @@
-//! `weir devices`: what can be emulated, and where its numbers come from.
+//! `weir devices`: the devices that can be emulated, and the sources of their numbers.
 
 use clap::Args;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::table::paragraphs;
 /// Arguments of `weir devices`.
 #[derive(Debug, Args)]
 pub(crate) struct DevicesArguments {
-    /// A device's name, or a profile of your own that ends in .toml: shows every parameter
+    /// Show every parameter of this device: a name, or a profile of your own that ends in .toml
     #[arg(value_name = "NAME|FILE")]
     device: Option<String>,
     /// Print JSON instead of a table
@@ -86,7 +86,7 @@ fn all(devices: &[Device]) -> String {
             device.assumed,
         );
     }
-    paragraphs(&(text + "\nweir devices NAME shows every parameter and where it comes from."))
+    paragraphs(&(text + "\n`weir devices NAME` shows every parameter with its source."))
 }
 
 /// A line for each parameter, and its source below: too much for a table.

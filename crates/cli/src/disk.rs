@@ -21,19 +21,19 @@ use crate::status;
 pub(crate) struct DiskArguments {
     /// The directory in which the file `disk` appears
     mountpoint: PathBuf,
-    /// An emulated device, by name or by a profile that ends in .toml. Its bytes lie in memory, and are gone with
+    /// An emulated device, by name or by a profile that ends in .toml. Its bytes are in memory, and are gone with
     /// the mount
     #[arg(long, value_name = "NAME|FILE")]
     device: Option<String>,
-    /// A disk that keeps no order and does the worst a disk may: of what was not flushed, a power cut leaves any
-    /// blocks whatever. Its bytes lie in memory, and are gone with the mount
+    /// The worst disk that the contract allows: a power cut leaves any of the blocks that were not flushed. Its bytes
+    /// are in memory, and are gone with the mount
     #[arg(long)]
     worst: bool,
     /// With --device or --worst: its size [default: the device's own, or 256M]
     #[arg(long, conflicts_with = "volume")]
     size: Option<Size>,
-    /// With --device or --worst: at each SIGUSR1, write an image into this directory of what the disk would hold if its
-    /// power went at that moment, cut-1.img and so on, while it goes on
+    /// With --device or --worst: at each SIGUSR1, write an image into DIR (cut-1.img, cut-2.img, ...) that holds what a
+    /// power cut at that moment would leave. The disk goes on
     #[arg(long, value_name = "DIR", conflicts_with = "volume")]
     cuts: Option<PathBuf>,
     /// A volume, in a file or on a block device
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &DiskArguments) -> Result<(), CliError> {
     })?;
     if !arguments.service.is_foreground() {
         eprintln!(
-            "weir: the disk is {}; losetup --find --show --direct-io=on {} makes a block device of it",
+            "weir: the disk is {}; `losetup --find --show --direct-io=on {}` makes a block device of it",
             mountpoint.join(DISK_NAME).display(),
             mountpoint.join(DISK_NAME).display()
         );

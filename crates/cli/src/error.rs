@@ -1,9 +1,10 @@
 //! Why the program could not do what it was asked to: one line that names the cause and what to do.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use weir_ext4::FormatError;
 use weir_figures::FigureError;
 use weir_flash::ProfileError;
 use weir_fs::FsError;
@@ -36,14 +37,14 @@ pub(crate) enum CliError {
     #[error("{0}")]
     Usage(&'static str),
     /// A program that was started has said why.
-    #[error("it was said why")]
+    #[error("the program that was started has told the cause")]
     Silent,
     /// The filesystem could not be mounted.
     #[error(transparent)]
     Server(ServerError),
     /// Processors sleep as they like.
     #[error(
-        "cannot keep processors from sleeping by /dev/cpu_dma_latency: {0}; leave out --awake, or be the superuser"
+        "cannot keep processors from sleeping by /dev/cpu_dma_latency: {0}: leave out --awake, or run it as root"
     )]
     Awake(#[source] std::io::Error),
     /// No way to the kernel.
@@ -60,6 +61,31 @@ pub(crate) enum CliError {
         /// What the kernel or `fusermount3` said.
         source: std::io::Error,
     },
+    /// There is no directory to mount on.
+    #[error(
+        "cannot mount on {0}: No such file or directory: make the directory first: `mkdir -p {0}`", path.display()
+    )]
+    NoMountpoint {
+        /// The mountpoint.
+        path: PathBuf,
+    },
+    /// A file is where the directory to mount on should be.
+    #[error(
+        "cannot mount on {}: Not a directory: name the volume or image first, and behind it a directory",
+        path.display()
+    )]
+    MountpointNoDirectory {
+        /// The mountpoint.
+        path: PathBuf,
+    },
+    /// Options of `mount` are not those of `weir mount`.
+    #[error("-o is an option of `mount -t weir` and of fstab: in place of `-o {given}` {instead}")]
+    MountOptions {
+        /// What was given.
+        given: String,
+        /// What to do.
+        instead: String,
+    },
     /// Something of Weir is there.
     #[error(
         "{}: a filesystem of Weir is mounted there already: name another directory, or run `weir umount` on it first",
@@ -75,18 +101,43 @@ pub(crate) enum CliError {
         /// The path.
         path: PathBuf,
     },
-    /// The kernel has a mount, and nobody answers for it.
+    /// No status, since it is an image.
     #[error(
-        "{}: its server has ended without unmounting, and what was not durable may be lost: run `weir umount` on it, then mount it again",
+        "{0} is not on a mount of Weir: name the directory that it is mounted on; `weir volume info {0}` shows a volume \
+         that is not mounted, and `weir fsck {0}` checks a filesystem",
+        path.display()
+    )]
+    NotMountedFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Another user's mount.
+    #[error(
+        "{}: user {owner} mounted it, and only that user may {doing}: `sudo -u {owner} weir {command} {}`",
+        path.display(), path.display()
+    )]
+    OtherOwner {
+        /// The mountpoint.
+        path: PathBuf,
+        /// The user who mounted it.
+        owner: String,
+        /// What was to be done.
+        doing: &'static str,
+        /// The command that does it.
+        command: &'static str,
+    },
+    /// The kernel has a mount, and no server answers for it.
+    #[error(
+        "{}: its server has ended without unmounting, and writes that were not durable may be lost: run `weir umount` on it, then mount it again",
         path.display()
     )]
     ServerEnded {
         /// The mountpoint.
         path: PathBuf,
     },
-    /// Somebody uses the mount.
+    /// Programs use the mount.
     #[error(
-        "{0}: programs have files open there, or work in it (`fuser -vm {0}` lists them; your own shell may be one): end them, then try again; all that was written so far is durable",
+        "{0}: programs have files open there, or work in it (`fuser -vm {0}` lists them; your own shell may be one): end them, then try again; everything written so far is durable",
         path.display()
     )]
     MountBusy {
@@ -101,16 +152,16 @@ pub(crate) enum CliError {
         /// The mount's root.
         mountpoint: PathBuf,
     },
-    /// Who may not write cannot ask for durability in this way.
+    /// A user who may not write cannot ask for durability in this way.
     #[error(
-        "{}: you may not write there, so `weir umount` cannot make it durable for you: run it as who may, or run `fusermount3 -u`",
+        "{}: you may not write there, so `weir umount` cannot make it durable for you: run it as a user who may write there, or run `fusermount3 -u`",
         path.display()
     )]
     MayNotSynchronise {
         /// The mountpoint.
         path: PathBuf,
     },
-    /// What is on a mount cannot be made durable, so it stays.
+    /// The writes on a mount cannot be made durable, so it stays.
     #[error(
         "{}: cannot make it durable: {source}; it is still mounted, so copy what you need, then run umount",
         path.display()
@@ -123,8 +174,8 @@ pub(crate) enum CliError {
     },
     /// Files lack what was written through shared mappings.
     #[error(
-        "{0}: {files} of its files lack what a program wrote through a shared mapping or the writeback cache: {source}. It is still mounted; the \
-         first is what `find {0} -xdev -inum {inode}` finds (0: there are too many to name). Make room; then write that part again, or delete the file. `umount` ends the mount and loses that part",
+        "{0}: {files} of its files lack data that a program wrote through a shared mapping or the writeback cache: {source}. It is still mounted. \
+         `find {0} -xdev -inum {inode}` finds the first of them (0: there are too many to name). Make room; then write that part again, or delete the file. `umount` ends the mount and loses that part",
         path.display()
     )]
     LostPages {
@@ -138,7 +189,7 @@ pub(crate) enum CliError {
         source: std::io::Error,
     },
     /// Some of what was to be copied is damaged; each was told.
-    #[error("{failed} of what was to be copied could not be read; all else was copied")]
+    #[error("{failed} files or directories could not be read, each named above; everything else was copied")]
     Incomplete {
         /// How many entries.
         failed: u64,
@@ -165,20 +216,31 @@ pub(crate) enum CliError {
         /// What is wrong.
         source: VolumeError,
     },
-    /// It is nothing of what is known here.
-    #[error("{}: neither an ext4 filesystem nor a volume of Weir", path.display())]
+    /// It holds nothing that Weir knows.
+    #[error("{}: neither an ext4 filesystem nor a volume of Weir: {}", path.display(), what_makes_one(path, *blank))]
     Foreign {
+        /// The path.
+        path: PathBuf,
+        /// It begins with zeros.
+        blank: bool,
+    },
+    /// A filesystem where a volume is wanted.
+    #[error(
+        "{0}: no volume of Weir; it holds an ext4 filesystem, and `weir ls {0}` and `weir fsck {0}` look at that",
+        path.display()
+    )]
+    NoVolume {
         /// The path.
         path: PathBuf,
     },
     /// A report would go to a file that is something else.
-    #[error("{} is there already, and no report of this kind: name another file, or remove it yourself", path.display())]
+    #[error("{} exists, and is no report of this kind: name another file, or remove it yourself", path.display())]
     NotOverwritten {
         /// The path.
         path: PathBuf,
     },
     /// A report or a log would go to what is no file of the user's own.
-    #[error("{} is {what}, and reports and logs go to files of your own: name another file", path.display())]
+    #[error("{} is {what}; reports and logs are written only to regular files of your own: name another file", path.display())]
     NoReportFile {
         /// The path.
         path: PathBuf,
@@ -194,7 +256,7 @@ pub(crate) enum CliError {
         source: VolumeError,
     },
     /// A file that is not there has no size.
-    #[error("{} is not there yet, or empty: say how large to make it, as in --size 4G", path.display())]
+    #[error("{} does not exist yet, or is empty: give its size, as in --size 4G", path.display())]
     NoSize {
         /// The path.
         path: PathBuf,
@@ -212,6 +274,14 @@ pub(crate) enum CliError {
         /// The size asked for.
         asked: Size,
     },
+    /// No volume or filesystem is as small.
+    #[error("a --size of {asked} is too small: use {least} or more")]
+    TooFewBytes {
+        /// The size asked for.
+        asked: Size,
+        /// The least that does.
+        least: Size,
+    },
     /// No volume fits.
     #[error("{}: {found} is too small for a volume, which takes {needed} at least: use a larger --size, or another device", path.display())]
     TooSmall {
@@ -223,7 +293,7 @@ pub(crate) enum CliError {
         found: Size,
     },
     /// No filesystem fits into the volume.
-    #[error("{}: that leaves only {left} in the volume, and a filesystem takes 8 MiB: use --size 16M or more", path.display())]
+    #[error("{}: that leaves only {left} in the volume, and a filesystem takes 8 MiB at least: use --size 16M or more", path.display())]
     NoRoomInVolume {
         /// The path.
         path: PathBuf,
@@ -249,7 +319,7 @@ pub(crate) enum CliError {
     #[error("a --logical size of {0} is less than one block of 4096 B: use a larger one")]
     LogicalTooSmall(Size),
     /// The disk lost its end.
-    #[error("{}: the volume was made with {needed} on disk, and {found} are there: restore it from a copy", path.display())]
+    #[error("{}: the volume was made with {needed} on disk, and only {found} are left: restore it from a copy", path.display())]
     Truncated {
         /// The path.
         path: PathBuf,
@@ -258,16 +328,16 @@ pub(crate) enum CliError {
         /// Size that is there.
         found: Size,
     },
-    /// Another process has the volume or image, and has not let go.
+    /// Another process has the volume or image open.
     #[error(
-        "{} is in use{}: if it is mounted, run `weir umount` on the mountpoint; otherwise close it there first",
+        "{} is in use{}: if it is mounted, run `weir umount` on the mountpoint; otherwise end the process that has it open",
         path.display(),
         holder.as_ref().map(|holder| format!(" by {holder}")).unwrap_or_default()
     )]
     Held {
         /// The path.
         path: PathBuf,
-        /// Who has it, if the kernel tells.
+        /// The process that has it, if the kernel tells.
         holder: Option<String>,
     },
     /// The file could not be made ready.
@@ -288,7 +358,7 @@ pub(crate) enum CliError {
         /// What is there.
         found: &'static str,
     },
-    /// What a crash has left cannot be read as it is.
+    /// After a crash, the filesystem cannot be read without changing it.
     #[error(
         "{}: the journal has to be replayed first: run `weir mount` and `weir umount` on it once",
         path.display()
@@ -298,7 +368,7 @@ pub(crate) enum CliError {
         path: PathBuf,
     },
     /// The filesystem in an image cannot be used.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), what_shows_damage(path, source))]
     Image {
         /// The image.
         path: PathBuf,
@@ -324,7 +394,7 @@ pub(crate) enum CliError {
         source: ImageError,
     },
     /// A directory is copied only with what is in it.
-    #[error("{} is a directory: to copy it with all that is in it, add --recursive", path.display())]
+    #[error("{} is a directory: to copy it with everything in it, add --recursive", path.display())]
     Directory {
         /// The path.
         path: PathBuf,
@@ -351,11 +421,36 @@ impl From<ServerError> for CliError {
 fn what_lets_open(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => {
-            "run it as the superuser, or have users let in there: `chmod 666 /dev/fuse`, and the package fuse3"
+            "run it as root; or let users open it: `chmod 666 /dev/fuse`, and install the package fuse3"
         }
         _ => {
-            "load the kernel's module by `modprobe fuse`; a container has to be started with --device /dev/fuse"
+            "load the kernel's module with `modprobe fuse`; a container has to be started with --device /dev/fuse"
         }
+    }
+}
+
+/// What to do about a filesystem that is damaged.
+fn what_shows_damage(path: &Path, error: &FsError) -> String {
+    match error {
+        FsError::Format(FormatError::Checksum { .. } | FormatError::Corrupt { .. }) => {
+            format!(
+                "; `weir fsck {}` lists all damage: restore it from a copy, or run e2fsck",
+                path.display()
+            )
+        }
+        _ => String::new(),
+    }
+}
+
+/// What makes a filesystem where there is none.
+fn what_makes_one(path: &Path, blank: bool) -> String {
+    let path = path.display();
+    match blank {
+        true => format!("it begins with zeros; `weir mkfs --volume {path}` makes a filesystem in it"),
+        false => format!(
+            "is it the right file? `weir mkfs --volume --force {path}` would make a filesystem in it and destroy what \
+             it holds"
+        ),
     }
 }
 
@@ -364,10 +459,10 @@ fn what_lets_mount(error: &std::io::Error) -> &'static str {
     let by_helper = error.to_string().contains("fusermount");
     match error.kind() {
         _ if error.to_string().contains("Operation not permitted") => {
-            "; the kernel takes the capability SYS_ADMIN for it: start a container with --cap-add SYS_ADMIN"
+            ": mounting needs the capability SYS_ADMIN: start the container with --cap-add SYS_ADMIN"
         }
         ErrorKind::NotFound | ErrorKind::PermissionDenied if !by_helper => {
-            "; who is not the superuser mounts by fusermount3, which cannot be run: install the package fuse3"
+            ": users other than root mount by fusermount3, which cannot be run: install the package fuse3"
         }
         _ => "",
     }

@@ -14,7 +14,7 @@ use crate::{print, report_file};
 /// Arguments of `weir figures`.
 #[derive(Debug, Args)]
 pub(crate) struct FiguresArguments {
-    /// The figures, by name [default: all]
+    /// The figures, by name; --list shows the names [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// List the figures and run nothing
@@ -23,17 +23,17 @@ pub(crate) struct FiguresArguments {
     /// Print a JSON list of rows instead of tables
     #[arg(long)]
     json: bool,
-    /// Write a report with plots to FILE, which needs nothing else to be read
+    /// Write a report with plots to FILE, one HTML page without references to others
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Seed of what is written where, and of the devices' choices
+    /// Seed of the addresses that are written, and of the devices' choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// A tenth of the writes: for a look, not for figures
+    /// Run a tenth of the writes: seconds, and rough results
     #[arg(long)]
     quick: bool,
-    /// Move each assumed parameter by 20 %, or to the other word of its range, and show how far predicted rows
-    /// move; slow
+    /// Run again with each assumed parameter 20 % lower and higher, or replaced by the other word of its range, and
+    /// show how far predicted rows move: some 40 times the time
     #[arg(long)]
     spread: bool,
 }
@@ -42,8 +42,8 @@ pub(crate) struct FiguresArguments {
 const BEGINNING: &str = "<!DOCTYPE html>";
 
 /// What is said before the wait.
-const SPREAD_TAKES: &str = "every row is run some 40 times, with one assumed parameter moved: \
-    a minute to some minutes for each figure, and --quick a tenth of that";
+const SPREAD_TAKES: &str = "every row is run some 40 times, with one assumed parameter changed: \
+    a minute to some minutes for each figure, and a tenth of that with --quick";
 
 /// Runs the figures asked for and prints what came out.
 pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {

@@ -11,7 +11,7 @@ use weir_ext4::check::{ImageReader, Report};
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Storage};
 
 use crate::error::CliError;
-use crate::stack::Stack;
+use crate::stack::{Stack, foreign};
 use crate::{Verdict, in_wall_time, print};
 
 /// Arguments of `weir fsck`.
@@ -19,7 +19,7 @@ use crate::{Verdict, in_wall_time, print};
 pub(crate) struct FsckArguments {
     /// The file or block device
     path: PathBuf,
-    /// Print one document for machines
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -32,10 +32,10 @@ struct DiskImage {
 /// Why an image cannot be checked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FsckError {
-    /// It is no filesystem of ours.
+    /// It is no filesystem that Weir reads.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// The disk does not give its blocks.
+    /// The disk does not return its blocks.
     #[error("blocks {first} to {last} cannot be read: {source}")]
     Read {
         /// The first block of the command that failed.
@@ -91,7 +91,7 @@ struct Line {
     problem: String,
 }
 
-/// Runs the command. What cannot be checked is told here, as its exit code is one of its own.
+/// Runs the command. It reports itself what cannot be checked, since that has an exit code of its own.
 pub(crate) fn run(arguments: &FsckArguments) -> Result<Verdict, CliError> {
     match check(&arguments.path) {
         Ok(report) => {
@@ -111,10 +111,12 @@ fn check(path: &Path) -> Result<Report, CliError> {
         let stack = Stack::open(&handle, path, true).await?;
         let report = weir_ext4::check::check(&DiskImage { disk: stack.storage() }).await;
         stack.close(path).await?;
-        report.map_err(|source| match (&stack, source) {
-            (Stack::Disk(_), FsckError::Format(FormatError::Foreign)) => {
-                CliError::Foreign { path: path.to_owned() }
-            }
+        let source = match report {
+            Ok(report) => return Ok(report),
+            Err(source) => source,
+        };
+        Err(match (&stack, source) {
+            (Stack::Disk(disk), FsckError::Format(FormatError::Foreign)) => foreign(disk, path).await,
             (_, source) => CliError::Fsck { path: path.to_owned(), source },
         })
     })
@@ -127,7 +129,7 @@ fn lines(report: &Report) -> String {
         lines.push(format!("and {more} more"));
     }
     if let Some(block) = report.superblock_copy {
-        lines.push(format!("went on with the copy of the superblock in block {block}"));
+        lines.push(format!("the superblock is damaged; its copy in block {block} was used"));
     }
     if report.transactions > 0 {
         let transactions = counted(report.transactions.into(), "transaction", "transactions");

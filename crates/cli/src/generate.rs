@@ -1,6 +1,6 @@
 //! `weir generate`: manual pages and completions of shells, made from the command lines that the program parses.
 //!
-//! It is for whoever makes a package, so `weir --help` does not show it.
+//! It is for making packages, so `weir --help` does not show it.
 
 use std::fs::File;
 use std::io::{self, Write};

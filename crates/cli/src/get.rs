@@ -14,14 +14,17 @@ use crate::image::{Access, tell_left_out, with_image};
 /// Arguments of `weir get`.
 #[derive(Debug, Args)]
 pub(crate) struct GetArguments {
-    /// Copy directories with all that is in them
+    /// Copy directories with everything in them
     #[arg(short, long)]
     recursive: bool,
     /// The image
     image: PathBuf,
-    /// What to copy, by its path in the image
+    /// The path in the image of the file or directory to copy
+    #[arg(value_name = "SOURCE")]
     path: OsString,
-    /// Where to; a file goes into a directory that is there, a directory is merged with it
+    /// The path to copy it to. A file goes into a directory that is there; so do the entries of a directory. What is
+    /// damaged in the image is reported and left out, and the exit code is 2 then
+    #[arg(value_name = "TARGET")]
     local: PathBuf,
 }
 
@@ -36,7 +39,7 @@ pub(crate) fn run(arguments: &GetArguments) -> Result<(), CliError> {
         };
         let copied = weir_image::get(&image.filesystem, inside, &arguments.local, &options, &mut told).await;
         let copied = copied.map_err(image.failed())?;
-        tell_left_out(copied.left_out, "the host's filesystem, or its rights, do not allow them");
+        tell_left_out(copied.left_out, "the host's filesystem, or your permissions, do not allow them");
         match copied.failed {
             0 => Ok(()),
             failed => Err(CliError::Incomplete { failed }),

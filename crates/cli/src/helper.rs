@@ -2,8 +2,8 @@
 //!
 //! `mount -t weir SOURCE DIRECTORY -o OPTIONS`, and a line of `fstab`, run `/sbin/mount.weir SOURCE DIRECTORY -o
 //! OPTIONS`. The kernel calls the mount `fuse.weir`, so `umount DIRECTORY` runs `/sbin/umount.fuse.weir DIRECTORY`. Both
-//! are links to `weir`. Options become those of `weir mount`; what `mount` means for itself is left out, and what is
-//! neither is refused by name.
+//! are links to `weir`. Options become those of `weir mount`; options that are for `mount` itself are left out, and any
+//! other is refused by name.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
@@ -18,9 +18,27 @@ use clap::{CommandFactory as _, Parser};
 const WRONG_USE: u8 = 1;
 const FAILED: u8 = 32;
 
+const OPTIONS: &str = "\
+Options behind -o, separated by commas; `weir mount --help` explains each:
+  ro, noexec                      --read-only, --no-exec
+  allow_other, awake              --allow-other, --awake
+  sync=durable, sync=order        --sync durable, --sync order
+  discard, nodiscard              --discard, --no-discard
+  discard_below                   --discard-below
+  noatime, writeback_cache        --noatime, --writeback-cache
+  log=FILE                        --log FILE
+
+Options that are for mount and systemd are accepted: defaults, rw, noauto, nofail,
+_netdev, user, x-*, comment=TEXT. Any other is refused, unless -s is given.";
+
 /// What `mount` runs.
 #[derive(Debug, Parser)]
-#[command(name = "mount.weir", version, about = "What `mount -t weir` runs: the same as `weir mount`")]
+#[command(
+    name = "mount.weir",
+    version,
+    about = "What `mount -t weir` runs: the same as `weir mount`",
+    after_help = OPTIONS
+)]
 struct MountHelper {
     /// A volume or a filesystem image, in a file or on a block device
     source: PathBuf,
@@ -29,19 +47,19 @@ struct MountHelper {
     /// Options, as of `mount` and fstab
     #[arg(short)]
     options: Vec<String>,
-    /// Leave out options that are not known
+    /// Ignore options that are not known
     #[arg(short)]
     sloppy: bool,
     /// Do all but mount
     #[arg(short)]
     fake: bool,
-    /// Said by `mount`; it makes no difference
+    /// Passed by `mount`; it makes no difference
     #[arg(short)]
     no_table: bool,
-    /// Said by `mount`; it makes no difference
+    /// Passed by `mount`; it makes no difference
     #[arg(short)]
     verbose: bool,
-    /// The type that `mount` was asked for
+    /// The type of filesystem that `mount` was asked for
     #[arg(short)]
     type_of: Option<String>,
 }
@@ -52,27 +70,27 @@ struct MountHelper {
 struct UmountHelper {
     /// The directory that it is mounted on
     directory: PathBuf,
-    /// Take it away also if programs use it, and wait for nothing
+    /// Unmount it even if programs use it, and wait for nothing
     #[arg(short)]
     lazy: bool,
     /// Do not wait for the server
     #[arg(short)]
     force: bool,
-    /// Said by `umount`; it makes no difference
+    /// Passed by `umount`; it makes no difference
     #[arg(short)]
     no_table: bool,
-    /// Said by `umount`; it makes no difference
+    /// Passed by `umount`; it makes no difference
     #[arg(short)]
     read_only: bool,
-    /// Said by `umount`; it makes no difference
+    /// Passed by `umount`; it makes no difference
     #[arg(short)]
     verbose: bool,
-    /// The type that `umount` has found
+    /// The type of filesystem that `umount` has found
     #[arg(short)]
     type_of: Option<String>,
 }
 
-/// Does what a helper of that name does; none if this program was called by a name of its own.
+/// Runs the helper by whose name this program was called; none if it was called by a name of its own.
 pub(crate) fn run() -> Option<ExitCode> {
     let name = std::env::args_os().next()?;
     let is = |helper: &str| Path::new(&name).file_name() == Some(OsStr::new(helper));
@@ -118,7 +136,7 @@ impl UmountHelper {
         if !self.lazy && !self.force {
             return command("umount", ["--".into(), OsString::from(&self.directory)]);
         }
-        // The kernel's own way, of which nobody is told how it ends.
+        // The kernel's own way, which reports no error of the server.
         let how = [(self.lazy, "-l"), (self.force, "-f")];
         let how = how.into_iter().filter_map(|(asked, flag)| asked.then_some(flag));
         run_as(Command::new("umount").arg("-i").args(how).arg("--").arg(&self.directory))
@@ -130,7 +148,7 @@ fn command(name: &str, arguments: impl IntoIterator<Item = OsString>) -> ExitCod
     run_as(Command::new("/proc/self/exe").arg0("weir").arg(name).args(arguments))
 }
 
-/// Runs a program that says itself what is wrong.
+/// Runs a program that reports its errors itself.
 fn run_as(command: &mut Command) -> ExitCode {
     match command.status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
@@ -143,11 +161,14 @@ fn run_as(command: &mut Command) -> ExitCode {
     }
 }
 
-/// The arguments of `weir mount` that say what options of `mount` say.
+/// The arguments of `weir mount` that stand for options of `mount`.
 ///
 /// # Errors
 /// Why an option is refused. With `sloppy` those that are not known are left out.
-fn mount_arguments<'a>(options: impl Iterator<Item = &'a str>, sloppy: bool) -> Result<Vec<String>, String> {
+pub(crate) fn mount_arguments<'a>(
+    options: impl Iterator<Item = &'a str>,
+    sloppy: bool,
+) -> Result<Vec<String>, String> {
     let mut read_only = false;
     let mut arguments = Vec::new();
     for option in options {
@@ -155,11 +176,18 @@ fn mount_arguments<'a>(options: impl Iterator<Item = &'a str>, sloppy: bool) -> 
             // Of these two, the last counts.
             ("ro", _) => read_only = true,
             ("rw", _) => read_only = false,
-            ("remount", _) => return Err("a mount is not changed: unmount it, and mount it anew".to_owned()),
+            ("remount", _) => {
+                return Err("a mount cannot be changed: unmount it, and mount it again".to_owned());
+            }
+            (_, Meaning::WrongValue(known)) => return Err(format!("\"{option}\": write {known}")),
             (_, Meaning::Argument(argument)) => arguments.push(argument),
             (_, Meaning::Mounts) => {}
             (_, Meaning::Unknown) if sloppy => {}
-            (_, Meaning::Unknown) => return Err(format!("\"{option}\" is no option of a mount of Weir")),
+            (_, Meaning::Unknown) => {
+                return Err(format!(
+                    "\"{option}\" is no option of a mount of Weir; `mount.weir --help` lists them"
+                ));
+            }
         }
     }
     arguments.extend(read_only.then(|| "--read-only".to_owned()));
@@ -171,9 +199,11 @@ fn mount_arguments<'a>(options: impl Iterator<Item = &'a str>, sloppy: bool) -> 
 enum Meaning {
     /// An argument of `weir mount`.
     Argument(String),
-    /// Meant for `mount` and its like, or so in any case.
+    /// For `mount` and its like, or true in any case.
     Mounts,
-    /// Neither.
+    /// Known, but not with this value: what it may be.
+    WrongValue(&'static str),
+    /// None of these.
     Unknown,
 }
 
@@ -189,11 +219,12 @@ fn of_option(option: &str) -> Meaning {
         ("noexec", None) => argument("--no-exec"),
         ("noatime", None) => argument("--noatime"),
         ("writeback_cache", None) => argument("--writeback-cache"),
-        ("sync", Some(value)) => Meaning::Argument(format!("--sync={value}")),
+        ("sync", Some("durable" | "order")) => argument(&format!("--{option}")),
+        ("sync", _) => Meaning::WrongValue("sync=durable or sync=order"),
         ("log", Some(value)) => Meaning::Argument(format!("--log={value}")),
         ("" | "defaults" | "ro" | "rw" | "auto" | "noauto" | "nofail" | "_netdev", None)
         | ("user" | "users" | "nouser" | "owner" | "noowner" | "group" | "nogroup", _)
-        // As it is in any case.
+        // True in any case.
         | ("async" | "exec" | "nosuid" | "nodev" | "relatime" | "nodiratime", None)
         | ("comment", Some(_)) => Meaning::Mounts,
         _ if name.starts_with("x-") || name.starts_with("X-") => Meaning::Mounts,
@@ -231,11 +262,27 @@ mod tests {
     }
 
     #[test]
+    fn help_lists_the_options() {
+        let help = MountHelper::command().render_help().to_string();
+        for known in
+            ["allow_other", "sync=order", "nodiscard", "discard_below", "writeback_cache", "log=FILE"]
+        {
+            assert!(help.contains(known), "{help}");
+            let known = known.replace("FILE", "/log");
+            assert!(arguments(&known).unwrap()[0].starts_with("--"));
+        }
+    }
+
+    #[test]
     fn options_that_are_not_known_are_refused_by_name() {
-        for unknown in ["suid", "dev", "sync", "dirsync", "data=journal", "allow_other=1", "sync_", "xyz"] {
+        for unknown in ["suid", "dev", "dirsync", "data=journal", "allow_other=1", "sync_", "xyz"] {
             let told = arguments(&format!("rw,{unknown},ro")).unwrap_err();
             assert!(told.contains(&format!("\"{unknown}\"")), "{told}");
             assert_eq!(mount_arguments([unknown, "ro"].into_iter(), true).unwrap(), ["--read-only"]);
+        }
+        for wrong in ["sync", "sync=maybe"] {
+            let told = arguments(&format!("rw,{wrong}")).unwrap_err();
+            assert!(told.contains(&format!("\"{wrong}\": write sync=durable or sync=order")), "{told}");
         }
         assert!(arguments("remount,ro").unwrap_err().contains("unmount it"));
         mount_arguments(["remount"].into_iter(), true).unwrap_err();

@@ -14,7 +14,7 @@ use crate::plain;
 /// Arguments of `weir ls`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// Show type, permissions, links, owner, group, size and time too
+    /// Show type, permissions, links, owner, group, size and time, too
     #[arg(short, long)]
     long: bool,
     /// The image

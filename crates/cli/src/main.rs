@@ -1,7 +1,7 @@
 //! `weir`: barriers on any disk, measured on yours.
 //!
-//! One command line a door: [`bench`] measures, [`figures`] runs the papers' figures, [`volume`] makes, shows
-//! and checks volumes, [`mkfs`], [`fsck`], [`put`], [`get`] and [`list`] make, check, fill and read filesystems.
+//! [`bench`] measures, [`figures`] runs the papers' figures, [`volume`] makes, shows and checks volumes, [`mkfs`],
+//! [`fsck`], [`put`], [`get`] and [`list`] make, check, fill and read filesystems, [`mount`] and [`disk`] mount them.
 //! Results go to standard output, everything else to standard error. The exit code is 0 for success, 1 where a
 //! check found damage, and 2 where the program could not do what it was asked to; [`fsck`] ends with 4 and 8 for
 //! the two, as `e2fsck` does.
@@ -41,6 +41,7 @@ use std::future::Future;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use weir_runtime::{Handle, Runtime, Wall};
 
@@ -49,7 +50,7 @@ use crate::error::CliError;
 /// Barriers on any disk: one write before another, without waiting for the disk and without a flush
 ///
 /// Weir orders writes on the disk that you have, in user space, on an unmodified Linux kernel. A barrier says
-/// "this before that" and waits for nothing; a flush makes data durable where that is asked for.
+/// "this before that" and waits for nothing; a flush makes data durable when a program asks for that.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments<C: Subcommand> {
@@ -59,54 +60,60 @@ struct Arguments<C: Subcommand> {
 
 const EXAMPLES: &str = "\
 Examples:
-  weir bench disk --quick                  half a minute in the current directory
-  weir bench disk --on /mnt/disk --json    all of it on another disk, for scripts
-  weir figures fast18-fig09                a paper's figure, ours beside it
   weir mkfs --volume a.weir --size 4G      a volume in a new file, and a filesystem in it
   weir mount a.weir /mnt/weir              for any program; weir umount /mnt/weir ends it
-  weir status /mnt/weir                    what barriers saved, and how much a crash could take
+  weir status /mnt/weir                    flushes saved, and how much a crash could take
   weir volume check a.weir                 read all of it and compare checksums
-  weir mkfs a.img --size 4G                a filesystem in a new file
-  weir put -r a.img photos /               a directory's files into a filesystem image, without a mount
+  weir bench disk --quick                  half a minute, in the current directory
+  weir bench disk --on /mnt/disk --json    the whole benchmark on another disk, for scripts
+  weir mkfs a.img --size 4G                a filesystem in a new file, without a volume
+  weir put -r a.img photos /               copy a directory's files into an image
   weir fsck disk.img                       check an ext4 filesystem
+  weir figures fast18-fig09                a figure of the paper, on emulated devices
 
 Exit codes: 0 success, 1 a check found damage, 2 the program could not do what it was asked to.
 Those of fsck, as of e2fsck: 0 clean, 4 something is wrong, 8 it cannot be checked.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure what order costs on this disk: raw, through the host's filesystem, and through Weir
-    Bench(bench::BenchArguments),
-    /// Run the FAST 2018 paper's figures on emulated devices, in virtual time, and compare
-    Figures(figures::FiguresArguments),
-    /// List the devices that can be emulated, with the source of every number
-    Devices(devices::DevicesArguments),
-    /// Write one run on an emulated device as a timeline, for Perfetto or Chrome's tracing page
-    Trace(trace::TraceArguments),
-    /// Check an ext4 filesystem, without changing it or reading file data; exit code 4 if something is wrong, 8 if it
-    /// cannot be checked
-    Fsck(fsck::FsckArguments),
+    /// Make an ext4 filesystem, alone or in a volume, in a file or on a block device
+    Mkfs(mkfs::MkfsArguments),
+    /// Mount a filesystem on a directory, for any program
+    Mount(mount::MountArguments),
+    /// Show the flushes, loss window and space of a mount
+    ///
+    /// docs/status.md explains each line.
+    Status(status::StatusArguments),
+    /// Make everything on a mount durable and end it
+    ///
+    /// The command returns when the server has ended and the volume is free, and reports errors of the server.
+    Umount(umount::UmountArguments),
+    /// Show a volume or an emulated device as one file, for a loop device
+    Disk(disk::DiskArguments),
     /// Make, show and check volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
-    /// Make a filesystem (ext4) in a new file, an empty one, or on an empty block device
-    Mkfs(mkfs::MkfsArguments),
-    /// Copy files into a filesystem image, with modes, owners, times and links
+    /// Copy files into a filesystem image, with owners, modes and links
     Put(put::PutArguments),
-    /// Copy files out of a filesystem image, with modes, owners, times and links
+    /// Copy files out of a filesystem image, with owners, modes and links
     Get(get::GetArguments),
-    /// Mount a filesystem on a directory of this machine, for any program
-    Mount(mount::MountArguments),
-    /// Show a volume or an emulated device as one file, to put a loop device and the kernel's filesystems on
-    Disk(disk::DiskArguments),
-    /// Say what a mount is doing: commits, flushes, dirty pages, space
-    Status(status::StatusArguments),
-    /// Make everything on a mount durable, end it, and wait until its server has let go
-    Umount(umount::UmountArguments),
     /// List a directory of a filesystem image
     Ls(list::ListArguments),
     /// Write a file of a filesystem image to standard output
     Cat(list::CatArguments),
+    /// Check an ext4 filesystem without changing it
+    ///
+    /// It reads no file data; `weir volume check` reads all of a volume. Exit codes: 0 clean, 4 something is wrong, 8
+    /// it cannot be checked.
+    Fsck(fsck::FsckArguments),
+    /// Measure what order costs: raw disk, host's filesystem, Weir
+    Bench(bench::BenchArguments),
+    /// Run the FAST 2018 paper's figures on emulated devices
+    Figures(figures::FiguresArguments),
+    /// List the devices that can be emulated
+    Devices(devices::DevicesArguments),
+    /// Write one run on an emulated device as a timeline, for Perfetto
+    Trace(trace::TraceArguments),
 }
 
 /// All that the program takes. Help, manual pages and completions tell of [`Command`] alone.
@@ -126,7 +133,7 @@ enum Verdict {
     Damaged,
     /// A filesystem has errors.
     Unclean,
-    /// A filesystem cannot be checked, which was told.
+    /// A filesystem cannot be checked, and the cause was reported.
     Unreadable,
 }
 
@@ -134,7 +141,7 @@ fn main() -> ExitCode {
     if let Some(code) = helper::run() {
         return code;
     }
-    let result = match Arguments::<Taken>::parse().command {
+    let result = match Arguments::<Taken>::try_parse().unwrap_or_else(|error| refuse(&error)).command {
         Taken::Told(command) => run(command),
         Taken::Generate(arguments) => {
             let told = [Arguments::<Command>::command()].into_iter().chain(helper::commands());
@@ -155,6 +162,30 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Ends the program with what is wrong with its arguments, or with the help that was asked for. An unknown command gets
+/// the names of those there are.
+fn refuse(error: &clap::Error) -> ! {
+    let _ = error.print();
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        let (name, known) = known_commands(std::env::args().skip(1));
+        let _ = writeln!(std::io::stderr(), "\nCommands of {name}: {}", known.join(", "));
+    }
+    std::process::exit(error.exit_code())
+}
+
+/// The command that the arguments begin with, and the names of the commands below it.
+fn known_commands(arguments: impl Iterator<Item = String>) -> (String, Vec<String>) {
+    let mut command = Arguments::<Command>::command();
+    let mut name = command.get_name().to_owned();
+    for argument in arguments {
+        let Some(below) = command.find_subcommand(&argument).cloned() else { break };
+        name = format!("{name} {argument}");
+        command = below;
+    }
+    let known = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    (name, known)
 }
 
 fn run(command: Command) -> Result<Verdict, CliError> {

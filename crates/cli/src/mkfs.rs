@@ -7,39 +7,39 @@ use std::rc::Rc;
 
 use clap::Args;
 use rustix::process::{getegid, geteuid};
-use weir_ext4::{Mkfs, SUPERBLOCK_OFFSET, Superblock};
+use weir_ext4::Mkfs;
 use weir_fs::Filesystem;
 use weir_runtime::Handle;
-use weir_storage::{BLOCK_BYTES, Extent, FileDisk, Lba, Storage, read};
+use weir_storage::{BLOCK_BYTES, FileDisk, Storage};
 use weir_volume::{Format, Volume, VolumeOptions};
 
 use crate::error::CliError;
 use crate::size::Size;
+use crate::stack::{first_blocks, is_ext4};
 use crate::volume::{Made, ground, not_created};
 use crate::{in_wall_time, print};
-
-/// Blocks in which filesystems, volumes and partition tables say what they are.
-const LOOKED_AT: u32 = 16;
 
 /// Bytes that are written at a time where a file is filled.
 const FILL_BYTES: usize = 1 << 20;
 
-/// Bytes that a filesystem takes at least.
+/// Bytes that a filesystem takes at least; and a volume that it fits into.
 const FILESYSTEM_MIN: u64 = 8 << 20;
+const VOLUME_MIN: Size = Size(16 << 20);
 
 /// Arguments of `weir mkfs`.
 #[derive(Debug, Args)]
 pub(crate) struct MkfsArguments {
     /// The file or block device
     path: PathBuf,
-    /// Size of the file, such as 4G; what exists already has a size
+    /// Size of a new file, such as 4G; leave it out for a file or device that exists
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Make a volume, and the filesystem in it: on a mount, barriers then cost nothing
+    /// Make a volume, and the filesystem in it: on a mount, barriers then wait for nothing. Without a volume, each
+    /// barrier waits and flushes
     #[arg(long)]
     volume: bool,
-    /// A name for the filesystem, of at most 16 bytes
-    #[arg(long, default_value = "")]
+    /// A name for the filesystem, of at most 16 bytes [default: none]
+    #[arg(long, default_value = "", hide_default_value = true)]
     label: String,
     /// Size of the journal, such as 64M [default: by the filesystem's size]
     #[arg(long, value_name = "SIZE")]
@@ -47,14 +47,14 @@ pub(crate) struct MkfsArguments {
     /// One inode for that much space, such as 16K [default: by the filesystem's size]
     #[arg(long, value_name = "SIZE")]
     bytes_per_inode: Option<Size>,
-    /// Percent of the space that only the superuser may use
+    /// Per cent of the space that only the superuser may use
     #[arg(long, value_name = "PERCENT", default_value_t = 5)]
     reserved: u8,
-    /// Write all of a new file with zeros once: where a block of it is written for the first time, the host's filesystem
-    /// has to note that, and a durable call waits for it, too
+    /// Write zeros to all of a new file now. The first write to a block of a file costs the host's filesystem an entry
+    /// in its journal, and a durable call would wait for that
     #[arg(long)]
     fill: bool,
-    /// Overwrite whatever is there
+    /// Overwrite what the file or device holds
     #[arg(long)]
     force: bool,
 }
@@ -66,6 +66,10 @@ pub(crate) fn run(arguments: &MkfsArguments) -> Result<(), CliError> {
 
 async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError> {
     let path = &arguments.path;
+    let least = if arguments.volume { VOLUME_MIN } else { Size(FILESYSTEM_MIN) };
+    if let Some(asked) = arguments.size.filter(|asked| asked.0 < FILESYSTEM_MIN) {
+        return Err(CliError::TooFewBytes { asked, least });
+    }
     let (disk, made) = ground(&handle, path, arguments.size)?;
     if made == Made::Nothing && !arguments.force {
         require_empty(&disk, path).await?;
@@ -81,7 +85,9 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
     let told = match arguments.volume {
         true => format!("a volume with an ext4 filesystem of {size}"),
         false => {
-            format!("an ext4 filesystem of {size}; on a mount, barriers wait and flush without --volume")
+            format!(
+                "an ext4 filesystem of {size}, without a volume: on a mount, each barrier waits and flushes"
+            )
         }
     };
     print(&format!("{}: {told}", path.display()))
@@ -138,7 +144,7 @@ fn options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool
         bytes_per_inode: arguments.bytes_per_inode.map(|size| narrow(size.0)),
         reserved_percent: arguments.reserved,
         zeroed,
-        // Of who makes it, so that a user can write on a mount of their own.
+        // The user who makes it, who can then write on a mount of their own.
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),
         ..plain(handle, blocks)
@@ -158,17 +164,13 @@ pub(crate) fn plain(handle: &Handle, blocks: u64) -> Mkfs {
 
 /// Refuses a disk where something says what it is, or that does not begin with zeros.
 async fn require_empty(disk: &FileDisk, path: &Path) -> Result<(), CliError> {
-    let blocks = u32::try_from(disk.blocks()).unwrap_or(u32::MAX).min(LOOKED_AT);
-    if blocks == 0 {
-        return Ok(());
-    }
-    let start = read(disk, Extent::new(Lba(0), blocks)).await;
-    let start = start.map_err(|error| CliError::Image { path: path.to_owned(), source: error.into() })?;
+    let first = first_blocks(disk).await;
+    let first = first.map_err(|error| CliError::Image { path: path.to_owned(), source: error.into() })?;
     let in_use = |found| Err(CliError::InUse { path: path.to_owned(), found });
-    if start.get(SUPERBLOCK_OFFSET..).is_some_and(|bytes| Superblock::read(bytes).is_ok()) {
+    if is_ext4(&first) {
         return in_use("there is a filesystem already");
     }
-    if start.iter().any(|byte| *byte != 0) {
+    if first.iter().any(|byte| *byte != 0) {
         return in_use("it is not empty");
     }
     Ok(())

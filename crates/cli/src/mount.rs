@@ -12,12 +12,13 @@ use weir_runtime::Handle;
 use weir_volume::VolumeOptions;
 
 use crate::error::CliError;
+use crate::helper;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::Stack;
 use crate::status;
 
-/// How often a server looks whether its filesystem has failed: whoever reads its log is no faster.
+/// How often a server looks whether its filesystem has failed: a person who reads its log is no faster.
 const LOOKED_AT: Duration = Duration::from_secs(1);
 
 /// Arguments of `weir mount`.
@@ -29,8 +30,8 @@ pub(crate) struct MountArguments {
     /// The directory to mount on
     #[arg(value_name = "DIRECTORY")]
     mountpoint: Option<PathBuf>,
-    /// Mount an emulated device with an empty filesystem, by name or by a profile that ends in .toml. Its bytes
-    /// lie in memory, and are gone with the mount
+    /// Mount an emulated device with an empty filesystem, by name or by a profile that ends in .toml: weir mount
+    /// --device NAME DIRECTORY. Its bytes are in memory, and are gone with the mount
     #[arg(long, value_name = "NAME|FILE")]
     device: Option<String>,
     /// With --device: its size [default: the device's own]
@@ -42,34 +43,37 @@ pub(crate) struct MountArguments {
     /// Let other users in; the kernel checks their permissions
     #[arg(long)]
     allow_other: bool,
-    /// Let the kernel keep what programs write, and hand it over later: many small writes become few, and a write that finds
-    /// no room is told by close and fsync, not by the write. What was closed or synchronised is with Weir as without it
+    /// Let the kernel keep what programs write, and pass it on later: many small writes become few. If there is no room
+    /// for a write, close and fsync fail, not the write itself. Everything is passed on by close and fsync at the
+    /// latest
     #[arg(long)]
     writeback_cache: bool,
-    /// Take no changes
+    /// Allow no changes. A filesystem whose journal has to be replayed after a crash is refused: mount it writable
+    /// first
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
-    /// Let nobody run programs that lie on it
+    /// Refuse to run programs that are on it
     #[arg(long)]
     no_exec: bool,
-    /// Keep no times of access
+    /// Keep no access times
     #[arg(long, conflicts_with = "relatime")]
     noatime: bool,
-    /// Keep a file's time of access if the file has changed since the last, or if that is a day old, as ext4 does
-    /// [default]
+    /// Update a file's access time if the file has changed since then, or if it is a day old, as ext4 does [default]
     #[arg(long)]
     relatime: bool,
-    /// Tell the storage of space that files have left, wherever it can take that [default: on a volume, where nothing
-    /// else would ever use that space again]
+    /// Tell the storage of space that deleted files have left [default: on a volume]
     #[arg(long, conflicts_with = "read_only")]
     discard: bool,
-    /// Never tell the storage of it: fstrim does, when it is run
+    /// Do not tell the storage of such space; fstrim does so when it is run
     #[arg(long, conflicts_with = "discard")]
     no_discard: bool,
-    /// A volume discards what is free on the disk below: its file becomes sparse, and what was reserved for it may be
-    /// taken by others, so that it may find its disk full later
+    /// Give the free space of a volume back to the host. Other files may take it then, and the volume may find its disk
+    /// full later
     #[arg(long, conflicts_with_all = ["device", "read_only"])]
     discard_below: bool,
+    /// Options of mount(8), which are refused here with a hint
+    #[arg(short = 'o', value_name = "OPTIONS", hide = true)]
+    options: Vec<String>,
     #[command(flatten)]
     service: ServiceArguments,
 }
@@ -77,9 +81,9 @@ pub(crate) struct MountArguments {
 /// What `fsync` promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Sync {
-    /// When it returns, it is durable
+    /// When it returns, the data is durable
     Durable,
-    /// It only orders: nothing is durable when it returns, and the newest writes may be lost in a crash
+    /// It only orders: when it returns, nothing is durable yet, and the newest writes may be lost in a crash
     Order,
 }
 
@@ -95,9 +99,12 @@ impl MountArguments {
 
 /// Runs `weir mount`.
 pub(crate) fn run(arguments: &MountArguments) -> Result<(), CliError> {
+    if !arguments.options.is_empty() {
+        return Err(options_of_mount(&arguments.options.join(",")));
+    }
     let (source, mountpoint) = match (&arguments.device, &arguments.path, &arguments.mountpoint) {
         (None, Some(image), Some(mountpoint)) => (image.clone(), mountpoint),
-        // There is no image, so what comes first is the directory.
+        // There is no image, so the first argument is the directory.
         (Some(device), Some(mountpoint), None) => (PathBuf::from(device), mountpoint),
         (None, ..) => return Err(CliError::Usage("name the directory to mount on, behind the image")),
         (Some(_), None, _) => return Err(CliError::Usage("name the directory to mount on")),
@@ -105,15 +112,19 @@ pub(crate) fn run(arguments: &MountArguments) -> Result<(), CliError> {
             return Err(CliError::Usage("with --device there is no image: leave it out"));
         }
     };
-    if arguments.sync == Sync::Order && !arguments.service.is_detached() {
-        eprintln!(
-            "weir: --sync order: on this mount fsync only orders. What programs were told is safe may be lost in a \
-             crash, newest first."
-        );
-    }
     service::run(&arguments.service, mountpoint, async |handle, service| {
         serve(handle, arguments, service, &source, mountpoint).await
     })
+}
+
+/// The hint for options of `mount` and fstab: the flags that stand for them here.
+fn options_of_mount(given: &str) -> CliError {
+    let instead = match helper::mount_arguments(given.split(','), false) {
+        Ok(flags) if flags.is_empty() => "write nothing".to_owned(),
+        Ok(flags) => format!("write `{}`", flags.join(" ")),
+        Err(refused) => format!("see `weir mount --help`: {refused}"),
+    };
+    CliError::MountOptions { given: given.to_owned(), instead }
 }
 
 async fn serve(
@@ -143,7 +154,7 @@ async fn serve(
     };
     let filesystem = stack.filesystem(&handle, source, options).await?;
     let options = ServerOptions {
-        // `mount` and `df` take what is no path from the root for one from where they are.
+        // `mount` and `df` take a path that does not begin at the root for one from their own directory.
         name: source.canonicalize().as_deref().unwrap_or(source).display().to_string(),
         allow_other: arguments.allow_other,
         read_only: arguments.read_only,
@@ -176,6 +187,12 @@ async fn serve(
     };
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
     let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim).await?;
+    if arguments.sync == Sync::Order {
+        eprintln!(
+            "weir: --sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
+             crash, newest first."
+        );
+    }
     stack.warn_of_readers(source);
     service.until_unmounted(&handle, server).await?;
     let unmounted = filesystem.unmount().await;
@@ -183,7 +200,7 @@ async fn serve(
     stack.close(source).await
 }
 
-/// Says on standard error when the filesystem takes no changes any more, though nobody asked for that.
+/// Says on standard error when the filesystem takes no changes any more, although no user asked for that.
 async fn tell_of_failure(handle: Handle, filesystem: Filesystem, source: PathBuf) {
     loop {
         handle.sleep(LOOKED_AT).await;
@@ -192,7 +209,7 @@ async fn tell_of_failure(handle: Handle, filesystem: Filesystem, source: PathBuf
             Some(ReadOnlyReason::Mounted | ReadOnlyReason::Unmounted) => return,
             Some(reason) => {
                 eprintln!(
-                    "weir: {}: it takes no changes any more: {reason}. What was durable is safe, and nothing more is \
+                    "weir: {}: it takes no changes any more: {reason}. What was durable is safe; no further write is \
                      acknowledged.",
                     source.display()
                 );

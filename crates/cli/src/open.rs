@@ -1,7 +1,7 @@
-//! Opening a file or device that another process may be about to let go of.
+//! Opening a file or device that another process may be about to close.
 //!
-//! After a kill, the kernel first ends what the process had on its way at the disk, and its lock lives as long. So whoever
-//! finds a disk locked waits a little, and then says who has it.
+//! After a kill, the kernel first completes the commands that the process had in flight at the disk, and its lock lives
+//! as long. So a command that finds a disk locked waits a little, and then names the process that has it.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -14,16 +14,16 @@ use weir_storage::{FileDisk, FileDiskError, FileDiskOptions};
 
 use crate::error::CliError;
 
-/// How long the lock of another process is waited for. What a killed process had on its way takes a busy disk up to half a
+/// How long the lock of another process is waited for. The commands of a killed process take a busy disk up to half a
 /// second.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// From one attempt to the next.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Opens what is at `path` as a disk, and waits for some seconds for whoever has it.
+/// Opens what is at `path` as a disk, and waits some seconds for a process that has it open.
 ///
 /// # Errors
-/// [`CliError::Held`] if somebody has it still; [`CliError::Disk`] otherwise.
+/// [`CliError::Held`] if a process still has it then; [`CliError::Disk`] otherwise.
 pub(crate) async fn open_disk(
     handle: &Handle,
     path: &Path,
@@ -45,7 +45,7 @@ pub(crate) async fn open_disk(
     }
 }
 
-/// Who has a lock on a file, as `process 123 (weir)`, if the kernel tells.
+/// The process that has a lock on a file, as `process 123 (weir)`, if the kernel tells.
 fn holder(path: &Path) -> Option<String> {
     let file = path.metadata().ok()?;
     let device = file.dev();
@@ -60,7 +60,7 @@ fn holder(path: &Path) -> Option<String> {
 }
 
 /// The process that has a lock on the whole of a file, by the kernel's list: a line each, as
-/// `1: FLOCK ADVISORY WRITE 123 fe:00:456 0 EOF`. Who waits for a lock has an arrow in its line.
+/// `1: FLOCK ADVISORY WRITE 123 fe:00:456 0 EOF`. The line of a process that waits for a lock has an arrow.
 fn holder_of(locks: &str, place: &str) -> Option<u32> {
     let has = |line: &&str| {
         let mut words = line.split_whitespace().skip(1);

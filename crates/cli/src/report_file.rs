@@ -20,7 +20,7 @@ use crate::error::CliError;
 /// The first descriptor that has no meaning of its own.
 const DESCRIPTOR_MIN: i32 = 3;
 
-/// Opens a log to append to: a file only, since a server in the background lets go of what its caller has.
+/// Opens a log to append to: a file only, since a server in the background keeps nothing that its caller has open.
 pub(crate) fn append(path: &Path) -> Result<File, CliError> {
     Ok(open(path, "write the log to", OFlags::WRONLY | OFlags::APPEND)?.0)
 }
@@ -104,7 +104,7 @@ fn open(path: &Path, doing: &'static str, access: OFlags) -> Result<(File, bool)
     if found.st_uid != geteuid().as_raw() {
         return refused("another user's file");
     }
-    // Whoever may write here gives a name to any file that he may link to.
+    // A user who may write to this directory can make a link in it to a file elsewhere.
     if found.st_nlink != 1 {
         return refused("a file with another name, too");
     }

@@ -1,7 +1,7 @@
 //! Commands that serve a mount until it is unmounted, in the background or not.
 //!
-//! A server in the background keeps nothing of who started it: no terminal, no session, no directory, and no open file.
-//! A lock, a pipe or a mount of the caller's would be held as long as the mount lives otherwise.
+//! A server in the background keeps nothing of the process that started it: no terminal, no session, no directory, and
+//! no open file. Otherwise a lock, a pipe or a mount of the caller's would be held as long as the mount lives.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -37,18 +37,18 @@ pub(crate) struct ServiceArguments {
     /// Stay in the foreground until it is unmounted
     #[arg(long, short)]
     foreground: bool,
-    /// Keep the machine's idle processors from sleeping while the mount is in use, and 0.1 s longer: programs are answered
-    /// sooner, on virtual machines in a third of the time, and power is drawn. Takes the superuser
+    /// Keep the machine's idle processors from sleeping while the mount is in use, and 0.1 s longer. Calls return
+    /// sooner, on virtual machines in a third of the time; it draws power. Superuser only
     #[arg(long)]
     awake: bool,
-    /// Append to this file what there is to say once it is mounted, such as that the disk has failed, and what RUST_LOG
-    /// asks for, such as weir_fs=debug; without it, that goes to standard error, and in the background nowhere
+    /// Append the server's messages to FILE once it is mounted, such as that the disk has failed, and the events that
+    /// RUST_LOG asks for, such as weir_fs=debug. Without it, they go to standard error, and in the background nowhere
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// End when the thread ends that started it, as by a signal to end
     #[arg(long, hide = true, requires = "foreground")]
     with_parent: bool,
-    /// Say on standard output that it is mounted, then let go of the terminal
+    /// Say on standard output that it is mounted, then leave the terminal
     #[arg(long, hide = true, requires = "foreground")]
     detach: bool,
 }
@@ -60,11 +60,6 @@ impl ServiceArguments {
 
     pub(crate) fn awake(&self) -> bool {
         self.awake
-    }
-
-    /// Whether another process started it, which says what there is to say.
-    pub(crate) fn is_detached(&self) -> bool {
-        self.detach
     }
 }
 
@@ -85,13 +80,15 @@ pub(crate) fn run(
     let failed = |doing| move |source| CliError::File { doing, path: mountpoint.to_owned(), source };
     std::fs::read_dir(mountpoint).map(drop).map_err(|source| match Errno::from_io_error(&source) {
         Some(Errno::NOTCONN | Errno::CONNABORTED) => CliError::ServerEnded { path: mountpoint.to_owned() },
+        Some(Errno::NOENT) => CliError::NoMountpoint { path: mountpoint.to_owned() },
+        Some(Errno::NOTDIR) => CliError::MountpointNoDirectory { path: mountpoint.to_owned() },
         _ => failed("mount on")(source),
     })?;
     if umount::is_mountpoint(mountpoint) && status::ask(mountpoint).is_ok() {
         return Err(CliError::MountedThere { path: mountpoint.to_owned() });
     }
     if arguments.awake {
-        // Not yet; it is to be known that it can be done.
+        // Only to see that it can be done.
         drop(Awake::new().map_err(CliError::Awake)?);
     }
     if !arguments.foreground {
@@ -101,7 +98,7 @@ pub(crate) fn run(
     let signals = Signals::new([SIGTERM, SIGINT]).map_err(failed("wait for signals to unmount"))?;
     if arguments.with_parent {
         set_parent_process_death_signal(Some(Signal::TERM))
-            .map_err(|errno| failed("end with who started")(errno.into()))?;
+            .map_err(|errno| failed("end with the thread that started the mount on")(errno.into()))?;
     }
     if arguments.detach {
         // It was started as /proc/self/exe, and would be found under that name.
@@ -118,7 +115,7 @@ pub(crate) fn run(
     })
 }
 
-/// Starts this program anew, in the foreground of nobody, and waits until it has mounted or failed.
+/// Starts this program anew, without a terminal, and waits until it has mounted or failed.
 fn in_background() -> std::io::Result<Result<(), CliError>> {
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
     // Right behind the command: what follows "--" is no option.
@@ -144,7 +141,7 @@ impl Service<'_> {
     pub(crate) async fn until_unmounted(self, handle: &Handle, mut server: Server) -> Result<(), CliError> {
         let Service { mut signals, detach, log, mountpoint } = self;
         if detach {
-            let_go()?;
+            leave_terminal()?;
         } else {
             eprintln!("weir: mounted on {}", mountpoint.display());
         }
@@ -160,16 +157,16 @@ impl Service<'_> {
     }
 }
 
-/// Says that it is mounted, and lets go of the terminal and the directory: by now everything is open, and the paths that
+/// Says that it is mounted, and leaves the terminal and the directory: by now everything is open, and the paths that
 /// are needed later are absolute.
-fn let_go() -> Result<(), CliError> {
+fn leave_terminal() -> Result<(), CliError> {
     let failed = |doing, path| move |source| CliError::File { doing, path: PathBuf::from(path), source };
     std::env::set_current_dir("/").map_err(failed("change to", "/"))?;
-    // A session of its own; it fails for who has one already.
+    // A session of its own; it fails for a process that leads one already.
     let _ = rustix::process::setsid();
     let null = File::options().read(true).write(true).open("/dev/null");
     let null = null.map(OwnedFd::from).map_err(failed("open", "/dev/null"))?;
-    // Before the caller goes on, who may wait until nobody has its standard error any more.
+    // Before the caller goes on: it may wait until no process has its standard error open any more.
     let _ = rustix::stdio::dup2_stderr(&null);
     print(READY)?;
     let _ = rustix::stdio::dup2_stdout(&null);

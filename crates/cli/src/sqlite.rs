@@ -1,4 +1,4 @@
-//! `weir bench sqlite`: where databases can be, and what came out.
+//! `weir bench sqlite`: the places for databases, and their results.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -30,11 +30,11 @@ pub(crate) fn measure(
         Place::look(Path::new(MEMORY)).ok().filter(|place| place.filesystem.as_deref() == Some("tmpfs"));
     let tmpfs = tmpfs.and_then(|place| tempfile::tempdir_in(place.directory).ok());
     if tmpfs.is_none() {
-        eprintln!("weir: skipped: {MEMORY} is no tmpfs that can be written to");
+        eprintln!("weir: left out: rows in memory, as {MEMORY} is not a tmpfs that can be written to");
     }
     let mount = Mount::new(&options.directory);
     if let Err(why) = &mount {
-        eprintln!("weir: skipped: no mount: {why}");
+        eprintln!("weir: left out: rows on a mount: {why}");
     }
     let grounds = SqliteGrounds {
         tmpfs: tmpfs.as_ref().map(|directory| directory.path().to_owned()),

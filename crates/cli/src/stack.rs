@@ -4,13 +4,13 @@ use std::path::Path;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
-use weir_ext4::FormatError;
+use weir_ext4::{FormatError, SUPERBLOCK_OFFSET, Superblock};
 use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
 use weir_fs::{Filesystem, FsError, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, FileDisk, FileDiskOptions, Overlay, Readers,
-    Rejected, Storage, StorageError,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, FileDisk, FileDiskOptions, Lba,
+    Overlay, Readers, Rejected, Storage, StorageError, read,
 };
 use weir_volume::{LossWindow, LossWindowSeen, Volume, VolumeError, VolumeOptions};
 
@@ -65,7 +65,7 @@ pub(crate) fn emulate(
 pub(crate) fn worst(handle: &Handle, size: Option<Size>) -> Result<Rc<AdversaryDisk>, CliError> {
     let size = size.unwrap_or(WORST_DEFAULT);
     if size > WORST_MAX {
-        return Err(CliError::Usage("the worst disk lies in memory, and has 64 GiB at most"));
+        return Err(CliError::Usage("the worst disk is in memory: use a --size of 64G at most"));
     }
     let options = AdversaryOptions {
         blocks: size.0 / BLOCK_BYTES as u64,
@@ -77,7 +77,15 @@ pub(crate) fn worst(handle: &Handle, size: Option<Size>) -> Result<Rc<AdversaryD
     Ok(AdversaryDisk::new(handle, options))
 }
 
-/// What a status says of what a filesystem is on.
+/// What a file or block device without a volume is called.
+const NO_BARRIERS: &str = "a disk without barriers";
+
+/// What the kind of a storage means for barriers, as the end of a line.
+pub(crate) fn effect(kind: &str) -> &'static str {
+    if kind == NO_BARRIERS { ": each barrier waits and flushes; on a volume it would not" } else { "" }
+}
+
+/// The storage under a filesystem, as a status tells it.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct StackStatus {
     pub(crate) kind: String,
@@ -107,14 +115,13 @@ pub(crate) struct VolumeStatus {
 pub(crate) struct RecoveryStatus {
     /// The log that it read.
     pub(crate) bytes: u64,
-    /// From opening to the checkpoint that ended it, in milliseconds.
+    /// From opening to the checkpoint that ended recovery, in milliseconds.
     pub(crate) ms: f64,
-    /// The log that it is to read at most, when this server is killed: what is written during one checkpoint may come on
-    /// top.
+    /// The log that it reads at most if this server is killed: what is written during one checkpoint may come on top.
     pub(crate) target_bytes: u64,
 }
 
-/// What a crash could have taken though nothing had failed, and its bounds (V5).
+/// What a crash could have taken although nothing had failed, and its bounds (V5).
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct LossWindowStatus {
     /// The longest time that an acknowledged write was not durable, in milliseconds.
@@ -154,9 +161,37 @@ pub(crate) fn named(readable_by: &[String]) -> Option<String> {
     (!names.is_empty()).then(|| names.join(" and "))
 }
 
+/// Blocks in which filesystems, volumes and partition tables say what they are.
+const LOOKED_AT: u32 = 16;
+
+/// The first blocks of a disk, in which most formats say what they are.
+pub(crate) async fn first_blocks(disk: &FileDisk) -> Result<Vec<u8>, Rejected> {
+    let blocks = u32::try_from(disk.blocks()).unwrap_or(u32::MAX).min(LOOKED_AT);
+    Ok(read(disk, Extent::new(Lba(0), blocks)).await?.to_vec())
+}
+
+/// Whether the first blocks of a disk hold an ext4 filesystem's superblock.
+pub(crate) fn is_ext4(first: &[u8]) -> bool {
+    first.get(SUPERBLOCK_OFFSET..).is_some_and(|bytes| Superblock::read(bytes).is_ok())
+}
+
+/// The error of a disk that holds neither a filesystem nor a volume.
+pub(crate) async fn foreign(disk: &FileDisk, path: &Path) -> CliError {
+    let blank = first_blocks(disk).await.is_ok_and(|first| first.iter().all(|byte| *byte == 0));
+    CliError::Foreign { path: path.to_owned(), blank }
+}
+
+/// The error of a disk that holds no volume, though one is wanted.
+pub(crate) async fn no_volume(disk: &FileDisk, path: &Path) -> CliError {
+    match first_blocks(disk).await {
+        Ok(first) if is_ext4(&first) => CliError::NoVolume { path: path.to_owned() },
+        _ => foreign(disk, path).await,
+    }
+}
+
 impl Stack {
-    /// Opens what is at `path`, whichever it is. A volume replays its log and takes a checkpoint when it is opened;
-    /// for who only reads that stays in memory, and nothing on the disk changes.
+    /// Opens what is at `path`, whichever it is. A volume replays its log and takes a checkpoint when it is opened; if
+    /// it is only read, both stay in memory, and nothing on the disk changes.
     pub(crate) async fn open(handle: &Handle, path: &Path, read_only: bool) -> Result<Stack, CliError> {
         Stack::open_with(handle, path, read_only, VolumeOptions::default()).await
     }
@@ -200,9 +235,11 @@ impl Stack {
         disk: Rc<FileDisk>,
         options: VolumeOptions,
     ) -> Result<Stack, CliError> {
-        let opened = Volume::open(handle, storage, options).await;
-        let opened = opened.map_err(|source| volume_error(path, source))?;
-        Ok(Stack::Volume(Rc::new(opened), disk))
+        match Volume::open(handle, storage, options).await {
+            Ok(opened) => Ok(Stack::Volume(Rc::new(opened), disk)),
+            Err(VolumeError::Foreign) => Err(no_volume(&disk, path).await),
+            Err(source) => Err(volume_error(path, source)),
+        }
     }
 
     /// Who may read its file or device, besides the owner.
@@ -217,8 +254,8 @@ impl Stack {
     pub(crate) fn warn_of_readers(&self, path: &Path) {
         if let Some(readers) = named(&readable_by(self.readers())) {
             eprintln!(
-                "weir: {} can be read by {readers}, and with it every file on the mount, whatever its permissions: \
-                 run `chmod go-r` on it",
+                "weir: {0} can be read by {readers}, and so can every file on the mount, whatever its permissions: run \
+                 `chmod go-r {0}`",
                 path.display()
             );
         }
@@ -248,7 +285,7 @@ impl Stack {
     /// What it is, for people.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
-            Stack::Disk(_) => "a disk without barriers",
+            Stack::Disk(_) => NO_BARRIERS,
             Stack::Volume(..) => "a volume",
             Stack::Emulated(_) => "an emulated device",
             Stack::Worst(_) => "the worst disk there may be",
@@ -296,11 +333,12 @@ impl Stack {
         path: &Path,
         options: MountOptions,
     ) -> Result<Filesystem, CliError> {
-        let mounted = Filesystem::mount(handle, self.storage(), None, options).await;
-        mounted.map_err(|source| match (self, source) {
-            (Stack::Disk(_), FsError::Format(FormatError::Foreign)) => {
-                CliError::Foreign { path: path.to_owned() }
-            }
+        let source = match Filesystem::mount(handle, self.storage(), None, options).await {
+            Ok(mounted) => return Ok(mounted),
+            Err(source) => source,
+        };
+        Err(match (self, source) {
+            (Stack::Disk(disk), FsError::Format(FormatError::Foreign)) => foreign(disk, path).await,
             (_, FsError::NeedsRecovery) => CliError::NeedsRecovery { path: path.to_owned() },
             (_, source) => CliError::Image { path: path.to_owned(), source },
         })

@@ -17,6 +17,7 @@ use crate::memory;
 use crate::print;
 use crate::size::Size;
 use crate::stack::{self, Stack, StackStatus, VolumeStatus};
+use crate::umount;
 
 /// Bytes of a status at most.
 const STATUS_MAX: usize = 1 << 16;
@@ -47,12 +48,12 @@ pub(crate) struct Status {
     memory_floor_bytes: Option<u64>,
     pub(crate) storage: StackStatus,
     requests: RequestsStatus,
-    /// None of `weir disk`, whose filesystem is the kernel's.
+    /// None for `weir disk`, whose filesystem is the kernel's.
     #[serde(flatten)]
     pub(crate) filesystem: Option<FilesystemStatus>,
 }
 
-/// Requests of the kernel that the server is answering, and what it asks of the disk for them.
+/// Requests of the kernel that the server is answering, and its commands to the disk.
 #[derive(Debug, Deserialize, Serialize)]
 struct RequestsStatus {
     under_way: u64,
@@ -61,7 +62,7 @@ struct RequestsStatus {
     disk_commands: u64,
 }
 
-/// What is so of a filesystem.
+/// The status of a filesystem.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct FilesystemStatus {
     /// What `fsync` promises.
@@ -125,8 +126,8 @@ pub(crate) fn flushes(filesystem: &Filesystem) -> u64 {
     waits.flushes + waits.durable_commits
 }
 
-/// The status of a mounted filesystem, for its server to tell. `by_mounting` are the flushes that nobody's call asked
-/// for, as they were part of mounting.
+/// The status of a mounted filesystem, for its server to tell. `by_mounting` are the flushes that no call asked for, as
+/// they were part of mounting.
 pub(crate) fn of_filesystem(
     handle: &Handle,
     stack: &Stack,
@@ -210,9 +211,12 @@ pub(crate) fn ask(path: &Path) -> Result<Status, CliError> {
     let mut value = Vec::with_capacity(STATUS_MAX);
     let asked = rustix::fs::getxattr(path, STATUS_ATTRIBUTE, spare_capacity(&mut value));
     asked.map_err(|errno| match errno {
-        // Those that were sent before the kernel noticed get the second.
+        // Requests that were sent before the kernel noticed get the second.
         Errno::NOTCONN | Errno::CONNABORTED => CliError::ServerEnded { path: path.to_owned() },
         Errno::NOENT | Errno::ACCESS | Errno::IO => unreadable(path)(errno.into()),
+        _ if path.metadata().is_ok_and(|found| !found.is_dir()) => {
+            CliError::NotMountedFile { path: path.to_owned() }
+        }
         _ => CliError::NotMounted { path: path.to_owned() },
     })?;
     serde_json::from_slice(&value).map_err(|error| unreadable(path)(error.into()))
@@ -225,7 +229,18 @@ fn unreadable(path: &Path) -> impl Fn(std::io::Error) -> CliError {
 /// Runs the command.
 pub(crate) fn run(arguments: &StatusArguments) -> Result<(), CliError> {
     let path = &arguments.mountpoint;
-    let status = ask(path)?;
+    let status = ask(path).map_err(|error| match umount::owner_if_other(path) {
+        Some(owner) if umount::is_denied(&error) => {
+            let path = path.to_owned();
+            CliError::OtherOwner {
+                path,
+                owner,
+                doing: "look in, as it is without --allow-other",
+                command: "status",
+            }
+        }
+        _ => error,
+    })?;
     let space = rustix::fs::statvfs(path).map_err(|error| unreadable(path)(error.into()))?;
     if arguments.json {
         let (block_bytes, blocks, blocks_free) = (space.f_frsize, space.f_blocks, space.f_bfree);
@@ -242,12 +257,12 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<(), CliError> {
 
 /// For people: one line a value, in words and units.
 fn lines(status: &Status, space: [Size; 2]) -> String {
-    let mut lines = vec![("storage", status.storage.kind.clone())];
+    let mut lines = vec![("storage", status.storage.kind.clone() + stack::effect(&status.storage.kind))];
     let readers = stack::named(&status.storage.readable_by);
     lines.extend(readers.map(|readers| {
         (
             "warning",
-            format!("{readers} can read its file or device, and so every file: run `chmod go-r` on it"),
+            format!("{readers} can read its file or device, and so every file in it: run `chmod go-r` on it"),
         )
     }));
     lines.extend(status.filesystem.iter().flat_map(|found| of_files(found, space)));
@@ -265,15 +280,15 @@ fn lines(status: &Status, space: [Size; 2]) -> String {
 fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static str, String)> {
     let read_only = found.read_only.as_ref().map_or_else(|| "no".to_owned(), |why| format!("yes: {why}"));
     let (commits, checkpoints, log) = (found.commits, found.checkpoints, size(found.log_blocks_used));
-    let promise = if found.sync == "order" { "order only" } else { "durability" };
-    let but = match found.order_files {
-        Some(0) => String::new(),
-        Some(1) => "; 1 file orders only (user.weir.sync)".to_owned(),
-        Some(files) => format!("; {files} files order only (user.weir.sync)"),
-        None => "; files that order only are being counted".to_owned(),
+    let promise = match (found.sync == "order", found.order_files) {
+        (true, _) => "order only (--sync order)".to_owned(),
+        (false, Some(0)) => "durability".to_owned(),
+        (false, Some(1)) => "durability; order only for 1 file (user.weir.sync)".to_owned(),
+        (false, Some(files)) => format!("durability; order only for {files} files (user.weir.sync)"),
+        (false, None) => "durability; files with user.weir.sync are being counted".to_owned(),
     };
     let mut lines = vec![
-        ("fsync promises", format!("{promise}{but}")),
+        ("fsync promises", promise),
         (
             "kernel's cache",
             if found.writeback_cache { "keeps writes for a while" } else { "passes writes on at once" }
@@ -296,7 +311,7 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
     if found.incomplete_files > 0 {
         let files = found.incomplete_files;
         let told =
-            format!("{files} files lack what the kernel was to write back and found no room, or failed");
+            format!("{files} files lack data of shared mappings: there was no room, or the disk failed");
         lines.push(("lost", told));
     }
     lines
@@ -315,7 +330,7 @@ fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 5] {
     );
     let recovery = &volume.recovery;
     let recovery = format!(
-        "{} of log were read in {:.1} ms when it was mounted; next time at most about {}",
+        "read {} of the volume's log in {:.1} ms; after a crash, at most about {}",
         Size(recovery.bytes),
         recovery.ms,
         Size(recovery.target_bytes)
@@ -323,9 +338,17 @@ fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 5] {
     [
         ("flushes of the disk", volume.flushes.to_string()),
         ("written", format!("{by_users} to the volume, {by_volume} by it to the disk")),
-        ("segments of the volume", format!("{}, {} of them free", volume.segments, volume.segments_free)),
+        (
+            "segments of the volume",
+            format!(
+                "{}, {} of them free ({} %)",
+                volume.segments,
+                volume.segments_free,
+                volume.segments_free * 100 / volume.segments.max(1)
+            ),
+        ),
         ("loss window so far", window),
-        ("recovery", recovery),
+        ("mounting", recovery),
     ]
 }
 

@@ -8,8 +8,8 @@ mod sqlite;
 mod text;
 
 use weir_workload::{
-    About, CleaningReport, LossWindowReport, ModeReport, Place, Promise, Ratio, ReadsReport, RecoveryTime,
-    SimulatedReport, Spread, SpreadReport,
+    About, CleaningReport, LossWindowReport, Machine, ModeReport, Place, Promise, Ratio, ReadsReport,
+    RecoveryTime, SimulatedReport, Spread, SpreadReport,
 };
 
 use crate::size::Size;
@@ -21,9 +21,11 @@ pub(crate) use speed::speed;
 pub(crate) use sqlite::sqlite;
 pub(crate) use text::paragraphs;
 
-/// A whole result: tables, then sentences.
-fn page<const N: usize>(tables: [String; N], notes: &str, verdict: &str) -> String {
-    let words = [notes, verdict].map(paragraphs);
+/// A whole result: tables, then sentences. The verdict repeats it if the figures cannot be trusted.
+fn page<const N: usize>(tables: [String; N], notes: &str, verdict: &str, machine: &Machine) -> String {
+    let busy = "\nOther programs used the machine meanwhile (BUSY): measure again when it is idle.";
+    let verdict = verdict.to_owned() + if machine.busy { busy } else { "" };
+    let words = [notes, &verdict].map(paragraphs);
     tables.into_iter().chain(words).collect::<Vec<_>>().join("\n\n")
 }
 
@@ -52,12 +54,12 @@ fn latencies<'a>(modes: impl IntoIterator<Item = &'a ModeReport>) -> String {
 pub(crate) fn reads(report: &ReadsReport) -> String {
     let mut grid = Grid::new(&[
         ("reads of", 0, ""),
-        ("4K random/s", 0, ""),
-        ("of device", 0, ""),
-        ("256K MiB/s", 0, ""),
-        ("of device", 0, ""),
-        ("overwritten", 0, ""),
-        ("of device", 0, ""),
+        ("random/s", 0, ""),
+        ("share", 0, ""),
+        ("MiB/s", 0, ""),
+        ("share", 0, ""),
+        ("rewritten", 0, ""),
+        ("share", 0, ""),
     ]);
     for rates in &report.rates {
         grid.row(vec![
@@ -71,7 +73,7 @@ pub(crate) fn reads(report: &ReadsReport) -> String {
         ]);
     }
     let told = format!(
-        "{}, {:.0} MiB, in virtual time. 4K random: each block once, {} in flight. 256K: one read after the other, of what was written so; overwritten: the same in MiB/s, of what was then written over at random. Trace hash {}.",
+        "{}, {:.0} MiB, in virtual time. random/s: each block of 4 KiB once, {} in flight. MiB/s: reads of 256 KiB, one after the other, of data written in that order; rewritten: the same after random overwrites. share: of the device's own rate. Trace hash {}.",
         report.device,
         report.span_blocks as f64 / 256.0,
         report.depth,
@@ -285,6 +287,22 @@ mod tests {
         assert_eq!([cell((1 << 20) - 1), cell(1 << 20)], ["80 ms, 1 MiB", "80 ms, 1 MiB"]);
         assert_eq!([cell((63 << 20) + 4096), cell(64 << 20)], ["80 ms, 64 MiB", "80 ms, 64 MiB"]);
         assert_eq!(window_cell(None), "-");
+    }
+
+    #[test]
+    fn a_busy_machine_is_told_in_the_verdict() {
+        let idle = Machine {
+            cores: 2,
+            kernel: String::new(),
+            other_cores: 0.0,
+            steal: 0.0,
+            busy: false,
+            awake: false,
+        };
+        let told = |machine| page(["table".to_owned()], "notes", "verdict", machine);
+        assert!(told(&idle).ends_with("verdict"));
+        let busy = told(&Machine { busy: true, ..idle.clone() });
+        assert!(busy.contains("verdict\nOther programs used the machine"), "{busy}");
     }
 
     #[test]

@@ -23,16 +23,16 @@ pub(crate) struct TraceArguments {
     /// A device's name, or a profile of your own that ends in .toml
     #[arg(long, value_name = "NAME|FILE", default_value = "ufs20")]
     device: String,
-    /// How each write is followed up
+    /// What follows each write
     #[arg(long, value_enum, default_value_t = Calls::B)]
     calls: Calls,
-    /// Writes of 4 KiB: at random, or with a call of the filesystem, appended to a file
+    /// Number of writes of 4 KiB: at random addresses, or with a call of the filesystem appended to a file
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     writes: u64,
-    /// Seed of what is written where
+    /// Seed of the addresses that are written
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Where the timeline goes
+    /// The file for the timeline. An older timeline is overwritten, any other file is refused
     #[arg(value_name = "FILE", default_value = "weir-trace.json")]
     file: PathBuf,
 }
@@ -51,9 +51,9 @@ enum Calls {
     B,
     /// Write orderless, wait for nothing but queue space
     P,
-    /// Append to a file, and make it durable: D, JD and JC on rows of their own
+    /// Append to a file and call fsync: D, JD and JC on rows of their own
     Fsync,
-    /// Append to a file, and order it: likewise
+    /// Append to a file and call fbarrier: D, JD and JC on rows of their own
     Fbarrier,
 }
 

@@ -1,11 +1,11 @@
-//! `weir umount`: make everything on a mount durable, end it, and wait until its server has let go.
+//! `weir umount`: make everything on a mount durable, end it, and wait until its server has ended.
 //!
-//! `umount` returns when the kernel has let go, which is before the server has written everything, and an error of
-//! that reaches nobody. Here it is told before anything ends, and the volume is free when the command returns.
+//! `umount` returns when the kernel has ended the mount, which is before the server has written everything, and an
+//! error of the server is lost. This command reports it before anything ends, and the volume is free when it returns.
 //!
-//! What programs wrote through shared mappings is handed over by the kernel, later, to nobody's knowledge. If that
-//! failed, the kernel says so once to whoever asks first, also of files that were deleted since. The server knows which
-//! files lack something now, and says it as long as they do.
+//! The kernel hands over later what programs wrote through shared mappings. If that failed, the kernel says so once, to
+//! the first caller that asks, and also of files that were deleted since. The server knows which files lack data now,
+//! and says so as long as they do.
 
 use std::fs::{DirEntry, File};
 use std::io::{ErrorKind, Write as _};
@@ -20,14 +20,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{XattrFlags, fsetxattr, major, minor, syncfs};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mount::{UnmountFlags, unmount};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getuid, pidfd_open};
 use weir_fuse::control::{STATUS_ATTRIBUTE, SYNC_ALL};
 
 use crate::error::CliError;
 use crate::status;
 
-/// How long a server may take to end before it is said who keeps it, where somebody does.
+/// How long a server may take to end before the command names the process that keeps the mount, if there is one.
 const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// What the kernel calls a mount of Weir.
+const KIND: &str = "fuse.weir";
 
 /// Arguments of `weir umount`.
 #[derive(Debug, Args)]
@@ -39,10 +42,16 @@ pub(crate) struct UmountArguments {
 /// Runs the command.
 pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
     let path = &arguments.mountpoint;
+    let other = owner_if_other(path);
+    if let Some(owner) = other.as_ref().filter(|_| !getuid().is_root()) {
+        return Err(not_the_owner(path, owner));
+    }
     // Opened while the server surely lives: later its number may be another process's.
-    let server = match server(path) {
-        Err(CliError::ServerEnded { .. }) => return take_away(path),
-        server => server?,
+    let server = match (server(path), other) {
+        (Err(CliError::ServerEnded { .. }), _) => return remove_dead(path),
+        // Without --allow-other, FUSE keeps out even the superuser.
+        (Err(error), Some(owner)) if is_denied(&error) => return Err(not_the_owner(path, &owner)),
+        (server, _) => server?,
     };
     synchronise(path)?;
     let device = path.metadata().map(|found| found.dev());
@@ -63,6 +72,32 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
         let _ = writeln!(std::io::stderr(), "{told}");
     }
     wait(None).map(drop)
+}
+
+fn not_the_owner(path: &Path, owner: &str) -> CliError {
+    let (path, owner) = (path.to_owned(), owner.to_owned());
+    CliError::OtherOwner { path, owner, doing: "end it", command: "umount" }
+}
+
+/// Whether the kernel refused a call for want of permission.
+pub(crate) fn is_denied(error: &CliError) -> bool {
+    matches!(error, CliError::File { source, .. } if source.kind() == ErrorKind::PermissionDenied)
+}
+
+/// The user who mounted what is on a directory, if that is a mount of Weir and of another user: the name, or where that
+/// is not known, the number.
+pub(crate) fn owner_if_other(path: &Path) -> Option<String> {
+    let place = place_of(path)?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let (_, options) = newest_mount(&mounts, &place).filter(|(kind, _)| *kind == KIND)?;
+    let owner = options.split(',').find_map(|option| option.strip_prefix("user_id="))?;
+    if owner == getuid().as_raw().to_string() {
+        return None;
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let user = users.lines().find(|user| user.split(':').nth(2) == Some(owner));
+    let name = user.and_then(|user| user.split(':').next());
+    Some(name.map_or_else(|| format!("#{owner}"), str::to_owned))
 }
 
 /// A process that still sees what is mounted from this device: a mount namespace begins as a copy of another's
@@ -117,7 +152,7 @@ fn synchronise(path: &Path) -> Result<(), CliError> {
             inode: files.incomplete_inode.unwrap_or_default(),
             source: errno.into(),
         }),
-        // Of pages that nobody misses: their files were deleted, cut or written again since.
+        // The pages are not needed any more: their files were deleted, cut or written again since.
         Some(files) if synchronised.is_ok() && files.mapped_writes_failed > 0 => Ok(()),
         _ => Err(not_durable(errno.into())),
     }
@@ -136,15 +171,15 @@ pub(crate) fn is_mountpoint(path: &Path) -> bool {
     path.canonicalize().is_ok_and(|path| above(&path) == path)
 }
 
-/// Takes away a mount whose server has ended. Nothing of it can be made durable any more, and programs that are still in
-/// it keep nobody from it: the kernel forgets it with the last of them.
-fn take_away(path: &Path) -> Result<(), CliError> {
+/// Removes a mount whose server has ended. Nothing of it can be made durable any more. Programs that still use it do
+/// not prevent that: the kernel forgets the mount with the last of them.
+fn remove_dead(path: &Path) -> Result<(), CliError> {
     let Some(place) = place_of(path).filter(|place| is_mount_of_ours(place)) else {
         return Err(CliError::NotMountpoint { path: path.to_owned(), mountpoint: above(path) });
     };
     let is_busy = match unmount(&place, UnmountFlags::NOFOLLOW) {
         Err(Errno::BUSY) => true,
-        // Whoever is not the superuser asks the helper, which does not say whether somebody is in it.
+        // Other users need the helper, which does not say whether programs use it.
         Err(Errno::PERM) => false,
         done => return done.map(|()| tell_of_death(path, false)).map_err(failed("unmount", path)),
     };
@@ -167,8 +202,8 @@ fn tell_of_death(path: &Path, is_busy: bool) {
     let users = if is_busy { " Programs that have files open there get errors from them." } else { "" };
     let path = path.display();
     let told = format!(
-        "weir: {path}: its server had ended without unmounting, and what was not durable then is lost; the mount is \
-         taken away. Mount it again, which recovers the rest.{users}"
+        "weir: {path}: its server had ended without unmounting, and writes that were not durable then are lost; the dead \
+         mount is removed. Mount it again, which recovers the rest.{users}"
     );
     let _ = writeln!(std::io::stderr(), "{told}");
 }
@@ -176,11 +211,12 @@ fn tell_of_death(path: &Path, is_busy: bool) {
 /// Whether the newest mount just there is one of Weir's, by the kernel's list: a dead one tells nothing else.
 fn is_mount_of_ours(place: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    kind_of_mount(&mounts, place) == Some("fuse.weir")
+    newest_mount(&mounts, place).is_some_and(|(kind, _)| kind == KIND)
 }
 
-/// The kind of the newest mount on a directory. The kernel writes some characters of paths as octal numbers.
-fn kind_of_mount<'a>(mounts: &'a str, directory: &Path) -> Option<&'a str> {
+/// The kind of the newest mount on a directory, and the options of its filesystem. The kernel writes some characters of
+/// paths as octal numbers.
+fn newest_mount<'a>(mounts: &'a str, directory: &Path) -> Option<(&'a str, &'a str)> {
     let mut escaped = Vec::new();
     for byte in directory.as_os_str().as_bytes() {
         match byte {
@@ -190,14 +226,15 @@ fn kind_of_mount<'a>(mounts: &'a str, directory: &Path) -> Option<&'a str> {
     }
     let there = |mount: &&str| mount.split(' ').nth(4).is_some_and(|place| place.as_bytes() == escaped);
     let (_, kind) = mounts.lines().rfind(there)?.split_once(" - ")?;
-    kind.split(' ').next()
+    let mut words = kind.split(' ');
+    Some((words.next()?, words.nth(1)?))
 }
 
-/// Takes the mount away; who is not the superuser needs a helper for that, as for mounting.
+/// Unmounts; users other than the superuser need a helper for that, as for mounting.
 fn end(path: &Path) -> Result<(), CliError> {
     match unmount(path, UnmountFlags::empty()) {
         Err(Errno::PERM) => {}
-        // It answered for a mount, so that is above.
+        // A server answered, so the mountpoint is above.
         Err(Errno::INVAL) => {
             return Err(CliError::NotMountpoint { path: path.to_owned(), mountpoint: above(path) });
         }
@@ -211,11 +248,11 @@ fn end(path: &Path) -> Result<(), CliError> {
 fn ask_helper(path: &Path, options: &[&str]) -> Result<(), CliError> {
     let helper = Command::new("fusermount3").args(options).arg(path).status();
     let helper = helper.map_err(|source| CliError::File {
-        doing: "run fusermount3, which a user needs to unmount",
+        doing: "run fusermount3, which users other than root need to unmount (package fuse3)",
         path: path.to_owned(),
         source,
     })?;
-    // It has said on standard error why not.
+    // It has told the cause on standard error.
     if helper.success() { Ok(()) } else { Err(CliError::Silent) }
 }
 
@@ -227,9 +264,9 @@ mod tests {
     fn the_newest_mount_on_a_directory_counts() {
         let mounts = "30 1 0:50 / /mnt/a\\040b rw - fuse.weir /v rw\n\
                       31 1 0:51 / /mnt/c rw - ext4 /dev/x rw\n\
-                      32 1 0:52 / /mnt/c rw shared:1 - fuse.weir /w rw\n";
-        assert_eq!(kind_of_mount(mounts, Path::new("/mnt/a b")), Some("fuse.weir"));
-        assert_eq!(kind_of_mount(mounts, Path::new("/mnt/c")), Some("fuse.weir"));
-        assert_eq!(kind_of_mount(mounts, Path::new("/mnt")), None);
+                      32 1 0:52 / /mnt/c rw shared:1 - fuse.weir /w rw,user_id=7\n";
+        assert_eq!(newest_mount(mounts, Path::new("/mnt/a b")), Some(("fuse.weir", "rw")));
+        assert_eq!(newest_mount(mounts, Path::new("/mnt/c")), Some(("fuse.weir", "rw,user_id=7")));
+        assert_eq!(newest_mount(mounts, Path::new("/mnt")), None);
     }
 }

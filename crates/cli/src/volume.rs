@@ -12,17 +12,21 @@ use weir_volume::{CheckReport, Format, FormatError, Info, Volume, VolumeError};
 use crate::error::CliError;
 use crate::open::open_disk;
 use crate::size::Size;
+use crate::stack::no_volume;
 use crate::{Verdict, in_wall_time, print};
+
+/// Bytes that a volume takes at least.
+const VOLUME_MIN: Size = Size(8 << 20);
 
 /// What to do with volumes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeCommand {
     /// Make a volume in a new file, an empty one, or on an empty block device
     Create(CreateArguments),
-    /// Show what a volume says of itself, without changing it
+    /// Show the sizes, format version and state of a volume, without changing it
     Info(PathArgument),
     /// Read all of a volume and compare checksums, without changing it; exit code 1 if anything is damaged, 2
-    /// if it cannot be looked at
+    /// if it cannot be checked
     Check(PathArgument),
 }
 
@@ -31,13 +35,14 @@ pub(crate) enum VolumeCommand {
 pub(crate) struct CreateArguments {
     /// The file or block device
     path: PathBuf,
-    /// Size of the file, such as 4G; what exists already has a size
+    /// Size of a new file, such as 4G; leave it out for a file or device that exists
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Capacity shown to users, which may be more than fits at once [default: what fits]
+    /// Capacity shown to users [default: as much as fits]. If it is more, writes fail with ENOSPC once the volume is
+    /// full
     #[arg(long, value_name = "SIZE")]
     logical: Option<Size>,
-    /// Overwrite whatever is there
+    /// Overwrite what the file or device holds
     #[arg(long)]
     force: bool,
 }
@@ -60,6 +65,9 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<Verdict, CliError> {
 
 async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, CliError> {
     let path = &arguments.path;
+    if let Some(asked) = arguments.size.filter(|asked| asked.0 < BLOCK_BYTES as u64) {
+        return Err(CliError::TooFewBytes { asked, least: VOLUME_MIN });
+    }
     let logical_blocks = match arguments.logical {
         None => 0,
         Some(size) if size.0 < BLOCK_BYTES as u64 => return Err(CliError::LogicalTooSmall(size)),
@@ -68,7 +76,7 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
     let (disk, made) = ground(&handle, path, arguments.size)?;
     let format = Format { logical_blocks, overwrite: arguments.force, ..Format::default() };
     if let Err(source) = Volume::create(&handle, &*disk, format).await {
-        // What was found there is somebody's, even if it was not there a moment ago.
+        // Another program's data, even if it was not there a moment ago.
         let occupied = matches!(source, VolumeError::NotEmpty(_) | VolumeError::VolumeExists);
         if occupied {
             return Err(CliError::Occupied { path: path.clone(), source });
@@ -157,7 +165,10 @@ pub(crate) fn ground(
 
 async fn info(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
     let disk = open_to_read(&handle, path).await?;
-    let info = weir_volume::inspect(&*disk).await.map_err(|source| volume_error(path, source))?;
+    let info = match weir_volume::inspect(&*disk).await {
+        Err(VolumeError::Foreign) => return Err(no_volume(&disk, path).await),
+        found => found.map_err(|source| volume_error(path, source))?,
+    };
     print(&describe(&info))?;
     Ok(Verdict::Good)
 }
@@ -192,6 +203,7 @@ async fn check(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
             print(&format!("damaged: {}", volume_error(path, truncated)))?;
             Ok(Verdict::Damaged)
         }
+        Err(VolumeError::Foreign) => Err(no_volume(&disk, path).await),
         Err(source) => Err(volume_error(path, source)),
     }
 }
@@ -220,7 +232,7 @@ fn findings(report: &CheckReport) -> String {
     }
     if *superblock_copies < SUPERBLOCK_COPIES {
         lines.push(format!(
-            "redundancy is lost: {superblock_copies} of {SUPERBLOCK_COPIES} copies of the superblock is whole, and damage to it would be the end of the volume; copy the data to a new volume"
+            "redundancy is lost: {superblock_copies} of {SUPERBLOCK_COPIES} copies of the superblock is whole, and if that is damaged, too, the volume cannot be opened; copy the data to a new volume"
         ));
     }
     lines.join("\n")

@@ -111,7 +111,10 @@ fn a_damaged_image_is_named_with_what_is_damaged() {
     let image = place.path().join("image");
     works(&["mkfs", image.to_str().unwrap(), "--size", "64M"]);
     File::options().write(true).open(&image).unwrap().write_all_at(&[0x5A; 64], 4096).unwrap();
-    fails(&mut mount(&image, &place.mountpoint()), &["image", "checksum", "group descriptor of group 0"]);
+    fails(
+        &mut mount(&image, &place.mountpoint()),
+        &["image", "checksum", "group descriptor of group 0", "`weir fsck "],
+    );
     assert!(!is_mountpoint(&place.mountpoint()));
 }
 
@@ -290,6 +293,7 @@ fn a_user_mounts_what_is_theirs() {
         ("600", "weir mount a.weir m", &["/dev/fuse", "Permission denied", "chmod 666 /dev/fuse"][..]),
         ("666", "weir mount ../a.weir m", &["../a.weir", "Permission denied"]),
         ("666", "weir mount a.weir ../mounted", &["../mounted", "no write access"]),
+        ("666", "weir mount a.weir none", &["none", "No such file", "mkdir -p none"]),
         (
             "666",
             "FUSERMOUNT_PATH=/nowhere weir mount a.weir m",
@@ -298,6 +302,16 @@ fn a_user_mounts_what_is_theirs() {
         ("666", "weir fsck ../a.weir", &["../a.weir", "Permission denied"]),
     ] {
         fails(&mut as_user(mode, line), words);
+    }
+    for options in [&[][..], &["--allow-other"]] {
+        place.mount(options);
+        let umount = &["../mounted", "user root mounted it", "`sudo -u root weir umount ../mounted`"];
+        fails(&mut as_user("666", "weir umount ../mounted"), umount);
+        if options.is_empty() {
+            let status = &["../mounted", "user root mounted it", "--allow-other"];
+            fails(&mut as_user("666", "weir status ../mounted"), status);
+        }
+        place.umount();
     }
 }
 
@@ -346,6 +360,12 @@ fn the_disk_of_the_host_runs_full() {
     }
     let place = Place::new();
     let small = Small::new(place.path().join("small"), "size=24M");
+    let large = small.0.join("large");
+    fails(
+        &mut weir(&["mkfs", "--volume", large.to_str().unwrap(), "--size", "64M"]),
+        &["no space", "64 MiB", "24 MiB are free", "smaller size"],
+    );
+    assert!(!large.exists());
     let sparse = small.0.join("sparse");
     File::create(&sparse).unwrap().set_len(128 << 20).unwrap();
     symlink(&sparse, place.volume()).unwrap();

@@ -256,7 +256,12 @@ fn what_is_no_volume_cannot_be_looked_at() {
     let directory = directory();
     fs::write(directory.path().join("foreign"), vec![7; 1 << 20]).unwrap();
     for command in ["info", "check"] {
-        fails(directory.path(), &["volume", command, "foreign"], 2, &["foreign", "not a Weir volume"]);
+        fails(
+            directory.path(),
+            &["volume", command, "foreign"],
+            2,
+            &["foreign", "nor a volume of Weir", "--force"],
+        );
         fails(directory.path(), &["volume", command, "missing"], 2, &["missing", "does not exist"]);
         fails(directory.path(), &["volume", command, "."], 2, &["directory"]);
     }
@@ -351,6 +356,55 @@ fn the_size_that_an_error_names_is_enough() {
     }
 }
 
+#[test]
+fn an_image_where_something_else_is_wanted_is_told_with_what_looks_at_it() {
+    let directory = directory();
+    works(directory.path(), &["mkfs", "a.img", "--size", "16M"]);
+    for command in ["info", "check"] {
+        let words = ["a.img", "it holds an ext4 filesystem", "`weir ls a.img`", "`weir fsck a.img`"];
+        fails(directory.path(), &["volume", command, "a.img"], 2, &words);
+    }
+    for command in ["status", "umount"] {
+        let words = ["a.img", "name the directory", "`weir volume info a.img`"];
+        fails(directory.path(), &[command, "a.img"], 2, &words);
+    }
+}
+
+#[test]
+fn a_mount_that_is_refused_says_what_to_do() {
+    let directory = directory();
+    works(directory.path(), &["volume", "create", "a.weir", "--size", "16M"]);
+    // One line: the warning of what fsync means comes with a mount only.
+    let mount = ["mount", "--sync", "order", "a.weir", "none"];
+    fails(directory.path(), &mount, 2, &["No such file", "mkdir -p none"]);
+    fails(
+        directory.path(),
+        &["mount", ".", "a.weir"],
+        2,
+        &["a.weir", "Not a directory", "behind it a directory"],
+    );
+    for (options, words) in [
+        ("ro,allow_other", "`--allow-other --read-only`"),
+        ("defaults", "write nothing"),
+        ("suid", "\"suid\" is no option"),
+    ] {
+        fails(directory.path(), &["mount", "-o", options, "a.weir", "none"], 2, &["mount -t weir", words]);
+    }
+}
+
+#[test]
+fn an_unknown_command_is_told_the_known_ones() {
+    let directory = directory();
+    for (arguments, words) in [
+        (&["volume", "show", "a.weir"][..], "Commands of weir volume: create, info, check"),
+        (&["unmount", "a"], "mkfs, mount, status, umount"),
+    ] {
+        let output = weir(directory.path(), arguments);
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains(words), "{error}");
+    }
+}
+
 /// Makes an ext4 filesystem by the outside program; false where it is not installed.
 fn make_filesystem(path: &Path) -> bool {
     let arguments = ["-q", "-F", "-b", "4096", path.to_str().unwrap(), "64M"];
@@ -397,6 +451,7 @@ fn what_cannot_be_checked_ends_fsck_with_8() {
     fs::write(directory.path().join("zeros"), vec![0; 1 << 20]).unwrap();
     fs::write(directory.path().join("nothing"), b"").unwrap();
     fails(directory.path(), &["fsck", "missing"], 8, &["missing"]);
-    fails(directory.path(), &["fsck", "zeros"], 8, &["zeros", "neither an ext4 filesystem nor a volume"]);
+    let words = ["zeros", "neither an ext4 filesystem nor a volume", "`weir mkfs --volume zeros`"];
+    fails(directory.path(), &["fsck", "zeros"], 8, &words);
     fails(directory.path(), &["fsck", "nothing"], 8, &["nothing"]);
 }

@@ -168,4 +168,5 @@ fn reads_of_a_device_are_measured() {
     let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().unwrap();
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains("BarrierFS on a volume"), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
 }

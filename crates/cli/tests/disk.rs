@@ -210,7 +210,7 @@ fn what_does_not_fit_is_refused() {
     let (mountpoint, nowhere) = (mountpoint.to_str().unwrap(), nowhere.to_str().unwrap());
     // What the parser refuses names no place to mount on, so that nothing is served if it does not.
     let cases = [
-        ([mountpoint, "--worst", "--size", "65G"], "64 GiB at most"),
+        ([mountpoint, "--worst", "--size", "65G"], "--size of 64G at most"),
         ([mountpoint, "--worst", "--cuts", nowhere], "write images to"),
         ([nowhere, "--worst", "--device", "ufs20"], "cannot be used with"),
         ([nowhere, "--worst", "--volume", nowhere], "cannot be used with"),

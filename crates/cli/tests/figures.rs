@@ -27,10 +27,26 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Where no terminal says otherwise, there are 80 columns.
+fn fits_a_terminal(output: &str) {
+    for line in output.lines() {
+        assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+    }
+}
+
+/// Of all figures, this one has the longest names of series.
+#[test]
+fn a_table_fits_a_terminal() {
+    let text = printed(&["fast18-fig09", "--quick"]);
+    assert!(text.contains("sata-plp") && text.contains("fitted"), "{text}");
+    fits_a_terminal(&text);
+}
+
 #[test]
 fn all_figures_are_listed() {
     let text = printed(&["--list"]);
     assert!(NAMES.iter().all(|name| text.contains(name)), "{text}");
+    fits_a_terminal(&text);
     let list: Vec<String> = serde_json::from_str(&printed(&["--list", "--json"])).unwrap();
     assert_eq!(list, NAMES);
 }

@@ -70,7 +70,8 @@ fn a_program_in_python_orders_on_a_mount_and_synchronises_elsewhere() {
     };
     let root = place.mount(&[]);
     assert_eq!(calls_of(&place, &mut barrier(&root)), [1, 1]);
-    runs(&mut barrier(place.path()));
+    assert_eq!(runs(&mut barrier(&root)), "one barrier, one flush\n");
+    assert_eq!(runs(&mut barrier(place.path())), "two flushes\n");
     assert_eq!(fs::read(root.join("data")).unwrap(), fs::read(place.path().join("data")).unwrap());
     place.umount();
 }

@@ -199,7 +199,7 @@ fn the_status_counts_marked_files() {
     fs::create_dir(root.join("directory")).unwrap();
     set(&root.join("directory"), "order").unwrap();
     assert_eq!(count(&place), Some(21));
-    assert!(works(&["status", root.to_str().unwrap()]).contains("21 files order only"));
+    assert!(works(&["status", root.to_str().unwrap()]).contains("order only for 21 files"));
     set(&path(0), "durable").unwrap();
     removexattr(path(1), NAME).unwrap();
     fs::remove_file(path(2)).unwrap();

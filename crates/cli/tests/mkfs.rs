@@ -61,6 +61,8 @@ fn what_cannot_be_made_is_refused_and_leaves_nothing() {
     let directory = directory();
     refuses(directory.path(), &["mkfs", "a.img"], "--size");
     refuses(directory.path(), &["mkfs", "a.img", "--size", "1M"], "8 MiB");
+    refuses(directory.path(), &["mkfs", "a.img", "--size", "4"], "a --size of 4 B is too small: use 8 MiB");
+    refuses(directory.path(), &["mkfs", "--volume", "a.img", "--size", "4"], "use 16 MiB or more");
     refuses(directory.path(), &["mkfs", "a.img", "--size", "16M", "--label", "more than 16 bytes"], "label");
     refuses(directory.path(), &["mkfs", "a.img", "--size", "16M", "--reserved", "51"], "50 percent");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");

@@ -252,6 +252,11 @@ fn a_status_is_in_words_or_json() {
     let [bound, floor] =
         ["memory_bound_bytes", "memory_floor_bytes"].map(|name| status[name].as_u64().unwrap());
     assert!(memory < floor && floor + (256 << 20) < bound && bound < 1 << 30, "{memory}, {floor}, {bound}");
+    let told = works(&["status", root.to_str().unwrap()]);
+    assert!(
+        told.contains("volume's log in ") && told.contains("ms; after a crash, at most about 450 MiB"),
+        "{told}"
+    );
     let recovery = &status["storage"]["recovery"];
     assert!(recovery["bytes"].is_u64() && recovery["ms"].is_number(), "{recovery}");
     assert_eq!(recovery["target_bytes"].as_u64(), Some((320 + 130) << 20));

@@ -23,27 +23,28 @@ pub(super) struct DeviceArguments {
     pace: PaceArguments,
     #[command(flatten)]
     common: CommonArguments,
-    /// Bytes that each mode writes over, or with --reads what is read [default: 64M, quick: 16M; with --virtual and
-    /// without --reads 1G]
+    /// Bytes that each mode writes to [default: 64M, with --quick 16M; with --virtual 1G], or that are read with
+    /// --reads [default: 64M, with --quick 16M]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Its bytes lie in files in this directory instead of in memory; they have no name and vanish with the process
-    #[arg(long, value_name = "PATH", conflicts_with = "virtual_time")]
+    /// Keep the device's bytes in files in this directory instead of in memory. They have no name, and are gone when
+    /// the program ends
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "virtual_time")]
     backing: Option<PathBuf>,
-    /// In virtual time: how fast the device is simulated, and what it did in its own time
+    /// Simulate the device in virtual time, and show how fast that was and what the device did in its own time
     #[arg(long = "virtual", id = "virtual_time", conflicts_with_all = ["awake", "rounds", "tiny"])]
     virtual_time: bool,
-    /// With --virtual: how fast the device is read, and a volume and files on it
+    /// With --virtual: how fast blocks are read from the device, from a volume on it, and from files
     #[arg(long, requires = "virtual_time", conflicts_with_all = ["recorder", "barriers", "preconditioned"])]
     reads: bool,
     /// With --virtual: check the order of every write
     #[arg(long, requires = "virtual_time")]
     recorder: bool,
-    /// With --virtual: each write is a barrier
+    /// With --virtual: make each write a barrier
     #[arg(long, requires = "virtual_time")]
     barriers: bool,
-    /// With --virtual: the device was written from end to end before, and is written over all of it, so that it
-    /// has to clean; with --quick it is shortened to 8 GiB, since half a million writes fill no larger one
+    /// With --virtual: write to all of a device that was written from end to end before, so that it has to clean; with
+    /// --quick the device has 8 GiB, since half a million writes fill no larger one
     #[arg(long, requires = "virtual_time", conflicts_with = "size")]
     preconditioned: bool,
 }

@@ -13,7 +13,7 @@ pub(crate) fn filesystems(report: &FsReport) -> String {
     let latencies = latencies(report.modes.iter().map(|mode| &mode.mode));
     let ratios = ratios(&FS_RATIOS, report.plan.rounds, &report.spread, "calls/s");
     let tables = [rates(report), latencies + "\n" + LATENCIES, ratios];
-    page(tables, &notes(report), &verdict(report))
+    page(tables, &notes(report), &verdict(report), &report.machine)
 }
 
 fn rates(report: &FsReport) -> String {

@@ -1,14 +1,14 @@
-//! A table that fits a terminal: columns give way, the least important first.
+//! A table that fits a terminal: columns are left out, the least important first, and then words are broken into lines.
 
-use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::text::{paragraphs, width};
 
 /// No lines but the one below the heads.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// A column's head; its rank: columns of rank 0 are always there, and of the others, that with the highest rank gives
-/// way first; and what it holds, where the head does not say it, as the beginning of a paragraph.
+/// A column's head; its rank: columns of rank 0 are always there, and of the others, the one with the highest rank is
+/// left out first; and what it holds, where the head does not say it, as the beginning of a paragraph.
 pub(crate) type Head = (&'static str, u8, &'static str);
 
 /// Heads and rows.
@@ -35,8 +35,7 @@ impl Grid {
         self.rows.push(cells);
     }
 
-    /// The table as wide as the terminal at most, if the columns of rank 0 let it; what its columns hold, and which gave
-    /// way.
+    /// The table as wide as the terminal at most; what its columns hold, and which of them were left out.
     pub(crate) fn text(&self) -> String {
         self.fitted(width())
     }
@@ -44,19 +43,27 @@ impl Grid {
     fn fitted(&self, width: usize) -> String {
         let mut shown: Vec<usize> = (0..self.heads.len()).collect();
         loop {
-            let text = self.drawn(&shown);
-            let wide = text.lines().any(|line| line.chars().count() > width);
+            let text = self.drawn(&shown, None);
+            let is_wide = text.lines().any(|line| line.chars().count() > width);
             let last = shown.iter().copied().max_by_key(|column| (self.heads[*column].1, *column));
-            match last.filter(|column| wide && self.heads[*column].1 > 0) {
+            match last.filter(|column| is_wide && self.heads[*column].1 > 0) {
                 Some(column) => shown.retain(|other| *other != column),
-                None => return text + &self.meanings(&shown) + &self.missing(&shown),
+                None => {
+                    let text = if is_wide { self.drawn(&shown, Some(width)) } else { text };
+                    return text + &self.meanings(&shown) + &self.missing(&shown);
+                }
             }
         }
     }
 
-    fn drawn(&self, shown: &[usize]) -> String {
+    /// The table, its cells broken into lines if it is to have so many columns of text at most.
+    fn drawn(&self, shown: &[usize], width: Option<usize>) -> String {
         let mut table = Table::new();
         table.load_style(STYLE);
+        if let Some(width) = width {
+            table.set_content_arrangement(ContentArrangement::Dynamic);
+            table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
+        }
         table.set_header(shown.iter().map(|column| Cell::new(self.heads[*column].0)));
         for row in &self.rows {
             table.add_row(shown.iter().map(|column| row.get(*column).map_or("", String::as_str)));
@@ -102,7 +109,7 @@ mod tests {
 
     #[test]
     fn columns_give_way_the_least_important_first() {
-        let (wide, less, least) = (grid().fitted(80), grid().fitted(25), grid().fitted(10));
+        let (wide, less, least) = (grid().fitted(80), grid().fitted(25), grid().fitted(18));
         assert!(wide.contains("depth: on average.") && !wide.contains("wider"), "{wide}");
         assert!(less.contains("flushes") && less.contains("terminal: depth."), "{less}");
         assert!(
@@ -111,6 +118,15 @@ mod tests {
                 && !least.contains("average"),
             "{least}"
         );
+    }
+
+    #[test]
+    fn words_are_broken_where_columns_do_not_do() {
+        let mut grid = Grid::new(&[("mode", 0, ""), ("rate", 0, "")]);
+        grid.row(["a title of several words".to_owned(), "10.5 K".to_owned()].to_vec());
+        let text = grid.fitted(26);
+        assert!(text.lines().all(|line| line.chars().count() <= 26), "{text}");
+        assert!(text.contains("10.5 K") && text.contains("words"), "{text}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::size::Size;
 pub(crate) fn mounts(report: &MountReport) -> String {
     let latencies = latencies(report.modes.iter().map(|mode| &mode.mode));
     let ratios = ratios(&MOUNT_RATIOS, report.plan.rounds, &report.spread, "calls/s");
-    page([rates(report), latencies, ratios], &notes(report), &verdict(report))
+    page([rates(report), latencies, ratios], &notes(report), &verdict(report), &report.machine)
 }
 
 fn rates(report: &MountReport) -> String {

@@ -15,7 +15,7 @@ pub(crate) fn speed(report: &Report) -> String {
         latencies(&report.modes) + "\n" + &paragraphs(LATENCIES),
         ratios(&RATIOS, report.plan.rounds, &report.spread, "writes/s, of the bandwidth in bytes/s"),
     ];
-    page(tables, &notes(report), &verdict(report))
+    page(tables, &notes(report), &verdict(report), &report.machine)
 }
 
 fn rates(report: &Report) -> String {

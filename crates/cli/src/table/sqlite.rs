@@ -6,7 +6,7 @@ use super::{Grid, count, figure, page, paragraphs, place, range, window_cell};
 
 /// The result of the benchmark of SQLite.
 pub(crate) fn sqlite(report: &SqliteReport) -> String {
-    page([rates(report), ratios(report)], &notes(report), &verdict(report))
+    page([rates(report), ratios(report)], &notes(report), &verdict(report), &report.machine)
 }
 
 fn rates(report: &SqliteReport) -> String {
