@@ -59,7 +59,7 @@ impl Scheduler {
         }
     }
 
-    /// Forgets the oldest commands, where their end mattered to nobody, and looks at all if that is not enough.
+    /// Forgets the oldest commands that no task waits for, and looks at all if that is not enough.
     pub(crate) fn free_slots(&mut self) {
         let recorder = self.recorder.as_deref();
         self.flights.drop_quiet(|tags| recorder.iter().for_each(|recorder| recorder.failed(tags)));

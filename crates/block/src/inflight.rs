@@ -55,7 +55,7 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// A command that nobody but the layer itself waits for, or whose owner holds the device's own ticket.
+    /// A command that only the layer itself waits for, or whose owner holds the device's own ticket.
     pub(crate) fn new(ticket: Ticket, purpose: Purpose) -> Flight {
         Flight {
             ticket,
@@ -108,7 +108,7 @@ pub(crate) struct Flights {
     spans: VecDeque<Span>,
     /// Wakes the dispatcher, once there is one.
     waker: Option<Waker>,
-    /// Commands whose end wakes nobody.
+    /// Commands whose end wakes no task.
     unwatched: usize,
     /// Tickets that cannot wake the dispatcher by themselves, and that it does not wait for yet.
     fresh: Vec<Ticket>,
@@ -142,7 +142,7 @@ impl Flights {
         }
     }
 
-    /// Somebody waits for a slot, or for what a command touches: the end of any of them wakes the dispatcher.
+    /// A task waits for a slot, or for the blocks of a command: the end of any of them wakes the dispatcher.
     pub(crate) fn watch_all(&mut self) {
         if self.unwatched > 0 {
             (0..self.flights.len()).for_each(|index| self.watch(index));

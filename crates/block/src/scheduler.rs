@@ -402,7 +402,7 @@ impl Scheduler {
         RequestId(self.next_request)
     }
 
-    /// Tells the recorder that nobody waits for these requests any more.
+    /// Tells the recorder that no task waits for these requests any more.
     pub(crate) fn forget(&self, tags: &[Tag]) {
         if let Some(recorder) = &self.recorder {
             recorder.failed(tags);

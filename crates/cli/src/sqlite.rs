@@ -107,7 +107,7 @@ impl Mount {
 }
 
 impl Drop for Mount {
-    /// What was measured is known by now: what can still fail here is told by nobody, and leaves a mount behind.
+    /// The results are known by now: a failure here is not reported, and leaves a mount behind.
     fn drop(&mut self) {
         let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("weir"));
         let _ = Command::new(program).arg("umount").arg(self.path()).stderr(Stdio::null()).status();

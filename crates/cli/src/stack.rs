@@ -154,7 +154,7 @@ fn readable_by(readers: Readers) -> Vec<String> {
     known.into_iter().filter(|(may, _)| *may).map(|(_, who)| who.to_owned()).collect()
 }
 
-/// The same for people; none where nobody may.
+/// The same for people; none where only the owner may.
 pub(crate) fn named(readable_by: &[String]) -> Option<String> {
     let name = |who: &String| if who == "group" { "its group" } else { "everybody" };
     let names: Vec<&str> = readable_by.iter().map(name).collect();

@@ -156,7 +156,7 @@ fn place(disk: &Place) -> String {
     )
 }
 
-/// The bytes are a hard limit; the time is not, as nobody can tell a disk how long to take.
+/// The bytes are a hard limit; the time is not, as a disk takes as long as it takes.
 fn loss_window(seen: LossWindowReport, bound_ms: u64, bound_bytes: u64) -> String {
     let time = if seen.ms_max > bound_ms as f64 {
         format!("time: {bound_ms} ms, EXCEEDED: the disk took longer to flush")

@@ -163,7 +163,7 @@ impl Superblock {
         }
         if self.revision.get() != DYNAMIC_REVISION {
             return Err(FormatError::Unsupported {
-                what: "another revision than 1, which alone is supported: mkfs.ext4 -r 1",
+                what: "another revision than 1; only 1 is supported: copy the files into a filesystem that has it",
             });
         }
         // Features come before the checksum: those of an unknown filesystem say where its checksum is.
@@ -198,7 +198,7 @@ impl Superblock {
         }
         if usize::from(self.inode_size.get()) != INODE_BYTES {
             return Err(FormatError::Unsupported {
-                what: "inodes of another size than 256 bytes, which alone is supported: mkfs.ext4 -I 256",
+                what: "inodes of another size than 256 bytes; only 256 is supported: copy the files into a filesystem that has them",
             });
         }
         let descriptor = self.descriptor_size.get();

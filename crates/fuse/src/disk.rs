@@ -300,7 +300,7 @@ mod tests {
         assert!(found[..100].iter().chain(&found[150..]).all(|&byte| byte == 3), "{:?}", &found[90..160]);
     }
 
-    /// The kernel lets go of a file while asynchronous writes to it are under way, so that an allocation may meet them.
+    /// The kernel closes a file while asynchronous writes to it are under way, so that an allocation may meet them.
     #[test]
     fn a_write_of_a_part_does_not_take_back_zeros() {
         for flags in [FallocateFlags::ZERO_RANGE, FallocateFlags::PUNCH_HOLE] {

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::protocol::{TRANSFER_BYTES, WriteRequest};
 
-    /// Answers with the number of the inode. Of inode 2 it does so when it is let go, of the others at once.
+    /// Answers with the number of the inode. Of inode 2 it does so when it is released, of the others at once.
     #[derive(Default)]
     struct Echo {
         let_go: Rc<Event>,

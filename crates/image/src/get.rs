@@ -323,7 +323,7 @@ impl Get<'_> {
         let found = fstat(&file)?;
         let kind = rustix::fs::FileType::from_raw_mode(attributes.kind.mode_bits().into());
         if found.st_nlink != 1 || rustix::fs::FileType::from_raw_mode(found.st_mode) != kind {
-            return Err(std::io::Error::other("somebody else has changed it"));
+            return Err(std::io::Error::other("another process has changed it"));
         }
         Ok(file)
     }
@@ -382,7 +382,7 @@ impl Get<'_> {
             let kept = if owned { attributes.permissions } else { attributes.permissions & !SET_ID };
             let mode = Mode::from_raw_mode(kept.into());
             let done = match fchmod(file, mode) {
-                // It is a device, pipe or socket, which nobody opens for this.
+                // It is a device, pipe or socket, which is not opened for this.
                 Err(Errno::BADF) => chmod(path_of(file), mode),
                 done => done,
             };
@@ -417,7 +417,7 @@ impl Get<'_> {
         Ok(())
     }
 
-    /// Finishes directories, those below others first: a directory that is finished may let nobody in.
+    /// Finishes directories, those below others first: a directory that is finished may be closed to this user.
     async fn finish(mut self) -> Result<Copied, ImageError> {
         for directory in (0..self.tree.len()).rev() {
             let Some(attributes) = self.directories[directory] else { continue };

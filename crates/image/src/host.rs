@@ -302,7 +302,7 @@ fn open_beneath(
     Ok(openat2(at, name, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
 }
 
-/// Somebody else was faster, or means harm.
+/// Another process was faster, or means harm.
 pub(crate) fn swapped() -> io::Error {
     io::Error::other("another directory has taken its place meanwhile, or others were let into it")
 }
@@ -365,7 +365,7 @@ mod tests {
         assert!(!is_opened());
     }
 
-    /// Between making and opening it, somebody may have put one of his own in its place, or a link.
+    /// Between making and opening it, another user may have put a directory or a link in its place.
     #[test]
     fn what_was_just_made_is_looked_at() {
         let place = tempfile::tempdir().unwrap();

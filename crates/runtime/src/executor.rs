@@ -112,7 +112,7 @@ impl Executor {
     /// Wakes `waker` when others had their turn.
     pub(crate) fn give_way(&self, waker: &Waker) {
         if self.clock.is_virtual() {
-            // Behind those that are ready; there is nobody else.
+            // Behind those that are ready; there are no others.
             return waker.wake_by_ref();
         }
         self.given_way.borrow_mut().push(waker.clone());

@@ -135,7 +135,7 @@ impl Handle {
         job: J,
     ) -> impl Future<Output = Result<T, Cancelled>> + use<T, J> {
         let (sender, receiver) = async_channel::bounded(1);
-        // A failed send means that nobody waits for the result any more.
+        // A failed send means that no task waits for the result any more.
         let work = move || drop(sender.try_send(job()));
         if self.is_virtual() {
             work();

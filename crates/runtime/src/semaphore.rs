@@ -41,7 +41,7 @@ impl Semaphore {
         Acquire { semaphore: self.clone(), permits, place: None }
     }
 
-    /// Takes `permits` permits if they are free and nobody waits for some.
+    /// Takes `permits` permits if they are free and no task waits for some.
     pub fn try_acquire(&self, permits: usize) -> Option<Permit> {
         let mut state = self.0.borrow_mut();
         if permits > state.available || state.waiting.values().any(|waiting| !waiting.granted) {

@@ -3,7 +3,7 @@
 //!
 //! A general allocator spends two pages on one that is aligned, and cannot give back what lies between others. Here a
 //! page takes a page; what is free is used again before anything new is taken, so that never more is held than was in
-//! use at one time; and [`give_back`] returns what nobody needed for a while, whatever lies beside it.
+//! use at one time; and [`give_back`] returns what was not needed for a while, whatever lies beside it.
 //!
 //! Each thread has its own pool, of a few that there are; who frees a piece gives it to the pool that it came from.
 
@@ -139,7 +139,7 @@ fn is_set(bits: &Bits, page: usize) -> bool {
 
 /// 512 pages that follow each other.
 struct Slab {
-    /// Pages that nobody has.
+    /// Pages that are free.
     free: Bits,
     free_count: usize,
     /// Those of them that have memory.

@@ -14,7 +14,7 @@
 //! | anything else | real | real |
 //!
 //! - *Rollback journals.* The transaction is committed when its journal is deleted, truncated, or its header
-//!   zeroed. SQLite tells the VFS afterwards, before it lets go of the lock and before COMMIT returns; there the one
+//!   zeroed. SQLite tells the VFS afterwards, before it releases the lock and before COMMIT returns; there the one
 //!   durable call is made, on what the journal's end was written to ([`Finish`]). It covers the journal and the
 //!   database, which were ordered before.
 //! - *Super-journals.* The transaction is committed when the super-journal is deleted, and that may be on another

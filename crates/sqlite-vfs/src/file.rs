@@ -99,7 +99,7 @@ impl OpenFile {
         if let Role::Database(database) = &self.role { Some(database) } else { None }
     }
 
-    /// Lets go of everything. What could not be done is done by the next mount: nobody is told.
+    /// Closes everything. What could not be done is done by the next mount, and not reported.
     pub(crate) fn close(self) {
         self.shared.locks.unlock(self.who, 0);
         self.shared.index.unmap(self.who);

@@ -120,7 +120,7 @@ impl Index {
         free
     }
 
-    /// Lets go of locks.
+    /// Releases locks.
     pub(crate) fn unlock(&self, who: Who, which: std::ops::Range<usize>) {
         for lock in self.locks.borrow_mut().get_mut(which).into_iter().flatten() {
             lock.release(who);

@@ -34,7 +34,7 @@ pub(crate) const FCNTL_PRAGMA: c_int = 14;
 pub(crate) const FCNTL_HAS_MOVED: c_int = 20;
 /// Comes before a transaction's sync of the database. The argument is the super-journal's name, or null.
 pub(crate) const FCNTL_SYNC: c_int = 21;
-/// Comes after a transaction has been committed, and before its lock is let go.
+/// Comes after a transaction has been committed, and before its lock is released.
 pub(crate) const FCNTL_COMMIT_PHASETWO: c_int = 22;
 
 /// `sqlite3_file`, of which a VFS makes more.

@@ -71,7 +71,7 @@ pub(crate) struct Wal {
     of: *mut OrderedFile,
     /// Frames were written since it was last synchronised.
     frames: bool,
-    /// Where the frames end that were written since the log's lock was last taken or let go of.
+    /// Where the frames end that were written since the log's lock was last taken or released.
     end: i64,
     /// The header of a frame, whose page is to come.
     held: Held,
@@ -148,7 +148,7 @@ impl Database {
         with.map(|descriptor| descriptor.fd)
     }
 
-    /// Has written what its journal and its log hold back: the database is not changed before, nor let go of.
+    /// Has written what its journal and its log hold back: the database is not changed or unlocked before.
     fn put_journal_down(&mut self) -> Result<(), c_int> {
         // SAFETY: they are open, and tell when they are closed.
         self.journal.into_iter().chain(self.wal).try_for_each(|file| unsafe { (*file).put_down() })
@@ -310,7 +310,7 @@ impl OrderedFile {
         }
     }
 
-    /// The same where a lock is taken or let go of. Others may have used the log anew, or do so next.
+    /// The same where a lock is taken or released. Others may have used the log anew, or do so next.
     pub(crate) fn put_down_at_lock(&mut self) -> Result<(), c_int> {
         let down = self.put_down();
         if let Role::Database(Database { wal: Some(wal), .. }) = &self.role {

@@ -147,12 +147,12 @@ impl KeptJournals {
             .any(|journal| journal.name.path() == path && journal.is_there() && journal.is_cold())
     }
 
-    /// Lets go of the journal of a path.
+    /// Drops the journal of a path.
     pub(crate) fn close(&self, path: &CStr) {
         self.remove(path).into_iter().for_each(Kept::close);
     }
 
-    /// Lets go of the journals of a database.
+    /// Drops the journals of a database.
     pub(crate) fn close_of(&self, database: usize) {
         let closed: Vec<Kept> = self.lock().extract_if(.., |journal| journal.of == database).collect();
         closed.into_iter().for_each(Kept::close);

@@ -179,7 +179,7 @@ macro_rules! put_down_and_delegate {
         unsafe extern "C" fn $name(file: *mut File $(, $argument: $type)*) -> c_int {
             // SAFETY: SQLite calls with an open file.
             let down = unsafe { ours(file) }.put_down_at_lock();
-            // It is let go of in any case.
+            // It is released in any case.
             let done = call_real!(file, $name($($argument),*));
             down.err().unwrap_or(done)
         }

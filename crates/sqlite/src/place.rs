@@ -64,7 +64,7 @@ impl Descriptor {
     }
 
     /// Takes the descriptor out of a file that the VFS `real` has opened by `path`. `None` if it is not certain
-    /// that this is the one. No second one is opened: closing it would let go of all locks that the process has on
+    /// that this is the one. No second one is opened: closing it would release all locks that the process has on
     /// the file.
     ///
     /// # Safety

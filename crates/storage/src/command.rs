@@ -129,7 +129,7 @@ pub struct Write<'a> {
     pub flags: WriteFlags,
     /// Place in the device's queue.
     pub priority: Priority,
-    /// The requests inside, for order; may be empty where nobody asks for order.
+    /// The requests inside, for order; may be empty where no order is asked for.
     pub tags: &'a [Tag],
 }
 

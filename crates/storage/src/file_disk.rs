@@ -79,7 +79,7 @@ impl Default for FileDiskOptions {
 pub struct Readers {
     /// Its group.
     pub group: bool,
-    /// Everybody else.
+    /// All other users.
     pub others: bool,
 }
 

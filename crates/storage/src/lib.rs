@@ -55,7 +55,7 @@
 //!   hold the old version in some and the new one in others. A write of at most `atomic_blocks` blocks, and
 //!   one with the `reliable` flag, is not torn.
 //! - **Not allowed.** A unit with a mixture of two versions, a unit older than its last durable version, a
-//!   unit that changed although nobody wrote it, and on a device with barriers anything that S3 excludes.
+//!   unit that changed although it was not written, and on a device with barriers anything that S3 excludes.
 //!
 //! [`AdversaryDisk`] does all that is allowed, and [`CrashStates`] lists or samples what may be left at any
 //! moment. [`Faults`] goes further, beyond the contract: failing and slow commands, inverted bits,
@@ -111,7 +111,7 @@
 //!     states.all().map(|image| [0, 1, 2].map(|lba| image.read(Lba(lba)) == page)).collect();
 //! assert_eq!(left.len(), 4);
 //! assert!(left.iter().all(|kept| kept[0])); // It was flushed (S2).
-//! assert!(left.contains(&[true, false, true])); // Nobody promised an order (S4).
+//! assert!(left.contains(&[true, false, true])); // No order was promised (S4).
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

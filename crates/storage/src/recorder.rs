@@ -99,7 +99,7 @@ pub enum Violation {
         /// The request that persisted first.
         later: RequestId,
     },
-    /// A request passed a layer, but nobody issued it.
+    /// A request passed a layer, but was never issued.
     #[error("request {} passed {layer} but was never issued", request.0)]
     NeverIssued {
         /// The layer.
@@ -192,7 +192,7 @@ impl Recorder {
         self.state.borrow_mut().pass(Layer::Persist, tags);
     }
 
-    /// These requests ended in an error: nobody waits for them any more (S5 is the block layer's).
+    /// These requests ended in an error: no task waits for them any more (S5 is the block layer's).
     pub fn failed(&self, tags: &[Tag]) {
         self.state.borrow_mut().fail(tags);
     }

@@ -152,7 +152,7 @@ impl Ticket {
     }
 
     /// Wakes `waker` when the next phase of a command in flight ends, so that a task that looks after many
-    /// commands needs no future for each. False for tickets that wake nobody: finished ones, and those of a log.
+    /// commands needs no future for each. False for tickets that wake no task: finished ones, and those of a log.
     #[must_use]
     pub fn watch(&self, waker: &Waker) -> bool {
         let State::Pending(shared) = &self.0 else { return false };
@@ -171,7 +171,7 @@ impl Ticket {
 }
 
 /// The device's end of a [`Ticket`]. Dropped before it has answered, it fails the ticket with
-/// [`StorageError::Gone`], so that nobody waits for a device that is no more.
+/// [`StorageError::Gone`], so that no task waits for a device that is no more.
 pub struct Completer(Rc<Shared>);
 
 impl Completer {

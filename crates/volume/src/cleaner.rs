@@ -185,7 +185,7 @@ impl Shared {
 
     /// Puts emptied segments on the runway, by whatever the gate asks for: nothing, a flush, a checkpoint.
     async fn reclaim(&self) -> Result<(), Rejected> {
-        // Somebody else's checkpoint decides what is on the runway; this round begins behind it.
+        // Another task's checkpoint decides what is on the runway; this round begins behind it.
         drop(self.checkpointing.acquire(1).await);
         // What is just being discarded may join the runway when that is done.
         drop(self.discards.on_the_way.acquire(1).await);

@@ -449,7 +449,7 @@ impl Shared {
         chunk.ticket = None;
         let fua = chunk.fua;
         if let Some(buffer) = chunk.buffer.take() {
-            // The disk below has let go of its share; should it not have, a fresh buffer takes the place.
+            // The disk below has released its share; should it not have, a fresh buffer takes the place.
             let bytes = buffer.len();
             log.free.push(Rc::try_unwrap(buffer).unwrap_or_else(|_| self.disk.allocate(bytes)));
         }

@@ -208,7 +208,7 @@ impl Volume {
         for task in self.tasks.borrow().iter() {
             task.cancel();
         }
-        // Nobody will move the marks any more.
+        // No task will move the marks any more.
         self.shared.watermark.fail(StorageError::Gone);
         self.shared.stop_discards();
         self.shared.slots.notify(usize::MAX);

@@ -82,10 +82,10 @@ impl HostFiles {
             .map_err(|source| scratch.write_failed(source))?;
         let measured = meter.stop();
         let used = load.until_now(handle);
-        // The device's counter is everybody's: it stands for this turn only where nobody else was at work.
+        // The device's counter counts for all programs: it stands for this turn only where no other was at work.
         let counted = self.place.written_bytes().zip(before).filter(|_| used.quiet());
         let disk_bytes = counted.map(|(after, before)| after.saturating_sub(before));
-        // The kernel's own threads write the page cache back: that load is the mode's, not somebody else's.
+        // The kernel's own threads write the page cache back: that load is the mode's, not another program's.
         if calls != HostCalls::FinalFsync {
             usage.add(used);
         }

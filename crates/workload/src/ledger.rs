@@ -27,7 +27,7 @@ const READ_BLOCKS: u32 = 32;
 /// Reads in flight.
 const READS: usize = 16;
 
-/// Which write each block must hold; a block that nobody wrote reads zeroes.
+/// Which write each block must hold; a block that was never written reads zeroes.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     /// Run and version of the last write; run 0 stands for none.

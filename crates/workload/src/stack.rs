@@ -56,7 +56,7 @@ impl Stack {
         drop(self.take_apart().await);
     }
 
-    /// The volume alone. The block layer's task lets go of it at its next turn.
+    /// The volume alone. The block layer's task drops it at its next turn.
     async fn take_apart(self) -> Volume {
         let Stack { handle, caller, mut volume } = self;
         drop(caller);

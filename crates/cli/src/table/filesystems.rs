@@ -66,7 +66,7 @@ fn notes(report: &FsReport) -> String {
             Size(plan.span_bytes),
         ),
         format!(
-            "After each turn the filesystem was unmounted and its image checked (clean), and the file was read back after volume and filesystem were opened anew: {} blocks were found right.",
+            "After each turn the filesystem was unmounted and its image checked (clean), and the file was read back after volume and filesystem were opened again: {} blocks were found right.",
             report.checked_blocks,
         ),
         "The ratios to the host's filesystem hold for this disk and this machine only.".to_owned(),

@@ -4,7 +4,7 @@
 //! A change is *required* when a version of each of its units, its own or a later one, must be found:
 //! because it is durable (S2), because something of a later epoch or request is found (S3), because a
 //! write behind its pre-flush is found (S2), or because a part of it is found and it is atomic. An image
-//! is legal when every unit holds a content that somebody wrote there, and no required change is missing.
+//! is legal when every unit holds a content that was written there, and no required change is missing.
 
 use std::collections::BTreeMap;
 
@@ -33,11 +33,11 @@ pub enum Reason {
 /// What an image, or the storage, does that the contract forbids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Illegal {
-    /// A content that nobody wrote there (torn, misdirected or taken from elsewhere: S4, S6), or one that
+    /// A content that was never written there (torn, misdirected or taken from elsewhere: S4, S6), or one that
     /// a durable version replaced so long ago that the notes do not know it any more (S2).
     #[error("{0} holds a content that was never written there, or that a durable version has replaced")]
     Foreign(Lba),
-    /// Blocks that nobody wrote have changed.
+    /// Blocks that were never written have changed.
     #[error("a block that was never written has changed")]
     Untouched,
     /// A change is missing that must be there.

@@ -73,7 +73,7 @@ impl State {
         Done::Serviced(number)
     }
 
-    /// Nobody asks for anything. A disk whose tickets tell of durability gets there by itself; any
+    /// No commands come. A disk whose tickets tell of durability gets there by itself; any
     /// other one leaves its cache as it is, which is the worst that it may do.
     fn idle(&mut self, now: Instant) -> Done {
         if !self.capabilities.durable_tickets || self.cache.is_clean() {

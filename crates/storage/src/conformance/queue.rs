@@ -54,7 +54,7 @@ pub(super) async fn tickets(subject: &Subject) -> Checked {
     dropped(subject).await
 }
 
-/// Nobody keeps the tickets of these writes; they are carried out all the same.
+/// The tickets of these writes are dropped; they are carried out all the same.
 async fn dropped(subject: &Subject) -> Checked {
     let extents = (0..16).map(|i| Extent::new(Lba(2 * i), 1)).collect::<Vec<_>>();
     for &extent in &extents {

@@ -19,7 +19,7 @@ impl Orders {
         *self.recorder.borrow_mut() = Some(recorder);
     }
 
-    /// The tags to keep for a command in flight: none, and no memory, where nobody records.
+    /// The tags to keep for a command in flight: none, and no memory, without a recorder.
     pub(super) fn tags(&self, command: &Command<'_>) -> Vec<Tag> {
         match command {
             Command::Write(write) if self.recorder.borrow().is_some() => write.tags.to_vec(),

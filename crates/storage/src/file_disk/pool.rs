@@ -47,7 +47,7 @@ impl Pool {
         if let Some(buffer) = &found {
             idle.bytes -= buffer.len();
         }
-        // The ring may let go of its share a moment after it has reported the completion.
+        // The ring may release its share a moment after it has reported the completion.
         found.filter(|buffer| Rc::strong_count(buffer) == 1).unwrap_or_else(|| {
             let mut fresh = Buffer::new(BLOCK_BYTES << class);
             // Registered is faster; a full table is no reason to fail.

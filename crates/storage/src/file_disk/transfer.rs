@@ -77,7 +77,7 @@ pub(super) struct Engine {
 }
 
 impl Drop for Engine {
-    /// Lets go of the lock. Nothing is in flight any more, but the kernel's ring may let go of the file itself only a
+    /// Releases the lock. Nothing is in flight any more, but the kernel's ring may release the file itself only a
     /// moment later, and who opens it next would find it in use.
     fn drop(&mut self) {
         let _ = self.file.unlock();
@@ -282,7 +282,7 @@ impl Engine {
                 Ok(())
             }
             // The kernel completes short reads of files itself: what is short ends at the end of the file,
-            // which somebody has cut.
+            // which another process has cut.
             _ => Err(ErrorKind::UnexpectedEof.into()),
         });
         self.part_ended(job, result);
@@ -329,7 +329,7 @@ impl Engine {
             self.poisoned.set(true);
         }
         self.orders.ended(&job.tags, job.fua, result.is_ok());
-        // A plain write is transferred; when the drive destages it, nobody tells.
+        // A plain write is transferred; the drive does not tell when it destages it.
         let unknown = job.kind != CommandKind::Read && !job.fua;
         let durable = if unknown { Err(StorageError::DurabilityUnknown) } else { Ok(()) };
         self.answer(&job.completer, result, durable);
