@@ -42,7 +42,7 @@ pub(crate) struct ServiceArguments {
     #[arg(long)]
     awake: bool,
     /// Append the server's messages to FILE once it is mounted, such as that the disk has failed, and the events that
-    /// RUST_LOG asks for, such as weir_fs=debug. Without it, they go to standard error, and in the background nowhere
+    /// RUST_LOG asks for, such as weir_journal=debug. Without it, they go to standard error, and in the background nowhere
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// End when the thread ends that started it, as by a signal to end

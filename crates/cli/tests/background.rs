@@ -136,7 +136,7 @@ fn the_log_says_what_is_asked_for() {
         let log = log_of(&place, asked);
         assert!(!log.contains("commit transaction="), "{asked:?}: {log}");
     }
-    let log = log_of(&place, Some("weir_fs=debug"));
+    let log = log_of(&place, Some("weir_journal=debug"));
     let commits: Vec<_> = log.lines().filter(|line| line.contains("commit transaction=")).collect();
     assert!(!commits.is_empty() && commits.iter().all(|line| line.contains("engine=Dual")), "{log}");
     for words in [" INFO weir_fs::mount: mounted blocks=", "told durable", "unmounted commits="] {

@@ -3,7 +3,8 @@
 
 use weir_crash::{FsCampaign, FsGround, FsSummary, FsTotals};
 use weir_flash::Mechanism;
-use weir_fs::{Conflicts, Discards, Engine, FsMutant, JournalMode};
+use weir_fs::{Conflicts, Discards, Engine, FsMutant, JournalMode, JournalMutant};
+use weir_storage::Rules;
 
 const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
 const LIST: Engine = Engine::Dual { conflicts: Conflicts::List };
@@ -99,7 +100,7 @@ fn a_flush_that_fails_is_the_end_of_all_promises() {
         let campaign = on_the_worst_disk(engine, JournalMode::Ordered, 1_500);
         let mut campaign = FsCampaign { flush_faults: true, ..campaign };
         pass_campaign(campaign.clone());
-        campaign.options.mutant = Some(FsMutant::ErrorIgnored);
+        campaign.options.rules = Rules::but(Some(FsMutant::Journal(JournalMutant::ErrorIgnored)));
         assert_ne!(failure(campaign), None, "{engine:?}: a filesystem that goes on survives");
     }
 }
@@ -114,9 +115,9 @@ fn blocks_that_are_torn_are_mended_from_the_log() {
     }
     let mut campaign = on_the_worst_disk(DUAL, JournalMode::Ordered, 30_000);
     campaign.tear_bytes = 512;
-    campaign.options.mutant = Some(FsMutant::TailBeforeHome);
+    campaign.options.rules = Rules::but(Some(FsMutant::Journal(JournalMutant::TailBeforeHome)));
     assert_ne!(failure(campaign.clone()), None, "a log that forgets too early survives");
-    campaign.options.mutant = Some(FsMutant::TearsSuperblock);
+    campaign.options.rules = Rules::but(Some(FsMutant::TearsSuperblock));
     assert_ne!(failure(campaign), None, "a superblock in two sectors survives");
 }
 
@@ -129,7 +130,8 @@ fn what_is_discarded_is_missed_by_nobody() {
     }
     let mut campaign = on_the_worst_disk(DUAL, JournalMode::Ordered, 15_000);
     // Discards that come too early are for weir-fs to notice: a device that keeps epochs keeps them behind the commit.
-    (campaign.options.discard, campaign.options.mutant) = (Discards::On, Some(FsMutant::DiscardsReused));
+    (campaign.options.discard, campaign.options.rules) =
+        (Discards::On, Rules::but(Some(FsMutant::DiscardsReused)));
     assert_ne!(failure(campaign), None, "a filesystem that discards what is in use survives");
 }
 
@@ -152,36 +154,38 @@ fn without_flushes_a_legacy_disk_keeps_nothing() {
 #[test]
 fn a_call_that_returns_before_its_flush_is_found_out() {
     let mut campaign = on_the_worst_disk(DUAL, JournalMode::Ordered, 30_000);
-    campaign.options.mutant = Some(FsMutant::FlushNotAwaited);
+    campaign.options.rules = Rules::but(Some(FsMutant::Journal(JournalMutant::FlushNotAwaited)));
     assert_ne!(failure(campaign), None);
 }
 
 /// The other mutants are killed where their rule is proved: in weir-fs, with several tasks at once.
 #[test]
 fn a_filesystem_that_drops_a_rule_is_found_out() {
-    use FsMutant::{
-        CheckpointsUncommitted, CommitInEpochOfLog, DataBarrierForgetsMetadata, DataOutsideEpoch,
-        EmptyWithoutFlush, FlushForgotten, NoRevoke, NoZeroing, OthersDataForgotten, RetiresAtDispatch,
-        ReusesFreed, TailBeforeHome, ZerosForgotten,
+    use JournalMutant::{
+        CheckpointsUncommitted, CommitInEpochOfLog, DataOutsideEpoch, EmptyWithoutFlush, FlushForgotten,
+        NoRevoke, OthersDataForgotten, RetiresAtDispatch, TailBeforeHome,
     };
-    for mutant in [
+    let journal = [
         FlushForgotten,
         RetiresAtDispatch,
         CommitInEpochOfLog,
         DataOutsideEpoch,
         OthersDataForgotten,
-        DataBarrierForgetsMetadata,
         CheckpointsUncommitted,
         TailBeforeHome,
         NoRevoke,
         EmptyWithoutFlush,
-        ReusesFreed,
-        NoZeroing,
-        ZerosForgotten,
-    ] {
+    ];
+    let files = [
+        FsMutant::DataBarrierForgetsMetadata,
+        FsMutant::ReusesFreed,
+        FsMutant::NoZeroing,
+        FsMutant::ZerosForgotten,
+    ];
+    for mutant in journal.map(FsMutant::Journal).into_iter().chain(files) {
         let found = |seed| {
             let mut campaign = FsCampaign::new(DUAL, JournalMode::Ordered, ADVERSARY, 30_000, seed);
-            campaign.options.mutant = Some(mutant);
+            campaign.options.rules = Rules::but(Some(mutant));
             failure(campaign).is_some()
         };
         // Most show with the first seed; how soon a rare one does is a matter of what is drawn.

@@ -3,8 +3,9 @@
 
 use weir_crash::{FsGround, SqliteCampaign, SqliteJournal, SqliteOnce, SqliteSync, SqliteTotals};
 use weir_flash::Mechanism;
-use weir_fs::{FsMutant, MountOptions};
+use weir_fs::{FsMutant, JournalMutant, MountOptions};
 use weir_sqlite_vfs::Mode;
+use weir_storage::Rules;
 
 const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
 const LEGACY: FsGround = FsGround::Adversary { barriers: false };
@@ -98,7 +99,10 @@ fn writeback_that_overtakes_what_a_call_has_ordered_is_found_out() {
     let ground = FsGround::Flash(Mechanism::InOrderWriteback);
     for journal in [SqliteJournal::Delete, SqliteJournal::Wal] {
         let campaign = |seed| SqliteCampaign::new(journal, Mode::Order, ground, 600, seed);
-        let options = MountOptions { mutant: Some(FsMutant::WritebackOvertakes), ..MountOptions::default() };
+        let options = MountOptions {
+            rules: Rules::but(Some(FsMutant::Journal(JournalMutant::WritebackOvertakes))),
+            ..MountOptions::default()
+        };
         let drops = |seed| SqliteCampaign { options, ..campaign(seed) };
         assert_eq!(failure(&campaign(1222)), None);
         assert!((1222..1400).any(|seed| failure(&drops(seed)).is_some()), "{journal:?}");

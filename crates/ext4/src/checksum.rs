@@ -4,6 +4,8 @@
 //! Blocks that carry one checksum for all their bytes are sealed and verified here. Structures that share a
 //! block (descriptors, inodes) seal themselves, and a bitmap's checksum is kept in its descriptor.
 
+use std::ops::Range;
+
 use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::blocks::{BLOCK_BYTES, Kind};
@@ -70,19 +72,25 @@ impl Checksums {
         self.seed.map(|seed| crc32c(seed, &[used]))
     }
 
-    /// Stores the checksum of a block of 4,096 bytes in its place.
+    /// Stores the checksum of a block of 4,096 bytes in its place: the bytes that this may have changed.
     ///
     /// # Errors
     ///
     /// [`FormatError::Corrupt`] where the block has no valid place for it.
-    pub fn seal(&self, kind: Kind, block: u64, bytes: &mut [u8]) -> Result<(), FormatError> {
-        if let Some((at, sum)) = self.sum(kind, block, bytes)? {
-            match kind {
-                Kind::Superblock => keep_sum(&mut bytes[at - SUPERBLOCK_SUM..at + 4]),
-                _ => bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes()),
-            }
+    pub fn update_checksum(
+        &self,
+        kind: Kind,
+        block: u64,
+        bytes: &mut [u8],
+    ) -> Result<Range<usize>, FormatError> {
+        let Some((at, sum)) = self.sum(kind, block, bytes)? else { return Ok(0..0) };
+        if kind == Kind::Superblock {
+            let start = at - SUPERBLOCK_SUM;
+            keep_sum(&mut bytes[start..at + 4]);
+            return Ok(start + SUM_KEEPER..start + SUM_KEEPER + 4);
         }
-        Ok(())
+        bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+        Ok(at..at + 4)
     }
 
     /// Compares the checksum of a block of 4,096 bytes with the stored one.
@@ -240,7 +248,7 @@ mod tests {
         let kind = Kind::Directory { inode: 12, generation: 3 };
         let mut bytes = vec![0; BLOCK_BYTES];
         bytes[BLOCK_BYTES - 12..BLOCK_BYTES - 4].copy_from_slice(&DIRECTORY_TAIL);
-        sums.seal(kind, 9, &mut bytes).expect("sealed");
+        sums.update_checksum(kind, 9, &mut bytes).expect("sealed");
         sums.verify(kind, 9, &bytes).expect("verified");
         for at in [0, 5, 2000, BLOCK_BYTES - 12, BLOCK_BYTES - 1] {
             bytes[at] ^= 4;
@@ -275,7 +283,7 @@ mod tests {
             Kind::OrphanFile { inode: 1, generation: 0 },
         ];
         for kind in kinds {
-            sums.seal(kind, 1, &mut [0xFF; BLOCK_BYTES]).expect_err("no place for a checksum");
+            sums.update_checksum(kind, 1, &mut [0xFF; BLOCK_BYTES]).expect_err("no place for a checksum");
             sums.verify(kind, 1, &[]).expect_err("no block");
         }
     }

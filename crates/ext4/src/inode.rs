@@ -233,7 +233,7 @@ impl Inode {
     }
 
     /// Stores the checksum of inode `number`; the last thing before its bytes are copied to its table.
-    pub fn seal(&mut self, number: u32, checksums: &Checksums) {
+    pub fn update_checksum(&mut self, number: u32, checksums: &Checksums) {
         if let Some(sum) = self.sum(number, checksums) {
             self.checksum_low = (sum as u16).into();
             if self.has_extra(offset_of!(Self, checksum_high), 2) {
@@ -483,7 +483,7 @@ mod tests {
             let mut inode = Inode::new(FileType::Directory, 0o755);
             inode.extra_isize = extra.into();
             inode.set_size(1 << 40);
-            inode.seal(12, &sums);
+            inode.update_checksum(12, &sums);
             let bytes: [u8; INODE_BYTES] = inode.as_bytes().try_into().expect("256 bytes");
             assert_eq!(Inode::read(&bytes, 12, &sums), Ok(inode));
             Inode::read(&bytes, 13, &sums).expect_err("another inode");

@@ -232,7 +232,7 @@ impl Superblock {
     }
 
     /// Stores the checksum; the last thing before a superblock is written.
-    pub fn seal(&mut self) {
+    pub fn update_checksum(&mut self) {
         if self.features().has(Feature::METADATA_CSUM) {
             self.checksum = self.sum().into();
         }
@@ -240,7 +240,7 @@ impl Superblock {
 
     /// The same without a change of the checksum, or of anything else in its sector, so that a torn write does no
     /// harm: bytes that nobody reads make up for it.
-    pub fn reseal(&mut self) {
+    pub fn update_checksum_in_place(&mut self) {
         if self.features().has(Feature::METADATA_CSUM) {
             keep_sum(self.as_mut_bytes());
         }
@@ -266,7 +266,7 @@ impl Superblock {
             superblock.last_orphan = left.last_orphan;
             superblock.set_state(self.is_clean(), left.has_errors());
         }
-        superblock.seal();
+        superblock.update_checksum();
         Some(superblock)
     }
 

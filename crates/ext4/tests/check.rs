@@ -299,7 +299,7 @@ fn flipped_bits_are_found_by_both_or_by_neither() {
 fn seal(image: &mut Image) {
     let Ok(superblock) = Superblock::read_from_bytes(&image.bytes[1024..2048]) else { return };
     let mut superblock = superblock;
-    superblock.seal();
+    superblock.update_checksum();
     image.bytes[1024..2048].copy_from_slice(superblock.as_bytes());
 }
 

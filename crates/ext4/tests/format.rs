@@ -77,7 +77,7 @@ fn encode_again(made: &Image, again: &mut Image) {
             if inode.has_flag(inode_flags::EXTENTS) {
                 inode.block_area = built_again(&filesystem, number, &inode);
             }
-            inode.seal(number, &layout.checksums());
+            inode.update_checksum(number, &layout.checksums());
             again.block_mut(block)[range].copy_from_slice(inode.as_bytes());
         }
     }
@@ -337,7 +337,7 @@ fn an_orphan_file_is_read_as_e2fsck_reads_it() {
         for (at, number) in numbers.iter().enumerate() {
             bytes[at * 40..at * 40 + 4].copy_from_slice(&number.to_le_bytes());
         }
-        checksums.seal(kind, places[1], bytes).expect("a block of the orphan file");
+        checksums.update_checksum(kind, places[1], bytes).expect("a block of the orphan file");
         assert_eq!(orphans_in(places[1], image.block(places[1]), &superblock), Ok(numbers.clone()));
         superblock.set_features(superblock.features().with(Feature::ORPHAN_PRESENT, true));
         image.set_superblock(superblock);

@@ -68,7 +68,7 @@ fn superblocks() {
     let (mut accepted, mut refused) = (0, 0);
     for bytes in mutations(sound.superblock.as_bytes(), &mut random) {
         let mut superblock = Superblock::read_from_bytes(&bytes).expect("1,024 bytes");
-        superblock.seal();
+        superblock.update_checksum();
         let layout = Superblock::read(superblock.as_bytes()).and_then(|read| Layout::new(&read));
         match layout {
             Ok(layout) => {
@@ -168,7 +168,7 @@ fn inodes() {
     let (mut accepted, mut refused) = (0, 0);
     for bytes in mutations(sound.inode.as_bytes(), &mut random) {
         let mut inode = Inode::read_from_bytes(&bytes).expect("256 bytes");
-        inode.seal(ROOT_INODE, &checksums);
+        inode.update_checksum(ROOT_INODE, &checksums);
         match Inode::read(inode.as_bytes(), ROOT_INODE, &checksums) {
             Ok(inode) => {
                 accepted += 1;

@@ -10,10 +10,10 @@ use std::rc::Rc;
 use weir_ext4::acl::{ACCESS, Acl, DEFAULT};
 use weir_ext4::attribute::{AttributeName, Attributes};
 use weir_ext4::{FileType, FormatError, Inode};
+use weir_journal::Handle;
 
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::journal::Handle;
 use crate::names::SET_GROUP;
 use crate::node::Node;
 use crate::xattrs::{Expect, Stored, parse};

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
 use event_listener::Event;
+use weir_journal::Disk;
 use weir_runtime::Instant;
-use weir_storage::BLOCK_BYTES;
+use weir_storage::{BLOCK_BYTES, Rules};
 
-use crate::disk::Disk;
+use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::options::MountOptions;
 use crate::pages::Eviction;
@@ -31,6 +32,7 @@ struct Place {
 /// The pages of all files.
 pub(crate) struct PageCache {
     pub(crate) disk: Rc<Disk>,
+    pub(crate) rules: Rules<FsMutant>,
     /// Limits, in pages.
     most: usize,
     dirty_background: usize,
@@ -56,6 +58,7 @@ impl PageCache {
         let dirty_most = pages(options.dirty_bytes).clamp(1, most / 2);
         let cache = Rc::new(PageCache {
             disk,
+            rules: options.rules,
             most,
             dirty_background: pages(options.dirty_background_bytes).min(dirty_most - 1),
             dirty_most,
@@ -67,7 +70,7 @@ impl PageCache {
             wanted: Event::new(),
             submitted: Event::new(),
         });
-        drop(cache.disk.handle.spawn_thread("writeback", writeback_task(Rc::downgrade(&cache))));
+        drop(cache.disk.handle().spawn_thread("writeback", writeback_task(Rc::downgrade(&cache))));
         cache
     }
 
@@ -126,7 +129,7 @@ impl PageCache {
     pub(crate) fn page_dirtied(&self, node: &Rc<Node>) {
         self.dirty.set(self.dirty.get() + 1);
         if node.dirty_since.get().is_none() {
-            let now = self.disk.handle.now();
+            let now = self.disk.handle().now();
             node.dirty_since.set(Some(now));
             let mut dirty_nodes = self.dirty_nodes.borrow_mut();
             dirty_nodes.insert((now, node.number), Rc::downgrade(node));
@@ -215,7 +218,8 @@ mod tests {
             dirty_bytes: 32 * block,
             ..MountOptions::default()
         };
-        let disk = Disk::new(&clock, layer.expect("a device that fits"), capabilities, options);
+        let layer = layer.expect("a device that fits");
+        let disk = Disk::new(&clock, layer, capabilities, options.host_costs, options.journal_rules());
         let cache = PageCache::new(disk, &options);
         let node = Node::new(12, Inode::new(FileType::Regular, 0o644), &cache);
         runtime.block_on(script(cache, node)).expect("no stall");
@@ -266,7 +270,7 @@ mod tests {
             for index in 0..10 {
                 insert(&cache, &node, index, true);
             }
-            let clock = cache.disk.handle.clone();
+            let clock = cache.disk.handle().clone();
             clock.sleep(std::time::Duration::from_secs(1)).await;
             assert_eq!(cache.dirty(), 10, "neither too many nor too old");
             insert(&cache, &node, 10, true);

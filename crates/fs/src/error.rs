@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 use weir_ext4::FormatError;
+use weir_journal::{JournalError, StopReason};
 use weir_storage::{Rejected, StorageError};
 
 /// Why a call failed.
@@ -90,6 +91,20 @@ pub enum ReadOnlyReason {
 }
 
 impl FsError {
+    /// Why a journal stops whose filesystem meets this error.
+    pub(crate) fn stop_reason(&self) -> StopReason {
+        match self {
+            FsError::Storage(error) => StopReason::Failed(*error),
+            FsError::Format(error) | FsError::ReadOnly(ReadOnlyReason::Damaged(error)) => {
+                StopReason::Damaged(error.clone())
+            }
+            FsError::ReadOnly(ReadOnlyReason::Abandoned) => StopReason::Abandoned,
+            FsError::ReadOnly(ReadOnlyReason::Unmounted) => StopReason::Closed,
+            FsError::ReadOnly(ReadOnlyReason::Aborted(error)) => StopReason::Failed(*error),
+            _ => StopReason::Failed(StorageError::Aborted),
+        }
+    }
+
     /// To a caller, a structure that cannot take any more is a lack of space.
     pub(crate) fn full_is_no_space(self) -> FsError {
         match self {
@@ -104,6 +119,29 @@ impl From<Rejected> for FsError {
         match rejected {
             Rejected::Failed(error) => FsError::Storage(error),
             other => FsError::Refused(other),
+        }
+    }
+}
+
+impl From<JournalError> for FsError {
+    fn from(error: JournalError) -> FsError {
+        match error {
+            JournalError::TooSmall => FsError::NoSpace,
+            JournalError::Stopped(reason) => FsError::ReadOnly(reason.into()),
+            JournalError::Format(error) => FsError::Format(error),
+            JournalError::Storage(error) => FsError::Storage(error),
+            JournalError::Refused(rejected) => FsError::Refused(rejected),
+        }
+    }
+}
+
+impl From<StopReason> for ReadOnlyReason {
+    fn from(reason: StopReason) -> ReadOnlyReason {
+        match reason {
+            StopReason::Closed => ReadOnlyReason::Unmounted,
+            StopReason::Failed(error) => ReadOnlyReason::Aborted(error),
+            StopReason::Abandoned => ReadOnlyReason::Abandoned,
+            StopReason::Damaged(error) => ReadOnlyReason::Damaged(error),
         }
     }
 }

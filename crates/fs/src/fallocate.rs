@@ -91,7 +91,7 @@ impl Mounted {
         let available = self.space.available_to(self.has_reserve(caller));
         let mut needed = range.len() as u64;
         let mut at = range.start;
-        while needed > available && !self.options.drops(FsMutant::AllocatesWhatCannotFit) {
+        while needed > available && !self.options.rules.drops(FsMutant::AllocatesWhatCannotFit) {
             let next = self.tree(node, None).next(at).await?;
             let next = next.filter(|next| at < range.end && next.logical < range.end);
             let Some(extent) = next else { return Err(FsError::NoSpace) };
@@ -166,7 +166,7 @@ impl Mounted {
     async fn punch(&self, node: &Rc<Node>, range: Range<u32>) -> Result<(), FsError> {
         loop {
             match self.with_space(async || self.punch_step(node, range.clone()).await).await {
-                Err(FsError::NoSpace) if !self.options.drops(FsMutant::NoZeroing) => {
+                Err(FsError::NoSpace) if !self.options.rules.drops(FsMutant::NoZeroing) => {
                     return self.overwrite_with_zeros(node, range).await;
                 }
                 Ok(false) => {}

@@ -5,20 +5,18 @@ use std::rc::Rc;
 
 use weir_ext4::journal::Sequence;
 use weir_ext4::{FileTime, Layout, Superblock};
+use weir_journal::{Buffers, Disk, Engine, Handle, Journal, JournalStats, Waits};
 use weir_runtime::Handle as Clock;
 
 use crate::access::Accesses;
-use crate::buffers::Buffers;
 use crate::cache::PageCache;
 use crate::caller::Caller;
-use crate::disk::{Disk, Waits};
 use crate::error::{FsError, ReadOnlyReason};
-use crate::journal::{Handle, Journal, JournalStats};
 use crate::mutants::FsMutant;
 use crate::names::Names;
 use crate::nodes::Nodes;
 use crate::operations::Operations;
-use crate::options::{Engine, MountOptions};
+use crate::options::MountOptions;
 use crate::orphans::Orphans;
 use crate::space::{DiscardStats, Space};
 use crate::zeros::Zeroed;
@@ -120,7 +118,7 @@ impl Mounted {
     pub(crate) fn journal(&self) -> Result<&Rc<Journal>, FsError> {
         let journal = self.changes.as_ref().map_err(|reason| FsError::ReadOnly(reason.clone()))?;
         match journal.aborted() {
-            Some(reason) => Err(FsError::ReadOnly(reason)),
+            Some(reason) => Err(FsError::ReadOnly(reason.into())),
             None if journal.is_closing() => Err(FsError::ReadOnly(ReadOnlyReason::Unmounted)),
             None => Ok(journal),
         }
@@ -140,7 +138,7 @@ impl Mounted {
     /// between two ticks change the inode once. The date is asked for each time: it may be stepped, and the machine
     /// may have slept.
     pub(crate) fn now(&self) -> FileTime {
-        let tick = match self.options.drops(FsMutant::StampsEveryWrite) {
+        let tick = match self.options.rules.drops(FsMutant::StampsEveryWrite) {
             true => 1,
             false => NANOS_A_SECOND / u64::from(self.options.timer_hz.max(1)),
         };
@@ -172,7 +170,7 @@ impl Filesystem {
             engine: journal.map(|journal| journal.engine()),
             answered: self.0.answered.get(),
             epochs: self.0.disk.epochs(),
-            waits: *self.0.disk.waits.borrow(),
+            waits: self.0.disk.waits(),
             journal: journal.map(|journal| journal.stats()).unwrap_or_default(),
             discards: self.0.discards(),
             pages: self.0.cache.pages(),

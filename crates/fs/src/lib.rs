@@ -23,9 +23,8 @@
 //! | `map`, `tree` | which block of a file is where; the format's algorithms over journaled blocks |
 //! | `operations` | calls that change something: unmount waits for them, none is committed by half (J8) |
 //! | `space` | free blocks and inodes; when what was freed may be used again (J7) |
-//! | `journal` | transactions, and the two engines that commit them; knows neither inodes nor pages |
-//! | `buffer`, `buffers` | journaled blocks in memory, and their cache |
-//! | `disk` | the block layer, shared flushes, and a count of what was waited for |
+//!
+//! Transactions, the cache of journaled blocks and the block layer below are `weir-journal`'s.
 //!
 //! # The way of a write
 //!
@@ -52,23 +51,15 @@
 //!
 //! # Rules
 //!
-//! They are cited where they are kept. D is the data of a transaction's files, JD its descriptor and log blocks, JC
-//! its commit block.
+//! They are cited where they are kept.
 //!
-//! - **J1** Two tasks: one dispatches JD and JC as barrier writes and goes on; one flushes, only for transactions that
-//!   a caller wants durable and once for many callers, and retires them in order.
-//! - **J2** D of every file in the transaction and JD are one epoch, JC is the next. An ordering call returns when JC is
-//!   dispatched, a durable one after one transfer and one flush.
 //! - **J3** The calls for data alone write D with a barrier and no transaction, unless size, blocks or extent states of
 //!   the file are not committed or its data is journaled. Once a call has promised order, writeback keeps it.
-//! - **J4** A block that changes while its transaction is committed is copied, or, by the papers' list, the next
-//!   transaction waits for the transfer. What is locked never changes.
-//! - **J5** A checkpoint needs no flush: home writes go after their JC, the tail moves by a barrier write after them, and
-//!   freed log space is written in later epochs. What was freed is revoked. Only an empty journal is flushed first.
 //! - **J6** Times have the timer's granularity, so a second write within one tick changes no inode.
-//! - **J7** A freed block may take order-preserving data once the JC that freed it is dispatched, other data once that is
-//!   transferred. It is discarded when the newest transaction that freed it is durable and nothing has allocated it.
-//! - **J8** Metadata changes through a handle. What is changed with one handle is one group, and no commit parts it.
+//! - **J7** Freed blocks are given back as the journal says, and discarded when the newest transaction that freed them is
+//!   durable and nothing has allocated them.
+//!
+//! J1, J2, J4, J5 and J8 are the journal's, and stated there.
 //!
 //! docs/RULES.md has these and the rules without a number, with the tests. With the feature `mutants`, [`FsMutant`] drops
 //! one of them, to prove that tests notice. A write or flush of the journal that fails aborts it: the filesystem is
@@ -77,15 +68,11 @@
 mod access;
 mod acls;
 mod attributes;
-mod buffer;
-mod buffers;
 mod cache;
 mod caller;
-mod disk;
 mod error;
 mod fallocate;
 mod filesystem;
-mod journal;
 mod make;
 mod map;
 mod memory;
@@ -116,15 +103,17 @@ mod zeros;
 pub use acls::AclKind;
 pub use attributes::{AttributeChanges, Attributes};
 pub use caller::Caller;
-pub use disk::Waits;
 pub use error::{FsError, ReadOnlyReason};
 pub use fallocate::Fallocate;
 pub use filesystem::{Answered, Filesystem, InodeNumber, Statfs, Statistics};
-pub use journal::JournalStats;
 pub use memory::MemoryBound;
+#[cfg(feature = "mutants")]
 pub use mutants::FsMutant;
 pub use names::{Device, NewNode, Parent, RenameFlags};
-pub use options::{AccessTimes, Conflicts, Discards, Engine, HostCosts, JournalMode, MountOptions};
+pub use options::{AccessTimes, Discards, JournalMode, MountOptions};
 pub use space::DiscardStats;
 pub use weir_ext4::directory::{Cookie, DirectoryEntry};
+#[cfg(feature = "mutants")]
+pub use weir_journal::JournalMutant;
+pub use weir_journal::{Conflicts, Engine, HostCosts, JournalStats, Waits};
 pub use xattrs::{Expect, is_own_attribute};

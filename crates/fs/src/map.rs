@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{Extent, FileType};
+use weir_journal::Handle;
 use weir_storage::Lba;
 
 use crate::error::FsError;
 use crate::filesystem::Mounted;
-use crate::journal::Handle;
 use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::options::JournalMode;
@@ -117,7 +117,7 @@ impl Mounted {
             }
             let marked = tree.change(async |extents| extents.mark(range.start..end, written).await).await;
             match marked.map_err(FsError::full_is_no_space) {
-                Err(FsError::NoSpace) if written && !self.options.drops(FsMutant::NoZeroing) => {
+                Err(FsError::NoSpace) if written && !self.options.rules.drops(FsMutant::NoZeroing) => {
                     self.mark_with_zeros(&tree, range.start..end).await?;
                 }
                 marked => marked?,
@@ -174,7 +174,7 @@ impl Mounted {
                 .await
                 .map_err(FsError::full_is_no_space)?;
             let Some(extent) = removed else { return Ok(true) };
-            if !journal.drops(FsMutant::HolesUnnoticed) {
+            if !self.options.rules.drops(FsMutant::HolesUnnoticed) {
                 node.data_has_changed();
             }
             tree.count_blocks(-i64::from(extent.length));
@@ -197,11 +197,12 @@ impl Mounted {
         if kind == Some(FileType::Regular) && self.options.mode != JournalMode::Data {
             return;
         }
-        let revokes = kind != Some(FileType::Directory) || !self.options.drops(FsMutant::NoDirectoryRevoke);
+        let revokes =
+            kind != Some(FileType::Directory) || !self.options.rules.drops(FsMutant::NoDirectoryRevoke);
         for block in start..start + u64::from(blocks) {
             // What the log still holds is pinned, and so it is here.
             if let Some(buffer) = self.buffers.cached(block) {
-                if buffer.pins.get() > 0 && revokes {
+                if buffer.is_pinned() && revokes {
                     handle.revoke(block);
                 }
                 self.buffers.forget(block);

@@ -13,25 +13,25 @@ use weir_ext4::{
     Feature, FormatError, Kind, Layout, Place, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET,
     Structure, Superblock,
 };
+use weir_journal::{
+    Buffers, Conflicts, Disk, Engine, FoundJournal, Handle, Journal, JournalOptions, JournalStats, Reuse,
+};
 use weir_runtime::{Buffer as Memory, Handle as Clock};
 use weir_storage::{Recorder, Storage};
 use zerocopy::IntoBytes;
 
 use crate::access::Accesses;
-use crate::buffers::Buffers;
 use crate::cache::PageCache;
 use crate::caller::Caller;
-use crate::disk::Disk;
 use crate::error::{FsError, ReadOnlyReason};
 use crate::filesystem::{Filesystem, Mounted};
-use crate::journal::{Handle, Journal, JournalStats, Reuse};
 use crate::mutants::FsMutant;
 use crate::names::Names;
 use crate::nodes::Nodes;
 use crate::operations::Operations;
-use crate::options::{Conflicts, Engine, MountOptions};
+use crate::options::MountOptions;
 use crate::orphans::{Orphans, orphans_on_disk};
-use crate::recovery::{FoundJournal, find_journal};
+use crate::recovery::find_journal;
 use crate::space::Space;
 use crate::zeros::Zeroed;
 
@@ -129,7 +129,7 @@ fn disk_on(
     let capabilities = *device.capabilities();
     let layer_options = BlockOptions { dispatch, ..BlockOptions::default() };
     let layer = BlockLayer::new(clock, device, layer_options, recorder).map_err(|_| FsError::NoBarriers)?;
-    Ok(Disk::new(clock, layer, capabilities, options))
+    Ok(Disk::new(clock, layer, capabilities, options.host_costs, options.journal_rules()))
 }
 
 impl Mounted {
@@ -196,7 +196,7 @@ impl Found {
         if options.read_only {
             return Err(FsError::NeedsRecovery);
         }
-        journal.replay(&disk, layout.blocks(), options).await?;
+        journal.replay(&disk, layout.blocks(), options.journal_rules()).await?;
         // The log may have held the superblock.
         let (superblock, from_copy) = match read_superblock(&disk).await {
             Err(FsError::Format(_)) if from_copy => (superblock, true),
@@ -228,7 +228,7 @@ impl Found {
         };
         let journal_blocks = log.blocks();
         log.upgrade(self.superblock.features().has(Feature::METADATA_CSUM))?;
-        let now = seconds(&self.disk.handle);
+        let now = seconds(self.disk.handle());
         self.superblock.mount_time = now.into();
         self.superblock.write_time = now.into();
         self.superblock.mounts = self.superblock.mounts.get().saturating_add(1).into();
@@ -250,7 +250,12 @@ impl Found {
         }
         let reuse: Rc<dyn Reuse> = Rc::<Space>::clone(&space);
         let (disk, cache) = (Rc::clone(&self.disk), Rc::clone(&buffers));
-        let journal = Journal::new(disk, cache, reuse, engine, options, log, area);
+        let journal_options = JournalOptions {
+            engine,
+            commit_interval: options.commit_interval,
+            rules: options.journal_rules(),
+        };
+        let journal = Journal::new(disk, cache, reuse, journal_options, log, area);
         journal.open().await?;
         Ok(self.mounted(options, buffers, space, orphans, Ok(journal)))
     }
@@ -280,7 +285,7 @@ impl Found {
         orphans: Vec<u32>,
         changes: Result<Rc<Journal>, ReadOnlyReason>,
     ) -> Rc<Mounted> {
-        let clock = self.disk.handle.clone();
+        let clock = self.disk.handle().clone();
         let cache = PageCache::new(Rc::clone(&self.disk), &options);
         Rc::new(Mounted {
             options,
@@ -330,7 +335,7 @@ async fn find_superblock(
         FormatError::Foreign => options.read_only,
         _ => false,
     };
-    if !is_damage || options.drops(FsMutant::TrustsNoCopy) {
+    if !is_damage || options.rules.drops(FsMutant::TrustsNoCopy) {
         return Err(error.into());
     }
     for place in SUPERBLOCK_COPIES.into_iter().filter(|place| *place < device_blocks) {
@@ -352,15 +357,15 @@ async fn write_superblock(
     superblock: &mut Superblock,
     options: &MountOptions,
 ) -> Result<(), FsError> {
-    match options.drops(FsMutant::TearsSuperblock) {
-        true => superblock.seal(),
-        false => superblock.reseal(),
+    match options.rules.drops(FsMutant::TearsSuperblock) {
+        true => superblock.update_checksum(),
+        false => superblock.update_checksum_in_place(),
     }
     let mut block: Memory = disk.read(0, 1).await?;
     let bytes = superblock.as_bytes();
     block[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + bytes.len()].copy_from_slice(bytes);
     disk.write_commit(0, &Rc::new(block), false).await?;
-    disk.flush().await
+    Ok(disk.flush().await?)
 }
 
 fn set_needs_recovery(superblock: &mut Superblock, needed: bool) {

@@ -28,11 +28,11 @@ use std::rc::Rc;
 
 use weir_ext4::directory::{NAME_MAX, Target};
 use weir_ext4::{Feature, FileType, FormatError, Place, Stamp, Structure};
+use weir_journal::{Handle, Until};
 use weir_runtime::{Permit, Semaphore};
 
 use crate::error::FsError;
 use crate::filesystem::Mounted;
-use crate::journal::Handle;
 use crate::node::Node;
 
 pub(crate) use cache::NAMES_BYTES_MAX;
@@ -124,7 +124,7 @@ impl Mounted {
             {
                 self.journal()?.give_back().await?;
                 if let Some(sequence) = self.zeros_are_too_early()? {
-                    self.journal()?.durable(sequence).await?;
+                    self.journal()?.commit(sequence, Until::Durable).await?;
                 }
                 let _none = self.space.none_discarding().await;
                 work().await
@@ -140,7 +140,7 @@ impl Mounted {
     ) -> Result<T, FsError> {
         let done = change.await;
         if let (Err(error), Ok(journal)) = (&done, self.journal()) {
-            journal.abort(error);
+            journal.abort(error.stop_reason());
         }
         done
     }

@@ -7,15 +7,14 @@ use event_listener::Event;
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
 use weir_ext4::{Extent, INODE_BYTES, Inode, Kind};
+use weir_journal::{Buffer, DataClass, Handle, JournalError, Local, OrderedData};
 use weir_runtime::{Acquire, Instant, Semaphore};
 use weir_storage::Ticket;
 use zerocopy::IntoBytes;
 
-use crate::buffer::Buffer;
 use crate::cache::PageCache;
 use crate::error::FsError;
 use crate::filesystem::Mounted;
-use crate::journal::{DataClass, Handle, Local, OrderedData};
 use crate::pages::Pages;
 use crate::readahead::Readahead;
 use crate::submit::InFlight;
@@ -128,7 +127,7 @@ impl Node {
             }
         };
         let mut inode = self.inode.borrow_mut();
-        inode.seal(self.number, &fs.buffers.checksums);
+        inode.update_checksum(self.number, fs.buffers.checksums());
         // J8: exactly its own bytes; others in the block are others'.
         handle.modify(table, *start..*start + INODE_BYTES, |bytes| bytes.copy_from_slice(inode.as_bytes()));
         self.accessed.set(false);
@@ -158,7 +157,7 @@ impl OrderedData for Node {
         u64::from(self.number)
     }
 
-    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, FsError>> {
+    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, JournalError>> {
         Box::pin(async move {
             let class = match class {
                 DataClass::Ordered => Class::Ordered,

@@ -83,7 +83,7 @@ impl Nodes {
         }
         let (block, bytes) = fs.space.inode_place(number)?;
         let table = fs.buffers.get(block, Kind::InodeTable).await?;
-        let read = |table: &[u8]| Inode::read(&table[bytes.clone()], number, &fs.buffers.checksums);
+        let read = |table: &[u8]| Inode::read(&table[bytes.clone()], number, fs.buffers.checksums());
         let inode = table.look(read)?;
         if inode.links.get() > 0 {
             inode.check_supported(number)?;
@@ -102,7 +102,7 @@ impl Nodes {
         let node = self.insert(number, inode);
         // What changed it last is not known any more, but it was dispatched before the node was dropped.
         if let Ok(journal) = fs.journal()
-            && !fs.options.drops(FsMutant::ReloadForgetsTransaction)
+            && !fs.options.rules.drops(FsMutant::ReloadForgetsTransaction)
         {
             let last = Some(Sequence(journal.running().0.wrapping_sub(1)));
             node.changed_in.set(last);
@@ -186,5 +186,5 @@ fn can_leave(fs: &Mounted, node: &Rc<Node>) -> bool {
         && node.opens.get() == 0
         && !node.accessed.get()
         && node.changed_in.get().is_none_or(committed)
-        && (node.is_on_disk() || fs.options.drops(FsMutant::ForgetsDirtyNodes))
+        && (node.is_on_disk() || fs.options.rules.drops(FsMutant::ForgetsDirtyNodes))
 }

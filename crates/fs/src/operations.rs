@@ -5,6 +5,8 @@ use std::pin::pin;
 
 use event_listener::Event;
 
+use weir_journal::Journal;
+
 use crate::error::{FsError, ReadOnlyReason};
 use crate::filesystem::Mounted;
 
@@ -58,15 +60,15 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Sets a flag when it is dropped.
+/// Tells the journal when it is dropped whether a change is being abandoned.
 struct AtDrop<'a> {
-    flag: &'a Cell<bool>,
-    value: bool,
+    journal: &'a Journal,
+    abandoning: bool,
 }
 
 impl Drop for AtDrop<'_> {
     fn drop(&mut self) {
-        self.flag.set(self.value);
+        self.journal.set_abandoning(self.abandoning);
     }
 }
 
@@ -86,13 +88,13 @@ impl Mounted {
         &self,
         change: impl Future<Output = Result<T, FsError>>,
     ) -> Result<T, FsError> {
-        let abandoning = &self.journal()?.abandoning;
+        let journal = self.journal()?;
         // Locals are dropped last to first: the flag is set while the change is dropped, if it has not ended.
-        let _after = AtDrop { flag: abandoning, value: false };
+        let _after = AtDrop { journal, abandoning: false };
         let change = pin!(change);
-        let mut before = AtDrop { flag: abandoning, value: true };
+        let mut before = AtDrop { journal, abandoning: true };
         let done = change.await;
-        before.value = false;
+        before.abandoning = false;
         done
     }
 }

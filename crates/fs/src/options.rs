@@ -2,36 +2,10 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "mutants")]
+use weir_journal::{Engine, HostCosts, JournalRules};
+use weir_storage::Rules;
+
 use crate::mutants::FsMutant;
-
-/// Which journal engine commits transactions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Engine {
-    /// The legacy path: one transaction at a time, and a wait for every transfer. With `barrier`, JC goes with
-    /// pre-flush and FUA and is durable; without, nothing is flushed and nothing ordered (EXT4-OD).
-    Jbd2 {
-        /// Whether JC is written with pre-flush and FUA.
-        barrier: bool,
-    },
-    /// Dual-mode journaling (FAST 2018 paper, section 4.2): a commit task that dispatches and never waits for a
-    /// transfer, and a flush task that makes durable what somebody wants durable (J1).
-    Dual {
-        /// What happens to a block that is changed again while its transaction is being committed (J4).
-        conflicts: Conflicts,
-    },
-}
-
-/// What happens to a block that is changed again while its transaction is being committed (J4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Conflicts {
-    /// It goes on a list, and the running transaction commits only when the list is empty (FAST 2018 paper,
-    /// section 4.3).
-    List,
-    /// Log blocks are immutable copies, made when somebody changes the block again; nothing waits.
-    #[default]
-    Copy,
-}
 
 /// What the journal holds of file data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,16 +45,6 @@ pub enum AccessTimes {
     Never,
 }
 
-/// What requests cost the host's processor, each spent by the thread that makes or awaits the request. Only
-/// simulated cores spend it: a machine's own do their work in their own time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostCosts {
-    /// From the block layer to the device, for each request.
-    pub dispatch: Duration,
-    /// The interrupt, and ending the request, for each request that was waited for.
-    pub completion: Duration,
-}
-
 /// The options of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -117,9 +81,8 @@ pub struct MountOptions {
     pub timer_hz: u32,
     /// What requests cost simulated cores. Default: nothing.
     pub host_costs: HostCosts,
-    /// The rule that this filesystem drops, to prove that tests notice.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<FsMutant>,
+    /// The rules that this filesystem keeps: all of them.
+    pub rules: Rules<FsMutant>,
 }
 
 impl Default for MountOptions {
@@ -140,22 +103,21 @@ impl Default for MountOptions {
             discard_delay: Duration::from_millis(100),
             timer_hz: 250,
             host_costs: HostCosts::default(),
-            #[cfg(feature = "mutants")]
-            mutant: None,
+            rules: Rules::all(),
         }
     }
 }
 
 impl MountOptions {
-    /// Whether this filesystem drops the rule that `mutant` names.
+    /// The rules that the journal keeps.
     #[cfg(feature = "mutants")]
-    pub(crate) fn drops(&self, mutant: FsMutant) -> bool {
-        self.mutant == Some(mutant)
+    pub(crate) fn journal_rules(&self) -> JournalRules {
+        self.rules.of_part(FsMutant::of_journal)
     }
 
-    /// Whether this filesystem drops a rule: never, outside tests.
+    /// The rules that the journal keeps: all, outside tests.
     #[cfg(not(feature = "mutants"))]
-    pub(crate) const fn drops(&self, _: crate::mutants::FsMutant) -> bool {
-        false
+    pub(crate) const fn journal_rules(&self) -> JournalRules {
+        JournalRules::all()
     }
 }

@@ -11,13 +11,11 @@ use weir_ext4::orphan::{OrphanChain, orphans_in};
 use weir_ext4::{
     BLOCK_BYTES, Feature, FormatError, Inode, Kind, Place, SUPERBLOCK_OFFSET, Structure, Superblock,
 };
+use weir_journal::{Buffer, Buffers, Handle};
 use weir_runtime::Semaphore;
 
-use crate::buffer::Buffer;
-use crate::buffers::Buffers;
 use crate::error::FsError;
 use crate::filesystem::Mounted;
-use crate::journal::Handle;
 use crate::node::Node;
 use crate::space::Space;
 use crate::tree::Tree;
@@ -67,7 +65,7 @@ pub(crate) async fn orphans_on_disk(
         }
         let (block, range) = space.inode_place(number)?;
         let table = buffers.get(block, Kind::InodeTable).await?;
-        let inode = table.look(|bytes| Inode::read(&bytes[range], number, &buffers.checksums))?;
+        let inode = table.look(|bytes| Inode::read(&bytes[range], number, buffers.checksums()))?;
         chain.follow(&inode);
         numbers.push(number);
     }

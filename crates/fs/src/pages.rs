@@ -10,10 +10,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_runtime::Buffer as Memory;
-use weir_storage::{BLOCK_BYTES, Ticket};
+use weir_storage::{BLOCK_BYTES, Rules, Ticket};
 
-use crate::buffer::own;
-use crate::disk::Disk;
 use crate::mutants::FsMutant;
 use crate::reads::Reads;
 
@@ -109,7 +107,7 @@ impl Pages {
             // All of it is new: no need to copy what is shared.
             page.content = Rc::new(Memory::new(BLOCK_BYTES));
         }
-        own(&mut page.content)[at..at + bytes.len()].copy_from_slice(bytes);
+        Rc::make_mut(&mut page.content)[at..at + bytes.len()].copy_from_slice(bytes);
         let was_clean = dirties && !page.dirty;
         if was_clean {
             page.dirty = true;
@@ -142,13 +140,19 @@ impl Pages {
 
     /// A write of these blocks was submitted, in as many commands as there are tickets, of `most` blocks each.
     /// Pages that were changed meanwhile stay dirty. How many became clean.
-    pub(crate) fn submitted(&mut self, run: &Run, tickets: &[Ticket], most: usize, disk: &Disk) -> usize {
+    pub(crate) fn submitted(
+        &mut self,
+        run: &Run,
+        tickets: &[Ticket],
+        most: usize,
+        rules: Rules<FsMutant>,
+    ) -> usize {
         let before = self.dirty.len();
         for (nth, (index, content)) in run.indices.iter().zip(&run.blocks).enumerate() {
             let Some(page) = self.pages.get_mut(index) else { continue };
             page.write = tickets.get(nth / most).cloned();
             // Whoever changes a page that is shared makes a copy of it first.
-            if Rc::ptr_eq(&page.content, content) || disk.drops(FsMutant::CleansChangedPages) {
+            if Rc::ptr_eq(&page.content, content) || rules.drops(FsMutant::CleansChangedPages) {
                 page.dirty = false;
                 self.dirty.remove(index);
             }

@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{Extent, FileType};
+use weir_journal::Role;
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
-use crate::buffer::Role;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::map::place;
@@ -59,7 +59,7 @@ impl Filesystem {
             if done >= end {
                 return Ok(done);
             }
-            let patient = overtaken < OVERTAKEN_MAX || fs.options.drops(FsMutant::ReadsStarve);
+            let patient = overtaken < OVERTAKEN_MAX || fs.options.rules.drops(FsMutant::ReadsStarve);
             match fs.read_missing(&node, offset + done as u64, &mut bytes[done..end], patient).await? {
                 Missed::Read(read) => {
                     done += read;
@@ -226,7 +226,7 @@ impl Mounted {
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         let window = node.readahead.borrow().window(index, wanted);
         let file_end = u32::try_from(node.size().div_ceil(BLOCK)).unwrap_or(u32::MAX);
-        let most = self.disk.capabilities.max_transfer_blocks.max(1);
+        let most = self.disk.capabilities().max_transfer_blocks.max(1);
         let end = extent.end().min(file_end.max(index + 1)).min(index.saturating_add(window.min(most)));
         let end = end.min(node.pages.borrow().first_behind(index + 1));
         let journaled = |index: &u32| self.journaled(place(extent, *index)).is_some();

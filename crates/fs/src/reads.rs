@@ -70,7 +70,7 @@ impl UnderWay {
     pub(crate) fn end(self) -> u32 {
         let pages = self.node.pages.borrow();
         let Some(reading) = pages.reads.0.get(&self.start) else { return self.start };
-        let outlives = self.node.cache.disk.drops(FsMutant::ReadsOutliveBlocks);
+        let outlives = self.node.cache.rules.drops(FsMutant::ReadsOutliveBlocks);
         if outlives { reading.end } else { reading.freed }
     }
 }

@@ -1,32 +1,15 @@
-//! Recovery of the journal: what a crash left in the log goes home. Nothing of it depends on what is in memory, and
-//! the log stays as it is until everything is home and durable, so recovery that crashes is done again.
+//! Finding the journal, before anything of the filesystem can be trusted: what a crash left in it is replayed first.
 
 use std::ops::Range;
-use std::rc::Rc;
 
-use tracing::{info, warn};
-use weir_block::Class;
-use weir_ext4::journal::{JournalSuperblock, LogReader, replay};
+use weir_ext4::journal::JournalSuperblock;
 use weir_ext4::{
     BLOCK_BYTES, Blocks, Checksums, Descriptor, ExtentTree, FormatError, Inode, Kind, Layout, Place,
     Structure, Superblock,
 };
-use weir_runtime::Buffer as Memory;
+use weir_journal::{Disk, FoundJournal, JournalExtent};
 
-use crate::disk::Disk;
 use crate::error::FsError;
-use crate::journal::JournalExtent;
-use crate::mutants::FsMutant;
-use crate::options::MountOptions;
-
-/// Home writes submitted before their transfer is waited for.
-const WRITES_AT_ONCE: usize = 256;
-
-/// The journal as it lies on disk.
-pub(crate) struct FoundJournal {
-    pub(crate) superblock: JournalSuperblock,
-    pub(crate) area: Vec<JournalExtent>,
-}
 
 /// Metadata blocks as they are on disk, for what has to be read before the log is replayed.
 struct OnDisk<'a> {
@@ -114,70 +97,4 @@ pub(crate) async fn find_journal(
     }
     let superblock = JournalSuperblock::decode(&disk.read(first.start, 1).await?, blocks)?;
     Ok(FoundJournal { superblock, area })
-}
-
-impl FoundJournal {
-    /// Where a block of the journal is.
-    fn home(&self, block: u32) -> Result<u64, FormatError> {
-        let holds = |extent: &&JournalExtent| (extent.first..extent.first + extent.blocks).contains(&block);
-        let extent = self.area.iter().find(holds);
-        let extent = extent.ok_or(FormatError::Invalid { what: "a block beyond the journal" })?;
-        Ok(extent.start + u64::from(block - extent.first))
-    }
-
-    /// Brings home what is committed in the log, makes that durable, and calls the log empty after that.
-    pub(crate) async fn replay(
-        &mut self,
-        disk: &Disk,
-        filesystem_blocks: u64,
-        options: &MountOptions,
-    ) -> Result<(), FsError> {
-        let log = OnDiskLog { disk, journal: self };
-        let found = replay(&self.superblock, filesystem_blocks, &log).await?;
-        let (transactions, blocks) = (found.transactions, found.writes.len());
-        if transactions > 0 {
-            warn!(transactions, blocks, "the filesystem was not unmounted: its journal is replayed");
-        } else {
-            info!("the filesystem was not unmounted, and its journal is empty");
-        }
-        let most = if options.drops(FsMutant::ReplaysInPart) { 1 } else { usize::MAX };
-        for writes in found.writes.chunks(WRITES_AT_ONCE).take(most) {
-            let mut tickets = Vec::new();
-            for write in writes {
-                let mut block = [0; BLOCK_BYTES];
-                log.read(write.copy, &mut block).await?;
-                write.restore(&mut block);
-                let block = [memory(&block)];
-                disk.write(write.home, &block, Class::Orderless, Class::Orderless, &mut tickets).await?;
-            }
-            disk.transferred(&tickets).await?;
-        }
-        // J5 (e): the log may be called empty only when all that was in it is durable at home.
-        if !options.drops(FsMutant::EmptyWithoutFlush) {
-            disk.flush().await?;
-        }
-        self.superblock.set_tail(None, found.next);
-        let mut block = [0; BLOCK_BYTES];
-        self.superblock.encode(&mut block);
-        disk.write_commit(self.home(0)?, &memory(&block), false).await?;
-        disk.flush().await
-    }
-}
-
-struct OnDiskLog<'a> {
-    disk: &'a Disk,
-    journal: &'a FoundJournal,
-}
-
-impl LogReader for OnDiskLog<'_> {
-    type Error = FsError;
-
-    async fn read(&self, block: u32, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), FsError> {
-        bytes.copy_from_slice(&self.disk.read(self.journal.home(block)?, 1).await?);
-        Ok(())
-    }
-}
-
-fn memory(bytes: &[u8]) -> Rc<Memory> {
-    Rc::new(Memory::copy_of(bytes))
 }

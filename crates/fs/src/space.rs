@@ -26,13 +26,10 @@ use std::rc::Rc;
 
 use weir_ext4::journal::Sequence;
 use weir_ext4::{Descriptor, FormatError, Kind, Layout, Place, Structure, Superblock};
+use weir_journal::{Buffer, Buffers, Disk, Handle, Reuse};
 use weir_storage::Extent;
 
-use crate::buffer::Buffer;
-use crate::buffers::Buffers;
-use crate::disk::Disk;
 use crate::error::FsError;
-use crate::journal::{Handle, Reuse};
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;
 pub use discard::DiscardStats;
@@ -95,7 +92,7 @@ impl Space {
         let mut block: Option<Rc<Buffer>> = None;
         for group in 0..layout.groups() {
             let (at, range) = layout.descriptor_place(group)?;
-            let buffer = match block.take().filter(|buffer| buffer.block == at) {
+            let buffer = match block.take().filter(|buffer| buffer.block() == at) {
                 Some(buffer) => buffer,
                 None => buffers.get(at, Kind::Descriptors).await?,
             };
@@ -123,7 +120,7 @@ impl Space {
             discarding: Discarding::default(),
             given_back: Cell::new(0),
         });
-        if !options.read_only && options.discard.wanted_on(&disk.capabilities) {
+        if !options.read_only && options.discard.wanted_on(disk.capabilities()) {
             space.start_discarding(disk);
         }
         Ok(space)
@@ -148,10 +145,10 @@ impl Space {
     /// Free blocks that may be taken now: not those that wait for a commit (J7), nor those that are being
     /// discarded, so that what is kept back is there whenever it is needed.
     fn room(&self, handle: &Handle, purpose: Use) -> u64 {
-        let superuser = handle.has_reserve() || self.options.drops(FsMutant::SuperuserReserveIgnored);
+        let superuser = handle.has_reserve() || self.options.rules.drops(FsMutant::SuperuserReserveIgnored);
         let kept = match purpose {
             Use::Tree => 0,
-            Use::Content if self.options.drops(FsMutant::NoTreeReserve) => 0,
+            Use::Content if self.options.rules.drops(FsMutant::NoTreeReserve) => 0,
             Use::Content if superuser => self.for_trees,
             Use::Content => self.for_trees + self.for_superuser,
         };
@@ -200,7 +197,7 @@ impl Space {
     /// The block that holds the descriptor of a group.
     async fn descriptor_buffer(&self, group: u32) -> Result<Rc<Buffer>, FsError> {
         let (block, _) = self.layout.descriptor_place(group)?;
-        self.buffers.get(block, Kind::Descriptors).await
+        Ok(self.buffers.get(block, Kind::Descriptors).await?)
     }
 
     /// Changes the descriptor of a group, in memory and in its block.
@@ -249,7 +246,7 @@ impl Reuse for Space {
                 self.discarding.freed.borrow_mut().put(group, run, transferred);
             }
         }
-        if self.options.drops(FsMutant::DiscardsEarly) {
+        if self.options.rules.drops(FsMutant::DiscardsEarly) {
             self.are_durable(transferred);
         }
     }

@@ -10,11 +10,10 @@ use std::rc::Rc;
 
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
+use weir_journal::{Handle, Journal, JournalError};
 use weir_runtime::Buffer as Memory;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, StorageError, Ticket};
 
-use crate::error::FsError;
-use crate::journal::{Handle, Journal};
 use crate::mutants::FsMutant;
 use crate::node::Node;
 
@@ -63,17 +62,17 @@ impl Node {
     /// Waits for queue space only. Whether there was something to submit.
     ///
     /// In order, what is on its way without joins the epoch (E7).
-    pub(crate) async fn submit_dirty(&self, class: Class, last: Class) -> Result<bool, FsError> {
+    pub(crate) async fn submit_dirty(&self, class: Class, last: Class) -> Result<bool, JournalError> {
         let _turn = self.submitting.acquire(1).await;
         self.submit_in_turn(class, last).await
     }
 
     /// Submits the dirty pages for no call. How, is decided with the turn, when the pages are looked at: a call may have
     /// promised order while this waited, and pages may have changed behind it.
-    pub(crate) async fn submit_unasked(&self) -> Result<bool, FsError> {
+    pub(crate) async fn submit_unasked(&self) -> Result<bool, JournalError> {
         let early = self.cache.disk.class_of_writeback();
         let _turn = self.submitting.acquire(1).await;
-        let class = match self.cache.disk.drops(FsMutant::WritebackDecidesEarly) {
+        let class = match self.cache.rules.drops(FsMutant::WritebackDecidesEarly) {
             true => early,
             false => self.cache.disk.class_of_writeback(),
         };
@@ -81,15 +80,15 @@ impl Node {
     }
 
     /// The same, for the caller that has the turn to submit.
-    async fn submit_in_turn(&self, class: Class, last: Class) -> Result<bool, FsError> {
+    async fn submit_in_turn(&self, class: Class, last: Class) -> Result<bool, JournalError> {
         self.in_flight.borrow_mut().settle();
-        let skips = self.cache.disk.drops(FsMutant::PromotesOnlyIfClean) && self.pages.borrow().dirty() > 0;
+        let skips = self.cache.rules.drops(FsMutant::PromotesOnlyIfClean) && self.pages.borrow().dirty() > 0;
         if class != Class::Orderless && !skips {
             self.promote();
         }
         let runs = self.pages.borrow().dirty_runs();
         let disk = &self.cache.disk;
-        let most = disk.capabilities.max_transfer_blocks.max(1) as usize;
+        let most = disk.capabilities().max_transfer_blocks.max(1) as usize;
         let mut tickets = Vec::new();
         for (nth, run) in runs.iter().enumerate() {
             let last = if nth + 1 == runs.len() { last } else { class };
@@ -97,11 +96,11 @@ impl Node {
             let done = disk.write(run.start, &run.blocks, class, last, &mut tickets).await;
             self.remember(run.start, run.blocks.len(), &tickets, most, class == Class::Orderless);
             // After an error too: what cannot be written must not be tried for ever. It is not forgotten.
-            let cleaned = self.pages.borrow_mut().submitted(run, &tickets, most, disk);
+            let cleaned = self.pages.borrow_mut().submitted(run, &tickets, most, self.cache.rules);
             self.cache.pages_cleaned(self, cleaned);
             if let Err(error) = done {
                 let cause = match error {
-                    FsError::Storage(cause) => cause,
+                    JournalError::Storage(cause) => cause,
                     _ => StorageError::Aborted,
                 };
                 self.in_flight.borrow_mut().failed.get_or_insert(cause);
@@ -113,7 +112,7 @@ impl Node {
 
     fn remember(&self, start: u64, blocks: usize, tickets: &[Ticket], most: usize, orderless: bool) {
         let mut in_flight = self.in_flight.borrow_mut();
-        let first_only = self.cache.disk.drops(FsMutant::PromotesFirstWriteOnly);
+        let first_only = self.cache.rules.drops(FsMutant::PromotesFirstWriteOnly);
         for (nth, ticket) in tickets.iter().enumerate() {
             let from = nth * most;
             let at = if first_only { start } else { start + from as u64 };
@@ -144,11 +143,11 @@ impl Node {
         journal: &Journal,
         start: u64,
         blocks: usize,
-    ) -> Result<(), FsError> {
-        if journal.drops(FsMutant::ZerosForgotten) {
+    ) -> Result<(), JournalError> {
+        if self.cache.rules.drops(FsMutant::ZerosForgotten) {
             return Ok(());
         }
-        let class = if journal.is_dual() { Class::Ordered } else { Class::Orderless };
+        let class = if journal.engine().uses_barriers() { Class::Ordered } else { Class::Orderless };
         let disk = &self.cache.disk;
         let zero = Rc::new(Memory::new(BLOCK_BYTES));
         let zeros: Vec<_> = std::iter::repeat_n(zero, blocks.min(ZEROS_AT_ONCE)).collect();
@@ -157,7 +156,7 @@ impl Node {
             tickets.clear();
             let zeros = &zeros[..zeros.len().min(blocks - from)];
             disk.write(start + from as u64, zeros, class, class, &mut tickets).await?;
-            if !journal.drops(FsMutant::ZerosNotAwaited) {
+            if !self.cache.rules.drops(FsMutant::ZerosNotAwaited) {
                 disk.transferred(&tickets).await?;
             }
         }
@@ -172,11 +171,11 @@ impl Node {
     }
 
     /// Whether a write of the file's pages has failed, ever since the node is in memory.
-    pub(crate) fn check_written(&self) -> Result<(), FsError> {
+    pub(crate) fn check_written(&self) -> Result<(), JournalError> {
         let mut in_flight = self.in_flight.borrow_mut();
         in_flight.settle();
         let failed = in_flight.failed;
-        if self.cache.disk.drops(FsMutant::WriteErrorForgotten) {
+        if self.cache.rules.drops(FsMutant::WriteErrorForgotten) {
             in_flight.failed = None;
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
@@ -199,16 +198,19 @@ impl Node {
         journal: &Journal,
         handle: &Handle,
         range: Range<u32>,
-    ) -> Result<(), FsError> {
+    ) -> Result<(), JournalError> {
         let _turn = self.submitting.acquire(1).await;
         let before = Sequence(handle.sequence().0.wrapping_sub(1));
         let dirty = self.pages.borrow().dirty() > 0;
-        if dirty && !journal.is_dispatched(before) && !journal.drops(FsMutant::TruncateForgetsCommitting) {
-            let class = if journal.is_dual() { Class::Ordered } else { Class::Orderless };
+        if dirty
+            && !journal.is_dispatched(before)
+            && !self.cache.rules.drops(FsMutant::TruncateForgetsCommitting)
+        {
+            let class = if journal.engine().uses_barriers() { Class::Ordered } else { Class::Orderless };
             self.submit_in_turn(class, class).await?;
         }
         // A call that makes the file durable finds them written, or waits for this transaction.
-        if self.pages.borrow().dirty() > 0 && !journal.drops(FsMutant::DropsPagesSilently) {
+        if self.pages.borrow().dirty() > 0 && !self.cache.rules.drops(FsMutant::DropsPagesSilently) {
             handle.drop_pages();
             self.dropped_in.set(Some(handle.sequence()));
         }

@@ -31,10 +31,10 @@ use std::rc::Rc;
 
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
+use weir_journal::{Journal, JournalError, Until};
 
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::journal::Journal;
 use crate::mount::TOTALS_CREDITS;
 use crate::mutants::FsMutant;
 use crate::node::Node;
@@ -100,10 +100,10 @@ impl Filesystem {
         drop(handle);
         journal.commit_all().await?;
         fs.write_back_everything().await?;
-        if !journal.flushes() {
+        if !journal.engine().flushes() {
             return Ok(());
         }
-        journal.flush().await
+        Ok(journal.flush().await?)
     }
 }
 
@@ -124,15 +124,15 @@ impl Mounted {
         let changed_in = if data_only { node.data_changed_in.get() } else { node.changed_in.get() };
         let forgets = data_only
             && promise == Promise::Ordered
-            && self.options.drops(FsMutant::DataBarrierForgetsMetadata);
+            && self.options.rules.drops(FsMutant::DataBarrierForgetsMetadata);
         let changed_in = changed_in.filter(|_| !forgets);
-        let done = match (journal.is_dual(), promise) {
+        let done = match (journal.engine().uses_barriers(), promise) {
             (true, Promise::Ordered) => self.order(journal, &node, changed_in).await,
             (true, Promise::Durable) => self.make_durable(journal, &node, changed_in).await,
             (false, _) => self.transfer_and_flush(journal, &node, changed_in).await,
         };
         // No call that comes later promises anything either.
-        done.and_then(|()| node.check_written()).inspect_err(|error| journal.abort(error))?;
+        done.and_then(|()| node.check_written()).inspect_err(|error| journal.abort(error.stop_reason()))?;
         let mut answered = self.answered.get();
         match promise {
             Promise::Durable => answered.durable += 1,
@@ -148,7 +148,7 @@ impl Mounted {
         journal: &Rc<Journal>,
         node: &Rc<Node>,
         changed_in: Option<Sequence>,
-    ) -> Result<(), FsError> {
+    ) -> Result<(), JournalError> {
         self.disk.promise_order();
         let is_pending = |sequence: &Sequence| !journal.is_dispatched(*sequence);
         let pending = changed_in.filter(is_pending);
@@ -158,7 +158,7 @@ impl Mounted {
         let dropped_in = node.dropped_in.get().filter(is_pending);
         let Some(sequence) = later(pending, dropped_in) else {
             // J3: an epoch ends here, whether or not something was written in it.
-            return if wrote || self.options.drops(FsMutant::NoBareBarrier) {
+            return if wrote || self.options.rules.drops(FsMutant::NoBareBarrier) {
                 Ok(())
             } else {
                 self.disk.barrier().await
@@ -166,8 +166,8 @@ impl Mounted {
         };
         // A commit on its way may have been faster: then its barrier is not behind the data.
         if !journal.is_dispatched(sequence) {
-            journal.ordered(sequence).await
-        } else if self.options.drops(FsMutant::TrustsFasterCommit) {
+            journal.commit(sequence, Until::Dispatched).await
+        } else if self.options.rules.drops(FsMutant::TrustsFasterCommit) {
             Ok(())
         } else {
             self.disk.barrier().await
@@ -180,7 +180,7 @@ impl Mounted {
         journal: &Rc<Journal>,
         node: &Rc<Node>,
         changed_in: Option<Sequence>,
-    ) -> Result<(), FsError> {
+    ) -> Result<(), JournalError> {
         let is_pending = |sequence: &Sequence| !journal.is_durable(*sequence);
         let pending = changed_in.filter(is_pending);
         let last = if pending.is_some() { Class::Ordered } else { Class::Barrier };
@@ -198,7 +198,7 @@ impl Mounted {
         self.disk.transferred(&tickets).await?;
         // Otherwise the data may have been transferred when the flush for the transaction was on its way already.
         let flushed = covered || journal.will_flush(sequence);
-        journal.durable(sequence).await?;
+        journal.commit(sequence, Until::Durable).await?;
         if flushed { Ok(()) } else { self.disk.flush().await }
     }
 
@@ -208,18 +208,18 @@ impl Mounted {
         journal: &Rc<Journal>,
         node: &Rc<Node>,
         changed_in: Option<Sequence>,
-    ) -> Result<(), FsError> {
+    ) -> Result<(), JournalError> {
         node.submit_dirty(Class::Orderless, Class::Orderless).await?;
         self.disk.transferred(&node.on_the_way()).await?;
         let changed_in = later(changed_in, node.dropped_in.get());
         // The flush before the commit block covers what was transferred before it.
-        let trusts = self.options.drops(FsMutant::TrustsEarlierFlush);
+        let trusts = self.options.rules.drops(FsMutant::TrustsEarlierFlush);
         let flushed = changed_in
             .is_some_and(|sequence| journal.will_flush(sequence) || trusts && !journal.is_durable(sequence));
         if let Some(sequence) = changed_in {
-            journal.durable(sequence).await?;
+            journal.commit(sequence, Until::Durable).await?;
         }
-        if flushed || !journal.flushes() { Ok(()) } else { self.disk.flush().await }
+        if flushed || !journal.engine().flushes() { Ok(()) } else { self.disk.flush().await }
     }
 }
 

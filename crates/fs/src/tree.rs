@@ -5,12 +5,11 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{BLOCK_BYTES, Blocks, Extent, ExtentTree, FormatError, Kind, check_extents};
+use weir_journal::{Buffer, Handle, Role};
 use weir_storage::Lba;
 
-use crate::buffer::{Buffer, Role};
 use crate::error::{FsError, ReadOnlyReason};
 use crate::filesystem::Mounted;
-use crate::journal::Handle;
 use crate::node::Node;
 use crate::space::Use;
 

@@ -23,7 +23,7 @@ impl Filesystem {
 
 impl Mounted {
     async fn trim_blocks(&self, range: Range<u64>, minimum: u64) -> Result<u64, FsError> {
-        if self.disk.capabilities.discard == Discard::Unsupported {
+        if self.disk.capabilities().discard == Discard::Unsupported {
             return Err(FsError::Unsupported("a discard, by the storage"));
         }
         let block_bytes = BLOCK_BYTES as u64;

@@ -8,7 +8,6 @@ use std::rc::Rc;
 
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::journal::Handle;
 use crate::map::MAP_CREDITS;
 use crate::mutants::FsMutant;
 use crate::node::Node;
@@ -16,6 +15,7 @@ use crate::orphans::ORPHAN_CREDITS;
 use crate::read::{BLOCK, SIZE_MAX, index_of};
 use crate::write::Edges;
 use crate::zeros::ZEROS;
+use weir_journal::Handle;
 
 /// Journaled blocks that one step of a truncation changes: those of the map, the list of orphans, and a block
 /// whose end becomes zeros.
@@ -47,7 +47,7 @@ impl Mounted {
     async fn set_size(&self, node: &Rc<Node>, size: u64) -> Result<(), FsError> {
         let old = node.size();
         // What is behind the end of a file reads as zeros if it grows again.
-        let stays = self.options.drops(FsMutant::TailStays);
+        let stays = self.options.rules.drops(FsMutant::TailStays);
         let tail = size..if stays { size } else { old.min(size.next_multiple_of(BLOCK)) };
         let (tail, edges) = match if size > old { self.behind_end(node).await? } else { None } {
             Some(behind) => behind,
@@ -79,7 +79,7 @@ impl Mounted {
         loop {
             let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
             let finished = self.all_or_abort(self.unmap(&handle, node, behind(size))).await?;
-            if finished && (node.links() > 0 || self.options.drops(FsMutant::CutIsNoOrphan)) {
+            if finished && (node.links() > 0 || self.options.rules.drops(FsMutant::CutIsNoOrphan)) {
                 self.remove_orphan(&handle, node).await?;
             }
             node.log_data(self, &handle).await?;

@@ -9,14 +9,13 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::Stamp;
+use weir_journal::{Handle, Role};
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
-use crate::buffer::Role;
 use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::journal::Handle;
 use crate::map::{MAP_CREDITS, Wanted, place};
 use crate::mutants::FsMutant;
 use crate::node::Node;
@@ -124,7 +123,7 @@ impl Mounted {
         let (first, at) = split(offset);
         if stamped && !journaled {
             let most = (self.cache.allowance().saturating_mul(BLOCK_BYTES) - at).min(bytes.len());
-            let most = match self.options.drops(FsMutant::EndInTwoSteps) {
+            let most = match self.options.rules.drops(FsMutant::EndInTwoSteps) {
                 true => most.min(usize::try_from(node.size().saturating_sub(offset)).unwrap_or(usize::MAX)),
                 false => within_size(offset, most, node.size()),
             };
@@ -227,7 +226,7 @@ impl Mounted {
     pub(crate) async fn behind_end(&self, node: &Node) -> Result<Option<(Range<u64>, Edges)>, FsError> {
         let size = node.size();
         let (index, at) = split(size);
-        if at == 0 || self.options.drops(FsMutant::BehindEndTrusted) {
+        if at == 0 || self.options.rules.drops(FsMutant::BehindEndTrusted) {
             return Ok(None);
         }
         let Some(home) = self.home(node, index).await? else { return Ok(None) };

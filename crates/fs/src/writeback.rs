@@ -23,7 +23,7 @@ impl PageCache {
     fn due(&self) -> Result<Rc<Node>, Option<Instant>> {
         let Some((since, node)) = self.oldest_dirty() else { return Err(None) };
         let expires = since + EXPIRES;
-        if self.has_too_many_dirty() || expires <= self.disk.handle.now() {
+        if self.has_too_many_dirty() || expires <= self.disk.handle().now() {
             Ok(node)
         } else {
             Err(Some(expires))
@@ -41,10 +41,10 @@ pub(crate) async fn writeback_task(cache: Weak<PageCache>) {
                 // What fails is remembered, and whoever synchronises the file is told.
                 let _ = node.submit_unasked().await;
                 // Others may want the node's turn, or have something to do with what was written.
-                now.disk.handle.yield_now().await;
+                now.disk.handle().yield_now().await;
             }
             Err(expires) => {
-                let clock = now.disk.handle.clone();
+                let clock = now.disk.handle().clone();
                 drop(now);
                 sleep(&clock, expires, wanted).await;
             }
@@ -70,7 +70,7 @@ impl Mounted {
     /// Those of any write of a page that is in memory still.
     pub(crate) async fn write_back_everything(&self) -> Result<(), FsError> {
         // A call: what was ordered before it comes first.
-        let is_dual = self.changes.as_ref().is_ok_and(|journal| journal.is_dual());
+        let is_dual = self.changes.as_ref().is_ok_and(|journal| journal.engine().uses_barriers());
         let class = if is_dual { Class::Ordered } else { Class::Orderless };
         for node in self.cache.dirty_nodes() {
             node.submit_dirty(class, class).await?;

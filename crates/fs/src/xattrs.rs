@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use weir_ext4::attribute::{self, AttributeName, Attributes};
 use weir_ext4::{BLOCK_BYTES, Blocks, FileType, FormatError, Kind, Stamp};
+use weir_journal::Handle;
 
 use crate::acls::AclKind;
 use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::journal::Handle;
 use crate::node::Node;
 use crate::tree::Tree;
 

@@ -74,7 +74,7 @@ impl Mounted {
         else {
             return Err(FsError::NoSpace);
         };
-        if self.zeros_are_too_early()?.is_some() && !self.options.drops(FsMutant::ZerosTooEarly) {
+        if self.zeros_are_too_early()?.is_some() && !self.options.rules.drops(FsMutant::ZerosTooEarly) {
             return Err(FsError::NoSpace);
         }
         for zeros in [wider.start..range.start, range.end..wider.end] {
@@ -117,7 +117,7 @@ impl Mounted {
     pub(crate) async fn overwrite_first(&self, node: &Rc<Node>, range: Range<u32>) -> Result<u32, FsError> {
         let found = self.tree(node, None).next(range.start).await?;
         match found.filter(|extent| extent.written && covers(extent, range.start)) {
-            Some(extent) if !self.options.drops(FsMutant::NoZeroing) => {
+            Some(extent) if !self.options.rules.drops(FsMutant::NoZeroing) => {
                 let end = extent.end().min(range.end);
                 self.overwrite_with_zeros(node, range.start..end).await?;
                 Ok(end)

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use support::{content, plan, read_file, simulated, write_file};
 use weir_ext4::{FileType, ROOT_INODE};
-use weir_fs::{Discards, Filesystem, FsError, FsMutant, MountOptions, NewNode};
+use weir_fs::{Discards, Filesystem, FsError, FsMutant, JournalMutant, MountOptions, NewNode};
 use weir_runtime::Handle;
-use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Rules};
 use weir_volume::{Format, Volume, VolumeOptions};
 
 /// Blocks of the filesystem: 96 MiB.
@@ -56,8 +56,12 @@ fn j7_what_the_volume_makes_durable_by_itself_is_discarded() {
     let rule = |mutant: Option<FsMutant>, rounds| {
         simulated(async |clock| {
             let volume = volume(&clock).await;
-            let fs =
-                new_filesystem(&clock, &volume, MountOptions { mutant, ..MountOptions::default() }).await;
+            let fs = new_filesystem(
+                &clock,
+                &volume,
+                MountOptions { rules: Rules::but(mutant), ..MountOptions::default() },
+            )
+            .await;
             let flushes = fs.statistics().waits.flushes;
             for _ in 0..rounds {
                 come_and_go(&fs).await;
@@ -71,7 +75,10 @@ fn j7_what_the_volume_makes_durable_by_itself_is_discarded() {
         })
     };
     assert!(rule(None, 5_000), "what waits is discarded in the end");
-    assert!(!rule(Some(FsMutant::DurabilityUnnoticed), 100), "the mutant was not noticed");
+    assert!(
+        !rule(Some(FsMutant::Journal(JournalMutant::DurabilityUnnoticed)), 100),
+        "the mutant was not noticed"
+    );
 }
 
 /// Space that files have left is the volume's again: at once, by default; and when somebody asks.

@@ -16,10 +16,12 @@ use support::{
 };
 use weir_ext4::{FileType, ROOT_INODE};
 use weir_fs::{
-    Conflicts, Engine, Fallocate, Filesystem, FsError, FsMutant, InodeNumber, JournalMode, MountOptions,
-    NewNode, ReadOnlyReason, RenameFlags,
+    Conflicts, Engine, Fallocate, Filesystem, FsError, FsMutant, InodeNumber, JournalMode, JournalMutant,
+    MountOptions, NewNode, ReadOnlyReason, RenameFlags,
 };
-use weir_storage::{AdversaryDisk, Capabilities, Command, Image, Rejected, Storage, StorageError, Ticket};
+use weir_storage::{
+    AdversaryDisk, Capabilities, Command, Image, Rejected, Rules, Storage, StorageError, Ticket,
+};
 
 const ENGINES: [Engine; 3] = [
     Engine::Dual { conflicts: Conflicts::Copy },
@@ -180,7 +182,8 @@ fn after_a_failed_flush_nothing_is_called_durable() {
 /// Whether `rule` holds for all engines.
 fn holds(mutant: Option<FsMutant>, rule: impl Fn(MountOptions) -> Result<(), String>) -> Result<(), String> {
     ENGINES.into_iter().try_for_each(|engine| {
-        rule(MountOptions { mutant, ..options(engine) }).map_err(|broken| format!("{engine:?}: {broken}"))
+        rule(MountOptions { rules: Rules::but(mutant), ..options(engine) })
+            .map_err(|broken| format!("{engine:?}: {broken}"))
     })
 }
 
@@ -438,7 +441,10 @@ fn each_command_fails_once_and_no_promise_is_broken() {
             assert!(failed >= least, "{engine:?}: only {failed} of {kind:?}");
         }
         if kind != Kind::Read {
-            let ignores = MountOptions { mutant: Some(FsMutant::ErrorIgnored), ..options(ENGINES[0]) };
+            let ignores = MountOptions {
+                rules: Rules::but(Some(FsMutant::Journal(JournalMutant::ErrorIgnored))),
+                ..options(ENGINES[0])
+            };
             assert!(
                 fail_each(ignores, &image, kind).is_err(),
                 "errors ignored, and nobody noticed: {kind:?}"

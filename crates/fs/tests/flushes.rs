@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use event_listener::Event;
 use support::{disk, mount, new_image, read_file, simulated_with, write_file};
-use weir_fs::{Conflicts, Engine, Fallocate, FsMutant, MountOptions};
+use weir_fs::{Conflicts, Engine, Fallocate, FsMutant, JournalMutant, MountOptions};
 use weir_runtime::Handle;
-use weir_storage::{AdversaryDisk, BLOCK_BYTES, Capabilities, Command, Rejected, Storage, Ticket};
+use weir_storage::{AdversaryDisk, BLOCK_BYTES, Capabilities, Command, Rejected, Rules, Storage, Ticket};
 
 /// A disk whose flushes do what they should at once, and say so late, when they are told to.
 struct SlowToSay {
@@ -118,7 +118,7 @@ fn synced_beside_sync(mutant: Option<FsMutant>) -> usize {
         let below = disk(&clock, &new_image(support::BLOCKS), true);
         let slow = SlowToSay::before(&below, &clock);
         let engine = Some(Engine::Dual { conflicts: Conflicts::Copy });
-        let options = MountOptions { engine, mutant, ..MountOptions::default() };
+        let options = MountOptions { engine, rules: Rules::but(mutant), ..MountOptions::default() };
         let fs = mount(&clock, &slow, options).await.expect("mounted");
         let file = write_file(&fs, b"a", &[1; BLOCK_BYTES]).await;
         fs.sync().await.expect("durable");
@@ -150,7 +150,7 @@ fn synced_beside_sync(mutant: Option<FsMutant>) -> usize {
 #[test]
 fn j1_the_flush_of_sync_covers_nothing_that_comes_later() {
     assert_eq!(synced_beside_sync(None), 2);
-    let mutant = FsMutant::SyncCoversLater;
+    let mutant = FsMutant::Journal(JournalMutant::SyncCoversLater);
     assert!(synced_beside_sync(Some(mutant)) < 2, "{mutant:?} was not noticed");
 }
 
@@ -240,7 +240,12 @@ fn a_call_waits_for_the_transaction_that_drops_dirty_pages() {
         for (takes, call) in TAKES.into_iter().flat_map(|takes| CALLS.map(|call| (takes, call))) {
             let shows = |mutant| {
                 let engine = Some(engine);
-                let options = MountOptions { engine, mutant, timer_hz: 1, ..MountOptions::default() };
+                let options = MountOptions {
+                    engine,
+                    rules: Rules::but(mutant),
+                    timer_hz: 1,
+                    ..MountOptions::default()
+                };
                 (0..40).any(|nth| {
                     shows_what_was_overwritten(options, takes, call, Duration::from_micros(19 * nth))
                 })

@@ -15,7 +15,7 @@ use weir_fs::{
     MountOptions, NewNode,
 };
 use weir_runtime::{Handle, Runtime, Simulation};
-use weir_storage::Image;
+use weir_storage::{Image, Rules};
 
 const BLOCK: usize = 4096;
 /// 128 MiB.
@@ -27,7 +27,7 @@ const WRITES: usize = 599;
 const USER: Caller = Caller { uid: 1000, gid: 1000 };
 
 fn without_reserve(mutant: Option<FsMutant>) -> MountOptions {
-    MountOptions { tree_reserve_blocks: 0, mutant, ..MountOptions::default() }
+    MountOptions { tree_reserve_blocks: 0, rules: Rules::but(mutant), ..MountOptions::default() }
 }
 
 fn new_image(blocks: u64, reserved_percent: u8) -> Image {
@@ -133,7 +133,7 @@ fn a_write_into_what_is_allocated_finds_space_in_a_full_filesystem() {
     let engine = Some(Engine::Jbd2 { barrier: true });
     assert_eq!(write_at_random(MountOptions { engine, ..without_reserve(None) }, 1), Ok(()));
     // Without what is kept for trees, the extents are not divided.
-    let mutant = MountOptions { mutant: Some(FsMutant::NoTreeReserve), ..MountOptions::default() };
+    let mutant = MountOptions { rules: Rules::but(Some(FsMutant::NoTreeReserve)), ..MountOptions::default() };
     assert!(write_at_random(mutant, 400).is_err());
     let mutant = without_reserve(Some(FsMutant::NoZeroing));
     let told = write_at_random(mutant, 1).expect_err("the mutant was not noticed");
@@ -232,7 +232,7 @@ fn cuts_show_nothing_old(seed: u64, options: MountOptions) -> Result<(), String>
     for (nth, image) in images.iter().enumerate() {
         let bytes = simulated(async |clock| {
             let disk = disk(&clock, image, true);
-            let options = MountOptions { mutant: None, ..options };
+            let options = MountOptions { rules: Rules::all(), ..options };
             let fs = mount(&clock, &disk, options).await.expect("recovered");
             read_file(&fs, b"ahead").await.expect("readable")
         });
@@ -317,7 +317,7 @@ fn j2_journaled_data_is_overwritten_with_zeros_when_a_cut_brings_it_back_no_more
 fn a_user_writes_what_is_available(mutant: Option<FsMutant>) -> Result<(), String> {
     simulated(async |clock| {
         let disk = disk(&clock, &new_image(BLOCKS, 5), true);
-        let options = MountOptions { mutant, ..MountOptions::default() };
+        let options = MountOptions { rules: Rules::but(mutant), ..MountOptions::default() };
         let fs = mount(&clock, &disk, options).await.expect("mounted");
         let users = fs.for_caller(USER);
         let file = users.create(ROOT_INODE, b"users", &NewNode::new(FileType::Regular, 0o644)).await;
@@ -345,7 +345,7 @@ fn a_user_writes_what_is_available(mutant: Option<FsMutant>) -> Result<(), Strin
 fn what_cannot_fit_takes_nothing(mutant: Option<FsMutant>) -> Result<(), String> {
     simulated(async |clock| {
         let disk = disk(&clock, &new_image(BLOCKS, 5), true);
-        let options = MountOptions { mutant, ..MountOptions::default() };
+        let options = MountOptions { rules: Rules::but(mutant), ..MountOptions::default() };
         let fs = mount(&clock, &disk, options).await.expect("mounted");
         let file = write_file(&fs, b"file", &[1; 10 * BLOCK]).await;
         let users = fs.for_caller(USER);

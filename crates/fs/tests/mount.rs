@@ -37,7 +37,7 @@ fn change_superblock(image: &mut Image, change: impl FnOnce(&mut Superblock)) {
     let bytes = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES;
     let mut superblock = Superblock::read(&block[bytes.clone()]).expect("a superblock");
     change(&mut superblock);
-    superblock.seal();
+    superblock.update_checksum();
     block[bytes].copy_from_slice(superblock.as_bytes());
     image.write(Lba(0), &block);
 }

@@ -10,7 +10,7 @@ use weir_fs::{
     AttributeChanges, Cookie, Device, Expect, Filesystem, FsError, FsMutant, MountOptions, NewNode,
     ReadOnlyReason, RenameFlags,
 };
-use weir_storage::{Image, Lba};
+use weir_storage::{Image, Lba, Rules};
 
 const FILE: NewNode = node(FileType::Regular, 0o644);
 const DIRECTORY: NewNode = node(FileType::Directory, 0o755);
@@ -272,8 +272,9 @@ fn what_was_made_without_a_name_is_deleted_after_a_crash() {
 fn is_gone_after_a_crash(cut: bool, mutant: Option<FsMutant>) -> bool {
     let left = simulated(async |clock| {
         let disk = disk(&clock, &new_image(BLOCKS), true);
-        let fs =
-            mount(&clock, &disk, MountOptions { mutant, ..MountOptions::default() }).await.expect("mounted");
+        let fs = mount(&clock, &disk, MountOptions { rules: Rules::but(mutant), ..MountOptions::default() })
+            .await
+            .expect("mounted");
         let file = fs.create_unnamed(ROOT_INODE, &FILE).await.expect("made");
         let beside = fs.create(ROOT_INODE, b"beside", &FILE).await.expect("made");
         for nth in 0..4000 {

@@ -12,8 +12,8 @@ use support::{BLOCKS, capabilities, new_image, simulated, write_file};
 use weir_fs::{Conflicts, Engine, Filesystem, FsMutant, InodeNumber, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Order, Recorder, Rejected, Storage,
-    Ticket,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Order, Recorder, Rejected, Rules,
+    Storage, Ticket,
 };
 
 /// Blocks in a command of the disk, at most.
@@ -73,7 +73,7 @@ async fn on_a_closed_disk(
     let options = MountOptions {
         engine: Some(Engine::Dual { conflicts: Conflicts::Copy }),
         dirty_background_bytes: 0,
-        mutant,
+        rules: Rules::but(mutant),
         ..MountOptions::default()
     };
     // Where there is a recorder, commands tell which requests they carry.

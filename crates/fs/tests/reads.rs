@@ -16,7 +16,7 @@ use slow::Slow;
 use support::{BLOCKS, content, disk, judge, mount, new_image, simulated, simulated_with, write_file};
 use weir_fs::{Fallocate, Filesystem, FsError, FsMutant, InodeNumber, MountOptions};
 use weir_runtime::{Handle, Instant, Semaphore};
-use weir_storage::{BLOCK_BYTES, StorageError};
+use weir_storage::{BLOCK_BYTES, Rules, StorageError};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -155,7 +155,8 @@ fn a_read_that_fails_leaves_nothing_behind() {
 
 /// A file that is read slowly, and another that pushes its pages out of a small cache.
 async fn pushed(clock: &Handle, mutant: Option<FsMutant>) -> (Filesystem, InodeNumber, InodeNumber) {
-    let options = MountOptions { cache_bytes: 64 * BLOCK, mutant, ..MountOptions::default() };
+    let options =
+        MountOptions { cache_bytes: 64 * BLOCK, rules: Rules::but(mutant), ..MountOptions::default() };
     let (slow, fs, inode) = slow_file(clock, options).await;
     slow.delay.set(Duration::ZERO);
     let other = write_file(&fs, b"other", &[2; 400 * BLOCK_BYTES]).await;
@@ -401,7 +402,8 @@ impl Ground {
 fn play(seed: u64, mutant: Option<FsMutant>) -> Result<(), String> {
     let image = simulated_with(seed, async |clock| {
         let slow = Slow::new(&clock, disk(&clock, &new_image(4096), true), Duration::ZERO);
-        let options = MountOptions { cache_bytes: 64 * BLOCK, mutant, ..MountOptions::default() };
+        let options =
+            MountOptions { cache_bytes: 64 * BLOCK, rules: Rules::but(mutant), ..MountOptions::default() };
         let fs = mount(&clock, &slow, options).await.expect("mounted");
         let (file, other) = (write_file(&fs, b"file", b"").await, write_file(&fs, b"other", b"").await);
         let ballast = write_file(&fs, b"ballast", b"").await;

@@ -13,9 +13,12 @@ use support::{
     read_file, simulated_with, store, superblock, verdict, write_file,
 };
 use weir_ext4::{Feature, FileType, ROOT_INODE, SUPERBLOCK_OFFSET};
-use weir_fs::{Conflicts, Engine, Filesystem, FsError, FsMutant, JournalMode, MountOptions, NewNode, Statfs};
+use weir_fs::{
+    Conflicts, Engine, Filesystem, FsError, FsMutant, JournalMode, JournalMutant, MountOptions, NewNode,
+    Statfs,
+};
 use weir_runtime::Handle;
-use weir_storage::{AdversaryDisk, Image, Lba, Storage};
+use weir_storage::{AdversaryDisk, Image, Lba, Rules, Storage};
 
 const ENGINES: [Engine; 3] = [
     Engine::Dual { conflicts: Conflicts::Copy },
@@ -119,7 +122,13 @@ fn cut_twice(engine: Engine, seed: u64, mutant: Option<FsMutant>) -> Result<(), 
     let left = simulated_with(seed, async |clock| {
         let mut random = clock.random("test.cuts");
         let (image, durable) = crash(&clock, &mut random, engine).await;
-        let half = interrupt(&clock, &mut random, MountOptions { mutant, ..options(engine) }, &image).await;
+        let half = interrupt(
+            &clock,
+            &mut random,
+            MountOptions { rules: Rules::but(mutant), ..options(engine) },
+            &image,
+        )
+        .await;
         let disk = disk(&clock, &half, true);
         let fs = recover(&clock, &disk, engine, &durable).await?;
         fs.unmount().await.map_err(|error| error.to_string())?;
@@ -141,7 +150,9 @@ fn recovery_can_be_interrupted() {
 
 #[test]
 fn j5_a_log_is_not_called_empty_before_what_it_held_is_durable() {
-    let noticed = |seed| cut_twice(ENGINES[0], seed, Some(FsMutant::EmptyWithoutFlush)).is_err();
+    let noticed = |seed| {
+        cut_twice(ENGINES[0], seed, Some(FsMutant::Journal(JournalMutant::EmptyWithoutFlush))).is_err()
+    };
     assert!((0..64).any(noticed), "the mutant was not noticed");
 }
 
@@ -159,12 +170,14 @@ fn j5_a_long_log_is_replayed_to_its_end() {
             let journal = fs.statistics().journal;
             assert!(journal.log_blocks_used > 350 && journal.checkpoints == 0, "{journal:?}");
             drop(fs);
-            let fs = mount(&clock, &disk, MountOptions { mutant, ..logged }).await.expect("recovered");
+            let fs = mount(&clock, &disk, MountOptions { rules: Rules::but(mutant), ..logged })
+                .await
+                .expect("recovered");
             read_file(&fs, b"a").await.expect("read") == content(BYTES)
         })
     };
     assert!(recovered(None));
-    assert!(!recovered(Some(FsMutant::ReplaysInPart)), "the mutant was not noticed");
+    assert!(!recovered(Some(FsMutant::Journal(JournalMutant::ReplaysInPart))), "the mutant was not noticed");
 }
 
 /// What was made without a name is there after a power cut if it was given one durably, and takes nothing else.
@@ -462,7 +475,7 @@ fn move_to_file(image: &mut Image, orphan: u32) {
     assert_eq!(changed.last_orphan.get(), orphan);
     changed.last_orphan = 0.into();
     changed.set_features(changed.features().with(Feature::ORPHAN_PRESENT, true));
-    changed.seal();
+    changed.update_checksum();
     let mut block = image.read(Lba(0));
     let bytes = zerocopy::IntoBytes::as_bytes(&changed);
     block[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + bytes.len()].copy_from_slice(bytes);
@@ -473,7 +486,7 @@ fn move_to_file(image: &mut Image, orphan: u32) {
     let mut block = image.read(Lba(place));
     block[..4].copy_from_slice(&orphan.to_le_bytes());
     let kind = weir_ext4::Kind::OrphanFile { inode: changed.orphan_file_inode.get(), generation: 0 };
-    changed.checksums().seal(kind, place, &mut block).expect("sealed");
+    changed.checksums().update_checksum(kind, place, &mut block).expect("sealed");
     image.write(Lba(place), &block);
 }
 
@@ -484,7 +497,7 @@ fn a_damaged_chain_of_orphans_is_refused() {
         let mut image = new_image(BLOCKS);
         let mut changed = superblock(&image);
         changed.last_orphan = head.into();
-        changed.seal();
+        changed.update_checksum();
         let mut block = image.read(Lba(0));
         let bytes = zerocopy::IntoBytes::as_bytes(&changed);
         block[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + bytes.len()].copy_from_slice(bytes);
@@ -501,7 +514,9 @@ fn a_damaged_chain_of_orphans_is_refused() {
 fn replay_spares_the_file(mutant: Option<FsMutant>) -> bool {
     simulated_with(9, async |clock| {
         let disk = disk(&clock, &new_image(2048), true);
-        let fs = mount(&clock, &disk, MountOptions { mutant, ..options(ENGINES[0]) }).await.expect("mounted");
+        let fs = mount(&clock, &disk, MountOptions { rules: Rules::but(mutant), ..options(ENGINES[0]) })
+            .await
+            .expect("mounted");
         let directory = NewNode::new(FileType::Directory, 0o755);
         let made = fs.mkdir(ROOT_INODE, b"directory", &directory).await.expect("made");
         let empty = NewNode::new(FileType::Regular, 0o644);
@@ -538,7 +553,7 @@ fn replay_spares_the_file(mutant: Option<FsMutant>) -> bool {
 #[test]
 fn a_directory_is_not_replayed_over_a_file_that_has_its_blocks() {
     assert!(replay_spares_the_file(None));
-    for mutant in [FsMutant::NoDirectoryRevoke, FsMutant::NoRevoke] {
+    for mutant in [FsMutant::NoDirectoryRevoke, FsMutant::Journal(JournalMutant::NoRevoke)] {
         assert!(!replay_spares_the_file(Some(mutant)), "{mutant:?}");
     }
 }

@@ -9,7 +9,7 @@ use weir_ext4::{
     FormatError, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET, Superblock,
 };
 use weir_fs::{Engine, FsError, FsMutant, MountOptions};
-use weir_storage::{BLOCK_BYTES, Image, Lba};
+use weir_storage::{BLOCK_BYTES, Image, Lba, Rules};
 
 /// Two groups: the second has a copy.
 const BLOCKS: u64 = 40_000;
@@ -17,7 +17,7 @@ const BLOCKS: u64 = 40_000;
 const SECOND: std::ops::Range<usize> = SUPERBLOCK_OFFSET + 512..SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES;
 
 fn by(mutant: Option<FsMutant>) -> MountOptions {
-    MountOptions { mutant, ..MountOptions::default() }
+    MountOptions { rules: Rules::but(mutant), ..MountOptions::default() }
 }
 
 /// The image with these bytes of block 0 changed.
@@ -163,7 +163,7 @@ fn nothing_is_written_over_another_filesystem() {
     let mut copy = moved.read(Lba(SUPERBLOCK_COPIES[0]));
     let mut of_other = Superblock::read(&copy[..SUPERBLOCK_BYTES]).expect("a copy");
     of_other.group = 3.into();
-    of_other.seal();
+    of_other.update_checksum();
     copy[..SUPERBLOCK_BYTES].copy_from_slice(zerocopy::IntoBytes::as_bytes(&of_other));
     assert_eq!(copy.len(), BLOCK_BYTES);
     moved.write(Lba(SUPERBLOCK_COPIES[0]), &copy);

@@ -13,13 +13,13 @@ use weir_fs::{
     Conflicts, Engine, Fallocate, Filesystem, FsMutant, InodeNumber, JournalMode, MountOptions, Waits,
 };
 use weir_runtime::Handle;
-use weir_storage::Image;
+use weir_storage::{Image, Rules};
 
 const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
 const BLOCK: usize = 4096;
 
 fn options(mutant: Option<FsMutant>) -> MountOptions {
-    MountOptions { engine: Some(DUAL), mutant, ..MountOptions::default() }
+    MountOptions { engine: Some(DUAL), rules: Rules::but(mutant), ..MountOptions::default() }
 }
 
 /// Proves that `rule` holds, and that the check can fail: a filesystem that drops the rule does not pass it.

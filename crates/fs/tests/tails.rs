@@ -8,7 +8,7 @@ use std::rc::Rc;
 use support::{BLOCKS, disk, judge, mount, new_image, read_file, simulated, write_file};
 use weir_ext4::ROOT_INODE;
 use weir_fs::{Fallocate, Filesystem, FsError, FsMutant, InodeNumber, MountOptions};
-use weir_storage::{BLOCK_BYTES, Image, Lba};
+use weir_storage::{BLOCK_BYTES, Image, Lba, Rules};
 
 /// Where the file ends.
 const END: usize = 100;
@@ -17,7 +17,9 @@ const END: usize = 100;
 fn truncated(mutant: Option<FsMutant>) -> Image {
     simulated(async |clock| {
         let disk = disk(&clock, &new_image(BLOCKS), true);
-        let fs = mount(&clock, &disk, MountOptions { mutant, ..Default::default() }).await.expect("mounted");
+        let fs = mount(&clock, &disk, MountOptions { rules: Rules::but(mutant), ..Default::default() })
+            .await
+            .expect("mounted");
         let file = write_file(&fs, b"file", &[1; BLOCK_BYTES]).await;
         fs.fsync(file).await.expect("durable");
         fs.truncate(file, END as u64).await.expect("truncated");
@@ -51,7 +53,9 @@ fn grown(
     image.write(place, &bytes);
     let (found, image) = simulated(async |clock| {
         let disk = disk(&clock, &image, true);
-        let fs = mount(&clock, &disk, MountOptions { mutant, ..Default::default() }).await.expect("mounted");
+        let fs = mount(&clock, &disk, MountOptions { rules: Rules::but(mutant), ..Default::default() })
+            .await
+            .expect("mounted");
         let file = fs.lookup(ROOT_INODE, b"file").await.expect("there");
         grow(&fs, file).await.expect("there is room");
         // From the disk, not from memory.
@@ -90,8 +94,12 @@ fn pages_in_part(mutant: Option<FsMutant>) -> usize {
     let cut = 2 * BLOCK_BYTES + 2935;
     let images = simulated(async |clock| {
         let disk = disk(&clock, &new_image(BLOCKS), true);
-        let options =
-            MountOptions { dirty_background_bytes: 0, dirty_bytes: 1, mutant, ..Default::default() };
+        let options = MountOptions {
+            dirty_background_bytes: 0,
+            dirty_bytes: 1,
+            rules: Rules::but(mutant),
+            ..Default::default()
+        };
         let fs = mount(&clock, &disk, options).await.expect("mounted");
         let mut files = Vec::new();
         for nth in 0..FILES {

@@ -13,7 +13,7 @@ use hostile::{CopyOutcome, Part, Scratch, Seed, checked, made};
 use weir_ext4::{FileType, Kind, ROOT_INODE};
 use weir_fs::{FsMutant, MountOptions, NewNode};
 use weir_image::{GetOptions, ImageError, ImageMutant};
-use weir_storage::{Image, Lba};
+use weir_storage::{Image, Lba, Rules};
 
 /// Fields of an inode: the lower half of its owner, and the nanoseconds of its last change of content.
 const UID_AT: usize = 2;
@@ -24,7 +24,7 @@ fn copy(image: &Image, scratch: &Scratch) -> CopyOutcome {
 }
 
 fn copy_by(mutant: ImageMutant, image: &Image, scratch: &Scratch) -> CopyOutcome {
-    let trusting = MountOptions { mutant: Some(FsMutant::TrustsNames), ..MountOptions::default() };
+    let trusting = MountOptions { rules: Rules::but(Some(FsMutant::TrustsNames)), ..MountOptions::default() };
     let options = GetOptions { mutant: Some(mutant), ..GetOptions::default() };
     scratch.copy_unjudged(image, trusting, options).expect("mounted")
 }

@@ -36,6 +36,13 @@ impl Buffer {
     }
 }
 
+impl Clone for Buffer {
+    /// A copy of the bytes, not registered.
+    fn clone(&self) -> Self {
+        Buffer::copy_of(self)
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 

@@ -125,6 +125,7 @@ mod error;
 mod file_disk;
 mod overlay;
 mod recorder;
+mod rules;
 mod ticket;
 
 pub use address::{BLOCK_BYTES, Extent, Lba};
@@ -148,4 +149,5 @@ pub use file_disk::FileDiskMutant;
 pub use file_disk::{FileDisk, FileDiskError, FileDiskOptions, Readers};
 pub use overlay::Overlay;
 pub use recorder::{Counts, Layer, Recorder, Violation};
+pub use rules::Rules;
 pub use ticket::{Completer, LogPhase, Ticket, Watermark};

@@ -38,7 +38,8 @@ fn variants(code: &str) -> Vec<(usize, String)> {
         let mut offset = at + open + 1;
         for variant in code[offset..at + close].split(',') {
             let word = variant.split_whitespace().next_back().unwrap_or("");
-            if !word.is_empty() {
+            // One with a field stands for another enum.
+            if !word.is_empty() && !word.contains('(') {
                 let line = line_of(code, offset + variant.trim_end().len());
                 found.push((line, format!("{name}::{word}")));
             }
@@ -74,7 +75,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 
 #[test]
 fn a_mutant_that_no_test_names_is_found() {
-    let source = "/// Rules.\n#[derive(Clone, Copy)]\npub enum DemoMutant {\n    /// E1, dropped.\n    Crosses,\n    #[allow(x)]\n    Starves,\n    Lies,\n}\nenum Other { A }";
+    let source = "/// Rules.\n#[derive(Clone, Copy)]\npub enum DemoMutant {\n    /// E1, dropped.\n    Crosses,\n    #[allow(x)]\n    Starves,\n    Lies,\n    Of(PartMutant),\n}\nenum Other { A }";
     let tree = Tree::of(&[
         ("crates/demo/src/mutants.rs", source),
         ("crates/demo/tests/a.rs", "kills(DemoMutant::Crosses); // DemoMutant::Starves"),

@@ -465,8 +465,9 @@ pub(crate) async fn bytes_of(storage: &dyn Storage) -> Result<Vec<u8>, GroundErr
 #[cfg(test)]
 mod tests {
     use weir_ext4::{FileType, Mkfs, ROOT_INODE};
-    use weir_fs::{Filesystem, FsMutant, MountOptions, NewNode};
+    use weir_fs::{Filesystem, FsMutant, JournalMutant, MountOptions, NewNode};
     use weir_runtime::{Runtime, Simulation};
+    use weir_storage::Rules;
 
     use super::*;
 
@@ -496,7 +497,7 @@ mod tests {
             let ground = Ground::new(kind, &handle, &mut random, &[], None, Nature::PLAIN).await?;
             let mkfs = Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000);
             Filesystem::make(&*ground.storage(), &mkfs).await?;
-            let options = MountOptions { mutant, ..MountOptions::default() };
+            let options = MountOptions { rules: Rules::but(mutant), ..MountOptions::default() };
             let fs = Filesystem::mount(&handle, ground.storage(), None, options).await?;
             let (seen, counted, from) =
                 (Rc::clone(&promised), Rc::clone(&lost), RefCell::new(handle.random("cut")));
@@ -532,7 +533,7 @@ mod tests {
     #[test]
     fn a_lie_that_the_next_event_makes_true_is_seen_by_a_look_alone() {
         assert_eq!(losses(None), Losses::default());
-        let lied = losses(Some(FsMutant::FlushNotAwaited));
+        let lied = losses(Some(FsMutant::Journal(JournalMutant::FlushNotAwaited)));
         assert!(lied.at_the_look > 0 && lied.at_events == 0, "{lied:?}");
     }
 }

@@ -168,7 +168,7 @@ impl NewImage {
             metadata += size / BLOCK_BYTES as u64;
         }
         self.superblock.overhead_blocks = u32::try_from(metadata).unwrap_or(0).into();
-        self.superblock.seal();
+        self.superblock.update_checksum();
     }
 
     /// Everything that is allocated to a file.
@@ -233,7 +233,7 @@ impl NewImage {
         let mut copy = self.superblock;
         // Sixteen bits: groups beyond cannot say who they are, and nobody asks.
         copy.group = (group as u16).into();
-        copy.seal();
+        copy.update_checksum();
         let mut block = [0; BLOCK_BYTES];
         let start = if group == 0 { SUPERBLOCK_OFFSET } else { 0 };
         block[start..start + size_of::<Superblock>()].copy_from_slice(copy.as_bytes());
@@ -246,7 +246,7 @@ impl NewImage {
         let descriptor = &self.descriptors[0];
         for (number, inode, _) in &self.files {
             let mut inode = *inode;
-            inode.seal(*number, &self.layout.checksums());
+            inode.update_checksum(*number, &self.layout.checksums());
             let (_, range) = self.layout.inode_place(descriptor, number - 1);
             block[range].copy_from_slice(inode.as_bytes());
         }
@@ -286,7 +286,7 @@ impl NewImage {
         }
         for (block, inode, mut bytes) in filled {
             let kind = Kind::Directory { inode, generation: 0 };
-            self.layout.checksums().seal(kind, block, &mut bytes)?;
+            self.layout.checksums().update_checksum(kind, block, &mut bytes)?;
             self.directories.push((block, bytes));
         }
         Ok(())

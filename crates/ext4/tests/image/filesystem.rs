@@ -47,7 +47,7 @@ impl Filesystem {
     pub fn set_inode(&self, number: u32, mut inode: Inode) {
         let (group, index) = self.layout.inode_group(number).expect("an inode");
         let (block, range) = self.layout.inode_place(&self.descriptor(group), index);
-        inode.seal(number, &self.checksums);
+        inode.update_checksum(number, &self.checksums);
         self.image.borrow_mut().block_mut(block)[range].copy_from_slice(inode.as_bytes());
     }
 
@@ -131,7 +131,7 @@ impl Blocks for Filesystem {
         let mut image = self.image.borrow_mut();
         let bytes = image.block_mut(block);
         change(&mut bytes[range]);
-        self.checksums.seal(kind, block, bytes)
+        self.checksums.update_checksum(kind, block, bytes).map(drop)
     }
 
     async fn allocate(&self, _: Kind, _: u64) -> Result<u64, FormatError> {

@@ -70,7 +70,7 @@ impl Image {
 
     pub fn set_superblock(&mut self, mut superblock: Superblock) {
         use zerocopy::IntoBytes;
-        superblock.seal();
+        superblock.update_checksum();
         self.bytes[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES]
             .copy_from_slice(superblock.as_bytes());
     }

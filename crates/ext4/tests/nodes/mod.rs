@@ -84,7 +84,7 @@ impl Blocks for Memory {
         self.changed_bytes.set(self.changed_bytes.get() + range.len());
         change(&mut bytes[range]);
         if self.verified {
-            self.sums.seal(kind, block, &mut bytes[..])?;
+            self.sums.update_checksum(kind, block, &mut bytes[..])?;
         }
         Ok(())
     }

@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use weir_ext4::{Blocks, ExtentTree, FileType, Inode, Kind, Stamp, inode_flags, symlink};
+use weir_journal::Handle;
 
 use super::check_ordinary;
 use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::journal::Handle;
 use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::tree::Tree;
@@ -212,7 +212,7 @@ impl Mounted {
         node.opens.set(1);
         node.takes_first_name.set(true);
         self.all_or_abort(async {
-            if !self.options.drops(FsMutant::UnnamedIsNoOrphan) {
+            if !self.options.rules.drops(FsMutant::UnnamedIsNoOrphan) {
                 self.add_orphan(&handle, &node).await?;
             }
             node.log(self, &handle).await

@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use weir_ext4::directory::{Directory, DirectoryFile, DirectoryFormat};
 use weir_ext4::{BLOCK_BYTES, Blocks, Extent, Kind, inode_flags};
+use weir_journal::Handle;
 
 use crate::error::FsError;
 use crate::filesystem::Mounted;
-use crate::journal::Handle;
 use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::tree::Tree;
@@ -80,7 +80,7 @@ impl Mounted {
     ) -> Result<T, FsError> {
         let generation = directory.inode.borrow().generation.get();
         let mut format = DirectoryFormat::new(&self.superblock.borrow(), directory.number, generation)?;
-        format.checks_names = !self.options.drops(FsMutant::TrustsNames);
+        format.checks_names = !self.options.rules.drops(FsMutant::TrustsNames);
         let tree = Tree { fs: self, handle, node: directory };
         let blocks = DirectoryBlocks { tree: &tree };
         work(Directory::new(&tree, &blocks, format)).await

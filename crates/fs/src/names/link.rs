@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use weir_ext4::{BLOCK_BYTES, Blocks, FileType, Kind, symlink};
+use weir_journal::Handle;
 
 use super::create::NewNode;
 use super::directory::add_block;
@@ -10,7 +11,6 @@ use super::{LINKS_MAX, check_ordinary, lock};
 use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::journal::Handle;
 use crate::node::Node;
 use crate::tree::Tree;
 

@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use weir_ext4::directory::Cookie;
 use weir_ext4::inode_flags;
+use weir_journal::Handle;
 
 use super::check_ordinary;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::journal::Handle;
 use crate::node::Node;
 
 impl Filesystem {

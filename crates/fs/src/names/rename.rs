@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use weir_ext4::{FileType, FormatError, Place, ROOT_INODE, Stamp, Structure};
+use weir_journal::Handle;
 use weir_runtime::Permit;
 
 use super::create::NewNode;
@@ -10,7 +11,6 @@ use super::{LOOKS_MAX, check_ordinary, dangling, lock};
 use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::journal::Handle;
 use crate::node::Node;
 use crate::space::GROUP_CREDITS;
 

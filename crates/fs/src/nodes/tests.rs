@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_ext4::{BLOCK_BYTES, FileType, Mkfs, ROOT_INODE};
 use weir_runtime::{Handle as Clock, Runtime, Simulation};
-use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Image, Ordering, Storage};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Image, Ordering, Rules, Storage};
 
 use crate::attributes::AttributeChanges;
 use crate::filesystem::Filesystem;
@@ -43,7 +43,8 @@ fn permissions_after_crash(seed: u64, mutant: Option<FsMutant>) -> Vec<u16> {
     let clock = runtime.handle();
     let played = async {
         let first = new_disk(&clock).await;
-        let fs = mount(&clock, &first, MountOptions { mutant, ..MountOptions::default() }).await;
+        let fs = mount(&clock, &first, MountOptions { rules: Rules::but(mutant), ..MountOptions::default() })
+            .await;
         let file = fs.create(ROOT_INODE, b"a", &NewNode::new(FileType::Regular, 0o644)).await.expect("made");
         fs.sync().await.expect("durable");
         let changes = AttributeChanges { permissions: Some(PERMISSIONS), ..AttributeChanges::default() };
@@ -79,7 +80,12 @@ fn overwritten_and_let_go(mutant: Option<FsMutant>) -> u8 {
     let runtime = Runtime::simulated(Simulation::default());
     let clock = runtime.handle();
     let played = async {
-        let options = MountOptions { mutant, timer_hz: 1, cache_inodes: 1, ..MountOptions::default() };
+        let options = MountOptions {
+            rules: Rules::but(mutant),
+            timer_hz: 1,
+            cache_inodes: 1,
+            ..MountOptions::default()
+        };
         let fs = mount(&clock, &new_disk(&clock).await, options).await;
         let regular = NewNode::new(FileType::Regular, 0o644);
         let file = fs.create(ROOT_INODE, b"a", &regular).await.expect("made");

@@ -4,11 +4,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{BLOCK_BYTES, FormatError, Kind, Place, Structure, bitmap, group_flags};
+use weir_journal::{Buffer, Handle, Role};
 use weir_storage::{Extent, Lba};
 
-use crate::buffer::{Buffer, Role};
 use crate::error::FsError;
-use crate::journal::Handle;
 use crate::mutants::FsMutant;
 use crate::space::group::Wanted;
 use crate::space::{Space, Use};
@@ -134,7 +133,8 @@ impl Space {
         let Some(run) = found else { return Ok(None) };
         self.mark(handle, group, &descriptors, &bits, run.clone(), true)?;
         self.groups.borrow_mut()[group as usize].take(run.clone());
-        if !self.options.drops(FsMutant::DiscardsReused) && !self.options.drops(FsMutant::DiscardsFreedTwice)
+        if !self.options.rules.drops(FsMutant::DiscardsReused)
+            && !self.options.rules.drops(FsMutant::DiscardsFreedTwice)
         {
             self.discarding.freed.borrow_mut().allocated(group, &run);
         }
@@ -166,7 +166,7 @@ impl Space {
                 return Err(corrupt("a block is freed that belongs to the format").into());
             }
             self.mark(handle, group, &descriptors, &bits, run.clone(), false)?;
-            if self.options.drops(FsMutant::ReusesFreed) {
+            if self.options.rules.drops(FsMutant::ReusesFreed) {
                 self.groups.borrow_mut()[group as usize].release(run);
             } else {
                 let start = self.layout.first_block(group) + u64::from(run.start);
@@ -221,7 +221,7 @@ impl Space {
             return Ok(self.buffers.fresh(block, Role::Metadata(kind)));
         }
         let verify = |bits: &[u8]| self.descriptor(group).verify_block_bitmap(bits, group, &self.layout);
-        self.buffers.get_verified(block, kind, verify).await
+        Ok(self.buffers.get_verified(block, kind, verify).await?)
     }
 
     /// Makes sure that it is known which blocks of a group can be allocated.

@@ -8,10 +8,10 @@ use std::rc::{Rc, Weak};
 
 use event_listener::Event;
 use weir_ext4::{BLOCK_BYTES, bitmap};
+use weir_journal::Disk;
 use weir_runtime::{Permit, Semaphore};
 use weir_storage::{Capabilities, Discard, Extent, Lba, Ordering};
 
-use crate::disk::Disk;
 use crate::error::FsError;
 use crate::mutants::FsMutant;
 use crate::options::Discards;
@@ -136,7 +136,7 @@ impl Drop for Taken<'_> {
 impl Space {
     pub(super) fn start_discarding(self: &Rc<Space>, disk: &Rc<Disk>) {
         self.discarding.started.set(true);
-        drop(disk.handle.spawn(discard_task(Rc::downgrade(self), Rc::downgrade(disk))));
+        drop(disk.handle().spawn(discard_task(Rc::downgrade(self), Rc::downgrade(disk))));
     }
 
     /// Whether an operation that found no space may find some now, of which so much was `given_back` when it began:
@@ -148,7 +148,7 @@ impl Space {
     /// Waits until no blocks are taken for a discard; none are until the answer is dropped. Any number of operations may
     /// have that at a time, as they wait for the locks of each other's nodes.
     pub(crate) async fn none_discarding(&self) -> Retry<'_> {
-        let turn = match self.options.drops(FsMutant::RetriesTakeTurns) {
+        let turn = match self.options.rules.drops(FsMutant::RetriesTakeTurns) {
             true => Some(self.discarding.turn.acquire(1).await),
             false => None,
         };
@@ -186,7 +186,7 @@ impl Space {
     /// Discards blocks that are free. The caller has the turn, and nothing has waited since the blocks were chosen.
     async fn discard(&self, disk: &Disk, extents: Vec<Extent>) -> Result<(), FsError> {
         let mut taken = Taken { space: self, extents: Vec::new() };
-        if !self.options.drops(FsMutant::TrimTakesNothing) {
+        if !self.options.rules.drops(FsMutant::TrimTakesNothing) {
             extents.iter().for_each(|extent| self.take(*extent));
             taken.extents.clone_from(&extents);
             self.discarding.taken.set(extents.iter().map(|extent| u64::from(extent.blocks)).sum());
@@ -223,7 +223,7 @@ impl Space {
                 }
                 freed.ready.remove(group, run.clone());
                 blocks += u64::from(run.end - run.start);
-                let reused = self.options.drops(FsMutant::DiscardsReused);
+                let reused = self.options.rules.drops(FsMutant::DiscardsReused);
                 let free = match reused {
                     true => vec![run],
                     false => self.groups.borrow()[group as usize].runs(run),
@@ -236,7 +236,7 @@ impl Space {
 
     /// Discards all that is ready.
     async fn discard_ready(&self, disk: &Disk) -> Result<(), FsError> {
-        let most = disk.capabilities.max_discard_extents.max(1) as usize;
+        let most = disk.capabilities().max_discard_extents.max(1) as usize;
         loop {
             let _turn = self.discarding.turn.acquire(1).await;
             self.no_retries().await;
@@ -285,7 +285,7 @@ impl Space {
     /// Runs of blocks in a group that can be allocated, and that no power cut brings back.
     fn durably_free(&self, group: u32, within: Range<u32>) -> Vec<Range<u32>> {
         let free = self.groups.borrow()[group as usize].runs(within.clone());
-        if self.options.drops(FsMutant::TrimsUndurable) {
+        if self.options.rules.drops(FsMutant::TrimsUndurable) {
             return free;
         }
         let mut taken = [0xFF; BLOCK_BYTES];
@@ -301,7 +301,7 @@ async fn discard_task(space: Weak<Space>, disk: Weak<Disk>) {
         let (Some(now), Some(device)) = (space.upgrade(), disk.upgrade()) else { return };
         let wanted = now.discarding.wanted.listen();
         let none = now.discarding.freed.borrow().ready.is_empty();
-        let (clock, delay) = (device.handle.clone(), now.options.discard_delay);
+        let (clock, delay) = (device.handle().clone(), now.options.discard_delay);
         drop((now, device));
         if none {
             wanted.await;

@@ -5,10 +5,9 @@ use std::rc::Rc;
 use weir_ext4::{
     BLOCK_BYTES, FileType, FormatError, INODE_BYTES, Kind, Place, ROOT_INODE, Structure, bitmap, group_flags,
 };
+use weir_journal::{Buffer, Handle, Role};
 
-use crate::buffer::{Buffer, Role};
 use crate::error::FsError;
-use crate::journal::Handle;
 use crate::space::Space;
 
 /// Inodes in a block of an inode table.
@@ -181,6 +180,6 @@ impl Space {
             return Ok(self.buffers.fresh(block, Role::Metadata(kind)));
         }
         let verify = |bits: &[u8]| self.descriptor(group).verify_inode_bitmap(bits, group, &self.layout);
-        self.buffers.get_verified(block, kind, verify).await
+        Ok(self.buffers.get_verified(block, kind, verify).await?)
     }
 }

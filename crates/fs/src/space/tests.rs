@@ -7,10 +7,12 @@ use std::time::Duration;
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
 use weir_ext4::{BLOCK_BYTES, FileType, Kind, Mkfs};
+use weir_journal::{Role, Until};
 use weir_runtime::{Buffer as Memory, Handle as Clock, Runtime, Simulation};
-use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Extent, Lba, Ordering, Storage};
+use weir_storage::{
+    AdversaryDisk, AdversaryOptions, Capabilities, Discard, Extent, Lba, Ordering, Rules, Storage,
+};
 
-use crate::buffer::Role;
 use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, Mounted};
@@ -44,7 +46,8 @@ fn play_on_disk<T>(
     let played = async {
         let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
         Filesystem::make(&*disk, &plan).await.expect("made");
-        let options = MountOptions { mutant, discard: Discards::On, ..MountOptions::default() };
+        let options =
+            MountOptions { rules: Rules::but(mutant), discard: Discards::On, ..MountOptions::default() };
         let storage = Rc::clone(&disk) as Rc<dyn Storage>;
         let fs = Filesystem::mount(&clock, storage, None, options).await.expect("mounted");
         script(Rc::clone(&fs.0), clock.clone(), Rc::clone(&disk)).await
@@ -110,7 +113,7 @@ fn j7_a_freed_block_is_discarded_when_its_transaction_is_durable() {
             if disk.image().read(mine.start) != [7; BLOCK_BYTES] {
                 return Err("discarded although the transaction may be lost");
             }
-            journal.durable(sequence).await.expect("durable");
+            journal.commit(sequence, Until::Durable).await.expect("durable");
             clock.sleep(Duration::from_millis(500)).await;
             assert_eq!(disk.image().read(mine.start), [0; BLOCK_BYTES], "discarded");
             assert_eq!(allocate(&fs, mine.start.0, 1).await, Ok(mine), "it can be allocated again");
@@ -140,7 +143,7 @@ fn j7_a_freed_block_is_not_discarded_when_it_is_allocated_again() {
                 fs.disk.write(block.0, &content, class, class, &mut tickets).await.expect("written");
             }
             fs.disk.transferred(&tickets).await.expect("transferred");
-            journal.durable(sequence).await.expect("durable");
+            journal.commit(sequence, Until::Durable).await.expect("durable");
             clock.sleep(Duration::from_millis(500)).await;
             assert_eq!(disk.image().read(Lba(mine.start.0 + 1)), [0; BLOCK_BYTES], "the other is discarded");
             disk.image().read(mine.start) == [7; BLOCK_BYTES]
@@ -174,7 +177,7 @@ fn j7_a_block_that_is_freed_twice_is_discarded_when_both_are_durable() {
             if disk.image().read(mine.start) != [7; BLOCK_BYTES] {
                 return Err("discarded although the second transaction may be lost");
             }
-            journal.durable(second).await.expect("durable");
+            journal.commit(second, Until::Durable).await.expect("durable");
             clock.sleep(Duration::from_millis(500)).await;
             assert_eq!(disk.image().read(mine.start), [0; BLOCK_BYTES], "discarded");
             Ok(())
@@ -265,7 +268,7 @@ fn what_is_discarded_is_not_written_home() {
         fs.buffers.forget(mine.start.0);
         let sequence = handle.sequence();
         drop((handle, buffer));
-        journal.durable(sequence).await.expect("durable");
+        journal.commit(sequence, Until::Durable).await.expect("durable");
         clock.sleep(Duration::from_millis(500)).await;
         assert!(fs.discards().blocks > 0);
         Filesystem(Rc::clone(&fs), Caller::SUPERUSER).unmount().await.expect("unmounted");

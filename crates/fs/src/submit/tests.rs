@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use weir_ext4::{BLOCK_BYTES, FileType, Mkfs, ROOT_INODE};
+use weir_journal::JournalMutant;
 use weir_runtime::{Runtime, Simulation};
-use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Ordering, Storage};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Ordering, Rules, Storage};
 
 use crate::filesystem::Filesystem;
 use crate::mutants::FsMutant;
@@ -25,7 +26,7 @@ fn overtakes(mutant: Option<FsMutant>) -> bool {
         let disk = AdversaryDisk::new(&clock, options) as Rc<dyn Storage>;
         let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
         Filesystem::make(&*disk, &plan).await.expect("made");
-        let options = MountOptions { mutant, ..MountOptions::default() };
+        let options = MountOptions { rules: Rules::but(mutant), ..MountOptions::default() };
         let fs = Filesystem::mount(&clock, disk, None, options).await.expect("mounted");
         let new = NewNode::new(FileType::Regular, 0o644);
         let journal = fs.create(ROOT_INODE, b"journal", &new).await.expect("made");
@@ -52,7 +53,7 @@ fn overtakes(mutant: Option<FsMutant>) -> bool {
 #[test]
 fn j3_writeback_decides_with_its_turn_whether_it_keeps_order() {
     assert!(!overtakes(None));
-    for mutant in [FsMutant::WritebackDecidesEarly, FsMutant::WritebackOvertakes] {
+    for mutant in [FsMutant::WritebackDecidesEarly, FsMutant::Journal(JournalMutant::WritebackOvertakes)] {
         assert!(overtakes(Some(mutant)), "{mutant:?} was not noticed");
     }
 }

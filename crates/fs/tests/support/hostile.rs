@@ -364,7 +364,7 @@ impl Seed {
             Part::Superblock => {
                 let bytes = &mut bytes[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES];
                 let mut superblock = Superblock::read_from_bytes(bytes).expect("the right length");
-                superblock.seal();
+                superblock.update_checksum();
                 bytes.copy_from_slice(superblock.as_bytes());
             }
             Part::Descriptors => {
@@ -379,13 +379,13 @@ impl Seed {
                 for (bytes, number) in bytes.chunks_exact_mut(INODE_BYTES).zip(first..) {
                     let mut inode = Inode::read_from_bytes(bytes).expect("the right length");
                     if inode.as_bytes() != [0; INODE_BYTES] {
-                        inode.seal(number, &checksums);
+                        inode.update_checksum(number, &checksums);
                         bytes.copy_from_slice(inode.as_bytes());
                     }
                 }
             }
             // What has no place for a checksum any more stays without.
-            Part::Whole(kind) => drop(checksums.seal(kind, block, bytes)),
+            Part::Whole(kind) => drop(checksums.update_checksum(kind, block, bytes)),
             Part::JournalSuperblock => seal_at(bytes, !0, JOURNAL_SUPERBLOCK_SUM, 1024),
             Part::Log => seal_at(bytes, self.log_seed, LOG_TAIL, BLOCK_BYTES),
             Part::Commit => seal_at(bytes, self.log_seed, COMMIT_SUM, BLOCK_BYTES),

@@ -27,7 +27,7 @@ use serde_json::json;
 use weir_fs::{FsMutant, MountOptions};
 use weir_image::{GetOptions, ImageError, ImageMutant};
 use weir_runtime::{Runtime, Wall};
-use weir_storage::Image;
+use weir_storage::{Image, Rules};
 
 /// Images between two lines of progress.
 const TOLD_EVERY: u64 = 10_000;
@@ -145,7 +145,7 @@ fn try_one(image: &Image, scratch: &Scratch, control: bool, totals: &mut Totals)
     totals.clean += u64::from(checked(image).is_ok_and(|report| report.is_clean()));
     let (mut mount, mut get) = (MountOptions::default(), GetOptions::default());
     if control {
-        mount.mutant = Some(FsMutant::TrustsNames);
+        mount.rules = Rules::but(Some(FsMutant::TrustsNames));
         get.mutant = Some(ImageMutant::FollowsLinks);
     }
     let copied = scratch.copy_unjudged(image, mount, get).map(|outcome| outcome.copied);

@@ -11,9 +11,11 @@ use weir_ext4::{Checksums, FormatError, Kind};
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
+use crate::ranges::ChangedRanges;
+
 /// What a buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
     /// A structure of the format, which says how it is sealed.
     Metadata(Kind),
     /// File data.
@@ -21,10 +23,12 @@ pub(crate) enum Role {
 }
 
 /// A journaled block in memory.
-pub(crate) struct Buffer {
-    pub(crate) block: u64,
+pub struct Buffer {
+    block: u64,
     role: Cell<Role>,
     content: RefCell<Rc<Memory>>,
+    /// What the running transaction has changed of it (J8).
+    changed: RefCell<ChangedRanges>,
     /// The running transaction that has changed it.
     pub(crate) changed_in: Cell<Option<Sequence>>,
     /// The newest locked transaction that holds it.
@@ -40,58 +44,76 @@ impl Buffer {
             block,
             role: Cell::new(role),
             content: RefCell::new(Rc::new(content)),
+            changed: RefCell::default(),
             changed_in: Cell::new(None),
             held_by: Cell::new(None),
             pins: Cell::new(0),
         })
     }
 
+    /// Where it is on disk.
+    pub fn block(&self) -> u64 {
+        self.block
+    }
+
+    /// Whether a transaction holds it that is not checkpointed, the running one included: then what is at home on disk
+    /// is older than this.
+    pub fn is_pinned(&self) -> bool {
+        self.pins.get() > 0
+    }
+
     /// A block that becomes something else: freed, and allocated again.
     pub(crate) fn turn_into(&self, role: Role) {
         self.role.set(role);
         self.content.replace(Rc::new(Memory::new(BLOCK_BYTES)));
+        self.changed.borrow_mut().add(0..BLOCK_BYTES);
     }
 
-    pub(crate) fn role(&self) -> Role {
+    /// What it holds.
+    pub fn role(&self) -> Role {
         self.role.get()
     }
 
     /// Says what the block holds from now on; its bytes stay.
-    pub(crate) fn set_role(&self, role: Role) {
+    pub fn set_role(&self, role: Role) {
         self.role.set(role);
     }
 
     /// Runs `look` on the bytes.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+    pub fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         look(&self.content.borrow())
     }
 
     /// The content as of now; it does not change with the buffer.
-    pub(crate) fn snapshot(&self) -> Rc<Memory> {
+    pub fn snapshot(&self) -> Rc<Memory> {
         Rc::clone(&self.content.borrow())
     }
 
     /// Changes `range` of the bytes. Only a transaction's handle may.
     pub(crate) fn change<T>(&self, range: Range<usize>, change: impl FnOnce(&mut [u8]) -> T) -> T {
         let mut content = self.content.borrow_mut();
-        let bytes = own(&mut content);
+        let bytes = Rc::make_mut(&mut content);
         let end = range.end.min(bytes.len());
-        change(&mut bytes[range.start.min(end)..end])
+        let range = range.start.min(end)..end;
+        self.changed.borrow_mut().add(range.clone());
+        change(&mut bytes[range])
+    }
+
+    /// What was changed since this was asked last: a transaction that is locked takes it with it.
+    pub(crate) fn take_changed(&self) -> ChangedRanges {
+        self.changed.take()
     }
 
     /// Stores the checksum, where the block has one of its own.
-    pub(crate) fn seal(&self, checksums: &Checksums) -> Result<(), FormatError> {
+    pub(crate) fn update_checksum(&self, checksums: &Checksums) -> Result<(), FormatError> {
         match self.role.get() {
-            Role::Metadata(kind) => checksums.seal(kind, self.block, own(&mut self.content.borrow_mut())),
-            Role::Data => Ok(()),
+            Role::Metadata(kind) => {
+                let mut content = self.content.borrow_mut();
+                let bytes = Rc::make_mut(&mut content);
+                self.changed.borrow_mut().add(checksums.update_checksum(kind, self.block, bytes)?);
+            }
+            Role::Data => {}
         }
+        Ok(())
     }
-}
-
-/// The bytes, copied first if somebody else shares them.
-pub(crate) fn own(content: &mut Rc<Memory>) -> &mut Memory {
-    if Rc::get_mut(content).is_none() {
-        *content = Rc::new(Memory::copy_of(content));
-    }
-    Rc::get_mut(content).expect("nobody shares it: it is made just now, or was found to be ours")
 }

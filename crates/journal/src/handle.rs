@@ -9,14 +9,14 @@ use weir_ext4::journal::Sequence;
 use weir_storage::Extent;
 
 use crate::buffer::Buffer;
-use crate::error::{FsError, ReadOnlyReason};
-use crate::journal::transaction::{OrderedData, Running};
+use crate::engine::{Conflicts, Engine};
+use crate::error::StopReason;
 use crate::journal::{Journal, State};
-use crate::mutants::FsMutant;
-use crate::options::{Conflicts, Engine};
+use crate::mutants::JournalMutant;
+use crate::transaction::{OrderedData, Running};
 
 /// An open handle; dropping it closes it.
-pub(crate) struct Handle {
+pub struct Handle {
     journal: Rc<Journal>,
     /// Blocks that it may still change.
     left: Cell<u32>,
@@ -27,28 +27,28 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(super) fn new(journal: Rc<Journal>, credits: u32, holds: bool) -> Handle {
+    pub(crate) fn new(journal: Rc<Journal>, credits: u32, holds: bool) -> Handle {
         Handle { journal, left: Cell::new(credits), reserve: true, holds }
     }
 
     /// The same for what a caller does who may take what is reserved for the superuser, or may not.
-    pub(crate) fn of_caller(mut self, reserve: bool) -> Handle {
+    pub fn of_caller(mut self, reserve: bool) -> Handle {
         self.reserve = reserve;
         self
     }
 
     /// Whether it is of a caller who may take what is reserved for the superuser.
-    pub(crate) fn has_reserve(&self) -> bool {
+    pub fn has_reserve(&self) -> bool {
         self.reserve
     }
 
     /// The transaction that it changes.
-    pub(crate) fn sequence(&self) -> Sequence {
+    pub fn sequence(&self) -> Sequence {
         self.journal.running()
     }
 
     /// Changes `range` of a buffer's bytes (J8: a change names its bytes).
-    pub(crate) fn modify<T>(
+    pub fn modify<T>(
         &self,
         buffer: &Rc<Buffer>,
         range: Range<usize>,
@@ -66,15 +66,15 @@ impl Handle {
         if buffer.changed_in.replace(Some(running.sequence)) == Some(running.sequence) {
             return;
         }
-        if self.journal.engine == (Engine::Dual { conflicts: Conflicts::List })
+        if self.journal.options.engine == (Engine::Dual { conflicts: Conflicts::List })
             && let Some(holder) = buffer.held_by.get().filter(|holder| holder.is_after(*transferred_to))
         {
-            running.conflicts.insert(buffer.block, holder);
+            running.conflicts.insert(buffer.block(), holder);
         }
         buffer.pins.set(buffer.pins.get() + 1);
         // Changed again, it is to be replayed after all.
-        running.revokes.remove(&buffer.block);
-        if let Some(old) = running.buffers.insert(buffer.block, Rc::clone(buffer)) {
+        running.revokes.remove(&buffer.block());
+        if let Some(old) = running.buffers.insert(buffer.block(), Rc::clone(buffer)) {
             leave(&old);
         }
         self.spend(running, 1);
@@ -83,7 +83,7 @@ impl Handle {
     /// The transaction's age counts from its first change: the timer starts.
     fn begin(&self, running: &mut Running) {
         if running.since.is_none() {
-            running.since = Some(self.journal.disk.handle.now());
+            running.since = Some(self.journal.disk.handle().now());
             self.journal.begun.notify(usize::MAX);
         }
     }
@@ -96,7 +96,7 @@ impl Handle {
 
     /// A journaled block was freed: what the log holds of it is not replayed over whatever comes there next
     /// (J5 d).
-    pub(crate) fn revoke(&self, block: u64) {
+    pub fn revoke(&self, block: u64) {
         let mut state = self.journal.state.borrow_mut();
         let running = &mut state.running;
         self.begin(running);
@@ -104,25 +104,25 @@ impl Handle {
             leave(&buffer);
             running.conflicts.remove(&block);
         }
-        if !self.journal.options.drops(FsMutant::NoRevoke) {
+        if !self.journal.options.rules.drops(JournalMutant::NoRevoke) {
             running.revokes.insert(block);
         }
     }
 
     /// Dirty pages are dropped, as the transaction takes their blocks away: it is not empty from now on.
-    pub(crate) fn drop_pages(&self) {
+    pub fn drop_pages(&self) {
         let mut state = self.journal.state.borrow_mut();
         self.begin(&mut state.running);
         state.running.drops_pages = true;
     }
 
     /// Blocks are freed with this transaction, and not reused before it is in the log (J7).
-    pub(crate) fn free(&self, extent: Extent) {
+    pub fn free(&self, extent: Extent) {
         self.journal.state.borrow_mut().running.freed.push(extent);
     }
 
     /// The transaction refers to data that has to be written before its commit block (J2).
-    pub(crate) fn attach(&self, data: Rc<dyn OrderedData>) {
+    pub fn attach(&self, data: Rc<dyn OrderedData>) {
         self.journal.state.borrow_mut().running.data.insert(data.id(), data);
     }
 }
@@ -135,8 +135,8 @@ fn leave(buffer: &Buffer) {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.journal.abandoning.get() {
-            self.journal.abort(&FsError::ReadOnly(ReadOnlyReason::Abandoned));
+        if self.journal.is_abandoning() {
+            self.journal.abort(StopReason::Abandoned);
         }
         let mut state = self.journal.state.borrow_mut();
         let running = &mut state.running;

@@ -12,11 +12,12 @@ use weir_runtime::{Buffer as Memory, Instant};
 use weir_storage::{Extent, Ticket};
 
 use crate::buffer::Buffer;
-use crate::error::FsError;
+use crate::error::JournalError;
+use crate::ranges::ChangedRanges;
 
 /// How file data is submitted before a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DataClass {
+pub enum DataClass {
     /// In the stream's epoch, so that a barrier closes it in (J2).
     Ordered,
     /// Without order: the journal waits for it.
@@ -24,17 +25,17 @@ pub(crate) enum DataClass {
 }
 
 /// A future that borrows what it works on; there is one thread.
-pub(crate) type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// File data that a transaction refers to, so that it must not be overtaken by the commit block (J2). The journal
 /// knows nothing else of files.
-pub(crate) trait OrderedData {
+pub trait OrderedData {
     /// Stands for the file: data is attached once.
     fn id(&self) -> u64;
 
     /// Submits the dirty data, and gives the tickets of it and of what is on its way already. Waits for nothing
     /// but queue space.
-    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, FsError>>;
+    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, JournalError>>;
 }
 
 /// The transaction that takes changes.
@@ -92,6 +93,8 @@ impl Running {
 pub(crate) struct Copy {
     pub(crate) buffer: Rc<Buffer>,
     pub(crate) content: Rc<Memory>,
+    /// What the transaction has changed of it.
+    pub(crate) changed: ChangedRanges,
 }
 
 /// A transaction that is locked: what it commits can change no more.
@@ -136,7 +139,7 @@ impl Unwritten {
             }
         }
         for copy in &locked.copies {
-            if let Some((_, old)) = copies.insert(copy.buffer.block, (locked.sequence, copy.clone())) {
+            if let Some((_, old)) = copies.insert(copy.buffer.block(), (locked.sequence, copy.clone())) {
                 unpin(&old);
             }
         }

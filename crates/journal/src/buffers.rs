@@ -11,7 +11,7 @@ use weir_storage::BLOCK_BYTES;
 
 use crate::buffer::{Buffer, Role};
 use crate::disk::Disk;
-use crate::error::FsError;
+use crate::error::JournalError;
 
 /// Uses that one use looks at, to make room: more than one, so that the cache shrinks again.
 const LOOKED_AT: usize = 8;
@@ -36,32 +36,38 @@ struct State {
 }
 
 /// All buffers in memory.
-pub(crate) struct Buffers {
+pub struct Buffers {
     disk: Rc<Disk>,
-    pub(crate) checksums: Checksums,
+    checksums: Checksums,
     limit: usize,
     state: RefCell<State>,
     loaded: Event,
 }
 
 impl Buffers {
-    pub(crate) fn new(disk: Rc<Disk>, checksums: Checksums, limit: usize) -> Rc<Buffers> {
+    /// An empty cache of at most `limit` blocks, beside those that the journal needs.
+    pub fn new(disk: Rc<Disk>, checksums: Checksums, limit: usize) -> Rc<Buffers> {
         Rc::new(Buffers { disk, checksums, limit, state: RefCell::default(), loaded: Event::new() })
+    }
+
+    /// How blocks are sealed.
+    pub fn checksums(&self) -> &Checksums {
+        &self.checksums
     }
 
     /// The buffer of a block, read and verified if it is not here. Blocks that share their checksums' place with
     /// others (descriptors, inodes, bitmaps) are verified by the code that reads them.
-    pub(crate) async fn get(&self, block: u64, kind: Kind) -> Result<Rc<Buffer>, FsError> {
+    pub async fn get(&self, block: u64, kind: Kind) -> Result<Rc<Buffer>, JournalError> {
         self.get_verified(block, kind, |_| Ok(())).await
     }
 
     /// The same, for a block that carries no checksum of its own: if it is read, `verify` looks at it first.
-    pub(crate) async fn get_verified(
+    pub async fn get_verified(
         &self,
         block: u64,
         kind: Kind,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
-    ) -> Result<Rc<Buffer>, FsError> {
+    ) -> Result<Rc<Buffer>, JournalError> {
         loop {
             if let Some(found) = self.find(block) {
                 match found {
@@ -83,18 +89,19 @@ impl Buffers {
     }
 
     /// A buffer of zeros for a block that was just allocated; what was there before does not matter.
-    pub(crate) fn fresh(&self, block: u64, role: Role) -> Rc<Buffer> {
+    pub fn fresh(&self, block: u64, role: Role) -> Rc<Buffer> {
         if let Some(Some(buffer)) = self.find(block) {
             buffer.turn_into(role);
             return buffer;
         }
         let buffer = Buffer::new(block, role, Memory::new(BLOCK_BYTES));
+        buffer.turn_into(role);
         self.insert(&buffer);
         buffer
     }
 
     /// The buffer of a block, if it is here.
-    pub(crate) fn cached(&self, block: u64) -> Option<Rc<Buffer>> {
+    pub fn cached(&self, block: u64) -> Option<Rc<Buffer>> {
         self.find(block).flatten()
     }
 
@@ -119,8 +126,8 @@ impl Buffers {
         let mut state = self.state.borrow_mut();
         let now = state.next_use;
         state.next_use += 1;
-        state.uses.push_back((now, buffer.block));
-        state.places.insert(buffer.block, Place::Here { buffer: Rc::clone(buffer), used: now });
+        state.uses.push_back((now, buffer.block()));
+        state.places.insert(buffer.block(), Place::Here { buffer: Rc::clone(buffer), used: now });
         self.make_room(&mut state);
     }
 
@@ -148,7 +155,7 @@ impl Buffers {
     }
 
     /// Forgets a block that was freed. The journal keeps what it needs of it.
-    pub(crate) fn forget(&self, block: u64) {
+    pub fn forget(&self, block: u64) {
         let mut state = self.state.borrow_mut();
         if matches!(state.places.get(&block), Some(Place::Here { .. })) {
             state.places.remove(&block);
@@ -177,10 +184,10 @@ impl Drop for Loading<'_> {
 mod tests {
     use weir_block::{BlockLayer, BlockOptions, Dispatch};
     use weir_runtime::{Runtime, Simulation};
-    use weir_storage::{AdversaryDisk, AdversaryOptions, Storage};
+    use weir_storage::{AdversaryDisk, AdversaryOptions, Rules, Storage};
 
     use super::*;
-    use crate::options::MountOptions;
+    use crate::disk::HostCosts;
 
     const LIMIT: usize = 64;
 
@@ -192,7 +199,7 @@ mod tests {
         let capabilities = *storage.capabilities();
         let options = BlockOptions { dispatch: Dispatch::Legacy, ..BlockOptions::default() };
         let layer = BlockLayer::new(&clock, storage, options, None).expect("it fits");
-        let disk = Disk::new(&clock, layer, capabilities, MountOptions::default());
+        let disk = Disk::new(&clock, layer, capabilities, HostCosts::default(), Rules::all());
         let buffers = Buffers::new(disk, Checksums::none(), LIMIT);
         let held: Vec<_> = (0..4000).map(|block| buffers.fresh(block, Role::Data)).collect();
         assert_eq!(buffers.state.borrow().places.len(), held.len());

@@ -9,10 +9,10 @@ use weir_block::Class;
 use weir_ext4::journal::Sequence;
 use weir_storage::Ticket;
 
-use crate::error::FsError;
+use crate::error::JournalError;
 use crate::journal::Journal;
-use crate::journal::log::Run;
-use crate::mutants::FsMutant;
+use crate::log::Run;
+use crate::mutants::JournalMutant;
 
 /// Blocks on their way home.
 struct HomeWrites {
@@ -23,7 +23,7 @@ struct HomeWrites {
 
 impl Journal {
     /// Brings everything home that is retired now, and moves the tail behind it.
-    pub(super) async fn checkpoint(&self) -> Result<(), FsError> {
+    pub(crate) async fn checkpoint(&self) -> Result<(), JournalError> {
         let _turn = self.checkpointing.acquire(1).await;
         let newest = {
             let state = self.state.borrow();
@@ -44,10 +44,10 @@ impl Journal {
         }
         let tickets = submitted?;
         // J5 (b): the tail may move when the home writes are transferred, and not sooner. Nobody waits for us.
-        if !self.options.drops(FsMutant::TailBeforeHome) {
+        if !self.options.rules.drops(JournalMutant::TailBeforeHome) {
             self.disk.transferred(&tickets).await?;
         }
-        if self.options.drops(FsMutant::FreesLogEarly) {
+        if self.options.rules.drops(JournalMutant::FreesLogEarly) {
             self.state.borrow_mut().log.tail = newest.1;
             self.changed.notify(usize::MAX);
         }
@@ -65,7 +65,7 @@ impl Journal {
         Ok(())
     }
 
-    async fn submit_home(&self, runs: &[Run]) -> Result<Vec<Ticket>, FsError> {
+    async fn submit_home(&self, runs: &[Run]) -> Result<Vec<Ticket>, JournalError> {
         let mut tickets = Vec::new();
         for Run { start, blocks } in runs {
             self.disk.write(*start, blocks, Class::Orderless, Class::Orderless, &mut tickets).await?;
@@ -79,7 +79,7 @@ impl Journal {
         let mut written = Vec::with_capacity(copies.len());
         let mut runs: Vec<Run> = Vec::new();
         for (&block, (sequence, copy)) in copies.iter() {
-            let uncommitted = self.options.drops(FsMutant::CheckpointsUncommitted);
+            let uncommitted = self.options.rules.drops(JournalMutant::CheckpointsUncommitted);
             let content = if uncommitted { copy.buffer.snapshot() } else { Rc::clone(&copy.content) };
             written.push((block, *sequence));
             match runs.last_mut() {
@@ -90,19 +90,19 @@ impl Journal {
         HomeWrites { written, runs }
     }
 
-    async fn move_tail(&self, sequence: Sequence, tail: u32) -> Result<(), FsError> {
+    async fn move_tail(&self, sequence: Sequence, tail: u32) -> Result<(), JournalError> {
         let (home, block) = self.state.borrow_mut().log.superblock(Some(tail), sequence)?;
-        if !self.is_dual() {
+        if !self.options.engine.uses_barriers() {
             // The host keeps order: flush, and let the tail be durable before the space is used again.
-            if self.flushes() {
+            if self.options.engine.flushes() {
                 self.disk.flush().await?;
             }
-            return self.disk.write_commit(home, &block, self.flushes()).await;
+            return self.disk.write_commit(home, &block, self.options.engine.flushes()).await;
         }
         // The home writes belong to the epoch in which they were transferred: close it.
         self.disk.barrier().await?;
         // J5 (c): what overwrites the freed space comes in a later epoch than this.
-        let free = self.options.drops(FsMutant::TailWithoutBarrier);
+        let free = self.options.rules.drops(JournalMutant::TailWithoutBarrier);
         let class = if free { Class::Orderless } else { Class::Barrier };
         let mut tickets = Vec::new();
         self.disk.write(home, &[block], class, class, &mut tickets).await?;
@@ -112,7 +112,7 @@ impl Journal {
 }
 
 /// Checkpoints whenever somebody wants room in the log.
-pub(super) async fn checkpoint_task(journal: Weak<Journal>) {
+pub(crate) async fn checkpoint_task(journal: Weak<Journal>) {
     loop {
         let Some(now) = journal.upgrade() else { return };
         let wanted = now.checkpoint_wanted.listen();
@@ -122,7 +122,7 @@ pub(super) async fn checkpoint_task(journal: Weak<Journal>) {
         if now.aborted().is_none()
             && let Err(error) = now.checkpoint().await
         {
-            now.abort(&error);
+            now.abort(error.stop_reason());
         }
     }
 }

@@ -12,16 +12,20 @@ use weir_ext4::{BLOCK_BYTES, Checksums, FormatError, Kind};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
 use weir_runtime::{Buffer as Memory, Runtime, Simulation, Task};
 use weir_storage::{
-    Capabilities, Command, Extent, Lba, Order, Recorder, Rejected, Storage, StorageError, Ticket, WriteFlags,
+    Capabilities, Command, Extent, Lba, Order, Recorder, Rejected, Rules, Storage, StorageError, Ticket,
+    WriteFlags,
 };
 
-use super::{DataClass, Journal, JournalExtent, Local, OrderedData, Reuse};
 use crate::buffer::{Buffer, Role};
 use crate::buffers::Buffers;
-use crate::disk::Disk;
-use crate::error::FsError;
-use crate::mutants::FsMutant;
-use crate::options::{Conflicts, Engine, MountOptions};
+use crate::disk::{Disk, HostCosts};
+use crate::engine::{Conflicts, Engine};
+use crate::error::JournalError;
+use crate::journal::{Journal, Reuse, Until};
+use crate::log::JournalExtent;
+use crate::mutants::JournalMutant;
+use crate::options::JournalOptions;
+use crate::transaction::{DataClass, Local, OrderedData};
 
 /// Where the journal lies, and how large it is.
 const AREA: JournalExtent = JournalExtent { first: 0, start: 1000, blocks: 64 };
@@ -183,10 +187,10 @@ impl OrderedData for File {
         self.block
     }
 
-    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, FsError>> {
+    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, JournalError>> {
         Box::pin(async move {
             // Others may come between: what is locked must not change by it.
-            self.disk.handle.yield_now().await;
+            self.disk.handle().yield_now().await;
             let mut tickets = Vec::new();
             if self.dirty.take() {
                 let class = match class {
@@ -272,7 +276,7 @@ impl Stage {
 const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
 
 /// Plays `script` on a journal with this engine.
-fn play<T>(engine: Engine, mutant: Option<FsMutant>, script: impl AsyncFnOnce(Stage) -> T) -> T {
+fn play<T>(engine: Engine, mutant: Option<JournalMutant>, script: impl AsyncFnOnce(Stage) -> T) -> T {
     let runtime = Runtime::simulated(Simulation::default());
     let clock = runtime.handle();
     let mut profile = Profile::builtin("ufs20").expect("built in").with_capacity(4096);
@@ -291,14 +295,14 @@ fn play<T>(engine: Engine, mutant: Option<FsMutant>, script: impl AsyncFnOnce(St
     let capabilities = *storage.capabilities();
     let layer =
         BlockLayer::new(&clock, storage, options, Some(Rc::clone(&recorder))).expect("a device that fits");
-    let options = MountOptions { mutant, ..MountOptions::default() };
-    let disk = Disk::new(&clock, layer, capabilities, options);
+    let rules = Rules::but(mutant);
+    let disk = Disk::new(&clock, layer, capabilities, HostCosts::default(), rules);
     let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
+    let options = JournalOptions { engine, commit_interval: Duration::from_secs(5), rules };
     let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
     let freed = Rc::new(Freed::default());
     let reuse = Rc::<Freed>::clone(&freed);
-    let journal =
-        Journal::new(Rc::clone(&disk), Rc::clone(&buffers), reuse, engine, options, superblock, vec![AREA]);
+    let journal = Journal::new(Rc::clone(&disk), Rc::clone(&buffers), reuse, options, superblock, vec![AREA]);
     let stage = Stage { clock: clock.clone(), scribe, disk, buffers, freed, journal };
     let result = runtime.block_on(script(stage)).expect("no stall");
     if !matches!(engine, Engine::Jbd2 { .. }) {
@@ -308,7 +312,7 @@ fn play<T>(engine: Engine, mutant: Option<FsMutant>, script: impl AsyncFnOnce(St
 }
 
 /// Proves that `rule` holds, and that the check can fail: a journal that drops the rule does not pass it.
-fn prove(mutants: &[FsMutant], rule: impl Fn(Option<FsMutant>) -> Result<(), String>) {
+fn prove(mutants: &[JournalMutant], rule: impl Fn(Option<JournalMutant>) -> Result<(), String>) {
     assert_eq!(rule(None), Ok(()));
     for mutant in mutants {
         assert!(rule(Some(*mutant)).is_err(), "{mutant:?} was not noticed");
@@ -321,16 +325,16 @@ fn require(holds: bool, what: &str) -> Result<(), String> {
 
 #[test]
 fn j1_durable_means_flushed_after_the_transfer() {
-    prove(&[FsMutant::FlushForgotten], |mutant| {
+    prove(&[JournalMutant::FlushForgotten], |mutant| {
         play(DUAL, mutant, async |stage| {
             let buffer = stage.buffer(50);
             let sequence = stage.change(&[&buffer], 1, None).await;
-            stage.journal.durable(sequence).await.map_err(|error| error.to_string())?;
+            stage.journal.commit(sequence, Until::Durable).await.map_err(|error| error.to_string())?;
             let commit = stage.scribe.commits()[0];
             let told = stage.scribe.told.borrow();
             let covers = |told: &Told| told.flush && told.transferred.contains(&commit);
             require(told[commit..].iter().any(covers), "no flush after the commit block was transferred")?;
-            let waits = *stage.disk.waits.borrow();
+            let waits = stage.disk.waits();
             require((waits.transfers, waits.flushes) == (1, 1), "one transfer, one flush")
         })
     });
@@ -343,10 +347,10 @@ fn j1_an_ordering_commit_waits_for_no_transfer_and_flushes_nothing() {
         for byte in 0..20 {
             let sequence = stage.change(&[&buffer], byte, None).await;
             let before = stage.clock.now();
-            stage.journal.ordered(sequence).await.expect("dispatched");
+            stage.journal.commit(sequence, Until::Dispatched).await.expect("dispatched");
             assert_eq!(stage.clock.now(), before, "time went on");
         }
-        assert_eq!(stage.disk.waits.borrow().flushes, 0);
+        assert_eq!(stage.disk.waits().flushes, 0);
         assert_eq!(stage.journal.stats().commits, 20);
     });
 }
@@ -361,21 +365,21 @@ fn j1_concurrent_fsyncs_share_flushes() {
                 stage.clock.clone().spawn(async move {
                     let buffer = stage.buffer(50 + nth);
                     let sequence = stage.change(&[&buffer], 1, None).await;
-                    stage.journal.durable(sequence).await
+                    stage.journal.commit(sequence, Until::Durable).await
                 })
             })
             .collect();
         for task in tasks {
             task.await.expect("not cancelled").expect("durable");
         }
-        let flushes = stage.disk.waits.borrow().flushes;
+        let flushes = stage.disk.waits().flushes;
         assert!((1..=3).contains(&flushes), "{flushes} flushes for 8 calls");
     });
 }
 
 #[test]
 fn j1_a_flush_that_is_under_way_covers_nothing_that_comes_later() {
-    prove(&[FsMutant::JoinsFlush], |mutant| {
+    prove(&[JournalMutant::JoinsFlush], |mutant| {
         play(DUAL, mutant, async |stage| {
             stage.write_bytes(200, 1).await;
             let disk = Rc::clone(&stage.disk);
@@ -399,14 +403,14 @@ fn j1_a_flush_that_is_under_way_covers_nothing_that_comes_later() {
 
 #[test]
 fn j2_data_and_log_are_one_epoch_and_the_commit_block_the_next() {
-    use FsMutant::{CommitInEpochOfLog, DataOutsideEpoch, OthersDataForgotten};
+    use JournalMutant::{CommitInEpochOfLog, DataOutsideEpoch, OthersDataForgotten};
     prove(&[CommitInEpochOfLog, DataOutsideEpoch, OthersDataForgotten], |mutant| {
         play(DUAL, mutant, async |stage| {
             let (one, two) = (stage.buffer(50), stage.buffer(51));
             let (mine, other) = (stage.file(200), stage.file(300));
             stage.change(&[&one], 1, Some(&other)).await;
             let sequence = stage.change(&[&two], 1, Some(&mine)).await;
-            stage.journal.ordered(sequence).await.map_err(|error| error.to_string())?;
+            stage.journal.commit(sequence, Until::Dispatched).await.map_err(|error| error.to_string())?;
             stage.clock.sleep(Duration::from_millis(50)).await;
             let scribe = &stage.scribe;
             let (descriptor, commit) = (scribe.descriptors()[0], scribe.commits()[0]);
@@ -430,7 +434,7 @@ fn j2_data_and_log_are_one_epoch_and_the_commit_block_the_next() {
 
 #[test]
 fn j4_a_log_block_shows_what_was_locked() {
-    prove(&[FsMutant::LogBlockNotCopied], |mutant| {
+    prove(&[JournalMutant::LogBlockNotCopied], |mutant| {
         play(DUAL, mutant, async |stage| {
             let buffer = stage.buffer(50);
             let file = stage.file(200);
@@ -440,7 +444,7 @@ fn j4_a_log_block_shows_what_was_locked() {
                 stage.clock.yield_now().await;
             }
             stage.change(&[&buffer], 2, None).await;
-            stage.journal.ordered(sequence).await.map_err(|error| error.to_string())?;
+            stage.journal.commit(sequence, Until::Dispatched).await.map_err(|error| error.to_string())?;
             stage.clock.sleep(Duration::from_millis(50)).await;
             let copy = stage.scribe.writes_of(AREA.start + 2);
             require(copy[0].1[16..32] == [1; 16], "the log block changed after it was locked")
@@ -450,12 +454,12 @@ fn j4_a_log_block_shows_what_was_locked() {
 
 /// Two transactions that change one block, the second right behind the first: whether it was dispatched before
 /// the first was transferred.
-fn overtakes(conflicts: Conflicts, mutant: Option<FsMutant>) -> bool {
+fn overtakes(conflicts: Conflicts, mutant: Option<JournalMutant>) -> bool {
     play(Engine::Dual { conflicts }, mutant, async |stage| {
         let buffer = stage.buffer(50);
         for byte in [1, 2] {
             let sequence = stage.change(&[&buffer], byte, None).await;
-            stage.journal.ordered(sequence).await.expect("dispatched");
+            stage.journal.commit(sequence, Until::Dispatched).await.expect("dispatched");
         }
         stage.clock.sleep(Duration::from_millis(50)).await;
         let commits = stage.scribe.commits();
@@ -467,7 +471,7 @@ fn overtakes(conflicts: Conflicts, mutant: Option<FsMutant>) -> bool {
 
 #[test]
 fn j4_by_the_list_a_conflict_waits_for_the_transfer() {
-    prove(&[FsMutant::ConflictsIgnored], |mutant| {
+    prove(&[JournalMutant::ConflictsIgnored], |mutant| {
         require(!overtakes(Conflicts::List, mutant), "the conflict list was not waited for")
     });
     assert!(overtakes(Conflicts::Copy, None), "copies wait for nothing");
@@ -475,12 +479,12 @@ fn j4_by_the_list_a_conflict_waits_for_the_transfer() {
 
 #[test]
 fn j5_home_writes_carry_what_is_committed_and_come_after_the_commit_block() {
-    prove(&[FsMutant::CheckpointsUncommitted, FsMutant::RetiresAtDispatch], |mutant| {
+    prove(&[JournalMutant::CheckpointsUncommitted, JournalMutant::RetiresAtDispatch], |mutant| {
         play(DUAL, mutant, async |stage| {
             let buffer = stage.buffer(50);
             let sequence = stage.change(&[&buffer], 1, None).await;
-            stage.journal.ordered(sequence).await.map_err(|error| error.to_string())?;
-            stage.journal.transferred(sequence).await.map_err(|error| error.to_string())?;
+            stage.journal.commit(sequence, Until::Dispatched).await.map_err(|error| error.to_string())?;
+            stage.journal.commit(sequence, Until::Transferred).await.map_err(|error| error.to_string())?;
             stage.change(&[&buffer], 2, None).await;
             stage.journal.checkpoint().await.map_err(|error| error.to_string())?;
             let home = stage.scribe.writes_of(50);
@@ -497,11 +501,11 @@ fn j5_home_writes_carry_what_is_committed_and_come_after_the_commit_block() {
 
 #[test]
 fn j5_the_tail_moves_behind_the_home_writes() {
-    prove(&[FsMutant::TailBeforeHome, FsMutant::TailWithoutBarrier], |mutant| {
+    prove(&[JournalMutant::TailBeforeHome, JournalMutant::TailWithoutBarrier], |mutant| {
         play(DUAL, mutant, async |stage| {
             let buffer = stage.buffer(50);
             let sequence = stage.change(&[&buffer], 1, None).await;
-            stage.journal.transferred(sequence).await.map_err(|error| error.to_string())?;
+            stage.journal.commit(sequence, Until::Transferred).await.map_err(|error| error.to_string())?;
             stage.journal.checkpoint().await.map_err(|error| error.to_string())?;
             let home = stage.scribe.writes_of(50)[0].0;
             let tail = stage.scribe.writes_of(AREA.start)[0].0;
@@ -530,13 +534,13 @@ async fn fill_log(stage: Rc<Stage>, sizes: &[u64]) {
             stage.clock.yield_now().await;
         }
     }
-    stage.journal.transferred(newest).await.expect("there is room in the end");
+    stage.journal.commit(newest, Until::Transferred).await.expect("there is room in the end");
 }
 
 /// J5 (c): whatever room is left, a transaction waits until there is enough.
 #[test]
 fn j5_a_transaction_waits_until_the_log_has_room_for_all_of_it() {
-    prove(&[FsMutant::FillsLogOver], |mutant| {
+    prove(&[JournalMutant::FillsLogOver], |mutant| {
         for (fifth, last) in (1..=8).flat_map(|fifth| (1..=8).map(move |last| (fifth, last))) {
             let overwritten = play(DUAL, mutant, async |stage| {
                 let stage = Rc::new(stage);
@@ -555,7 +559,7 @@ fn j5_a_transaction_waits_until_the_log_has_room_for_all_of_it() {
 #[test]
 fn j5_log_space_is_free_when_the_tail_has_moved() {
     const SCATTERED: u32 = 12;
-    prove(&[FsMutant::FreesLogEarly], |mutant| {
+    prove(&[JournalMutant::FreesLogEarly], |mutant| {
         for (engine, host_keeps_order) in [(DUAL, false), (Engine::Jbd2 { barrier: true }, true)] {
             let overwritten = play(engine, mutant, async |stage| {
                 stage.journal.open().await.expect("open");
@@ -567,7 +571,7 @@ fn j5_log_space_is_free_when_the_tail_has_moved() {
                     }
                     let sequence = handle.sequence();
                     drop(handle);
-                    stage.journal.ordered(sequence).await.expect("dispatched");
+                    stage.journal.commit(sequence, Until::Dispatched).await.expect("dispatched");
                 }
                 assert!(stage.journal.stats().checkpoints > 2);
                 stage.scribe.log_is_overwritten(host_keeps_order)
@@ -595,18 +599,18 @@ impl LogReader for ToldLog {
 
 #[test]
 fn j5_what_was_freed_is_not_replayed() {
-    prove(&[FsMutant::NoRevoke], |mutant| {
+    prove(&[JournalMutant::NoRevoke], |mutant| {
         play(DUAL, mutant, async |stage| {
             let (freed, other) = (stage.buffer(50), stage.buffer(51));
             stage.journal.open().await.map_err(|error| error.to_string())?;
             let sequence = stage.change(&[&freed], 1, None).await;
-            stage.journal.ordered(sequence).await.map_err(|error| error.to_string())?;
+            stage.journal.commit(sequence, Until::Dispatched).await.map_err(|error| error.to_string())?;
             let handle = stage.journal.start(2).await.map_err(|error| error.to_string())?;
             handle.modify(&other, 0..1, |bytes| bytes.fill(1));
             handle.revoke(50);
             let sequence = handle.sequence();
             drop(handle);
-            stage.journal.durable(sequence).await.map_err(|error| error.to_string())?;
+            stage.journal.commit(sequence, Until::Durable).await.map_err(|error| error.to_string())?;
             let blocks = (0..AREA.blocks)
                 .filter_map(|nth| Some((nth, stage.scribe.writes_of(AREA.start + u64::from(nth)).pop()?.1)));
             let log = ToldLog(blocks.collect());
@@ -621,7 +625,7 @@ fn j5_what_was_freed_is_not_replayed() {
 
 #[test]
 fn j5_an_empty_journal_is_flushed_first() {
-    prove(&[FsMutant::EmptyWithoutFlush], |mutant| {
+    prove(&[JournalMutant::EmptyWithoutFlush], |mutant| {
         play(DUAL, mutant, async |stage| {
             let buffer = stage.buffer(50);
             stage.change(&[&buffer], 1, None).await;
@@ -639,19 +643,19 @@ fn j5_an_empty_journal_is_flushed_first() {
 /// overwritten by what went home.
 #[test]
 fn j7_a_freed_block_is_not_reused_before_its_home_write_is_submitted() {
-    prove(&[FsMutant::ReusesBeforeHomeWrites], |mutant| {
+    prove(&[JournalMutant::ReusesBeforeHomeWrites], |mutant| {
         play(DUAL, mutant, async |stage| {
             let (last, other) = (50, stage.buffer(60));
             let scattered: Vec<_> = (0..8).map(|nth| stage.buffer(last - 2 * nth)).collect();
             let sequence = stage.change(&scattered.iter().collect::<Vec<_>>(), 1, None).await;
-            stage.journal.transferred(sequence).await.map_err(|error| error.to_string())?;
+            stage.journal.commit(sequence, Until::Transferred).await.map_err(|error| error.to_string())?;
             let handle = stage.journal.start(2).await.map_err(|error| error.to_string())?;
             handle.modify(&other, 0..1, |bytes| bytes.fill(1));
             handle.revoke(last);
             handle.free(Extent::new(Lba(last), 1));
             let sequence = handle.sequence();
             drop(handle);
-            stage.journal.ordered(sequence).await.map_err(|error| error.to_string())?;
+            stage.journal.commit(sequence, Until::Dispatched).await.map_err(|error| error.to_string())?;
             let crowd = stage.crowd();
             let journal = Rc::clone(&stage.journal);
             let checkpoint = stage.clock.spawn(async move { journal.checkpoint().await });
@@ -669,7 +673,7 @@ fn j7_a_freed_block_is_not_reused_before_its_home_write_is_submitted() {
 
 #[test]
 fn j8_a_group_is_never_split() {
-    prove(&[FsMutant::GroupSplit], |mutant| {
+    prove(&[JournalMutant::GroupSplit], |mutant| {
         play(DUAL, mutant, async |stage| {
             let (one, two) = (stage.buffer(50), stage.buffer(51));
             let handle = stage.journal.start(2).await.map_err(|error| error.to_string())?;
@@ -687,13 +691,13 @@ fn j8_a_group_is_never_split() {
 
 #[test]
 fn an_error_aborts_the_journal_and_nothing_is_acknowledged_any_more() {
-    prove(&[FsMutant::ErrorIgnored], |mutant| {
+    prove(&[JournalMutant::ErrorIgnored], |mutant| {
         play(DUAL, mutant, async |stage| {
             let buffer = stage.buffer(50);
             stage.scribe.fails.set(Some(AREA.start + 3));
             let sequence = stage.change(&[&buffer], 1, None).await;
             require(
-                stage.journal.durable(sequence).await.is_err(),
+                stage.journal.commit(sequence, Until::Durable).await.is_err(),
                 "durable although the commit block failed",
             )?;
             require(stage.journal.aborted().is_some(), "the journal goes on")?;
@@ -708,7 +712,7 @@ fn the_legacy_path_waits_for_every_transfer_and_flushes_twice() {
         let buffer = stage.buffer(50);
         let file = stage.file(200);
         let sequence = stage.change(&[&buffer], 1, Some(&file)).await;
-        stage.journal.durable(sequence).await.expect("durable");
+        stage.journal.commit(sequence, Until::Durable).await.expect("durable");
         let scribe = &stage.scribe;
         let (data, log, commit) = (scribe.writes_of(200)[0].0, scribe.descriptors()[0], scribe.commits()[0]);
         let told = scribe.told.borrow();
@@ -717,7 +721,7 @@ fn the_legacy_path_waits_for_every_transfer_and_flushes_twice() {
         let flushes = told.iter().filter(|told| told.flush).count();
         let fua = told[commit].flags.fua || told[commit..].iter().any(|told| told.flush);
         assert!(flushes + usize::from(told[commit].flags.preflush) >= 1 && fua, "flush, then FUA");
-        let waits = *stage.disk.waits.borrow();
+        let waits = stage.disk.waits();
         assert_eq!((waits.transfers, waits.durable_commits), (3, 1));
     });
 }
@@ -727,7 +731,7 @@ fn without_barriers_the_legacy_path_flushes_nothing() {
     play(Engine::Jbd2 { barrier: false }, None, async |stage| {
         let buffer = stage.buffer(50);
         let sequence = stage.change(&[&buffer], 1, None).await;
-        stage.journal.durable(sequence).await.expect("acknowledged");
+        stage.journal.commit(sequence, Until::Durable).await.expect("acknowledged");
         assert!(!stage.scribe.told.borrow().iter().any(|told| told.flush || told.flags.fua));
     });
 }
@@ -740,7 +744,7 @@ fn a_log_that_goes_round_is_checkpointed_and_every_operation_finds_room() {
                 let buffers: Vec<_> = (0..5).map(|nth| stage.buffer(50 + (round + nth) % 30)).collect();
                 let all: Vec<&Rc<Buffer>> = buffers.iter().collect();
                 let sequence = stage.change(&all, round as u8, None).await;
-                stage.journal.ordered(sequence).await.expect("dispatched");
+                stage.journal.commit(sequence, Until::Dispatched).await.expect("dispatched");
             }
             let stats = stage.journal.stats();
             assert_eq!(stats.commits, 200);

@@ -10,12 +10,21 @@ use weir_block::{BlockLayer, Class, Request};
 use weir_runtime::{Buffer, Handle};
 use weir_storage::{BLOCK_BYTES, Capabilities, Data, Extent, Lba, Part, StorageError, StreamId, Ticket};
 
-use crate::error::FsError;
-use crate::mutants::FsMutant;
-use crate::options::MountOptions;
+use crate::error::JournalError;
+use crate::mutants::{JournalMutant, JournalRules};
 
 /// The filesystem's only stream.
 const STREAM: StreamId = StreamId(0);
+
+/// What requests cost the host's processor, each spent by the thread that makes or awaits the request. Only
+/// simulated cores spend it: a machine's own do their work in their own time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCosts {
+    /// From the block layer to the device, for each request.
+    pub dispatch: Duration,
+    /// The interrupt, and ending the request, for each request that was waited for.
+    pub completion: Duration,
+}
 
 /// What calls and the journal waited for. Waiting for queue space does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,53 +59,67 @@ impl Drop for Leader<'_> {
 }
 
 /// The block layer, as one filesystem uses it.
-pub(crate) struct Disk {
+pub struct Disk {
     layer: Rc<BlockLayer>,
-    pub(crate) handle: Handle,
-    pub(crate) capabilities: Capabilities,
-    pub(crate) waits: RefCell<Waits>,
-    options: MountOptions,
+    handle: Handle,
+    capabilities: Capabilities,
+    waits: RefCell<Waits>,
+    costs: HostCosts,
+    rules: JournalRules,
     flushes: Flushes,
     /// A call has promised order: what is written from then on comes after it.
     promised_order: Cell<bool>,
 }
 
 impl Disk {
-    pub(crate) fn new(
+    /// The block layer `layer`, over a storage with `capabilities`.
+    pub fn new(
         handle: &Handle,
         layer: Rc<BlockLayer>,
         capabilities: Capabilities,
-        options: MountOptions,
+        costs: HostCosts,
+        rules: JournalRules,
     ) -> Rc<Disk> {
         Rc::new(Disk {
             layer,
             handle: handle.clone(),
             capabilities,
             waits: RefCell::default(),
-            options,
+            costs,
+            rules,
             flushes: Flushes::default(),
             promised_order: Cell::new(false),
         })
     }
 
     /// A call is about to promise order without waiting.
-    pub(crate) fn promise_order(&self) {
+    pub fn promise_order(&self) {
         self.promised_order.set(true);
     }
 
     /// How writeback writes. Orderless requests may overtake what a barrier is behind, as long as that waits in the queue
     /// (E3). So once a call has promised order, nothing is written without: a page that was changed behind the call must
     /// not be on the disk before what the call covers.
-    pub(crate) fn class_of_writeback(&self) -> Class {
-        match self.promised_order.get() && !self.drops(FsMutant::WritebackOvertakes) {
+    pub fn class_of_writeback(&self) -> Class {
+        match self.promised_order.get() && !self.rules.drops(JournalMutant::WritebackOvertakes) {
             true => Class::Ordered,
             false => Class::Orderless,
         }
     }
 
-    /// Whether the filesystem drops the rule that `mutant` names.
-    pub(crate) fn drops(&self, mutant: FsMutant) -> bool {
-        self.options.drops(mutant)
+    /// The runtime's clock and tasks.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// What the storage can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// What was waited for so far.
+    pub fn waits(&self) -> Waits {
+        *self.waits.borrow()
     }
 
     async fn spend(&self, time: Duration) {
@@ -107,7 +130,7 @@ impl Disk {
 
     /// What comes before every request.
     async fn dispatch(&self) {
-        self.spend(self.options.host_costs.dispatch).await;
+        self.spend(self.costs.dispatch).await;
     }
 
     /// Waits for a transfer.
@@ -116,31 +139,31 @@ impl Disk {
             Some(result) => result,
             None => {
                 let result = ticket.transferred().await;
-                self.spend(self.options.host_costs.completion).await;
+                self.spend(self.costs.completion).await;
                 result
             }
         }
     }
 
     /// Reads `blocks` blocks from `start` on, as many as a command takes at most.
-    pub(crate) async fn read(&self, start: u64, blocks: u32) -> Result<Buffer, FsError> {
+    pub async fn read(&self, start: u64, blocks: u32) -> Result<Buffer, JournalError> {
         let extent = Extent::new(Lba(start), blocks);
         self.dispatch().await;
         let ticket = self.layer.when_space(|layer| layer.read(extent)).await?;
         self.answered(&ticket).await?;
-        ticket.take_data().ok_or(FsError::Storage(StorageError::Gone))
+        ticket.take_data().ok_or(JournalError::Storage(StorageError::Gone))
     }
 
     /// Submits consecutive blocks from `start` on, as few writes as commands allow, all of `class` but the
     /// last, which is of class `last`. Waits for queue space only.
-    pub(crate) async fn write(
+    pub async fn write(
         &self,
         start: u64,
         blocks: &[Rc<Buffer>],
         class: Class,
         last: Class,
         tickets: &mut Vec<Ticket>,
-    ) -> Result<(), FsError> {
+    ) -> Result<(), JournalError> {
         let most = self.capabilities.max_transfer_blocks.max(1) as usize;
         let writes = blocks.len().div_ceil(most);
         for (nth, chunk) in blocks.chunks(most).enumerate() {
@@ -156,12 +179,12 @@ impl Disk {
     }
 
     /// Submits one block with pre-flush and FUA where `durable`, and waits until it is transferred, or durable.
-    pub(crate) async fn write_commit(
+    pub async fn write_commit(
         &self,
         block: u64,
         buffer: &Rc<Buffer>,
         durable: bool,
-    ) -> Result<(), FsError> {
+    ) -> Result<(), JournalError> {
         let parts = [Part { start: Lba(block), data: whole(buffer) }];
         let mut request = Request::orderless(STREAM, &parts);
         (request.fua, request.preflush) = (durable, durable);
@@ -176,7 +199,7 @@ impl Disk {
     }
 
     /// Waits until all of `tickets` are transferred; the first error, if there is one.
-    pub(crate) async fn transferred(&self, tickets: &[Ticket]) -> Result<(), FsError> {
+    pub async fn transferred(&self, tickets: &[Ticket]) -> Result<(), JournalError> {
         if tickets.is_empty() {
             return Ok(());
         }
@@ -189,13 +212,13 @@ impl Disk {
     }
 
     /// Epochs that were ended.
-    pub(crate) fn epochs(&self) -> u64 {
+    pub fn epochs(&self) -> u64 {
         let stats = self.layer.stats();
         stats.barrier_writes + stats.bare_barriers
     }
 
     /// Puts a bare barrier mark.
-    pub(crate) async fn barrier(&self) -> Result<(), FsError> {
+    pub async fn barrier(&self) -> Result<(), JournalError> {
         self.dispatch().await;
         self.layer.when_space(|layer| layer.barrier(STREAM)).await?;
         Ok(())
@@ -203,16 +226,15 @@ impl Disk {
 
     /// Makes orderless writes to these blocks that are not transferred yet part of the current epoch (E7); their
     /// tickets.
-    pub(crate) fn promote(&self, pages: &[Extent]) -> Vec<Ticket> {
+    pub fn promote(&self, pages: &[Extent]) -> Vec<Ticket> {
         if pages.is_empty() { Vec::new() } else { self.layer.promote(STREAM, pages).tickets }
     }
 
-    /// Makes everything durable that was transferred before. Callers that come while a flush is in flight share the
-    /// next.
-    pub(crate) async fn flush(&self) -> Result<(), FsError> {
+    /// Makes durable whatever was transferred before. Those who come while a flush is on its way share the next.
+    pub async fn flush(&self) -> Result<(), JournalError> {
         let flushes = &self.flushes;
         let under_way = flushes.submitted.get() > flushes.finished.get();
-        let joins = under_way && self.options.drops(FsMutant::JoinsFlush);
+        let joins = under_way && self.rules.drops(JournalMutant::JoinsFlush);
         let mine = flushes.submitted.get() + u64::from(!joins);
         loop {
             if let Some(error) = flushes.failed.get() {
@@ -230,7 +252,7 @@ impl Disk {
             let ticket = self.layer.when_space(BlockLayer::flush).await?;
             flushes.submitted.set(flushes.submitted.get() + 1);
             self.waits.borrow_mut().flushes += 1;
-            let done = match self.options.drops(FsMutant::FlushNotAwaited) {
+            let done = match self.rules.drops(JournalMutant::FlushNotAwaited) {
                 true => Ok(()),
                 false => self.answered(&ticket).await,
             };
@@ -242,7 +264,7 @@ impl Disk {
     }
 
     /// Discards extents, and waits until that is transferred: how many commands it took.
-    pub(crate) async fn discard(&self, extents: &[Extent]) -> Result<u64, FsError> {
+    pub async fn discard(&self, extents: &[Extent]) -> Result<u64, JournalError> {
         let mut commands = 0;
         for extents in extents.chunks(self.capabilities.max_discard_extents.max(1) as usize) {
             let ticket = self.layer.when_space(|layer| layer.discard(STREAM, extents)).await?;

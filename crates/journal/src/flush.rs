@@ -1,64 +1,28 @@
-//! Dual-mode journaling (FAST 2018 paper, section 4.2). The commit task dispatches and goes on; the flush task
-//! makes durable what somebody wants durable, and retires transactions in order (J1).
+//! The flush task of dual-mode journaling (FAST 2018 paper, section 4.2). The commit task dispatches and goes on; this
+//! one retires transactions in order, and makes durable what a caller wants durable (J1).
 
 use std::rc::Weak;
 
-use weir_block::Class;
 use weir_storage::StorageError;
 
-use crate::error::FsError;
-use crate::journal::transaction::{DataClass, Dispatched};
-use crate::journal::{Composed, Journal};
-use crate::mutants::FsMutant;
+use crate::error::JournalError;
+use crate::journal::Journal;
+use crate::mutants::JournalMutant;
 
 /// Blocks that wait for their discard until a transaction is durable, from which on the journal flushes by itself, where
 /// the storage cannot tell: 64 MiB.
 const WORTH_A_FLUSH: u64 = 1 << 14;
 
 impl Journal {
-    /// `{D, JD}` is one epoch, `{JC}` the next (J2). Nothing here waits for a transfer.
-    pub(super) async fn commit_dual(&self) -> Result<(), FsError> {
-        let Some(mut locked) = self.lock().await? else { return Ok(()) };
-        let mut tickets = Vec::new();
-        if !self.options.drops(FsMutant::OthersDataForgotten) {
-            let outside = self.options.drops(FsMutant::DataOutsideEpoch);
-            let class = if outside { DataClass::Orderless } else { DataClass::Ordered };
-            for data in &locked.data {
-                tickets.append(&mut data.submit(class).await?);
-            }
-        }
-        let Composed { log, commit_at, commit } = self.compose(&mut locked)?;
-        let closes =
-            if self.options.drops(FsMutant::CommitInEpochOfLog) { Class::Ordered } else { Class::Barrier };
-        let runs = log.len();
-        for (nth, run) in log.into_iter().enumerate() {
-            let last = if nth + 1 == runs { closes } else { Class::Ordered };
-            self.disk.write(run.start, &run.blocks, Class::Ordered, last, &mut tickets).await?;
-        }
-        if runs == 0 && !tickets.is_empty() {
-            self.disk.barrier().await?;
-        }
-        self.disk.write(commit_at, &[commit], Class::Barrier, Class::Barrier, &mut tickets).await?;
-        // No await between the write and this: who submits data and finds the transaction not dispatched then knows
-        // that the data came before JC (`order` in `sync`, J2).
-        let mut state = self.state.borrow_mut();
-        state.dispatched_to = locked.sequence;
-        state.dispatched.push_back(Dispatched { locked, tickets });
-        drop(state);
-        self.dispatched.notify(usize::MAX);
-        self.flush_wanted.notify(usize::MAX);
-        Ok(())
-    }
-
     /// Retires the oldest dispatched transaction, once D, JD and JC are transferred. False if there is none.
-    async fn retire_next(&self) -> Result<bool, FsError> {
+    async fn retire_next(&self) -> Result<bool, JournalError> {
         let tickets = match self.state.borrow().dispatched.front() {
             Some(oldest) => oldest.tickets.clone(),
             None => return Ok(false),
         };
-        if !self.options.drops(FsMutant::RetiresAtDispatch) {
+        if !self.options.rules.drops(JournalMutant::RetiresAtDispatch) {
             let done = self.disk.transferred(&tickets).await;
-            if !self.options.drops(FsMutant::ErrorIgnored) {
+            if !self.options.rules.drops(JournalMutant::ErrorIgnored) {
                 done?;
             }
         }
@@ -72,7 +36,7 @@ impl Journal {
 
     /// Flushes, if somebody waits for a transaction that is transferred; everything transferred so far shares
     /// the flush.
-    async fn flush_wanted(&self) -> Result<bool, FsError> {
+    async fn flush_wanted(&self) -> Result<bool, JournalError> {
         let covers = {
             let state = self.state.borrow();
             let ready = |wanted: &_| !weir_ext4::journal::Sequence::is_after(*wanted, state.transferred_to);
@@ -82,7 +46,7 @@ impl Journal {
             state.transferred_to
         };
         self.set_flushing_to(covers);
-        if !self.options.drops(FsMutant::FlushForgotten) {
+        if !self.options.rules.drops(JournalMutant::FlushForgotten) {
             self.disk.flush().await?;
         }
         self.set_durable_to(covers);
@@ -93,11 +57,11 @@ impl Journal {
 /// Learns what the storage makes durable without being asked, such as a volume that keeps its loss window (V5): where
 /// all calls only order, nobody ever flushes. JC is in a later epoch than all before it, so when it is durable, that
 /// is, too (S3). Callers that wait for durability are not answered by this: what they have written may be younger.
-pub(super) async fn durability_task(journal: Weak<Journal>) {
+pub(crate) async fn durability_task(journal: Weak<Journal>) {
     loop {
         let Some(now) = journal.upgrade() else { return };
         let freed = now.freed.listen();
-        if now.aborted().is_some() || now.drops(FsMutant::DurabilityUnnoticed) {
+        if now.aborted().is_some() || now.options.rules.drops(JournalMutant::DurabilityUnnoticed) {
             return;
         }
         let waiting = now.reuse.awaiting_durability();
@@ -129,7 +93,7 @@ pub(super) async fn durability_task(journal: Weak<Journal>) {
 }
 
 /// Retires and flushes for as long as the journal lives.
-pub(super) async fn flush_task(journal: Weak<Journal>) {
+pub(crate) async fn flush_task(journal: Weak<Journal>) {
     loop {
         let Some(now) = journal.upgrade() else { return };
         let wanted = now.flush_wanted.listen();
@@ -141,7 +105,7 @@ pub(super) async fn flush_task(journal: Weak<Journal>) {
             match done {
                 Ok(true) => continue,
                 Ok(false) => {}
-                Err(error) => now.abort(&error),
+                Err(error) => now.abort(error.stop_reason()),
             }
         }
         drop(now);

@@ -8,18 +8,17 @@ use weir_ext4::journal::{
 use weir_ext4::{BLOCK_BYTES, FormatError};
 use weir_runtime::Buffer as Memory;
 
-use crate::buffer::own;
-use crate::journal::transaction::Copy;
+use crate::transaction::Copy;
 
 /// Consecutive blocks of the journal, on consecutive blocks of the filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct JournalExtent {
+pub struct JournalExtent {
     /// The first block, counted from the journal's start.
-    pub(crate) first: u32,
+    pub first: u32,
     /// Where that is in the filesystem.
-    pub(crate) start: u64,
+    pub start: u64,
     /// How many.
-    pub(crate) blocks: u32,
+    pub blocks: u32,
 }
 
 /// Blocks to be written one after the other from `start` on.
@@ -74,7 +73,7 @@ impl Log {
         unix_millis: u64,
     ) -> Result<(Vec<Run>, u64, Rc<Memory>), FormatError> {
         let mut shared: Vec<(u64, Shared)> =
-            copies.iter().map(|copy| (copy.buffer.block, Shared(Rc::clone(&copy.content)))).collect();
+            copies.iter().map(|copy| (copy.buffer.block(), Shared(Rc::clone(&copy.content)))).collect();
         let blocks = encode_transaction(&self.format, sequence, revokes, &mut shared)?;
         let mut runs: Vec<Run> = Vec::new();
         for block in blocks {
@@ -127,6 +126,6 @@ impl AsRef<[u8]> for Shared {
 
 impl AsMut<[u8]> for Shared {
     fn as_mut(&mut self) -> &mut [u8] {
-        own(&mut self.0)
+        Rc::<Memory>::make_mut(&mut self.0)
     }
 }

@@ -1,0 +1,74 @@
+//! A journal that orders by barriers (FAST 2018 paper, section 4.2): transactions over blocks of metadata, the engines
+//! that commit them, and their checkpoints. In the log it is jbd2's, so Linux and `e2fsck` replay it.
+//!
+//! It knows blocks, and neither inodes nor pages nor names. What it needs of a filesystem it gets through two
+//! interfaces: [`OrderedData`], file data that a commit must not overtake, and [`Reuse`], which is told when blocks that
+//! were freed may be used again.
+//!
+//! # The parts
+//!
+//! | part | what it knows |
+//! |---|---|
+//! | `disk` | the block layer, shared flushes, and a count of what was waited for |
+//! | `buffer`, `buffers` | journaled blocks in memory, and their cache |
+//! | `handle`, `transaction` | changes that belong together, and the transactions they go into |
+//! | `engine` | a commit as a graph: what follows D, JD and JC |
+//! | `commit` | the commit task: a transaction is locked, and submitted as the graph has it |
+//! | `flush` | the flush task of dual mode: transactions are retired in order, and made durable |
+//! | `log` | where the log's blocks are, and how a transaction looks there |
+//! | `checkpoint` | committed blocks go home, and their place in the log is free again |
+//! | `replay` | what a crash left in the log goes home |
+//!
+//! # Rules
+//!
+//! D is the data of a transaction's files, JD its descriptor and log blocks, JC its commit block. J3 and J6 are the
+//! filesystem's (`weir-fs`).
+//!
+//! - **J1** Two tasks: one dispatches JD and JC as barrier writes and goes on; one flushes, only for transactions that
+//!   a caller wants durable and once for many callers, and retires them in order.
+//! - **J2** D of every file in the transaction and JD are one epoch, JC is the next. An ordering call returns when JC is
+//!   dispatched, a durable one after one transfer and one flush.
+//! - **J4** A block that changes while its transaction is committed is copied, or, by the papers' list, the next
+//!   transaction waits for the transfer. What is locked never changes.
+//! - **J5** A checkpoint needs no flush: home writes go after their JC, the tail moves by a barrier write after them, and
+//!   freed log space is written in later epochs. What was freed is revoked. Only an empty journal is flushed first.
+//! - **J7** A freed block may take order-preserving data once the JC that freed it is dispatched, other data once that is
+//!   transferred. It is discarded when the newest transaction that freed it is durable and nothing has allocated it.
+//! - **J8** Metadata changes through a handle. What is changed with one handle is one group, and no commit parts it.
+//!
+//! A write or flush that fails aborts the journal: it takes nothing more, says why ([`StopReason`]), and no later call
+//! reports durability.
+
+mod buffer;
+mod buffers;
+mod checkpoint;
+mod commit;
+mod disk;
+mod engine;
+mod error;
+mod flush;
+mod handle;
+mod journal;
+mod log;
+mod mutants;
+mod options;
+mod ranges;
+mod replay;
+#[cfg(test)]
+mod tests;
+mod transaction;
+
+pub use buffer::{Buffer, Role};
+pub use buffers::Buffers;
+pub use disk::{Disk, HostCosts, Waits};
+pub use engine::{Conflicts, Engine};
+pub use error::{JournalError, StopReason};
+pub use handle::Handle;
+pub use journal::{Journal, JournalStats, Reuse, Until};
+pub use log::JournalExtent;
+#[cfg(feature = "mutants")]
+pub use mutants::JournalMutant;
+pub use mutants::JournalRules;
+pub use options::JournalOptions;
+pub use replay::FoundJournal;
+pub use transaction::{DataClass, Local, OrderedData};

@@ -1,0 +1,58 @@
+//! Journals that drop one rule each. A rule without a mutant that tests kill is not implemented.
+
+use weir_storage::Rules;
+
+/// The rules that a journal keeps.
+pub type JournalRules = Rules<JournalMutant>;
+
+/// What a mutant does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "mutants"), allow(dead_code, reason = "named where the rule is kept"))]
+pub enum JournalMutant {
+    /// J1: the flush task acknowledges durability without a flush.
+    FlushForgotten,
+    /// J1: a transaction is retired when its commit block is dispatched.
+    RetiresAtDispatch,
+    /// J1: a flush counts as done when the device has accepted it.
+    FlushNotAwaited,
+    /// J1: a caller that comes while a flush is in flight takes that for its own.
+    JoinsFlush,
+    /// J1: `sync` takes for durable what was transferred while its flush was under way.
+    SyncCoversLater,
+    /// J2: JD is not closed by a barrier: JC belongs to its epoch.
+    CommitInEpochOfLog,
+    /// J2: the data of attached inodes is written without order.
+    DataOutsideEpoch,
+    /// J2: only the data of the inode that asked goes before the commit.
+    OthersDataForgotten,
+    /// J4: a log block is not a copy: it shows what was changed after the transaction was locked.
+    LogBlockNotCopied,
+    /// J4: the conflict-page list is not waited for.
+    ConflictsIgnored,
+    /// J5 (a): a home write carries what is not committed yet.
+    CheckpointsUncommitted,
+    /// J5 (b): the log's tail moves before the home writes are transferred.
+    TailBeforeHome,
+    /// J5 (c): the tail update is not a barrier, so freed log space is overwritten in the same epoch.
+    TailWithoutBarrier,
+    /// J5 (c): log space counts as free before the tail update is written.
+    FreesLogEarly,
+    /// J5 (c): a transaction is written though the log has two blocks too few for it.
+    FillsLogOver,
+    /// J5 (d): nothing is revoked.
+    NoRevoke,
+    /// J5 (e): unmount calls the journal empty without a flush.
+    EmptyWithoutFlush,
+    /// J5 (e): recovery calls the log empty when the first of its writes are home.
+    ReplaysInPart,
+    /// J7: a freed block is reused while an older home write to it may still be submitted.
+    ReusesBeforeHomeWrites,
+    /// J7: what the storage makes durable by itself counts for nothing.
+    DurabilityUnnoticed,
+    /// J8: an atomic group is split between two transactions.
+    GroupSplit,
+    /// J3: writeback has no order, also behind a call that promised some.
+    WritebackOvertakes,
+    /// A failed write or flush of the journal aborts nothing.
+    ErrorIgnored,
+}
