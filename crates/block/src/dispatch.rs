@@ -242,6 +242,15 @@ impl Scheduler {
         match &pending.work {
             Work::Read(extent) => self.device.submit(Command::read(*extent)),
             Work::Discard(extents) => self.device.submit(Command::Discard(extents)),
+            Work::Share(pairs) => self.device.submit(Command::Share(pairs)),
+            Work::Packed(writes) => {
+                let parts: Vec<Vec<Part<'_>>> =
+                    writes.iter().map(|write| write.parts.iter().map(StoredPart::part).collect()).collect();
+                let writes = parts.iter().zip(writes);
+                let writes: Vec<Write<'_>> =
+                    writes.map(|(parts, write)| Write { flags: write.flags, ..Write::new(parts) }).collect();
+                self.device.submit(Command::Packed(&writes))
+            }
             Work::Write { parts, flags } => {
                 let parts: Vec<Part<'_>> = parts.iter().map(StoredPart::part).collect();
                 let mut flags = *flags;

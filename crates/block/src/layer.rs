@@ -9,13 +9,14 @@ use event_listener::Event;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::{FutureExt, select_biased};
 use weir_runtime::{Handle, Instant};
-use weir_storage::{Extent, Recorder, Rejected, Storage, StreamId, Ticket};
+use weir_storage::{Command, Extent, Recorder, Rejected, SharePair, Storage, StreamId, Ticket, Write};
 
 use crate::elevator::{Elevator, elevator};
 use crate::error::{BlockError, Refused};
 use crate::inflight::Owners;
 use crate::options::BlockOptions;
 use crate::promote::Promotion;
+use crate::queue::{StoredWrite, Work, store};
 use crate::request::Request;
 use crate::scheduler::Scheduler;
 use crate::stats::Stats;
@@ -157,7 +158,30 @@ impl BlockLayer {
     /// # Errors
     /// As [`BlockLayer::try_submit`].
     pub fn discard(&self, stream: StreamId, extents: &[Extent]) -> Result<Ticket, Refused> {
-        self.attempt(|scheduler, now| scheduler.discard(stream, extents, now))
+        let keep = |_: &dyn Storage| Work::Discard(extents.to_vec());
+        self.attempt(|scheduler, now| scheduler.whole(stream, &Command::Discard(extents), keep, now))
+    }
+
+    /// Submits an orderless share: afterwards each target reads what its source read, all of them or none (S7).
+    ///
+    /// # Errors
+    /// As [`BlockLayer::try_submit`].
+    pub fn share(&self, stream: StreamId, pairs: &[SharePair]) -> Result<Ticket, Refused> {
+        let keep = |_: &dyn Storage| Work::Share(pairs.to_vec());
+        self.attempt(|scheduler, now| scheduler.whole(stream, &Command::Share(pairs), keep, now))
+    }
+
+    /// Submits several writes as one orderless packed command, which completes them in their order (S7).
+    ///
+    /// # Errors
+    /// As [`BlockLayer::try_submit`].
+    pub fn packed(&self, stream: StreamId, writes: &[Write<'_>]) -> Result<Ticket, Refused> {
+        let keep = |device: &dyn Storage| {
+            let kept =
+                |write: &Write<'_>| StoredWrite { parts: store(write.parts, device), flags: write.flags };
+            Work::Packed(writes.iter().map(kept).collect())
+        };
+        self.attempt(|scheduler, now| scheduler.whole(stream, &Command::Packed(writes), keep, now))
     }
 
     /// Makes orderless writes of `stream` that cover `pages` and are not yet transferred part of its current

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use weir_runtime::Buffer;
 use weir_storage::{
-    BLOCK_BYTES, Data, Epoch, Extent, Lba, Part, RequestId, Storage, StreamId, Ticket, WriteFlags,
+    BLOCK_BYTES, Data, Epoch, Extent, Lba, Part, RequestId, SharePair, Storage, StreamId, Ticket, WriteFlags,
 };
 
 use crate::inflight::{Extents, Owners, Tags};
@@ -61,11 +61,24 @@ pub(crate) fn store(parts: &[Part<'_>], device: &dyn Storage) -> Vec<StoredPart>
     parts.iter().map(keep).collect()
 }
 
+/// A write within a packed command.
+pub(crate) struct StoredWrite {
+    pub(crate) parts: Vec<StoredPart>,
+    pub(crate) flags: WriteFlags,
+}
+
 /// What a queued request asks for.
 pub(crate) enum Work {
     Write { parts: Vec<StoredPart>, flags: WriteFlags },
     Read(Extent),
     Discard(Vec<Extent>),
+    Share(Vec<SharePair>),
+    Packed(Vec<StoredWrite>),
+}
+
+/// What a pair of a share command reads and changes.
+fn ends(pair: &SharePair) -> [Extent; 2] {
+    [pair.from, Extent::new(pair.to, pair.from.blocks)]
 }
 
 impl Work {
@@ -75,6 +88,8 @@ impl Work {
             Work::Write { parts, .. } => parts.iter().any(|part| test(part.extent())),
             Work::Read(extent) => test(*extent),
             Work::Discard(extents) => extents.iter().any(|extent| test(*extent)),
+            Work::Share(pairs) => pairs.iter().flat_map(ends).any(test),
+            Work::Packed(writes) => parts_of(writes).any(|part| test(part.extent())),
         }
     }
 
@@ -83,6 +98,8 @@ impl Work {
             Work::Write { parts, .. } => parts.iter().map(StoredPart::extent).collect(),
             Work::Read(extent) => [*extent].into(),
             Work::Discard(extents) => extents.as_slice().into(),
+            Work::Share(pairs) => pairs.iter().flat_map(ends).collect(),
+            Work::Packed(writes) => parts_of(writes).map(StoredPart::extent).collect(),
         }
     }
 
@@ -90,7 +107,7 @@ impl Work {
     pub(crate) fn flags(&self) -> WriteFlags {
         match self {
             Work::Write { flags, .. } => *flags,
-            Work::Read(_) | Work::Discard(_) => WriteFlags::default(),
+            Work::Read(_) | Work::Discard(_) | Work::Share(_) | Work::Packed(_) => WriteFlags::default(),
         }
     }
 
@@ -112,8 +129,14 @@ impl Work {
             Work::Write { parts, .. } => parts.iter().map(|part| (part.bytes / BLOCK_BYTES) as u64).sum(),
             Work::Read(extent) => u64::from(extent.blocks),
             Work::Discard(extents) => extents.iter().map(|extent| u64::from(extent.blocks)).sum(),
+            Work::Share(pairs) => pairs.iter().map(|pair| u64::from(pair.from.blocks)).sum(),
+            Work::Packed(writes) => parts_of(writes).map(|part| u64::from(part.extent().blocks)).sum(),
         }
     }
+}
+
+fn parts_of(writes: &[StoredWrite]) -> impl Iterator<Item = &StoredPart> {
+    writes.iter().flat_map(|write| &write.parts)
 }
 
 /// Where a queued request stands.

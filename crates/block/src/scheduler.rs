@@ -229,19 +229,22 @@ impl Scheduler {
         Ok(self.enqueue(request.stream, work, request.class, tag, now))
     }
 
-    /// Issues a discard; it is orderless. It goes to the device without a tag, so no recorder could follow it.
-    pub(crate) fn discard(
+    /// Issues a discard, a share or a packed write, of which the queue keeps what `keep` makes; it is orderless. It goes to
+    /// the device without a tag, so no recorder could follow it.
+    pub(crate) fn whole(
         &mut self,
         stream: StreamId,
-        extents: &[Extent],
+        command: &Command<'_>,
+        keep: impl FnOnce(&dyn Storage) -> Work,
         now: Instant,
     ) -> Result<Ticket, Refused> {
         if self.queue.writes() >= self.options.queue_requests {
             return Err(Refused::Full);
         }
-        self.device.capabilities().check(&Command::Discard(extents), self.device.blocks())?;
+        self.device.capabilities().check(command, self.device.blocks())?;
+        let work = keep(&*self.device);
         let tag = Tag { request: self.number(), order: Order::Orderless };
-        Ok(self.enqueue(stream, Work::Discard(extents.to_vec()), Class::Orderless, tag, now))
+        Ok(self.enqueue(stream, work, Class::Orderless, tag, now))
     }
 
     /// Issues a read. No closed queue holds it back (E3), only an overlap with an earlier write does (S6).

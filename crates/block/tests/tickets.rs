@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use weir_block::{BlockLayer, BlockOptions, Class, Dispatch, Request};
+use weir_block::{BlockLayer, BlockOptions, Class, Dispatch, Refused, Request};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Discard, Extent, Lba, Ordering, Part,
-    StorageError, StreamId, Ticket,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Discard, Extent, Feature, Lba, Ordering,
+    Part, Rejected, SharePair, StorageError, StreamId, Ticket, Write,
 };
 
 const STREAM: StreamId = StreamId(0);
@@ -18,6 +18,8 @@ fn narrow(handle: &Handle, durable_tickets: bool) -> (Rc<AdversaryDisk>, Rc<Bloc
         ordered_service: true,
         durable_tickets,
         discard: Discard::ReadsZero,
+        share: true,
+        packed: true,
         ..Capabilities::legacy(1, 16, 4096)
     };
     let options =
@@ -118,6 +120,44 @@ fn a_discard_keeps_its_place_among_overlaps() {
             assert_eq!(ticket.take_data().expect("data")[0], byte, "block {block}");
         }
     });
+}
+
+#[test]
+fn a_share_and_a_packed_write_keep_their_places_among_overlaps() {
+    run(false, async |_, layer| {
+        two(&layer);
+        // Behind the write of block 0 and before that of block 1, which it reads, and one of block 8.
+        let pairs = [SharePair { from: Extent::new(Lba(0), 2), to: Lba(8) }];
+        layer.share(STREAM, &pairs).expect("room");
+        let mut page = [3; BLOCK_BYTES];
+        layer.try_submit(&Request::ordered(STREAM, &[Part::bytes(Lba(1), &page)])).expect("room");
+        page.fill(4);
+        let parts = [Part::bytes(Lba(9), &page)];
+        let again = [5; BLOCK_BYTES];
+        let parts_again = [Part::bytes(Lba(9), &again), Part::bytes(Lba(12), &page)];
+        let packed = layer.packed(STREAM, &[Write::new(&parts), Write::new(&parts_again)]).expect("room");
+        // What it has taken is as of then (S6).
+        page.fill(6);
+        assert_eq!(packed.transferred().await, Ok(()));
+        for (block, byte) in [(0, 1), (1, 3), (8, 1), (9, 5), (12, 4)] {
+            let ticket = layer.read(Extent::new(Lba(block), 1)).expect("room");
+            assert_eq!(ticket.transferred().await, Ok(()));
+            assert_eq!(ticket.take_data().expect("data")[0], byte, "block {block}");
+        }
+    });
+}
+
+#[test]
+fn a_share_and_a_packed_write_are_refused_where_the_device_has_none() {
+    let runtime = Runtime::simulated(Simulation::default());
+    let handle = runtime.handle();
+    let disk = AdversaryDisk::new(&handle, AdversaryOptions { blocks: 16, ..AdversaryOptions::default() });
+    let options = BlockOptions { dispatch: Dispatch::Legacy, ..BlockOptions::default() };
+    let layer = BlockLayer::new(&handle, disk, options, None).expect("any device");
+    let pairs = [SharePair { from: Extent::new(Lba(0), 1), to: Lba(1) }];
+    let refused = |feature| Some(Refused::Rejected(Rejected::Unsupported(feature)));
+    assert_eq!(layer.share(STREAM, &pairs).err(), refused(Feature::Share));
+    assert_eq!(layer.packed(STREAM, &[]).err(), refused(Feature::Packed));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use event_listener::Event;
 use weir_runtime::{Handle, Instant, Random, Sleep};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, CommandKind, Discard, Lba, Ordering, Priority, Rejected, Storage,
-    StorageError, Ticket, Write,
+    BLOCK_BYTES, Capabilities, Command, CommandKind, Discard, Feature, Lba, Ordering, Priority, Rejected,
+    Storage, StorageError, Ticket, Write,
 };
 
 use crate::geometry::Geometry;
@@ -188,7 +188,7 @@ impl FlashDevice {
         }
     }
 
-    fn kind(&self, command: &Command<'_>) -> Result<Kind, StorageError> {
+    fn kind(&self, command: &Command<'_>) -> Result<Kind, Rejected> {
         let machine = self.machine.borrow();
         let payload = |at: Lba, bytes: &[u8]| {
             let failed = |cause: io::Error| StorageError::Device {
@@ -208,8 +208,9 @@ impl FlashDevice {
             Command::Read { extent, .. } => Kind::Read(*extent),
             Command::Discard(extents) => Kind::Discard(extents.to_vec()),
             Command::Barrier { .. } => Kind::Barrier,
-            // The capabilities offer neither share nor packed writes.
-            Command::Flush | Command::Share(_) | Command::Packed(_) => Kind::Flush,
+            Command::Flush => Kind::Flush,
+            Command::Share(_) => return Err(Rejected::Unsupported(Feature::Share)),
+            Command::Packed(_) => return Err(Rejected::Unsupported(Feature::Packed)),
         })
     }
 }
