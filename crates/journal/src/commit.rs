@@ -40,8 +40,10 @@ impl Journal {
             self.dispatched(locked, tickets);
         } else {
             let durable = graph.behind_log == Edge::TransferAndFlush;
-            self.set_flushing_to(locked.sequence);
+            let mut round = self.flushes.begin();
+            round.submitted(self.position(locked.sequence));
             self.disk.write_commit(commit_at, &commit, durable).await?;
+            drop(round);
             self.transferred_at_once(locked);
         }
         Ok(())

@@ -5,10 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_listener::Event;
 use weir_block::{BlockLayer, Class, Request};
 use weir_runtime::{Buffer, Handle};
-use weir_storage::{BLOCK_BYTES, Capabilities, Data, Extent, Lba, Part, StorageError, StreamId, Ticket};
+use weir_storage::{
+    BLOCK_BYTES, Capabilities, Data, Extent, FlushSharing, Lba, Part, StorageError, StreamId, Ticket,
+};
 
 use crate::error::JournalError;
 use crate::mutants::{JournalMutant, JournalRules};
@@ -37,27 +38,6 @@ pub struct Waits {
     pub durable_commits: u64,
 }
 
-/// How many flushes were submitted and are over.
-#[derive(Default)]
-struct Flushes {
-    submitted: Cell<u64>,
-    finished: Cell<u64>,
-    /// Somebody submits one, or waits for it.
-    led: Cell<bool>,
-    failed: Cell<Option<StorageError>>,
-    changed: Event,
-}
-
-/// Leads a round of flushing until dropped, also when whoever leads gives up.
-struct Leader<'a>(&'a Flushes);
-
-impl Drop for Leader<'_> {
-    fn drop(&mut self) {
-        self.0.led.set(false);
-        self.0.changed.notify(usize::MAX);
-    }
-}
-
 /// The block layer, as one filesystem uses it.
 pub struct Disk {
     layer: Rc<BlockLayer>,
@@ -66,7 +46,7 @@ pub struct Disk {
     waits: RefCell<Waits>,
     costs: HostCosts,
     rules: JournalRules,
-    flushes: Flushes,
+    flushes: Rc<FlushSharing>,
     /// A call has promised order: what is written from then on comes after it.
     promised_order: Cell<bool>,
 }
@@ -87,7 +67,7 @@ impl Disk {
             waits: RefCell::default(),
             costs,
             rules,
-            flushes: Flushes::default(),
+            flushes: Rc::default(),
             promised_order: Cell::new(false),
         })
     }
@@ -230,37 +210,22 @@ impl Disk {
         if pages.is_empty() { Vec::new() } else { self.layer.promote(STREAM, pages).tickets }
     }
 
-    /// Makes durable whatever was transferred before. Those who come while a flush is on its way share the next.
+    /// Makes durable what was transferred before. Callers that come while a flush is under way share the next.
     pub async fn flush(&self) -> Result<(), JournalError> {
-        let flushes = &self.flushes;
-        let under_way = flushes.submitted.get() > flushes.finished.get();
-        let joins = under_way && self.rules.drops(JournalMutant::JoinsFlush);
-        let mine = flushes.submitted.get() + u64::from(!joins);
-        loop {
-            if let Some(error) = flushes.failed.get() {
-                return Err(error.into());
-            }
-            if flushes.finished.get() >= mine {
-                return Ok(());
-            }
-            if flushes.led.replace(true) {
-                flushes.changed.listen().await;
-                continue;
-            }
-            let _leader = Leader(flushes);
+        if self.flushes.is_under_way() && self.rules.drops(JournalMutant::JoinsFlush) {
+            return Ok(self.flushes.until(self.flushes.begun_to()).await?);
+        }
+        let submit = async || {
             self.dispatch().await;
             let ticket = self.layer.when_space(BlockLayer::flush).await?;
-            flushes.submitted.set(flushes.submitted.get() + 1);
             self.waits.borrow_mut().flushes += 1;
-            let done = match self.rules.drops(JournalMutant::FlushNotAwaited) {
-                true => Ok(()),
-                false => self.answered(&ticket).await,
-            };
-            match done {
-                Ok(()) => flushes.finished.set(flushes.submitted.get()),
-                Err(error) => flushes.failed.set(Some(error)),
-            }
-        }
+            Ok::<Ticket, JournalError>(ticket)
+        };
+        let wait = async |ticket| match self.rules.drops(JournalMutant::FlushNotAwaited) {
+            true => Ok(()),
+            false => self.answered(&ticket).await,
+        };
+        self.flushes.flush(submit, wait).await
     }
 
     /// Discards extents, and waits until that is transferred: how many commands it took.

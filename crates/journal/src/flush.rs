@@ -34,21 +34,19 @@ impl Journal {
         Ok(true)
     }
 
-    /// Flushes, if somebody waits for a transaction that is transferred; everything transferred so far shares
-    /// the flush.
+    /// Flushes, if a caller waits for a transaction that is transferred; all that is transferred by then shares the
+    /// flush.
     async fn flush_wanted(&self) -> Result<bool, JournalError> {
-        let covers = {
-            let state = self.state.borrow();
-            let ready = |wanted: &_| !weir_ext4::journal::Sequence::is_after(*wanted, state.transferred_to);
-            if !state.wanted.iter().any(ready) {
-                return Ok(false);
-            }
-            state.transferred_to
-        };
-        self.set_flushing_to(covers);
+        let covers = self.transferred_to();
+        if !self.flushes.is_wanted(self.position(covers)) {
+            return Ok(false);
+        }
+        let mut round = self.flushes.begin();
+        round.submitted(self.position(covers));
         if !self.options.rules.drops(JournalMutant::FlushForgotten) {
             self.disk.flush().await?;
         }
+        drop(round);
         self.set_durable_to(covers);
         Ok(true)
     }
@@ -80,7 +78,7 @@ pub(crate) async fn durability_task(journal: Weak<Journal>) {
             Ok(()) => now.reuse.are_durable(sequence),
             Err(StorageError::DurabilityUnknown) => {
                 if waiting >= WORTH_A_FLUSH {
-                    now.state.borrow_mut().wanted.push(sequence);
+                    now.flushes.want(now.position(sequence));
                     now.flush_wanted.notify(usize::MAX);
                 }
                 drop(now);

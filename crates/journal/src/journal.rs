@@ -20,7 +20,7 @@ use event_listener::Event;
 use tracing::{debug, error};
 use weir_ext4::journal::{JournalSuperblock, Sequence};
 use weir_runtime::Semaphore;
-use weir_storage::{Extent, Ticket};
+use weir_storage::{Extent, FlushSharing, StorageError, Ticket};
 
 use crate::buffers::Buffers;
 use crate::disk::Disk;
@@ -68,15 +68,9 @@ pub(crate) struct State {
     pub(crate) running: Running,
     /// The newest transaction that somebody wants committed.
     pub(crate) requested: Option<Sequence>,
-    /// Transactions that somebody wants durable, and that are not yet.
-    pub(crate) wanted: Vec<Sequence>,
     /// The newest transaction whose commit block was dispatched.
     pub(crate) dispatched_to: Sequence,
-    /// The newest transaction for which the flush that makes it durable is submitted; on the legacy path, that which
-    /// goes before its commit block.
-    pub(crate) flushing_to: Sequence,
     pub(crate) transferred_to: Sequence,
-    pub(crate) durable_to: Sequence,
     pub(crate) dispatched: VecDeque<Dispatched>,
     pub(crate) retired: VecDeque<Retired>,
     /// The commit block of `transferred_to`, where the storage may tell when it is durable.
@@ -100,6 +94,10 @@ pub struct Journal {
     pub(crate) reuse: Rc<dyn Reuse>,
     pub(crate) options: JournalOptions,
     pub(crate) state: RefCell<State>,
+    /// Which transactions are wanted durable, and are. Positions are transactions, counted from `before`.
+    pub(crate) flushes: Rc<FlushSharing>,
+    /// The transaction before the first.
+    before: Sequence,
     pub(crate) unwritten: Unwritten,
     /// A change that has not ended is being dropped: its handle must not be committed (J8).
     abandoning: Cell<bool>,
@@ -111,7 +109,6 @@ pub struct Journal {
     /// A transaction has reached its next stage: nobody is woken by any other than what he waits for.
     pub(crate) dispatched: Event,
     pub(crate) transferred: Event,
-    pub(crate) durable: Event,
     /// Blocks that were freed may be reused.
     pub(crate) freed: Event,
     /// Somebody wants a commit; or a flush; or room in the log.
@@ -158,11 +155,8 @@ impl Journal {
                 log: Log::new(superblock, area),
                 running: Running::new(first),
                 requested: None,
-                wanted: Vec::new(),
                 dispatched_to: before,
-                flushing_to: before,
                 transferred_to: before,
-                durable_to: before,
                 dispatched: VecDeque::new(),
                 retired: VecDeque::new(),
                 newest: None,
@@ -175,13 +169,14 @@ impl Journal {
                 changed_bytes: 0,
                 checkpoints: 0,
             }),
+            flushes: Rc::default(),
+            before,
             unwritten: Unwritten::default(),
             abandoning: Cell::new(false),
             checkpointing: Semaphore::new(1),
             changed: Event::new(),
             dispatched: Event::new(),
             transferred: Event::new(),
-            durable: Event::new(),
             freed: Event::new(),
             commit_wanted: Event::new(),
             begun: Event::new(),
@@ -237,7 +232,8 @@ impl Journal {
             error!("no more changes: {reason}");
             reason
         });
-        let waiters = [&self.changed, &self.dispatched, &self.transferred, &self.durable, &self.freed];
+        self.flushes.fail(StorageError::Aborted);
+        let waiters = [&self.changed, &self.dispatched, &self.transferred, &self.freed];
         let tasks = [&self.commit_wanted, &self.begun, &self.flush_wanted, &self.checkpoint_wanted];
         for event in waiters.into_iter().chain(tasks) {
             event.notify(usize::MAX);
@@ -310,7 +306,7 @@ impl Journal {
 
     /// Whether a transaction is known durable.
     pub fn is_durable(&self, sequence: Sequence) -> bool {
-        !sequence.is_after(self.state.borrow().durable_to)
+        self.flushes.is_durable(self.position(sequence))
     }
 
     /// Whether the commit block of a transaction was dispatched.
@@ -321,15 +317,12 @@ impl Journal {
     /// Whether the flush that makes a transaction durable is still to be submitted: then it covers what is
     /// transferred now.
     pub fn will_flush(&self, sequence: Sequence) -> bool {
-        sequence.is_after(self.state.borrow().flushing_to)
+        self.position(sequence) > self.flushes.begun_to()
     }
 
-    /// The flush that makes everything up to a transaction durable is submitted next.
-    pub fn set_flushing_to(&self, sequence: Sequence) {
-        let mut state = self.state.borrow_mut();
-        if sequence.is_after(state.flushing_to) {
-            state.flushing_to = sequence;
-        }
+    /// A transaction's position among those that flushes make durable.
+    pub(crate) fn position(&self, sequence: Sequence) -> u64 {
+        u64::try_from(sequence.0.wrapping_sub(self.before.0).cast_signed()).unwrap_or(0)
     }
 
     /// Has a transaction committed soon, if it runs still.
@@ -353,17 +346,17 @@ impl Journal {
             Until::Transferred => self.until(&self.transferred, |state| reached(state.transferred_to)).await,
             Until::Durable => {
                 self.want_durable(sequence);
-                self.until(&self.durable, |state| reached(state.durable_to)).await
+                match self.flushes.until(self.position(sequence)).await {
+                    Ok(()) => Ok(()),
+                    Err(error) => self.check().and(Err(error.into())),
+                }
             }
         }
     }
 
     /// A caller waits until a transaction is durable.
     fn want_durable(&self, sequence: Sequence) {
-        if self.is_durable(sequence) {
-            return;
-        }
-        self.state.borrow_mut().wanted.push(sequence);
+        self.flushes.want(self.position(sequence));
         // If it is not dispatched yet, the flush task is woken when it is.
         if self.is_dispatched(sequence) {
             self.flush_wanted.notify(usize::MAX);
@@ -428,8 +421,10 @@ impl Journal {
     /// Makes all that is transferred durable.
     pub async fn flush(&self) -> Result<(), JournalError> {
         let transferred = self.transferred_to();
-        self.set_flushing_to(transferred);
+        let mut round = self.flushes.begin();
+        round.submitted(self.position(transferred));
         self.disk.flush().await.inspect_err(|error| self.abort(error.stop_reason()))?;
+        drop(round);
         let later = self.options.rules.drops(JournalMutant::SyncCoversLater);
         self.set_durable_to(if later { self.transferred_to() } else { transferred });
         Ok(())
@@ -459,23 +454,15 @@ impl Journal {
         self.state.borrow().transferred_to
     }
 
-    /// Everything up to a transaction is durable.
-    pub fn set_durable_to(&self, sequence: Sequence) {
-        {
-            let mut state = self.state.borrow_mut();
-            // A flush of `sync` may have reached further.
-            if sequence.is_after(state.durable_to) {
-                state.durable_to = sequence;
-            }
-            let waiting = state.wanted.len();
-            state.wanted.retain(|wanted| wanted.is_after(sequence));
-            debug!(transaction = sequence.0, callers = waiting - state.wanted.len(), "told durable");
-        }
+    /// Everything up to a transaction is durable, and whoever waits for that is told.
+    pub(crate) fn set_durable_to(&self, sequence: Sequence) {
+        let waiting = self.flushes.waiting();
+        self.flushes.settle(self.position(sequence));
+        debug!(transaction = sequence.0, wanted = waiting - self.flushes.waiting(), "told durable");
         // Without a flush only the callers are told that it is.
         if self.options.engine.flushes() {
             self.reuse.are_durable(sequence);
         }
-        self.durable.notify(usize::MAX);
     }
 }
 

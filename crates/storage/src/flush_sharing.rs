@@ -262,7 +262,7 @@ mod tests {
         runtime
             .block_on(async {
                 for task in tasks {
-                    task.await;
+                    task.await.expect("it ends");
                 }
             })
             .map_err(|stall| format!("{stall:?}"))?;

@@ -123,6 +123,7 @@ mod conformance;
 mod contract;
 mod error;
 mod file_disk;
+mod flush_sharing;
 mod overlay;
 mod recorder;
 mod rules;
@@ -147,6 +148,7 @@ pub use error::{Feature, Invalid, Rejected, StorageError};
 #[cfg(feature = "mutants")]
 pub use file_disk::FileDiskMutant;
 pub use file_disk::{FileDisk, FileDiskError, FileDiskOptions, Readers};
+pub use flush_sharing::{FlushRound, FlushSharing};
 pub use overlay::Overlay;
 pub use recorder::{Counts, Layer, Recorder, Violation};
 pub use rules::Rules;

@@ -30,11 +30,12 @@ enum Need {
 impl Shared {
     /// Asks for everything up to `sequence` to become durable.
     pub(crate) fn want_durable(&self, sequence: u64) {
-        if sequence > self.watermark.durable_to() && sequence > self.flush_wanted.get() {
-            self.flush_wanted.set(sequence);
+        if sequence > self.watermark.durable_to() {
+            self.flushes.want(sequence);
             self.flush_needed.notify(1);
             if broken(&self.options, VolumeMutant::FlushLies) {
                 self.watermark.durable(sequence);
+                self.flushes.settle(sequence);
             }
         }
     }
@@ -43,7 +44,7 @@ impl Shared {
         if self.watermark.failure().is_some() {
             return Need::Nothing;
         }
-        if self.flush_wanted.get() > self.watermark.durable_to() {
+        if self.flushes.is_wanted(u64::MAX) {
             return Need::All;
         }
         if broken(&self.options, VolumeMutant::NoLossBound) {
@@ -100,11 +101,14 @@ impl Shared {
         if self.watermark.durable_to() >= end {
             return Ok(());
         }
+        let mut round = self.flushes.begin();
+        round.submitted(end);
         if broken(&self.options, VolumeMutant::FlushNotAwaited) {
             submit_when_free(&*self.disk, Command::Flush).await?;
         } else {
             flush(&*self.disk).await?;
         }
+        drop(round);
         debug!(last_record = end, "flushed");
         let mut state = self.state.borrow_mut();
         state.stats.flushes += 1;

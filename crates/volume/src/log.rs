@@ -499,6 +499,7 @@ impl Shared {
             }
         }
         self.watermark.durable(sequence);
+        self.flushes.settle(sequence);
         self.segments_may_be_free(&state.segments, false);
     }
 }

@@ -9,7 +9,7 @@ use event_listener::Event;
 use tracing::error;
 use weir_runtime::{Handle, Semaphore};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, LogPhase, Recorder, Rejected, Storage, StorageError, Watermark,
+    BLOCK_BYTES, Capabilities, FlushSharing, LogPhase, Recorder, Rejected, Storage, StorageError, Watermark,
 };
 
 use crate::checkpoint::Checkpoint;
@@ -53,7 +53,8 @@ pub(crate) struct Shared {
     pub state: RefCell<State>,
     pub recorder: RefCell<Option<Rc<Recorder>>>,
     pub reads: Cell<u64>,
-    pub flush_wanted: Cell<u64>,
+    /// Which records are wanted durable; positions are their sequence numbers.
+    pub flushes: Rc<FlushSharing>,
     /// `close` has begun: nothing more is taken.
     pub closing: Cell<bool>,
     /// Upkeep can gain nothing more, and the runway is down to the cleaner's reserve.
@@ -88,6 +89,7 @@ impl Shared {
             error!(%error, "the disk failed: nothing more is acknowledged");
         }
         self.watermark.fail(error);
+        self.flushes.fail(error);
         self.slots.notify(usize::MAX);
         self.chunk_sealed.notify(usize::MAX);
         self.upkeep_needed.notify(usize::MAX);

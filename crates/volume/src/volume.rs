@@ -8,8 +8,8 @@ use event_listener::Event;
 use tracing::{info, warn};
 use weir_runtime::{Buffer, Handle, Semaphore, Task};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, Discard, Feature, Lba, LogPhase, Ordering, Part, Recorder, Rejected,
-    Storage, StorageError, Ticket, Watermark, flush, write,
+    BLOCK_BYTES, Capabilities, Command, Discard, Feature, FlushSharing, Lba, LogPhase, Ordering, Part,
+    Recorder, Rejected, Storage, StorageError, Ticket, Watermark, flush, write,
 };
 
 use crate::checkpoint::Checkpoint;
@@ -138,6 +138,7 @@ impl Volume {
         options.loss_window.bytes = options.loss_window.bytes.max(4 * segment_bytes as u64);
         state.log.free = (0..options.buffers).map(|_| disk.allocate(segment_bytes)).collect();
         let atomic = ATOMIC_BLOCKS_MAX.min(geometry.data_blocks_per_segment());
+        let flushes = FlushSharing::durable_to(state.log.next_sequence - 1);
         let shared = Rc::new(Shared {
             handle: handle.clone(),
             capabilities: capabilities(atomic),
@@ -145,7 +146,7 @@ impl Volume {
             state: RefCell::new(state),
             recorder: RefCell::new(None),
             reads: Cell::new(0),
-            flush_wanted: Cell::new(0),
+            flushes,
             closing: Cell::new(false),
             stuck: Cell::new(false),
             checkpointing: Semaphore::new(1),
@@ -356,7 +357,8 @@ impl Storage for Volume {
                 Ok(self.ticket(placed, LogPhase::Durable))
             }
             Command::Discard(extents) => Ok(self.ticket(shared.append_discard(extents)?, shared.phase())),
-            Command::Share(_) | Command::Packed(_) => Err(Rejected::Unsupported(Feature::Share)),
+            Command::Share(_) => Err(Rejected::Unsupported(Feature::Share)),
+            Command::Packed(_) => Err(Rejected::Unsupported(Feature::Packed)),
         }
     }
 

@@ -22,6 +22,7 @@ use super::pool::Pool;
 use crate::address::{BLOCK_BYTES, Extent, Lba};
 use crate::command::{Command, CommandKind, Data, Part, Tag, Write};
 use crate::error::{Rejected, StorageError};
+use crate::flush_sharing::{FlushRound, FlushSharing};
 use crate::ticket::{Completer, Ticket};
 
 /// A command of at least this many bytes is handed to the kernel at once; smaller ones wait for company
@@ -47,14 +48,7 @@ enum Operation {
     Read { job: Rc<Job>, extent: Extent },
     Write { job: Rc<Job>, buffer: Rc<Buffer>, range: Range<usize>, offset: u64, pooled: bool },
     Punch { job: Rc<Job>, extent: Extent },
-    Sync { waiters: Vec<Completer>, covered: Vec<Tag> },
-}
-
-/// The one `fdatasync` that may be in flight, and the tasks that wait for the next.
-#[derive(Default)]
-struct Flushes {
-    running: bool,
-    waiting: Vec<Completer>,
+    Sync { round: FlushRound, covered: Vec<Tag> },
 }
 
 /// The part of a file disk that outlives it while commands are in flight.
@@ -69,7 +63,10 @@ pub(super) struct Engine {
     slots: Event,
     poisoned: Cell<bool>,
     orders: Orders,
-    flushes: RefCell<Flushes>,
+    /// One `fdatasync` at a time may be in flight.
+    flushes: Rc<FlushSharing>,
+    /// Flush commands that are not answered, by their numbers in `flushes`.
+    waiting: RefCell<VecDeque<(u64, Completer)>>,
     /// Operations that the ring had no room for, oldest first; bounded by the commands in flight.
     backlog: RefCell<VecDeque<Operation>>,
     in_ring: Cell<u32>,
@@ -102,7 +99,8 @@ impl Engine {
             slots: Event::new(),
             poisoned: Cell::new(false),
             orders: Orders::default(),
-            flushes: RefCell::default(),
+            flushes: Rc::default(),
+            waiting: RefCell::default(),
             backlog: RefCell::default(),
             in_ring: Cell::new(0),
             retrying: Cell::new(false),
@@ -145,7 +143,7 @@ impl Engine {
         self.in_flight.set(self.in_flight.get() + 1);
         let (ticket, completer) = Ticket::pending();
         if let Command::Flush = command {
-            self.flushes.borrow_mut().waiting.push(completer);
+            self.waiting.borrow_mut().push_back((self.flushes.ask(), completer));
             self.flush_next();
             return Ok(ticket);
         }
@@ -259,8 +257,8 @@ impl Engine {
                     .punch_hole(&self.file, offset_of(extent.start), extent.bytes() as u64, done)
                     .is_err()
             }
-            Operation::Sync { waiters, covered } => {
-                let done = move |outcome: Outcome| engine.flush_ended(&waiters, &covered, outcome.result);
+            Operation::Sync { round, covered } => {
+                let done = move |outcome: Outcome| engine.flush_ended(round, &covered, outcome.result);
                 self.ring.fdatasync(&self.file, done).is_err()
             }
         };
@@ -346,22 +344,19 @@ impl Engine {
         self.slots.notify_additional(1);
     }
 
-    /// Starts the next `fdatasync` for all waiting tasks, unless one is running.
+    /// Starts the next `fdatasync` for all flush commands that wait, unless one is running.
     fn flush_next(self: &Rc<Self>) {
-        let mut flushes = self.flushes.borrow_mut();
-        if flushes.running || flushes.waiting.is_empty() {
+        if self.flushes.is_under_way() || self.waiting.borrow().is_empty() {
             return;
         }
-        flushes.running = true;
-        let waiters = std::mem::take(&mut flushes.waiting);
-        drop(flushes);
+        let mut round = self.flushes.begin();
+        round.submitted(self.flushes.asked());
         let covered = self.orders.covered();
-        self.start(Operation::Sync { waiters, covered });
+        self.start(Operation::Sync { round, covered });
     }
 
-    fn flush_ended(self: &Rc<Self>, waiters: &[Completer], covered: &[Tag], result: io::Result<u32>) {
+    fn flush_ended(self: &Rc<Self>, round: FlushRound, covered: &[Tag], result: io::Result<u32>) {
         self.left_ring();
-        self.flushes.borrow_mut().running = false;
         let result = match result {
             Err(e) => Err(failure(CommandKind::Flush, Lba(0), &e)),
             // A FUA write failed meanwhile and may have been told what was this flush's to hear.
@@ -372,22 +367,29 @@ impl Engine {
             Ok(()) => self.orders.persisted(covered),
             Err(_) => self.poisoned.set(true),
         }
-        for waiter in waiters {
-            self.answer(waiter, result, Ok(()));
-        }
-        if self.mutants.has(FileDiskMutant::JoinsFlush) {
-            let waiting = std::mem::take(&mut self.flushes.borrow_mut().waiting);
-            for waiter in &waiting {
-                self.answer(waiter, result, Ok(()));
-            }
-        }
+        let joins = self.mutants.has(FileDiskMutant::JoinsFlush);
+        let covers = if joins { self.flushes.asked() } else { round.covers() };
+        round.end(result);
+        self.answer_flushes(covers, result);
         if self.poisoned.get() {
-            let waiting = std::mem::take(&mut self.flushes.borrow_mut().waiting);
-            for waiter in &waiting {
-                self.answer(waiter, Err(StorageError::Poisoned), Ok(()));
-            }
+            self.answer_flushes(self.flushes.asked(), Err(StorageError::Poisoned));
         }
         self.flush_next();
+    }
+
+    /// Answers the flush commands up to a number.
+    fn answer_flushes(&self, to: u64, result: Result<(), StorageError>) {
+        loop {
+            let mut waiting = self.waiting.borrow_mut();
+            if waiting.front().is_none_or(|(number, _)| *number > to) {
+                return;
+            }
+            let next = waiting.pop_front();
+            drop(waiting);
+            if let Some((_, completer)) = next {
+                self.answer(&completer, result, Ok(()));
+            }
+        }
     }
 }
 
