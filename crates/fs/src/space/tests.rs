@@ -7,7 +7,7 @@ use std::time::Duration;
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
 use weir_ext4::{BLOCK_BYTES, FileType, Kind, Mkfs};
-use weir_journal::{Role, Until};
+use weir_journal::{Reuse, Role, Until};
 use weir_runtime::{Buffer as Memory, Handle as Clock, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, Capabilities, Discard, Extent, Lba, Ordering, Rules, Storage,
@@ -165,14 +165,14 @@ fn j7_a_block_that_is_freed_twice_is_discarded_when_both_are_durable() {
             let first = journal.running();
             journal.commit_all().await.expect("committed");
             // As flushes would that were submitted before the later ones were transferred.
-            journal.set_durable_to(Sequence(first.0 - 1));
+            fs.space.are_durable(Sequence(first.0 - 1));
             assert_eq!(allocate(&fs, mine.start.0, 1).await, Ok(mine), "reused");
             write_block(&fs, mine.start, 7).await;
             journal.commit_all().await.expect("committed");
             free(&fs, mine).await.expect("freed again");
             let second = journal.running();
             journal.commit_all().await.expect("committed");
-            journal.set_durable_to(first);
+            fs.space.are_durable(first);
             clock.sleep(Duration::from_millis(500)).await;
             if disk.image().read(mine.start) != [7; BLOCK_BYTES] {
                 return Err("discarded although the second transaction may be lost");
