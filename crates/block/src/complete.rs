@@ -44,7 +44,7 @@ impl Scheduler {
     /// Looks at the commands in flight and finishes those that the device has answered.
     pub(crate) fn retire(&mut self) {
         // A failed flush first: one that ends beside it can no longer vouch for what that one lost.
-        self.poisoned |= self.flights.a_flush_failed() && !self.options.drops(BlockMutant::FlushLies);
+        self.poisoned |= self.flights.a_flush_failed() && !self.options.rules.drops(BlockMutant::FlushLies);
         // Then successes: what was transferred when another failed is not taken back (S5).
         let mut failed = Vec::new();
         while let Some((flight, result)) = self.flights.take_settled() {
@@ -72,7 +72,7 @@ impl Scheduler {
     pub(crate) fn settled(&mut self, flight: Flight, mut result: Result<(), StorageError>) {
         let ordered = flight.ordered;
         if flight.flushes && result.is_err() {
-            self.poisoned |= !self.options.drops(BlockMutant::FlushLies);
+            self.poisoned |= !self.options.rules.drops(BlockMutant::FlushLies);
         }
         if flight.fua && self.poisoned {
             result = result.and(Err(StorageError::Poisoned));
@@ -144,7 +144,7 @@ impl Scheduler {
 
     /// Fails everything order-preserving of a stream that is not yet transferred, now and until `reset` (S5).
     pub(crate) fn fail_stream(&mut self, id: StreamId, error: StorageError) {
-        if self.options.drops(BlockMutant::FailureIgnored) {
+        if self.options.rules.drops(BlockMutant::FailureIgnored) {
             return;
         }
         self.abort_queued(id);

@@ -2,7 +2,7 @@
 //! order-preserving one of a closed epoch goes as its barrier (E4).
 
 use weir_runtime::Instant;
-use weir_storage::{Command, Part, Priority, Rejected, RequestId, StorageError, Tag, Ticket, Write};
+use weir_storage::{Command, Part, Priority, Rejected, RequestId, Rules, StorageError, Tag, Ticket, Write};
 
 use crate::epoch::{Keeper, Phase, Streams};
 use crate::inflight::{Flight, Flights, Owners, Purpose};
@@ -95,9 +95,8 @@ impl Scheduler {
     fn admit_held(&mut self, index: usize, now: Instant) -> bool {
         let mut admitted = false;
         while self.streams.at(index).phase == Phase::Open {
-            let starves = self.options.drops(BlockMutant::OrderlessStarved);
             let stream = self.streams.at(index);
-            match if starves { stream.outside.pop_ordered() } else { stream.outside.pop() } {
+            match stream.outside.pop(self.options.rules) {
                 None => break,
                 Some(Held::Mark { owner, .. }) => {
                     stream.marks.push(owner);
@@ -124,7 +123,7 @@ impl Scheduler {
     /// The epoch is transferred; the flush makes it durable before the next one goes (E6).
     fn flush_epoch(&mut self, index: usize) {
         let stream = self.streams.at(index);
-        if self.options.drops(BlockMutant::FlushForgotten) {
+        if self.options.rules.drops(BlockMutant::FlushForgotten) {
             stream.marks.drain(..).for_each(|owner| owner.finish(Ok(()), Ok(())));
             stream.open();
             return;
@@ -202,18 +201,9 @@ impl Scheduler {
     /// The elevator's choice among the requests that may leave now.
     fn pick(&mut self, now: Instant) -> Option<RequestId> {
         let Scheduler { queue, streams, flights, refusals, options, keeper, barriers, elevator, .. } = self;
-        let gate = Gate {
-            queue,
-            streams,
-            flights,
-            refusals,
-            keeper: *keeper,
-            barriers: *barriers,
-            overlaps_pass: options.drops(BlockMutant::OverlapsReordered),
-            refused_overtaken: options.drops(BlockMutant::RefusedOvertaken),
-            barrier_runs_ahead: options.drops(BlockMutant::BarrierRunsAhead),
-        };
-        if options.drops(BlockMutant::ElevatorIgnored) {
+        let rules = options.rules;
+        let gate = Gate { queue, streams, flights, refusals, keeper: *keeper, barriers: *barriers, rules };
+        if rules.drops(BlockMutant::ElevatorIgnored) {
             return gate.queue.iter().map(|request| request.id).find(|id| gate.may_leave(*id));
         }
         elevator.pick(now, &|id| gate.may_leave(id))
@@ -227,7 +217,7 @@ impl Scheduler {
         let mut barrier = pending.epoch.is_some()
             && self.keeper != Keeper::Flush
             && stream.is_some_and(|stream| stream.last_is_leaving());
-        if self.options.drops(BlockMutant::FlagStays) {
+        if self.options.rules.drops(BlockMutant::FlagStays) {
             barrier = stream.is_some_and(|stream| stream.closed_by == Some(id));
         }
         match self.submit(pending, barrier) {
@@ -312,8 +302,8 @@ impl Scheduler {
         if pending.epoch.is_none() {
             return self.refuse_others(now);
         }
-        let lost = self.options.drops(BlockMutant::FlagLostOnBusy);
-        let overtaken = self.options.drops(BlockMutant::RefusedOvertaken);
+        let lost = self.options.rules.drops(BlockMutant::FlagLostOnBusy);
+        let overtaken = self.options.rules.drops(BlockMutant::RefusedOvertaken);
         let stream = self.streams.named(pending.stream);
         if lost && stream.last_is_leaving() {
             stream.open();
@@ -367,9 +357,7 @@ struct Gate<'a> {
     refusals: &'a Refusals,
     keeper: Keeper,
     barriers: u64,
-    overlaps_pass: bool,
-    refused_overtaken: bool,
-    barrier_runs_ahead: bool,
+    rules: Rules<BlockMutant>,
 }
 
 impl Gate<'_> {
@@ -385,18 +373,20 @@ impl Gate<'_> {
 
     fn ordered_may_leave(&self, pending: &Pending) -> bool {
         let Some(stream) = self.streams.get(pending.stream) else { return false };
-        if self.refused_overtaken {
+        if self.rules.drops(BlockMutant::RefusedOvertaken) {
             return stream.refused != Some(pending.id) || stream.queued == 1;
         }
         let behind_refused = stream.refused.is_some_and(|refused| refused != pending.id);
         let waits = self.keeper == Keeper::Transfer && stream.last_is_leaving() && stream.in_flight > 0;
-        self.refusals.ordered.is_none() && !behind_refused && (!waits || self.barrier_runs_ahead)
+        self.refusals.ordered.is_none()
+            && !behind_refused
+            && (!waits || self.rules.drops(BlockMutant::BarrierRunsAhead))
     }
 
     /// Whether it would pass, or meet in flight, a request that it overlaps (S6).
     fn overlaps(&self, pending: &Pending) -> bool {
         let writes = !pending.work.is_read();
-        !self.overlaps_pass
+        !self.rules.drops(BlockMutant::OverlapsReordered)
             && (self.queue.blocks(pending)
                 || pending.work.any(|extent| self.flights.conflict(extent, writes, self.barriers)))
     }

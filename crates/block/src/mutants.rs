@@ -1,6 +1,6 @@
 //! Mutants: block layers that drop one rule each. A rule is kept only if a test kills its mutant.
 
-/// The rule that a mutant drops.
+/// What a mutant does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockMutant {
     /// E1: a closed queue lets requests of the next epoch in.

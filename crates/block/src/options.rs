@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use weir_storage::Rules;
+
 use crate::mutants::BlockMutant;
 
 /// Which discipline orders the requests inside an epoch (E2).
@@ -43,9 +45,8 @@ pub struct BlockOptions {
     /// When to try again after a device refused with slots free (E5). Default: 3 ms, as for SCSI
     /// (FAST 2018 paper, section 3.3).
     pub busy_retry: Duration,
-    /// The rule that this layer drops, to prove that tests notice.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<BlockMutant>,
+    /// The rules that this layer keeps: all of them.
+    pub rules: Rules<BlockMutant>,
 }
 
 impl Default for BlockOptions {
@@ -57,22 +58,7 @@ impl Default for BlockOptions {
             closed_wait: Duration::from_millis(3),
             merge: true,
             busy_retry: Duration::from_millis(3),
-            #[cfg(feature = "mutants")]
-            mutant: None,
+            rules: Rules::all(),
         }
-    }
-}
-
-impl BlockOptions {
-    /// Whether this layer drops the rule that `mutant` names.
-    #[cfg(feature = "mutants")]
-    pub(crate) fn drops(&self, mutant: BlockMutant) -> bool {
-        self.mutant == Some(mutant)
-    }
-
-    /// Whether this layer drops a rule: never, outside tests.
-    #[cfg(not(feature = "mutants"))]
-    pub(crate) const fn drops(&self, _: BlockMutant) -> bool {
-        false
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use weir_runtime::Instant;
-use weir_storage::{Completer, Epoch, RequestId};
+use weir_storage::{Completer, Epoch, RequestId, Rules};
+
+use crate::mutants::BlockMutant;
 
 /// A request or a mark that waits for the queue to open.
 pub(crate) enum Held {
@@ -76,15 +78,14 @@ impl Outside {
         self.held.push_back(held);
     }
 
-    /// Takes the first out.
-    pub(crate) fn pop(&mut self) -> Option<Held> {
+    /// Takes the first out, orderless or not (E3).
+    pub(crate) fn pop(&mut self, rules: Rules<BlockMutant>) -> Option<Held> {
+        if rules.drops(BlockMutant::OrderlessStarved)
+            && let Some(first) = self.held.iter().position(|held| held.until().is_none())
+        {
+            return self.take(first);
+        }
         self.take(0)
-    }
-
-    /// Takes the first order-preserving one out, or the first if there is none: only a mutant does.
-    pub(crate) fn pop_ordered(&mut self) -> Option<Held> {
-        let first = self.held.iter().position(|held| held.until().is_none());
-        self.take(first.unwrap_or(0))
     }
 
     /// Takes a request out.

@@ -22,7 +22,7 @@ impl Scheduler {
     /// Makes queued and in-flight orderless writes to `pages` part of the current epoch (E7).
     pub(crate) fn promote(&mut self, id: StreamId, pages: &[Extent]) -> Promotion {
         let mut promotion = Promotion::default();
-        if self.options.drops(BlockMutant::NoPromotion) {
+        if self.options.rules.drops(BlockMutant::NoPromotion) {
             return promotion;
         }
         self.retire();

@@ -310,8 +310,8 @@ impl Scheduler {
     /// A request of any kind enters the queue, or waits outside while the queue is closed.
     fn enqueue(&mut self, id: StreamId, work: Work, class: Class, tag: Tag, now: Instant) -> Ticket {
         self.stats.queued += 1;
-        let held_back = !work.is_read() || self.options.drops(BlockMutant::ReadHeldBack);
-        let forever = work.is_read() || self.options.drops(BlockMutant::OrderlessStarved);
+        let held_back = !work.is_read() || self.options.rules.drops(BlockMutant::ReadHeldBack);
+        let forever = work.is_read() || self.options.rules.drops(BlockMutant::OrderlessStarved);
         let wait = if forever { Duration::MAX } else { self.options.closed_wait };
         let ordered = class != Class::Orderless;
         let stream = self.streams.named(id);
@@ -332,7 +332,7 @@ impl Scheduler {
             owners: [owner].into(),
             tickets: vec![ticket.clone()],
         };
-        if open || !held_back || self.options.drops(BlockMutant::EpochsMixed) {
+        if open || !held_back || self.options.rules.drops(BlockMutant::EpochsMixed) {
             self.admit(pending, now);
         } else {
             stream.outside.push(Held::Request { id: tag.request, ordered, place, until: now + wait });
@@ -353,16 +353,14 @@ impl Scheduler {
             let purpose = Purpose::Preflush(pending.id);
             self.flushes.push_back(FlushRequest { purpose, owners: Owners::new(), ordered: None });
         }
-        let limits = merge::Limits {
-            blocks: u64::from(self.device.capabilities().max_transfer_blocks),
-            across_streams: self.options.drops(BlockMutant::MergeCrossesStreams),
-        };
-        let target = if self.options.merge { merge::target(&self.queue, &pending, &limits) } else { None };
+        let most = u64::from(self.device.capabilities().max_transfer_blocks);
+        let rules = self.options.rules;
+        let target =
+            if self.options.merge { merge::target(&self.queue, &pending, most, rules) } else { None };
         let (id, one_more) = match target.and_then(|id| self.queue.get_mut(id)) {
             Some(queued) => {
                 self.stats.merged += 1;
-                let drop_order = self.options.drops(BlockMutant::MergeDropsOrder);
-                (queued.id, merge::absorb(queued, pending, drop_order))
+                (queued.id, merge::absorb(queued, pending, rules))
             }
             None => {
                 let id = pending.id;
@@ -432,7 +430,7 @@ impl Scheduler {
     }
 
     fn orders_service(&self) -> bool {
-        self.device.capabilities().ordered_service && !self.options.drops(BlockMutant::SimplePriority)
+        self.device.capabilities().ordered_service && !self.options.rules.drops(BlockMutant::SimplePriority)
     }
 
     /// A barrier write was accepted.
@@ -448,7 +446,7 @@ fn keeper(device: &dyn Storage, options: &BlockOptions) -> Result<Keeper, BlockE
     match (options.dispatch, capabilities.ordering) {
         (Dispatch::Legacy, _) => Ok(Keeper::Flush),
         (Dispatch::OrderPreserving, Ordering::Legacy) => Err(BlockError::NoBarriers),
-        _ if options.drops(BlockMutant::WaitsForTransfer) => Ok(Keeper::Transfer),
+        _ if options.rules.drops(BlockMutant::WaitsForTransfer) => Ok(Keeper::Transfer),
         (Dispatch::OrderPreserving, Ordering::Prefix) => Ok(Keeper::Device),
         (Dispatch::OrderPreserving, Ordering::Barrier) if capabilities.ordered_service => Ok(Keeper::Device),
         (Dispatch::OrderPreserving, Ordering::Barrier) => Ok(Keeper::Transfer),

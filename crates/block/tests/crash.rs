@@ -10,7 +10,7 @@ use weir_block::{BlockLayer, BlockMutant, BlockOptions, Class, Dispatch, Elevato
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Discard, Extent, Fault, Faults, Image, Lba,
-    Ordering, Part, Recorder, Rejected, StreamId, Ticket,
+    Ordering, Part, Recorder, Rejected, Rules, StreamId, Ticket,
 };
 
 const BLOCKS: u64 = 10;
@@ -334,7 +334,7 @@ fn play(run: Run) -> Outcome {
         closed_wait: Duration::from_nanos([0, 1_000, 1_000_000][random.below(3) as usize]),
         merge: random.below(2) == 0,
         busy_retry: Duration::from_micros(3),
-        mutant: run.mutant,
+        rules: Rules::but(run.mutant),
     };
     let storage = Rc::clone(&disk) as Rc<dyn weir_storage::Storage>;
     let layer =

@@ -5,6 +5,7 @@
 
 use weir_block::{BlockMutant, ElevatorKind};
 use weir_crash::{StreamOptions, Totals, Verdict, run_streams};
+use weir_storage::Rules;
 use weir_volume::VolumeMutant;
 
 /// Distinct crash states that each elevator has to survive.
@@ -54,7 +55,10 @@ fn noticed(furnish: impl Fn(&mut StreamOptions)) -> bool {
 #[test]
 fn the_judge_notices_broken_layers() {
     for mutant in [BlockMutant::EpochsMixed, BlockMutant::OverlapsReordered] {
-        assert!(noticed(|options| options.block.mutant = Some(mutant)), "{mutant:?} was not noticed");
+        assert!(
+            noticed(|options| options.block.rules = Rules::but(Some(mutant))),
+            "{mutant:?} was not noticed"
+        );
     }
     for mutant in [VolumeMutant::TornRequest, VolumeMutant::FlushNotAwaited] {
         assert!(noticed(|options| options.below.volume.mutant = Some(mutant)), "{mutant:?} was not noticed");

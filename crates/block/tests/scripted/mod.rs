@@ -11,7 +11,7 @@ use weir_block::{BlockLayer, BlockMutant, BlockOptions, Elevator};
 use weir_runtime::{Buffer, Handle, Runtime, Simulation};
 use weir_storage::{
     BLOCK_BYTES, Capabilities, Command, CommandKind, Completer, Lba, Ordering, Part, Priority, Rejected,
-    Storage, StorageError, StreamId, Ticket,
+    Rules, Storage, StorageError, StreamId, Ticket,
 };
 
 /// The stream of tests that need only one.
@@ -232,7 +232,7 @@ pub fn play<T>(
 pub fn prove(mutants: &[BlockMutant], rule: impl Fn(BlockOptions) -> Result<(), String>) {
     assert_eq!(rule(BlockOptions::default()), Ok(()));
     for mutant in mutants {
-        let options = BlockOptions { mutant: Some(*mutant), ..BlockOptions::default() };
+        let options = BlockOptions { rules: Rules::but(Some(*mutant)), ..BlockOptions::default() };
         assert!(rule(options).is_err(), "{mutant:?} was not noticed");
     }
 }
