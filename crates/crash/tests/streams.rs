@@ -61,7 +61,10 @@ fn the_judge_notices_broken_layers() {
         );
     }
     for mutant in [VolumeMutant::TornRequest, VolumeMutant::FlushNotAwaited] {
-        assert!(noticed(|options| options.below.volume.mutant = Some(mutant)), "{mutant:?} was not noticed");
+        assert!(
+            noticed(|options| options.below.volume.rules = Rules::but(Some(mutant))),
+            "{mutant:?} was not noticed"
+        );
     }
 }
 

@@ -1,12 +1,12 @@
 //! Looking at a volume from outside: is there one, what does it say of itself, is it whole.
 
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Rules, Storage};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::VolumeError;
 use crate::geometry::Geometry;
 use crate::layout::{FORMAT_VERSION, SUPERBLOCK_COPIES, content_checksum};
-use crate::recovery::{Omitted, Recovered};
+use crate::recovery::Recovered;
 use crate::transfer::read_extent;
 
 /// Blocks read at a time when a whole storage is looked through.
@@ -99,7 +99,7 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
     let geometry = read_superblock(disk).await?;
     let mut checkpoint = Checkpoint::newest(disk, &geometry).await?;
     if checkpoint.is_alone() {
-        checkpoint = Recovered::from(disk, &geometry, Omitted::default()).await?.checkpoint;
+        checkpoint = Recovered::from(disk, &geometry, Rules::all()).await?.checkpoint;
     }
     Ok(Info {
         version: FORMAT_VERSION,
@@ -121,7 +121,7 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
 /// [`VolumeError`] if the structures do not hold together; damaged data is in the report.
 pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     let geometry = read_superblock(disk).await?;
-    let Recovered { map, records, .. } = Recovered::from(disk, &geometry, Omitted::default()).await?;
+    let Recovered { map, records, .. } = Recovered::from(disk, &geometry, Rules::all()).await?;
     let superblock_copies = whole_superblocks(disk, &geometry).await;
     let mut report =
         CheckReport { superblock_copies, records, live_blocks: 0, damaged: Vec::new(), damaged_total: 0 };

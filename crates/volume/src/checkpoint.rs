@@ -25,7 +25,7 @@ use crate::layout::{
     CHECKPOINT_MAGIC, CheckpointHeader, ENTRIES_PER_PAGE, MapPage, checksum_matches, stamp_checksum,
 };
 use crate::map::{Entry, Map, page_sum};
-use crate::mutants::{VolumeMutant, broken};
+use crate::mutants::VolumeMutant;
 use crate::segments::Segments;
 use crate::sparse::Sparse;
 use crate::state::Shared;
@@ -386,7 +386,7 @@ impl Shared {
 
     fn has_not_failed(&self) -> Result<(), Rejected> {
         match self.watermark.failure() {
-            Some(error) if !broken(&self.options, VolumeMutant::CheckpointAfterFailure) => {
+            Some(error) if !self.options.rules.drops(VolumeMutant::CheckpointAfterFailure) => {
                 Err(Rejected::Failed(error))
             }
             _ => Ok(()),
@@ -398,7 +398,7 @@ impl Shared {
         let log_end = frozen.next.next_sequence - 1;
         let mut next = frozen.next;
         let tickets = self.write_pages(&frozen.pages, &mut next.pages).await?;
-        if !broken(&self.options, VolumeMutant::CheckpointTooEarly) {
+        if !self.options.rules.drops(VolumeMutant::CheckpointTooEarly) {
             all_transferred(tickets).await?;
             self.watermark.until_transferred(log_end).await?;
             flush(&*self.disk).await?;
@@ -434,7 +434,7 @@ impl Shared {
     async fn write_slot(&self, next: &mut Checkpoint, buffer: Buffer) -> Result<usize, Rejected> {
         let now = filled(&buffer);
         let before = std::mem::replace(&mut next.filled[next.slot as usize], now.clone());
-        let whole = broken(&self.options, VolumeMutant::CheckpointWhole);
+        let whole = self.options.rules.drops(VolumeMutant::CheckpointWhole);
         let changes = |i: usize| whole || now[i] || before[i];
         let start = self.geometry.checkpoint_slot(next.slot);
         let buffer = Rc::new(buffer);
@@ -485,9 +485,8 @@ impl Shared {
             let run = rest.iter().enumerate().take(PAGES_PER_WRITE).take_while(follows).count();
             let mut buffer = Buffer::new(run * BLOCK_BYTES);
             for (block, page) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(rest) {
-                let late = broken(&self.options, VolumeMutant::CheckpointNotFrozen);
-                let checksum =
-                    self.state.borrow_mut().map.frozen_page(*page, self.geometry.volume, block, late);
+                let (volume, rules) = (self.geometry.volume, self.options.rules);
+                let checksum = self.state.borrow_mut().map.frozen_page(*page, volume, block, rules);
                 table.moved(*page, place, checksum);
             }
             let start = self.geometry.map_page(place.area(), first);
@@ -507,7 +506,7 @@ struct Unfinished<'a> {
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        if !self.finished && !broken(&self.shared.options, VolumeMutant::CheckpointAbandoned) {
+        if !self.finished && !self.shared.options.rules.drops(VolumeMutant::CheckpointAbandoned) {
             self.shared.fail(Rejected::Failed(StorageError::Gone));
         }
     }

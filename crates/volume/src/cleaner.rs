@@ -15,7 +15,7 @@ use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, read};
 use crate::chunk::ParsedChunk;
 use crate::layout::{RecordKind, content_checksum};
 use crate::map::Entry;
-use crate::mutants::{VolumeMutant, broken};
+use crate::mutants::VolumeMutant;
 use crate::options::CleaningPolicy;
 use crate::segments::Segments;
 use crate::state::{Shared, State};
@@ -88,7 +88,11 @@ impl Shared {
         let reserve = self.geometry.reserve() as usize / 3;
         // The runway has a limit, however large the volume is, and most of it is for writers.
         let most = self.geometry.runway_limit() / 8;
-        if broken(&self.options, VolumeMutant::ReserveUnbounded) { reserve } else { reserve.min(most).max(2) }
+        if self.options.rules.drops(VolumeMutant::ReserveUnbounded) {
+            reserve
+        } else {
+            reserve.min(most).max(2)
+        }
     }
 
     fn upkeep_is_due(&self) -> bool {
@@ -288,10 +292,6 @@ impl Shared {
     /// with it.
     async fn clean(&self, segment: u32, bytes: &[u8]) -> Result<(), Rejected> {
         for found in self.live_blocks(segment, bytes) {
-            if broken(&self.options, VolumeMutant::CleanerDropsBlocks) {
-                self.drop_unmoved(segment, &found);
-                continue;
-            }
             let data = &bytes[found.at..found.at + BLOCK_BYTES];
             if content_checksum(data) == found.entry.checksum {
                 self.append_when_free(&found, data).await?;
@@ -339,13 +339,6 @@ impl Shared {
                 outcome => return outcome,
             }
         }
-    }
-
-    fn drop_unmoved(&self, segment: u32, found: &Found) {
-        let mut state = self.state.borrow_mut();
-        state.map.set(found.lba, Entry::default());
-        let sequence = state.log.next_sequence;
-        state.segments.drop_live(segment, sequence);
     }
 }
 

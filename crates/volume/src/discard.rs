@@ -18,7 +18,7 @@ use event_listener::Event;
 use weir_runtime::Semaphore;
 use weir_storage::{Command, Discard, Extent, Feature, Lba, Rejected, StorageError, submit_when_free};
 
-use crate::mutants::{VolumeMutant, broken};
+use crate::mutants::VolumeMutant;
 use crate::segments::{Gate, Segments};
 use crate::state::Shared;
 
@@ -138,13 +138,13 @@ impl Shared {
     /// Whether no state that a crash can leave needs the segment, nor the check for a lost checkpoint (V1).
     fn may_discard(&self, segment: u32) -> bool {
         let state = self.state.borrow();
-        if state.segments.is_held(segment) && !broken(&self.options, VolumeMutant::DiscardsUnheld) {
+        if state.segments.is_held(segment) && !self.options.rules.drops(VolumeMutant::DiscardsUnheld) {
             return false;
         }
         match state.segments.gate(segment, self.watermark.durable_to()) {
             Gate::Free | Gate::Runway => true,
             Gate::NeedsFlush | Gate::NeedsCheckpoint => {
-                state.log.segment != Some(segment) && broken(&self.options, VolumeMutant::DiscardTooEarly)
+                state.log.segment != Some(segment) && self.options.rules.drops(VolumeMutant::DiscardTooEarly)
             }
             Gate::Live => false,
         }

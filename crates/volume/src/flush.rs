@@ -13,7 +13,7 @@ use futures_util::pin_mut;
 use tracing::debug;
 use weir_storage::{Command, Rejected, flush, submit_when_free};
 
-use crate::mutants::{VolumeMutant, broken};
+use crate::mutants::VolumeMutant;
 use crate::state::Shared;
 
 /// What the flusher has to do next.
@@ -33,7 +33,7 @@ impl Shared {
         if sequence > self.watermark.durable_to() {
             self.flushes.want(sequence);
             self.flush_needed.notify(1);
-            if broken(&self.options, VolumeMutant::FlushLies) {
+            if self.options.rules.drops(VolumeMutant::FlushLies) {
                 self.watermark.durable(sequence);
                 self.flushes.settle(sequence);
             }
@@ -47,7 +47,7 @@ impl Shared {
         if self.flushes.is_wanted(u64::MAX) {
             return Need::All;
         }
-        if broken(&self.options, VolumeMutant::NoLossBound) {
+        if self.options.rules.drops(VolumeMutant::NoLossBound) {
             return Need::Nothing;
         }
         let state = self.state.borrow();
@@ -101,9 +101,7 @@ impl Shared {
         if self.watermark.durable_to() >= end {
             return Ok(());
         }
-        let mut round = self.flushes.begin();
-        round.submitted(end);
-        if broken(&self.options, VolumeMutant::FlushNotAwaited) {
+        if self.options.rules.drops(VolumeMutant::FlushNotAwaited) {
             submit_when_free(&*self.disk, Command::Flush).await?;
         } else {
             flush(&*self.disk).await?;

@@ -18,7 +18,7 @@ use weir_storage::{
 use crate::chunk::{self, ChunkStamp, OpenChunk};
 use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, RecordKind};
 use crate::map::{COPIES_LIMIT, Entry};
-use crate::mutants::{VolumeMutant, broken};
+use crate::mutants::VolumeMutant;
 use crate::options::Completion;
 use crate::segments::{Gate, Segments};
 use crate::state::{Shared, State};
@@ -220,9 +220,9 @@ impl Shared {
         let nameable = (self.geometry.runway_limit() - 1).saturating_sub(state.segments.runway());
         let passes = |s: &u32| match state.segments.gate(*s, durable) {
             Gate::Free => true,
-            Gate::NeedsFlush => broken(&self.options, VolumeMutant::ReuseBeforeFlush),
+            Gate::NeedsFlush => self.options.rules.drops(VolumeMutant::ReuseBeforeFlush),
             Gate::NeedsCheckpoint => {
-                Some(*s) != open && broken(&self.options, VolumeMutant::ReuseBeforeCheckpoint)
+                Some(*s) != open && self.options.rules.drops(VolumeMutant::ReuseBeforeCheckpoint)
             }
             Gate::Live | Gate::Runway => false,
         };
@@ -233,6 +233,11 @@ impl Shared {
     pub(crate) fn append_moved(&self, lba: u32, from: Entry, data: &[u8]) -> Result<(), Rejected> {
         let mut state = self.state.borrow_mut();
         if state.map.get(lba) != from {
+            return Ok(());
+        }
+        if self.options.rules.drops(VolumeMutant::CleanerDropsBlocks) {
+            let State { map, segments, log, .. } = &mut *state;
+            self.forget(segments, map.set(lba, Entry::default()), log.next_sequence);
             return Ok(());
         }
         self.make_room(&mut state, Needs::data(1), Writer::Cleaner)?;
@@ -346,8 +351,8 @@ impl Shared {
         let too_much = state.log.volatile_bytes + self.segment_bytes() > window.bytes;
         let oldest = state.log.oldest_volatile();
         let too_old = oldest.is_some_and(|since| self.handle.now().since(since) >= window.time);
-        too_much && !broken(&self.options, VolumeMutant::NoByteBound)
-            || too_old && !broken(&self.options, VolumeMutant::NoTimeBound)
+        too_much && !self.options.rules.drops(VolumeMutant::NoByteBound)
+            || too_old && !self.options.rules.drops(VolumeMutant::NoTimeBound)
     }
 
     fn next_segment(&self, state: &mut State, writer: Writer) -> Result<u32, Rejected> {
@@ -367,8 +372,7 @@ impl Shared {
             let full = writer == Writer::User && self.stuck.get();
             return Err(if full { Rejected::Failed(StorageError::NoSpace) } else { Rejected::Busy });
         }
-        let off_the_runway = broken(&self.options, VolumeMutant::OffTheRunway);
-        state.segments.take(off_the_runway).ok_or(Rejected::Busy)
+        state.segments.take(self.options.rules).ok_or(Rejected::Busy)
     }
 
     /// Seals the open chunk and hands it to the disk below.

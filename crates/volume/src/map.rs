@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use weir_storage::BLOCK_BYTES;
+use weir_storage::{BLOCK_BYTES, Rules};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::layout::{ENTRIES_PER_PAGE, MapEntry, MapPage, stamp_checksum};
+use crate::mutants::VolumeMutant;
 use crate::sparse::Sparse;
 
 /// Where one logical block is. Block 0 (a superblock) means: nowhere, it reads zero.
@@ -162,10 +163,16 @@ impl Map {
         pages
     }
 
-    /// One page as it was when the checkpoint began (`late`, for a mutant: as it is now), ready to be
-    /// written, with its checksum.
-    pub(crate) fn frozen_page(&mut self, number: u32, volume: u64, block: &mut [u8], late: bool) -> u32 {
-        if let Some(copy) = self.copies.remove(&number).filter(|_| !late) {
+    /// One page as it was when the checkpoint began (V4), ready to be written, with its checksum.
+    pub(crate) fn frozen_page(
+        &mut self,
+        number: u32,
+        volume: u64,
+        block: &mut [u8],
+        rules: Rules<VolumeMutant>,
+    ) -> u32 {
+        let copy = self.copies.remove(&number);
+        if let Some(copy) = copy.filter(|_| !rules.drops(VolumeMutant::CheckpointNotFrozen)) {
             return encode_page(&copy, volume, number, block);
         }
         let page = self.page_mut(number as usize);

@@ -1,12 +1,8 @@
-//! Mutants: volumes that break one rule each. A test that passes on a mutant proves nothing about the
-//! rule, so for each of them some test must fail. Compiled only with the feature `mutants`; without it,
-//! [`broken`] is a constant `false` and leaves no trace in the program.
+//! Volumes that drop one rule each. A test that passes on a mutant proves nothing about the rule, so for each of
+//! them some test must fail.
 
-use crate::options::VolumeOptions;
-
-/// One broken rule each.
+/// What a mutant does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "mutants"), allow(dead_code))]
 pub enum VolumeMutant {
     /// V1: recovery goes on in the old generation.
     SameGeneration,
@@ -58,18 +54,4 @@ pub enum VolumeMutant {
     FailureForgotten,
     /// V1: recovery takes records for durable that the disk below may still lose.
     RecoveryUnflushed,
-}
-
-/// Whether `options` ask for this rule to be broken.
-#[cfg(feature = "mutants")]
-#[inline]
-pub(crate) fn broken(options: &VolumeOptions, mutant: VolumeMutant) -> bool {
-    options.mutant == Some(mutant)
-}
-
-/// Whether `options` ask for this rule to be broken: never, in this build.
-#[cfg(not(feature = "mutants"))]
-#[inline]
-pub(crate) fn broken(_options: &VolumeOptions, _mutant: VolumeMutant) -> bool {
-    false
 }

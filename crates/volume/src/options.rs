@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use weir_storage::Rules;
+
+use crate::mutants::VolumeMutant;
+
 /// When a write's ticket counts as transferred (S2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Completion {
@@ -64,9 +68,8 @@ pub struct VolumeOptions {
     /// Pass discards on: segments that become free are discarded on the disk below, in the background. For sparse files
     /// and flash drives. A disk that had all its space reserved for the volume loses that. Default: false.
     pub discard_below: bool,
-    /// The rule that this volume breaks, for the tests that must notice.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<crate::mutants::VolumeMutant>,
+    /// The rules that this volume keeps: all of them.
+    pub rules: Rules<VolumeMutant>,
 }
 
 impl Default for VolumeOptions {
@@ -78,8 +81,7 @@ impl Default for VolumeOptions {
             cleaning: CleaningPolicy::default(),
             checkpoint_segments: 320,
             discard_below: false,
-            #[cfg(feature = "mutants")]
-            mutant: None,
+            rules: Rules::all(),
         }
     }
 }

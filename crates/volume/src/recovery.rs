@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use tracing::debug;
 use weir_runtime::Buffer;
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Storage, StorageError};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Rules, Storage, StorageError};
 
 use crate::checkpoint::Checkpoint;
 use crate::chunk::ParsedChunk;
@@ -20,20 +20,12 @@ use crate::error::{Damage, VolumeError};
 use crate::geometry::Geometry;
 use crate::layout::{RecordEntry, RecordKind, content_checksum};
 use crate::map::{Entry, Map};
+use crate::mutants::VolumeMutant;
 use crate::segments::Segments;
 use crate::transfer::Reading;
 
 /// Blocks of the log that are on their way from the disk at one time: 16 MiB.
 const READ_AHEAD_BLOCKS: u32 = 4096;
-
-/// Which checks a replay leaves out: none, but for mutants.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Omitted {
-    pub data_checks: bool,
-    pub hole_check: bool,
-    pub atomicity: bool,
-    pub checkpoint_check: bool,
-}
 
 /// What recovery found: the newest checkpoint, and the log behind it applied.
 pub(crate) struct Recovered {
@@ -53,7 +45,7 @@ impl Recovered {
     pub(crate) async fn from(
         disk: &dyn Storage,
         geometry: &Geometry,
-        omitted: Omitted,
+        rules: Rules<VolumeMutant>,
     ) -> Result<Recovered, VolumeError> {
         let mut checkpoint = Checkpoint::newest(disk, geometry).await?;
         debug!(
@@ -65,13 +57,13 @@ impl Recovered {
             "checkpoint found"
         );
         let (mut map, mut segments) = checkpoint.load_map(disk, geometry).await?;
-        let doubtful = checkpoint.is_alone() && !omitted.checkpoint_check;
+        let doubtful = checkpoint.is_alone() && !rules.drops(VolumeMutant::CheckpointLossUnnoticed);
         let mut looked_at = BTreeSet::new();
         if doubtful {
             looked_at.extend(checkpoint.runway.iter().copied().chain(segments.live_segments()));
             checkpoint.require_newest(disk, geometry, looked_at.iter().copied()).await?;
         }
-        let mut replay = Replay::new(disk, geometry, &checkpoint, &mut map, &mut segments, omitted);
+        let mut replay = Replay::new(disk, geometry, &checkpoint, &mut map, &mut segments, rules);
         let cut = replay.run().await?;
         let joined = replay.runway.split_off(checkpoint.runway.len());
         let Replay { next_sequence, records, bytes_read, .. } = replay;
@@ -92,7 +84,7 @@ struct Replay<'a> {
     checkpoint: &'a Checkpoint,
     map: &'a mut Map,
     segments: &'a mut Segments,
-    omitted: Omitted,
+    rules: Rules<VolumeMutant>,
     /// The checkpoint's runway, and what records added to it.
     runway: Vec<u32>,
     on_runway: BTreeSet<u32>,
@@ -131,7 +123,7 @@ impl<'a> Replay<'a> {
         checkpoint: &'a Checkpoint,
         map: &'a mut Map,
         segments: &'a mut Segments,
-        omitted: Omitted,
+        rules: Rules<VolumeMutant>,
     ) -> Replay<'a> {
         let next_sequence = checkpoint.next_sequence;
         let runway = checkpoint.runway.clone();
@@ -142,7 +134,7 @@ impl<'a> Replay<'a> {
             checkpoint,
             map,
             segments,
-            omitted,
+            rules,
             runway,
             on_runway,
             next_sequence,
@@ -179,7 +171,7 @@ impl<'a> Replay<'a> {
             why,
             "the log ends"
         );
-        if !self.omitted.hole_check {
+        if !self.rules.drops(VolumeMutant::HoleUnnoticed) {
             self.look_behind(cut).await?;
         }
         Ok(cut)
@@ -237,7 +229,9 @@ impl<'a> Replay<'a> {
             if !self.is_next(&chunk) {
                 return Ok(End::NoChunk(offset, "the chunk that follows is not the next one"));
             }
-            if chunk.header.checkpoint.get() > self.checkpoint.number && !self.omitted.checkpoint_check {
+            if chunk.header.checkpoint.get() > self.checkpoint.number
+                && !self.rules.drops(VolumeMutant::CheckpointLossUnnoticed)
+            {
                 return Err(self.damaged(Damage::NewestCheckpoint, segment, offset));
             }
             if offset + chunk.blocks() > self.geometry.segment_blocks {
@@ -269,8 +263,9 @@ impl<'a> Replay<'a> {
                 address += 1;
                 let block = blocks.next().unwrap_or(&[]);
                 place = Entry { block: address, checksum: entry.word.get() };
-                if content_checksum(block) != place.checksum && !self.omitted.data_checks {
-                    if self.omitted.atomicity {
+                if content_checksum(block) != place.checksum && !self.rules.drops(VolumeMutant::DataUnchecked)
+                {
+                    if self.rules.drops(VolumeMutant::TornRequest) {
                         self.apply(&record).map_err(|what| self.damaged(what, segment, offset))?;
                     }
                     return Ok(false);

@@ -12,6 +12,9 @@
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::ops::Range;
 
+use weir_storage::Rules;
+
+use crate::mutants::VolumeMutant;
 use crate::sparse::{GROUP, Sparse};
 
 /// What a segment is used for.
@@ -226,10 +229,10 @@ impl Segments {
         self.runway.len()
     }
 
-    /// The segment that comes next, taken into the log. (`off_the_runway`, for a mutant: an empty one that
-    /// no checkpoint names.)
-    pub(crate) fn take(&mut self, off_the_runway: bool) -> Option<u32> {
-        let segment = if off_the_runway { self.empty(None).last() } else { None };
+    /// The segment that comes next, taken into the log: one that a checkpoint or a record names (V4).
+    pub(crate) fn take(&mut self, rules: Rules<VolumeMutant>) -> Option<u32> {
+        let unnamed = rules.drops(VolumeMutant::OffTheRunway);
+        let segment = if unnamed { self.empty(None).last() } else { None };
         if segment.is_none() && self.runway.front().is_some_and(|next| self.is_discarding(*next)) {
             return None;
         }

@@ -17,7 +17,7 @@ use crate::discard::Discards;
 use crate::geometry::Geometry;
 use crate::log::Log;
 use crate::map::Map;
-use crate::mutants::{VolumeMutant, broken};
+use crate::mutants::VolumeMutant;
 use crate::options::{Completion, VolumeOptions};
 use crate::segments::Segments;
 use crate::stats::Stats;
@@ -81,7 +81,7 @@ impl Shared {
 
     /// The disk below failed: nothing more is acknowledged, and all waiting callers get the error.
     pub(crate) fn fail(&self, error: Rejected) {
-        if broken(&self.options, VolumeMutant::FailureForgotten) {
+        if self.options.rules.drops(VolumeMutant::FailureForgotten) {
             return;
         }
         let error = failure(error);

@@ -20,9 +20,9 @@ use crate::geometry::{CHECKPOINT_SLOTS, Format, Geometry};
 use crate::layout::ENTRIES_PER_CHUNK;
 use crate::log::Log;
 use crate::map::Map;
-use crate::mutants::{VolumeMutant, broken};
+use crate::mutants::VolumeMutant;
 use crate::options::{LossWindow, VolumeOptions};
-use crate::recovery::{Omitted, Recovered};
+use crate::recovery::Recovered;
 use crate::state::{Shared, State};
 use crate::stats::{RecoveryReport, Stats};
 use crate::transfer::{all_transferred, write_buffer};
@@ -84,19 +84,13 @@ impl Volume {
         // V1, V3: after a mere restart the disk's cache may hold a checkpoint, and records, that a power cut
         // still takes back. Recovery overwrites what only the older checkpoint needs, so the newest has to be
         // durable first.
-        if !broken(&options, VolumeMutant::RecoveryUnflushed) {
+        if !options.rules.drops(VolumeMutant::RecoveryUnflushed) {
             flush(&*disk).await?;
         }
-        let omitted = Omitted {
-            data_checks: broken(&options, VolumeMutant::DataUnchecked),
-            hole_check: broken(&options, VolumeMutant::HoleUnnoticed),
-            atomicity: broken(&options, VolumeMutant::TornRequest),
-            checkpoint_check: broken(&options, VolumeMutant::CheckpointLossUnnoticed),
-        };
         let Recovered { map, mut segments, checkpoint, log, next_sequence, records, bytes_read } =
-            Recovered::from(&*disk, &geometry, omitted).await?;
+            Recovered::from(&*disk, &geometry, options.rules).await?;
         let mut generation = checkpoint.generation + 1;
-        if broken(&options, VolumeMutant::SameGeneration) {
+        if options.rules.drops(VolumeMutant::SameGeneration) {
             generation = checkpoint.generation;
         }
         segments.was_replayed(log);

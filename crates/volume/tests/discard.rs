@@ -10,7 +10,7 @@ use std::time::Duration;
 use weir_runtime::{Handle, Runtime, Simulation, Wall};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Feature, FileDisk,
-    FileDiskOptions, Lba, Part, Rejected, Storage, flush, read, write,
+    FileDiskOptions, Lba, Part, Rejected, Rules, Storage, flush, read, write,
 };
 use weir_volume::{Format, LossWindow, Volume, VolumeError, VolumeMutant, VolumeOptions, check, inspect};
 
@@ -42,7 +42,8 @@ fn keeps_what_was_flushed(seed: u64, mutant: Option<VolumeMutant>) -> bool {
         Volume::create(&handle, &*disk, SMALL).await.unwrap();
         // Nothing is flushed but what the test flushes.
         let loss_window = LossWindow { time: Duration::from_secs(3600), bytes: 64 << 20 };
-        let options = VolumeOptions { loss_window, mutant, buffers: 64, ..VolumeOptions::default() };
+        let options =
+            VolumeOptions { loss_window, rules: Rules::but(mutant), buffers: 64, ..VolumeOptions::default() };
         let volume = Volume::open(&handle, disk.clone(), options).await.unwrap();
         for lba in 0..BLOCKS {
             put(&volume, lba, 1).await;
@@ -133,7 +134,7 @@ fn a_lost_checkpoint_is_noticed(reopen: bool, more: bool, mutant: Option<VolumeM
         Volume::create(&handle, &*disk, SMALL).await.unwrap();
         // The smallest window: a cut is not looked behind farther than that.
         let loss_window = LossWindow { bytes: 1, ..LossWindow::default() };
-        let options = VolumeOptions { loss_window, mutant, ..VolumeOptions::default() };
+        let options = VolumeOptions { loss_window, rules: Rules::but(mutant), ..VolumeOptions::default() };
         let mut volume = Volume::open(&handle, disk.clone(), options.clone()).await.unwrap();
         for turn in 0..400 {
             put(&volume, turn % 10, (turn / 10) as u8 + 1).await;

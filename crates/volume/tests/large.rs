@@ -10,7 +10,7 @@ use std::rc::Rc;
 use weir_runtime::{Handle, Runtime, Simulation, Wall};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, FileDisk, FileDiskOptions, Lba, Part,
-    Storage, flush, read, write,
+    Rules, Storage, flush, read, write,
 };
 use weir_volume::{Damage, Format, Stats, Volume, VolumeError, VolumeMutant, VolumeOptions, check, inspect};
 
@@ -136,7 +136,9 @@ fn takes_a_write(size: u64, mutant: Option<VolumeMutant>) -> bool {
     simulate(2, async |handle| {
         let disk = simulated_disk(&handle, size / 4096);
         Volume::create(&handle, &*disk, Format::default()).await.unwrap();
-        let volume = open(&handle, &disk, &VolumeOptions { mutant, ..VolumeOptions::default() }).await;
+        let volume =
+            open(&handle, &disk, &VolumeOptions { rules: Rules::but(mutant), ..VolumeOptions::default() })
+                .await;
         let written = write(&volume, Part::bytes(Lba(7), &content(7, 1))).await.is_ok();
         written && flush(&volume).await.is_ok()
     })
@@ -155,7 +157,9 @@ fn blocks_of_a_checkpoint(mutant: Option<VolumeMutant>) -> u64 {
     simulate(3, async |handle| {
         let disk = simulated_disk(&handle, SIZES[6] / 4096);
         Volume::create(&handle, &*disk, Format::default()).await.unwrap();
-        let volume = open(&handle, &disk, &VolumeOptions { mutant, ..VolumeOptions::default() }).await;
+        let volume =
+            open(&handle, &disk, &VolumeOptions { rules: Rules::but(mutant), ..VolumeOptions::default() })
+                .await;
         put(&volume, volume.blocks() / 2, 1).await;
         let before = volume.stats().checkpoint_blocks;
         volume.checkpoint().await.unwrap();

@@ -13,7 +13,7 @@ use slow::Slow;
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, Fault, Faults, Image, Lba, Part,
-    Rejected, Storage, StorageError, read, write,
+    Rejected, Rules, Storage, StorageError, read, write,
 };
 use weir_volume::{Format, Volume, VolumeMutant, VolumeOptions};
 
@@ -101,7 +101,7 @@ fn damaged(mutant: Option<VolumeMutant>) -> Result<Vec<u8>, Rejected> {
         let place = (0..image.blocks()).find(|block| image.read(Lba(*block)) == content(40)).unwrap();
         image.flip_bit(place * BLOCK_BYTES as u64 + 700, 3);
         let disk = adversary(&handle, Some(&image), 32, Faults::default());
-        read_all(&handle, disk, VolumeOptions { mutant, ..VolumeOptions::default() }).await
+        read_all(&handle, disk, VolumeOptions { rules: Rules::but(mutant), ..VolumeOptions::default() }).await
     })
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures_util::poll;
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Lba, Part, Storage, Write,
-    WriteFlags, flush, read, write,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Lba, Part, Rules, Storage,
+    Write, WriteFlags, flush, read, write,
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeMutant, VolumeOptions, check, inspect};
 
@@ -173,7 +173,7 @@ fn keeps_what_an_abandoned_checkpoint_had(polls: u32, waits: bool, mutant: Optio
     let work = async {
         let disk = disk(&handle, 4096);
         Volume::create(&handle, &*disk, SMALL).await.unwrap();
-        let options = VolumeOptions { mutant, ..VolumeOptions::default() };
+        let options = VolumeOptions { rules: Rules::but(mutant), ..VolumeOptions::default() };
         let volume = Volume::open(&handle, disk.clone(), options).await.unwrap();
         for lba in 0..100 {
             put(&volume, lba, 1).await;

@@ -1,7 +1,7 @@
 //! Mutants that the crash campaign kills.
 
 use weir_crash::{Failure, Mix, RunOptions, run};
-use weir_storage::Discard;
+use weir_storage::{Discard, Rules};
 use weir_volume::VolumeMutant;
 
 /// Runs until one of them notices that the rule is broken; more would be too late for a test.
@@ -13,7 +13,7 @@ fn killed_by_campaign(mutant: VolumeMutant, furnish: impl Fn(&mut RunOptions)) -
         let mut options = RunOptions::draw(seed);
         furnish(&mut options);
         let kept = options.clone();
-        options.volume.mutant = Some(mutant);
+        options.volume.rules = Rules::but(Some(mutant));
         if let Some(failure) = run(&options).failure {
             println!("{mutant:?}: seed {seed}, {failure}");
             assert_eq!(run(&kept).failure, None, "the rule is kept, and all the same: {kept:#?}");

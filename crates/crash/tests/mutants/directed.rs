@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use weir_runtime::Handle;
-use weir_storage::{BLOCK_BYTES, Fault, Faults, Image, Lba, Rejected, StorageError, flush};
+use weir_storage::{BLOCK_BYTES, Fault, Faults, Image, Lba, Rejected, Rules, StorageError, flush};
 use weir_volume::{Damage, LossWindow, Volume, VolumeError, VolumeMutant, VolumeOptions};
 
 use crate::bench::{disk_with, find_page, get, is_done, made, open, put, simulate, submit_page};
 
 fn with(mutant: Option<VolumeMutant>) -> VolumeOptions {
-    VolumeOptions { mutant, ..VolumeOptions::default() }
+    VolumeOptions { rules: Rules::but(mutant), ..VolumeOptions::default() }
 }
 
 /// Two requests, each flushed, and one bit of the first one's page inverted afterwards.
