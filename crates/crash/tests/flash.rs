@@ -3,6 +3,7 @@
 
 use weir_crash::{FlashCampaign, FlashSummary};
 use weir_flash::{FlashMutant, FlashOptions, Mechanism};
+use weir_storage::Rules;
 
 /// Distinct states of the flash for each mechanism; 200,000 in all.
 const STATES: u64 = 40_000;
@@ -51,7 +52,7 @@ fn a_campaign_is_a_function_of_its_seed() {
 #[test]
 fn a_run_replayed_alone_fails_as_it_did() {
     let mutant = Some(FlashMutant::DiscardOvertakes);
-    let options = FlashOptions { mutant, ..FlashOptions::default() };
+    let options = FlashOptions { rules: Rules::but(mutant), ..FlashOptions::default() };
     let campaign = FlashCampaign { options, ..FlashCampaign::new(Mechanism::None, 200_000, 1) };
     let Some(failure) = campaign.go().failure else { panic!("the mutant survives") };
     assert!(failure.run > 0, "the first run replays itself");
@@ -68,7 +69,7 @@ fn without_a_mechanism_barriers_are_broken() {
 
 /// Firmware with this bug, on this mechanism, does not survive.
 fn is_killed(mutant: FlashMutant, mechanism: Mechanism) {
-    let options = FlashOptions { mutant: Some(mutant), ..FlashOptions::default() };
+    let options = FlashOptions { rules: Rules::but(Some(mutant)), ..FlashOptions::default() };
     let campaign = FlashCampaign { options, ..FlashCampaign::new(mechanism, 200_000, 1) };
     assert!(campaign.go().failure.is_some(), "{mutant:?} survives on {}", mechanism.name());
 }

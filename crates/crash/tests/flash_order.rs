@@ -11,8 +11,8 @@ use weir_block::{BlockLayer, BlockOptions, Class, Request};
 use weir_flash::{FlashDevice, FlashMutant, FlashOptions, Mechanism, OrderedService};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
-    BLOCK_BYTES, Command, Epoch, Expectations, Lba, Order, Part, Recorder, Storage, StreamId, Tag, Violation,
-    Write, conformance, submit_when_free,
+    BLOCK_BYTES, Command, Epoch, Expectations, Lba, Order, Part, Recorder, Rules, Storage, StreamId, Tag,
+    Violation, Write, conformance, submit_when_free,
 };
 use weir_volume::{Format, Volume, VolumeOptions};
 
@@ -53,7 +53,11 @@ fn order_of(
     let recorder = Recorder::new();
     let mut profile = drive::profile(mechanism);
     profile.host.ordered_service = service;
-    let options = FlashOptions { recorder: Some(Rc::clone(&recorder)), mutant, ..FlashOptions::default() };
+    let options = FlashOptions {
+        recorder: Some(Rc::clone(&recorder)),
+        rules: Rules::but(mutant),
+        ..FlashOptions::default()
+    };
     let device: Rc<dyn Storage> = FlashDevice::new(&handle, &profile, options);
     runtime.block_on(writes(&handle, device, &recorder)).unwrap();
     recorder.check().map(|counts| counts.persisted)

@@ -199,6 +199,7 @@ mod drive;
 #[cfg(test)]
 mod tests {
     use weir_flash::{FlashMutant, Mechanism};
+    use weir_storage::Rules;
 
     use super::drive::drive;
     use super::*;
@@ -218,8 +219,11 @@ mod tests {
         };
         run.outcome(1).unwrap();
         for mutant in [FlashMutant::PriorityIgnored, FlashMutant::LogOutOfOrder] {
-            let options =
-                FlashOptions { keep: Keep::Versions, mutant: Some(mutant), ..FlashOptions::default() };
+            let options = FlashOptions {
+                keep: Keep::Versions,
+                rules: Rules::but(Some(mutant)),
+                ..FlashOptions::default()
+            };
             let broken = run.outcome_with(1, options);
             assert!(matches!(broken, Err(FigureError::Order { .. })), "{mutant:?}: {broken:?}");
         }
@@ -246,8 +250,8 @@ mod tests {
         };
         run.outcome(1).unwrap();
         for mutant in [FlashMutant::PriorityIgnored, FlashMutant::LogOutOfOrder] {
-            let broken =
-                run.outcome_with(1, FlashOptions { mutant: Some(mutant), ..FlashOptions::default() });
+            let broken = run
+                .outcome_with(1, FlashOptions { rules: Rules::but(Some(mutant)), ..FlashOptions::default() });
             assert!(matches!(broken, Err(FigureError::Order { .. })), "{mutant:?}: {broken:?}");
         }
     }

@@ -10,8 +10,7 @@ use hashbrown::HashTable;
 
 use crate::geometry::Page;
 use crate::medium::{Content, Payload};
-use crate::mutants::FlashMutant;
-use crate::options::Mutants;
+use crate::mutants::{FlashMutant, FlashRules};
 use crate::profile::Mechanism;
 
 /// The number of an entry; reused once it is gone.
@@ -49,7 +48,7 @@ pub(crate) struct Incoming {
 /// The cache.
 pub(crate) struct Cache {
     mechanism: Mechanism,
-    mutants: Mutants,
+    rules: FlashRules,
     entries: Vec<Entry>,
     unused: Vec<EntryId>,
     /// Waiting entries, in order of transfer.
@@ -75,10 +74,10 @@ fn hash(word: u32) -> u64 {
 }
 
 impl Cache {
-    pub(crate) fn new(capacity: usize, mechanism: Mechanism, mutants: Mutants) -> Cache {
+    pub(crate) fn new(capacity: usize, mechanism: Mechanism, rules: FlashRules) -> Cache {
         Cache {
             mechanism,
-            mutants,
+            rules,
             entries: Vec::new(),
             unused: Vec::new(),
             order: VecDeque::new(),
@@ -109,7 +108,7 @@ impl Cache {
 
     fn group(&self, epoch: u64) -> (u64, u64) {
         match self.mechanism {
-            _ if self.mutants.has(FlashMutant::CoalescesAcrossEpochs) => (0, 0),
+            _ if self.rules.drops(FlashMutant::CoalescesAcrossEpochs) => (0, 0),
             Mechanism::None | Mechanism::PowerLossProtection => (0, 0),
             Mechanism::InOrderWriteback | Mechanism::InOrderRecovery => (0, epoch),
             Mechanism::TransactionalWriteback => (self.units, epoch),
@@ -231,7 +230,7 @@ impl Cache {
         let Some(first) = self.order.front().map(|id| &self.entries[*id as usize]) else { return (0, false) };
         if matches!(first.payload, Payload::Discard(_)) {
             // A record is written when everything before it counts, so that no older version can follow it.
-            let goes = !issued || self.mutants.has(FlashMutant::DiscardOvertakes);
+            let goes = !issued || self.rules.drops(FlashMutant::DiscardOvertakes);
             return (usize::from(goes), true);
         }
         match self.mechanism {
@@ -239,7 +238,7 @@ impl Cache {
                 let run = self.run(most.min(self.unit_left), |_| true);
                 (run, self.unit_left <= most || run < most.min(self.unit_left))
             }
-            Mechanism::InOrderWriteback if !self.mutants.has(FlashMutant::EpochsMixed) => {
+            Mechanism::InOrderWriteback if !self.rules.drops(FlashMutant::EpochsMixed) => {
                 if self.epochs.front().is_some_and(|(oldest, _)| *oldest != first.epoch) {
                     return (0, false);
                 }
@@ -269,7 +268,7 @@ impl Cache {
     pub(crate) fn take(&mut self, count: usize, contents: &mut Vec<Content>) -> (Vec<EntryId>, bool) {
         let mut ids = self.spare_lists.pop().unwrap_or_default();
         for _ in 0..count {
-            let backwards = self.mutants.has(FlashMutant::LogOutOfOrder);
+            let backwards = self.rules.drops(FlashMutant::LogOutOfOrder);
             let next = if backwards { self.order.pop_back() } else { self.order.pop_front() };
             let Some(id) = next else { break };
             self.entries[id as usize].waiting = false;

@@ -54,7 +54,7 @@ impl Ftl {
         let known = |block: &EraseBlock| &self.blocks[block.0 as usize];
         let full = self.geometry.blocks_of(die).filter(|block| {
             let known = known(block);
-            let settled = known.unsettled == 0 || self.mutants.has(FlashMutant::CleansUnsettled);
+            let settled = known.unsettled == 0 || self.rules.drops(FlashMutant::CleansUnsettled);
             let fits = known.valid.div_ceil(self.geometry.slots_per_page) <= pages;
             known.state == State::Full && settled && known.valid < slots && fits
         });
@@ -98,7 +98,7 @@ impl Ftl {
             self.dies[die as usize].cleaning = None;
             return self.release(victim, now);
         }
-        if self.mutants.has(FlashMutant::ErasesTooEarly) {
+        if self.rules.drops(FlashMutant::ErasesTooEarly) {
             self.erase_too_early(die, now);
         }
         self.stats.moved_blocks += contents.len() as u64;

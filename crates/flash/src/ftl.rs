@@ -16,8 +16,8 @@ use crate::clean::Cleaning;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
 use crate::mechanism::Sequencer;
 use crate::medium::{Content, Medium, Payload, Tag};
-use crate::mutants::FlashMutant;
-use crate::options::{FlashOptions, Mutants};
+use crate::mutants::{FlashMutant, FlashRules};
+use crate::options::FlashOptions;
 use crate::profile::{GcPolicy, Profile};
 use crate::stats::Stats;
 
@@ -100,7 +100,7 @@ pub(crate) struct Ftl {
     pub(crate) dies: Vec<DieState>,
     pub(crate) gc: GcPolicy,
     pub(crate) gc_free_blocks: usize,
-    pub(crate) mutants: Mutants,
+    pub(crate) rules: FlashRules,
     pub(crate) stats: Stats,
     /// Dies that may take a page, in the order in which they became idle. Looked at again when taken.
     ready: VecDeque<u32>,
@@ -154,7 +154,7 @@ impl Ftl {
             dies: (0..geometry.dies).map(|_| DieState::default()).collect(),
             gc: profile.ftl.gc,
             gc_free_blocks: profile.ftl.gc_free_blocks as usize,
-            mutants: Mutants::of(options),
+            rules: options.rules,
             stats: Stats::default(),
             ready: VecDeque::new(),
             next_sequence: start.next_sequence,
@@ -448,7 +448,7 @@ impl Ftl {
     pub(crate) fn release(&mut self, block: EraseBlock, now: u64) {
         self.blocks[block.0 as usize].state = State::Garbage;
         let covered = self.blocks[block.0 as usize].last_sequence < self.scan_from;
-        if covered || self.mutants.has(FlashMutant::ErasesBeforeCheckpoint) {
+        if covered || self.rules.drops(FlashMutant::ErasesBeforeCheckpoint) {
             let die = self.geometry.die_of(block);
             self.array.add(die, Work::Erase(block), now);
         } else {

@@ -21,8 +21,8 @@ use crate::cache::{Cache, Incoming, Owner};
 use crate::ftl::{Ftl, Outcome};
 use crate::geometry::{Page, Slot};
 use crate::medium::{Content, Medium, Payload};
-use crate::mutants::FlashMutant;
-use crate::options::{FlashOptions, Keep, Mutants};
+use crate::mutants::{FlashMutant, FlashRules};
+use crate::options::{FlashOptions, Keep};
 use crate::probe::{Busy, Probe, Subject};
 use crate::profile::{Host, Mechanism, OrderedService, Profile, SimpleService};
 use crate::queue::{Blocks, Kind, Queue, Queued};
@@ -86,7 +86,7 @@ pub(crate) struct Machine {
     flush_journal_ns: u64,
     destage_over: usize,
     keep: Keep,
-    mutants: Mutants,
+    rules: FlashRules,
     recorder: Option<Rc<Recorder>>,
     probe: Option<Rc<dyn Probe>>,
     queue: Queue,
@@ -135,12 +135,12 @@ impl Machine {
         random: Random,
         now: u64,
     ) -> Machine {
-        let mutants = Mutants::of(options);
+        let rules = options.rules;
         let mechanism = profile.barrier.mechanism;
-        let recovered = if fresh { Recovered::nothing(profile) } else { recover(&medium, profile, mutants) };
+        let recovered = if fresh { Recovered::nothing(profile) } else { recover(&medium, profile, rules) };
         let capacity =
             (profile.cache.bytes / BLOCK_BYTES as u64).max(u64::from(profile.host.max_transfer_blocks));
-        let mut cache = Cache::new(capacity as usize, mechanism, mutants);
+        let mut cache = Cache::new(capacity as usize, mechanism, rules);
         for Content { lpn, version, payload } in recovered.dump {
             // What was written back after an older version, but counted before it, is newer on flash.
             let place = recovered.start.map.get(lpn as usize).copied().unwrap_or(Slot::NONE);
@@ -150,7 +150,7 @@ impl Machine {
             cache.insert(Incoming { lpn, version, payload, epoch: 0, owner: None });
         }
         let ftl = Ftl::new(profile, options, medium, recovered.start);
-        let unsealed = mutants.has(FlashMutant::RecoveryUnsealed);
+        let unsealed = rules.drops(FlashMutant::RecoveryUnsealed);
         let phase = if fresh || unsealed { Phase::Serving } else { Phase::Scanning(now + recovered.time_ns) };
         Machine {
             host: profile.host,
@@ -160,7 +160,7 @@ impl Machine {
             flush_journal_ns: u64::from(profile.flush.journal_pages) * ftl.array.page_ns(),
             destage_over: (capacity as f64 * profile.cache.destage_share) as usize,
             keep: options.keep.clone(),
-            mutants,
+            rules,
             recorder: options.recorder.clone(),
             probe: options.probe.clone(),
             queue: Queue::new(profile.host.simple_service, random),
@@ -242,7 +242,7 @@ impl Machine {
         if let Some(probe) = &self.probe {
             probe.queue_depth(now, self.in_flight);
         }
-        command.ordered &= !self.mutants.has(FlashMutant::PriorityIgnored);
+        command.ordered &= !self.rules.drops(FlashMutant::PriorityIgnored);
         self.queue.push(command, head_of_queue);
         self.go_on(now);
     }
@@ -327,7 +327,7 @@ impl Machine {
             match &doing.work {
                 Work::Program(program) => match random.below(3) {
                     0 => {}
-                    1 if self.mutants.has(FlashMutant::TornAccepted) => {
+                    1 if self.rules.drops(FlashMutant::TornAccepted) => {
                         let garbled = program.contents.iter().cloned().map(garble).collect::<Vec<_>>();
                         medium.program(program.page, program.sequence, program.tag, &garbled);
                     }
@@ -491,7 +491,7 @@ impl Machine {
 
     fn end_epoch(&mut self) {
         self.stats.barriers += 1;
-        self.epoch += u64::from(!self.mutants.has(FlashMutant::BarrierIgnored));
+        self.epoch += u64::from(!self.rules.drops(FlashMutant::BarrierIgnored));
     }
 
     /// A block enters the cache.
@@ -586,7 +586,7 @@ impl Machine {
     /// A flush, or a FUA write: waits until everything transferred so far counts.
     fn wait(&mut self, fua: bool, held: bool, completer: Completer, now: u64) {
         let protected = self.mechanism == Mechanism::PowerLossProtection;
-        let lies = self.mutants.has(if fua { FlashMutant::FuaLies } else { FlashMutant::FlushLies });
+        let lies = self.rules.drops(if fua { FlashMutant::FuaLies } else { FlashMutant::FlushLies });
         let left = if protected || lies { 0 } else { self.cache.len() };
         let target = self.next_version - 1;
         let waiter = Waiter { target, left, fua, held, waited: left > 0, since: now, completer };

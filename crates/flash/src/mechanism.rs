@@ -16,8 +16,7 @@ use std::collections::VecDeque;
 
 use crate::geometry::Page;
 use crate::medium::Tag;
-use crate::mutants::FlashMutant;
-use crate::options::Mutants;
+use crate::mutants::{FlashMutant, FlashRules};
 use crate::profile::Mechanism;
 
 /// How far a mechanism had come when a checkpoint was taken.
@@ -129,7 +128,7 @@ impl Kept {
         tags: impl Iterator<Item = Tag>,
         progress: Progress,
         mechanism: Mechanism,
-        mutants: Mutants,
+        rules: FlashRules,
     ) -> Kept {
         let end = match mechanism {
             Mechanism::None | Mechanism::PowerLossProtection | Mechanism::InOrderWriteback => 0,
@@ -141,7 +140,7 @@ impl Kept {
                     })
                     .collect();
                 places.sort_unstable();
-                if mutants.has(FlashMutant::GapIgnored) {
+                if rules.drops(FlashMutant::GapIgnored) {
                     places.last().map_or(progress.settled, |last| last + 1)
                 } else {
                     places
@@ -149,7 +148,7 @@ impl Kept {
                         .fold(progress.settled, |end, place| if *place == end { end + 1 } else { end })
                 }
             }
-            Mechanism::TransactionalWriteback => whole_units(tags, progress.settled, mutants),
+            Mechanism::TransactionalWriteback => whole_units(tags, progress.settled, rules),
         };
         Kept { mechanism, end }
     }
@@ -173,7 +172,7 @@ impl Kept {
 }
 
 /// The end of the run of whole units from `settled` on.
-fn whole_units(tags: impl Iterator<Item = Tag>, settled: u64, mutants: Mutants) -> u64 {
+fn whole_units(tags: impl Iterator<Item = Tag>, settled: u64, rules: FlashRules) -> u64 {
     let mut units: std::collections::BTreeMap<u64, (u32, Option<u32>)> = std::collections::BTreeMap::new();
     for tag in tags {
         if let Tag::Transaction { id, pages } = tag {
@@ -184,7 +183,7 @@ fn whole_units(tags: impl Iterator<Item = Tag>, settled: u64, mutants: Mutants) 
     }
     let mut end = settled;
     while let Some((found, pages)) = units.get(&end) {
-        let whole = *pages == Some(*found) || mutants.has(FlashMutant::UnitsTornApart);
+        let whole = *pages == Some(*found) || rules.drops(FlashMutant::UnitsTornApart);
         if !whole {
             break;
         }

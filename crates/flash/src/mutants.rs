@@ -1,6 +1,11 @@
-//! Firmware with one bug each, to prove that the checks notice.
+//! Firmware that drops one rule each. A rule without a mutant that tests kill is not implemented.
 
-/// A rule that the firmware drops.
+use weir_storage::Rules;
+
+/// The rules that firmware keeps.
+pub(crate) type FlashRules = Rules<FlashMutant>;
+
+/// What a mutant does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashMutant {
     /// Barriers are accepted and forgotten (S3).
@@ -46,31 +51,4 @@ pub enum FlashMutant {
     FuaLies,
     /// Ordered commands are serviced as simple ones (S1).
     PriorityIgnored,
-}
-
-#[cfg(feature = "mutants")]
-impl FlashMutant {
-    /// All of them.
-    pub const ALL: [FlashMutant; 20] = [
-        FlashMutant::BarrierIgnored,
-        FlashMutant::CoalescesAcrossEpochs,
-        FlashMutant::EpochsMixed,
-        FlashMutant::LogOutOfOrder,
-        FlashMutant::GapIgnored,
-        FlashMutant::UnitsTornApart,
-        FlashMutant::DumpForgotten,
-        FlashMutant::ErasesTooEarly,
-        FlashMutant::ErasesBeforeCheckpoint,
-        FlashMutant::CleansUnsettled,
-        FlashMutant::VersionIgnored,
-        FlashMutant::CopyResurrected,
-        FlashMutant::DiscardForgotten,
-        FlashMutant::DiscardOvertakes,
-        FlashMutant::StalePlaceTrusted,
-        FlashMutant::RecoveryUnsealed,
-        FlashMutant::TornAccepted,
-        FlashMutant::FlushLies,
-        FlashMutant::FuaLies,
-        FlashMutant::PriorityIgnored,
-    ];
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_storage::Recorder;
+use weir_storage::{Recorder, Rules};
 
 use crate::backing::Backing;
 use crate::mutants::FlashMutant;
@@ -32,37 +32,6 @@ pub struct FlashOptions {
     pub probe: Option<Rc<dyn Probe>>,
     /// The run never cuts the power: checkpoints take their time but no memory. Default: it may.
     pub never_cut: bool,
-    /// The rule that this firmware drops, to prove that tests notice.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<FlashMutant>,
-}
-
-/// Which rule is dropped: none, outside tests.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mutants {
-    #[cfg(feature = "mutants")]
-    dropped: Option<FlashMutant>,
-}
-
-impl Mutants {
-    #[cfg(feature = "mutants")]
-    pub(crate) fn of(options: &FlashOptions) -> Mutants {
-        Mutants { dropped: options.mutant }
-    }
-
-    #[cfg(not(feature = "mutants"))]
-    pub(crate) fn of(_: &FlashOptions) -> Mutants {
-        Mutants::default()
-    }
-
-    /// Whether the firmware drops the rule that `mutant` names.
-    #[cfg(feature = "mutants")]
-    pub(crate) fn has(self, mutant: FlashMutant) -> bool {
-        self.dropped == Some(mutant)
-    }
-
-    #[cfg(not(feature = "mutants"))]
-    pub(crate) const fn has(self, _: FlashMutant) -> bool {
-        false
-    }
+    /// The rules that this firmware keeps: all of them.
+    pub rules: Rules<FlashMutant>,
 }

@@ -13,8 +13,7 @@ use crate::ftl::Start;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
 use crate::mechanism::{Kept, Progress, Sequencer};
 use crate::medium::{Content, Medium, Payload, Spare, Tag};
-use crate::mutants::FlashMutant;
-use crate::options::Mutants;
+use crate::mutants::{FlashMutant, FlashRules};
 use crate::profile::Profile;
 
 /// What recovery found.
@@ -44,7 +43,7 @@ impl Recovered {
 const DANGLING: u64 = 0;
 
 /// Recovers `medium`.
-pub(crate) fn recover(medium: &Medium, profile: &Profile, mutants: Mutants) -> Recovered {
+pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> Recovered {
     let empty = Checkpoint {
         number: 0,
         scan_from: 0,
@@ -55,17 +54,17 @@ pub(crate) fn recover(medium: &Medium, profile: &Profile, mutants: Mutants) -> R
     };
     let newest = medium.checkpoints.iter().flatten().max_by_key(|checkpoint| checkpoint.number);
     let checkpoint = newest.map_or(&empty, |checkpoint| checkpoint);
-    let pages = pages_since(medium, checkpoint.scan_from, mutants);
+    let pages = pages_since(medium, checkpoint.scan_from, rules);
     let tags = pages.iter().map(|(_, spare)| spare.tag);
     let mechanism = profile.barrier.mechanism;
-    let kept = Kept::of(tags, checkpoint.progress, mechanism, mutants);
-    let mut map = Rebuilt::new(medium, checkpoint, profile.blocks, mutants);
+    let kept = Kept::of(tags, checkpoint.progress, mechanism, rules);
+    let mut map = Rebuilt::new(medium, checkpoint, profile.blocks, rules);
     for (page, spare) in pages.iter().filter(|(_, spare)| kept.keeps(spare.tag)) {
         map.apply(medium, *page, spare);
     }
     let all = all_pages(medium).filter(|(_, spare)| spare.tag != Tag::Torn);
     let next_sequence = all.map(|(_, spare)| spare.sequence + 1).max().unwrap_or(0).max(checkpoint.end);
-    let dump = medium.dump.as_ref().filter(|_| !mutants.has(FlashMutant::DumpForgotten));
+    let dump = medium.dump.as_ref().filter(|_| !rules.drops(FlashMutant::DumpForgotten));
     let dump: Vec<Content> = dump.map(|dump| dump.to_vec()).unwrap_or_default();
     let last_version = dump.iter().map(|content| content.version).max().unwrap_or(0).max(map.last_version);
     Recovered {
@@ -90,10 +89,10 @@ fn all_pages(medium: &Medium) -> impl Iterator<Item = (Page, Spare)> {
 }
 
 /// The readable pages with a sequence number from `from` on, in the order of these.
-fn pages_since(medium: &Medium, from: u64, mutants: Mutants) -> Vec<(Page, Spare)> {
+fn pages_since(medium: &Medium, from: u64, rules: FlashRules) -> Vec<(Page, Spare)> {
     let readable = all_pages(medium).filter(|(_, spare)| spare.tag != Tag::Torn && spare.sequence >= from);
     let mut pages: Vec<(Page, Spare)> = readable.collect();
-    if !mutants.has(FlashMutant::VersionIgnored) {
+    if !rules.drops(FlashMutant::VersionIgnored) {
         pages.sort_unstable_by_key(|(_, spare)| spare.sequence);
     }
     pages
@@ -105,19 +104,19 @@ struct Rebuilt {
     /// The version found for each logical block, or of its discard.
     versions: Vec<u64>,
     last_version: u64,
-    mutants: Mutants,
+    rules: FlashRules,
 }
 
 impl Rebuilt {
-    fn new(medium: &Medium, checkpoint: &Checkpoint, blocks: u64, mutants: Mutants) -> Rebuilt {
+    fn new(medium: &Medium, checkpoint: &Checkpoint, blocks: u64, rules: FlashRules) -> Rebuilt {
         let mut map = checkpoint.map.clone();
         map.resize(blocks as usize, Slot::NONE);
-        let end = if mutants.has(FlashMutant::StalePlaceTrusted) { u64::MAX } else { checkpoint.end };
+        let end = if rules.drops(FlashMutant::StalePlaceTrusted) { u64::MAX } else { checkpoint.end };
         let versions = map.iter().enumerate().map(|(lpn, slot)| {
             let intact = *slot != Slot::NONE && is_intact(medium, *slot, lpn as u32, end);
             if intact { medium.version(*slot) } else { DANGLING }
         });
-        Rebuilt { versions: versions.collect(), map, last_version: 0, mutants }
+        Rebuilt { versions: versions.collect(), map, last_version: 0, rules }
     }
 
     fn apply(&mut self, medium: &Medium, page: Page, spare: &Spare) {
@@ -126,7 +125,7 @@ impl Rebuilt {
             let Content { lpn, version, payload } = medium.content(slot);
             self.last_version = self.last_version.max(version);
             match payload {
-                Payload::Discard(_) if self.mutants.has(FlashMutant::DiscardForgotten) => {}
+                Payload::Discard(_) if self.rules.drops(FlashMutant::DiscardForgotten) => {}
                 Payload::Discard(blocks) => {
                     (lpn..lpn.saturating_add(blocks)).for_each(|lpn| self.set(lpn, version, Slot::NONE));
                 }
@@ -140,14 +139,14 @@ impl Rebuilt {
 
     fn set(&mut self, lpn: u32, version: u64, slot: Slot) {
         let Some(known) = self.versions.get_mut(lpn as usize) else { return };
-        if version > *known || self.mutants.has(FlashMutant::VersionIgnored) {
+        if version > *known || self.rules.drops(FlashMutant::VersionIgnored) {
             *known = version;
             self.map[lpn as usize] = slot;
         }
     }
 
     fn moved(&mut self, lpn: u32, version: u64, slot: Slot) {
-        let resurrects = self.mutants.has(FlashMutant::CopyResurrected);
+        let resurrects = self.rules.drops(FlashMutant::CopyResurrected);
         let Some(&place) = self.map.get(lpn as usize) else { return };
         let goes = place != Slot::NONE && version >= self.versions[lpn as usize];
         if goes || resurrects {
