@@ -33,10 +33,10 @@ use crate::command::Command;
 use crate::contract::Storage;
 use crate::error::{Rejected, StorageError};
 use crate::recorder::Recorder;
+use crate::rules::Rules;
 use crate::ticket::Ticket;
 
 pub use error::FileDiskError;
-#[cfg(feature = "mutants")]
 pub use mutants::FileDiskMutant;
 use open::Opened;
 use transfer::Engine;
@@ -56,9 +56,8 @@ pub struct FileDiskOptions {
     pub tear_unit_bytes: u32,
     /// Go through the page cache even where direct I/O works. Default: false.
     pub buffered: bool,
-    /// The rule that this disk breaks.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<FileDiskMutant>,
+    /// The rules that this disk keeps: all of them.
+    pub rules: Rules<FileDiskMutant>,
 }
 
 impl Default for FileDiskOptions {
@@ -68,8 +67,7 @@ impl Default for FileDiskOptions {
             queue_depth: 64,
             tear_unit_bytes: 512,
             buffered: false,
-            #[cfg(feature = "mutants")]
-            mutant: None,
+            rules: Rules::all(),
         }
     }
 }

@@ -16,8 +16,8 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 use weir_runtime::{Runtime, Simulation, Wall};
 use weir_storage::{
     BLOCK_BYTES, Command, CommandKind, Extent, FileDisk, FileDiskError, FileDiskMutant, FileDiskOptions, Lba,
-    Order, Part, Readers, Recorder, Rejected, Storage, StorageError, Tag, Ticket, Write, WriteFlags, flush,
-    read, write,
+    Order, Part, Readers, Recorder, Rejected, Rules, Storage, StorageError, Tag, Ticket, Write, WriteFlags,
+    flush, read, write,
 };
 
 const BYTES: u64 = 64 * 4096;
@@ -411,7 +411,7 @@ fn a_failed_fua_write_poisons_and_a_failed_plain_write_does_not() {
 fn waited_for_its_own(mutant: Option<FileDiskMutant>) -> u32 {
     let place = Place::new();
     fs::write(place.path("disk"), [0; BYTES as usize]).unwrap();
-    let options = FileDiskOptions { mutant, ..FileDiskOptions::default() };
+    let options = FileDiskOptions { rules: Rules::but(mutant), ..FileDiskOptions::default() };
     let disk = place.open(&place.path("disk"), options).unwrap();
     let ring = place.runtime.handle().ring().unwrap();
     let mut waited = 0;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_runtime::{Runtime, Wall};
 use weir_storage::{
-    BLOCK_BYTES, Command, FileDisk, FileDiskMutant, FileDiskOptions, Lba, Part, Storage, Write, flush,
+    BLOCK_BYTES, Command, FileDisk, FileDiskMutant, FileDiskOptions, Lba, Part, Rules, Storage, Write, flush,
 };
 
 const BLOCKS: usize = 32;
@@ -22,7 +22,7 @@ fn written(path: &Path, mutant: Option<FileDiskMutant>) -> Vec<u8> {
     let bytes = BLOCKS * BLOCK_BYTES;
     fs::write(path, vec![0; bytes]).unwrap();
     let runtime = Runtime::wall(Wall::default()).unwrap();
-    let options = FileDiskOptions { buffered: true, mutant, ..FileDiskOptions::default() };
+    let options = FileDiskOptions { buffered: true, rules: Rules::but(mutant), ..FileDiskOptions::default() };
     let disk = FileDisk::open(&runtime.handle(), path, options).unwrap();
     let old = getrlimit(Resource::Fsize);
     setrlimit(Resource::Fsize, Rlimit { current: Some(LIMIT as u64), ..old }).unwrap();

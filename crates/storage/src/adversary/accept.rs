@@ -9,7 +9,7 @@ use super::cache::{Cache, Entry};
 use super::disk::device_error;
 use super::faults::Occasion;
 use super::image::{Unit, split};
-use super::mutant::StorageMutant;
+use super::mutants::StorageMutant;
 use super::queue::{Change, Flight, Source, Work};
 use super::state::State;
 use crate::address::{BLOCK_BYTES, Extent, Lba};
@@ -80,7 +80,7 @@ impl State {
             Command::Packed(writes) => writes.iter().map(|write| self.change_of(write)).collect(),
             Command::Discard(extents) => vec![self.discard_of(extents)],
             Command::Share(pairs) => {
-                let atomic = !self.breaks(StorageMutant::ShareTorn);
+                let atomic = !self.rules.drops(StorageMutant::ShareTorn);
                 vec![plain(Source::Pairs(pairs.to_vec()), atomic)]
             }
         };
@@ -97,14 +97,21 @@ impl State {
             let blocks = part.extent().iter().zip(part.data.bytes().chunks_exact(BLOCK_BYTES));
             units.extend(blocks.flat_map(|(lba, bytes)| medium.units_of(lba).zip(split(bytes, unit_bytes))));
         }
-        if self.mutant.is_some() {
-            self.last_page = units.iter().map(|(_, unit)| unit.clone()).collect();
+        if self.rules.drops(StorageMutant::PayloadLate) {
+            // The caller uses its page anew, and what is in flight is read from it only now.
+            for flight in &mut self.flights {
+                let Work::Change(changes) = &mut flight.work else { continue };
+                for change in changes {
+                    let Source::Units(late) = &mut change.source else { continue };
+                    late.iter_mut().zip(units.iter().cycle()).for_each(|(old, new)| old.1 = new.1.clone());
+                }
+            }
         }
         if self.faults.strikes(Occasion::Misdirect, &mut self.random) {
             self.misdirect(&mut units);
         }
         let small = write.blocks() <= u64::from(self.capabilities.atomic_blocks);
-        let atomic = (small || write.flags.reliable) && !self.breaks(StorageMutant::RequestTorn);
+        let atomic = (small || write.flags.reliable) && !self.rules.drops(StorageMutant::RequestTorn);
         let flags = write.flags;
         Change { source: Source::Units(units), flags, tags: write.tags.to_vec(), atomic, key: None }
     }
@@ -141,8 +148,8 @@ impl State {
             let units = self.resolve(&change.source, |cache, number| cache.last_received(number).clone());
             self.last_key += 1;
             change.key = Some(self.last_key);
-            let layer = if self.breaks(StorageMutant::PrefixHoles) { 0 } else { self.last_key };
-            let atomic = !self.breaks(StorageMutant::RequestTorn);
+            let layer = if self.rules.drops(StorageMutant::PrefixHoles) { 0 } else { self.last_key };
+            let atomic = !self.rules.drops(StorageMutant::RequestTorn);
             let (tags, completion) = (Vec::new(), None);
             let entry =
                 Entry { number: self.accepted, units, layer, atomic, transferred: false, tags, completion };

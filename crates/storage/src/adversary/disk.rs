@@ -14,7 +14,7 @@ use weir_runtime::{Handle, Instant};
 use super::crash::CrashStates;
 use super::faults::Faults;
 use super::image::Image;
-use super::mutant::StorageMutant;
+use super::mutants::StorageMutant;
 use super::service::Done;
 use super::state::State;
 use crate::address::Lba;
@@ -23,6 +23,7 @@ use crate::command::Command;
 use crate::contract::Storage;
 use crate::error::{Rejected, StorageError};
 use crate::recorder::Recorder;
+use crate::rules::Rules;
 use crate::ticket::Ticket;
 
 /// What an [`AdversaryDisk`] is made of.
@@ -38,9 +39,8 @@ pub struct AdversaryOptions {
     pub latency_ns_max: u64,
     /// What goes wrong.
     pub faults: Faults,
-    /// The rule that this disk breaks.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<StorageMutant>,
+    /// The rules that this disk keeps: all of them.
+    pub rules: Rules<StorageMutant>,
 }
 
 impl Default for AdversaryOptions {
@@ -51,21 +51,8 @@ impl Default for AdversaryOptions {
             seed_label: "adversary".to_owned(),
             latency_ns_max: 0,
             faults: Faults::default(),
-            #[cfg(feature = "mutants")]
-            mutant: None,
+            rules: Rules::all(),
         }
-    }
-}
-
-impl AdversaryOptions {
-    #[cfg(feature = "mutants")]
-    fn mutant(&self) -> Option<StorageMutant> {
-        self.mutant
-    }
-
-    #[cfg(not(feature = "mutants"))]
-    fn mutant(&self) -> Option<StorageMutant> {
-        None
     }
 }
 
@@ -97,7 +84,7 @@ impl AdversaryDisk {
     pub fn from_image(handle: &Handle, options: AdversaryOptions, image: &Image) -> Rc<AdversaryDisk> {
         let medium = image.with_units(options.capabilities.tear_unit_bytes);
         let random = handle.random(&options.seed_label);
-        let state = State::new(medium, options.capabilities, options.faults, random, options.mutant());
+        let state = State::new(medium, options.capabilities, options.faults, random, options.rules);
         let disk = Rc::new(AdversaryDisk {
             handle: handle.clone(),
             capabilities: options.capabilities,

@@ -22,7 +22,7 @@ mod disk;
 mod faults;
 mod image;
 mod judge;
-mod mutant;
+mod mutants;
 mod queue;
 mod service;
 mod state;
@@ -34,5 +34,5 @@ pub use faults::{Fault, Faults};
 pub use image::Image;
 pub use judge::{Expectation, Illegal, Reason};
 #[cfg(feature = "mutants")]
-pub use mutant::StorageMutant;
+pub use mutants::StorageMutant;
 pub use witness::Witness;

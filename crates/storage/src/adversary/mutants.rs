@@ -1,7 +1,7 @@
-//! Mutants: disks that break one rule each, so that tests can show that breaking it is noticed.
+//! Disks that drop one rule each, so that tests can show that it is noticed. S5 has no mutant here: it is a rule of
+//! the block layer.
 
-/// A rule that a mutant disk drops. [`super::AdversaryOptions`] takes one under the feature `mutants`.
-/// S5 has none here: it is a rule of the block layer.
+/// What a mutant does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageMutant {
     /// S1: ordered priority is ignored.

@@ -12,7 +12,7 @@ use super::cache::Entry;
 use super::disk::device_error;
 use super::faults::Occasion;
 use super::image::Unit;
-use super::mutant::StorageMutant;
+use super::mutants::StorageMutant;
 use super::queue::{Change, Completion, Flight, Work};
 use super::state::State;
 use crate::address::{BLOCK_BYTES, Extent};
@@ -119,7 +119,7 @@ impl State {
                     self.give_up(lost, device_error(kind, at, ErrorKind::Other));
                     return completer.transferred(failed);
                 }
-                if !self.breaks(StorageMutant::FlushLies) {
+                if !self.rules.drops(StorageMutant::FlushLies) {
                     self.persist_through(covers);
                 }
                 completer.finish(Ok(()), Ok(()));
@@ -148,16 +148,16 @@ impl State {
         let durable = self.capabilities.durable_tickets.then_some(&completion);
         for change in changes {
             let flags = change.flags;
-            if flags.preflush && !self.breaks(StorageMutant::PreflushSkipped) {
+            if flags.preflush && !self.rules.drops(StorageMutant::PreflushSkipped) {
                 self.persist_through(covers);
             }
             let key = self.transfer(number, change, durable);
-            if flags.fua && !self.breaks(StorageMutant::FuaLies) {
+            if flags.fua && !self.rules.drops(StorageMutant::FuaLies) {
                 self.persist_fua(key);
             }
             let at_once = match kind {
-                CommandKind::Discard => self.breaks(StorageMutant::DiscardAtOnce),
-                CommandKind::Share => self.breaks(StorageMutant::ShareAtOnce),
+                CommandKind::Discard => self.rules.drops(StorageMutant::DiscardAtOnce),
+                CommandKind::Share => self.rules.drops(StorageMutant::ShareAtOnce),
                 _ => false,
             };
             if at_once {
@@ -185,12 +185,7 @@ impl State {
             self.cache.transfer(key, change.tags, completion);
             return key;
         }
-        let mut units = self.resolve(&change.source, |cache, number| cache.read(number).clone());
-        if self.breaks(StorageMutant::PayloadLate) && number < self.accepted && !self.last_page.is_empty() {
-            for (i, (_, unit)) in units.iter_mut().enumerate() {
-                *unit = self.last_page[i % self.last_page.len()].clone();
-            }
-        }
+        let units = self.resolve(&change.source, |cache, number| cache.read(number).clone());
         let (layer, atomic, tags) = (self.layer(), change.atomic, change.tags);
         self.last_key += 1;
         self.cache.enter(
@@ -231,7 +226,7 @@ impl State {
             Ordering::Legacy => {}
             Ordering::Prefix => self.persist_through(key),
             Ordering::Barrier => {
-                if !self.breaks(StorageMutant::FuaForgetsEpochs) {
+                if !self.rules.drops(StorageMutant::FuaForgetsEpochs) {
                     self.persist_through(self.cache.last_before_layer(self.layer()));
                 }
             }

@@ -7,18 +7,19 @@ use weir_runtime::{Instant, Random};
 use super::cache::{Cache, InFlight, Settled};
 use super::crash::{Choice, CrashStates};
 use super::faults::{FaultClock, Faults, Occasion};
-use super::image::{Image, Unit, spliced};
-use super::mutant::StorageMutant;
+use super::image::{Image, spliced};
+use super::mutants::StorageMutant;
 use super::queue::{Flight, Service, Source, serviceable};
 use crate::capability::{Capabilities, Ordering};
 use crate::command::Tag;
 use crate::error::StorageError;
 use crate::recorder::Recorder;
+use crate::rules::Rules;
 
 /// Everything that changes over the life of the disk.
 pub(super) struct State {
     pub(super) capabilities: Capabilities,
-    pub(super) mutant: Option<StorageMutant>,
+    pub(super) rules: Rules<StorageMutant>,
     pub(super) random: Random,
     pub(super) faults: FaultClock,
     pub(super) recorder: Option<Rc<Recorder>>,
@@ -34,8 +35,6 @@ pub(super) struct State {
     pub(super) write_back_chances: u64,
     /// When the disk writes back by itself; only where tickets tell of it.
     pub(super) idle_until: Option<Instant>,
-    /// The page that the caller used last, for the mutant that reads it late.
-    pub(super) last_page: Vec<Unit>,
     pub(super) powered: bool,
 }
 
@@ -45,12 +44,12 @@ impl State {
         capabilities: Capabilities,
         faults: Faults,
         mut random: Random,
-        mutant: Option<StorageMutant>,
+        rules: Rules<StorageMutant>,
     ) -> State {
         let write_back_chances = [0, 1, 8, 32][random.below(4) as usize];
         State {
             capabilities,
-            mutant,
+            rules,
             random,
             faults: FaultClock::new(faults),
             recorder: None,
@@ -61,7 +60,6 @@ impl State {
             epoch: 0,
             write_back_chances,
             idle_until: None,
-            last_page: Vec::new(),
             powered: true,
         }
     }
@@ -72,10 +70,6 @@ impl State {
 
     pub(super) fn view(&self) -> Image {
         self.cache.view()
-    }
-
-    pub(super) fn breaks(&self, rule: StorageMutant) -> bool {
-        self.mutant == Some(rule)
     }
 
     pub(super) fn prefix(&self) -> bool {
@@ -92,7 +86,7 @@ impl State {
     /// The layer of the crash states that a transfer falls into now.
     pub(super) fn layer(&self) -> u64 {
         match self.capabilities.ordering {
-            Ordering::Barrier if !self.breaks(StorageMutant::EpochsMixed) => self.epoch,
+            Ordering::Barrier if !self.rules.drops(StorageMutant::EpochsMixed) => self.epoch,
             _ => 0,
         }
     }
@@ -100,7 +94,7 @@ impl State {
     /// The places of the commands that S1 and S2 allow to be serviced now.
     pub(super) fn serviceable(&self) -> Vec<usize> {
         let service = Service {
-            ordered: self.capabilities.ordered_service && !self.breaks(StorageMutant::OrderedIgnored),
+            ordered: self.capabilities.ordered_service && !self.rules.drops(StorageMutant::OrderedIgnored),
             ordered_flush: self.capabilities.ordered_flush,
             received_before: &|key| self.cache.transferred_before(key),
         };
@@ -154,7 +148,7 @@ impl State {
             let flight = &self.flights[place];
             for change in flight.changes() {
                 let held_back = change.flags.preflush && self.cache.pending_through(flight.covers);
-                if held_back && !self.breaks(StorageMutant::PreflushSkipped) {
+                if held_back && !self.rules.drops(StorageMutant::PreflushSkipped) {
                     break;
                 }
                 if let Source::Units(units) = &change.source {
@@ -170,7 +164,7 @@ impl State {
 
     pub(super) fn crash_states(&self) -> CrashStates {
         let mut layers = self.cache.layers(&self.in_flight());
-        if self.breaks(StorageMutant::UnitTorn) {
+        if self.rules.drops(StorageMutant::UnitTorn) {
             let unit_bytes = self.cache.medium().unit_bytes();
             for choice in layers.iter_mut().flatten() {
                 if let Choice::Unit { number, versions } = choice {

@@ -16,13 +16,13 @@ use rustix::fs::SeekFrom;
 use weir_runtime::{Buffer, Handle, Outcome, Ring};
 
 use super::FileDiskOptions;
-use super::mutants::{FileDiskMutant, Mutants};
+use super::mutants::FileDiskMutant;
 use super::orders::Orders;
 use super::pool::Pool;
 use crate::address::{BLOCK_BYTES, Extent, Lba};
 use crate::command::{Command, CommandKind, Data, Part, Tag, Write};
 use crate::error::{Rejected, StorageError};
-use crate::flush_sharing::{FlushRound, FlushSharing};
+use crate::rules::Rules;
 use crate::ticket::{Completer, Ticket};
 
 /// A command of at least this many bytes is handed to the kernel at once; smaller ones wait for company
@@ -58,7 +58,7 @@ pub(super) struct Engine {
     file: Arc<File>,
     pool: Pool,
     queue_depth: u32,
-    mutants: Mutants,
+    rules: Rules<FileDiskMutant>,
     in_flight: Cell<u32>,
     slots: Event,
     poisoned: Cell<bool>,
@@ -94,7 +94,7 @@ impl Engine {
             ring,
             file: Arc::new(file),
             queue_depth: options.queue_depth,
-            mutants: Mutants::of(options),
+            rules: options.rules,
             in_flight: Cell::new(0),
             slots: Event::new(),
             poisoned: Cell::new(false),
@@ -299,7 +299,7 @@ impl Engine {
         let result = match result {
             Ok(0) => Err(ErrorKind::WriteZero.into()),
             Ok(bytes)
-                if (bytes as usize) < range.len() && !self.mutants.has(FileDiskMutant::ShortWriteIsWhole) =>
+                if (bytes as usize) < range.len() && !self.rules.drops(FileDiskMutant::ShortWriteIsWhole) =>
             {
                 let range = range.start + bytes as usize..range.end;
                 let offset = offset + u64::from(bytes);
@@ -367,10 +367,15 @@ impl Engine {
             Ok(()) => self.orders.persisted(covered),
             Err(_) => self.poisoned.set(true),
         }
-        let joins = self.mutants.has(FileDiskMutant::JoinsFlush);
-        let covers = if joins { self.flushes.asked() } else { round.covers() };
-        round.end(result);
-        self.answer_flushes(covers, result);
+        for waiter in waiters {
+            self.answer(waiter, result, Ok(()));
+        }
+        if self.rules.drops(FileDiskMutant::JoinsFlush) {
+            let waiting = std::mem::take(&mut self.flushes.borrow_mut().waiting);
+            for waiter in &waiting {
+                self.answer(waiter, result, Ok(()));
+            }
+        }
         if self.poisoned.get() {
             self.answer_flushes(self.flushes.asked(), Err(StorageError::Poisoned));
         }

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Illegal, Lba,
-    Ordering, Part, Priority, SharePair, Storage, StorageError, StorageMutant, StreamId, Ticket, Witness,
-    Write, WriteFlags, submit_when_free,
+    Ordering, Part, Priority, Rules, SharePair, Storage, StorageError, StorageMutant, StreamId, Ticket,
+    Witness, Write, WriteFlags, submit_when_free,
 };
 
 /// Blocks that the workload uses: few, so that versions pile up.
@@ -205,5 +205,10 @@ pub fn campaign_with_looks(options: &AdversaryOptions, seeds: u64, commands: u64
 
 /// The options of a disk with `capabilities`, correct or not.
 pub fn disk(capabilities: Capabilities, mutant: Option<StorageMutant>) -> AdversaryOptions {
-    AdversaryOptions { capabilities, latency_ns_max: 50, mutant, ..AdversaryOptions::default() }
+    AdversaryOptions {
+        capabilities,
+        latency_ns_max: 50,
+        rules: Rules::but(mutant),
+        ..AdversaryOptions::default()
+    }
 }
