@@ -13,10 +13,11 @@ use rustix::fs::{
 use rustix::io::Errno;
 use weir_ext4::{BLOCK_BYTES, FileTime, FileType};
 use weir_fs::{Attributes, Cookie, Filesystem, FsError, InodeNumber, is_own_attribute};
+use weir_storage::Rules;
 
 use crate::error::{ImageError, damaged, in_image, on_host, shown};
 use crate::holes::{chunk_of, runs};
-use crate::host::{Checks, DEPTH_MAX, HostTree, TOP, path_of};
+use crate::host::{DEPTH_MAX, HostTree, TOP, path_of};
 use crate::list::join;
 use crate::mutants::ImageMutant;
 use crate::xattrs;
@@ -33,9 +34,8 @@ const SET_ID: u16 = 0o6000;
 pub struct GetOptions {
     /// Directories are copied, with all that is in them.
     pub recursive: bool,
-    /// The rule that this copy drops, to prove that tests notice.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<ImageMutant>,
+    /// The rules that this copy keeps: all of them.
+    pub rules: Rules<ImageMutant>,
 }
 
 /// What a copy left out.
@@ -76,12 +76,12 @@ pub async fn get(
             (above.unwrap_or(Path::new(".")), local.file_name().map(|name| name.as_encoded_bytes()))
         }
     };
-    let checks = options.checks();
-    let made = if is_directory { HostTree::made_at(top, checks) } else { Ok(None) };
+    let rules = options.rules;
+    let made = if is_directory { HostTree::made_at(top, rules) } else { Ok(None) };
     let made = made.map_err(on_host("write", top))?;
     // One that is there stays as the user made it.
     let new_top = made.is_some();
-    let tree = made.map_or_else(|| HostTree::at(top, checks), Ok).map_err(on_host("write", top))?;
+    let tree = made.map_or_else(|| HostTree::at(top, rules), Ok).map_err(on_host("write", top))?;
     let bytes = filesystem.statfs().await.blocks.saturating_mul(BLOCK_BYTES as u64);
     let mut get = Get {
         filesystem,
@@ -106,23 +106,6 @@ pub async fn get(
         get.entry(TOP, name, inside, attributes).await?;
     }
     get.finish().await
-}
-
-impl GetOptions {
-    fn checks(&self) -> Checks {
-        let (links, owners) = (ImageMutant::FollowsLinks, ImageMutant::TrustsOwners);
-        Checks { links: !self.drops(links), owners: !self.drops(owners) }
-    }
-
-    #[cfg(feature = "mutants")]
-    fn drops(&self, mutant: ImageMutant) -> bool {
-        self.mutant == Some(mutant)
-    }
-
-    #[cfg(not(feature = "mutants"))]
-    const fn drops(&self, _: ImageMutant) -> bool {
-        false
-    }
 }
 
 /// The first name of a file with several.
@@ -197,7 +180,7 @@ impl Get<'_> {
 
     /// What is left when so much is taken (I3).
     fn take(&self, left: u64, taken: u64, inside: &[u8]) -> Result<u64, ImageError> {
-        if self.options.drops(ImageMutant::CopiesWithoutEnd) {
+        if self.options.rules.drops(ImageMutant::CopiesWithoutEnd) {
             return Ok(left);
         }
         left.checked_sub(taken).ok_or_else(|| ImageError::Overfull { inside: shown(inside) })
@@ -226,7 +209,7 @@ impl Get<'_> {
         let local = self.tree.path_of(directory, name);
         let inode = attributes.inode;
         if attributes.kind == FileType::Directory {
-            if !self.entered.insert(inode) && !self.options.drops(ImageMutant::EntersAgain) {
+            if !self.entered.insert(inode) && !self.options.rules.drops(ImageMutant::EntersAgain) {
                 return Err(damaged(inside, inode, "one more name of a directory"));
             }
             if self.tree.depth(directory) >= DEPTH_MAX {
@@ -303,7 +286,7 @@ impl Get<'_> {
     ) -> std::io::Result<OwnedFd> {
         let at = self.tree.open(directory)?;
         let mut mode = Mode::RUSR | Mode::WUSR;
-        if self.options.drops(ImageMutant::ShowsEarly) {
+        if self.options.rules.drops(ImageMutant::ShowsEarly) {
             mode = Mode::from_raw_mode(attributes.permissions.into());
         }
         match attributes.kind {

@@ -18,6 +18,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use weir_storage::Rules;
+
+use crate::mutants::ImageMutant;
 
 /// Directories below each other at most: a path of Linux, which has 4,096 bytes, leads no deeper.
 pub const DEPTH_MAX: u32 = 2048;
@@ -48,19 +51,6 @@ fn permissions_of(found: &Stat) -> RawMode {
     found.st_mode & 0o7777
 }
 
-/// What is looked at. Only mutants leave something out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Checks {
-    /// I1: no link is followed, and a directory is the one that was found.
-    pub(crate) links: bool,
-    /// I2: a directory that is filled is the user's alone.
-    pub(crate) owners: bool,
-}
-
-impl Checks {
-    pub(crate) const ALL: Checks = Checks { links: true, owners: true };
-}
-
 /// Directories of the host below one, the top.
 pub(crate) struct HostTree {
     top: Rc<OwnedFd>,
@@ -69,7 +59,7 @@ pub(crate) struct HostTree {
     known: Vec<Known>,
     /// The one that was opened last.
     open: (usize, Rc<OwnedFd>),
-    checks: Checks,
+    rules: Rules<ImageMutant>,
 }
 
 /// The number of the top.
@@ -77,15 +67,15 @@ pub(crate) const TOP: usize = 0;
 
 impl HostTree {
     /// The tree below a directory that is there, whose path the user names: links in it are followed.
-    pub(crate) fn at(path: &Path, checks: Checks) -> io::Result<HostTree> {
+    pub(crate) fn at(path: &Path, rules: Rules<ImageMutant>) -> io::Result<HostTree> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = openat(CWD, path, flags, Mode::empty())?;
         let identity = identity_of(&fstat(&top)?);
-        Ok(HostTree::of(top, path, identity, None, checks))
+        Ok(HostTree::of(top, path, identity, None, rules))
     }
 
     /// The tree below a directory that the user names, and that is made now; none if there is one.
-    pub(crate) fn made_at(path: &Path, checks: Checks) -> io::Result<Option<HostTree>> {
+    pub(crate) fn made_at(path: &Path, rules: Rules<ImageMutant>) -> io::Result<Option<HostTree>> {
         let Some(name) = path.file_name() else { return Ok(None) };
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -94,9 +84,9 @@ impl HostTree {
             Err(Errno::EXIST) if path.is_dir() => return Ok(None),
             done => done?,
         }
-        let (top, found) = enter(above, name.as_bytes(), Origin::Made, checks)?;
+        let (top, found) = enter(above, name.as_bytes(), Origin::Made, rules)?;
         let filled = Some(permissions_of(&found));
-        Ok(Some(HostTree::of(top, path, identity_of(&found), filled, checks)))
+        Ok(Some(HostTree::of(top, path, identity_of(&found), filled, rules)))
     }
 
     fn of(
@@ -104,11 +94,11 @@ impl HostTree {
         path: &Path,
         identity: Identity,
         filled: Option<RawMode>,
-        checks: Checks,
+        rules: Rules<ImageMutant>,
     ) -> HostTree {
         let top = Rc::new(top);
         let known = vec![Known { parent: TOP, depth: 0, name: Box::default(), identity, filled }];
-        HostTree { open: (TOP, Rc::clone(&top)), top, path: path.to_owned(), known, checks }
+        HostTree { open: (TOP, Rc::clone(&top)), top, path: path.to_owned(), known, rules }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -183,8 +173,9 @@ impl HostTree {
     fn check(&self, directory: usize, found: &Stat) -> io::Result<()> {
         let Known { identity, filled, .. } = self.known[directory];
         let is_filled = |permissions| is_users(found) && permissions_of(found) == permissions;
-        let is_it = identity_of(found) == identity || !self.checks.links;
-        if is_it && (filled.is_none_or(is_filled) || !self.checks.links || !self.checks.owners) {
+        let follows = self.rules.drops(ImageMutant::FollowsLinks);
+        let is_it = identity_of(found) == identity || follows;
+        if is_it && (filled.is_none_or(is_filled) || follows || self.rules.drops(ImageMutant::TrustsOwners)) {
             return Ok(());
         }
         Err(swapped())
@@ -217,7 +208,7 @@ impl HostTree {
         flags: OFlags,
         mode: Mode,
     ) -> io::Result<OwnedFd> {
-        open_beneath(at, name, flags, mode, self.checks)
+        open_beneath(at, name, flags, mode, self.rules)
     }
 
     /// Makes a directory that only the user can use until it is finished. One that is there is taken, and made so, if it
@@ -228,7 +219,7 @@ impl HostTree {
             Err(Errno::EXIST) => Origin::There { owner },
             done => done.map(|()| Origin::Made)?,
         };
-        let (_, found) = enter(&*at, name, origin, self.checks)?;
+        let (_, found) = enter(&*at, name, origin, self.rules)?;
         Ok(self.push(parent, name, &found, Some(permissions_of(&found))))
     }
 }
@@ -243,9 +234,14 @@ enum Origin {
 }
 
 /// Opens a directory that is to be filled: the user's alone from then on, as far as its filesystem knows permissions.
-fn enter(at: impl AsFd, name: &[u8], origin: Origin, checks: Checks) -> io::Result<(OwnedFd, Stat)> {
+fn enter(
+    at: impl AsFd,
+    name: &[u8],
+    origin: Origin,
+    rules: Rules<ImageMutant>,
+) -> io::Result<(OwnedFd, Stat)> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let directory = match open_beneath(&at, name, flags, Mode::empty(), checks) {
+    let directory = match open_beneath(&at, name, flags, Mode::empty(), rules) {
         Err(error) if [Errno::NOTDIR, Errno::LOOP].contains(&errno_of(&error)) => {
             let what = "something else is where a directory is to be: move it away";
             return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
@@ -253,7 +249,7 @@ fn enter(at: impl AsFd, name: &[u8], origin: Origin, checks: Checks) -> io::Resu
         opened => opened?,
     };
     let found = fstat(&directory)?;
-    if !checks.links || !checks.owners {
+    if rules.drops(ImageMutant::FollowsLinks) || rules.drops(ImageMutant::TrustsOwners) {
         return Ok((directory, found));
     }
     let user = geteuid();
@@ -293,9 +289,9 @@ fn open_beneath(
     name: &[u8],
     flags: OFlags,
     mode: Mode,
-    checks: Checks,
+    rules: Rules<ImageMutant>,
 ) -> io::Result<OwnedFd> {
-    if !checks.links {
+    if rules.drops(ImageMutant::FollowsLinks) {
         return Ok(openat(at, name, flags | OFlags::CLOEXEC, mode)?);
     }
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -327,9 +323,9 @@ mod tests {
     /// Whoever may write beside the target puts a directory of his own where one was made.
     #[test]
     fn a_directory_that_was_swapped_is_not_opened() {
-        for (links, opened) in [(true, false), (false, true)] {
+        for (dropped, opened) in [(None, false), (Some(ImageMutant::FollowsLinks), true)] {
             let place = tempfile::tempdir().unwrap();
-            let mut tree = HostTree::at(place.path(), Checks { links, ..Checks::ALL }).unwrap();
+            let mut tree = HostTree::at(place.path(), Rules::but(dropped)).unwrap();
             let made = tree.make(TOP, b"made", 0).unwrap();
             let below = tree.make(made, b"below", 0).unwrap();
             tree.open(below).unwrap();
@@ -346,7 +342,7 @@ mod tests {
     #[test]
     fn a_directory_that_is_filled_is_the_users_alone() {
         let place = tempfile::tempdir().unwrap();
-        let mut tree = HostTree::at(place.path(), Checks::ALL).unwrap();
+        let mut tree = HostTree::at(place.path(), Rules::all()).unwrap();
         let made = tree.make(TOP, b"made", 0).unwrap();
         let path = place.path().join("made");
         let mut is_opened = || {
@@ -370,7 +366,7 @@ mod tests {
     fn what_was_just_made_is_looked_at() {
         let place = tempfile::tempdir().unwrap();
         let at = || File::open(place.path()).unwrap();
-        let enter = |name: &str, origin| enter(at(), name.as_bytes(), origin, Checks::ALL).map(|_| ());
+        let enter = |name: &str, origin| enter(at(), name.as_bytes(), origin, Rules::all()).map(|_| ());
         fs::create_dir(place.path().join("own")).unwrap();
         enter("own", Origin::Made).unwrap();
         symlink("own", place.path().join("link")).unwrap();
@@ -393,13 +389,13 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         for name in ["new", "new with a slash/"] {
             let path = place.path().join(name);
-            let tree = HostTree::made_at(&path, Checks::ALL).unwrap().unwrap();
+            let tree = HostTree::made_at(&path, Rules::all()).unwrap().unwrap();
             assert_eq!(tree.known[TOP].filled, Some(0o700));
-            assert!(HostTree::made_at(&path, Checks::ALL).unwrap().is_none());
+            assert!(HostTree::made_at(&path, Rules::all()).unwrap().is_none());
         }
         symlink("nothing", place.path().join("link")).unwrap();
-        assert!(HostTree::made_at(&place.path().join("link"), Checks::ALL).is_err());
-        assert!(HostTree::made_at(&place.path().join("link/"), Checks::ALL).is_err());
+        assert!(HostTree::made_at(&place.path().join("link"), Rules::all()).is_err());
+        assert!(HostTree::made_at(&place.path().join("link/"), Rules::all()).is_err());
         assert!(!place.path().join("nothing").exists());
     }
 
@@ -423,7 +419,7 @@ mod tests {
             eprintln!("skipped: this takes the superuser, and debugfs");
             return;
         }
-        let mut tree = HostTree::at(place.path(), Checks::ALL).unwrap();
+        let mut tree = HostTree::at(place.path(), Rules::all()).unwrap();
         let (_, found) = tree.look(TOP, b"tracing").unwrap();
         let below = tree.add(TOP, b"tracing", &found);
         let opened = tree.open(below).unwrap();

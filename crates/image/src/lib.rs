@@ -38,5 +38,6 @@ pub use error::ImageError;
 pub use get::{Copied, GetOptions, get};
 pub use host::DEPTH_MAX;
 pub use list::list;
+#[cfg(feature = "mutants")]
 pub use mutants::ImageMutant;
 pub use put::put;

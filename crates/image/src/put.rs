@@ -19,10 +19,11 @@ use weir_fs::{
     AclKind, AttributeChanges, Device, Expect, Filesystem, FsError, InodeNumber, NewNode, RenameFlags,
     is_own_attribute,
 };
+use weir_storage::Rules;
 
 use crate::error::{ImageError, in_image, on_host};
 use crate::holes::{CHUNK_BYTES, runs};
-use crate::host::{Checks, HostTree, TOP, path_of, swapped};
+use crate::host::{HostTree, TOP, path_of, swapped};
 use crate::list::join;
 use crate::xattrs;
 
@@ -50,7 +51,7 @@ pub async fn put(
     }
     let above = local.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let top = if is_directory { local } else { above };
-    let tree = HostTree::at(top, Checks::ALL).map_err(on_host("read", local))?;
+    let tree = HostTree::at(top, Rules::all()).map_err(on_host("read", local))?;
     if is_directory && tree.top() != (found.dev(), found.ino()) {
         return Err(on_host("read", local)(swapped()));
     }

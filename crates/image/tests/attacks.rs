@@ -25,7 +25,7 @@ fn copy(image: &Image, scratch: &Scratch) -> CopyOutcome {
 
 fn copy_by(mutant: ImageMutant, image: &Image, scratch: &Scratch) -> CopyOutcome {
     let trusting = MountOptions { rules: Rules::but(Some(FsMutant::TrustsNames)), ..MountOptions::default() };
-    let options = GetOptions { mutant: Some(mutant), ..GetOptions::default() };
+    let options = GetOptions { rules: Rules::but(Some(mutant)), ..GetOptions::default() };
     scratch.copy_unjudged(image, trusting, options).expect("mounted")
 }
 
@@ -100,7 +100,7 @@ fn links_that_lie_at_the_target_are_not_followed() {
         let scratch = Scratch::new();
         fs::create_dir(scratch.target()).unwrap();
         symlink("../canary/inner", scratch.target().join("tree")).unwrap();
-        let options = GetOptions { mutant, ..GetOptions::default() };
+        let options = GetOptions { rules: Rules::but(mutant), ..GetOptions::default() };
         let outcome = scratch.copy_unjudged(&seed.image, MountOptions::default(), options).unwrap();
         assert_eq!(scratch.is_untouched(), untouched, "{outcome:?}");
         assert_eq!(outcome.copied.is_err(), untouched, "{outcome:?}");
@@ -159,7 +159,7 @@ fn swap(directory: &Path) -> std::io::Result<bool> {
 fn swapped_within_a_copy(mutant: Option<ImageMutant>) -> Option<(Result<(), ImageError>, usize)> {
     let seed = Seed::plain();
     let image = with_link(&seed, b"a\0b");
-    let options = GetOptions { recursive: true, mutant };
+    let options = GetOptions { recursive: true, rules: Rules::but(mutant) };
     for _ in 0..20 {
         // On a disk, as in memory no number is used twice.
         let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -244,7 +244,7 @@ fn nothing_is_shown_before_it_is_whole() {
     seed.patch(&mut image, nodes[0], last + 8, &u32::MAX.to_le_bytes());
     for (mutant, shown) in [(None, 0o600), (Some(ImageMutant::ShowsEarly), 0o755)] {
         let scratch = Scratch::new();
-        let options = GetOptions { mutant, ..GetOptions::default() };
+        let options = GetOptions { rules: Rules::but(mutant), ..GetOptions::default() };
         let outcome = scratch.copy_unjudged(&image, MountOptions::default(), options).unwrap();
         assert_eq!(outcome.copied.as_ref().unwrap().failed, 1, "{outcome:?}");
         let mode = fs::symlink_metadata(scratch.target().join("sparse")).unwrap().mode();

@@ -146,7 +146,7 @@ fn try_one(image: &Image, scratch: &Scratch, control: bool, totals: &mut Totals)
     let (mut mount, mut get) = (MountOptions::default(), GetOptions::default());
     if control {
         mount.rules = Rules::but(Some(FsMutant::TrustsNames));
-        get.mutant = Some(ImageMutant::FollowsLinks);
+        get.rules = Rules::but(Some(ImageMutant::FollowsLinks));
     }
     let copied = scratch.copy_unjudged(image, mount, get).map(|outcome| outcome.copied);
     let is_read = copied.is_some();
