@@ -59,7 +59,12 @@ impl Journal {
         if self.options.rules.drops(JournalMutant::OthersDataForgotten) {
             return Ok(());
         }
-        let class = if behind == Edge::SameEpoch { DataClass::Ordered } else { DataClass::Orderless };
+        let class = match behind {
+            Edge::SameEpoch if !self.options.rules.drops(JournalMutant::DataOutsideEpoch) => {
+                DataClass::Ordered
+            }
+            _ => DataClass::Orderless,
+        };
         for data in &locked.data {
             tickets.append(&mut data.submit(class).await?);
         }
@@ -92,7 +97,7 @@ impl Journal {
     /// What the host does between two parts of a commit: where no barrier keeps them apart, it waits.
     async fn follow(&self, edge: Edge, tickets: &mut Vec<Ticket>) -> Result<(), JournalError> {
         match edge {
-            Edge::SameEpoch | Edge::Barrier | Edge::Nothing => Ok(()),
+            Edge::SameEpoch | Edge::Barrier => Ok(()),
             Edge::Transfer | Edge::TransferAndFlush => self.disk.transferred(&std::mem::take(tickets)).await,
         }
     }

@@ -44,8 +44,6 @@ pub(crate) enum Edge {
     SameEpoch,
     /// A barrier: the next part is in a later epoch. Nothing waits for a transfer.
     Barrier,
-    /// No order is asked for, and nothing waits: only a mutant has this.
-    Nothing,
     /// A wait for the transfer (Wait-on-Transfer).
     Transfer,
     /// A wait for the transfer, and a flush: the next part is written with pre-flush and FUA.
@@ -69,10 +67,7 @@ impl Engine {
         match self {
             // J2: {D, JD} is one epoch, {JC} the next.
             Engine::Dual { .. } => CommitGraph {
-                behind_data: match rules.drops(JournalMutant::DataOutsideEpoch) {
-                    true => Edge::Nothing,
-                    false => Edge::SameEpoch,
-                },
+                behind_data: Edge::SameEpoch,
                 behind_log: match rules.drops(JournalMutant::CommitInEpochOfLog) {
                     true => Edge::SameEpoch,
                     false => Edge::Barrier,

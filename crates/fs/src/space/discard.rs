@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 use event_listener::Event;
 use weir_ext4::{BLOCK_BYTES, bitmap};
 use weir_journal::Disk;
-use weir_runtime::{Permit, Semaphore};
+use weir_runtime::Semaphore;
 use weir_storage::{Capabilities, Discard, Extent, Lba, Ordering};
 
 use crate::error::FsError;
@@ -101,14 +101,12 @@ impl Discarding {
 /// An operation that looks for space once more: no discard begins until it is dropped.
 pub(crate) struct Retry<'a> {
     discarding: &'a Discarding,
-    /// The turn of a discard, which only a mutant keeps.
-    _turn: Option<Permit>,
 }
 
 impl<'a> Retry<'a> {
-    fn new(discarding: &'a Discarding, turn: Option<Permit>) -> Retry<'a> {
+    fn new(discarding: &'a Discarding) -> Retry<'a> {
         discarding.retries.set(discarding.retries.get() + 1);
-        Retry { discarding, _turn: turn }
+        Retry { discarding }
     }
 }
 
@@ -148,11 +146,10 @@ impl Space {
     /// Waits until no blocks are taken for a discard; none are until the answer is dropped. Any number of operations may
     /// have that at a time, as they wait for the locks of each other's nodes.
     pub(crate) async fn none_discarding(&self) -> Retry<'_> {
-        let turn = match self.options.rules.drops(FsMutant::RetriesTakeTurns) {
-            true => Some(self.discarding.turn.acquire(1).await),
-            false => None,
-        };
-        let retry = Retry::new(&self.discarding, turn);
+        if self.options.rules.drops(FsMutant::RetriesTakeTurns) {
+            self.no_retries().await;
+        }
+        let retry = Retry::new(&self.discarding);
         loop {
             let changed = self.discarding.changed.listen();
             if self.discarding.under_way() == 0 {
