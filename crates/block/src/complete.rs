@@ -158,7 +158,7 @@ impl Scheduler {
         stream.refused = None;
         stream.closed_by = None;
         stream.marks.drain(..).for_each(|owner| owner.transferred(Err(StorageError::Aborted)));
-        abort(&stream.outside.abort());
+        abort(&stream.staging.abort());
     }
 
     fn abort_queued(&mut self, id: StreamId) {

@@ -4,12 +4,12 @@
 use weir_runtime::Instant;
 use weir_storage::{Command, Part, Priority, Rejected, RequestId, Rules, StorageError, Tag, Ticket, Write};
 
-use crate::epoch::{Keeper, Phase, Streams};
+use crate::epoch::{OrderingPolicy, Phase, Streams};
 use crate::inflight::{Flight, Flights, Owners, Purpose};
 use crate::mutants::BlockMutant;
-use crate::outside::Held;
 use crate::queue::{Pending, Queue, Stage, StoredPart, Work};
 use crate::scheduler::{FlushRequest, Refusals, Scheduler};
+use crate::staging::Staged;
 
 impl Scheduler {
     /// Moves everything on that can move now.
@@ -40,20 +40,20 @@ impl Scheduler {
 
     /// The next moment at which time alone moves something on.
     pub(crate) fn next_deadline(&self, now: Instant) -> Option<Instant> {
-        let overdue = self.streams.iter().filter_map(|stream| stream.outside.next_overdue(now));
+        let overdue = self.streams.iter().filter_map(|stream| stream.staging.next_overdue(now));
         let deadlines = overdue.chain(self.refusals.ordered).chain(self.refusals.others);
         deadlines.filter(|deadline| *deadline > now).min()
     }
 
     /// Lets orderless requests into a closed queue once they have waited long enough (E3), unless they
-    /// would pass an overlap that stays outside (S6).
+    /// would pass an overlap that stays in the staging queue (S6).
     fn admit_overdue(&mut self, now: Instant) -> bool {
         let mut admitted = false;
         for index in 0..self.streams.count() {
-            for id in self.streams.at(index).outside.overdue(now) {
+            for id in self.streams.at(index).staging.overdue(now) {
                 let blocked = self.queue.get(id).is_none_or(|request| self.queue.blocks(request));
                 if !blocked && let Some(pending) = self.queue.remove(id) {
-                    self.streams.at(index).outside.remove(id);
+                    self.streams.at(index).staging.remove(id);
                     self.admit(pending, now);
                     admitted = true;
                 }
@@ -66,18 +66,18 @@ impl Scheduler {
     fn advance_streams(&mut self, now: Instant) -> bool {
         let mut advanced = false;
         for index in 0..self.streams.count() {
-            let keeper = self.keeper;
+            let policy = self.ordering_policy;
             let stream = self.streams.at(index);
             let settled = stream.in_flight == 0;
-            advanced |= match (stream.phase, keeper) {
-                (Phase::Open, _) => self.admit_held(index, now),
-                (Phase::Closed, Keeper::Flush) if stream.queued == 0 => {
+            advanced |= match (stream.phase, policy) {
+                (Phase::Open, _) => self.admit_staged(index, now),
+                (Phase::Closed, OrderingPolicy::Flush) if stream.queued == 0 => {
                     self.settle(index);
                     true
                 }
-                (Phase::Closed, Keeper::Transfer) if stream.queued == 0 && !settled => false,
+                (Phase::Closed, OrderingPolicy::Transfer) if stream.queued == 0 && !settled => false,
                 (Phase::Closed, _) if stream.queued == 0 => self.dispatch_bare_barrier(index, now),
-                (Phase::Settling, Keeper::Flush) if settled => {
+                (Phase::Settling, OrderingPolicy::Flush) if settled => {
                     self.flush_epoch(index);
                     true
                 }
@@ -91,19 +91,19 @@ impl Scheduler {
         advanced
     }
 
-    /// Fills an open queue from outside, in issue order, until a barrier or a mark closes it.
-    fn admit_held(&mut self, index: usize, now: Instant) -> bool {
+    /// Fills an open queue from the staging queue, in issue order, until a barrier or a mark closes it.
+    fn admit_staged(&mut self, index: usize, now: Instant) -> bool {
         let mut admitted = false;
         while self.streams.at(index).phase == Phase::Open {
             let stream = self.streams.at(index);
-            match stream.outside.pop(self.options.rules) {
+            match stream.staging.pop(self.options.rules) {
                 None => break,
-                Some(Held::Mark { owner, .. }) => {
+                Some(Staged::Mark { owner, .. }) => {
                     stream.marks.push(owner);
                     stream.close(None);
                     self.freed += 1;
                 }
-                Some(Held::Request { id, .. }) => {
+                Some(Staged::Request { id, .. }) => {
                     if let Some(pending) = self.queue.remove(id) {
                         self.admit(pending, now);
                     }
@@ -157,9 +157,9 @@ impl Scheduler {
 
     /// The epoch's last command was accepted.
     fn leave(&mut self, index: usize) {
-        match self.keeper {
-            Keeper::Device => self.streams.at(index).open(),
-            Keeper::Transfer | Keeper::Flush => self.settle(index),
+        match self.ordering_policy {
+            OrderingPolicy::Device => self.streams.at(index).open(),
+            OrderingPolicy::Transfer | OrderingPolicy::Flush => self.settle(index),
         }
     }
 
@@ -200,22 +200,32 @@ impl Scheduler {
 
     /// The elevator's choice among the requests that may leave now.
     fn pick(&mut self, now: Instant) -> Option<RequestId> {
-        let Scheduler { queue, streams, flights, refusals, options, keeper, barriers, elevator, .. } = self;
+        let Scheduler {
+            queue, streams, flights, refusals, options, ordering_policy, barriers, elevator, ..
+        } = self;
         let rules = options.rules;
-        let gate = Gate { queue, streams, flights, refusals, keeper: *keeper, barriers: *barriers, rules };
+        let gate = Gate {
+            queue,
+            streams,
+            flights,
+            refusals,
+            ordering_policy: *ordering_policy,
+            barriers: *barriers,
+            rules,
+        };
         if rules.drops(BlockMutant::ElevatorIgnored) {
             return gate.queue.iter().map(|request| request.id).find(|id| gate.may_leave(*id));
         }
         elevator.pick(now, &|id| gate.may_leave(id))
     }
 
-    /// Hands one request to the device. Its barrier flag is decided here, and holds only if the device
-    /// accepts: by the next attempt it may no longer be the last (E4).
+    /// Hands one request to the device. Whether the barrier is reassigned to it is decided here, and holds only if
+    /// the device accepts: by the next attempt it may no longer be the last (E4).
     fn dispatch(&mut self, id: RequestId, now: Instant) {
         let Some(pending) = self.queue.get(id) else { return };
         let stream = self.streams.get(pending.stream);
         let mut barrier = pending.epoch.is_some()
-            && self.keeper != Keeper::Flush
+            && self.ordering_policy != OrderingPolicy::Flush
             && stream.is_some_and(|stream| stream.last_is_leaving());
         if self.options.rules.drops(BlockMutant::FlagStays) {
             barrier = stream.is_some_and(|stream| stream.closed_by == Some(id));
@@ -355,7 +365,7 @@ struct Gate<'a> {
     streams: &'a Streams,
     flights: &'a Flights,
     refusals: &'a Refusals,
-    keeper: Keeper,
+    ordering_policy: OrderingPolicy,
     barriers: u64,
     rules: Rules<BlockMutant>,
 }
@@ -377,7 +387,9 @@ impl Gate<'_> {
             return stream.refused != Some(pending.id) || stream.queued == 1;
         }
         let behind_refused = stream.refused.is_some_and(|refused| refused != pending.id);
-        let waits = self.keeper == Keeper::Transfer && stream.last_is_leaving() && stream.in_flight > 0;
+        let waits = self.ordering_policy == OrderingPolicy::Transfer
+            && stream.last_is_leaving()
+            && stream.in_flight > 0;
         self.refusals.ordered.is_none()
             && !behind_refused
             && (!waits || self.rules.drops(BlockMutant::BarrierRunsAhead))

@@ -6,17 +6,18 @@
 //!
 //! - **Open**: requests enter; those that are order-preserving belong to the epoch that is leaving.
 //! - **Closed**: a barrier has entered and lost its flag. Nothing else enters until the last order-preserving
-//!   request was accepted by the device, as the new barrier (E4).
+//!   request was accepted by the device, as the new barrier: *barrier reassignment* (E4). What comes meanwhile
+//!   waits in the staging queue.
 //! - **Settling**: the host keeps order, and waits until the epoch is transferred.
 //! - **Flushing**: the host keeps order, and waits for its flush (E6).
 
 use weir_storage::{Completer, Epoch, RequestId, StorageError, StreamId};
 
-use crate::outside::Outside;
+use crate::staging::StagingQueue;
 
 /// Who puts epochs in order once their requests are dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keeper {
+pub(crate) enum OrderingPolicy {
     /// The device: it services a barrier in its place (S1), or orders by receipt (S3). Nothing waits.
     Device,
     /// The device keeps what was transferred in order, but services commands as it likes: the host lets a
@@ -53,7 +54,7 @@ pub(crate) struct Stream {
     pub(crate) closed_by: Option<RequestId>,
     /// Whoever put a bare mark on the leaving epoch.
     pub(crate) marks: Vec<Completer>,
-    pub(crate) outside: Outside,
+    pub(crate) staging: StagingQueue,
     /// An order-preserving write failed: nothing order-preserving goes on (S5).
     pub(crate) failed: Option<StorageError>,
 }
@@ -70,7 +71,7 @@ impl Stream {
             refused: None,
             closed_by: None,
             marks: Vec::new(),
-            outside: Outside::default(),
+            staging: StagingQueue::default(),
             failed: None,
         }
     }

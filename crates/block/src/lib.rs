@@ -10,8 +10,8 @@
 //! - **E2** Within an epoch requests leave in any order: the [`Elevator`]'s freedom.
 //! - **E3** Orderless requests cross epochs. While a queue is closed new ones wait, for a bounded time.
 //!   Reads and flushes are never held back.
-//! - **E4** A barrier loses its flag when it enters the queue, and closes it; the last order-preserving
-//!   request that the device accepts becomes the barrier, and the queue opens. A bare mark, with nothing left
+//! - **E4** *Barrier reassignment*: a barrier loses its flag when it enters the queue, and closes it; the last
+//!   order-preserving request that the device accepts becomes the barrier, and the queue opens. A bare mark, with nothing left
 //!   queued, is the device's barrier command. A merged request is order-preserving if one part is, and streams
 //!   never merge.
 //! - **E5** The next command is dispatched as soon as the last was accepted. Barrier writes have ordered
@@ -30,7 +30,7 @@
 //! whose turn it takes in the fair elevator.
 //!
 //! How a request goes its way: `layer` takes it, `scheduler` issues it and, when nothing is in its way,
-//! hands it straight to the device; otherwise it enters the `queue`, where `epoch` says whether it may, and
+//! hands it straight to the device; otherwise it enters the `queue`, where `epoch` says whether it may (what may not waits in `staging`), and
 //! `merge` whether it becomes part of another. `dispatch` lets it leave, `inflight` remembers it until the
 //! device has answered, `complete` passes the answer on.
 //!
@@ -62,11 +62,11 @@ mod layer;
 mod merge;
 mod mutants;
 mod options;
-mod outside;
 mod promote;
 mod queue;
 mod request;
 mod scheduler;
+mod staging;
 mod stats;
 
 pub use elevator::{Deadline, Elevator, Entry, Fair, Noop};

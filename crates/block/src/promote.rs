@@ -61,15 +61,15 @@ impl Scheduler {
         let stream = self.streams.named(id);
         let Some(pending) = self.queue.get_mut(request) else { return };
         let epoch = pending.place.max(stream.leaving);
-        if pending.stage == Stage::Held {
-            stream.outside.order(request);
+        if pending.stage == Stage::Staged {
+            stream.staging.order(request);
         } else if epoch == stream.leaving {
             stream.queued += 1;
         } else {
             // It had waited long enough to enter a queue closed for others (E3); now it is one of them.
-            pending.stage = Stage::Held;
+            pending.stage = Stage::Staged;
             self.elevator.remove(request);
-            stream.outside.put_back(request, epoch);
+            stream.staging.put_back(request, epoch);
         }
         pending.epoch = Some(epoch);
         for tag in &mut pending.tags {

@@ -142,8 +142,8 @@ fn parts_of(writes: &[StoredWrite]) -> impl Iterator<Item = &StoredPart> {
 /// Where a queued request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Outside a closed queue (E3, E4).
-    Held,
+    /// In the staging queue, while the queue is closed (E3, E4).
+    Staged,
     /// In the queue, waiting for the flush that stands in for its pre-flush.
     Flushing,
     /// In the queue, free to leave as far as its own flags go.
@@ -169,7 +169,7 @@ pub(crate) struct Pending {
     pub(crate) tickets: Vec<Ticket>,
 }
 
-/// All queued requests in issue order, those outside a closed queue included.
+/// All queued requests in issue order, those in the staging queue included.
 #[derive(Default)]
 pub(crate) struct Queue {
     requests: BTreeMap<RequestId, Pending>,

@@ -13,15 +13,15 @@ use weir_storage::{
 };
 
 use crate::elevator::{Elevator, Entry};
-use crate::epoch::{Keeper, Phase, Streams};
+use crate::epoch::{OrderingPolicy, Phase, Streams};
 use crate::error::{BlockError, Refused};
 use crate::inflight::{Flight, Flights, Owners, Purpose};
 use crate::merge;
 use crate::mutants::BlockMutant;
 use crate::options::{BlockOptions, Dispatch};
-use crate::outside::Held;
 use crate::queue::{Pending, Queue, Stage, Work, store};
 use crate::request::{Class, Request};
+use crate::staging::Staged;
 use crate::stats::Stats;
 
 /// A flush to be dispatched.
@@ -45,7 +45,7 @@ pub(crate) struct Scheduler {
     pub(crate) device: Rc<dyn Storage>,
     pub(crate) options: BlockOptions,
     pub(crate) recorder: Option<Rc<Recorder>>,
-    pub(crate) keeper: Keeper,
+    pub(crate) ordering_policy: OrderingPolicy,
     pub(crate) streams: Streams,
     pub(crate) queue: Queue,
     pub(crate) elevator: Box<dyn Elevator>,
@@ -72,7 +72,7 @@ impl Scheduler {
         elevator: Box<dyn Elevator>,
         recorder: Option<Rc<Recorder>>,
     ) -> Result<Scheduler, BlockError> {
-        let keeper = keeper(&*device, &options)?;
+        let ordering_policy = ordering_policy(&*device, &options)?;
         if options.queue_requests == 0 {
             return Err(BlockError::NoRoom);
         }
@@ -80,7 +80,7 @@ impl Scheduler {
             device,
             options,
             recorder,
-            keeper,
+            ordering_policy,
             streams: Streams::default(),
             queue: Queue::default(),
             elevator,
@@ -135,7 +135,7 @@ impl Scheduler {
     fn may_pass(&self, request: &Request<'_>) -> bool {
         let in_the_way = |part: &Part<'_>| self.flights.conflict(part.extent(), true, self.barriers);
         self.flushes.is_empty()
-            && (self.keeper == Keeper::Device || !request.is_ordered())
+            && (self.ordering_policy == OrderingPolicy::Device || !request.is_ordered())
             && !(request.fua && self.lacks_fua())
             && !(request.preflush && self.lacks_preflush())
             && (self.flights.is_empty() || (self.has_slot() && !request.parts.iter().any(in_the_way)))
@@ -298,16 +298,16 @@ impl Scheduler {
         if stream.failed.is_some() {
             return Err(StorageError::Aborted.into());
         }
-        if stream.outside.marks() >= limit {
+        if stream.staging.marks() >= limit {
             return Err(Refused::Full);
         }
         let (ticket, owner) = Ticket::pending();
-        stream.outside.push(Held::Mark { owner, place: stream.issuing });
+        stream.staging.push(Staged::Mark { owner, place: stream.issuing });
         stream.issuing.0 += 1;
         Ok(ticket)
     }
 
-    /// A request of any kind enters the queue, or waits outside while the queue is closed.
+    /// A request of any kind enters the queue, or the staging queue while that is closed.
     fn enqueue(&mut self, id: StreamId, work: Work, class: Class, tag: Tag, now: Instant) -> Ticket {
         self.stats.queued += 1;
         let held_back = !work.is_read() || self.options.rules.drops(BlockMutant::ReadHeldBack);
@@ -315,7 +315,7 @@ impl Scheduler {
         let wait = if forever { Duration::MAX } else { self.options.closed_wait };
         let ordered = class != Class::Orderless;
         let stream = self.streams.named(id);
-        let open = stream.phase == Phase::Open && stream.outside.is_empty();
+        let open = stream.phase == Phase::Open && stream.staging.is_empty();
         let place = stream.issuing;
         let closes = class == Class::Barrier;
         stream.issuing.0 += u64::from(closes);
@@ -327,7 +327,7 @@ impl Scheduler {
             epoch: ordered.then_some(place),
             place,
             closes,
-            stage: Stage::Held,
+            stage: Stage::Staged,
             tags: [tag].into(),
             owners: [owner].into(),
             tickets: vec![ticket.clone()],
@@ -335,7 +335,7 @@ impl Scheduler {
         if open || !held_back || self.options.rules.drops(BlockMutant::EpochsMixed) {
             self.admit(pending, now);
         } else {
-            stream.outside.push(Held::Request { id: tag.request, ordered, place, until: now + wait });
+            stream.staging.push(Staged::Request { id: tag.request, ordered, place, until: now + wait });
             self.queue.insert(pending);
         }
         ticket
@@ -441,15 +441,17 @@ impl Scheduler {
 }
 
 /// Who puts epochs in order on this device, with these options.
-fn keeper(device: &dyn Storage, options: &BlockOptions) -> Result<Keeper, BlockError> {
+fn ordering_policy(device: &dyn Storage, options: &BlockOptions) -> Result<OrderingPolicy, BlockError> {
     let capabilities = device.capabilities();
     match (options.dispatch, capabilities.ordering) {
-        (Dispatch::Legacy, _) => Ok(Keeper::Flush),
+        (Dispatch::Legacy, _) => Ok(OrderingPolicy::Flush),
         (Dispatch::OrderPreserving, Ordering::Legacy) => Err(BlockError::NoBarriers),
-        _ if options.rules.drops(BlockMutant::WaitsForTransfer) => Ok(Keeper::Transfer),
-        (Dispatch::OrderPreserving, Ordering::Prefix) => Ok(Keeper::Device),
-        (Dispatch::OrderPreserving, Ordering::Barrier) if capabilities.ordered_service => Ok(Keeper::Device),
-        (Dispatch::OrderPreserving, Ordering::Barrier) => Ok(Keeper::Transfer),
+        _ if options.rules.drops(BlockMutant::WaitsForTransfer) => Ok(OrderingPolicy::Transfer),
+        (Dispatch::OrderPreserving, Ordering::Prefix) => Ok(OrderingPolicy::Device),
+        (Dispatch::OrderPreserving, Ordering::Barrier) if capabilities.ordered_service => {
+            Ok(OrderingPolicy::Device)
+        }
+        (Dispatch::OrderPreserving, Ordering::Barrier) => Ok(OrderingPolicy::Transfer),
     }
 }
 

@@ -11,7 +11,7 @@ pub struct Stats {
     pub merged: u64,
     /// Barrier writes accepted by the device.
     pub barrier_writes: u64,
-    /// Barrier writes whose flag came from another request (E4).
+    /// Barriers reassigned: barrier writes whose flag came from another request (E4).
     pub reassigned: u64,
     /// Bare barrier commands accepted by the device.
     pub bare_barriers: u64,

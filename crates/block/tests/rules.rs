@@ -68,7 +68,7 @@ fn the_papers_example() {
             }
             device.free();
             stage.settle().await;
-            // w6 waited outside and goes with the following epoch; w1 left last and carries the flag.
+            // w6 waited in the staging queue and goes with the following epoch; w1 left last and carries the flag.
             same(device.order(), vec![2, 3, 4, 5, -1, 6])?;
             same(layer.stats().reassigned, 1)
         })

@@ -1,4 +1,4 @@
-//! What waits *outside* a closed queue, in issue order: requests, and bare marks.
+//! The *staging queue*: what waits, in issue order, while the queue is closed: requests, and bare marks.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use weir_storage::{Completer, Epoch, RequestId, Rules};
 use crate::mutants::BlockMutant;
 
 /// A request or a mark that waits for the queue to open.
-pub(crate) enum Held {
+pub(crate) enum Staged {
     Request {
         id: RequestId,
         ordered: bool,
@@ -24,25 +24,25 @@ pub(crate) enum Held {
     },
 }
 
-impl Held {
+impl Staged {
     fn id(&self) -> Option<RequestId> {
         match self {
-            Held::Request { id, .. } => Some(*id),
-            Held::Mark { .. } => None,
+            Staged::Request { id, .. } => Some(*id),
+            Staged::Mark { .. } => None,
         }
     }
 
     fn into_owner(self) -> Option<Completer> {
         match self {
-            Held::Mark { owner, .. } => Some(owner),
-            Held::Request { .. } => None,
+            Staged::Mark { owner, .. } => Some(owner),
+            Staged::Request { .. } => None,
         }
     }
 
     /// When an orderless request has waited long enough.
     fn until(&self) -> Option<Instant> {
         match self {
-            Held::Request { ordered: false, until, .. } => Some(*until),
+            Staged::Request { ordered: false, until, .. } => Some(*until),
             _ => None,
         }
     }
@@ -50,38 +50,38 @@ impl Held {
     /// Whether it was issued after the request `id` of epoch `epoch`. A mark ends its epoch.
     fn follows(&self, request: RequestId, epoch: Epoch) -> bool {
         match self {
-            Held::Request { id, place, .. } => (*place, *id) > (epoch, request),
-            Held::Mark { place, .. } => *place >= epoch,
+            Staged::Request { id, place, .. } => (*place, *id) > (epoch, request),
+            Staged::Mark { place, .. } => *place >= epoch,
         }
     }
 }
 
-/// Everything outside one stream's queue.
+/// Everything that waits for one stream's queue to open.
 #[derive(Default)]
-pub(crate) struct Outside {
-    held: VecDeque<Held>,
+pub(crate) struct StagingQueue {
+    staged: VecDeque<Staged>,
     /// How many are orderless: often none, and then time changes nothing.
     orderless: usize,
 }
 
-impl Outside {
+impl StagingQueue {
     pub(crate) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.staged.is_empty()
     }
 
     pub(crate) fn marks(&self) -> usize {
-        self.held.iter().filter(|held| matches!(held, Held::Mark { .. })).count()
+        self.staged.iter().filter(|staged| matches!(staged, Staged::Mark { .. })).count()
     }
 
-    pub(crate) fn push(&mut self, held: Held) {
-        self.orderless += usize::from(held.until().is_some());
-        self.held.push_back(held);
+    pub(crate) fn push(&mut self, staged: Staged) {
+        self.orderless += usize::from(staged.until().is_some());
+        self.staged.push_back(staged);
     }
 
     /// Takes the first out, orderless or not (E3).
-    pub(crate) fn pop(&mut self, rules: Rules<BlockMutant>) -> Option<Held> {
+    pub(crate) fn pop(&mut self, rules: Rules<BlockMutant>) -> Option<Staged> {
         if rules.drops(BlockMutant::OrderlessStarved)
-            && let Some(first) = self.held.iter().position(|held| held.until().is_none())
+            && let Some(first) = self.staged.iter().position(|staged| staged.until().is_none())
         {
             return self.take(first);
         }
@@ -90,21 +90,21 @@ impl Outside {
 
     /// Takes a request out.
     pub(crate) fn remove(&mut self, id: RequestId) {
-        if let Some(place) = self.held.iter().position(|held| held.id() == Some(id)) {
+        if let Some(place) = self.staged.iter().position(|staged| staged.id() == Some(id)) {
             self.take(place);
         }
     }
 
-    fn take(&mut self, place: usize) -> Option<Held> {
-        let held = self.held.remove(place)?;
-        self.orderless -= usize::from(held.until().is_some());
-        Some(held)
+    fn take(&mut self, place: usize) -> Option<Staged> {
+        let staged = self.staged.remove(place)?;
+        self.orderless -= usize::from(staged.until().is_some());
+        Some(staged)
     }
 
     /// Makes a request order-preserving where it stands (E7).
     pub(crate) fn order(&mut self, request: RequestId) {
-        for held in &mut self.held {
-            if let Held::Request { id, ordered, .. } = held
+        for staged in &mut self.staged {
+            if let Staged::Request { id, ordered, .. } = staged
                 && *id == request
                 && !*ordered
             {
@@ -116,8 +116,9 @@ impl Outside {
 
     /// Puts a request that is order-preserving now back where it was issued (E7).
     pub(crate) fn put_back(&mut self, id: RequestId, place: Epoch) {
-        let index = self.held.iter().position(|held| held.follows(id, place)).unwrap_or(self.held.len());
-        self.held.insert(index, Held::Request { id, ordered: true, place, until: Instant::ZERO });
+        let index =
+            self.staged.iter().position(|staged| staged.follows(id, place)).unwrap_or(self.staged.len());
+        self.staged.insert(index, Staged::Request { id, ordered: true, place, until: Instant::ZERO });
     }
 
     /// The orderless requests that have waited long enough (E3).
@@ -125,8 +126,8 @@ impl Outside {
         if self.orderless == 0 {
             return Vec::new();
         }
-        let overdue = self.held.iter().filter(|held| held.until().is_some_and(|until| until <= now));
-        overdue.filter_map(Held::id).collect()
+        let overdue = self.staged.iter().filter(|staged| staged.until().is_some_and(|until| until <= now));
+        overdue.filter_map(Staged::id).collect()
     }
 
     /// When the next orderless request has waited long enough, after `now`.
@@ -134,14 +135,14 @@ impl Outside {
         if self.orderless == 0 {
             return None;
         }
-        self.held.iter().filter_map(Held::until).filter(|until| *until > now).min()
+        self.staged.iter().filter_map(Staged::until).filter(|until| *until > now).min()
     }
 
     /// Takes everything but orderless requests out; gives back the owners of the marks (S5).
     pub(crate) fn abort(&mut self) -> Vec<Completer> {
-        let (orderless, rest): (_, VecDeque<Held>) =
-            self.held.drain(..).partition(|held| held.until().is_some());
-        self.held = orderless;
-        rest.into_iter().filter_map(Held::into_owner).collect()
+        let (orderless, rest): (_, VecDeque<Staged>) =
+            self.staged.drain(..).partition(|staged| staged.until().is_some());
+        self.staged = orderless;
+        rest.into_iter().filter_map(Staged::into_owner).collect()
     }
 }
