@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use weir_runtime::{Awake, Handle, Runtime, Wall};
+use weir_runtime::{CpuLatencyGuard, Handle, Runtime, Wall};
 use weir_workload::{BenchOptions, FsPlan, Plan, Progress, SqlitePlan};
 
 use crate::error::CliError;
@@ -139,8 +139,8 @@ impl PaceArguments {
 
 impl CommonArguments {
     /// Keeps processors awake, if that is wanted, until what is returned is dropped.
-    fn awake(&self) -> Result<Option<Awake>, CliError> {
-        self.awake.then(Awake::new).transpose().map_err(CliError::Awake)
+    fn awake(&self) -> Result<Option<CpuLatencyGuard>, CliError> {
+        self.awake.then(CpuLatencyGuard::new).transpose().map_err(CliError::Awake)
     }
 
     /// Measures in wall time, and prints the result: as a document, or for people in the words of `told`.

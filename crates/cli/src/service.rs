@@ -17,7 +17,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_fuse::Server;
-use weir_runtime::{Awake, Handle, keep_heap_small};
+use weir_runtime::{CpuLatencyGuard, Handle, keep_heap_small};
 
 use crate::error::CliError;
 use crate::{in_wall_time, memory, messages, print, report_file, status, umount};
@@ -88,8 +88,8 @@ pub(crate) fn run(
         return Err(CliError::MountedThere { path: mountpoint.to_owned() });
     }
     if arguments.awake {
-        // Only to see that it can be done.
-        drop(Awake::new().map_err(CliError::Awake)?);
+        // Not yet; it is to be known that it can be done.
+        drop(CpuLatencyGuard::new().map_err(CliError::Awake)?);
     }
     if !arguments.foreground {
         return in_background().map_err(failed("mount in the background on"))?;

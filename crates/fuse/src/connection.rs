@@ -13,8 +13,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use weir_runtime::{Buffer, Event, Handle, Instant, Ring};
 
+use crate::busy_cpu::BusyCpuGuard;
 use crate::protocol::{Answer, REQUEST_BYTES};
-use crate::vigil::Vigil;
 
 /// How long to look for the next request before sleeping. To be woken costs tens of microseconds, most of all on a
 /// virtual machine, and a program that writes and orders, one call after the other, comes back sooner than that. It
@@ -69,7 +69,7 @@ pub(crate) struct Connection {
     device: Arc<File>,
     buffer: RefCell<Box<[u8]>>,
     /// Keeps processors awake, if that is wanted.
-    vigil: Option<Vigil>,
+    cpu_guard: Option<BusyCpuGuard>,
     /// When something last came in or went out.
     active: Cell<Instant>,
     /// Something goes on, to who sleeps: there is something to read, or an answer went out, whose receiver asks again.
@@ -79,18 +79,22 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Takes the descriptor of a mount that is initialised. `vigil` is told of requests.
+    /// Takes the descriptor of a mount that is initialised. `cpu_guard` is told of requests.
     ///
     /// # Errors
     /// What the system says where it cannot be used without waiting, and Unsupported in virtual time.
-    pub(crate) fn new(handle: &Handle, device: OwnedFd, vigil: Option<Vigil>) -> io::Result<Connection> {
+    pub(crate) fn new(
+        handle: &Handle,
+        device: OwnedFd,
+        cpu_guard: Option<BusyCpuGuard>,
+    ) -> io::Result<Connection> {
         fcntl_setfl(&device, fcntl_getfl(&device)? | OFlags::NONBLOCK)?;
         Ok(Connection {
             handle: handle.clone(),
             ring: handle.ring().ok_or(io::ErrorKind::Unsupported)?,
             device: Arc::new(File::from(device)),
             buffer: RefCell::new(vec![0; REQUEST_BYTES].into()),
-            vigil,
+            cpu_guard,
             active: Cell::new(handle.now()),
             stirred: Rc::default(),
             watched: Rc::default(),
@@ -104,7 +108,7 @@ impl Connection {
             return match rustix::io::read(&self.device, &mut buffer[..]) {
                 Ok(length) => {
                     self.active.set(self.handle.now());
-                    self.vigil.iter().for_each(Vigil::keep);
+                    self.cpu_guard.iter().for_each(BusyCpuGuard::keep);
                     Ok(Received::Request(Request::copy_of(&buffer[..length])))
                 }
                 Err(Errno::AGAIN) => Ok(Received::Nothing),

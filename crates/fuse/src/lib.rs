@@ -26,8 +26,7 @@
 //!   ([`control::SYNC_ALL`]). New files are written within the commit interval of 5 s, overwritten data within 30 s.
 //! - The kernel checks permissions, and nobody but the one who mounted may look in, unless that was allowed.
 
-#[cfg(feature = "asked")]
-mod asked;
+mod busy_cpu;
 mod calls;
 mod connection;
 pub mod control;
@@ -43,7 +42,6 @@ mod protocol;
 mod requests;
 mod serve;
 mod server;
-mod vigil;
 
 #[cfg(feature = "asked")]
 pub use asked::Asked;

@@ -16,6 +16,7 @@ use weir_fs::{Filesystem, FsError};
 use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
 
+use crate::busy_cpu::BusyCpuGuard;
 use crate::calls::{Calls, Trim};
 use crate::connection::Connection;
 use crate::control::SyncMode;
@@ -26,7 +27,6 @@ use crate::lost::{Lost, LostWrites};
 use crate::marks::Marks;
 use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
 use crate::serve::{Load, Service, SharedLoad, serve};
-use crate::vigil::Vigil;
 
 /// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
 const BACKGROUND: u16 = 256;
@@ -59,7 +59,7 @@ pub struct ServerOptions {
     /// Whether the kernel keeps what programs write, and hands it over later. It has no say for
     /// [`Server::mount_disk`].
     pub writeback_cache: bool,
-    /// Whether processors are kept awake while it is in use: see [`weir_runtime::Awake`].
+    /// Whether processors are kept awake while it is in use: see [`weir_runtime::CpuLatencyGuard`].
     pub awake: bool,
 }
 
@@ -173,8 +173,8 @@ impl Server {
         );
         let _ = notifier.set(session.notifier());
         let device = session.as_fd().try_clone_to_owned().map_err(ServerError::Device)?;
-        let vigil = options.awake.then(|| Vigil::new(handle));
-        let connection = Connection::new(handle, device, vigil).map_err(ServerError::Device)?;
+        let cpu_guard = options.awake.then(|| BusyCpuGuard::new(handle));
+        let connection = Connection::new(handle, device, cpu_guard).map_err(ServerError::Device)?;
         let service = Rc::new(service);
         let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), load));
         let take_all_over = Box::new(move || {

@@ -22,7 +22,7 @@
 //! | [`Ring`], [`Buffer`] | asynchronous file input and output on page-aligned memory, in wall time |
 //! | [`give_back`] | memory that buffers and the heap do not use, back to the system |
 //! | [`Remote`] | the runtime as other threads see it |
-//! | [`Awake`] | processors that do not sleep, for who serves other processes |
+//! | [`CpuLatencyGuard`] | processors that do not sleep, for who serves other processes |
 //!
 //! ```
 //! use std::time::Duration;
@@ -38,10 +38,10 @@
 //! assert_eq!(elapsed, Ok(Duration::from_secs(3600)));
 //! ```
 
-mod awake;
 mod buffer;
 mod clock;
 mod cores;
+mod cpu_latency;
 mod error;
 mod executor;
 mod handle;
@@ -60,10 +60,10 @@ mod uring;
 pub use async_channel::{Receiver, Sender, bounded as channel};
 pub use event_listener::{Event, EventListener};
 
-pub use awake::Awake;
 pub use buffer::Buffer;
 pub use clock::CpuTime;
 pub use cores::{Cores, ThreadCounts, Work};
+pub use cpu_latency::CpuLatencyGuard;
 pub use error::{Cancelled, RemoteError, RingFull, RuntimeError, Stalled};
 pub use handle::{GiveWay, Handle, YieldNow};
 pub use instant::Instant;

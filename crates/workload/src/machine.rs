@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::thread::sched_getaffinity;
 use serde::Serialize;
-use weir_runtime::{Awake, Handle, Instant};
+use weir_runtime::{CpuLatencyGuard, Handle, Instant};
 
 /// Above this many cores used by others, on average, the machine counts as busy. Below it may be the kernel,
 /// which works for the benchmark in threads of its own.
@@ -124,7 +124,7 @@ impl Machine {
             other_cores: usage.other_cores(),
             steal: usage.steal(),
             busy: usage.busy(),
-            awake: Awake::is_kept(),
+            awake: CpuLatencyGuard::is_kept(),
         }
     }
 

@@ -14,24 +14,24 @@ const BOUND: &str = "/dev/cpu_dma_latency";
 /// Keeps all processors of the machine from sleeping until dropped. They draw power all the time, and a virtual machine
 /// has all of its processors' time from its host.
 #[derive(Debug)]
-pub struct Awake {
+pub struct CpuLatencyGuard {
     _bound: File,
 }
 
-impl Awake {
+impl CpuLatencyGuard {
     /// Keeps them awake from now on.
     ///
     /// # Errors
     ///
-    /// What the system says: only the superuser may, and some machines do not have it.
-    pub fn new() -> io::Result<Awake> {
-        Awake::by(Path::new(BOUND))
+    /// What the system says: who is not the superuser may not, and some machines have nothing of the kind.
+    pub fn new() -> io::Result<CpuLatencyGuard> {
+        CpuLatencyGuard::by(Path::new(BOUND))
     }
 
-    fn by(path: &Path) -> io::Result<Awake> {
+    fn by(path: &Path) -> io::Result<CpuLatencyGuard> {
         let mut bound = File::options().write(true).open(path)?;
         bound.write_all(&0_i32.to_ne_bytes())?;
-        Ok(Awake { _bound: bound })
+        Ok(CpuLatencyGuard { _bound: bound })
     }
 
     /// Whether they are kept awake now, by whomever; false where that is not to be seen.
@@ -49,14 +49,14 @@ mod tests {
 
     #[test]
     fn they_are_kept_awake_until_it_is_dropped() {
-        let Ok(awake) = Awake::new() else {
+        let Ok(awake) = CpuLatencyGuard::new() else {
             eprintln!("skipped: processors are kept awake by the superuser, where {BOUND} is");
             return;
         };
-        assert!(Awake::is_kept());
+        assert!(CpuLatencyGuard::is_kept());
         drop(awake);
-        // Another program may keep them awake, so the present state is not checked.
-        let missing = Awake::by(Path::new("/nowhere/at/all")).expect_err("there is nothing");
+        // Somebody else may keep them awake, so nothing is said of what is the case now.
+        let missing = CpuLatencyGuard::by(Path::new("/nowhere/at/all")).expect_err("there is nothing");
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_runtime::{Awake, Handle, Instant};
+use weir_runtime::{CpuLatencyGuard, Handle, Instant};
 
 /// How long after the last request. To change over costs a call to every processor, so it is not done between two
 /// requests of a program that thinks in between.
@@ -12,26 +12,26 @@ const LINGERS: Duration = Duration::from_millis(100);
 
 /// Keeps processors awake from a request on until none has come for a while.
 #[derive(Clone)]
-pub(crate) struct Vigil(Rc<State>);
+pub(crate) struct BusyCpuGuard(Rc<State>);
 
 struct State {
     handle: Handle,
     last: Cell<Instant>,
-    kept: RefCell<Option<Awake>>,
+    kept: RefCell<Option<CpuLatencyGuard>>,
 }
 
-impl Vigil {
-    pub(crate) fn new(handle: &Handle) -> Vigil {
+impl BusyCpuGuard {
+    pub(crate) fn new(handle: &Handle) -> BusyCpuGuard {
         let last = Cell::new(handle.now());
-        Vigil(Rc::new(State { handle: handle.clone(), last, kept: RefCell::default() }))
+        BusyCpuGuard(Rc::new(State { handle: handle.clone(), last, kept: RefCell::default() }))
     }
 
     /// A request has come.
     pub(crate) fn keep(&self) {
         self.0.last.set(self.0.handle.now());
         if self.0.kept.borrow().is_none() {
-            // The mount has made sure that it is available; if it is not any more, requests are answered all the same.
-            let Ok(awake) = Awake::new() else { return };
+            // Who mounts has made sure that it can be had; if it cannot any more, requests are answered all the same.
+            let Ok(awake) = CpuLatencyGuard::new() else { return };
             self.0.kept.replace(Some(awake));
             drop(self.0.handle.spawn(self.clone().end()));
         }
@@ -39,7 +39,7 @@ impl Vigil {
 
     /// Ends it when no request has come for a while.
     async fn end(self) {
-        let Vigil(state) = self;
+        let BusyCpuGuard(state) = self;
         loop {
             let until = state.last.get() + LINGERS;
             if state.handle.now() >= until {
@@ -58,24 +58,24 @@ mod tests {
 
     #[test]
     fn it_ends_when_nobody_asks_any_more() {
-        if Awake::new().is_err() {
+        if CpuLatencyGuard::new().is_err() {
             eprintln!("skipped: processors are kept awake by the superuser");
             return;
         }
         let runtime = Runtime::simulated(Simulation::default());
         let handle = runtime.handle();
         let script = async {
-            let vigil = Vigil::new(&handle);
-            let kept = || vigil.0.kept.borrow().is_some();
+            let cpu_guard = BusyCpuGuard::new(&handle);
+            let kept = || cpu_guard.0.kept.borrow().is_some();
             assert!(!kept());
             for _ in 0..10 {
-                vigil.keep();
+                cpu_guard.keep();
                 handle.sleep(LINGERS / 2).await;
                 assert!(kept());
             }
             handle.sleep(LINGERS).await;
             assert!(!kept());
-            vigil.keep();
+            cpu_guard.keep();
             assert!(kept());
         };
         runtime.block_on(script).expect("it ends");
