@@ -89,7 +89,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                 let ground = FsGround::named(name).ok_or_else(|| format!("no ground is named {name}"))?;
                 let campaign = SqliteCampaign {
                     only: arguments.only,
-                    deaf: arguments.deaf,
+                    ignores_barriers: arguments.deaf,
                     dropped,
                     ..SqliteCampaign::new(journal, *mode, ground, arguments.states, arguments.seed)
                 };

@@ -10,7 +10,7 @@
 //!
 //! With one sync of each transaction dropped, or on a storage that ignores barriers, it has to fail.
 
-mod deaf;
+mod ignores_barriers;
 mod life;
 mod once;
 mod script;
@@ -76,7 +76,7 @@ pub struct SqliteCampaign {
     /// Replay only the run with this number.
     pub only: Option<u64>,
     /// The ground says that it keeps barriers, and ignores them: a negative control.
-    pub deaf: bool,
+    pub ignores_barriers: bool,
     /// This sync is never done: a negative control.
     pub dropped: Option<SqliteSync>,
     /// How the filesystem behaves beside what each run draws: for mutants.
@@ -156,7 +156,7 @@ impl SqliteCampaign {
             states,
             seed,
             only: None,
-            deaf: false,
+            ignores_barriers: false,
             dropped: None,
             options: MountOptions::default(),
         }

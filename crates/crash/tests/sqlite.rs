@@ -85,7 +85,7 @@ fn a_storage_that_ignores_barriers_is_found_out() {
         for journal in SqliteJournal::ALL {
             for mode in [Mode::Durable, Mode::Order] {
                 let campaign = SqliteCampaign::new(journal, mode, ground, 20_000, 3);
-                let campaign = SqliteCampaign { deaf: true, ..campaign };
+                let campaign = SqliteCampaign { ignores_barriers: true, ..campaign };
                 assert_ne!(failure(&campaign), None, "{journal:?}, {mode:?} on {}", ground.name());
             }
         }

@@ -7,19 +7,19 @@ use weir_runtime::{Buffer, Event};
 use weir_storage::{Capabilities, Command, Ordering, Priority, Rejected, Storage, Ticket, Write, WriteFlags};
 
 /// See the head of this file.
-pub(super) struct Deaf {
+pub(super) struct IgnoresBarriers {
     below: Rc<dyn Storage>,
     capabilities: Capabilities,
 }
 
-impl Deaf {
-    pub(super) fn on(below: Rc<dyn Storage>) -> Rc<Deaf> {
+impl IgnoresBarriers {
+    pub(super) fn on(below: Rc<dyn Storage>) -> Rc<IgnoresBarriers> {
         let capabilities = Capabilities { ordering: Ordering::Barrier, ..*below.capabilities() };
-        Rc::new(Deaf { below, capabilities })
+        Rc::new(IgnoresBarriers { below, capabilities })
     }
 }
 
-impl Storage for Deaf {
+impl Storage for IgnoresBarriers {
     fn blocks(&self) -> u64 {
         self.below.blocks()
     }

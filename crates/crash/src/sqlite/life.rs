@@ -11,7 +11,7 @@ use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_sqlite_vfs::{Connection, Fault, Mode, Vfs};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Storage};
 
-use super::deaf::Deaf;
+use super::ignores_barriers::IgnoresBarriers;
 use super::script::{Content, End, Past, Script, Settings, read};
 use super::syncs::Watch;
 use super::{SqliteCampaign, SqliteTotals};
@@ -277,8 +277,8 @@ pub(super) fn start(
     campaign: &SqliteCampaign,
     options: MountOptions,
 ) -> Result<(Filesystem, Vfs), String> {
-    let storage = match campaign.deaf {
-        true => Deaf::on(ground.storage()) as Rc<dyn Storage>,
+    let storage = match campaign.ignores_barriers {
+        true => IgnoresBarriers::on(ground.storage()) as Rc<dyn Storage>,
         false => ground.storage(),
     };
     let handle = runtime.handle();
