@@ -110,7 +110,7 @@ fn place(block: u64, stamp: Stamp) -> u64 {
 
 /// One request: the blocks that it changes, and to what.
 #[derive(Clone, Debug)]
-struct Deed {
+struct OpRecord {
     blocks: Vec<u64>,
     stamp: Stamp,
 }
@@ -120,7 +120,7 @@ struct Deed {
 pub struct Model {
     first: Vec<Stamp>,
     now: Vec<Stamp>,
-    deeds: Vec<Deed>,
+    records: Vec<OpRecord>,
     /// Hash of the state after each number of requests, from 0.
     hashes: Vec<u64>,
     /// Which numbers of requests lead to a hash, in increasing order.
@@ -138,13 +138,13 @@ impl Model {
     fn starting(first: Vec<Stamp>, last_stamp: Stamp) -> Model {
         let hash = hash_of(&first);
         let index = BTreeMap::from([(hash, vec![0])]);
-        Model { now: first.clone(), first, deeds: Vec::new(), hashes: vec![hash], index, last_stamp }
+        Model { now: first.clone(), first, records: Vec::new(), hashes: vec![hash], index, last_stamp }
     }
 
     /// Requests so far.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.deeds.len() as u64
+        self.records.len() as u64
     }
 
     /// Blocks.
@@ -168,10 +168,11 @@ impl Model {
     /// Whether `block` held `stamp` after any of these numbers of requests.
     #[must_use]
     pub fn held(&self, block: u64, stamp: Stamp, requests: RangeInclusive<u64>) -> bool {
-        let writes = |deed: &&Deed| deed.blocks.contains(&block);
-        let (before, during) = self.deeds[..*requests.end() as usize].split_at(*requests.start() as usize);
-        let at_first = before.iter().rev().find(writes).map_or(self.first[block as usize], |deed| deed.stamp);
-        at_first == stamp || during.iter().filter(writes).any(|deed| deed.stamp == stamp)
+        let writes = |record: &&OpRecord| record.blocks.contains(&block);
+        let (before, during) = self.records[..*requests.end() as usize].split_at(*requests.start() as usize);
+        let at_first =
+            before.iter().rev().find(writes).map_or(self.first[block as usize], |record| record.stamp);
+        at_first == stamp || during.iter().filter(writes).any(|record| record.stamp == stamp)
     }
 
     /// The stamp that the next write has.
@@ -184,28 +185,28 @@ impl Model {
     /// a crash leaves may hold it before the call returns.
     pub fn write(&mut self, blocks: Vec<u64>) {
         self.last_stamp += 1;
-        self.change(Deed { blocks, stamp: self.last_stamp });
+        self.change(OpRecord { blocks, stamp: self.last_stamp });
     }
 
     /// A request that discards `blocks`.
     pub fn discard(&mut self, blocks: Vec<u64>) {
-        self.change(Deed { blocks, stamp: 0 });
+        self.change(OpRecord { blocks, stamp: 0 });
     }
 
-    fn change(&mut self, deed: Deed) {
-        let mut hash = self.hashes[self.deeds.len()];
-        for block in &deed.blocks {
-            let old = std::mem::replace(&mut self.now[*block as usize], deed.stamp);
-            hash = hash.wrapping_sub(place(*block, old)).wrapping_add(place(*block, deed.stamp));
+    fn change(&mut self, record: OpRecord) {
+        let mut hash = self.hashes[self.records.len()];
+        for block in &record.blocks {
+            let old = std::mem::replace(&mut self.now[*block as usize], record.stamp);
+            hash = hash.wrapping_sub(place(*block, old)).wrapping_add(place(*block, record.stamp));
         }
-        self.deeds.push(deed);
+        self.records.push(record);
         self.hashes.push(hash);
-        self.index.entry(hash).or_default().push(self.deeds.len() as u64);
+        self.index.entry(hash).or_default().push(self.records.len() as u64);
     }
 
     /// The last request was refused: it never was.
     pub fn withdraw(&mut self) {
-        let Some(deed) = self.deeds.pop() else { return };
+        let Some(record) = self.records.pop() else { return };
         let hash = self.hashes.pop().unwrap_or_default();
         if let Some(numbers) = self.index.get_mut(&hash) {
             numbers.pop();
@@ -213,15 +214,15 @@ impl Model {
                 self.index.remove(&hash);
             }
         }
-        self.last_stamp -= u64::from(deed.stamp != 0);
+        self.last_stamp -= u64::from(record.stamp != 0);
         self.now = self.state_after(self.requests());
     }
 
     fn state_after(&self, requests: u64) -> Vec<Stamp> {
         let mut state = self.first.clone();
-        for deed in &self.deeds[..requests as usize] {
-            for block in &deed.blocks {
-                state[*block as usize] = deed.stamp;
+        for record in &self.records[..requests as usize] {
+            for block in &record.blocks {
+                state[*block as usize] = record.stamp;
             }
         }
         state
@@ -251,9 +252,9 @@ impl Model {
     fn nearest(&self, found: &[Stamp]) -> Verdict {
         let mut state = self.first.clone();
         let mut best = (usize::MAX, Verdict::NoPrefix { nearest: 0, block: 0, expected: 0, found: 0 });
-        for requests in 0..=self.deeds.len() {
-            if let Some(deed) = requests.checked_sub(1).and_then(|last| self.deeds.get(last)) {
-                deed.blocks.iter().for_each(|block| state[*block as usize] = deed.stamp);
+        for requests in 0..=self.records.len() {
+            if let Some(record) = requests.checked_sub(1).and_then(|last| self.records.get(last)) {
+                record.blocks.iter().for_each(|block| state[*block as usize] = record.stamp);
             }
             let mut differ = (0..found.len()).filter(|block| state[*block] != found[*block]);
             let Some(first) = differ.next() else { continue };

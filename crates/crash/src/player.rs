@@ -1,4 +1,4 @@
-//! The player: numbered requests to a running volume, each told to the notes before it is submitted.
+//! The player: numbered requests to a running volume, each told to the history before it is submitted.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,8 +14,8 @@ use weir_volume::Volume;
 use crate::bound::Bounded;
 use crate::content::{Stamp, push_page, stamp_of};
 use crate::model::Verdict;
-use crate::notes::{Notes, Phase};
 use crate::options::RunOptions;
+use crate::request_history::{Phase, RequestHistory};
 use crate::window::Window;
 
 /// Which of the volume's blocks the model's blocks are.
@@ -75,7 +75,7 @@ pub(crate) struct Player<'a> {
     pub handle: Handle,
     pub random: Random,
     pub range: Span,
-    pub notes: Rc<RefCell<Notes>>,
+    pub history: Rc<RefCell<RequestHistory>>,
     pub window: Rc<Window>,
 }
 
@@ -138,9 +138,9 @@ impl Player<'_> {
             reliable: false,
         };
         let pages = {
-            let mut notes = self.notes.borrow_mut();
-            let stamp = notes.model.next_stamp();
-            notes.model.write((first..first + count).collect());
+            let mut history = self.history.borrow_mut();
+            let stamp = history.model.next_stamp();
+            history.model.write((first..first + count).collect());
             let mut bytes = Vec::new();
             (first..first + count).for_each(|block| push_page(&mut bytes, block, stamp));
             bytes
@@ -158,7 +158,7 @@ impl Player<'_> {
 
     async fn discard(&mut self, volume: &Bounded<Volume>) -> Result<(), Verdict> {
         let (first, count) = self.any_blocks();
-        self.notes.borrow_mut().model.discard((first..first + count).collect());
+        self.history.borrow_mut().model.discard((first..first + count).collect());
         let extents: Vec<Extent> = match self.range.stride {
             1 => vec![Extent::new(self.range.lba(first), count as u32)],
             _ => (first..first + count).map(|block| Extent::new(self.range.lba(block), 1)).collect(),
@@ -167,7 +167,7 @@ impl Player<'_> {
         self.sometimes_wait(ticket).await
     }
 
-    /// Submits the request that the notes were told of last.
+    /// Submits the request that the history was told of last.
     async fn submit_request(
         &self,
         volume: &Bounded<Volume>,
@@ -176,15 +176,15 @@ impl Player<'_> {
     ) -> Result<Option<Ticket>, Verdict> {
         match submit_when_free(volume, command).await {
             Ok(ticket) => {
-                let mut notes = self.notes.borrow_mut();
-                notes.accept();
-                let number = notes.accepted();
-                notes.expect(number, ticket.clone(), phase);
+                let mut history = self.history.borrow_mut();
+                history.accept();
+                let number = history.accepted();
+                history.expect(number, ticket.clone(), phase);
                 Ok(Some(ticket))
             }
             Err(error) => {
-                let (live, usable) = (self.notes.borrow().model.live(), volume.inner.stats().usable_blocks);
-                self.notes.borrow_mut().model.withdraw();
+                let (live, usable) = (self.history.borrow().model.live(), volume.inner.stats().usable_blocks);
+                self.history.borrow_mut().model.withdraw();
                 match error {
                     Rejected::Failed(StorageError::NoSpace) if live > usable => Ok(None),
                     Rejected::Failed(StorageError::NoSpace) => Err(Verdict::FalselyFull { live, usable }),
@@ -204,9 +204,9 @@ impl Player<'_> {
     }
 
     async fn flush(&mut self, volume: &Bounded<Volume>) -> Result<(), Verdict> {
-        let through = self.notes.borrow().model.requests();
+        let through = self.history.borrow().model.requests();
         let ticket = submit(volume, Command::Flush).await?;
-        self.notes.borrow_mut().expect(through, ticket.clone(), Phase::Transferred);
+        self.history.borrow_mut().expect(through, ticket.clone(), Phase::Transferred);
         if self.random.below(2) == 0 {
             ticket.transferred().await.map_err(|error| failed("a flush", &error))?;
         }
@@ -215,7 +215,7 @@ impl Player<'_> {
 
     async fn read(&mut self, volume: &Bounded<Volume>) -> Result<(), Verdict> {
         let block = self.random.below(self.range.blocks);
-        let expected = self.notes.borrow().model.stamp(block);
+        let expected = self.history.borrow().model.stamp(block);
         let _reading = self.window.user_reads();
         let bytes = read(volume, Extent::new(self.range.lba(block), 1)).await?;
         let found = stamp_of(&bytes, block);

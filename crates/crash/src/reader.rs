@@ -15,8 +15,8 @@ use weir_volume::Volume;
 use crate::bound::Bounded;
 use crate::content::stamp_of;
 use crate::model::Verdict;
-use crate::notes::Notes;
 use crate::player::{Span, failed};
+use crate::request_history::RequestHistory;
 use crate::window::Window;
 
 /// Reads for each step of the player at most.
@@ -28,7 +28,7 @@ pub(crate) struct Reader {
     pub random: Random,
     pub range: Span,
     pub volume: Rc<Bounded<Volume>>,
-    pub notes: Rc<RefCell<Notes>>,
+    pub history: Rc<RefCell<RequestHistory>>,
     pub window: Rc<Window>,
     /// Steps of the player.
     pub steps: u64,
@@ -90,14 +90,14 @@ impl Reader {
         let _reading = self.window.user_reads();
         let command = Command::read(Extent::new(self.range.lba(block), 1));
         let ticket = submit_when_free(&*self.volume, command).await.map_err(|error| failed(&error))?;
-        let submitted = self.notes.borrow().accepted();
+        let submitted = self.history.borrow().accepted();
         ticket.transferred().await.map_err(|error| failed(&error))?;
         let page = ticket.take_data().ok_or_else(|| failed(&StorageError::Gone))?;
-        let (notes, found) = (self.notes.borrow(), stamp_of(&page, block));
-        if found.is_some_and(|stamp| notes.model.held(block, stamp, submitted..=notes.accepted())) {
+        let (history, found) = (self.history.borrow(), stamp_of(&page, block));
+        if found.is_some_and(|stamp| history.model.held(block, stamp, submitted..=history.accepted())) {
             return Ok(());
         }
-        Err(Verdict::Read { block, expected: notes.model.stamp(block), found })
+        Err(Verdict::Read { block, expected: history.model.stamp(block), found })
     }
 
     async fn pause(&mut self) {

@@ -18,11 +18,11 @@ use crate::bound::{Bound, Bounded};
 use crate::content::mix;
 use crate::findings::Findings;
 use crate::model::{Model, Verdict};
-use crate::notes::Notes;
 use crate::options::RunOptions;
 use crate::player::{Player, Span, Step, failed};
 use crate::reader::{Reader, Reading};
 use crate::recovery::{recover, runtime_for};
+use crate::request_history::RequestHistory;
 use crate::window::{Tap, Window};
 
 /// Power cuts behind one another at most: of the run, of its recovery, and of the recovery of that.
@@ -77,7 +77,7 @@ struct Ground {
     handle: Handle,
     disk: Rc<AdversaryDisk>,
     window: Rc<Window>,
-    notes: Rc<RefCell<Notes>>,
+    history: Rc<RefCell<RequestHistory>>,
     bound: Rc<Bound>,
     look: Observer,
 }
@@ -127,16 +127,16 @@ impl Run {
         let info = inspect(&*disk).await.map_err(|error| failed("looking at the volume", &error))?;
         let range = Span::of(&self.options, info.usable_blocks, info.logical_blocks);
         *self.range.borrow_mut() = range;
-        let notes = Rc::new(RefCell::new(Notes::new(Model::new(range.blocks))));
-        let (window, look) = life.watch(handle, &disk, &notes);
+        let history = Rc::new(RefCell::new(RequestHistory::new(Model::new(range.blocks))));
+        let (window, look) = life.watch(handle, &disk, &history);
         let bound = Rc::clone(bound);
-        let ground = Ground { handle: handle.clone(), disk, window, notes, bound, look };
+        let ground = Ground { handle: handle.clone(), disk, window, history, bound, look };
         self.play(&ground, self.options.steps).await
     }
 
     /// Opens the volume and goes on for `steps` steps.
     async fn play(&self, ground: &Ground, steps: u64) -> Result<(), Verdict> {
-        let Ground { handle, notes, window, .. } = ground;
+        let Ground { handle, history, window, .. } = ground;
         let mut volume = self.open(ground).await?;
         let mut reading = self.read_beside(ground, &volume, steps);
         let random = handle.random("player");
@@ -145,7 +145,7 @@ impl Run {
             handle: handle.clone(),
             random,
             range: self.range(),
-            notes: Rc::clone(notes),
+            history: Rc::clone(history),
             window: Rc::clone(window),
         };
         for step in 0..steps {
@@ -153,7 +153,7 @@ impl Run {
             if self.is_over() {
                 break;
             }
-            let before = notes.borrow().model.requests();
+            let before = history.borrow().model.requests();
             if player.step(&volume).await? == Step::Restart {
                 self.end_process(handle, volume, reading).await?;
                 volume = self.open(ground).await?;
@@ -163,7 +163,7 @@ impl Run {
             }
             // What the step was promised may hold at the next event only.
             (ground.look)(&ground.disk);
-            let accepted = notes.borrow().model.requests() - before;
+            let accepted = history.borrow().model.requests() - before;
             self.findings.borrow_mut().totals.requests += accepted;
         }
         match reading {
@@ -179,7 +179,7 @@ impl Run {
             random: ground.handle.random("reader"),
             range: self.range(),
             volume: Rc::clone(volume),
-            notes: Rc::clone(&ground.notes),
+            history: Rc::clone(&ground.history),
             window: Rc::clone(&ground.window),
             steps,
             pause_ns_max: self.options.pause_ns_max.max(self.options.latency_ns_max),
@@ -205,15 +205,15 @@ impl Run {
 
     /// Recovers and judges; what is left is the past from now on.
     async fn open(&self, ground: &Ground) -> Result<Rc<Bounded<Volume>>, Verdict> {
-        let Ground { handle, disk, window, notes, bound, .. } = ground;
+        let Ground { handle, disk, window, history, bound, .. } = ground;
         let _reading = window.user_reads();
         let tap = Rc::new(Tap { disk: Rc::clone(disk), window: Rc::clone(window) });
         let volume = Volume::open(handle, bound.around(tap), self.options.volume.clone()).await;
         let volume = volume.map_err(|error| failed("recovery", &error))?;
-        notes.borrow_mut().promised();
+        history.borrow_mut().promised();
         let stamps = self.range().read(&volume).await?;
-        let left = notes.borrow().judge(&stamps)?;
-        notes.borrow_mut().decided(left, handle.seed());
+        let left = history.borrow().judge(&stamps)?;
+        history.borrow_mut().decided(left, handle.seed());
         Ok(bound.around(Rc::new(volume)))
     }
 }
@@ -224,20 +224,20 @@ impl Life {
         &self,
         handle: &Handle,
         disk: &AdversaryDisk,
-        notes: &Rc<RefCell<Notes>>,
+        history: &Rc<RefCell<RequestHistory>>,
     ) -> (Rc<Window>, Observer) {
         let options = &self.run.options;
         let window = Rc::new(Window::new(options.segments_start()));
-        let (life, notes, seen) = (self.clone(), Rc::clone(notes), Rc::clone(&window));
+        let (life, history, seen) = (self.clone(), Rc::clone(history), Rc::clone(&window));
         let random = RefCell::new(handle.random("crash states"));
         let event = Cell::new(0);
         let look: Observer = Rc::new(move |disk| {
             event.set(event.get() + 1);
             if life.run.warm.get() && !life.run.is_over() {
                 let (checkpoint, cleaning) = seen.contents();
-                let promised = notes.borrow_mut().promised();
+                let promised = history.borrow_mut().promised();
                 let moment = Moment { event: event.get(), promised, checkpoint, cleaning };
-                life.cut(moment, &disk.crash_states(), &notes, &mut random.borrow_mut());
+                life.cut(moment, &disk.crash_states(), &history, &mut random.borrow_mut());
             }
         });
         let at_events = Rc::clone(&look);
@@ -246,7 +246,13 @@ impl Life {
     }
 
     /// The power is cut at this moment.
-    fn cut(&self, moment: Moment, states: &CrashStates, notes: &RefCell<Notes>, random: &mut Random) {
+    fn cut(
+        &self,
+        moment: Moment,
+        states: &CrashStates,
+        history: &RefCell<RequestHistory>,
+        random: &mut Random,
+    ) {
         let options = &self.run.options;
         // A recovery has many events, and there are many recoveries: one state of some of their windows.
         let (exhaustive_max, samples) = match self.depth {
@@ -259,11 +265,11 @@ impl Life {
             self.run.findings.borrow_mut().count_window(moment, states.count(), exhaustive);
         }
         let look_at = |image: &Image, random: &mut Random| {
-            let life = mix(notes.borrow().life(), moment.promised);
+            let life = mix(history.borrow().life(), moment.promised);
             let new = !self.run.is_over() && self.run.findings.borrow_mut().is_new(image.hash(), life);
             if new {
                 self.run.findings.borrow_mut().count_state(moment, self.depth);
-                self.examine(moment.event, image, notes, random);
+                self.examine(moment.event, image, history, random);
             }
         };
         if exhaustive {
@@ -274,14 +280,14 @@ impl Life {
     }
 
     /// Recovers from `image` and judges what is left; now and then with the power cut again.
-    fn examine(&self, event: u64, image: &Image, notes: &RefCell<Notes>, random: &mut Random) {
+    fn examine(&self, event: u64, image: &Image, history: &RefCell<RequestHistory>, random: &mut Random) {
         let run = &self.run;
         let events: Vec<u64> = self.events.iter().copied().chain([event]).collect();
         if self.depth < DEPTH_MAX && random.below(run.options.deeper) == 0 {
-            return self.live_on(events, image, notes);
+            return self.live_on(events, image, history);
         }
         let recovered = recover(&run.options, image, run.range());
-        let verdict = recovered.stamps.and_then(|stamps| notes.borrow().judge(&stamps));
+        let verdict = recovered.stamps.and_then(|stamps| history.borrow().judge(&stamps));
         let mut findings = run.findings.borrow_mut();
         findings.fold(recovered.trace_hash);
         if let Err(verdict) = verdict {
@@ -290,17 +296,17 @@ impl Life {
     }
 
     /// Recovers from `image` with the power cut at every event, then writes on, likewise.
-    fn live_on(&self, events: Vec<u64>, image: &Image, notes: &RefCell<Notes>) {
+    fn live_on(&self, events: Vec<u64>, image: &Image, history: &RefCell<RequestHistory>) {
         let run = &self.run;
         let runtime = runtime_for(&run.options, image);
         let handle = runtime.handle();
         let disk = AdversaryDisk::from_image(&handle, run.options.adversary(), image);
         let life = Life { run: Rc::clone(run), depth: self.depth + 1, events };
-        let fork = Rc::new(RefCell::new(notes.borrow().fork()));
+        let fork = Rc::new(RefCell::new(history.borrow().fork()));
         let (window, look) = life.watch(&handle, &disk, &fork);
         let bound = Bound::new();
         let ground =
-            Ground { handle: handle.clone(), disk, window, notes: fork, bound: Rc::clone(&bound), look };
+            Ground { handle: handle.clone(), disk, window, history: fork, bound: Rc::clone(&bound), look };
         let outcome = runtime.block_on(bound.within(&handle, run.play(&ground, STEPS_CONTINUED)));
         run.settle(&life.events, outcome);
         let mut findings = run.findings.borrow_mut();

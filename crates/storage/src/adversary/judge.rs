@@ -1,4 +1,4 @@
-//! The judge: what the contract allows a power cut to leave (S2, S3, S4, S7), from the notes of a
+//! The judge: what the contract allows a power cut to leave (S2, S3, S4, S7), from the history of a
 //! [`Witness`](super::Witness), and whether an image is that.
 //!
 //! A change is *required* when a version of each of its units, its own or a later one, must be found:
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use super::image::Image;
-use super::witness::{Candidate, Deed, DeedId, Notes};
+use super::witness::{Candidate, History, OpId, OpRecord};
 use crate::address::{BLOCK_BYTES, Lba};
 use crate::capability::Ordering;
 
@@ -33,8 +33,8 @@ pub enum Reason {
 /// What an image, or the storage, does that the contract forbids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Illegal {
-    /// A content that was never written there (torn, misdirected or taken from elsewhere: S4, S6), or one that
-    /// a durable version replaced so long ago that the notes do not know it any more (S2).
+    /// A content that nobody wrote there (torn, misdirected or taken from elsewhere: S4, S6), or one that
+    /// a durable version replaced so long ago that the history does not know it any more (S2).
     #[error("{0} holds a content that was never written there, or that a durable version has replaced")]
     Foreign(Lba),
     /// Blocks that were never written have changed.
@@ -60,9 +60,9 @@ pub enum Illegal {
     },
 }
 
-/// A deed, with the epochs that it may belong to.
+/// An operation, with the epochs that it may belong to.
 struct Fact {
-    deed: Deed,
+    record: OpRecord,
     /// No epoch before this one is possible; counted in barriers.
     epoch_min: usize,
     /// No epoch after this one is possible.
@@ -72,7 +72,7 @@ struct Fact {
 /// What the contract allows at one moment.
 pub struct Expectation {
     ordering: Ordering,
-    facts: BTreeMap<DeedId, Fact>,
+    facts: BTreeMap<OpId, Fact>,
     units: BTreeMap<u32, Vec<Candidate>>,
     initial: Image,
     out_of_turn: Option<Illegal>,
@@ -82,29 +82,30 @@ pub struct Expectation {
 #[derive(Default)]
 struct Seen {
     epoch: usize,
-    request: Option<DeedId>,
+    request: Option<OpId>,
     /// Everything transferred by this look lies behind a pre-flush that is found.
     preflushed: u64,
-    /// Atomic deeds of which a part is found.
-    parts: Vec<DeedId>,
+    /// Atomic operations of which a part is found.
+    parts: Vec<OpId>,
 }
 
 impl Expectation {
-    pub(super) fn new(notes: &Notes) -> Expectation {
-        let barriers: Vec<&Deed> = notes.deeds.values().filter(|deed| deed.flags.barrier).collect();
-        let fact = |deed: &Deed| {
-            let others = || barriers.iter().filter(|barrier| barrier.span.receipt != deed.span.receipt);
-            let surely = others().filter(|barrier| !barrier.void && barrier.span.surely_before(&deed.span));
-            let possibly = others().filter(|barrier| !deed.span.surely_before(&barrier.span));
-            let epoch_min = if deed.void { 0 } else { surely.count() };
-            Fact { deed: deed.clone(), epoch_min, epoch_max: possibly.count() }
+    pub(super) fn new(history: &History) -> Expectation {
+        let barriers: Vec<&OpRecord> =
+            history.records.values().filter(|record| record.flags.barrier).collect();
+        let fact = |record: &OpRecord| {
+            let others = || barriers.iter().filter(|barrier| barrier.span.receipt != record.span.receipt);
+            let surely = others().filter(|barrier| !barrier.void && barrier.span.surely_before(&record.span));
+            let possibly = others().filter(|barrier| !record.span.surely_before(&barrier.span));
+            let epoch_min = if record.void { 0 } else { surely.count() };
+            Fact { record: record.clone(), epoch_min, epoch_max: possibly.count() }
         };
         Expectation {
-            ordering: notes.ordering,
-            facts: notes.deeds.iter().map(|(id, deed)| (*id, fact(deed))).collect(),
-            units: notes.units.clone(),
-            initial: notes.initial.clone(),
-            out_of_turn: notes.out_of_turn,
+            ordering: history.ordering,
+            facts: history.records.iter().map(|(id, record)| (*id, fact(record))).collect(),
+            units: history.units.clone(),
+            initial: history.initial.clone(),
+            out_of_turn: history.out_of_turn,
         }
     }
 
@@ -122,7 +123,7 @@ impl Expectation {
         let mut found = Vec::new();
         for (number, candidates) in &self.units {
             let hash = image.unit_hash(*number);
-            let matching: Vec<Option<DeedId>> = candidates
+            let matching: Vec<Option<OpId>> = candidates
                 .iter()
                 .filter(|candidate| candidate.1 == hash)
                 .map(|candidate| candidate.0)
@@ -133,7 +134,7 @@ impl Expectation {
             found.push(matching);
         }
         let seen = self.seen(&found);
-        let required: BTreeMap<DeedId, Reason> =
+        let required: BTreeMap<OpId, Reason> =
             self.facts.iter().filter_map(|(id, fact)| Some((*id, self.reason(*id, fact, &seen)?))).collect();
         self.units.iter().zip(&found).try_for_each(|((number, candidates), found)| {
             self.judge_unit(*number, candidates, found, &required)
@@ -141,7 +142,7 @@ impl Expectation {
     }
 
     /// What the found contents prove. Equal contents prove only what the mildest of them does.
-    fn seen(&self, found: &[Vec<Option<DeedId>>]) -> Seen {
+    fn seen(&self, found: &[Vec<Option<OpId>>]) -> Seen {
         let mut seen = Seen::default();
         for matching in found {
             let facts = || matching.iter().map(|id| self.facts.get(id.as_ref()?));
@@ -149,21 +150,21 @@ impl Expectation {
             seen.epoch = seen.epoch.max(epoch.unwrap_or(0));
             let mildest = facts()
                 .zip(matching)
-                .map(|(fact, id)| id.filter(|_| fact.is_some_and(|f| !f.deed.void)))
+                .map(|(fact, id)| id.filter(|_| fact.is_some_and(|f| !f.record.void)))
                 .min();
             seen.request = seen.request.max(mildest.flatten());
             if let [Some(id)] = matching[..]
-                && let Some(fact) = self.facts.get(&id).filter(|fact| !fact.deed.void)
+                && let Some(fact) = self.facts.get(&id).filter(|fact| !fact.record.void)
             {
-                if fact.deed.flags.preflush {
-                    seen.preflushed = seen.preflushed.max(fact.deed.span.submitted);
+                if fact.record.flags.preflush {
+                    seen.preflushed = seen.preflushed.max(fact.record.span.submitted);
                 }
-                if fact.deed.atomic {
+                if fact.record.atomic {
                     seen.parts.push(id);
                 }
             }
         }
-        for (id, fact) in self.facts.iter().filter(|(_, fact)| fact.deed.durable) {
+        for (id, fact) in self.facts.iter().filter(|(_, fact)| fact.record.durable) {
             seen.epoch = seen.epoch.max(fact.epoch_min);
             seen.request = seen.request.max(Some(*id));
         }
@@ -171,16 +172,16 @@ impl Expectation {
         seen
     }
 
-    fn reason(&self, id: DeedId, fact: &Fact, seen: &Seen) -> Option<Reason> {
-        let Fact { deed, epoch_max, .. } = fact;
+    fn reason(&self, id: OpId, fact: &Fact, seen: &Seen) -> Option<Reason> {
+        let Fact { record, epoch_max, .. } = fact;
         let reasons = [
-            (deed.durable, Reason::Durable),
-            (deed.span.transferred <= seen.preflushed, Reason::Preflush),
+            (record.durable, Reason::Durable),
+            (record.span.transferred <= seen.preflushed, Reason::Preflush),
             (self.ordering == Ordering::Barrier && *epoch_max < seen.epoch, Reason::EarlierEpoch),
             (self.ordering == Ordering::Prefix && Some(id) < seen.request, Reason::EarlierRequest),
             (seen.parts.binary_search(&id).is_ok(), Reason::Atomic),
         ];
-        reasons.into_iter().find(|(holds, _)| *holds && !deed.void).map(|(_, reason)| reason)
+        reasons.into_iter().find(|(holds, _)| *holds && !record.void).map(|(_, reason)| reason)
     }
 
     /// One of the contents that the unit may hold must be no older than all that is required of it.
@@ -188,26 +189,26 @@ impl Expectation {
         &self,
         number: u32,
         candidates: &[Candidate],
-        found: &[Option<DeedId>],
-        required: &BTreeMap<DeedId, Reason>,
+        found: &[Option<OpId>],
+        required: &BTreeMap<OpId, Reason>,
     ) -> Result<(), Illegal> {
-        let replaces = |id: Option<DeedId>| {
-            let span = id.and_then(|id| self.facts.get(&id)).map(|fact| fact.deed.span);
+        let replaces = |id: Option<OpId>| {
+            let span = id.and_then(|id| self.facts.get(&id)).map(|fact| fact.record.span);
             let of_unit =
                 candidates.iter().filter_map(|candidate| candidate.0).filter(|other| Some(*other) != id);
             of_unit.filter_map(|other| Some((other, required.get(&other)?))).find(|(other, _)| {
-                let required = self.facts.get(other).map(|fact| fact.deed.span);
+                let required = self.facts.get(other).map(|fact| fact.record.span);
                 required
                     .is_some_and(|required| span.is_none_or(|span| span.precedes(&required, self.ordering)))
             })
         };
         let mut missing = None;
         for id in found {
-            let Some((deed, reason)) = replaces(*id) else { return Ok(()) };
-            missing = Some((deed, *reason));
+            let Some((record, reason)) = replaces(*id) else { return Ok(()) };
+            missing = Some((record, *reason));
         }
-        let Some((deed, reason)) = missing else { return Ok(()) };
-        let command = self.facts.get(&deed).map_or(0, |fact| fact.deed.span.receipt.0);
+        let Some((record, reason)) = missing else { return Ok(()) };
+        let command = self.facts.get(&record).map_or(0, |fact| fact.record.span.receipt.0);
         Err(Illegal::Missing { command, at: self.block_of(number), reason })
     }
 

@@ -1,6 +1,6 @@
 //! The *witness* stands before a storage, passes every command on, and writes down what it saw: what
 //! was submitted, and when each ticket was answered. It knows nothing of the storage's bookkeeping; an
-//! [`Expectation`] made from its notes says what a power cut may leave.
+//! [`Expectation`] made from its history says what a power cut may leave.
 //!
 //! Time is counted in *looks*: the witness looks at the tickets at each submission and whenever it is
 //! asked. Two commands are ordered only if some look tells them apart (one answered, the other not yet)
@@ -63,7 +63,7 @@ impl Span {
 
 /// What a change, a flush or a barrier is to the judge.
 #[derive(Clone)]
-pub(super) struct Deed {
+pub(super) struct OpRecord {
     pub(super) span: Span,
     pub(super) flags: WriteFlags,
     /// Survives as a whole or not at all.
@@ -79,36 +79,36 @@ pub(super) struct Deed {
     ticket: Option<Ticket>,
 }
 
-impl Deed {
+impl OpRecord {
     fn is_answered(&self) -> bool {
         self.void || self.span.transferred != NEVER
     }
 }
 
-/// Numbers deeds in order of receipt.
-pub(super) type DeedId = u64;
+/// Numbers operations in order of receipt.
+pub(super) type OpId = u64;
 
 /// A content that a unit may have: whose it is (`None`: from before the witness came) and its hash.
-pub(super) type Candidate = (Option<DeedId>, Option<u64>);
+pub(super) type Candidate = (Option<OpId>, Option<u64>);
 
 /// Everything that the witness wrote down.
-pub(super) struct Notes {
+pub(super) struct History {
     pub(super) ordering: Ordering,
-    pub(super) deeds: BTreeMap<DeedId, Deed>,
+    pub(super) records: BTreeMap<OpId, OpRecord>,
     pub(super) units: BTreeMap<u32, Vec<Candidate>>,
     pub(super) initial: Image,
     pub(super) out_of_turn: Option<Illegal>,
     capabilities: Capabilities,
     look: u64,
     commands: u64,
-    next_deed: DeedId,
+    next_op: OpId,
     fence: u64,
 }
 
 /// Watches a storage; itself a storage, so that anything can stand on it.
 pub struct Witness {
     inner: Rc<dyn Storage>,
-    notes: RefCell<Notes>,
+    history: RefCell<History>,
 }
 
 impl Witness {
@@ -116,27 +116,27 @@ impl Witness {
     #[must_use]
     pub fn new(storage: Rc<dyn Storage>, initial: &Image) -> Rc<Witness> {
         let capabilities = *storage.capabilities();
-        let notes = Notes {
+        let history = History {
             ordering: capabilities.ordering,
-            deeds: BTreeMap::new(),
+            records: BTreeMap::new(),
             units: BTreeMap::new(),
             initial: initial.with_units(capabilities.tear_unit_bytes),
             out_of_turn: None,
             capabilities,
             look: 0,
             commands: 0,
-            next_deed: 0,
+            next_op: 0,
             fence: 0,
         };
-        Rc::new(Witness { inner: storage, notes: RefCell::new(notes) })
+        Rc::new(Witness { inner: storage, history: RefCell::new(history) })
     }
 
     /// What the contract allows a power cut to leave at this moment. Make it once a moment, then judge
     /// as many images by it as you like.
     pub fn expect(&self) -> Expectation {
-        let mut notes = self.notes.borrow_mut();
-        notes.look();
-        Expectation::new(&notes)
+        let mut history = self.history.borrow_mut();
+        history.look();
+        Expectation::new(&history)
     }
 
     /// Judges one image.
@@ -158,14 +158,14 @@ impl Storage for Witness {
     }
 
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
-        // A command that breaks the contract leaves no notes.
+        // A command that breaks the contract leaves no record.
         self.inner.capabilities().check(&command, self.inner.blocks())?;
-        let (before, deeds) = self.notes.borrow_mut().announce(&command);
+        let (before, records) = self.history.borrow_mut().announce(&command);
         let answer = self.inner.submit(command);
-        let mut notes = self.notes.borrow_mut();
+        let mut history = self.history.borrow_mut();
         match &answer {
-            Ok(ticket) => notes.accepted(&deeds, ticket),
-            Err(_) => notes.withdraw(before, &deeds),
+            Ok(ticket) => history.accepted(&records, ticket),
+            Err(_) => history.withdraw(before, &records),
         }
         answer
     }
@@ -179,21 +179,21 @@ impl Storage for Witness {
     }
 }
 
-impl Notes {
+impl History {
     /// Looks at every ticket that is not answered yet.
     fn look(&mut self) {
         self.look += 1;
         let mut answered = Vec::new();
-        for (id, deed) in self.deeds.iter_mut().filter(|(_, deed)| !deed.is_answered()) {
-            match deed.ticket.as_ref().and_then(Ticket::poll_transferred) {
+        for (id, record) in self.records.iter_mut().filter(|(_, record)| !record.is_answered()) {
+            match record.ticket.as_ref().and_then(Ticket::poll_transferred) {
                 // A device that went away has answered nothing: what was in flight stays so.
-                None | Some(Err(StorageError::Gone)) => deed.span.in_flight = self.look,
+                None | Some(Err(StorageError::Gone)) => record.span.in_flight = self.look,
                 Some(Ok(())) => {
-                    deed.span.transferred = self.look;
+                    record.span.transferred = self.look;
                     answered.push((*id, true));
                 }
                 Some(Err(_)) => {
-                    deed.void = true;
+                    record.void = true;
                     answered.push((*id, false));
                 }
             }
@@ -207,36 +207,38 @@ impl Notes {
         }
     }
 
-    fn answered(&mut self, id: DeedId, ok: bool) {
-        let Some(Deed { span, flags, flush, .. }) = self.deeds.get(&id).cloned() else { return };
+    fn answered(&mut self, id: OpId, ok: bool) {
+        let Some(OpRecord { span, flags, flush, .. }) = self.records.get(&id).cloned() else { return };
         if flush || (flags.preflush && ok) {
-            for (other, deed) in &mut self.deeds {
+            for (other, record) in &mut self.records {
                 let received = self.capabilities.ordered_flush && flush && *other < id;
-                if deed.span.transferred <= span.submitted || received {
+                if record.span.transferred <= span.submitted || received {
                     // A failed flush may have lost all that was not durable before.
-                    deed.durable |= ok && !deed.void;
-                    deed.void |= !ok && !deed.durable;
+                    record.durable |= ok && !record.void;
+                    record.void |= !ok && !record.durable;
                 }
             }
         }
         if flags.fua
             && ok
-            && let Some(deed) = self.deeds.get_mut(&id)
+            && let Some(record) = self.records.get_mut(&id)
         {
-            deed.durable = true;
+            record.durable = true;
         }
     }
 
     /// S1: nothing of a higher fence is transferred while something of a lower one is in flight. Flushes
     /// may be head-of-queue.
     fn check_turns(&mut self) {
-        let in_flight = self.deeds.values().filter(|deed| !deed.is_answered() && !deed.flush);
-        let waiting = in_flight.min_by_key(|deed| deed.span.fence);
+        let in_flight = self.records.values().filter(|record| !record.is_answered() && !record.flush);
+        let waiting = in_flight.min_by_key(|record| record.span.fence);
         let early = waiting.and_then(|earlier| {
-            let overtakes = |deed: &&Deed| {
-                deed.span.transferred == self.look && !deed.flush && deed.span.fence > earlier.span.fence
+            let overtakes = |record: &&OpRecord| {
+                record.span.transferred == self.look
+                    && !record.flush
+                    && record.span.fence > earlier.span.fence
             };
-            Some((earlier, self.deeds.values().find(overtakes)?))
+            Some((earlier, self.records.values().find(overtakes)?))
         });
         if let Some((earlier, later)) = early {
             let illegal = Illegal::OutOfTurn { earlier: earlier.span.receipt.0, later: later.span.receipt.0 };
@@ -245,10 +247,10 @@ impl Notes {
     }
 
     /// Writes down a command before it is submitted, since events may come while it is.
-    fn announce(&mut self, command: &Command<'_>) -> (u64, Vec<DeedId>) {
+    fn announce(&mut self, command: &Command<'_>) -> (u64, Vec<OpId>) {
         self.look();
         self.commands += 1;
-        let (before, first) = (self.fence, self.next_deed);
+        let (before, first) = (self.fence, self.next_op);
         let ordered = match command {
             Command::Write(write) => write.priority == Priority::Ordered,
             Command::Packed(writes) => writes.iter().any(|write| write.priority == Priority::Ordered),
@@ -261,22 +263,22 @@ impl Notes {
             Command::Read { .. } => {}
             Command::Barrier { .. } => {
                 let flags = WriteFlags { barrier: true, ..WriteFlags::default() };
-                self.deed(0, flags, false, false, Vec::new());
+                self.record(0, flags, false, false, Vec::new());
             }
-            Command::Flush => self.deed(0, WriteFlags::default(), false, true, Vec::new()),
+            Command::Flush => self.record(0, WriteFlags::default(), false, true, Vec::new()),
             Command::Write(write) => self.write(0, write),
             Command::Packed(writes) => writes.iter().enumerate().for_each(|(i, write)| self.write(i, write)),
             Command::Discard(extents) => {
                 let units = extents.iter().flat_map(|extent| self.discarded(*extent)).collect();
-                self.deed(0, WriteFlags::default(), false, false, units);
+                self.record(0, WriteFlags::default(), false, false, units);
             }
             Command::Share(pairs) => {
                 let units = pairs.iter().flat_map(|pair| self.shared(*pair)).collect();
-                self.deed(0, WriteFlags::default(), true, false, units);
+                self.record(0, WriteFlags::default(), true, false, units);
             }
         }
         self.fence += u64::from(ordered);
-        (before, (first..self.next_deed).collect())
+        (before, (first..self.next_op).collect())
     }
 
     fn write(&mut self, place: usize, write: &Write<'_>) {
@@ -287,7 +289,7 @@ impl Notes {
             units.extend(numbers.zip(part.data.bytes().chunks_exact(unit_bytes).map(content_hash)));
         }
         let atomic = write.flags.reliable || write.blocks() <= u64::from(self.capabilities.atomic_blocks);
-        self.deed(place, write.flags, atomic, false, units);
+        self.record(place, write.flags, atomic, false, units);
     }
 
     fn discarded(&self, extent: Extent) -> Vec<(u32, Option<u64>)> {
@@ -314,16 +316,16 @@ impl Notes {
     fn possible(&self, number: u32) -> Vec<Option<u64>> {
         let Some(candidates) = self.units.get(&number) else { return vec![self.initial.unit_hash(number)] };
         let replaced = |old: &Candidate| {
-            let old_span = old.0.and_then(|id| self.deeds.get(&id)).map(|deed| deed.span);
-            candidates.iter().filter_map(|(id, _)| self.deeds.get(id.as_ref()?)).any(|deed| {
-                let transferred = deed.span.transferred != NEVER && !deed.void;
-                transferred && old_span.is_none_or(|old| old.precedes(&deed.span, self.ordering))
+            let old_span = old.0.and_then(|id| self.records.get(&id)).map(|record| record.span);
+            candidates.iter().filter_map(|(id, _)| self.records.get(id.as_ref()?)).any(|record| {
+                let transferred = record.span.transferred != NEVER && !record.void;
+                transferred && old_span.is_none_or(|old| old.precedes(&record.span, self.ordering))
             })
         };
         candidates.iter().filter(|candidate| !replaced(candidate)).map(|(_, hash)| *hash).collect()
     }
 
-    fn deed(
+    fn record(
         &mut self,
         place: usize,
         flags: WriteFlags,
@@ -334,52 +336,53 @@ impl Notes {
         let (receipt, look) = ((self.commands, place), self.look);
         let span = Span { receipt, fence: self.fence, submitted: look, in_flight: look, transferred: NEVER };
         let atomic = atomic || self.ordering == Ordering::Prefix;
-        let id = self.next_deed;
-        self.next_deed += 1;
+        let id = self.next_op;
+        self.next_op += 1;
         let listed = units.len();
         for (number, hash) in units {
             let initial = self.initial.unit_hash(number);
             self.units.entry(number).or_insert_with(|| vec![(None, initial)]).push((Some(id), hash));
         }
-        let deed = Deed { span, flags, atomic, flush, durable: false, void: false, listed, ticket: None };
-        self.deeds.insert(id, deed);
+        let record =
+            OpRecord { span, flags, atomic, flush, durable: false, void: false, listed, ticket: None };
+        self.records.insert(id, record);
     }
 
-    fn accepted(&mut self, deeds: &[DeedId], ticket: &Ticket) {
-        for id in deeds {
-            if let Some(deed) = self.deeds.get_mut(id) {
-                deed.ticket = Some(ticket.clone());
+    fn accepted(&mut self, records: &[OpId], ticket: &Ticket) {
+        for id in records {
+            if let Some(record) = self.records.get_mut(id) {
+                record.ticket = Some(ticket.clone());
             }
         }
     }
 
     /// A refused command was never there.
-    fn withdraw(&mut self, fence: u64, deeds: &[DeedId]) {
+    fn withdraw(&mut self, fence: u64, records: &[OpId]) {
         self.fence = fence;
-        for id in deeds {
-            self.deeds.remove(id);
+        for id in records {
+            self.records.remove(id);
         }
         for candidates in self.units.values_mut() {
-            candidates.retain(|(id, _)| id.is_none_or(|id| !deeds.contains(&id)));
+            candidates.retain(|(id, _)| id.is_none_or(|id| !records.contains(&id)));
         }
     }
 
-    /// Forgets what a durable version has replaced, so that notes do not grow with the run.
+    /// Forgets what a durable version has replaced, so that the history does not grow with the run.
     fn prune(&mut self) {
         let mut units = std::mem::take(&mut self.units);
         for candidates in units.values_mut() {
             let durable: Vec<Span> = candidates
                 .iter()
                 .filter_map(|(id, _)| {
-                    self.deeds.get(id.as_ref()?).filter(|deed| deed.durable).map(|deed| deed.span)
+                    self.records.get(id.as_ref()?).filter(|record| record.durable).map(|record| record.span)
                 })
                 .collect();
             candidates.retain(|(id, _)| {
-                let span = id.and_then(|id| self.deeds.get(&id)).map(|deed| deed.span);
+                let span = id.and_then(|id| self.records.get(&id)).map(|record| record.span);
                 let replaced =
                     durable.iter().any(|later| span.is_none_or(|span| span.precedes(later, self.ordering)));
-                if let Some(deed) = id.filter(|_| replaced).and_then(|id| self.deeds.get_mut(&id)) {
-                    deed.listed -= 1;
+                if let Some(record) = id.filter(|_| replaced).and_then(|id| self.records.get_mut(&id)) {
+                    record.listed -= 1;
                 }
                 !replaced
             });
@@ -388,13 +391,14 @@ impl Notes {
         self.forget_deeds();
     }
 
-    /// A deed that no unit lists says nothing more, unless it separates epochs of others.
+    /// A record that no unit lists says nothing more, unless it separates epochs of others.
     fn forget_deeds(&mut self) {
-        let spent = |deed: &Deed| deed.listed == 0 && deed.is_answered();
-        let live: Vec<Span> = self.deeds.values().filter(|deed| !spent(deed)).map(|deed| deed.span).collect();
-        self.deeds.retain(|_, deed| {
-            let separates = deed.flags.barrier && !live.iter().all(|span| deed.span.surely_before(span));
-            !spent(deed) || separates
+        let spent = |record: &OpRecord| record.listed == 0 && record.is_answered();
+        let live: Vec<Span> =
+            self.records.values().filter(|record| !spent(record)).map(|record| record.span).collect();
+        self.records.retain(|_, record| {
+            let separates = record.flags.barrier && !live.iter().all(|span| record.span.surely_before(span));
+            !spent(record) || separates
         });
     }
 }

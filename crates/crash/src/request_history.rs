@@ -26,8 +26,8 @@ struct Pending {
     phase: Phase,
 }
 
-/// The notes of one life of a volume.
-pub(crate) struct Notes {
+/// The history of one life of a volume.
+pub(crate) struct RequestHistory {
     pub model: Model,
     /// Requests that the volume has taken; the one after them may still be waiting for room.
     accepted: u64,
@@ -38,14 +38,14 @@ pub(crate) struct Notes {
     life: u64,
 }
 
-impl Notes {
-    pub(crate) fn new(model: Model) -> Notes {
-        Notes { model, accepted: 0, promised: 0, pending: Vec::new(), life: 0 }
+impl RequestHistory {
+    pub(crate) fn new(model: Model) -> RequestHistory {
+        RequestHistory { model, accepted: 0, promised: 0, pending: Vec::new(), life: 0 }
     }
 
     /// The same past, for a life that forks off; promises made so far bind it.
-    pub(crate) fn fork(&self) -> Notes {
-        Notes { model: self.model.clone(), pending: Vec::new(), ..*self }
+    pub(crate) fn fork(&self) -> RequestHistory {
+        RequestHistory { model: self.model.clone(), pending: Vec::new(), ..*self }
     }
 
     /// The volume has taken every request that the model was told of.
@@ -82,7 +82,7 @@ impl Notes {
     /// Recovery is over and left the first `left` requests: a new life begins, named by `salt` too.
     pub(crate) fn decided(&mut self, left: u64, salt: u64) {
         let life = mix(mix(self.life, left), salt);
-        *self = Notes { life, ..Notes::new(self.model.from_prefix(left)) };
+        *self = RequestHistory { life, ..RequestHistory::new(self.model.from_prefix(left)) };
     }
 
     pub(crate) fn life(&self) -> u64 {
