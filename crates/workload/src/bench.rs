@@ -23,10 +23,10 @@ use crate::machine::{Load, Machine, Usage};
 use crate::measure::{Goal, Measured};
 use crate::mode::{Mode, SEQUENTIAL_BLOCKS, SEQUENTIAL_DEPTH};
 use crate::plan::{BenchOptions, Plan};
-use crate::plot::{Land, Plot};
 use crate::raw::RawRun;
 use crate::report::Report;
 use crate::stack::{Stack, Work};
+use crate::target::{BenchTarget, TargetBase};
 use crate::writes::{Span, Writes};
 
 /// One turn of one mode.
@@ -67,7 +67,7 @@ pub(crate) const SAMPLE_BLOCKS: u64 = 1024;
 /// How often the steady volume's size is written before it is measured.
 const AGEING_FACTOR: u64 = 2;
 
-/// Steps before the first round: three plots to fill, one volume to age ...
+/// Steps before the first round: three targets to fill, one volume to age ...
 const SETUP_STEPS: u64 = 4;
 
 /// ... and the host's file to fill where there is one.
@@ -161,11 +161,11 @@ struct Ground {
     runs: u32,
     /// How many writes a turn makes; None for the plan's quota and time.
     writes: Option<u64>,
-    raw: Plot,
+    raw: BenchTarget,
     /// None where the device is emulated.
     host: Option<HostFiles>,
-    fresh: Plot,
-    steady: Plot,
+    fresh: BenchTarget,
+    steady: BenchTarget,
 }
 
 impl Ground {
@@ -178,21 +178,23 @@ impl Ground {
     ) -> Result<Ground, BenchError> {
         let mut step = |what: &str| step("preparing".to_owned(), what);
         let began = handle.now();
-        let land = Land::look(&plan, options)?;
+        let base = TargetBase::look(&plan, options)?;
         let mut random = handle.random("bench");
         let pages = Pages::new(&mut random);
-        let plot = |name, bytes| Plot::create(handle, &land, name, bytes);
-        let mut raw = plot("raw", plan.span_bytes)?;
-        let (mut fresh, mut steady) = (plot("fresh", plan.fresh_bytes)?, plot("steady", plan.steady_bytes)?);
-        let plots = [&mut raw, &mut fresh, &mut steady];
-        for (plot, name) in plots.into_iter().zip(["raw disk", "fresh volume's disk", "steady volume's disk"])
+        let target = |name, bytes| BenchTarget::create(handle, &base, name, bytes);
+        let mut raw = target("raw", plan.span_bytes)?;
+        let (mut fresh, mut steady) =
+            (target("fresh", plan.fresh_bytes)?, target("steady", plan.steady_bytes)?);
+        let targets = [&mut raw, &mut fresh, &mut steady];
+        for (target, name) in
+            targets.into_iter().zip(["raw disk", "fresh volume's disk", "steady volume's disk"])
         {
             step(&format!("filling the {name}"));
-            plot.fill(handle, &pages).await?;
+            target.fill(handle, &pages).await?;
         }
-        let host = match land {
-            Land::Device(_) => None,
-            Land::Disk { mut place, keep } => {
+        let host = match base {
+            TargetBase::Device(_) => None,
+            TargetBase::Disk { mut place, keep } => {
                 step("filling the host's file");
                 place.direct_io = raw.direct;
                 Some(HostFiles::prepare(handle, place, keep, plan.span_bytes, &pages).await?)
@@ -350,17 +352,17 @@ impl Ground {
         let options = VolumeOptions { completion, ..self.plan.volume_options() };
         let start = self.writes(Distribution::Uniform);
         let goal = self.goal(1);
-        let disk = self.plot(mode).disk();
+        let disk = self.target(mode).disk();
         let stack = Stack::open(&self.handle, disk, options).await?;
         let load = Load::now(&self.handle);
         let handle = self.handle.clone();
-        let watch = self.plot(mode).watch(&handle);
+        let watch = self.target(mode).watch(&handle);
         let (mut measured, work) = stack.run(calls, &mut start.clone(), &mut self.pages, &goal).await?;
         measured.disk_depth = watch.map(|watch| watch.mean()).or(measured.disk_depth);
         usage.add(load.until_now(&self.handle));
         let loss_window = Some(stack.volume().stats().loss_window);
         stack.close().await?;
-        self.plot(mode).ledger.enter(start, measured.writes);
+        self.target(mode).ledger.enter(start, measured.writes);
         let checked_blocks = self.reopen_and_verify(mode, coverage).await?;
         let Work { disk_blocks, flushes, .. } = work;
         let bytes = measured.writes * Span::pages(1).unit_bytes();
@@ -370,9 +372,9 @@ impl Ground {
 
     /// Opens the volume anew, which recovers it, and reads back.
     async fn reopen_and_verify(&mut self, mode: Mode, coverage: Coverage) -> Result<u64, BenchError> {
-        let plot = if mode == Mode::Steady { &self.steady } else { &self.fresh };
-        let volume = Volume::open(&self.handle, plot.disk(), self.plan.volume_options()).await?;
-        let checked = plot.ledger.verify(&volume, &self.pages, coverage, &mut self.random).await?;
+        let target = if mode == Mode::Steady { &self.steady } else { &self.fresh };
+        let volume = Volume::open(&self.handle, target.disk(), self.plan.volume_options()).await?;
+        let checked = target.ledger.verify(&volume, &self.pages, coverage, &mut self.random).await?;
         volume.close().await?;
         Ok(checked)
     }
@@ -383,11 +385,11 @@ impl Ground {
             segment_blocks: self.plan.segment_blocks,
             overwrite: true,
         };
-        let disk = self.plot(mode).disk();
+        let disk = self.target(mode).disk();
         Ok(Volume::create(&self.handle, &*disk, format).await?)
     }
 
-    fn plot(&mut self, mode: Mode) -> &mut Plot {
+    fn target(&mut self, mode: Mode) -> &mut BenchTarget {
         if mode == Mode::Steady { &mut self.steady } else { &mut self.fresh }
     }
 

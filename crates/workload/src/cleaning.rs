@@ -14,9 +14,9 @@ use crate::content::Pages;
 use crate::error::BenchError;
 use crate::measure::Goal;
 use crate::plan::{BenchOptions, Plan};
-use crate::plot::check_room;
 use crate::scratch::{Place, Scratch};
 use crate::stack::{Stack, Work};
+use crate::target::check_room;
 use crate::writes::{Span, Writes};
 
 /// What cleaning cost in all cases.

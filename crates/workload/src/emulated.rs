@@ -1,5 +1,5 @@
 //! Emulated devices as the ground of a benchmark, in wall time: what a disk is for the files on it, a device of
-//! its own is for each plot here. All are of one profile, each no larger than it must be.
+//! its own is for each target here. All are of one profile, each no larger than it must be.
 
 use std::cell::Cell;
 use std::path::PathBuf;

@@ -11,8 +11,8 @@ use crate::ledger::{Coverage, Ledger};
 use crate::machine::{Load, Usage};
 use crate::measure::{Goal, Meter};
 use crate::mode::Mode;
-use crate::plot::Plot;
 use crate::scratch::{Place, Scratch};
+use crate::target::BenchTarget;
 use crate::writes::Writes;
 
 /// The files that the host's modes write.
@@ -46,13 +46,13 @@ impl HostFiles {
     ) -> Result<HostFiles, BenchError> {
         let file = Scratch::create(&place.directory, "host", span_bytes, keep)?;
         // The host's file is not locked by Weir while the host's calls are measured.
-        let mut plot = Plot::on(handle, &file)?;
-        plot.fill(handle, pages).await?;
+        let mut target = BenchTarget::on(handle, &file)?;
+        target.fill(handle, pages).await?;
         let append = Scratch::create(&place.directory, "append", 0, keep)?;
         Ok(HostFiles {
             place,
             file,
-            ledger: plot.ledger,
+            ledger: target.ledger,
             append,
             append_blocks: span_bytes / BLOCK_BYTES as u64,
         })

@@ -39,7 +39,6 @@ mod measure;
 mod mode;
 mod mounts;
 mod plan;
-mod plot;
 mod raw;
 mod reads;
 mod recovery;
@@ -49,6 +48,7 @@ mod simulated;
 mod sqlite;
 mod stack;
 mod statistics;
+mod target;
 mod writes;
 
 pub use bench::{Progress, Turn, bench};

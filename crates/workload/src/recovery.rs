@@ -15,9 +15,9 @@ use crate::error::BenchError;
 use crate::ledger::{Coverage, Ledger};
 use crate::measure::Goal;
 use crate::plan::{BenchOptions, Plan};
-use crate::plot::check_room;
 use crate::scratch::{Place, Scratch};
 use crate::stack::Stack;
+use crate::target::check_room;
 use crate::writes::{Span, Writes};
 
 /// What recovery took.

@@ -1,4 +1,4 @@
-//! A *plot* is the piece of a disk that a mode writes to, and what it must hold: a scratch file on the disk that
+//! A *target* is the piece of a disk that a mode writes to, and what it must hold: a scratch file on the disk that
 //! is measured, or an emulated device of its own.
 
 use std::rc::Rc;
@@ -14,8 +14,8 @@ use crate::plan::{BenchOptions, Plan};
 use crate::raw::fill;
 use crate::scratch::{Place, Scratch};
 
-/// Where plots lie.
-pub(crate) enum Land<'a> {
+/// Where targets lie.
+pub(crate) enum TargetBase<'a> {
     /// In files on a disk.
     Disk {
         /// The directory.
@@ -27,18 +27,18 @@ pub(crate) enum Land<'a> {
     Device(&'a Emulated),
 }
 
-impl<'a> Land<'a> {
-    /// Where the plots of a benchmark will lie, if there is room.
-    pub(crate) fn look(plan: &Plan, options: &'a BenchOptions) -> Result<Land<'a>, BenchError> {
+impl<'a> TargetBase<'a> {
+    /// Where the targets of a benchmark will lie, if there is room.
+    pub(crate) fn look(plan: &Plan, options: &'a BenchOptions) -> Result<TargetBase<'a>, BenchError> {
         if let Some(emulated) = &options.device {
             if let Some(directory) = &emulated.backing {
                 check_room(&Place::look(directory)?, emulated.flash_bytes(&plan.device_sizes()))?;
             }
-            return Ok(Land::Device(emulated));
+            return Ok(TargetBase::Device(emulated));
         }
         let place = Place::look(&options.directory)?;
         check_room(&place, plan.disk_bytes())?;
-        Ok(Land::Disk { place, keep: options.keep })
+        Ok(TargetBase::Disk { place, keep: options.keep })
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn check_room(place: &Place, needed: u64) -> Result<(), BenchError> {
 }
 
 /// A storage, and what it must hold.
-pub(crate) struct Plot {
+pub(crate) struct BenchTarget {
     disk: Rc<dyn Storage>,
     pub(crate) ledger: Ledger,
     /// Whether the kernel's page cache is passed by; emulated devices have none.
@@ -63,31 +63,31 @@ pub(crate) struct Plot {
     depth: Option<Rc<QueueDepth>>,
 }
 
-impl Plot {
-    /// A plot of `bytes` bytes, of which nothing was written.
+impl BenchTarget {
+    /// A target of `bytes` bytes, of which nothing was written.
     pub(crate) fn create(
         handle: &Handle,
-        land: &Land<'_>,
+        base: &TargetBase<'_>,
         name: &str,
         bytes: u64,
-    ) -> Result<Plot, BenchError> {
-        match land {
-            Land::Disk { place, keep } => {
-                Plot::on(handle, &Scratch::create(&place.directory, name, bytes, *keep)?)
+    ) -> Result<BenchTarget, BenchError> {
+        match base {
+            TargetBase::Disk { place, keep } => {
+                BenchTarget::on(handle, &Scratch::create(&place.directory, name, bytes, *keep)?)
             }
-            Land::Device(emulated) => {
+            TargetBase::Device(emulated) => {
                 let (device, depth) = emulated.device(handle, name, bytes)?;
                 let ledger = Ledger::new(device.blocks());
-                Ok(Plot { disk: device, ledger, direct: true, depth: Some(depth) })
+                Ok(BenchTarget { disk: device, ledger, direct: true, depth: Some(depth) })
             }
         }
     }
 
-    /// The plot that is this file.
-    pub(crate) fn on(handle: &Handle, scratch: &Scratch) -> Result<Plot, BenchError> {
+    /// The target that is this file.
+    pub(crate) fn on(handle: &Handle, scratch: &Scratch) -> Result<BenchTarget, BenchError> {
         let disk = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;
         let (direct, ledger) = (disk.direct(), Ledger::new(disk.blocks()));
-        Ok(Plot { disk, ledger, direct, depth: None })
+        Ok(BenchTarget { disk, ledger, direct, depth: None })
     }
 
     /// Writes all of it once, as run 1.

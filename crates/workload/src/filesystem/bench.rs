@@ -21,9 +21,9 @@ use crate::machine::{Load, Machine, Usage};
 use crate::measure::Goal;
 use crate::mode::Mode;
 use crate::plan::BenchOptions;
-use crate::plot::{Land, Plot, check_room};
 use crate::scratch::Place;
 use crate::stack::Work;
+use crate::target::{BenchTarget, TargetBase, check_room};
 use crate::writes::{Span, Writes};
 
 /// Steps before the first round: two files to fill.
@@ -75,7 +75,7 @@ struct Ground {
     /// Runs so far; each turn is one, and the filling of a file.
     runs: u32,
     host: HostFiles,
-    volume: Plot,
+    volume: BenchTarget,
 }
 
 impl Ground {
@@ -85,8 +85,8 @@ impl Ground {
         let mut random = handle.random("bench");
         let pages = Pages::new(&mut random);
         let keep = options.keep;
-        let land = Land::Disk { place: place.clone(), keep };
-        let mut volume = Plot::create(handle, &land, "filesystem", plan.volume_bytes)?;
+        let base = TargetBase::Disk { place: place.clone(), keep };
+        let mut volume = BenchTarget::create(handle, &base, "filesystem", plan.volume_bytes)?;
         volume.fill(handle, &pages).await?;
         place.direct_io = volume.direct;
         let host = HostFiles::prepare(handle, place, keep, plan.span_bytes, &pages).await?;

@@ -25,9 +25,9 @@ use crate::mounts::kernel::KernelExt4;
 use crate::mounts::report::{MountReport, MountTurn};
 use crate::mounts::served::{Door, Served, ServedStatus};
 use crate::plan::BenchOptions;
-use crate::plot::{Plot, check_room};
 use crate::raw::RawRun;
 use crate::scratch::{Place, Scratch};
+use crate::target::{BenchTarget, check_room};
 use crate::writes::{Span, Writes};
 
 /// Steps before the first round: two files to fill.
@@ -110,9 +110,9 @@ impl Ground {
         let mut random = handle.random("bench");
         let pages = Pages::new(&mut random);
         let volume = Scratch::create(&place.directory, "volume", plan.volume_bytes, options.keep)?;
-        let mut plot = Plot::on(handle, &volume)?;
-        plot.fill(handle, &pages).await?;
-        place.direct_io = plot.direct;
+        let mut target = BenchTarget::on(handle, &volume)?;
+        target.fill(handle, &pages).await?;
+        place.direct_io = target.direct;
         let host = HostFiles::prepare(handle, place, options.keep, plan.span_bytes, &pages).await?;
         let (handle, program) = (handle.clone(), program.to_owned());
         Ok(Ground { handle, program, plan, pages, random, runs: 1, host, volume })

@@ -18,11 +18,11 @@ use crate::content::Pages;
 use crate::error::BenchError;
 use crate::machine::{Load, Machine, Usage};
 use crate::plan::BenchOptions;
-use crate::plot::{Land, Plot, check_room};
 use crate::scratch::Place;
 use crate::sqlite::report::SqliteReport;
 use crate::sqlite::turn::{SqliteTurn, check, insert, open};
 use crate::sqlite::way::{SqlitePlace, SqliteWay};
+use crate::target::{BenchTarget, TargetBase, check_room};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -164,7 +164,7 @@ struct Ground {
     /// A directory on the host's filesystem, which vanishes.
     host: tempfile::TempDir,
     grounds: SqliteGrounds,
-    volume: Plot,
+    volume: BenchTarget,
 }
 
 impl Ground {
@@ -178,8 +178,8 @@ impl Ground {
         let mut place = Place::look(&options.directory)?;
         check_room(&place, plan.volume_bytes)?;
         let pages = Pages::new(&mut clock.random("bench"));
-        let land = Land::Disk { place: place.clone(), keep: options.keep };
-        let mut volume = Plot::create(&clock, &land, "sqlite", plan.volume_bytes)?;
+        let base = TargetBase::Disk { place: place.clone(), keep: options.keep };
+        let mut volume = BenchTarget::create(&clock, &base, "sqlite", plan.volume_bytes)?;
         runtime.block_on(volume.fill(&clock, &pages))??;
         place.direct_io = volume.direct;
         let host = tempfile::Builder::new().prefix("weir-bench-").tempdir_in(&place.directory);
