@@ -20,16 +20,16 @@ const SEEDS: u64 = 40;
 const UNIT: usize = 512;
 
 /// A stream's epoch, counted by the test.
-type Place = (StreamId, u64);
+type StreamEpoch = (StreamId, u64);
 
 /// One write as it was issued. Its number is its place in the log plus one, and its content.
 struct Issued {
     extent: Extent,
     stream: StreamId,
     /// Left only if all earlier epochs are: order-preserving writes.
-    after_earlier: Option<Place>,
+    after_earlier: Option<StreamEpoch>,
     /// Left if anything of a later epoch is: order-preserving and promoted writes.
-    before_later: Option<Place>,
+    before_later: Option<StreamEpoch>,
     ticket: Option<Ticket>,
     /// A flush was acknowledged that was issued after this was transferred.
     durable: bool,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_runtime::Runtime;
 use weir_volume::LossWindowSeen;
-use weir_workload::{BenchOptions, Place, Progress, SqliteGrounds, SqlitePlan, SqliteReport};
+use weir_workload::{BenchOptions, Progress, ScratchDirectory, SqliteGrounds, SqlitePlan, SqliteReport};
 
 use crate::error::CliError;
 use crate::status;
@@ -26,8 +26,9 @@ pub(crate) fn measure(
     options: &BenchOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<SqliteReport, CliError> {
-    let tmpfs =
-        Place::look(Path::new(MEMORY)).ok().filter(|place| place.filesystem.as_deref() == Some("tmpfs"));
+    let tmpfs = ScratchDirectory::look(Path::new(MEMORY))
+        .ok()
+        .filter(|place| place.filesystem.as_deref() == Some("tmpfs"));
     let tmpfs = tmpfs.and_then(|place| tempfile::tempdir_in(place.directory).ok());
     if tmpfs.is_none() {
         eprintln!("weir: left out: rows in memory, as {MEMORY} is not a tmpfs that can be written to");

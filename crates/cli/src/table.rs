@@ -8,8 +8,8 @@ mod sqlite;
 mod text;
 
 use weir_workload::{
-    About, CleaningReport, LossWindowReport, Machine, ModeReport, Place, Promise, Ratio, ReadsReport,
-    RecoveryTime, SimulatedReport, Spread, SpreadReport,
+    About, CleaningReport, LossWindowReport, ModeReport, Promise, Ratio, ReadsReport, RecoveryTime,
+    ScratchDirectory, SimulatedReport, Spread, SpreadReport,
 };
 
 use crate::size::Size;
@@ -147,7 +147,7 @@ fn ratios(ratios: &[Ratio], rounds: u32, found: &SpreadReport, what: &str) -> St
     grid.text() + "\n" + &paragraphs(&format!("{rule}\n\n{}", meanings.join("\n")))
 }
 
-fn place(disk: &Place) -> String {
+fn place(disk: &ScratchDirectory) -> String {
     format!(
         "Measured in {} on {} ({}).",
         disk.directory.display(),

@@ -73,7 +73,7 @@ struct Life {
 }
 
 /// What a life is lived on.
-struct Ground {
+struct LifeContext {
     handle: Handle,
     disk: Rc<AdversaryDisk>,
     window: Rc<Window>,
@@ -130,13 +130,13 @@ impl Run {
         let history = Rc::new(RefCell::new(RequestHistory::new(Model::new(range.blocks))));
         let (window, look) = life.watch(handle, &disk, &history);
         let bound = Rc::clone(bound);
-        let ground = Ground { handle: handle.clone(), disk, window, history, bound, look };
+        let ground = LifeContext { handle: handle.clone(), disk, window, history, bound, look };
         self.play(&ground, self.options.steps).await
     }
 
     /// Opens the volume and goes on for `steps` steps.
-    async fn play(&self, ground: &Ground, steps: u64) -> Result<(), Verdict> {
-        let Ground { handle, history, window, .. } = ground;
+    async fn play(&self, ground: &LifeContext, steps: u64) -> Result<(), Verdict> {
+        let LifeContext { handle, history, window, .. } = ground;
         let mut volume = self.open(ground).await?;
         let mut reading = self.read_beside(ground, &volume, steps);
         let random = handle.random("player");
@@ -173,7 +173,7 @@ impl Run {
     }
 
     /// Starts the second task, if the run has one.
-    fn read_beside(&self, ground: &Ground, volume: &Rc<Bounded<Volume>>, steps: u64) -> Option<Reading> {
+    fn read_beside(&self, ground: &LifeContext, volume: &Rc<Bounded<Volume>>, steps: u64) -> Option<Reading> {
         let reader = |checkpoints| Reader {
             handle: ground.handle.clone(),
             random: ground.handle.random("reader"),
@@ -204,8 +204,8 @@ impl Run {
     }
 
     /// Recovers and judges; what is left is the past from now on.
-    async fn open(&self, ground: &Ground) -> Result<Rc<Bounded<Volume>>, Verdict> {
-        let Ground { handle, disk, window, history, bound, .. } = ground;
+    async fn open(&self, ground: &LifeContext) -> Result<Rc<Bounded<Volume>>, Verdict> {
+        let LifeContext { handle, disk, window, history, bound, .. } = ground;
         let _reading = window.user_reads();
         let tap = Rc::new(Tap { disk: Rc::clone(disk), window: Rc::clone(window) });
         let volume = Volume::open(handle, bound.around(tap), self.options.volume.clone()).await;
@@ -305,8 +305,14 @@ impl Life {
         let fork = Rc::new(RefCell::new(history.borrow().fork()));
         let (window, look) = life.watch(&handle, &disk, &fork);
         let bound = Bound::new();
-        let ground =
-            Ground { handle: handle.clone(), disk, window, history: fork, bound: Rc::clone(&bound), look };
+        let ground = LifeContext {
+            handle: handle.clone(),
+            disk,
+            window,
+            history: fork,
+            bound: Rc::clone(&bound),
+            look,
+        };
         let outcome = runtime.block_on(bound.within(&handle, run.play(&ground, STEPS_CONTINUED)));
         run.settle(&life.events, outcome);
         let mut findings = run.findings.borrow_mut();

@@ -30,7 +30,7 @@ use crate::window::{Tap, Window};
 const HOT_BLOCKS: u64 = 24;
 
 /// Epochs of a stream are numbered from 0.
-type Place = (StreamId, u64);
+type StreamEpoch = (StreamId, u64);
 
 /// Everything that decides a run through the block layer.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl StreamOptions {
 struct Issued {
     blocks: Range<u64>,
     /// Its epoch, if it is order-preserving.
-    place: Option<Place>,
+    place: Option<StreamEpoch>,
     ticket: Option<Ticket>,
     fua: bool,
     durable: bool,

@@ -91,7 +91,7 @@ pub struct Config {
     pub fitted: Vec<[String; 2]>,
     /// On what.
     #[serde(rename = "device")]
-    pub devices: Vec<Place>,
+    pub devices: Vec<Testbed>,
     /// In which ways.
     pub series: Vec<Series>,
 }
@@ -113,7 +113,7 @@ pub enum Plot {
 /// A device and its host.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct Testbed {
     /// The device's profile.
     pub profile: String,
     /// The host's profile.

@@ -51,7 +51,7 @@ mod way;
 
 pub use calls::{Call, Calls, Change, On};
 pub use error::FigureError;
-pub use figure::{Config, Figure, Measure, Place, Plot, Series};
+pub use figure::{Config, Figure, Measure, Plot, Series, Testbed};
 pub use gauge::{Delays, Depth};
 pub use host::Host;
 pub use html::report;

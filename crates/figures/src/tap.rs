@@ -43,7 +43,7 @@ pub(crate) struct Tap {
 }
 
 /// Where a command counts.
-type Place = fn(&mut Measured) -> &mut Kind;
+type CounterOf = fn(&mut Measured) -> &mut Kind;
 
 impl Tap {
     /// A tap on `device`. Without `fua`, the host does not use that: it flushes after a write instead.
@@ -68,7 +68,7 @@ impl Tap {
         *self.measured.borrow()
     }
 
-    fn watch(&self, ticket: &Ticket, place: Place) {
+    fn watch(&self, ticket: &Ticket, place: CounterOf) {
         let (handle, measured, ticket) = (self.handle.clone(), Rc::clone(&self.measured), ticket.clone());
         let from = handle.now();
         let watch = async move {
@@ -91,7 +91,7 @@ impl Storage for Tap {
     }
 
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
-        let place: Option<Place> = match &command {
+        let place: Option<CounterOf> = match &command {
             Command::Write(write) if write.flags.fua => Some(|measured| &mut measured.durable_writes),
             Command::Write(_) => Some(|measured| &mut measured.writes),
             Command::Flush => Some(|measured| &mut measured.flushes),

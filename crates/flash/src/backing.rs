@@ -41,10 +41,10 @@ impl Backing {
     }
 
     /// Gives the bytes of one block a place.
-    pub(crate) fn put(self: &Rc<Backing>, bytes: &[u8]) -> io::Result<Rc<Place>> {
+    pub(crate) fn put(self: &Rc<Backing>, bytes: &[u8]) -> io::Result<Rc<BackedBlock>> {
         let nth = self.free.borrow_mut().pop().unwrap_or_else(|| self.places.replace(self.places.get() + 1));
         // Made first: whatever fails, the place is given back.
-        let place = Place { backing: Rc::clone(self), nth };
+        let place = BackedBlock { backing: Rc::clone(self), nth };
         self.file.write_all_at(bytes, place.offset())?;
         Ok(Rc::new(place))
     }
@@ -52,12 +52,12 @@ impl Backing {
 
 /// Where the bytes of one block lie.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct BackedBlock {
     backing: Rc<Backing>,
     nth: u64,
 }
 
-impl Place {
+impl BackedBlock {
     fn offset(&self) -> u64 {
         self.nth * BLOCK_BYTES as u64
     }
@@ -68,7 +68,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BackedBlock {
     fn drop(&mut self) {
         self.backing.free.borrow_mut().push(self.nth);
     }

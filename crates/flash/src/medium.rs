@@ -8,7 +8,7 @@
 
 use std::rc::Rc;
 
-use crate::backing::Place;
+use crate::backing::BackedBlock;
 use crate::checkpoint::Checkpoint;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
 
@@ -20,7 +20,7 @@ pub(crate) enum Payload {
     /// One block.
     Bytes(Rc<[u8]>),
     /// One block, in a backing file.
-    Filed(Rc<Place>),
+    Filed(Rc<BackedBlock>),
     /// No data but a record: these many logical blocks from the slot's own are discarded.
     Discard(u32),
 }

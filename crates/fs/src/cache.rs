@@ -23,7 +23,7 @@ use crate::writeback::writeback_task;
 const LOOKS: usize = 32;
 
 /// A page's place in the queue.
-struct Place {
+struct QueueEntry {
     node: Weak<Node>,
     index: u32,
     stamp: u64,
@@ -37,7 +37,7 @@ pub(crate) struct PageCache {
     most: usize,
     dirty_background: usize,
     dirty_most: usize,
-    queue: RefCell<VecDeque<Place>>,
+    queue: RefCell<VecDeque<QueueEntry>>,
     next_stamp: Cell<u64>,
     pages: Cell<usize>,
     dirty: Cell<usize>,
@@ -92,7 +92,7 @@ impl PageCache {
     /// Counts a new page of a node, and gives its stamp. It may leave others no room.
     pub(crate) fn enter(&self, node: &Rc<Node>, index: u32) -> u64 {
         let stamp = self.next_stamp.replace(self.next_stamp.get() + 1);
-        self.queue.borrow_mut().push_back(Place { node: Rc::downgrade(node), index, stamp });
+        self.queue.borrow_mut().push_back(QueueEntry { node: Rc::downgrade(node), index, stamp });
         self.pages.set(self.pages.get() + 1);
         stamp
     }

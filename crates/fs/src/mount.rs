@@ -63,7 +63,7 @@ impl Filesystem {
         };
         let device_blocks = device.blocks();
         let disk = disk_on(clock, device, dispatch, recorder, options)?;
-        let found = Found::look(disk, device_blocks, &options).await?;
+        let found = DiskContents::look(disk, device_blocks, &options).await?;
         let mounted = if options.read_only {
             found.mount_read_only(options).await?
         } else {
@@ -84,7 +84,7 @@ impl Filesystem {
         let device_blocks = device.blocks();
         let options = MountOptions::default();
         let disk = disk_on(clock, device, Dispatch::Legacy, None, options)?;
-        Found::look(disk, device_blocks, &options).await.map(drop)
+        DiskContents::look(disk, device_blocks, &options).await.map(drop)
     }
 
     /// Waits until no call changes anything, deletes files that are open without a name, writes everything back,
@@ -165,7 +165,7 @@ impl Mounted {
 }
 
 /// What is on a disk.
-struct Found {
+struct DiskContents {
     disk: Rc<Disk>,
     superblock: Superblock,
     layout: Layout,
@@ -175,9 +175,13 @@ struct Found {
     from_copy: bool,
 }
 
-impl Found {
+impl DiskContents {
     /// Looks at the superblock and the journal, and recovers what is in the log.
-    async fn look(disk: Rc<Disk>, device_blocks: u64, options: &MountOptions) -> Result<Found, FsError> {
+    async fn look(
+        disk: Rc<Disk>,
+        device_blocks: u64,
+        options: &MountOptions,
+    ) -> Result<DiskContents, FsError> {
         let (superblock, from_copy) = find_superblock(&disk, device_blocks, options).await?;
         let layout = Layout::new(&superblock)?;
         if superblock.blocks() > device_blocks {
@@ -185,13 +189,13 @@ impl Found {
         }
         if !superblock.features().has(Feature::HAS_JOURNAL) {
             return match options.read_only {
-                true => Ok(Found { disk, superblock, layout, journal: None, from_copy }),
+                true => Ok(DiskContents { disk, superblock, layout, journal: None, from_copy }),
                 false => Err(FormatError::MissingFeature { name: Feature::HAS_JOURNAL.name() }.into()),
             };
         }
         let mut journal = find_journal(&disk, &layout, &superblock).await?;
         if journal.superblock.start().is_none() {
-            return Ok(Found { disk, superblock, layout, journal: Some(journal), from_copy });
+            return Ok(DiskContents { disk, superblock, layout, journal: Some(journal), from_copy });
         }
         if options.read_only {
             return Err(FsError::NeedsRecovery);
@@ -205,7 +209,7 @@ impl Found {
         if Layout::new(&superblock)? != layout {
             return Err(damaged("the log holds one of another size").into());
         }
-        Ok(Found { disk, superblock, layout, journal: Some(journal), from_copy })
+        Ok(DiskContents { disk, superblock, layout, journal: Some(journal), from_copy })
     }
 
     async fn mount_read_only(self, options: MountOptions) -> Result<Rc<Mounted>, FsError> {

@@ -16,8 +16,8 @@ use crate::error::JournalError;
 /// Uses that one use looks at, to make room: more than one, so that the cache shrinks again.
 const LOOKED_AT: usize = 8;
 
-/// A place in the cache.
-enum Place {
+/// What the cache has of a block.
+enum CacheSlot {
     /// Somebody reads it.
     Loading,
     Here {
@@ -29,7 +29,7 @@ enum Place {
 
 #[derive(Default)]
 struct State {
-    places: BTreeMap<u64, Place>,
+    places: BTreeMap<u64, CacheSlot>,
     /// Uses in order, with the block used; those that are not its latest are skipped.
     uses: VecDeque<(u64, u64)>,
     next_use: u64,
@@ -77,7 +77,7 @@ impl Buffers {
                 continue;
             }
             let loading = Loading { buffers: self, block };
-            self.state.borrow_mut().places.insert(block, Place::Loading);
+            self.state.borrow_mut().places.insert(block, CacheSlot::Loading);
             let memory = self.disk.read(block, 1).await?;
             self.checksums.verify(kind, block, &memory)?;
             verify(&memory)?;
@@ -110,8 +110,8 @@ impl Buffers {
         let mut state = self.state.borrow_mut();
         let now = state.next_use;
         let found = match state.places.get_mut(&block)? {
-            Place::Loading => return Some(None),
-            Place::Here { buffer, used } => {
+            CacheSlot::Loading => return Some(None),
+            CacheSlot::Here { buffer, used } => {
                 *used = now;
                 Rc::clone(buffer)
             }
@@ -127,7 +127,7 @@ impl Buffers {
         let now = state.next_use;
         state.next_use += 1;
         state.uses.push_back((now, buffer.block()));
-        state.places.insert(buffer.block(), Place::Here { buffer: Rc::clone(buffer), used: now });
+        state.places.insert(buffer.block(), CacheSlot::Here { buffer: Rc::clone(buffer), used: now });
         self.make_room(&mut state);
     }
 
@@ -140,7 +140,7 @@ impl Buffers {
                 return looked_at;
             }
             let Some((at, block)) = state.uses.pop_front() else { return looked_at };
-            let Some(Place::Here { buffer, used }) = state.places.get(&block) else { continue };
+            let Some(CacheSlot::Here { buffer, used }) = state.places.get(&block) else { continue };
             if *used != at {
                 continue;
             }
@@ -157,7 +157,7 @@ impl Buffers {
     /// Forgets a block that was freed. The journal keeps what it needs of it.
     pub fn forget(&self, block: u64) {
         let mut state = self.state.borrow_mut();
-        if matches!(state.places.get(&block), Some(Place::Here { .. })) {
+        if matches!(state.places.get(&block), Some(CacheSlot::Here { .. })) {
             state.places.remove(&block);
         }
     }
@@ -172,7 +172,7 @@ struct Loading<'a> {
 impl Drop for Loading<'_> {
     fn drop(&mut self) {
         let mut state = self.buffers.state.borrow_mut();
-        if matches!(state.places.get(&self.block), Some(Place::Loading)) {
+        if matches!(state.places.get(&self.block), Some(CacheSlot::Loading)) {
             state.places.remove(&self.block);
         }
         drop(state);

@@ -17,7 +17,7 @@ use crate::abi::{
 use crate::held::Held;
 use crate::kept::{Kept, Name, Room};
 use crate::methods::wrapped;
-use crate::place::{Descriptor, Identity, Place};
+use crate::mounted_database::{Descriptor, Identity, MountedDatabase};
 use crate::real::{self, Real};
 use crate::vfs::Weir;
 
@@ -44,7 +44,7 @@ pub(crate) enum Role {
 pub(crate) struct Database {
     mode: Mode,
     /// `None` if it, or one of its journals, is not on a mount of Weir.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<MountedDatabase>,
     path: CString,
     /// The journal that is open and can be ordered.
     journal: Option<*mut OrderedFile>,
@@ -241,7 +241,7 @@ impl OrderedFile {
         // SAFETY: as the caller promises.
         let fd = match unsafe { &mut (*this).role } {
             Role::Database(database) => {
-                database.place = descriptor.and_then(|descriptor| Place::of(descriptor, path));
+                database.place = descriptor.and_then(|descriptor| MountedDatabase::of(descriptor, path));
                 database.place.as_ref().map(|place| place.descriptor.fd)
             }
             Role::Journal(journal) => {
@@ -453,7 +453,7 @@ impl OrderedFile {
                 Some(fd) if rustix::fs::fdatasync(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok() => OK,
                 _ => IO_ERROR_FSYNC,
             },
-            Finish::Directory => match database.place.as_ref().map(Place::synchronise_directory) {
+            Finish::Directory => match database.place.as_ref().map(MountedDatabase::synchronise_directory) {
                 Some(Ok(())) => OK,
                 _ => IO_ERROR_DIR_FSYNC,
             },

@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::abi::File;
-use crate::place::{Descriptor, Identity};
+use crate::mounted_database::{Descriptor, Identity};
 use crate::real;
 
 /// Room for an open file of the real VFS, that stays where it is. It is no box, as whoever moves a box says that nobody

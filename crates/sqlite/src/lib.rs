@@ -16,7 +16,7 @@ mod file;
 mod held;
 mod kept;
 mod methods;
-mod place;
+mod mounted_database;
 mod real;
 #[cfg(test)]
 mod tests;

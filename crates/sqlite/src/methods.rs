@@ -8,7 +8,7 @@ use crate::abi::{
     IoMethods, OK, SYNC_NORMAL,
 };
 use crate::file::{OrderedFile, Role};
-use crate::place::Descriptor;
+use crate::mounted_database::Descriptor;
 
 /// The methods of a file, before those of the real one: it has what that has.
 ///

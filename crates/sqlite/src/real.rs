@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::os::fd::RawFd;
 
 use crate::abi::{File, IO_ERROR, OK};
-use crate::place::Descriptor;
+use crate::mounted_database::Descriptor;
 
 /// The file that is written and read in the end.
 pub(crate) struct Real {

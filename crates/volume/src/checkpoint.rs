@@ -41,7 +41,7 @@ const PAGES_PER_WRITE: usize = 64;
 
 /// Which of its two places holds a map page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum PageSlot {
     /// Never written: nothing in the page is mapped.
     #[default]
     Nowhere,
@@ -49,23 +49,23 @@ enum Place {
     Second,
 }
 
-impl Place {
-    fn other(self) -> Place {
+impl PageSlot {
+    fn other(self) -> PageSlot {
         match self {
-            Place::Nowhere | Place::Second => Place::First,
-            Place::First => Place::Second,
+            PageSlot::Nowhere | PageSlot::Second => PageSlot::First,
+            PageSlot::First => PageSlot::Second,
         }
     }
 
     fn area(self) -> u8 {
-        u8::from(self == Place::Second)
+        u8::from(self == PageSlot::Second)
     }
 }
 
 /// A map page on the medium.
 #[derive(Clone, Copy, Default)]
 struct PageAt {
-    place: Place,
+    place: PageSlot,
     checksum: u32,
 }
 
@@ -81,28 +81,28 @@ impl PageTable {
         PageTable { pages: Sparse::new(map_pages as usize), sum: 0 }
     }
 
-    fn place(&self, page: u32) -> Place {
-        self.pages.get(page as usize).map_or(Place::Nowhere, |at| at.place)
+    fn place(&self, page: u32) -> PageSlot {
+        self.pages.get(page as usize).map_or(PageSlot::Nowhere, |at| at.place)
     }
 
-    fn moved(&mut self, page: u32, place: Place, checksum: u32) {
+    fn moved(&mut self, page: u32, place: PageSlot, checksum: u32) {
         let at = self.pages.get_mut(page as usize);
         let old = std::mem::replace(at, PageAt { place, checksum });
-        if old.place != Place::Nowhere {
+        if old.place != PageSlot::Nowhere {
             self.sum = self.sum.wrapping_sub(page_sum(page, old.checksum));
         }
         self.sum = self.sum.wrapping_add(page_sum(page, checksum));
     }
 
     /// The pages that are somewhere, in order.
-    fn written(&self) -> impl Iterator<Item = (u32, Place)> {
-        let written = self.pages.iter_from(0).filter(|(_, at)| at.place != Place::Nowhere);
+    fn written(&self) -> impl Iterator<Item = (u32, PageSlot)> {
+        let written = self.pages.iter_from(0).filter(|(_, at)| at.place != PageSlot::Nowhere);
         written.map(|(page, at)| (page as u32, at.place))
     }
 
     /// Those pages in runs that lie behind one another: first page, how many, and where.
-    fn runs(&self) -> Vec<(u32, u32, Place)> {
-        let mut runs: Vec<(u32, u32, Place)> = Vec::new();
+    fn runs(&self) -> Vec<(u32, u32, PageSlot)> {
+        let mut runs: Vec<(u32, u32, PageSlot)> = Vec::new();
         for (page, place) in self.written() {
             match runs.last_mut() {
                 Some((first, count, at))
@@ -239,8 +239,8 @@ impl Checkpoint {
             for page in 4 * i..(4 * i + 4).min(geometry.map_pages as usize) {
                 let place = match states >> (page % 4 * 2) & 3 {
                     0 => continue,
-                    1 => Place::First,
-                    2 => Place::Second,
+                    1 => PageSlot::First,
+                    2 => PageSlot::Second,
                     _ => return Err(damaged("page states")),
                 };
                 pages.pages.get_mut(page).place = place;

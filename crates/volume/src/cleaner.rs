@@ -32,7 +32,7 @@ pub(crate) const VICTIMS: usize = 8;
 const SPARSE: u32 = 6;
 
 /// A block that is to be moved.
-struct Found {
+struct LiveBlock {
     lba: u32,
     entry: Entry,
     /// Where its data starts in the segment's bytes.
@@ -307,7 +307,7 @@ impl Shared {
     }
 
     /// The live blocks of a segment, by the entries of its chunks.
-    fn live_blocks(&self, segment: u32, bytes: &[u8]) -> Vec<Found> {
+    fn live_blocks(&self, segment: u32, bytes: &[u8]) -> Vec<LiveBlock> {
         let state = self.state.borrow();
         let mut found = Vec::new();
         let mut offset = 0;
@@ -322,7 +322,7 @@ impl Shared {
                 }
                 let entry = state.map.get(lba);
                 if u64::from(entry.block) == self.geometry.block(segment, inside) {
-                    found.push(Found { lba, entry, at: inside as usize * BLOCK_BYTES });
+                    found.push(LiveBlock { lba, entry, at: inside as usize * BLOCK_BYTES });
                 }
             }
             offset += chunk.blocks();
@@ -332,7 +332,7 @@ impl Shared {
 
     /// Appends a moved block, waiting for buffers and for the loss window, but not for the runway: that
     /// only grows by what cleaning leads to.
-    async fn append_when_free(&self, found: &Found, data: &[u8]) -> Result<(), Rejected> {
+    async fn append_when_free(&self, found: &LiveBlock, data: &[u8]) -> Result<(), Rejected> {
         loop {
             match self.append_moved(found.lba, found.entry, data) {
                 Err(Rejected::Busy) if self.state.borrow().segments.runway() > 0 => self.slots.listen().await,

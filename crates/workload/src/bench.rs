@@ -98,7 +98,7 @@ pub async fn bench(
         progress(Progress { done, total, stage, what: what.to_owned() });
         done += 1;
     };
-    let mut ground = Ground::prepare(handle, plan, options, turns_left, &mut step).await?;
+    let mut ground = BenchState::prepare(handle, plan, options, turns_left, &mut step).await?;
     let (turns, usage) = ground.rounds(&modes, &mut step).await?;
     let (plan, disk) = (ground.plan.clone(), ground.host.take().map(|host| host.place));
     // The model has devices of its own, as large.
@@ -124,7 +124,8 @@ fn model(plan: &Plan, options: &BenchOptions, turns: &[Turn]) -> Result<Vec<Turn
     let plan = Plan { quick: true, ..plan.clone() };
     let round = &turns[..turns.len() / plan.rounds.max(1) as usize];
     let work = async {
-        let mut ground = Ground::prepare(&handle, plan, options, round.len() as u64, &mut |_, _| {}).await?;
+        let mut ground =
+            BenchState::prepare(&handle, plan, options, round.len() as u64, &mut |_, _| {}).await?;
         let mut again = Vec::new();
         for turn in round {
             ground.writes = Some(turn.measured.writes);
@@ -148,7 +149,7 @@ fn modes(device: Option<&Emulated>) -> Vec<Mode> {
 }
 
 /// Everything that the turns share.
-struct Ground {
+struct BenchState {
     handle: Handle,
     plan: Plan,
     pages: Pages,
@@ -168,14 +169,14 @@ struct Ground {
     steady: BenchTarget,
 }
 
-impl Ground {
+impl BenchState {
     async fn prepare(
         handle: &Handle,
         plan: Plan,
         options: &BenchOptions,
         turns_left: u64,
         step: &mut Step<'_>,
-    ) -> Result<Ground, BenchError> {
+    ) -> Result<BenchState, BenchError> {
         let mut step = |what: &str| step("preparing".to_owned(), what);
         let began = handle.now();
         let base = TargetBase::look(&plan, options)?;
@@ -202,8 +203,20 @@ impl Ground {
         };
         let handle = handle.clone();
         let (runs, writes) = (1, None);
-        let mut ground =
-            Ground { handle, plan, pages, random, began, turns_left, runs, writes, raw, host, fresh, steady };
+        let mut ground = BenchState {
+            handle,
+            plan,
+            pages,
+            random,
+            began,
+            turns_left,
+            runs,
+            writes,
+            raw,
+            host,
+            fresh,
+            steady,
+        };
         step("ageing the steady volume");
         ground.age().await?;
         Ok(ground)

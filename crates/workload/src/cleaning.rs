@@ -14,7 +14,7 @@ use crate::content::Pages;
 use crate::error::BenchError;
 use crate::measure::Goal;
 use crate::plan::{BenchOptions, Plan};
-use crate::scratch::{Place, Scratch};
+use crate::scratch::{Scratch, ScratchDirectory};
 use crate::stack::{Stack, Work};
 use crate::target::check_room;
 use crate::writes::{Span, Writes};
@@ -62,7 +62,7 @@ pub async fn cleaning(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CleaningReport, BenchError> {
     let file_bytes = plan.cleaning_bytes();
-    let place = Place::look(&options.directory)?;
+    let place = ScratchDirectory::look(&options.directory)?;
     check_room(&place, file_bytes)?;
     let scratch = Scratch::create(&place.directory, "cleaning", file_bytes, options.keep)?;
     let disk: Rc<dyn Storage> = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;

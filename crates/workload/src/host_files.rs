@@ -11,13 +11,13 @@ use crate::ledger::{Coverage, Ledger};
 use crate::machine::{Load, Usage};
 use crate::measure::{Goal, Meter};
 use crate::mode::Mode;
-use crate::scratch::{Place, Scratch};
+use crate::scratch::{Scratch, ScratchDirectory};
 use crate::target::BenchTarget;
 use crate::writes::Writes;
 
 /// The files that the host's modes write.
 pub(crate) struct HostFiles {
-    pub(crate) place: Place,
+    pub(crate) place: ScratchDirectory,
     file: Scratch,
     /// What the file must hold.
     ledger: Ledger,
@@ -39,7 +39,7 @@ impl HostFiles {
     /// A file that is full of data, of `span_bytes`, and an empty one.
     pub(crate) async fn prepare(
         handle: &Handle,
-        place: Place,
+        place: ScratchDirectory,
         keep: bool,
         span_bytes: u64,
         pages: &Pages,

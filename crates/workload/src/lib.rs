@@ -75,7 +75,7 @@ pub use recovery::{RecoveryTime, recovery};
 pub use report::{
     About, DiskBytes, LatencyReport, LossWindowReport, ModeReport, RATIOS, Ratio, Report, SpreadReport,
 };
-pub use scratch::{Place, Scratch};
+pub use scratch::{Scratch, ScratchDirectory};
 pub use simulated::{SimulatedOptions, SimulatedReport, simulate, trace};
 pub use sqlite::{
     SQLITE_RATIOS, SqliteGrounds, SqliteJournal, SqlitePlace, SqlitePlan, SqliteRatio, SqliteReport,

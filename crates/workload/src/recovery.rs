@@ -15,7 +15,7 @@ use crate::error::BenchError;
 use crate::ledger::{Coverage, Ledger};
 use crate::measure::Goal;
 use crate::plan::{BenchOptions, Plan};
-use crate::scratch::{Place, Scratch};
+use crate::scratch::{Scratch, ScratchDirectory};
 use crate::stack::Stack;
 use crate::target::check_room;
 use crate::writes::{Span, Writes};
@@ -48,7 +48,7 @@ pub async fn recovery(
     options: &BenchOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<RecoveryTime, BenchError> {
-    let place = Place::look(&options.directory)?;
+    let place = ScratchDirectory::look(&options.directory)?;
     check_room(&place, plan.fresh_bytes)?;
     let scratch = Scratch::create(&place.directory, "recovery", plan.fresh_bytes, options.keep)?;
     let disk: Rc<dyn Storage> = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;

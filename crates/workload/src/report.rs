@@ -12,7 +12,7 @@ use crate::host::HostCalls;
 use crate::machine::Machine;
 use crate::mode::Mode;
 use crate::plan::Plan;
-use crate::scratch::Place;
+use crate::scratch::ScratchDirectory;
 use crate::statistics::Spread;
 
 /// The result of a benchmark; serialised, it is the document that scripts read.
@@ -29,7 +29,7 @@ pub struct Report {
     /// The machine, and whether it was busy.
     pub machine: Machine,
     /// Where the files were; null for an emulated device.
-    pub disk: Option<Place>,
+    pub disk: Option<ScratchDirectory>,
     /// The emulated device; null for a disk.
     pub device: Option<DeviceReport>,
     /// The ratios by name.
@@ -236,7 +236,7 @@ impl Report {
     pub(crate) fn new(
         plan: Plan,
         seed: u64,
-        ground: (Option<Place>, Option<DeviceReport>),
+        ground: (Option<ScratchDirectory>, Option<DeviceReport>),
         machine: Machine,
         turns: &[Turn],
         model: &[Turn],
@@ -422,7 +422,7 @@ mod tests {
                 ]
             })
             .collect();
-        let place = Place::look(&PathBuf::from("/")).unwrap();
+        let place = ScratchDirectory::look(&PathBuf::from("/")).unwrap();
         Report::new(
             Plan::tiny(),
             7,

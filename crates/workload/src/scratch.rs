@@ -102,7 +102,7 @@ fn reserve(file: &File, bytes: u64) -> io::Result<()> {
 
 /// Where the scratch files lie.
 #[derive(Clone, Debug, Serialize)]
-pub struct Place {
+pub struct ScratchDirectory {
     /// The directory.
     pub directory: PathBuf,
     /// The filesystem's type, as the kernel calls it.
@@ -115,12 +115,12 @@ pub struct Place {
     stat: Option<PathBuf>,
 }
 
-impl Place {
+impl ScratchDirectory {
     /// Looks at `directory`.
     ///
     /// # Errors
     /// If there is none, or it cannot be looked at.
-    pub fn look(directory: &Path) -> Result<Place, BenchError> {
+    pub fn look(directory: &Path) -> Result<ScratchDirectory, BenchError> {
         let failed = |source| refused("look", directory, source);
         let opened = File::open(directory).map_err(failed)?;
         let device = fstat(&opened).map_err(|errno| failed(errno.into()))?.st_dev;
@@ -133,7 +133,7 @@ impl Place {
         let (filesystem, device) = mount.unzip();
         let stat = PathBuf::from(format!("/sys/dev/block/{number}/stat"));
         let known = stat.exists();
-        Ok(Place {
+        Ok(ScratchDirectory {
             directory: std::fs::canonicalize(directory).map_err(failed)?,
             filesystem,
             device: device.filter(|_| known),
@@ -205,7 +205,7 @@ mod tests {
         let found = scratch.write_failed(io::ErrorKind::StorageFull.into()).to_string();
         let name = std::fs::canonicalize(directory.path()).unwrap();
         assert!(found.contains(&*name.to_string_lossy()) && found.contains("--on"), "{found}");
-        let missing = Place::look(Path::new("not/here")).unwrap_err().to_string();
+        let missing = ScratchDirectory::look(Path::new("not/here")).unwrap_err().to_string();
         let here = std::env::current_dir().unwrap();
         assert!(missing.contains(&*here.to_string_lossy()), "{missing}");
     }
@@ -221,6 +221,6 @@ mod tests {
 
     #[test]
     fn a_place_that_is_not_there_is_an_error() {
-        assert!(matches!(Place::look(Path::new("/nowhere/at/all")), Err(BenchError::File { .. })));
+        assert!(matches!(ScratchDirectory::look(Path::new("/nowhere/at/all")), Err(BenchError::File { .. })));
     }
 }

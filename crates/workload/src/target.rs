@@ -12,14 +12,14 @@ use crate::error::BenchError;
 use crate::ledger::Ledger;
 use crate::plan::{BenchOptions, Plan};
 use crate::raw::fill;
-use crate::scratch::{Place, Scratch};
+use crate::scratch::{Scratch, ScratchDirectory};
 
 /// Where targets lie.
 pub(crate) enum TargetBase<'a> {
     /// In files on a disk.
     Disk {
         /// The directory.
-        place: Place,
+        place: ScratchDirectory,
         /// Whether the files stay.
         keep: bool,
     },
@@ -32,18 +32,18 @@ impl<'a> TargetBase<'a> {
     pub(crate) fn look(plan: &Plan, options: &'a BenchOptions) -> Result<TargetBase<'a>, BenchError> {
         if let Some(emulated) = &options.device {
             if let Some(directory) = &emulated.backing {
-                check_room(&Place::look(directory)?, emulated.flash_bytes(&plan.device_sizes()))?;
+                check_room(&ScratchDirectory::look(directory)?, emulated.flash_bytes(&plan.device_sizes()))?;
             }
             return Ok(TargetBase::Device(emulated));
         }
-        let place = Place::look(&options.directory)?;
+        let place = ScratchDirectory::look(&options.directory)?;
         check_room(&place, plan.disk_bytes())?;
         Ok(TargetBase::Disk { place, keep: options.keep })
     }
 }
 
 /// Refuses to begin what cannot end.
-pub(crate) fn check_room(place: &Place, needed: u64) -> Result<(), BenchError> {
+pub(crate) fn check_room(place: &ScratchDirectory, needed: u64) -> Result<(), BenchError> {
     match place.free_bytes() {
         Some(free) if free < needed => Err(BenchError::NoRoom {
             path: place.directory.clone(),

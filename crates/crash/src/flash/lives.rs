@@ -31,7 +31,7 @@ const REST_NS_MAX: u64 = 3_000_000;
 pub(super) type Wrong = (u32, u64, String);
 
 /// What the observer of a life and its workload share.
-pub(super) struct Found {
+pub(super) struct RunFindings {
     pub(super) totals: FlashTotals,
     /// States of this run. Another run's are not looked at, so that a run replayed alone is the same run.
     seen: BTreeSet<u64>,
@@ -44,9 +44,9 @@ pub(super) struct Found {
     states_of_life: u64,
 }
 
-impl Found {
-    fn new(random: Random) -> Found {
-        Found {
+impl RunFindings {
+    fn new(random: Random) -> RunFindings {
+        RunFindings {
             totals: FlashTotals::default(),
             seen: BTreeSet::new(),
             failure: None,
@@ -71,13 +71,13 @@ pub(super) struct Chain {
     profile: Profile,
     options: FlashOptions,
     claims_barriers: bool,
-    found: Rc<RefCell<Found>>,
+    found: Rc<RefCell<RunFindings>>,
 }
 
 impl Chain {
     pub(super) fn new(handle: &Handle, campaign: &FlashCampaign) -> Chain {
         let profile = profile::draw(campaign.mechanism, &mut handle.random("profile"));
-        let found = Found::new(handle.random("cut"));
+        let found = RunFindings::new(handle.random("cut"));
         Chain {
             handle: handle.clone(),
             profile,
@@ -115,8 +115,8 @@ impl Chain {
         }
     }
 
-    pub(super) fn end(self) -> Found {
-        self.found.replace(Found::new(self.handle.random("rest")))
+    pub(super) fn end(self) -> RunFindings {
+        self.found.replace(RunFindings::new(self.handle.random("rest")))
     }
 
     /// A device that is filled in part, so that cleaning comes soon.

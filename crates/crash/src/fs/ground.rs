@@ -156,7 +156,7 @@ impl Storage for Watch {
 }
 
 /// What is under a filesystem while it runs.
-pub(crate) struct Ground {
+pub(crate) struct StorageStack {
     below: Below,
     /// Stands before it where a flush fails.
     watch: Option<Rc<Watch>>,
@@ -218,7 +218,7 @@ fn flash_profile(mechanism: Mechanism, random: &mut Random) -> Profile {
     profile
 }
 
-impl Ground {
+impl StorageStack {
     /// A ground that holds `image`, durably, and tells `recorder` what it does.
     pub(crate) async fn new(
         kind: FsGround,
@@ -227,7 +227,7 @@ impl Ground {
         image: &[(u64, Vec<u8>)],
         recorder: Option<&Rc<Recorder>>,
         nature: Nature,
-    ) -> Result<Ground, GroundError> {
+    ) -> Result<StorageStack, GroundError> {
         let depth = pick(random, &[4, 32]);
         let legacy = Capabilities::legacy(depth, TRANSFER_BLOCKS, BLOCK_BYTES as u32);
         let below = match kind {
@@ -272,7 +272,7 @@ impl Ground {
                 Below::Volume(disk, options, Rc::new(volume))
             }
         };
-        let mut ground = Ground::on(below);
+        let mut ground = StorageStack::on(below);
         if let (Fails::Flush, Below::Disk(disk, _)) = (nature.fails, &ground.below) {
             ground.watch = Some(Watch::before(disk));
         }
@@ -283,8 +283,8 @@ impl Ground {
         Ok(ground)
     }
 
-    fn on(below: Below) -> Ground {
-        Ground { below, watch: None, observer: Rc::default(), observed: Cell::new(false) }
+    fn on(below: Below) -> StorageStack {
+        StorageStack { below, watch: None, observer: Rc::default(), observed: Cell::new(false) }
     }
 
     fn record(&self, recorder: &Rc<Recorder>) {
@@ -396,9 +396,9 @@ impl Left {
         }
     }
 
-    /// Power comes back: what is left, recovered by the layers below the filesystem.
-    pub(crate) async fn power_up(&self, handle: &Handle) -> Result<Ground, GroundError> {
-        Ok(Ground::on(match self {
+    /// Power comes back: what is left, recovered by whoever is below the filesystem.
+    pub(crate) async fn power_up(&self, handle: &Handle) -> Result<StorageStack, GroundError> {
+        Ok(StorageStack::on(match self {
             Left::Flash(medium, profile) => {
                 let options = FlashOptions::default();
                 let device = FlashDevice::restarted(handle, profile, options, medium.clone());
@@ -494,7 +494,7 @@ mod tests {
         let work = async {
             let mut random = handle.random("ground");
             let kind = FsGround::Adversary { barriers: true };
-            let ground = Ground::new(kind, &handle, &mut random, &[], None, Nature::PLAIN).await?;
+            let ground = StorageStack::new(kind, &handle, &mut random, &[], None, Nature::PLAIN).await?;
             let mkfs = Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000);
             Filesystem::make(&*ground.storage(), &mkfs).await?;
             let options = MountOptions { rules: Rules::but(mutant), ..MountOptions::default() };

@@ -11,7 +11,7 @@ use weir_fs::{Discards, Engine, Filesystem, FsError, MountOptions, NewNode};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Recorder, Storage};
 
-use super::ground::{BLOCKS, Fails, Ground, Left, Nature, bytes_of};
+use super::ground::{BLOCKS, Fails, Left, Nature, StorageStack, bytes_of};
 use super::history::{History, Terms};
 use super::script::{Inodes, Plan, Script};
 use super::visible::Visible;
@@ -47,7 +47,7 @@ const STATES_PER_CHECK: u64 = 8;
 pub(super) type Wrong = (u32, u64, String);
 
 /// What a run found.
-pub(super) struct Found {
+pub(super) struct RunFindings {
     pub(super) totals: FsTotals,
     pub(super) seen: BTreeSet<u64>,
     pub(super) failure: Option<Wrong>,
@@ -61,9 +61,9 @@ pub(super) struct Found {
     pub(super) story: Rc<RefCell<Vec<String>>>,
 }
 
-impl Found {
-    fn new(random: Random) -> Found {
-        Found {
+impl RunFindings {
+    fn new(random: Random) -> RunFindings {
+        RunFindings {
             totals: FsTotals::default(),
             seen: BTreeSet::new(),
             failure: None,
@@ -93,7 +93,7 @@ pub(super) struct Chain {
     pages_max: u64,
     /// What fails in the first life.
     fails: Fails,
-    found: Rc<RefCell<Found>>,
+    found: Rc<RefCell<RunFindings>>,
 }
 
 impl Chain {
@@ -121,7 +121,7 @@ impl Chain {
             discard_delay: Duration::from_micros(pick(&mut discards, &[0, 300, 20_000])),
             ..campaign.options
         };
-        let found = Found::new(handle.random("cut"));
+        let found = RunFindings::new(handle.random("cut"));
         let tasks = if random.below(2) == 0 { 1 } else { 2 + random.below(2) as usize };
         let pages_max = pick(&mut random, &[12, 12, 12, 40]);
         let fails = match random.below(8) {
@@ -143,8 +143,8 @@ impl Chain {
         }
     }
 
-    pub(super) fn end(self) -> Found {
-        self.found.replace(Found::new(self.handle.random("rest")))
+    pub(super) fn end(self) -> RunFindings {
+        self.found.replace(RunFindings::new(self.handle.random("rest")))
     }
 
     fn is_dual(&self) -> bool {
@@ -165,7 +165,8 @@ impl Chain {
         let image = &self.images.0[usize::from(self.tasks > 1)];
         let (fails, tear_bytes) = (self.fails, self.campaign.tear_bytes);
         let nature = Nature { fails, tear_bytes, discards: self.options.discard != Discards::Off };
-        let ground = Ground::new(ground, &self.handle, &mut random, image, recorder.as_ref(), nature).await;
+        let ground =
+            StorageStack::new(ground, &self.handle, &mut random, image, recorder.as_ref(), nature).await;
         let mut ground = ground.map_err(|error| error.to_string())?;
         let mut fs = mount(&self.handle, &ground, self.options, recorder.clone()).await?;
         for life in 0..LIVES {
@@ -190,7 +191,7 @@ impl Chain {
     }
 
     /// Plays, and perhaps unmounts.
-    async fn one(&self, ground: &Ground, fs: &Filesystem, fails: Fails) -> Result<(), String> {
+    async fn one(&self, ground: &StorageStack, fs: &Filesystem, fails: Fails) -> Result<(), String> {
         let faulty = fails != Fails::Nothing;
         let visible = Visible::read(fs).await.map_err(|error| format!("reading: {error}"))?;
         let names = if self.tasks > 1 { &PARTS[..self.tasks] } else { &[] };
@@ -266,7 +267,7 @@ impl Chain {
     }
 
     /// Cuts the power, on copies, at every event of the storage from now on, and when a call has returned.
-    fn cut_at_every_event(&self, ground: &Ground, history: &Rc<RefCell<History>>) {
+    fn cut_at_every_event(&self, ground: &StorageStack, history: &Rc<RefCell<History>>) {
         let (found, history) = (Rc::clone(&self.found), Rc::clone(history));
         let (campaign, options, refuses) = (self.campaign.clone(), self.options, self.is_dual());
         let ends = ground.watch().filter(|_| self.is_dual());
@@ -318,7 +319,7 @@ impl Chain {
 
     /// Powers up what is left, with the power cut again at every event while the filesystem recovers: it finds
     /// the same every time. (What the device or volume below does for itself is their campaigns' business.)
-    async fn again(&self, left: &Left) -> Result<(Ground, Filesystem), String> {
+    async fn again(&self, left: &Left) -> Result<(StorageStack, Filesystem), String> {
         let expected = Rc::new(find(left, self.options, mix(left.hash(), 1))?);
         let ground = left.power_up(&self.handle).await.map_err(|error| error.to_string())?;
         let (found, options, same) = (Rc::clone(&self.found), self.options, Rc::clone(&expected));
@@ -386,7 +387,7 @@ fn tell_of_zeros(fs: &Filesystem, history: &Rc<RefCell<History>>, inodes: &Rc<Re
 
 async fn mount(
     handle: &Handle,
-    ground: &Ground,
+    ground: &StorageStack,
     options: MountOptions,
     recorder: Option<Rc<Recorder>>,
 ) -> Result<Filesystem, Unfit> {

@@ -16,7 +16,7 @@ use super::script::{Content, End, Past, Script, Settings, read};
 use super::syncs::Watch;
 use super::{SqliteCampaign, SqliteTotals};
 use crate::content::mix;
-use crate::fs::ground::{BLOCKS, Ground, Left, Nature, bytes_of};
+use crate::fs::ground::{BLOCKS, Left, Nature, StorageStack, bytes_of};
 use crate::options::pick;
 
 /// Lives of a run.
@@ -43,7 +43,7 @@ struct Promise {
 }
 
 /// What a run found.
-pub(super) struct Found {
+pub(super) struct RunFindings {
     pub(super) totals: SqliteTotals,
     pub(super) seen: BTreeSet<u64>,
     /// The life, the event, and what was wrong.
@@ -55,7 +55,7 @@ pub(super) struct Found {
     next: Option<Left>,
 }
 
-impl Found {
+impl RunFindings {
     fn fail(&mut self, what: impl ToString) {
         let (life, event) = (self.life, self.event);
         self.failure.get_or_insert_with(|| (life, event, what.to_string()));
@@ -69,7 +69,7 @@ pub(super) struct Chain {
     campaign: SqliteCampaign,
     options: MountOptions,
     settings: Settings,
-    pub(super) found: Rc<RefCell<Found>>,
+    pub(super) found: Rc<RefCell<RunFindings>>,
     past: Rc<RefCell<Past>>,
     promise: Rc<Cell<Promise>>,
 }
@@ -78,7 +78,7 @@ impl Chain {
     pub(super) fn new(runtime: &Rc<Runtime>, campaign: &SqliteCampaign) -> Chain {
         let handle = runtime.handle();
         let mut random = handle.random("options");
-        let found = Found {
+        let found = RunFindings {
             totals: SqliteTotals::default(),
             seen: BTreeSet::new(),
             failure: None,
@@ -109,7 +109,8 @@ impl Chain {
 
     fn try_live(&self, image: &Image) -> Result<(), String> {
         let mut random = self.handle.random("ground");
-        let ground = Ground::new(self.campaign.ground, &self.handle, &mut random, image, None, Nature::PLAIN);
+        let ground =
+            StorageStack::new(self.campaign.ground, &self.handle, &mut random, image, None, Nature::PLAIN);
         let ground = self.runtime.block_on(ground).map_err(|error| error.to_string())?;
         let mut ground = ground.map_err(|error| error.to_string())?;
         for life in 0..LIVES {
@@ -133,7 +134,7 @@ impl Chain {
     }
 
     /// One life, from the mount on.
-    fn one(&self, ground: &Ground, life: u32) -> Result<(), String> {
+    fn one(&self, ground: &StorageStack, life: u32) -> Result<(), String> {
         let mut random = self.handle.random("life");
         let warm_up = if life == 0 { pick(&mut random, &[0, 0, TRANSACTIONS_WARM]) } else { 0 };
         if warm_up == 0 {
@@ -211,7 +212,7 @@ impl Chain {
     }
 
     /// Cuts the power, on copies, at every event of the storage from now on, and when a transaction has ended.
-    fn cut_at_every_event(&self, ground: &Ground) {
+    fn cut_at_every_event(&self, ground: &StorageStack) {
         let (found, past, promise) =
             (Rc::clone(&self.found), Rc::clone(&self.past), Rc::clone(&self.promise));
         let (campaign, options) = (self.campaign.clone(), self.options);
@@ -273,7 +274,7 @@ fn mount_options(beside: MountOptions, random: &mut Random) -> MountOptions {
 /// Mounts what the ground holds, and SQLite on it.
 pub(super) fn start(
     runtime: &Rc<Runtime>,
-    ground: &Ground,
+    ground: &StorageStack,
     campaign: &SqliteCampaign,
     options: MountOptions,
 ) -> Result<(Filesystem, Vfs), String> {

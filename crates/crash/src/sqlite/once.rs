@@ -16,7 +16,7 @@ use super::script::{Content, End, Past, Script, Settings, read};
 use super::{SqliteCampaign, SqliteJournal};
 use crate::FsGround;
 use crate::content::mix;
-use crate::fs::ground::{Ground, Left, Nature};
+use crate::fs::ground::{Left, Nature, StorageStack};
 
 /// Transactions of the program.
 const TRANSACTIONS: u64 = 8;
@@ -86,7 +86,7 @@ impl SqliteOnce {
         let runtime = Rc::new(Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() }));
         let handle = runtime.handle();
         let mut random = handle.random("ground");
-        let ground = Ground::new(self.ground, &handle, &mut random, image, None, Nature::PLAIN);
+        let ground = StorageStack::new(self.ground, &handle, &mut random, image, None, Nature::PLAIN);
         let ground = runtime.block_on(ground).map_err(|error| error.to_string())?;
         let ground = ground.map_err(|error| error.to_string())?;
         let (_filesystem, vfs) = start(&runtime, &ground, &campaign, options)?;
@@ -155,7 +155,7 @@ impl SqliteOnce {
 }
 
 /// What a power cut now may leave, drawn some times.
-fn lefts(ground: &Ground, random: &mut Random) -> Vec<Left> {
+fn lefts(ground: &StorageStack, random: &mut Random) -> Vec<Left> {
     let drawn = Rc::new(RefCell::new(Vec::new()));
     let (into, from) = (Rc::clone(&drawn), RefCell::new(random.clone()));
     ground.observe(move |draw| {

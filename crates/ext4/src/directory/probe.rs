@@ -36,7 +36,7 @@ impl Path {
 
 /// A record that was found.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundRecord {
     pub place: u64,
     /// The record's offset in its block, and its length.
     pub at: usize,
@@ -130,7 +130,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
     }
 
     /// Finds the record of `name`, which is not "." or "..".
-    pub(super) async fn find(&self, name: &[u8]) -> Result<Option<Found>, B::Error> {
+    pub(super) async fn find(&self, name: &[u8]) -> Result<Option<FoundRecord>, B::Error> {
         if !self.file.is_indexed() {
             for block in 0..self.file.blocks() {
                 let place = self.file.place(block).await?;
@@ -153,7 +153,12 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
         }
     }
 
-    async fn find_in(&self, place: u64, is_first: bool, name: &[u8]) -> Result<Option<Found>, B::Error> {
+    async fn find_in(
+        &self,
+        place: u64,
+        is_first: bool,
+        name: &[u8],
+    ) -> Result<Option<FoundRecord>, B::Error> {
         let look = |records: &[Record<'_>]| {
             let Some(index) = records.iter().position(|record| record.is_live() && record.name == name)
             else {
@@ -162,7 +167,7 @@ impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
             let record = records[index];
             let before = index.checked_sub(1).map(|before| (records[before].at, records[before].length));
             let target = Target { inode: record.inode, kind: record.kind };
-            Ok(Some(Found { place, at: record.at, length: record.length, before, target }))
+            Ok(Some(FoundRecord { place, at: record.at, length: record.length, before, target }))
         };
         self.records(place, is_first, look).await
     }

@@ -38,7 +38,7 @@ struct End<'a> {
 }
 
 /// What a rename found, under all its locks.
-struct Found {
+struct LockedNames {
     source: Rc<Node>,
     target: Option<Rc<Node>>,
     _locks: Vec<Permit>,
@@ -110,7 +110,7 @@ impl Filesystem {
 
 impl Mounted {
     /// What two names stand for, with the locks of all.
-    async fn find_ends(&self, from: End<'_>, to: End<'_>) -> Result<Found, FsError> {
+    async fn find_ends(&self, from: End<'_>, to: End<'_>) -> Result<LockedNames, FsError> {
         for _ in 0..LOOKS_MAX {
             let directories = lock(&[from.directory, to.directory]).await;
             let source = self.find(from.directory, from.name).await?.ok_or(FsError::NotFound)?;
@@ -130,7 +130,7 @@ impl Mounted {
             let source_is = self.find(from.directory, from.name).await?.map(|found| found.inode);
             let target_is = self.find(to.directory, to.name).await?.map(|found| found.inode);
             if source_is == Some(source.number) && target_is == target.as_ref().map(|node| node.number) {
-                return Ok(Found { source, target, _locks: locks });
+                return Ok(LockedNames { source, target, _locks: locks });
             }
         }
         Err(dangling(from.directory))

@@ -21,7 +21,7 @@ use crate::machine::{Load, Machine, Usage};
 use crate::measure::Goal;
 use crate::mode::Mode;
 use crate::plan::BenchOptions;
-use crate::scratch::Place;
+use crate::scratch::ScratchDirectory;
 use crate::stack::Work;
 use crate::target::{BenchTarget, TargetBase, check_room};
 use crate::writes::{Span, Writes};
@@ -46,7 +46,7 @@ pub async fn filesystems(
         done += 1;
     };
     step("preparing".to_owned(), "filling the files");
-    let mut ground = Ground::prepare(handle, plan, options).await?;
+    let mut ground = BenchState::prepare(handle, plan, options).await?;
     let mut turns = Vec::new();
     let mut usage = Usage::default();
     for round in 0..ground.plan.rounds {
@@ -67,7 +67,7 @@ pub async fn filesystems(
 }
 
 /// Everything that the turns share.
-struct Ground {
+struct BenchState {
     handle: Handle,
     plan: FsPlan,
     pages: Pages,
@@ -78,9 +78,13 @@ struct Ground {
     volume: BenchTarget,
 }
 
-impl Ground {
-    async fn prepare(handle: &Handle, plan: FsPlan, options: &BenchOptions) -> Result<Ground, BenchError> {
-        let mut place = Place::look(&options.directory)?;
+impl BenchState {
+    async fn prepare(
+        handle: &Handle,
+        plan: FsPlan,
+        options: &BenchOptions,
+    ) -> Result<BenchState, BenchError> {
+        let mut place = ScratchDirectory::look(&options.directory)?;
         check_room(&place, plan.disk_bytes())?;
         let mut random = handle.random("bench");
         let pages = Pages::new(&mut random);
@@ -90,7 +94,7 @@ impl Ground {
         volume.fill(handle, &pages).await?;
         place.direct_io = volume.direct;
         let host = HostFiles::prepare(handle, place, keep, plan.span_bytes, &pages).await?;
-        Ok(Ground { handle: handle.clone(), plan, pages, random, runs: 1, host, volume })
+        Ok(BenchState { handle: handle.clone(), plan, pages, random, runs: 1, host, volume })
     }
 
     async fn turn(&mut self, mode: Mode, coverage: Coverage, usage: &mut Usage) -> Result<Turn, BenchError> {

@@ -11,7 +11,7 @@ use crate::host::HostCalls;
 use crate::machine::Machine;
 use crate::mode::Mode;
 use crate::report::{About, LossWindowReport, ModeReport, Quantity, Ratio, SpreadReport};
-use crate::scratch::Place;
+use crate::scratch::ScratchDirectory;
 use crate::statistics::Spread;
 
 const FSYNC: Mode = Mode::barrier_fs(FsWrite::Append, Call::Fsync);
@@ -91,7 +91,7 @@ pub struct FsReport {
     /// The machine, and whether it was busy.
     pub machine: Machine,
     /// Where the files were.
-    pub disk: Place,
+    pub disk: ScratchDirectory,
     /// The rates by name, in calls a second.
     pub rates: BTreeMap<&'static str, f64>,
     /// The ratios by name.
@@ -119,7 +119,13 @@ pub struct FsModeReport {
 }
 
 impl FsReport {
-    pub(crate) fn new(plan: FsPlan, seed: u64, disk: Place, machine: Machine, turns: &[Turn]) -> FsReport {
+    pub(crate) fn new(
+        plan: FsPlan,
+        seed: u64,
+        disk: ScratchDirectory,
+        machine: Machine,
+        turns: &[Turn],
+    ) -> FsReport {
         let of = |mode: Mode| turns.iter().filter(move |turn| turn.mode == mode);
         let modes = Mode::FILESYSTEMS.into_iter().filter_map(|mode| {
             let turns: Vec<&Turn> = of(mode).collect();

@@ -26,7 +26,7 @@ use crate::mounts::report::{MountReport, MountTurn};
 use crate::mounts::served::{Door, Served, ServedStatus};
 use crate::plan::BenchOptions;
 use crate::raw::RawRun;
-use crate::scratch::{Place, Scratch};
+use crate::scratch::{Scratch, ScratchDirectory};
 use crate::target::{BenchTarget, check_room};
 use crate::writes::{Span, Writes};
 
@@ -58,7 +58,7 @@ pub async fn mounts(
         done += 1;
     };
     step("preparing".to_owned(), "filling the host's file and the volume's disk");
-    let mut ground = Ground::prepare(handle, program, plan, options).await?;
+    let mut ground = BenchState::prepare(handle, program, plan, options).await?;
     let (mut turns, mut usage) = (Vec::new(), Usage::default());
     for round in 0..ground.plan.rounds {
         let mut order = modes.clone();
@@ -77,7 +77,7 @@ pub async fn mounts(
 }
 
 /// Everything that the turns share.
-struct Ground {
+struct BenchState {
     handle: Handle,
     program: PathBuf,
     plan: FsPlan,
@@ -98,14 +98,14 @@ struct Through {
     after: ServedStatus,
 }
 
-impl Ground {
+impl BenchState {
     async fn prepare(
         handle: &Handle,
         program: &Path,
         plan: FsPlan,
         options: &BenchOptions,
-    ) -> Result<Ground, BenchError> {
-        let mut place = Place::look(&options.directory)?;
+    ) -> Result<BenchState, BenchError> {
+        let mut place = ScratchDirectory::look(&options.directory)?;
         check_room(&place, plan.disk_bytes() + plan.span_bytes)?;
         let mut random = handle.random("bench");
         let pages = Pages::new(&mut random);
@@ -115,7 +115,7 @@ impl Ground {
         place.direct_io = target.direct;
         let host = HostFiles::prepare(handle, place, options.keep, plan.span_bytes, &pages).await?;
         let (handle, program) = (handle.clone(), program.to_owned());
-        Ok(Ground { handle, program, plan, pages, random, runs: 1, host, volume })
+        Ok(BenchState { handle, program, plan, pages, random, runs: 1, host, volume })
     }
 
     async fn turn(

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::mode::Mode;
 use crate::mounts::calls::MountCalls;
 use crate::report::{About, LossWindowReport, ModeReport, Quantity, Ratio, SpreadReport};
-use crate::scratch::Place;
+use crate::scratch::ScratchDirectory;
 use crate::statistics::Spread;
 
 const ORDERED: Mode = Mode::Mount(MountCalls::OverwriteBarrier);
@@ -97,7 +97,7 @@ pub struct MountReport {
     /// The machine, and whether it was busy while the host's modes had their turns: the servers are others, too.
     pub machine: Machine,
     /// Where the files were.
-    pub disk: Place,
+    pub disk: ScratchDirectory,
     /// The ratios by name.
     pub ratios: BTreeMap<&'static str, f64>,
     /// The largest loss window seen in any turn on a volume.
@@ -129,7 +129,7 @@ impl MountReport {
     pub(super) fn new(
         plan: FsPlan,
         seed: u64,
-        disk: Place,
+        disk: ScratchDirectory,
         machine: Machine,
         found: &[MountTurn],
     ) -> MountReport {

@@ -18,7 +18,7 @@ use crate::content::Pages;
 use crate::error::BenchError;
 use crate::machine::{Load, Machine, Usage};
 use crate::plan::BenchOptions;
-use crate::scratch::Place;
+use crate::scratch::ScratchDirectory;
 use crate::sqlite::report::SqliteReport;
 use crate::sqlite::turn::{SqliteTurn, check, insert, open};
 use crate::sqlite::way::{SqlitePlace, SqliteWay};
@@ -141,7 +141,7 @@ pub fn sqlite(
         done += 1;
     };
     step("preparing".to_owned(), "filling the volume's disk");
-    let ground = Ground::prepare(runtime, plan, options, grounds)?;
+    let ground = BenchState::prepare(runtime, plan, options, grounds)?;
     let mut turns = Vec::new();
     let mut usage = Usage::default();
     for round in 0..ground.plan.rounds {
@@ -156,26 +156,26 @@ pub fn sqlite(
 }
 
 /// Everything that the turns share.
-struct Ground {
+struct BenchState {
     runtime: Rc<Runtime>,
     clock: Handle,
     plan: SqlitePlan,
-    place: Place,
+    place: ScratchDirectory,
     /// A directory on the host's filesystem, which vanishes.
     host: tempfile::TempDir,
     grounds: SqliteGrounds,
     volume: BenchTarget,
 }
 
-impl Ground {
+impl BenchState {
     fn prepare(
         runtime: &Rc<Runtime>,
         plan: SqlitePlan,
         options: &BenchOptions,
         grounds: &SqliteGrounds,
-    ) -> Result<Ground, BenchError> {
+    ) -> Result<BenchState, BenchError> {
         let clock = runtime.handle();
-        let mut place = Place::look(&options.directory)?;
+        let mut place = ScratchDirectory::look(&options.directory)?;
         check_room(&place, plan.volume_bytes)?;
         let pages = Pages::new(&mut clock.random("bench"));
         let base = TargetBase::Disk { place: place.clone(), keep: options.keep };
@@ -186,7 +186,7 @@ impl Ground {
         let failed =
             |source| BenchError::File { doing: "make a directory", path: place.directory.clone(), source };
         let (host, grounds) = (host.map_err(failed)?, grounds.clone());
-        Ok(Ground { runtime: Rc::clone(runtime), clock, plan, place, host, grounds, volume })
+        Ok(BenchState { runtime: Rc::clone(runtime), clock, plan, place, host, grounds, volume })
     }
 
     fn turn(&self, way: SqliteWay, usage: &mut Usage) -> Result<SqliteTurn, BenchError> {

@@ -7,7 +7,7 @@ use weir_sqlite_vfs::Mode;
 
 use crate::machine::Machine;
 use crate::report::LossWindowReport;
-use crate::scratch::Place;
+use crate::scratch::ScratchDirectory;
 use crate::sqlite::bench::SqlitePlan;
 use crate::sqlite::turn::SqliteTurn;
 use crate::sqlite::way::{JOURNALS, SqliteJournal, SqlitePlace, SqliteWay, Synchronous};
@@ -103,7 +103,7 @@ pub struct SqliteReport {
     /// The machine, and whether it was busy.
     pub machine: Machine,
     /// Where the files were.
-    pub disk: Place,
+    pub disk: ScratchDirectory,
     /// The ratios by name; those of places that were not to be had are missing.
     pub ratios: BTreeMap<&'static str, f64>,
     /// Their medians, smallest and largest values over the rounds.
@@ -137,7 +137,7 @@ impl SqliteReport {
     pub(super) fn new(
         plan: SqlitePlan,
         seed: u64,
-        disk: Place,
+        disk: ScratchDirectory,
         machine: Machine,
         turns: &[SqliteTurn],
     ) -> SqliteReport {

@@ -85,14 +85,14 @@ impl Descriptor {
 }
 
 /// A database on a mount of Weir.
-pub(crate) struct Place {
+pub(crate) struct MountedDatabase {
     pub(crate) descriptor: Descriptor,
     directory: OwnedFd,
 }
 
-impl Place {
+impl MountedDatabase {
     /// `None` if the file is not on a mount of Weir, or its directory cannot be synchronised.
-    pub(crate) fn of(descriptor: Descriptor, path: &CStr) -> Option<Place> {
+    pub(crate) fn of(descriptor: Descriptor, path: &CStr) -> Option<MountedDatabase> {
         if weir::weir_is_mounted(descriptor.fd) != 1 {
             return None;
         }
@@ -100,7 +100,7 @@ impl Place {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(directory, flags, Mode::empty()).ok()?;
         let device = Descriptor::look(directory.as_raw_fd())?.identity.device;
-        (device == descriptor.identity.device).then_some(Place { descriptor, directory })
+        (device == descriptor.identity.device).then_some(MountedDatabase { descriptor, directory })
     }
 
     /// Whether no barrier is needed between this and another filesystem to have the two files in order.
