@@ -9,8 +9,8 @@ use weir_volume::{CleaningPolicy, Completion, Format, LossWindow, VolumeOptions}
 
 /// Two superblocks and two checkpoints.
 const HEAD_BLOCKS: u64 = 4;
-/// Segments on a runway at most.
-const RUNWAY_MAX: u64 = 8192;
+/// Segments on a free-segment list at most.
+const FREE_LIST_MAX: u64 = 8192;
 /// Map pages of a volume without spread blocks, at most.
 const MAP_PAGES: u64 = 2;
 /// Blocks that a map page maps.
@@ -207,8 +207,8 @@ impl RunOptions {
     pub(crate) fn segments_start(&self) -> u64 {
         if self.disk_blocks > 0 {
             let pages = self.disk_blocks.div_ceil(BLOCKS_PER_PAGE);
-            let runway = (self.disk_blocks / u64::from(self.segment_blocks)).min(RUNWAY_MAX);
-            let checkpoint = (64 + 4 * runway + pages.div_ceil(4)).div_ceil(4096);
+            let free_list = (self.disk_blocks / u64::from(self.segment_blocks)).min(FREE_LIST_MAX);
+            let checkpoint = (64 + 4 * free_list + pages.div_ceil(4)).div_ceil(4096);
             return (2 + 2 * checkpoint + 2 * pages).next_multiple_of(u64::from(self.segment_blocks));
         }
         let pages = match self.format().logical_blocks {

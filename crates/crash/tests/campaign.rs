@@ -86,7 +86,7 @@ fn a_single_run_replays_what_the_campaign_saw() {
     assert_eq!(alone.totals, seen[1]);
 }
 
-/// Discards took the cleaner's reserve, and with the runway at its end nothing could be cleaned any more.
+/// Discards took the cleaner's reserve, and with the free-segment list at its end nothing could be cleaned any more.
 #[test]
 fn discards_leave_the_cleaner_its_reserve() {
     let summary = Campaign { seed: 202, states: 0, only: Some(24), disk_blocks: 0 }.go(|_, _| {});

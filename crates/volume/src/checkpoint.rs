@@ -1,4 +1,5 @@
-//! The *checkpoint*: the map, the runway, and where the log goes on, so that recovery reads a bounded tail.
+//! The *checkpoint*: the map, the free-segment list, and where the log goes on, so that recovery reads a bounded
+//! tail.
 //!
 //! Incremental: only map pages that changed since the last one are written, each to the one of its two
 //! places that the last checkpoint does not use. Full: the first after recovery of a volume whose pages all
@@ -138,7 +139,7 @@ pub(crate) struct Checkpoint {
     pub next_sequence: u64,
     pub log_offset: u32,
     pub window_blocks: u32,
-    pub runway: Vec<u32>,
+    pub free_list: Vec<u32>,
     pub pages: PageTable,
     /// What both slots are filled with, this checkpoint in its own.
     filled: [Filled; CHECKPOINT_SLOTS as usize],
@@ -147,7 +148,7 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The checkpoint of an empty volume, whose whole space is runway, in one of the slots.
+    /// The checkpoint of an empty volume, whose whole space is free-segment list, in one of the slots.
     pub(crate) fn first(geometry: &Geometry, slot: u64) -> Checkpoint {
         Checkpoint {
             number: 1 + slot,
@@ -156,7 +157,7 @@ impl Checkpoint {
             next_sequence: 1,
             log_offset: 0,
             window_blocks: 0,
-            runway: (0..geometry.runway_limit() as u32).collect(),
+            free_list: (0..geometry.free_list_limit() as u32).collect(),
             pages: PageTable::new(geometry.map_pages),
             filled: Default::default(),
             alone: false,
@@ -172,21 +173,21 @@ impl Checkpoint {
             next_sequence: self.next_sequence.into(),
             map_sum: self.pages.sum.into(),
             log_offset: self.log_offset.into(),
-            runway: (self.runway.len() as u32).into(),
+            free_list: (self.free_list.len() as u32).into(),
             window_blocks: self.window_blocks.into(),
             checksum: 0.into(),
         };
         let (head, tail) = buffer.split_at_mut(size_of::<CheckpointHeader>());
         head.copy_from_slice(header.as_bytes());
-        let (segments, states) = tail.split_at_mut(self.runway.len() * size_of::<u32>());
-        for (to, segment) in segments.chunks_exact_mut(size_of::<u32>()).zip(&self.runway) {
+        let (segments, states) = tail.split_at_mut(self.free_list.len() * size_of::<u32>());
+        for (to, segment) in segments.chunks_exact_mut(size_of::<u32>()).zip(&self.free_list) {
             to.copy_from_slice(&segment.to_le_bytes());
         }
         states.fill(0);
         for (page, place) in self.pages.written() {
             states[page as usize / 4] |= (place as u8) << (page % 4 * 2);
         }
-        let bytes = checkpoint_bytes(self.runway.len() as u32, geometry.map_pages);
+        let bytes = checkpoint_bytes(self.free_list.len() as u32, geometry.map_pages);
         let bytes = bytes.next_multiple_of(BLOCK_BYTES);
         stamp_checksum(&mut buffer[..bytes], CHECKSUM_FIELD);
         bytes
@@ -199,25 +200,26 @@ impl Checkpoint {
         if header.magic != CHECKPOINT_MAGIC || header.volume.get() != geometry.volume {
             return Ok(None);
         }
-        let runway = header.runway.get();
-        let used =
-            checkpoint_bytes(runway.min(geometry.segments), geometry.map_pages).next_multiple_of(BLOCK_BYTES);
+        let free_list = header.free_list.get();
+        let used = checkpoint_bytes(free_list.min(geometry.segments), geometry.map_pages)
+            .next_multiple_of(BLOCK_BYTES);
         if used > bytes.len() || !checksum_matches(&bytes[..used], CHECKSUM_FIELD) {
             return Ok(None);
         }
         let damaged = |field| VolumeError::Damaged { what: Damage::CheckpointField(field), at };
-        if runway as usize > geometry.runway_limit() {
-            return Err(damaged("runway"));
+        if free_list as usize > geometry.free_list_limit() {
+            return Err(damaged("free_list"));
         }
-        let (segments, states) = tail.split_at(runway as usize * size_of::<u32>());
+        let (segments, states) = tail.split_at(free_list as usize * size_of::<u32>());
         let segments = segments.chunks_exact(size_of::<u32>());
-        let runway: Vec<u32> = segments.filter_map(|s| U32::read_from_bytes(s).ok()).map(U32::get).collect();
-        let mut sorted = runway.clone();
+        let free_list: Vec<u32> =
+            segments.filter_map(|s| U32::read_from_bytes(s).ok()).map(U32::get).collect();
+        let mut sorted = free_list.clone();
         sorted.sort_unstable();
         if sorted.windows(2).any(|pair| pair[0] == pair[1])
             || sorted.last().is_some_and(|s| *s >= geometry.segments)
         {
-            return Err(damaged("runway"));
+            return Err(damaged("free_list"));
         }
         // Counters that only ever go up by one a request, a life, a checkpoint.
         for (field, value) in [
@@ -254,7 +256,7 @@ impl Checkpoint {
             next_sequence: header.next_sequence.get(),
             log_offset,
             window_blocks: header.window_blocks.get(),
-            runway,
+            free_list,
             pages,
             filled: Default::default(),
             alone: false,
@@ -288,10 +290,10 @@ impl Checkpoint {
     /// out its generation twice.
     ///
     /// What was first written after a newer checkpoint is either behind this one's log, where the replay comes by, or
-    /// at the beginning of a segment: one that this checkpoint has on its runway or that held live blocks for it, one
-    /// that records put on the runway, or, after a recovery, one that a recovery would put there now. (In a volume with
-    /// no more segments than a runway takes, this one's runway and live segments are all there are.) So `segments` are
-    /// those, and not the whole volume (V6).
+    /// at the beginning of a segment: one that this checkpoint has on its free-segment list or that held live blocks
+    /// for it, one that records put on the free-segment list, or, after a recovery, one that a recovery would put
+    /// there now. (In a volume with no more segments than a free-segment list takes, this one's free-segment list and
+    /// live segments are all there are.) So `segments` are those, and not the whole volume (V6).
     pub(crate) async fn require_newest(
         &self,
         disk: &dyn Storage,
@@ -420,10 +422,10 @@ impl Shared {
             pages = frozen.pages.len(),
             blocks = written,
             last_record = log_end,
-            runway = next.runway.len(),
+            free_list = next.free_list.len(),
             "checkpoint"
         );
-        let joined = &next.runway[next.runway.len() - frozen.joined..];
+        let joined = &next.free_list[next.free_list.len() - frozen.joined..];
         state.segments.commit(joined, frozen.log_segments);
         state.checkpoint = next;
         self.segments_may_be_free(&state.segments, true);
@@ -455,7 +457,8 @@ impl Shared {
         let mut state = self.state.borrow_mut();
         self.seal(&mut state);
         let pages = state.map.freeze();
-        let (runway, joined) = state.segments.plan_runway(state.log.segment, self.geometry.runway_limit());
+        let (free_list, joined) =
+            state.segments.plan_free_list(state.log.segment, self.geometry.free_list_limit());
         let next = Checkpoint {
             number: state.checkpoint.number + 1,
             slot: (state.checkpoint.slot + 1) % CHECKPOINT_SLOTS,
@@ -463,7 +466,7 @@ impl Shared {
             next_sequence: state.log.next_sequence,
             log_offset: state.log.offset,
             window_blocks: self.window_blocks(),
-            runway,
+            free_list,
             // Only a checkpoint looks at them, and one is taken at a time.
             pages: std::mem::take(&mut state.checkpoint.pages),
             filled: std::mem::take(&mut state.checkpoint.filled),
@@ -516,7 +519,7 @@ impl Drop for Unfinished<'_> {
 struct Frozen {
     next: Checkpoint,
     pages: Vec<u32>,
-    /// How many of the runway's last segments join with this checkpoint.
+    /// How many of the free-segment list's last segments join with this checkpoint.
     joined: usize,
     log_segments: usize,
 }

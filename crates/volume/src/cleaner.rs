@@ -1,6 +1,6 @@
-//! *Cleaning*: moving the live blocks of a segment to the head of the log, so that the segment is empty and
-//! may pass the gate (V3). *Upkeep* is the task that cleans, lengthens the runway, and checkpoints, when the
-//! runway gets short or the log long.
+//! *Cleaning*: moving the live blocks of a segment to the head of the log, so that the segment is empty and may pass
+//! the reclaim check (V3). *Upkeep* is the task that cleans, lengthens the free-segment list, and checkpoints, when
+//! the free-segment list gets short or the log long.
 //!
 //! A moved block is an ordinary record with the content that was there already, so a crash anywhere in
 //! cleaning changes nothing that a user can see.
@@ -69,25 +69,25 @@ impl Shared {
         (self.geometry.segments as usize).saturating_sub(packed as usize)
     }
 
-    /// Free segments, on the runway or before the gate, that upkeep aims for. The more of the spare space is
-    /// kept free, the less of it is in the segments to be cleaned, and the dearer cleaning is.
+    /// Free segments, on the free-segment list or before the reclaim check, that upkeep aims for. The more of the
+    /// spare space is kept free, the less of it is in the segments to be cleaned, and the dearer cleaning is.
     fn upkeep_goal(&self, segments: &Segments) -> usize {
-        let goal = (self.spare(segments) / 3).clamp(4, self.geometry.runway_limit().max(8) / 2);
+        let goal = (self.spare(segments) / 3).clamp(4, self.geometry.free_list_limit().max(8) / 2);
         goal.max(self.upkeep_below(segments) + 1)
     }
 
-    /// Upkeep starts when so few segments are left on the runway: early enough that writers need not wait, and where they
-    /// have to in any case, since what is left is the cleaner's.
+    /// Upkeep starts when so few segments are left on the free-segment list: early enough that writers need not wait,
+    /// and where they have to in any case, since what is left is the cleaner's.
     pub(crate) fn upkeep_below(&self, segments: &Segments) -> usize {
-        let below = (self.spare(segments) / 6).clamp(3, self.geometry.runway_limit().max(12) / 4);
+        let below = (self.spare(segments) / 6).clamp(3, self.geometry.free_list_limit().max(12) / 4);
         below.max(self.cleaner_reserve())
     }
 
-    /// Segments on the runway that only the cleaner may take.
+    /// Segments on the free-segment list that only the cleaner may take.
     pub(crate) fn cleaner_reserve(&self) -> usize {
         let reserve = self.geometry.reserve() as usize / 3;
-        // The runway has a limit, however large the volume is, and most of it is for writers.
-        let most = self.geometry.runway_limit() / 8;
+        // The free-segment list has a limit, however large the volume is, and most of it is for writers.
+        let most = self.geometry.free_list_limit() / 8;
         if self.options.rules.drops(VolumeMutant::ReserveUnbounded) {
             reserve
         } else {
@@ -98,7 +98,7 @@ impl Shared {
     fn upkeep_is_due(&self) -> bool {
         let state = self.state.borrow();
         let long_log = state.segments.log().len() >= self.options.checkpoint_segments;
-        long_log || state.segments.runway() <= self.upkeep_below(&state.segments)
+        long_log || state.segments.free_listed() <= self.upkeep_below(&state.segments)
     }
 
     /// The upkeep task.
@@ -117,7 +117,7 @@ impl Shared {
             // A failure has poisoned the volume; the next turn ends the task.
             let _ = self.upkeep().await;
             let rounds = barren.count(self.room(), self.written());
-            let starved = self.state.borrow().segments.runway() <= self.cleaner_reserve();
+            let starved = self.state.borrow().segments.free_listed() <= self.cleaner_reserve();
             if starved && !was_behind {
                 was_behind = true;
                 warn!("cleaning falls behind: writers wait for it; this is said once");
@@ -135,12 +135,12 @@ impl Shared {
         }
     }
 
-    /// Blocks that can be written before the runway has to be lengthened.
+    /// Blocks that can be written before the free-segment list has to be lengthened.
     fn room(&self) -> u64 {
         let state = self.state.borrow();
         let segment = u64::from(self.geometry.segment_blocks);
         let open = state.log.segment.map_or(0, |_| segment.saturating_sub(u64::from(state.log.offset)));
-        state.segments.runway() as u64 * segment + open
+        state.segments.free_listed() as u64 * segment + open
     }
 
     fn written(&self) -> u64 {
@@ -156,8 +156,8 @@ impl Shared {
         self.reclaim().await
     }
 
-    /// Cleans until enough segments are free, or nothing more can be gained, or the runway is used up. What it writes
-    /// makes the log longer, too, so it takes the checkpoints that bound recovery.
+    /// Cleans until enough segments are free, or nothing more can be gained, or the free-segment list is used up.
+    /// What it writes makes the log longer, too, so it takes the checkpoints that bound recovery.
     async fn clean_some(&self) -> Result<(), Rejected> {
         loop {
             if self.state.borrow().segments.log().len() >= self.options.checkpoint_segments {
@@ -181,19 +181,20 @@ impl Shared {
                     outcome => outcome?,
                 }
             }
-            if self.lengthen_runway().is_err() {
+            if self.lengthen_free_list().is_err() {
                 return Ok(());
             }
         }
     }
 
-    /// Puts emptied segments on the runway, by whatever the gate asks for: nothing, a flush, a checkpoint.
+    /// Puts emptied segments on the free-segment list, by whatever the reclaim check asks for: nothing, a flush, a
+    /// checkpoint.
     async fn reclaim(&self) -> Result<(), Rejected> {
-        // Another task's checkpoint decides what is on the runway; this round begins behind it.
+        // Somebody else's checkpoint decides what is on the free-segment list; this round begins behind it.
         drop(self.checkpointing.acquire(1).await);
-        // What is just being discarded may join the runway when that is done.
+        // What is just being discarded may join the free-segment list when that is done.
         drop(self.discards.on_the_way.acquire(1).await);
-        if self.lengthen_runway().is_ok() && self.long_enough(0) {
+        if self.lengthen_free_list().is_ok() && self.long_enough(0) {
             return Ok(());
         }
         let (placed, by_flush) = {
@@ -204,21 +205,21 @@ impl Shared {
         if self.long_enough(by_flush) {
             self.want_durable(placed);
             self.watermark.until_durable(placed).await?;
-            if self.lengthen_runway().is_ok() {
+            if self.lengthen_free_list().is_ok() {
                 return Ok(());
             }
         }
         self.checkpoint().await
     }
 
-    /// Whether upkeep could rest if so many segments joined the runway.
+    /// Whether upkeep could rest if so many segments joined the free-segment list.
     fn long_enough(&self, joining: usize) -> bool {
         let state = self.state.borrow();
-        state.segments.runway() + joining > self.upkeep_below(&state.segments)
+        state.segments.free_listed() + joining > self.upkeep_below(&state.segments)
     }
 
-    fn lengthen_runway(&self) -> Result<(), Rejected> {
-        let outcome = self.append_runway();
+    fn lengthen_free_list(&self) -> Result<(), Rejected> {
+        let outcome = self.append_free_segments();
         self.slots.notify(usize::MAX);
         outcome
     }
@@ -230,8 +231,8 @@ impl Shared {
         let State { segments, log, pinned, .. } = &mut *state;
         let open = log.segment;
         let open_is_empty = open.is_some_and(|open| segments.is_empty(open));
-        let free = segments.runway() + segments.empty_count() - usize::from(open_is_empty);
-        if free >= self.upkeep_goal(segments) || segments.runway() == 0 {
+        let free = segments.free_listed() + segments.empty_count() - usize::from(open_is_empty);
+        if free >= self.upkeep_goal(segments) || segments.free_listed() == 0 {
             return Vec::new();
         }
         let full = self.geometry.data_blocks_per_segment() as u16;
@@ -330,12 +331,14 @@ impl Shared {
         found
     }
 
-    /// Appends a moved block, waiting for buffers and for the loss window, but not for the runway: that
+    /// Appends a moved block, waiting for buffers and for the loss window, but not for the free-segment list: that
     /// only grows by what cleaning leads to.
     async fn append_when_free(&self, found: &LiveBlock, data: &[u8]) -> Result<(), Rejected> {
         loop {
             match self.append_moved(found.lba, found.entry, data) {
-                Err(Rejected::Busy) if self.state.borrow().segments.runway() > 0 => self.slots.listen().await,
+                Err(Rejected::Busy) if self.state.borrow().segments.free_listed() > 0 => {
+                    self.slots.listen().await
+                }
                 outcome => return outcome,
             }
         }

@@ -3,9 +3,9 @@
 //! and once, for all that is free, by [`Volume::trim`].
 //!
 //! V3 holds here, too: a crash must not need what is discarded. So a segment is discarded when it might as well be
-//! written: when the gate lets it through, or on the runway. And V1: the log of the checkpoint before the newest stays, as
-//! it tells of the newest, should that be damaged. Until the disk below has answered it is not written, nor
-//! does it join the runway: a disk may carry out a discard and a write in any order.
+//! written: when the reclaim check lets it through, or on the free-segment list. And V1: the log of the checkpoint
+//! before the newest stays, as it tells of the newest, should that be damaged. Until the disk below has answered it
+//! is not written, nor does it join the free-segment list: a disk may carry out a discard and a write in any order.
 //!
 //! [`VolumeOptions::discard_below`]: crate::VolumeOptions::discard_below
 //! [`Volume::trim`]: crate::Volume::trim
@@ -19,7 +19,7 @@ use weir_runtime::Semaphore;
 use weir_storage::{Command, Discard, Extent, Feature, Lba, Rejected, StorageError, submit_when_free};
 
 use crate::mutants::VolumeMutant;
-use crate::segments::{Gate, Segments};
+use crate::segments::{ReclaimCheck, Segments};
 use crate::state::Shared;
 
 /// Segments in one command at most: the log may have to wait for them.
@@ -125,8 +125,9 @@ impl Shared {
         let emptied: Vec<u32> = self.state.borrow().segments.emptied().iter().copied().collect();
         // Those that only wait for a flush are looked at again behind it.
         let durable = self.watermark.durable_to();
-        let waits =
-            |segment: &&u32| self.state.borrow().segments.gate(**segment, durable) == Gate::NeedsFlush;
+        let waits = |segment: &&u32| {
+            self.state.borrow().segments.reclaim_check(**segment, durable) == ReclaimCheck::NeedsFlush
+        };
         let waiting = emptied.iter().filter(waits).count();
         self.discards.looked_at.set(emptied.len() - waiting);
         if emptied.len() < self.enough_emptied() {
@@ -141,12 +142,12 @@ impl Shared {
         if state.segments.is_held(segment) && !self.options.rules.drops(VolumeMutant::DiscardsUnheld) {
             return false;
         }
-        match state.segments.gate(segment, self.watermark.durable_to()) {
-            Gate::Free | Gate::Runway => true,
-            Gate::NeedsFlush | Gate::NeedsCheckpoint => {
+        match state.segments.reclaim_check(segment, self.watermark.durable_to()) {
+            ReclaimCheck::Free | ReclaimCheck::Listed => true,
+            ReclaimCheck::NeedsFlush | ReclaimCheck::NeedsCheckpoint => {
                 state.log.segment != Some(segment) && self.options.rules.drops(VolumeMutant::DiscardTooEarly)
             }
-            Gate::Live => false,
+            ReclaimCheck::Live => false,
         }
     }
 

@@ -14,8 +14,8 @@ use crate::layout::{
 pub(crate) const CHECKPOINT_SLOTS: u64 = 2;
 /// A map page alternates between this many places.
 pub(crate) const MAP_AREAS: u64 = 2;
-/// Segments on a runway at most: 32 KiB of segment numbers in a checkpoint.
-pub(crate) const RUNWAY_LIMIT: u32 = 8192;
+/// Segments on a free-segment list at most: 32 KiB of segment numbers in a checkpoint.
+pub(crate) const FREE_LIST_LIMIT: u32 = 8192;
 /// Segments that a volume keeps free at least, so that cleaning can always make progress.
 const RESERVE_MIN: u32 = 6;
 /// Beyond the minimum, one segment in this many is kept free.
@@ -85,7 +85,7 @@ impl Geometry {
         let most_segments = (physical_blocks / u64::from(segment_blocks)).min(u64::from(u32::MAX)) as u32;
         let checkpoint_start = SUPERBLOCK_COPIES;
         let checkpoint_blocks =
-            checkpoint_bytes(most_segments.min(RUNWAY_LIMIT), map_pages).div_ceil(BLOCK_BYTES) as u32;
+            checkpoint_bytes(most_segments.min(FREE_LIST_LIMIT), map_pages).div_ceil(BLOCK_BYTES) as u32;
         let map_start = checkpoint_start + CHECKPOINT_SLOTS * u64::from(checkpoint_blocks);
         let map_end = map_start + MAP_AREAS * u64::from(map_pages);
         let segments_start = map_end.next_multiple_of(u64::from(segment_blocks));
@@ -128,9 +128,9 @@ impl Geometry {
         u64::from(segments) * u64::from(self.data_blocks_per_segment() - 1)
     }
 
-    /// Segments that a runway may name.
-    pub(crate) fn runway_limit(&self) -> usize {
-        self.segments.min(RUNWAY_LIMIT) as usize
+    /// Segments that a free-segment list may name.
+    pub(crate) fn free_list_limit(&self) -> usize {
+        self.segments.min(FREE_LIST_LIMIT) as usize
     }
 
     /// The address of a block of a segment.
@@ -227,7 +227,7 @@ impl Geometry {
     }
 }
 
-/// Bytes of a checkpoint with so many segments on its runway and so many map pages.
-pub(crate) fn checkpoint_bytes(runway: u32, map_pages: u32) -> usize {
-    size_of::<CheckpointHeader>() + runway as usize * size_of::<u32>() + (map_pages as usize).div_ceil(4)
+/// Bytes of a checkpoint with so many segments on its free-segment list and so many map pages.
+pub(crate) fn checkpoint_bytes(free_list: u32, map_pages: u32) -> usize {
+    size_of::<CheckpointHeader>() + free_list as usize * size_of::<u32>() + (map_pages as usize).div_ceil(4)
 }

@@ -47,7 +47,7 @@ pub(crate) struct Superblock {
     pub features: U64,
 }
 
-/// The head of a checkpoint; the runway (`U32` a segment) and the page states (two bits a page) follow.
+/// The head of a checkpoint; the free-segment list (`U32` a segment) and the page states (two bits a page) follow.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct CheckpointHeader {
@@ -61,10 +61,10 @@ pub(crate) struct CheckpointHeader {
     pub next_sequence: U64,
     /// Sum over all written map pages of a mix of page number and checksum: a stale page shows.
     pub map_sum: U64,
-    /// First block of the log in the first segment of the runway.
+    /// First block of the log in the first segment of the free-segment list.
     pub log_offset: U32,
-    /// Segments in the runway.
-    pub runway: U32,
+    /// Segments in the free-segment list.
+    pub free_list: U32,
     /// V5: blocks that may lie behind a hole without being durable; recovery looks this far for V2.
     pub window_blocks: U32,
     pub checksum: U32,
@@ -98,9 +98,9 @@ pub(crate) struct ChunkHeader {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct RecordEntry {
-    /// The first logical block. Runway: the first segment.
+    /// The first logical block. Free-segment list: the first segment.
     pub lba: U32,
-    /// Data: the CRC-32C of the block. Discard: how many blocks. Runway: how many segments.
+    /// Data: the CRC-32C of the block. Discard: how many blocks. Free-segment list: how many segments.
     pub word: U32,
     /// Bits 0 to 30: [`RecordKind`]. Bit 31: the last entry of its request.
     pub info: U32,
@@ -147,8 +147,8 @@ pub(crate) enum RecordKind {
     Data,
     /// Blocks that read zero from here on.
     Discard,
-    /// Segments that join the end of the runway (V4).
-    Runway,
+    /// Segments that join the end of the free-segment list (V4).
+    FreeSegments,
 }
 
 const LAST_OF_REQUEST: u32 = 1 << 31;
@@ -158,7 +158,7 @@ impl RecordEntry {
         let kind = match kind {
             RecordKind::Data => 1,
             RecordKind::Discard => 2,
-            RecordKind::Runway => 4,
+            RecordKind::FreeSegments => 4,
         };
         let info = if last { kind | LAST_OF_REQUEST } else { kind };
         RecordEntry { lba: lba.into(), word: word.into(), info: info.into() }
@@ -169,7 +169,7 @@ impl RecordEntry {
         match self.info.get() & !LAST_OF_REQUEST {
             1 => Some(RecordKind::Data),
             2 => Some(RecordKind::Discard),
-            4 => Some(RecordKind::Runway),
+            4 => Some(RecordKind::FreeSegments),
             _ => None,
         }
     }

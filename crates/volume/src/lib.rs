@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | V1 | recovery begins a new log generation; records behind the cut never count again | `volume.rs`, `recovery.rs` |
 //! | V2 | every chunk carries the last sequence number known durable; a hole below it is an error, not a silent cut | `chunk.rs`, `recovery.rs` |
-//! | V3 | a version is overwritten only when what supersedes it is durable; one gate decides | `segments.rs`, `checkpoint.rs`, `discard.rs` |
+//! | V3 | a version is overwritten only when what supersedes it is durable; one reclaim check decides | `segments.rs`, `checkpoint.rs`, `discard.rs` |
 //! | V4 | the segments that come next are in the checkpoint, or in records that lengthen its list; recovery reads a bounded tail | `segments.rs`, `checkpoint.rs`, `log.rs` |
 //! | V5 | the loss window: what may be lost without a flush is bounded, configurable and reported | `flush.rs`, `log.rs` |
 //! | V6 | memory, checkpoints and what opening reads follow what is used and what changes, not the volume's size | `sparse.rs`, `map.rs`, `segments.rs`, `checkpoint.rs` |

@@ -20,14 +20,14 @@ use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, RecordKind};
 use crate::map::{COPIES_LIMIT, Entry};
 use crate::mutants::VolumeMutant;
 use crate::options::Completion;
-use crate::segments::{Gate, Segments};
+use crate::segments::{ReclaimCheck, Segments};
 use crate::state::{Shared, State};
 use crate::stats::LossWindowSeen;
 
 /// On whose behalf a record is appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
-    /// The user. Leaves the last segments of the runway to the cleaner.
+    /// The user. Leaves the last segments of the free-segment list to the cleaner.
     User,
     /// The cleaner, which gives back more than it takes.
     Cleaner,
@@ -188,9 +188,10 @@ impl Shared {
         Ok(self.placed(&mut state, &[]))
     }
 
-    /// Lengthens the runway by what the gate lets through: one record that names the segments (V4). While a
-    /// checkpoint is being taken it waits, for the order of the runway is the checkpoint's then.
-    pub(crate) fn append_runway(&self) -> Result<(), Rejected> {
+    /// Lengthens the free-segment list by what the reclaim check lets through: one record that names the segments
+    /// (V4). While a checkpoint is being taken it waits, for the order of the free-segment list is the checkpoint's
+    /// then.
+    pub(crate) fn append_free_segments(&self) -> Result<(), Rejected> {
         if self.checkpointing.available() == 0 {
             return Ok(());
         }
@@ -206,25 +207,25 @@ impl Shared {
         let State { segments, log, .. } = &mut *state;
         let open = log.open.as_mut().ok_or(Rejected::Busy)?;
         for (i, segment) in free.iter().enumerate() {
-            open.push_bare(RecordKind::Runway, *segment, 1, i + 1 == free.len());
+            open.push_bare(RecordKind::FreeSegments, *segment, 1, i + 1 == free.len());
             segments.join(*segment);
         }
         self.placed(&mut state, &[]);
         Ok(())
     }
 
-    /// Segments that may join the runway now: as many as a checkpoint can name, with the open one, and as fit
-    /// one chunk.
+    /// Segments that may join the free-segment list now: as many as a checkpoint can name, with the open one, and as
+    /// fit one chunk.
     fn may_join(&self, state: &State, durable: u64) -> Vec<u32> {
         let open = state.log.segment;
-        let nameable = (self.geometry.runway_limit() - 1).saturating_sub(state.segments.runway());
-        let passes = |s: &u32| match state.segments.gate(*s, durable) {
-            Gate::Free => true,
-            Gate::NeedsFlush => self.options.rules.drops(VolumeMutant::ReuseBeforeFlush),
-            Gate::NeedsCheckpoint => {
+        let nameable = (self.geometry.free_list_limit() - 1).saturating_sub(state.segments.free_listed());
+        let passes = |s: &u32| match state.segments.reclaim_check(*s, durable) {
+            ReclaimCheck::Free => true,
+            ReclaimCheck::NeedsFlush => self.options.rules.drops(VolumeMutant::ReuseBeforeFlush),
+            ReclaimCheck::NeedsCheckpoint => {
                 Some(*s) != open && self.options.rules.drops(VolumeMutant::ReuseBeforeCheckpoint)
             }
-            Gate::Live | Gate::Runway => false,
+            ReclaimCheck::Live | ReclaimCheck::Listed => false,
         };
         state.segments.empty(None).filter(passes).take(nameable.min(ENTRIES_PER_CHUNK / 2)).collect()
     }
@@ -361,14 +362,14 @@ impl Shared {
             Writer::Cleaner => 0,
         };
         let long = state.segments.log().len() >= self.options.checkpoint_segments;
-        let runway = state.segments.runway();
-        if long || runway <= self.upkeep_below(&state.segments) {
+        let free_list = state.segments.free_listed();
+        if long || free_list <= self.upkeep_below(&state.segments) {
             self.upkeep_needed.notify(1);
         }
-        if runway > self.cleaner_reserve() {
+        if free_list > self.cleaner_reserve() {
             self.stuck.set(false);
         }
-        if runway <= kept {
+        if free_list <= kept {
             let full = writer == Writer::User && self.stuck.get();
             return Err(if full { Rejected::Failed(StorageError::NoSpace) } else { Rejected::Busy });
         }

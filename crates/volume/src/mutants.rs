@@ -23,7 +23,7 @@ pub enum VolumeMutant {
     /// V1: what only the checkpoint before the newest still reads is discarded on the disk below.
     DiscardsUnheld,
     /// V4: segments are written that no checkpoint names.
-    OffTheRunway,
+    SegmentUnlisted,
     /// V4: the checkpoint holds the map as it is when each page is written, not as it was at its beginning.
     CheckpointNotFrozen,
     /// V4: a checkpoint that was given up half way is forgotten, and the next one lacks what it had frozen.
@@ -36,7 +36,7 @@ pub enum VolumeMutant {
     NoByteBound,
     /// V5: writes are taken although the oldest volatile one is overdue.
     NoTimeBound,
-    /// V6: the cleaner's reserve grows with the volume, beyond what a runway holds.
+    /// V6: the cleaner's reserve grows with the volume, beyond what a free-segment list holds.
     ReserveUnbounded,
     /// V6: a checkpoint is written whole, and not only where it holds something.
     CheckpointWhole,

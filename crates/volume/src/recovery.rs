@@ -1,11 +1,11 @@
 //! Recovery: replay the log behind the newest checkpoint, up to where it breaks.
 //!
-//! What a crash may leave: any subset of the chunks in flight, each torn anywhere in units of the disk
-//! below. Recovery follows the runway, chunk by chunk, as long as each header is whole, of this generation,
-//! and next in sequence, and each record's data matches its checksums. The first that does not is the *cut*;
-//! nothing behind it counts, however whole it looks (that is what makes the log a prefix). Two checks guard
-//! the cut: no chunk behind it may say that a record before it was durable (V2), and everything behind it
-//! is of a past generation from now on (V1).
+//! What a crash may leave: any subset of the chunks in flight, each torn anywhere in units of the disk below.
+//! Recovery follows the free-segment list, chunk by chunk, as long as each header is whole, of this generation, and
+//! next in sequence, and each record's data matches its checksums. The first that does not is the *cut*; nothing
+//! behind it counts, however whole it looks (that is what makes the log a prefix). Two checks guard the cut: no chunk
+//! behind it may say that a record before it was durable (V2), and everything behind it is of a past generation from
+//! now on (V1).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -52,7 +52,7 @@ impl Recovered {
             number = checkpoint.number,
             generation = checkpoint.generation,
             next_record = checkpoint.next_sequence,
-            runway = checkpoint.runway.len(),
+            free_list = checkpoint.free_list.len(),
             alone = checkpoint.is_alone(),
             "checkpoint found"
         );
@@ -60,16 +60,16 @@ impl Recovered {
         let doubtful = checkpoint.is_alone() && !rules.drops(VolumeMutant::CheckpointLossUnnoticed);
         let mut looked_at = BTreeSet::new();
         if doubtful {
-            looked_at.extend(checkpoint.runway.iter().copied().chain(segments.live_segments()));
+            looked_at.extend(checkpoint.free_list.iter().copied().chain(segments.live_segments()));
             checkpoint.require_newest(disk, geometry, looked_at.iter().copied()).await?;
         }
         let mut replay = Replay::new(disk, geometry, &checkpoint, &mut map, &mut segments, rules);
         let cut = replay.run().await?;
-        let joined = replay.runway.split_off(checkpoint.runway.len());
+        let joined = replay.free_list.split_off(checkpoint.free_list.len());
         let Replay { next_sequence, records, bytes_read, .. } = replay;
-        let log = checkpoint.runway.iter().chain(&joined).copied().take(cut.index + 1).collect();
+        let log = checkpoint.free_list.iter().chain(&joined).copied().take(cut.index + 1).collect();
         if doubtful {
-            let (planned, _) = segments.plan_runway(None, geometry.runway_limit());
+            let (planned, _) = segments.plan_free_list(None, geometry.free_list_limit());
             let others = joined.into_iter().chain(planned).filter(|s| !looked_at.contains(s));
             checkpoint.require_newest(disk, geometry, others).await?;
         }
@@ -85,23 +85,23 @@ struct Replay<'a> {
     map: &'a mut Map,
     segments: &'a mut Segments,
     rules: Rules<VolumeMutant>,
-    /// The checkpoint's runway, and what records added to it.
-    runway: Vec<u32>,
-    on_runway: BTreeSet<u32>,
+    /// The checkpoint's free-segment list, and what records added to it.
+    free_list: Vec<u32>,
+    on_free_list: BTreeSet<u32>,
     /// Sequence number of the record that comes next.
     next_sequence: u64,
     chunks: u64,
     records: u64,
     bytes_read: u64,
-    /// Reads of the segments that come next on the runway, the first of them at `ahead_from`.
+    /// Reads of the segments that come next on the free-segment list, the first of them at `ahead_from`.
     ahead: VecDeque<Reading>,
     ahead_from: usize,
-    /// The two segments that were read last, by their places on the runway: what is behind the cut begins in the one that
-    /// was replayed last, and the next one was looked at by then.
+    /// The two segments that were read last, by their places on the free-segment list: what is behind the cut begins
+    /// in the one that was replayed last, and the next one was looked at by then.
     here: VecDeque<(usize, Rc<Buffer>)>,
 }
 
-/// A place on the runway.
+/// A place on the free-segment list.
 #[derive(Clone, Copy)]
 struct Position {
     index: usize,
@@ -126,8 +126,8 @@ impl<'a> Replay<'a> {
         rules: Rules<VolumeMutant>,
     ) -> Replay<'a> {
         let next_sequence = checkpoint.next_sequence;
-        let runway = checkpoint.runway.clone();
-        let on_runway = runway.iter().copied().collect();
+        let free_list = checkpoint.free_list.clone();
+        let on_free_list = free_list.iter().copied().collect();
         Replay {
             disk,
             geometry,
@@ -135,8 +135,8 @@ impl<'a> Replay<'a> {
             map,
             segments,
             rules,
-            runway,
-            on_runway,
+            free_list,
+            on_free_list,
             next_sequence,
             chunks: 0,
             records: 0,
@@ -151,7 +151,9 @@ impl<'a> Replay<'a> {
     async fn run(&mut self) -> Result<Position, VolumeError> {
         let mut at = Position { index: 0, offset: self.checkpoint.log_offset };
         let (cut, why) = loop {
-            let Some(segment) = self.runway.get(at.index).copied() else { break (at, "the runway ends") };
+            let Some(segment) = self.free_list.get(at.index).copied() else {
+                break (at, "the free-segment list ends");
+            };
             match self.replay_segment(at.index, segment, at.offset).await? {
                 End::Cut(offset) => break (Position { offset, ..at }, "a record is not whole"),
                 End::NoChunk(offset, why) => {
@@ -162,7 +164,7 @@ impl<'a> Replay<'a> {
                 }
             }
         };
-        let segment = self.runway.get(cut.index);
+        let segment = self.free_list.get(cut.index);
         debug!(
             chunks = self.chunks,
             records = self.records,
@@ -177,8 +179,8 @@ impl<'a> Replay<'a> {
         Ok(cut)
     }
 
-    /// The segment at `index` of the runway. Segments are read one behind the other, mostly, so those that come next are on
-    /// their way already: a busy disk takes as long for many reads as for one.
+    /// The segment at `index` of the free-segment list. Segments are read one behind the other, mostly, so those that
+    /// come next are on their way already: a busy disk takes as long for many reads as for one.
     async fn segment(&mut self, index: usize) -> Result<Rc<Buffer>, VolumeError> {
         if let Some((_, buffer)) = self.here.iter().find(|(here, _)| *here == index) {
             return Ok(Rc::clone(buffer));
@@ -190,7 +192,7 @@ impl<'a> Replay<'a> {
         let blocks = self.geometry.segment_blocks;
         let at_once = (READ_AHEAD_BLOCKS / blocks).max(1) as usize;
         while self.ahead.len() < at_once {
-            let Some(segment) = self.runway.get(index + self.ahead.len()).copied() else { break };
+            let Some(segment) = self.free_list.get(index + self.ahead.len()).copied() else { break };
             let extent = Extent::new(Lba(self.geometry.block(segment, 0)), blocks);
             self.ahead.push_back(Reading::begin(self.disk, extent).await?);
         }
@@ -210,9 +212,9 @@ impl<'a> Replay<'a> {
             && chunk.header.sequence.get() == self.next_sequence
     }
 
-    /// Whether the segment at `index` of the runway starts with the chunk that comes next.
+    /// Whether the segment at `index` of the free-segment list starts with the chunk that comes next.
     async fn goes_on_in(&mut self, index: usize) -> Result<bool, VolumeError> {
-        let Some(segment) = self.runway.get(index).copied() else { return Ok(false) };
+        let Some(segment) = self.free_list.get(index).copied() else { return Ok(false) };
         let bytes = self.segment(index).await?;
         let chunk = ParsedChunk::parse(&bytes[..BLOCK_BYTES], self.geometry.volume, segment, 0);
         Ok(chunk.is_some_and(|chunk| self.is_next(&chunk)))
@@ -289,7 +291,7 @@ impl<'a> Replay<'a> {
             let count = match entry.kind().ok_or(Damage::Record)? {
                 RecordKind::Data => 1,
                 RecordKind::Discard => u64::from(entry.word.get()),
-                RecordKind::Runway => {
+                RecordKind::FreeSegments => {
                     self.lengthen(entry.lba.get(), entry.word.get())?;
                     continue;
                 }
@@ -310,15 +312,15 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// V4: segments join the runway. None may be on it already, or it would be read twice.
+    /// V4: segments join the free-segment list. None may be on it already, or it would be read twice.
     fn lengthen(&mut self, first: u32, count: u32) -> Result<(), Damage> {
         let end =
             first.checked_add(count).filter(|end| *end <= self.geometry.segments).ok_or(Damage::Record)?;
         for segment in first..end {
-            if !self.on_runway.insert(segment) {
+            if !self.on_free_list.insert(segment) {
                 return Err(Damage::Record);
             }
-            self.runway.push(segment);
+            self.free_list.push(segment);
         }
         Ok(())
     }
@@ -339,7 +341,7 @@ impl<'a> Replay<'a> {
         let mut left = self.checkpoint.window_blocks;
         let mut at = cut;
         while left > 0 {
-            let Some(segment) = self.runway.get(at.index).copied() else { break };
+            let Some(segment) = self.free_list.get(at.index).copied() else { break };
             let blocks = self.geometry.segment_blocks - at.offset;
             let bytes = self.segment(at.index).await?;
             let behind = bytes[at.offset as usize * BLOCK_BYTES..].chunks_exact(BLOCK_BYTES);
@@ -352,9 +354,9 @@ impl<'a> Replay<'a> {
                     continue;
                 }
                 if chunk.header.durable.get() >= self.next_sequence {
-                    return Err(self.damaged(Damage::LostRecord, self.runway[cut.index], cut.offset));
+                    return Err(self.damaged(Damage::LostRecord, self.free_list[cut.index], cut.offset));
                 }
-                for entry in chunk.entries().filter(|entry| entry.kind() == Some(RecordKind::Runway)) {
+                for entry in chunk.entries().filter(|entry| entry.kind() == Some(RecordKind::FreeSegments)) {
                     // Not replayed: it only says where else to look.
                     let _ = self.lengthen(entry.lba.get(), entry.word.get());
                 }

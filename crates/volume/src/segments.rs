@@ -1,13 +1,13 @@
-//! Segments: who is live, who may be written again, and the *runway*, the ordered list of segments that
+//! Segments: who is live, who may be written again, and the *free-segment list*, the ordered list of segments that
 //! the log will use next.
 //!
-//! **The gate** (V3). A segment may be written again only when no state that a crash can leave needs what
+//! **The reclaim check** (V3). A segment may be written again only when no state that a crash can leave needs what
 //! is in it: every version in it is superseded, the superseding records are durable, and recovery does not
-//! replay it. [`Segments::gate`] is the one place that decides, and says what is missing.
+//! replay it. [`Segments::reclaim_check`] is the one place that decides, and says what is missing.
 //!
-//! **The runway** (V4). Recovery finds the log by the runway in the checkpoint and by the records that
-//! lengthen it, and reads no other segment. So a segment joins the runway in one of two ways: with the
-//! checkpoint that names it, or by a record in the log that comes before its first chunk.
+//! **The free-segment list** (V4). Recovery finds the log by the free-segment list in the checkpoint and by the
+//! records that lengthen it, and reads no other segment. So a segment joins the free-segment list in one of two ways:
+//! with the checkpoint that names it, or by a record in the log that comes before its first chunk.
 
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::ops::Range;
@@ -20,28 +20,28 @@ use crate::sparse::{GROUP, Sparse};
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Written before the last checkpoint, or never; holds live blocks, or may join the runway.
+    /// Written before the last checkpoint, or never; holds live blocks, or may join the free-segment list.
     #[default]
     Settled,
     /// Part of the log since the last checkpoint; replayed by recovery.
     Log,
-    /// On the runway, empty.
-    Runway,
+    /// On the free-segment list, empty.
+    Listed,
 }
 
 /// What stands between a segment and its being written again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gate {
+pub(crate) enum ReclaimCheck {
     /// Live blocks: clean it first.
     Live,
     /// Empty, but recovery would replay it: a checkpoint comes first.
     NeedsCheckpoint,
     /// Empty, but a crash could still take back what superseded its blocks: a flush comes first.
     NeedsFlush,
-    /// Nothing: it may join the runway.
+    /// Nothing: it may join the free-segment list.
     Free,
-    /// It is on the runway already.
-    Runway,
+    /// It is on the free-segment list already.
+    Listed,
 }
 
 /// One segment. Those that were never written have no memory (V6).
@@ -56,7 +56,7 @@ struct Segment {
 
 impl Segment {
     fn is_empty(self) -> bool {
-        self.live == 0 && self.role != Role::Runway
+        self.live == 0 && self.role != Role::Listed
     }
 
     fn is_settled_and_empty(self) -> bool {
@@ -67,7 +67,7 @@ impl Segment {
 /// What is known of the segments of a group without a look at each of them.
 #[derive(Clone, Copy)]
 struct Summary {
-    /// Segments that hold nothing live and are not on the runway.
+    /// Segments that hold nothing live and are not on the free-segment list.
     empty: u16,
     /// No segment with live blocks has fewer than this; [`NONE_LIVE`] if there is none.
     least_live: u16,
@@ -80,16 +80,17 @@ pub(crate) struct Segments {
     count: u32,
     each: Sparse<Segment>,
     summaries: Vec<Summary>,
-    runway: VecDeque<u32>,
-    /// Segments taken from the runway since the last checkpoint began, oldest first.
+    free_list: VecDeque<u32>,
+    /// Segments taken from the free-segment list since the last checkpoint began, oldest first.
     log: Vec<u32>,
     live_total: u64,
     with_live: u32,
-    /// Segments that hold nothing live and are not on the runway.
+    /// Segments that hold nothing live and are not on the free-segment list.
     empty: u32,
     /// Those of them that no log is in.
     settled_and_empty: u32,
-    /// Segments whose discard is on its way to the disk below: neither written nor put on the runway until it is done.
+    /// Segments whose discard is on its way to the disk below: neither written nor put on the free-segment list until
+    /// it is done.
     discarding: Vec<Range<u32>>,
     /// Segments that lost their last live block and were neither written nor discarded since, if they are collected.
     emptied: BTreeSet<u32>,
@@ -109,7 +110,7 @@ impl Segments {
             count,
             each: Sparse::new(count as usize),
             summaries: (0..groups).map(summary).collect(),
-            runway: VecDeque::new(),
+            free_list: VecDeque::new(),
             log: Vec::new(),
             live_total: 0,
             with_live: 0,
@@ -161,12 +162,12 @@ impl Segments {
         self.with_live
     }
 
-    /// Segments that hold nothing live and are not on the runway, the open one perhaps among them.
+    /// Segments that hold nothing live and are not on the free-segment list, the open one perhaps among them.
     pub(crate) fn empty_count(&self) -> usize {
         self.empty as usize
     }
 
-    /// Segments that the gate lets through when everything that was placed is durable.
+    /// Segments that the reclaim check lets through when everything that was placed is durable.
     pub(crate) fn free_when_durable(&self) -> usize {
         self.settled_and_empty as usize
     }
@@ -207,36 +208,36 @@ impl Segments {
         self.change(segment, |one| one.changed = sequence);
     }
 
-    /// The gate: may this segment be written again, everything up to `durable` being durable?
-    pub(crate) fn gate(&self, segment: u32, durable: u64) -> Gate {
+    /// The reclaim check: may this segment be written again, everything up to `durable` being durable?
+    pub(crate) fn reclaim_check(&self, segment: u32, durable: u64) -> ReclaimCheck {
         let one = self.segment(segment);
         match one.role {
-            Role::Runway => Gate::Runway,
-            _ if one.live > 0 => Gate::Live,
-            Role::Log => Gate::NeedsCheckpoint,
-            Role::Settled if one.changed > durable => Gate::NeedsFlush,
-            Role::Settled => Gate::Free,
+            Role::Listed => ReclaimCheck::Listed,
+            _ if one.live > 0 => ReclaimCheck::Live,
+            Role::Log => ReclaimCheck::NeedsCheckpoint,
+            Role::Settled if one.changed > durable => ReclaimCheck::NeedsFlush,
+            Role::Settled => ReclaimCheck::Free,
         }
     }
 
-    /// No block in it is live, and it is not on the runway.
+    /// No block in it is live, and it is not on the free-segment list.
     pub(crate) fn is_empty(&self, segment: u32) -> bool {
         self.segment(segment).is_empty()
     }
 
-    /// Segments left on the runway.
-    pub(crate) fn runway(&self) -> usize {
-        self.runway.len()
+    /// Segments left on the free-segment list.
+    pub(crate) fn free_listed(&self) -> usize {
+        self.free_list.len()
     }
 
     /// The segment that comes next, taken into the log: one that a checkpoint or a record names (V4).
     pub(crate) fn take(&mut self, rules: Rules<VolumeMutant>) -> Option<u32> {
-        let unnamed = rules.drops(VolumeMutant::OffTheRunway);
+        let unnamed = rules.drops(VolumeMutant::SegmentUnlisted);
         let segment = if unnamed { self.empty(None).last() } else { None };
-        if segment.is_none() && self.runway.front().is_some_and(|next| self.is_discarding(*next)) {
+        if segment.is_none() && self.free_list.front().is_some_and(|next| self.is_discarding(*next)) {
             return None;
         }
-        let segment = segment.or_else(|| self.runway.pop_front())?;
+        let segment = segment.or_else(|| self.free_list.pop_front())?;
         self.emptied.remove(&segment);
         self.change(segment, |one| one.role = Role::Log);
         self.log.push(segment);
@@ -261,8 +262,8 @@ impl Segments {
         self.held.contains(&segment)
     }
 
-    /// Segments that hold nothing live and may sooner or later join the runway, in order of address, `open`
-    /// never.
+    /// Segments that hold nothing live and may sooner or later join the free-segment list, in order of address,
+    /// `open` never.
     pub(crate) fn empty(&self, open: Option<u32>) -> impl Iterator<Item = u32> {
         let groups = self.summaries.iter().enumerate().filter(|(_, summary)| summary.empty > 0);
         let segments = groups.flat_map(|(group, _)| self.segments_of(group));
@@ -309,21 +310,21 @@ impl Segments {
         first..self.count.min(first.saturating_add(GROUP as u32))
     }
 
-    /// A segment joins the runway, by a record that is in the log before anything is written to it.
+    /// A segment joins the free-segment list, by a record that is in the log before anything is written to it.
     pub(crate) fn join(&mut self, segment: u32) {
-        self.change(segment, |one| one.role = Role::Runway);
-        self.runway.push_back(segment);
+        self.change(segment, |one| one.role = Role::Listed);
+        self.free_list.push_back(segment);
     }
 
-    /// Begins a checkpoint: the runway that it will name, `open` first, and how many of its last segments
+    /// Begins a checkpoint: the free-segment list that it will name, `open` first, and how many of its last segments
     /// join with it.
-    pub(crate) fn plan_runway(&self, open: Option<u32>, limit: usize) -> (Vec<u32>, usize) {
-        let mut runway: Vec<u32> = open.into_iter().chain(self.runway.iter().copied()).collect();
-        let joining = limit.saturating_sub(runway.len());
-        let before = runway.len();
-        runway.extend(self.empty(open).take(joining));
-        let joined = runway.len() - before;
-        (runway, joined)
+    pub(crate) fn plan_free_list(&self, open: Option<u32>, limit: usize) -> (Vec<u32>, usize) {
+        let mut free_list: Vec<u32> = open.into_iter().chain(self.free_list.iter().copied()).collect();
+        let joining = limit.saturating_sub(free_list.len());
+        let before = free_list.len();
+        free_list.extend(self.empty(open).take(joining));
+        let joined = free_list.len() - before;
+        (free_list, joined)
     }
 
     /// The checkpoint is durable: `joined` may be written, and the log begins with the last of the
@@ -376,7 +377,7 @@ impl Segments {
     pub(crate) fn bytes(&self) -> usize {
         self.each.bytes()
             + size_of_val(self.summaries.as_slice())
-            + self.runway.len() * 4
+            + self.free_list.len() * 4
             + self.log.len() * 4
             + self.held.len() * size_of::<u32>()
     }

@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     pub flushes: Rc<FlushSharing>,
     /// `close` has begun: nothing more is taken.
     pub closing: Cell<bool>,
-    /// Upkeep can gain nothing more, and the runway is down to the cleaner's reserve.
+    /// Upkeep can gain nothing more, and the free-segment list is down to the cleaner's reserve.
     pub stuck: Cell<bool>,
     pub checkpointing: Semaphore,
     pub slots: Event,

@@ -109,7 +109,7 @@ impl Volume {
             },
         );
         // V1: from this checkpoint on, what lies behind the cut is of a past generation. It also gives the log
-        // its runway.
+        // its free-segment list.
         volume.shared.checkpoint().await?;
         volume.run_tasks();
         let report = RecoveryReport { records, bytes_read, generation, duration: handle.now().since(began) };

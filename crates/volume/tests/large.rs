@@ -50,7 +50,7 @@ async fn open(handle: &Handle, disk: &Rc<impl Storage + 'static>, options: &Volu
 }
 
 /// With 513 pages of the map in use: memory is a page and perhaps the group that finds it for each, and what finds the
-/// groups. A checkpoint writes each page, and perhaps the block that says where each is, and the runway.
+/// groups. A checkpoint writes each page, and perhaps the block that says where each is, and the free-segment list.
 fn follows_what_is_used(stats: &Stats, what: &str) {
     let bytes = stats.map_bytes + stats.segments_bytes;
     println!("{what}: {bytes} bytes of memory, {} blocks a checkpoint", stats.checkpoint_blocks);
@@ -145,7 +145,7 @@ fn takes_a_write(size: u64, mutant: Option<VolumeMutant>) -> bool {
 }
 
 #[test]
-fn v6_a_reserve_beyond_what_a_runway_holds() {
+fn v6_a_reserve_beyond_what_a_free_list_holds() {
     for size in SIZES {
         assert!(takes_a_write(size, None), "{size} bytes");
     }
@@ -169,7 +169,7 @@ fn blocks_of_a_checkpoint(mutant: Option<VolumeMutant>) -> u64 {
 
 #[test]
 fn v6_a_checkpoint_that_grows_with_the_volume() {
-    // The runway, a block of page places, and the map page.
+    // The free-segment list, a block of page places, and the map page.
     assert_eq!(blocks_of_a_checkpoint(None), 9 + 1 + 1);
     assert!(blocks_of_a_checkpoint(Some(VolumeMutant::CheckpointWhole)) > 500);
 }
@@ -245,8 +245,8 @@ fn a_newest_checkpoint_that_is_lost_is_noticed_in_a_large_volume() {
 
 /// As docs/format/volume.md has it.
 fn checkpoint_blocks(info: &weir_volume::Info) -> u64 {
-    let runway = (info.physical_blocks / u64::from(info.segment_blocks)).min(8192);
+    let free_list = (info.physical_blocks / u64::from(info.segment_blocks)).min(8192);
     // Laid out for as many logical blocks as there are physical ones.
     let pages = info.physical_blocks.div_ceil(510);
-    (64 + 4 * runway + pages.div_ceil(4)).div_ceil(4096)
+    (64 + 4 * free_list + pages.div_ceil(4)).div_ceil(4096)
 }

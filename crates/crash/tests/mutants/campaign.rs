@@ -76,7 +76,7 @@ fn v3_discards_below_that_come_too_early() {
 
 #[test]
 fn v4_segments_that_no_checkpoint_names() {
-    killed_by_campaign(VolumeMutant::OffTheRunway, as_drawn);
+    killed_by_campaign(VolumeMutant::SegmentUnlisted, as_drawn);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use weir_volume::{
 use crate::bench::{FORMAT, get, open, put, simulate, submit_page};
 
 /// A volume of many small segments, written to, rested, and closed, can be opened again.
-fn survives_a_long_runway(segments: u64) {
+fn survives_a_long_free_list(segments: u64) {
     simulate(1, async |handle| {
         let blocks = segments * 8 + 4096;
         let disk = AdversaryDisk::new(&handle, AdversaryOptions { blocks, ..AdversaryOptions::default() });
@@ -35,8 +35,8 @@ fn survives_a_long_runway(segments: u64) {
 }
 
 #[test]
-fn a_runway_is_never_longer_than_a_checkpoint_can_name() {
-    survives_a_long_runway(51_000);
+fn a_free_list_is_never_longer_than_a_checkpoint_can_name() {
+    survives_a_long_free_list(51_000);
 }
 
 /// A volume in a volume.
