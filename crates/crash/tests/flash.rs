@@ -107,7 +107,7 @@ fn recovery_that_keeps_too_little_or_the_wrong_version_is_noticed() {
 fn cleaning_that_loses_data_is_noticed() {
     is_killed(FlashMutant::ErasesTooEarly, Mechanism::None);
     is_killed(FlashMutant::ErasesBeforeCheckpoint, Mechanism::InOrderRecovery);
-    is_killed(FlashMutant::CleansUnsettled, Mechanism::TransactionalWriteback);
+    is_killed(FlashMutant::CleansUncommitted, Mechanism::TransactionalWriteback);
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! The write-back cache: versions of blocks that are transferred and do not count on flash yet.
+//! The write-back cache: versions of blocks that are transferred and not committed to flash yet.
 //!
-//! An entry is *waiting* until a page takes it, then *issued* until that page counts, and gone then. A new
+//! An entry is *waiting* until a page takes it, then *issued* until that page is committed, and gone then. A new
 //! version takes the place of one that waits if the mechanism treats both alike: then the older one is never
 //! written, and what was asked of it is asked of the newer.
 
@@ -58,7 +58,7 @@ pub(crate) struct Cache {
     /// The entries of each page that was issued. Never iterated.
     pages: HashTable<(Page, Vec<EntryId>)>,
     spare_lists: Vec<Vec<EntryId>>,
-    /// In-order writeback: epochs with entries that do not count yet, and how many.
+    /// In-order writeback: epochs with entries that are not committed yet, and how many.
     epochs: VecDeque<(u64, u64)>,
     /// Transactional writeback: waiting entries of the unit that is being written back.
     unit_left: usize,
@@ -92,7 +92,7 @@ impl Cache {
         }
     }
 
-    /// Entries that do not count yet.
+    /// Entries that are not committed yet.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.unused.len()
     }
@@ -196,8 +196,8 @@ impl Cache {
         Content { lpn: entry.lpn, version: entry.version, payload: entry.payload.clone() }
     }
 
-    /// Every version that does not count yet, oldest first: what capacitors save. Discards are answered when they
-    /// count, so these may be lost.
+    /// Every version that is not committed yet, oldest first: what capacitors save. Discards are answered when they
+    /// are committed, so these may be lost.
     pub(crate) fn all(&self) -> Vec<Content> {
         let mut live = vec![true; self.entries.len()];
         self.unused.iter().for_each(|id| live[*id as usize] = false);
@@ -212,7 +212,7 @@ impl Cache {
     /// since a unit that finds no room on flash would never end.
     pub(crate) fn begin_unit(&mut self, most: usize) {
         if self.mechanism == Mechanism::TransactionalWriteback && self.unit_left == 0 && most > 0 {
-            // A record makes a unit of its own: it is written when everything before it counts.
+            // A record makes a unit of its own: it is written when everything before it is committed.
             self.unit_left = self.run(most, |_| true).max(1).min(self.order.len());
             self.units += 1;
         }
@@ -229,7 +229,7 @@ impl Cache {
         let issued = self.len() > self.order.len();
         let Some(first) = self.order.front().map(|id| &self.entries[*id as usize]) else { return (0, false) };
         if matches!(first.payload, Payload::Discard(_)) {
-            // A record is written when everything before it counts, so that no older version can follow it.
+            // A record is written when everything before it is committed, so that no older version can follow it.
             let goes = !issued || self.rules.drops(FlashMutant::DiscardOvertakes);
             return (usize::from(goes), true);
         }
@@ -285,8 +285,8 @@ impl Cache {
         self.pages.insert_unique(hash(page.0), (page, ids), |(page, _)| hash(page.0));
     }
 
-    /// A page counts: its entries are gone, each told to `gone` first.
-    pub(crate) fn settle(&mut self, page: Page, mut gone: impl FnMut(&Entry)) {
+    /// A page is committed: its entries are gone, each told to `gone` first.
+    pub(crate) fn committed(&mut self, page: Page, mut gone: impl FnMut(&Entry)) {
         let Ok(found) = self.pages.find_entry(hash(page.0), |(other, _)| *other == page) else { return };
         let ((_, mut ids), _) = found.remove();
         for id in ids.drain(..) {

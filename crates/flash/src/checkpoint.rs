@@ -1,7 +1,7 @@
 //! A *checkpoint* is the firmware's map as it was at one moment, in the system area of the flash. Recovery
 //! starts from the newest whole one and reads the spare areas of the pages programmed since.
 //!
-//! Two places are written in turn, so that one is whole at any time. A checkpoint counts when its last page is
+//! Two places are written in turn, so that one is whole at any time. A checkpoint is committed when its last page is
 //! programmed.
 
 use crate::geometry::Slot;
@@ -12,7 +12,7 @@ use crate::mechanism::Progress;
 pub(crate) struct Checkpoint {
     /// Checkpoints are numbered from 0.
     pub(crate) number: u64,
-    /// Pages with this sequence number and later ones are looked at by recovery: some did not count yet.
+    /// Pages with this sequence number and later ones are looked at by recovery: some were not committed yet.
     pub(crate) scan_from: u64,
     /// Pages with this sequence number and later ones were not allocated yet.
     pub(crate) end: u64,

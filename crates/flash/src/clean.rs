@@ -1,5 +1,5 @@
-//! Cleaning (garbage collection): each die keeps a few free erase blocks by moving what is valid out of full
-//! ones. A copy keeps its version, and counts as soon as it is programmed, since what it copies counted before.
+//! Cleaning (garbage collection): each die keeps a few free erase blocks by moving what is valid out of full ones. A
+//! copy keeps its version, and is committed as soon as it is programmed, since what it copies was committed before.
 //!
 //! Where one block leaves a page of copies half empty, the next is begun to fill it: so even one superseded slot
 //! in a block is gained, and any device with spare slots beyond the firmware's reserve goes on for ever.
@@ -54,9 +54,9 @@ impl Ftl {
         let known = |block: &EraseBlock| &self.blocks[block.0 as usize];
         let full = self.geometry.blocks_of(die).filter(|block| {
             let known = known(block);
-            let settled = known.unsettled == 0 || self.rules.drops(FlashMutant::CleansUnsettled);
+            let committed = known.uncommitted == 0 || self.rules.drops(FlashMutant::CleansUncommitted);
             let fits = known.valid.div_ceil(self.geometry.slots_per_page) <= pages;
-            known.state == State::Full && settled && known.valid < slots && fits
+            known.state == State::Full && committed && known.valid < slots && fits
         });
         match self.gc {
             GcPolicy::Greedy => full.min_by_key(|block| known(block).valid),

@@ -1,10 +1,10 @@
 //! The translation layer: which slot holds each logical block, which page is programmed next, and what may be
 //! erased. Cleaning is in `clean`, starting again after a power cut in `recovery`.
 //!
-//! # The gate
+//! # The reclaim check
 //!
-//! An erase block is erased when all three hold: nothing in it is valid; everything in it counts, or never
-//! will; and recovery will not look at it, because the newest whole checkpoint covers all its pages. What fails
+//! An erase block is erased when all three hold: nothing in it is valid; everything in it is committed, or never
+//! will be; and recovery will not look at it, because the newest whole checkpoint covers all its pages. What fails
 //! the last point waits for a checkpoint. Everything that is erased passes [`Ftl::release`].
 
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ pub(crate) enum State {
     Full,
     /// Being cleaned.
     Victim,
-    /// Without valid content; waits for the gate, or is being erased.
+    /// Without valid content; waits for the reclaim check, or is being erased.
     Garbage,
 }
 
@@ -48,15 +48,15 @@ pub(crate) struct BlockState {
     pub(crate) next_page: u32,
     /// Slots that the map points to.
     pub(crate) valid: u32,
-    /// Pages allocated that do not count yet.
-    pub(crate) unsettled: u32,
+    /// Pages allocated that are not committed yet.
+    pub(crate) uncommitted: u32,
     /// The sequence number of its last page.
     pub(crate) last_sequence: u64,
 }
 
 impl BlockState {
     pub(crate) const FREE: BlockState =
-        BlockState { state: State::Free, next_page: 0, valid: 0, unsettled: 0, last_sequence: 0 };
+        BlockState { state: State::Free, next_page: 0, valid: 0, uncommitted: 0, last_sequence: 0 };
 }
 
 /// What the firmware knows of a die.
@@ -83,8 +83,8 @@ struct Writing {
 /// What a finished die brought.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// Pages of the host's data that count from now on, in order.
-    pub(crate) counting: Vec<Page>,
+    /// Pages of the host's data that are committed from now on, in order.
+    pub(crate) committed: Vec<Page>,
     /// Reads that are done.
     pub(crate) reads: Vec<u32>,
 }
@@ -105,8 +105,8 @@ pub(crate) struct Ftl {
     /// Dies that may take a page, in the order in which they became idle. Looked at again when taken.
     ready: VecDeque<u32>,
     pub(crate) next_sequence: u64,
-    /// Pages from `next_sequence` backwards: whether they count. The first does not.
-    settled: VecDeque<bool>,
+    /// Pages from `next_sequence` backwards: whether they are committed. The first is not.
+    committed: VecDeque<bool>,
     /// Garbage that the newest whole checkpoint does not cover.
     waiting: Vec<EraseBlock>,
     /// Pages with this sequence number and later ones are what recovery looks at.
@@ -118,7 +118,7 @@ pub(crate) struct Ftl {
     since_checkpoint: u64,
     keeps_map: bool,
     /// Pages that the unit being written back still needs: cleaning leaves them, since what it frees may come back
-    /// only when the unit counts.
+    /// only when the unit is committed.
     pub(crate) promised_pages: u32,
     /// How many dies are starved.
     pub(crate) starved: u32,
@@ -158,7 +158,7 @@ impl Ftl {
             stats: Stats::default(),
             ready: VecDeque::new(),
             next_sequence: start.next_sequence,
-            settled: VecDeque::new(),
+            committed: VecDeque::new(),
             waiting: Vec::new(),
             scan_from: start.checkpoint.1,
             writing: None,
@@ -300,7 +300,7 @@ impl Ftl {
         let known = &mut self.blocks[block.0 as usize];
         let page = self.geometry.page(block, known.next_page);
         known.next_page += 1;
-        known.unsettled += 1;
+        known.uncommitted += 1;
         known.last_sequence = self.next_sequence;
         if known.next_page == self.geometry.pages_per_block {
             known.state = State::Full;
@@ -320,7 +320,7 @@ impl Ftl {
     ) {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
-        self.settled.push_back(false);
+        self.committed.push_back(false);
         self.array.add(die, Work::Program(Program { page, sequence, tag, contents, reads }), now);
     }
 
@@ -364,9 +364,9 @@ impl Ftl {
             let tag = self.sequencer.tag(end == blocks);
             let sequence = self.next_sequence;
             self.next_sequence += 1;
-            self.settled.push_back(false);
+            self.committed.push_back(false);
             self.programmed(Program { page, sequence, tag, contents, reads: 0 }, &mut outcome);
-            outcome.counting.clear();
+            outcome.committed.clear();
             filled = end;
         }
         filled
@@ -377,27 +377,27 @@ impl Ftl {
         self.medium.program(page, sequence, tag, &contents);
         contents.clear();
         self.spare_contents.push(contents);
-        let first = outcome.counting.len();
-        self.sequencer.programmed(page, tag, &mut outcome.counting);
-        for at in first..outcome.counting.len() {
-            self.count(outcome.counting[at]);
+        let first = outcome.committed.len();
+        self.sequencer.programmed(page, tag, &mut outcome.committed);
+        for at in first..outcome.committed.len() {
+            self.commit(outcome.committed[at]);
         }
         if tag == Tag::Moved {
-            outcome.counting.truncate(first);
+            outcome.committed.truncate(first);
         }
     }
 
-    /// A page counts from now on: the map points to it.
-    fn count(&mut self, page: Page) {
+    /// A page is committed from now on: the map points to it.
+    fn commit(&mut self, page: Page) {
         let block = self.geometry.block_of(page);
         let Some(&spare) = self.medium.spare(page) else { return };
-        self.blocks[block.0 as usize].unsettled -= 1;
-        let first = self.next_sequence - self.settled.len() as u64;
-        if let Some(settled) = self.settled.get_mut((spare.sequence - first) as usize) {
-            *settled = true;
+        self.blocks[block.0 as usize].uncommitted -= 1;
+        let first = self.next_sequence - self.committed.len() as u64;
+        if let Some(committed) = self.committed.get_mut((spare.sequence - first) as usize) {
+            *committed = true;
         }
-        while self.settled.front() == Some(&true) {
-            self.settled.pop_front();
+        while self.committed.front() == Some(&true) {
+            self.committed.pop_front();
         }
         for nth in 0..u32::from(spare.used) {
             let slot = self.geometry.slot(page, nth);
@@ -444,7 +444,7 @@ impl Ftl {
         }
     }
 
-    /// The gate: erases a block without valid content as soon as recovery will not look at it.
+    /// The reclaim check: erases a block without valid content as soon as recovery will not look at it.
     pub(crate) fn release(&mut self, block: EraseBlock, now: u64) {
         self.blocks[block.0 as usize].state = State::Garbage;
         let covered = self.blocks[block.0 as usize].last_sequence < self.scan_from;
@@ -463,9 +463,9 @@ impl Ftl {
         self.dies[die as usize].free.push_back(block);
     }
 
-    /// Begins a checkpoint if one is due: after so many pages, or because something waits for the gate.
+    /// Begins a checkpoint if one is due: after so many pages, or because something waits for the reclaim check.
     pub(crate) fn checkpoint_if_due(&mut self, next_version: u64, now: u64) {
-        let from = self.next_sequence - self.settled.len() as u64;
+        let from = self.next_sequence - self.committed.len() as u64;
         let covers = |block: &EraseBlock| self.blocks[block.0 as usize].last_sequence < from;
         let due = self.since_checkpoint >= self.interval_pages || self.waiting.iter().any(covers);
         if due && self.writing.is_none() {
@@ -477,7 +477,7 @@ impl Ftl {
     pub(crate) fn checkpoint(&mut self, next_version: u64, now: u64) {
         let checkpoint = Checkpoint {
             number: self.next_checkpoint,
-            scan_from: self.next_sequence - self.settled.len() as u64,
+            scan_from: self.next_sequence - self.committed.len() as u64,
             end: self.next_sequence,
             next_version,
             progress: self.sequencer.progress(),
@@ -498,7 +498,7 @@ impl Ftl {
         }
     }
 
-    /// A page of a checkpoint is programmed; the last one makes it count.
+    /// A page of a checkpoint is programmed; the last one commits it.
     fn checkpointed(&mut self, now: u64) {
         let Some(writing) = &mut self.writing else { return };
         writing.pages_left -= 1;

@@ -12,8 +12,8 @@
 //! | command queue with simple, ordered and head-of-queue priority | `queue.rs` |
 //! | controller, link, flush, FUA, reads; the way of a command | `machine.rs` |
 //! | write-back cache: bounded, coalescing, written back in epochs, units or freely | `cache.rs` |
-//! | barrier mechanisms: when a page counts, what recovery keeps | `mechanism.rs` |
-//! | page mapping, allocation over idle dies, the gate before an erase | `ftl.rs` |
+//! | barrier mechanisms: when a page is committed, what recovery keeps | `mechanism.rs` |
+//! | page mapping, allocation over idle dies, the reclaim check before an erase | `ftl.rs` |
 //! | cleaning: greedy and cost-benefit | `clean.rs` |
 //! | checkpoints of the map | `checkpoint.rs` |
 //! | recovery from the spare areas | `recovery.rs` |
@@ -31,19 +31,20 @@
 //!
 //! # The rules
 //!
-//! How the devices keep S1 to S4 and S7. A page *counts* when no power cut can take it back.
+//! How the devices keep S1 to S4 and S7. A page is *committed* when no power cut can take it back.
 //!
 //! - **F1** Ordered commands are serviced in their place. A FUA write or a discard is transferred when it is durable:
 //!   barriers and ordered commands wait for it.
 //! - **F2** Writing back keeps the order of epochs as far as the mechanism needs it. A version takes the place of an
 //!   older one in the cache only within its epoch.
-//! - **F3** Recovery keeps what counted, and nothing that could not have: the log to its first gap, whole units, no torn
-//!   page, no place that was programmed again since. It serves nothing before its checkpoint is whole.
+//! - **F3** Recovery keeps what was committed, and nothing that could not have: the log to its first gap, whole
+//!   units, no torn page, no place that was programmed again since. It serves nothing before its checkpoint is whole.
 //! - **F4** The later version wins, a discard is a version, a copy made by cleaning never brings a block back, and what
 //!   capacitors saved is restored.
-//! - **F5** The gate: an erase block is erased when nothing in it is valid, everything in it counts or never will, and
-//!   the newest whole checkpoint covers it.
-//! - **F6** A flush is answered when everything transferred before it counts; a FUA write too, with what came before it.
+//! - **F5** The reclaim check: an erase block is erased when nothing in it is valid, everything in it is committed or
+//!   never will be, and the newest whole checkpoint covers it.
+//! - **F6** A flush is answered when everything transferred before it is committed; a FUA write too, with what came
+//!   before it.
 //!
 //! docs/RULES.md has them with the tests.
 //!

@@ -6,7 +6,7 @@
 //! It waits in the command queue until the controller decodes it and the cache has room; the link carries its
 //! data; it enters the cache, gets its version and its epoch, and is answered. Decoding, carrying and writing
 //! back overlap between commands. From the cache it goes to flash, in whole pages where possible, and leaves
-//! the cache when it counts there (see `mechanism`).
+//! the cache when it is committed there (see `mechanism`).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -29,16 +29,16 @@ use crate::queue::{Blocks, Kind, Queue, Queued};
 use crate::recovery::{Recovered, recover};
 use crate::stats::Stats;
 
-/// A write whose blocks are followed until they count.
+/// A write whose blocks are followed until they are committed.
 struct Request {
     tags: Vec<Tag>,
-    /// Blocks that do not count yet.
+    /// Blocks that are not committed yet.
     left: usize,
-    /// A discard, answered when it counts.
+    /// A discard, answered when it is committed.
     answer: Option<Completer>,
 }
 
-/// Somebody waits until everything up to a version counts: a flush, or a FUA write.
+/// Somebody waits until everything up to a version is committed: a flush, or a FUA write.
 struct Waiter {
     target: u64,
     left: usize,
@@ -60,7 +60,7 @@ struct Reading {
 }
 
 /// Something that happens later.
-enum Later {
+enum Event {
     ReadCarried { buffer: Buffer, completer: Completer },
     Flushed { since: u64, completer: Completer },
     Persisted { completer: Completer, held: bool },
@@ -98,9 +98,9 @@ pub(crate) struct Machine {
     controller_free: u64,
     link_free: u64,
     flush_free: u64,
-    later: BinaryHeap<Reverse<(u64, u64)>>,
-    later_what: VecDeque<Option<Later>>,
-    later_first: u64,
+    events: BinaryHeap<Reverse<(u64, u64)>>,
+    event_slots: VecDeque<Option<Event>>,
+    first_event: u64,
     readings: Vec<Option<Reading>>,
     requests: Vec<Request>,
     unused_requests: Vec<u32>,
@@ -142,7 +142,7 @@ impl Machine {
             (profile.cache.bytes / BLOCK_BYTES as u64).max(u64::from(profile.host.max_transfer_blocks));
         let mut cache = Cache::new(capacity as usize, mechanism, rules);
         for Content { lpn, version, payload } in recovered.dump {
-            // What was written back after an older version, but counted before it, is newer on flash.
+            // What was written back after an older version, but committed before it, is newer on flash.
             let place = recovered.start.map.get(lpn as usize).copied().unwrap_or(Slot::NONE);
             if place != Slot::NONE && medium.version(place) >= version {
                 continue;
@@ -171,9 +171,9 @@ impl Machine {
             controller_free: now,
             link_free: now,
             flush_free: now,
-            later: BinaryHeap::new(),
-            later_what: VecDeque::new(),
-            later_first: 0,
+            events: BinaryHeap::new(),
+            event_slots: VecDeque::new(),
+            first_event: 0,
             readings: Vec::new(),
             requests: Vec::new(),
             unused_requests: Vec::new(),
@@ -244,14 +244,14 @@ impl Machine {
         }
         command.ordered &= !self.rules.drops(FlashMutant::PriorityIgnored);
         self.queue.push(command, head_of_queue);
-        self.go_on(now);
+        self.make_progress(now);
     }
 
     /// When something happens next.
     pub(crate) fn next_event(&self) -> Option<u64> {
         let flash = self.ftl.array.next().unwrap_or(NEVER);
         let served = self.in_service.front().map_or(NEVER, |(done, _)| *done);
-        let later = self.later.peek().map_or(NEVER, |Reverse((at, _))| *at);
+        let event = self.events.peek().map_or(NEVER, |Reverse((at, _))| *at);
         let controller = match (self.host.simple_service, &self.phase) {
             (_, Phase::Scanning(until)) => *until,
             // A controller that is free already waits for something else: room in the cache.
@@ -262,7 +262,7 @@ impl Machine {
             }
             _ => NEVER,
         };
-        let next = flash.min(served).min(later).min(controller);
+        let next = flash.min(served).min(event).min(controller);
         (next != NEVER).then_some(next)
     }
 
@@ -275,17 +275,17 @@ impl Machine {
             }
         } else if due(self.ftl.array.next()) {
             self.advance_flash(now);
-        } else if due(self.later.peek().map(|Reverse((at, _))| *at)) {
+        } else if due(self.events.peek().map(|Reverse((at, _))| *at)) {
             self.happen();
         } else if !self.advance_recovery(now) && self.seen >= now {
             return false;
         }
-        self.go_on(now);
+        self.make_progress(now);
         true
     }
 
     /// Starts whatever can start.
-    fn go_on(&mut self, now: u64) {
+    fn make_progress(&mut self, now: u64) {
         self.seen = now;
         self.start_commands(now);
         self.write_back(now);
@@ -546,32 +546,32 @@ impl Machine {
         completer.finish(result, durable);
     }
 
-    fn later(&mut self, at: u64, what: Later) {
-        let number = self.later_first + self.later_what.len() as u64;
-        self.later_what.push_back(Some(what));
-        self.later.push(Reverse((at, number)));
+    fn schedule_event(&mut self, at: u64, what: Event) {
+        let number = self.first_event + self.event_slots.len() as u64;
+        self.event_slots.push_back(Some(what));
+        self.events.push(Reverse((at, number)));
     }
 
     fn happen(&mut self) {
-        let Some(Reverse((at, number))) = self.later.pop() else { return };
-        let what = self.later_what.get_mut((number - self.later_first) as usize).and_then(Option::take);
-        while self.later_what.front().is_some_and(Option::is_none) {
-            self.later_what.pop_front();
-            self.later_first += 1;
+        let Some(Reverse((at, number))) = self.events.pop() else { return };
+        let what = self.event_slots.get_mut((number - self.first_event) as usize).and_then(Option::take);
+        while self.event_slots.front().is_some_and(Option::is_none) {
+            self.event_slots.pop_front();
+            self.first_event += 1;
         }
         match what {
-            Some(Later::ReadCarried { buffer, completer }) => {
+            Some(Event::ReadCarried { buffer, completer }) => {
                 completer.data(buffer);
                 self.answer(&completer, Ok(()), Ok(()), at);
             }
-            Some(Later::Flushed { since, completer }) => {
+            Some(Event::Flushed { since, completer }) => {
                 self.stats.flushes += 1;
                 if let Some(probe) = &self.probe {
                     probe.busy(Busy::Flush, Subject::default(), since, at);
                 }
                 self.answer(&completer, Ok(()), Ok(()), at);
             }
-            Some(Later::Persisted { completer, held }) => {
+            Some(Event::Persisted { completer, held }) => {
                 self.lingering -= 1;
                 self.held &= !held;
                 self.answer(&completer, Ok(()), Ok(()), at);
@@ -583,7 +583,7 @@ impl Machine {
 
 /// Flushes, and writing back.
 impl Machine {
-    /// A flush, or a FUA write: waits until everything transferred so far counts.
+    /// A flush, or a FUA write: waits until everything transferred so far is committed.
     fn wait(&mut self, fua: bool, held: bool, completer: Completer, now: u64) {
         let protected = self.mechanism == Mechanism::PowerLossProtection;
         let lies = self.rules.drops(if fua { FlashMutant::FuaLies } else { FlashMutant::FlushLies });
@@ -600,11 +600,11 @@ impl Machine {
     fn waited(&mut self, waiter: Waiter, now: u64) {
         let Waiter { fua, held, waited, since, completer, .. } = waiter;
         if fua {
-            return self.later(now, Later::Persisted { completer, held });
+            return self.schedule_event(now, Event::Persisted { completer, held });
         }
         let journal = if waited { self.flush_journal_ns } else { 0 };
         self.flush_free = self.flush_free.max(now) + self.flush_ns + journal;
-        self.later(self.flush_free, Later::Flushed { since, completer });
+        self.schedule_event(self.flush_free, Event::Flushed { since, completer });
     }
 
     /// Issues pages from the cache, as long as dies and the mechanism allow.
@@ -641,23 +641,23 @@ impl Machine {
     fn advance_flash(&mut self, now: u64) {
         let mut outcome = std::mem::take(&mut self.outcome);
         self.ftl.advance(now, &mut outcome);
-        if !outcome.counting.is_empty() {
-            self.settle(&outcome.counting, now);
+        if !outcome.committed.is_empty() {
+            self.pages_committed(&outcome.committed, now);
         }
         for read in outcome.reads.drain(..) {
             self.page_read(read, now);
         }
-        outcome.counting.clear();
+        outcome.committed.clear();
         self.outcome = outcome;
     }
 
-    /// Pages count from now on.
-    fn settle(&mut self, pages: &[Page], now: u64) {
+    /// Pages are committed from now on.
+    fn pages_committed(&mut self, pages: &[Page], now: u64) {
         let mut persisted = Vec::new();
         let mut answers = Vec::new();
         let Machine { cache, requests, unused_requests, waiters, .. } = self;
         for page in pages {
-            cache.settle(*page, |entry| {
+            cache.committed(*page, |entry| {
                 for waiter in waiters.iter_mut().filter(|waiter| entry.first_version <= waiter.target) {
                     waiter.left -= 1;
                 }
@@ -773,7 +773,7 @@ impl Machine {
             let subject = Subject { block, blocks, ..Subject::default() };
             probe.busy(Busy::Link(CommandKind::Read), subject, from, from + carry);
         }
-        self.later(from + carry, Later::ReadCarried { buffer, completer });
+        self.schedule_event(from + carry, Event::ReadCarried { buffer, completer });
     }
 }
 

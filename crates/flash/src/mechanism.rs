@@ -1,8 +1,8 @@
 //! The barrier mechanisms (FAST 2018 paper, section 3.2): what may be written back when, when a programmed page
-//! *counts*, and what recovery keeps. A page counts when no power cut can take it back; the map points to it
+//! is *committed*, and what recovery keeps. A page is committed when no power cut can take it back; the map points to it
 //! from then on, and what it supersedes is garbage.
 //!
-//! | mechanism | written back | counts | recovery keeps |
+//! | mechanism | written back | committed | recovery keeps |
 //! |---|---|---|---|
 //! | none | in any order | when programmed | everything |
 //! | power-loss protection | in any order | when programmed; in the cache already | everything, and the cache |
@@ -10,7 +10,7 @@
 //! | transactional writeback | in any order, as one unit | when its unit and all before it are programmed | whole units |
 //! | in-order recovery | in any order | when all pages before it in the log are programmed | the log to the first gap |
 //!
-//! Copies made by cleaning ([`Tag::Moved`]) stand outside: what they copy counted already.
+//! Copies made by cleaning ([`Tag::Moved`]) stand outside: what they copy was committed already.
 
 use std::collections::VecDeque;
 
@@ -22,13 +22,13 @@ use crate::profile::Mechanism;
 /// How far a mechanism had come when a checkpoint was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Everything before this place in the log, or this unit, counts.
-    pub(crate) settled: u64,
+    /// Everything before this place in the log, or this unit, is committed.
+    pub(crate) committed: u64,
     /// The next place in the log, or the next unit.
     pub(crate) next: u64,
 }
 
-/// A unit of transactional writeback that does not count yet.
+/// A unit of transactional writeback that is not committed yet.
 #[derive(Clone, Debug, Default)]
 struct Unit {
     programmed: Vec<Page>,
@@ -36,14 +36,14 @@ struct Unit {
     closed: bool,
 }
 
-/// Tags pages as they are written back, and says when they count.
+/// Tags pages as they are written back, and says when they are committed.
 #[derive(Debug)]
 pub(crate) struct Sequencer {
     mechanism: Mechanism,
     progress: Progress,
-    /// In-order recovery: pages from `settled` on, `None` while they are being programmed.
+    /// In-order recovery: pages from `committed` on, `None` while they are being programmed.
     log: VecDeque<Option<Page>>,
-    /// Transactional writeback: units from `settled` on.
+    /// Transactional writeback: units from `committed` on.
     units: VecDeque<Unit>,
 }
 
@@ -68,7 +68,7 @@ impl Sequencer {
             }
             Mechanism::TransactionalWriteback => {
                 let id = self.progress.next;
-                if (id - self.progress.settled) as usize == self.units.len() {
+                if (id - self.progress.committed) as usize == self.units.len() {
                     self.units.push_back(Unit::default());
                 }
                 let Some(unit) = self.units.back_mut() else { return Tag::Plain };
@@ -83,30 +83,30 @@ impl Sequencer {
         }
     }
 
-    /// A page was programmed: the pages that count from now on, in their order, go to `counting`.
-    pub(crate) fn programmed(&mut self, page: Page, tag: Tag, counting: &mut Vec<Page>) {
-        let settled = self.progress.settled;
+    /// A page was programmed: the pages that are committed from now on, in their order, go to `newly`.
+    pub(crate) fn programmed(&mut self, page: Page, tag: Tag, newly: &mut Vec<Page>) {
+        let committed = self.progress.committed;
         match tag {
-            Tag::Plain | Tag::Moved | Tag::Torn => counting.push(page),
+            Tag::Plain | Tag::Moved | Tag::Torn => newly.push(page),
             Tag::Log(position) => {
-                if let Some(place) = self.log.get_mut((position - settled) as usize) {
+                if let Some(place) = self.log.get_mut((position - committed) as usize) {
                     *place = Some(page);
                 }
                 while let Some(Some(page)) = self.log.front() {
-                    counting.push(*page);
+                    newly.push(*page);
                     self.log.pop_front();
-                    self.progress.settled += 1;
+                    self.progress.committed += 1;
                 }
             }
             Tag::Transaction { id, .. } => {
-                if let Some(unit) = self.units.get_mut((id - settled) as usize) {
+                if let Some(unit) = self.units.get_mut((id - committed) as usize) {
                     unit.programmed.push(page);
                 }
                 let whole = |unit: &Unit| unit.closed && unit.programmed.len() == unit.issued as usize;
                 while self.units.front().is_some_and(whole) {
                     if let Some(mut unit) = self.units.pop_front() {
-                        counting.append(&mut unit.programmed);
-                        self.progress.settled += 1;
+                        newly.append(&mut unit.programmed);
+                        self.progress.committed += 1;
                     }
                 }
             }
@@ -135,20 +135,20 @@ impl Kept {
             Mechanism::InOrderRecovery => {
                 let mut places: Vec<u64> = tags
                     .filter_map(|tag| match tag {
-                        Tag::Log(position) if position >= progress.settled => Some(position),
+                        Tag::Log(position) if position >= progress.committed => Some(position),
                         _ => None,
                     })
                     .collect();
                 places.sort_unstable();
                 if rules.drops(FlashMutant::GapIgnored) {
-                    places.last().map_or(progress.settled, |last| last + 1)
+                    places.last().map_or(progress.committed, |last| last + 1)
                 } else {
                     places
                         .iter()
-                        .fold(progress.settled, |end, place| if *place == end { end + 1 } else { end })
+                        .fold(progress.committed, |end, place| if *place == end { end + 1 } else { end })
                 }
             }
-            Mechanism::TransactionalWriteback => whole_units(tags, progress.settled, rules),
+            Mechanism::TransactionalWriteback => whole_units(tags, progress.committed, rules),
         };
         Kept { mechanism, end }
     }
@@ -167,12 +167,12 @@ impl Kept {
 
     /// The next place or unit after recovery: behind everything that was kept.
     pub(crate) fn progress(&self) -> Progress {
-        Progress { settled: self.end, next: self.end }
+        Progress { committed: self.end, next: self.end }
     }
 }
 
-/// The end of the run of whole units from `settled` on.
-fn whole_units(tags: impl Iterator<Item = Tag>, settled: u64, rules: FlashRules) -> u64 {
+/// The end of the run of whole units from `committed` on.
+fn whole_units(tags: impl Iterator<Item = Tag>, committed: u64, rules: FlashRules) -> u64 {
     let mut units: std::collections::BTreeMap<u64, (u32, Option<u32>)> = std::collections::BTreeMap::new();
     for tag in tags {
         if let Tag::Transaction { id, pages } = tag {
@@ -181,7 +181,7 @@ fn whole_units(tags: impl Iterator<Item = Tag>, settled: u64, rules: FlashRules)
             unit.1 = unit.1.or(pages);
         }
     }
-    let mut end = settled;
+    let mut end = committed;
     while let Some((found, pages)) = units.get(&end) {
         let whole = *pages == Some(*found) || rules.drops(FlashMutant::UnitsTornApart);
         if !whole {

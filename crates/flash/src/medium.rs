@@ -44,7 +44,7 @@ pub(crate) enum Tag {
     Log(u64),
     /// Part of an atomic unit; the last page carries the commit mark, the number of pages.
     Transaction { id: u64, pages: Option<u32> },
-    /// Copies that cleaning made of blocks which counted already.
+    /// Copies that cleaning made of blocks which were committed already.
     Moved,
     /// Unreadable.
     Torn,

@@ -22,12 +22,12 @@ pub enum FlashMutant {
     UnitsTornApart,
     /// What the capacitors saved is not restored (S2, power-loss protection).
     DumpForgotten,
-    /// Cleaning erases a block when its copies are begun, not when they count (S2).
+    /// Cleaning erases a block when its copies are begun, not when they are committed (S2).
     ErasesTooEarly,
     /// Cleaning erases what recovery would still have to look at (S2, S3).
     ErasesBeforeCheckpoint,
-    /// Cleaning takes pages that do not count yet for garbage (S2).
-    CleansUnsettled,
+    /// Cleaning takes pages that are not committed yet for garbage (S2).
+    CleansUncommitted,
     /// Recovery takes whichever version of a block it finds last: the sequence in the spare area is not
     /// checked (S2).
     VersionIgnored,
@@ -35,8 +35,8 @@ pub enum FlashMutant {
     CopyResurrected,
     /// Recovery forgets discards (S7).
     DiscardForgotten,
-    /// The record of a discard is written before everything that came before it counts, so that an older version
-    /// may follow it (S7).
+    /// The record of a discard is written before everything that came before it is committed, so that an older
+    /// version may follow it (S7).
     DiscardOvertakes,
     /// Recovery trusts a place of the checkpoint's map, though it was erased and programmed again since (S3).
     StalePlaceTrusted,

@@ -69,7 +69,7 @@ impl Queued {
         Subject { block, blocks, epoch: None, barrier: self.is_barrier() }
     }
 
-    /// Whether it is answered only when it counts on flash.
+    /// Whether it is answered only when it is committed to flash.
     pub(crate) fn lingers(&self) -> bool {
         matches!(self.kind, Kind::Write { fua: true, .. } | Kind::Discard(_))
     }
