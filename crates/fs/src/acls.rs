@@ -10,7 +10,7 @@ use std::rc::Rc;
 use weir_ext4::acl::{ACCESS, Acl, DEFAULT};
 use weir_ext4::attribute::{AttributeName, Attributes};
 use weir_ext4::{FileType, FormatError, Inode};
-use weir_journal::Handle;
+use weir_journal::TxHandle;
 
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
@@ -177,7 +177,7 @@ impl Mounted {
     /// Puts the lists that a new inode gets into it.
     pub(crate) async fn put_inherited(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         node: &Rc<Node>,
         inherited: &Inherited,
     ) -> Result<(), FsError> {

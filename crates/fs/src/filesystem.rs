@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use weir_ext4::journal::Sequence;
 use weir_ext4::{FileTime, Layout, Superblock};
-use weir_journal::{Buffers, Disk, Engine, Handle, Journal, JournalStats, Waits};
+use weir_journal::{Buffers, Disk, Engine, Journal, JournalStats, TxHandle, Waits};
 use weir_runtime::Handle as Clock;
 
 use crate::access::Accesses;
@@ -125,7 +125,7 @@ impl Mounted {
     }
 
     /// Opens a handle for what a caller does: it takes no more of the space than the caller may.
-    pub(crate) async fn start(&self, caller: Caller, credits: u32) -> Result<Handle, FsError> {
+    pub(crate) async fn start(&self, caller: Caller, credits: u32) -> Result<TxHandle, FsError> {
         Ok(self.journal()?.start(credits).await?.of_caller(self.has_reserve(caller)))
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{Extent, FileType};
-use weir_journal::Handle;
+use weir_journal::TxHandle;
 use weir_storage::Lba;
 
 use crate::error::FsError;
@@ -35,7 +35,7 @@ pub(crate) enum Wanted {
 }
 
 impl Mounted {
-    pub(crate) fn tree<'a>(&'a self, node: &'a Node, handle: Option<&'a Handle>) -> Tree<'a> {
+    pub(crate) fn tree<'a>(&'a self, node: &'a Node, handle: Option<&'a TxHandle>) -> Tree<'a> {
         Tree { fs: self, handle, node }
     }
 
@@ -71,7 +71,7 @@ impl Mounted {
     /// [`FsError::NoSpace`] if not even the first block could be allocated.
     pub(crate) async fn map(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         node: &Rc<Node>,
         range: Range<u32>,
         wanted: Wanted,
@@ -95,7 +95,7 @@ impl Mounted {
     /// The same for as many blocks as are in one state.
     async fn map_some(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         node: &Rc<Node>,
         range: Range<u32>,
         wanted: Wanted,
@@ -135,7 +135,7 @@ impl Mounted {
     async fn allocate(
         &self,
         tree: &Tree<'_>,
-        handle: &Handle,
+        handle: &TxHandle,
         hole: Range<u32>,
         written: bool,
     ) -> Result<u32, FsError> {
@@ -162,7 +162,7 @@ impl Mounted {
     /// caller holds the lock and logs the inode. Costs [`MAP_CREDITS`].
     pub(crate) async fn unmap(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         node: &Rc<Node>,
         range: Range<u32>,
     ) -> Result<bool, FsError> {
@@ -192,7 +192,7 @@ impl Mounted {
 
     /// What went through the journal, of directories, symbolic links and in journal mode data, is not to be
     /// replayed once its blocks are free, or read as zeros (J5 d).
-    fn forget_journaled(&self, handle: &Handle, node: &Node, start: u64, blocks: u32) {
+    fn forget_journaled(&self, handle: &TxHandle, node: &Node, start: u64, blocks: u32) {
         let kind = node.inode.borrow().file_type();
         if kind == Some(FileType::Regular) && self.options.mode != JournalMode::Data {
             return;

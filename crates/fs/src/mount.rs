@@ -14,7 +14,7 @@ use weir_ext4::{
     Structure, Superblock,
 };
 use weir_journal::{
-    Buffers, Conflicts, Disk, Engine, FoundJournal, Handle, Journal, JournalOptions, JournalStats, Reuse,
+    Buffers, Conflicts, Disk, Engine, FoundJournal, Journal, JournalOptions, JournalStats, Reuse, TxHandle,
 };
 use weir_runtime::{Buffer as Memory, Handle as Clock};
 use weir_storage::{Recorder, Storage};
@@ -135,7 +135,7 @@ fn disk_on(
 impl Mounted {
     /// Brings the superblock's totals up to date with the groups'. They are kept lazily, as ext4 does: nobody
     /// needs them after a crash. Costs [`TOTALS_CREDITS`].
-    pub(crate) async fn log_totals(&self, handle: &Handle) -> Result<(), FsError> {
+    pub(crate) async fn log_totals(&self, handle: &TxHandle) -> Result<(), FsError> {
         let block = self.buffers.get(0, Kind::Superblock).await?;
         let mut superblock = *self.superblock.borrow();
         self.total(&mut superblock);

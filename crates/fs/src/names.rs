@@ -28,7 +28,7 @@ use std::rc::Rc;
 
 use weir_ext4::directory::{NAME_MAX, Target};
 use weir_ext4::{Feature, FileType, FormatError, Place, Stamp, Structure};
-use weir_journal::{Handle, Until};
+use weir_journal::{TxHandle, Until};
 use weir_runtime::{Permit, Semaphore};
 
 use crate::error::FsError;
@@ -214,7 +214,7 @@ impl Mounted {
     }
 
     /// The content of a directory has changed: its times say so, and its inode goes into the transaction.
-    async fn directory_changed(&self, handle: &Handle, directory: &Rc<Node>) -> Result<(), FsError> {
+    async fn directory_changed(&self, handle: &TxHandle, directory: &Rc<Node>) -> Result<(), FsError> {
         let now = self.now();
         {
             let mut inode = directory.inode.borrow_mut();

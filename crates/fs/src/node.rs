@@ -7,7 +7,7 @@ use event_listener::Event;
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
 use weir_ext4::{Extent, INODE_BYTES, Inode, Kind};
-use weir_journal::{Buffer, DataClass, Handle, JournalError, Local, OrderedData};
+use weir_journal::{BufferHead, DataClass, JournalError, Local, OrderedData, TxHandle};
 use weir_runtime::{Acquire, Instant, Semaphore};
 use weir_storage::Ticket;
 use zerocopy::IntoBytes;
@@ -31,7 +31,7 @@ pub(crate) struct Node {
     /// needed.
     lock: Semaphore,
     /// The block of the inode table that it is in, and the byte where it starts.
-    table: OnceCell<(Rc<Buffer>, usize)>,
+    table: OnceCell<(Rc<BufferHead>, usize)>,
     /// The last transaction that changed anything of the inode.
     pub(crate) changed_in: Cell<Option<Sequence>>,
     /// The last transaction that changed its size, its allocation, or what is written of it (J3).
@@ -117,7 +117,7 @@ impl Node {
     ///
     /// # Errors
     /// What reading its table's block may fail by; never again once it has been read.
-    pub(crate) async fn log(&self, fs: &Mounted, handle: &Handle) -> Result<(), FsError> {
+    pub(crate) async fn log(&self, fs: &Mounted, handle: &TxHandle) -> Result<(), FsError> {
         let (table, start) = match self.table.get() {
             Some(known) => known,
             None => {
@@ -140,7 +140,7 @@ impl Node {
     }
 
     /// The transaction must not be committed before the dirty pages of now are submitted (J2).
-    pub(crate) fn attach(self: &Rc<Node>, handle: &Handle) {
+    pub(crate) fn attach(self: &Rc<Node>, handle: &TxHandle) {
         let sequence = Some(handle.sequence());
         if self.attached_in.replace(sequence) != sequence {
             handle.attach(Rc::clone(self) as Rc<dyn OrderedData>);

@@ -11,7 +11,7 @@ use weir_ext4::orphan::{OrphanChain, orphans_in};
 use weir_ext4::{
     BLOCK_BYTES, Feature, FormatError, Inode, Kind, Place, SUPERBLOCK_OFFSET, Structure, Superblock,
 };
-use weir_journal::{Buffer, Buffers, Handle};
+use weir_journal::{BufferHead, Buffers, TxHandle};
 use weir_runtime::Semaphore;
 
 use crate::error::FsError;
@@ -131,7 +131,7 @@ impl Mounted {
     }
 
     /// Moves an orphan from a block of the orphan file into the chain.
-    async fn move_to_chain(&self, number: u32, file: &Rc<Buffer>) -> Result<(), FsError> {
+    async fn move_to_chain(&self, number: u32, file: &Rc<BufferHead>) -> Result<(), FsError> {
         if !self.space.inode_is_used(number).await? {
             return Err(not_an_orphan(number).into());
         }
@@ -148,7 +148,7 @@ impl Mounted {
 
     /// Makes an inode the first of the chain, if it is not in it. The caller logs the node after that, with the
     /// same handle. Costs [`ORPHAN_CREDITS`].
-    pub(crate) async fn add_orphan(&self, handle: &Handle, node: &Node) -> Result<(), FsError> {
+    pub(crate) async fn add_orphan(&self, handle: &TxHandle, node: &Node) -> Result<(), FsError> {
         let _turn = self.orphans.turn.acquire(1).await;
         if self.orphans.position(node.number).is_some() {
             return Ok(());
@@ -162,7 +162,7 @@ impl Mounted {
 
     /// Takes an inode out of the chain, if it is in it. The caller logs the node after that, with the same handle,
     /// and with its time of deletion if it is to be freed. Costs [`ORPHAN_CREDITS`].
-    pub(crate) async fn remove_orphan(&self, handle: &Handle, node: &Node) -> Result<(), FsError> {
+    pub(crate) async fn remove_orphan(&self, handle: &TxHandle, node: &Node) -> Result<(), FsError> {
         let _turn = self.orphans.turn.acquire(1).await;
         let Some(at) = self.orphans.position(node.number) else { return Ok(()) };
         let (before, next) = {
@@ -182,7 +182,7 @@ impl Mounted {
         Ok(())
     }
 
-    async fn set_first_orphan(&self, handle: &Handle, number: u32) -> Result<(), FsError> {
+    async fn set_first_orphan(&self, handle: &TxHandle, number: u32) -> Result<(), FsError> {
         let at = SUPERBLOCK_OFFSET + offset_of!(Superblock, last_orphan);
         let block = self.buffers.get(0, Kind::Superblock).await?;
         handle.modify(&block, at..at + 4, |bytes| bytes.copy_from_slice(&number.to_le_bytes()));

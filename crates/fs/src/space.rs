@@ -26,7 +26,7 @@ use std::rc::Rc;
 
 use weir_ext4::journal::Sequence;
 use weir_ext4::{Descriptor, FormatError, Kind, Layout, Place, Structure, Superblock};
-use weir_journal::{Buffer, Buffers, Disk, Handle, Reuse};
+use weir_journal::{BufferHead, Buffers, Disk, Reuse, TxHandle};
 use weir_storage::Extent;
 
 use crate::error::FsError;
@@ -89,7 +89,7 @@ impl Space {
         let mut groups = Vec::with_capacity(layout.groups() as usize);
         let (mut free_blocks, mut free_inodes, mut directories) = (0, 0_u32, 0_u32);
         let mut overhead = u64::from(journal_blocks);
-        let mut block: Option<Rc<Buffer>> = None;
+        let mut block: Option<Rc<BufferHead>> = None;
         for group in 0..layout.groups() {
             let (at, range) = layout.descriptor_place(group)?;
             let buffer = match block.take().filter(|buffer| buffer.block() == at) {
@@ -144,7 +144,7 @@ impl Space {
 
     /// Free blocks that may be taken now: not those that wait for a commit (J7), nor those that are being
     /// discarded, so that what is kept back is there whenever it is needed.
-    fn room(&self, handle: &Handle, purpose: Use) -> u64 {
+    fn room(&self, handle: &TxHandle, purpose: Use) -> u64 {
         let superuser = handle.has_reserve() || self.options.rules.drops(FsMutant::SuperuserReserveIgnored);
         let kept = match purpose {
             Use::Tree => 0,
@@ -195,7 +195,7 @@ impl Space {
     }
 
     /// The block that holds the descriptor of a group.
-    async fn descriptor_buffer(&self, group: u32) -> Result<Rc<Buffer>, FsError> {
+    async fn descriptor_buffer(&self, group: u32) -> Result<Rc<BufferHead>, FsError> {
         let (block, _) = self.layout.descriptor_place(group)?;
         Ok(self.buffers.get(block, Kind::Descriptors).await?)
     }
@@ -203,9 +203,9 @@ impl Space {
     /// Changes the descriptor of a group, in memory and in its block.
     fn change_descriptor(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         group: u32,
-        buffer: &Rc<Buffer>,
+        buffer: &Rc<BufferHead>,
         change: impl FnOnce(&mut Descriptor),
     ) -> Result<(), FsError> {
         let (_, range) = self.layout.descriptor_place(group)?;

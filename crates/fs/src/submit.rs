@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
-use weir_journal::{Handle, Journal, JournalError};
+use weir_journal::{Journal, JournalError, TxHandle};
 use weir_runtime::Buffer as Memory;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, StorageError, Ticket};
 
@@ -196,7 +196,7 @@ impl Node {
     pub(crate) async fn forget_pages(
         &self,
         journal: &Journal,
-        handle: &Handle,
+        handle: &TxHandle,
         range: Range<u32>,
     ) -> Result<(), JournalError> {
         let _turn = self.submitting.acquire(1).await;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{BLOCK_BYTES, Blocks, Extent, ExtentTree, FormatError, Kind, check_extents};
-use weir_journal::{Buffer, Handle, Role};
+use weir_journal::{BufferHead, Role, TxHandle};
 use weir_storage::Lba;
 
 use crate::error::{FsError, ReadOnlyReason};
@@ -20,7 +20,7 @@ pub(crate) const SECTORS_PER_BLOCK: i64 = (BLOCK_BYTES / 512) as i64;
 #[derive(Clone, Copy)]
 pub(crate) struct Tree<'a> {
     pub(crate) fs: &'a Mounted,
-    pub(crate) handle: Option<&'a Handle>,
+    pub(crate) handle: Option<&'a TxHandle>,
     pub(crate) node: &'a Node,
 }
 
@@ -111,11 +111,11 @@ impl Tree<'_> {
         (inode.block_area, inode.generation.get())
     }
 
-    fn handle(&self) -> Result<&Handle, FsError> {
+    fn handle(&self) -> Result<&TxHandle, FsError> {
         self.handle.ok_or(FsError::ReadOnly(ReadOnlyReason::Mounted))
     }
 
-    async fn buffer(&self, block: u64, kind: Kind) -> Result<Rc<Buffer>, FsError> {
+    async fn buffer(&self, block: u64, kind: Kind) -> Result<Rc<BufferHead>, FsError> {
         if let Some(buffer) = self.fs.buffers.cached(block) {
             return Ok(buffer);
         }

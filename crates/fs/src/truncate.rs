@@ -15,7 +15,7 @@ use crate::orphans::ORPHAN_CREDITS;
 use crate::read::{BLOCK, SIZE_MAX, index_of};
 use crate::write::Edges;
 use crate::zeros::ZEROS;
-use weir_journal::Handle;
+use weir_journal::TxHandle;
 
 /// Journaled blocks that one step of a truncation changes: those of the map, the list of orphans, and a block
 /// whose end becomes zeros.
@@ -113,7 +113,7 @@ impl Mounted {
     pub(crate) async fn zero_part(
         &self,
         node: &Rc<Node>,
-        handle: &Handle,
+        handle: &TxHandle,
         part: Range<u64>,
         edges: &Edges,
     ) -> Result<(), FsError> {

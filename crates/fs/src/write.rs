@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::Stamp;
-use weir_journal::{Handle, Role};
+use weir_journal::{Role, TxHandle};
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
@@ -251,7 +251,7 @@ impl Mounted {
     pub(crate) async fn put(
         &self,
         node: &Rc<Node>,
-        handle: Option<&Handle>,
+        handle: Option<&TxHandle>,
         offset: u64,
         bytes: &[u8],
         edges: &Edges,
@@ -286,7 +286,7 @@ impl Mounted {
     async fn put_journaled(
         &self,
         node: &Rc<Node>,
-        handle: &Handle,
+        handle: &TxHandle,
         index: u32,
         at: usize,
         part: &[u8],
@@ -331,7 +331,7 @@ impl Node {
     }
 
     /// Logs the inode, and attaches the dirty pages if the transaction refers to them (J2).
-    pub(crate) async fn log_data(self: &Rc<Node>, fs: &Mounted, handle: &Handle) -> Result<(), FsError> {
+    pub(crate) async fn log_data(self: &Rc<Node>, fs: &Mounted, handle: &TxHandle) -> Result<(), FsError> {
         if self.has_changed_data() && fs.options.mode == JournalMode::Ordered {
             self.attach(handle);
         }

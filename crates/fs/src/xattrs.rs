@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use weir_ext4::attribute::{self, AttributeName, Attributes};
 use weir_ext4::{BLOCK_BYTES, Blocks, FileType, FormatError, Kind, Stamp};
-use weir_journal::Handle;
+use weir_journal::TxHandle;
 
 use crate::acls::AclKind;
 use crate::caller::Caller;
@@ -201,7 +201,7 @@ impl Mounted {
     /// Gives a node its attributes; the inode changes in memory. Where there is no space for them, nothing has changed.
     pub(crate) async fn put_attributes(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         node: &Rc<Node>,
         stored: &Stored,
     ) -> Result<(), FsError> {
@@ -211,14 +211,14 @@ impl Mounted {
     }
 
     /// Takes back what [`put_attributes`](Self::put_attributes) gave a new node.
-    pub(crate) async fn take_attributes(&self, handle: &Handle, node: &Rc<Node>) -> Result<(), FsError> {
+    pub(crate) async fn take_attributes(&self, handle: &TxHandle, node: &Rc<Node>) -> Result<(), FsError> {
         self.store_block(handle, node, None).await
     }
 
     /// Makes `block` the attribute block of a node, or leaves it without one.
     async fn store_block(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         node: &Rc<Node>,
         block: Option<&[u8; BLOCK_BYTES]>,
     ) -> Result<(), FsError> {
@@ -248,7 +248,11 @@ impl Mounted {
 
     /// Gives up a node's attribute block: frees it, or counts a reference less where others share it. The inode
     /// is as before.
-    pub(crate) async fn drop_attribute_block(&self, handle: &Handle, node: &Rc<Node>) -> Result<(), FsError> {
+    pub(crate) async fn drop_attribute_block(
+        &self,
+        handle: &TxHandle,
+        node: &Rc<Node>,
+    ) -> Result<(), FsError> {
         let block = node.inode.borrow().attribute_block();
         if block == 0 {
             return Ok(());

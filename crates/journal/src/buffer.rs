@@ -23,7 +23,7 @@ pub enum Role {
 }
 
 /// A journaled block in memory.
-pub struct Buffer {
+pub struct BufferHead {
     block: u64,
     role: Cell<Role>,
     content: RefCell<Rc<Memory>>,
@@ -38,9 +38,9 @@ pub struct Buffer {
     pub(crate) pins: Cell<u32>,
 }
 
-impl Buffer {
-    pub(crate) fn new(block: u64, role: Role, content: Memory) -> Rc<Buffer> {
-        Rc::new(Buffer {
+impl BufferHead {
+    pub(crate) fn new(block: u64, role: Role, content: Memory) -> Rc<BufferHead> {
+        Rc::new(BufferHead {
             block,
             role: Cell::new(role),
             content: RefCell::new(Rc::new(content)),

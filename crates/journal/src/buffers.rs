@@ -9,7 +9,7 @@ use weir_ext4::{Checksums, FormatError, Kind};
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
-use crate::buffer::{Buffer, Role};
+use crate::buffer::{BufferHead, Role};
 use crate::disk::Disk;
 use crate::error::JournalError;
 
@@ -21,7 +21,7 @@ enum CacheSlot {
     /// Somebody reads it.
     Loading,
     Here {
-        buffer: Rc<Buffer>,
+        buffer: Rc<BufferHead>,
         /// When it was used last, as a count of uses.
         used: u64,
     },
@@ -56,8 +56,8 @@ impl Buffers {
     }
 
     /// The buffer of a block, read and verified if it is not here. Blocks that share their checksums' place with
-    /// others (descriptors, inodes, bitmaps) are verified by the code that reads them.
-    pub async fn get(&self, block: u64, kind: Kind) -> Result<Rc<Buffer>, JournalError> {
+    /// others (descriptors, inodes, bitmaps) are verified by whoever looks into them.
+    pub async fn get(&self, block: u64, kind: Kind) -> Result<Rc<BufferHead>, JournalError> {
         self.get_verified(block, kind, |_| Ok(())).await
     }
 
@@ -67,7 +67,7 @@ impl Buffers {
         block: u64,
         kind: Kind,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
-    ) -> Result<Rc<Buffer>, JournalError> {
+    ) -> Result<Rc<BufferHead>, JournalError> {
         loop {
             if let Some(found) = self.find(block) {
                 match found {
@@ -82,31 +82,31 @@ impl Buffers {
             self.checksums.verify(kind, block, &memory)?;
             verify(&memory)?;
             drop(loading);
-            let buffer = Buffer::new(block, Role::Metadata(kind), memory);
+            let buffer = BufferHead::new(block, Role::Metadata(kind), memory);
             self.insert(&buffer);
             return Ok(buffer);
         }
     }
 
     /// A buffer of zeros for a block that was just allocated; what was there before does not matter.
-    pub fn fresh(&self, block: u64, role: Role) -> Rc<Buffer> {
+    pub fn fresh(&self, block: u64, role: Role) -> Rc<BufferHead> {
         if let Some(Some(buffer)) = self.find(block) {
             buffer.turn_into(role);
             return buffer;
         }
-        let buffer = Buffer::new(block, role, Memory::new(BLOCK_BYTES));
+        let buffer = BufferHead::new(block, role, Memory::new(BLOCK_BYTES));
         buffer.turn_into(role);
         self.insert(&buffer);
         buffer
     }
 
     /// The buffer of a block, if it is here.
-    pub fn cached(&self, block: u64) -> Option<Rc<Buffer>> {
+    pub fn cached(&self, block: u64) -> Option<Rc<BufferHead>> {
         self.find(block).flatten()
     }
 
     /// `Some(None)` for one that is being read.
-    fn find(&self, block: u64) -> Option<Option<Rc<Buffer>>> {
+    fn find(&self, block: u64) -> Option<Option<Rc<BufferHead>>> {
         let mut state = self.state.borrow_mut();
         let now = state.next_use;
         let found = match state.places.get_mut(&block)? {
@@ -122,7 +122,7 @@ impl Buffers {
         Some(Some(found))
     }
 
-    fn insert(&self, buffer: &Rc<Buffer>) {
+    fn insert(&self, buffer: &Rc<BufferHead>) {
         let mut state = self.state.borrow_mut();
         let now = state.next_use;
         state.next_use += 1;

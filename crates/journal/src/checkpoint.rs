@@ -75,10 +75,10 @@ impl Journal {
 
     /// The newest committed content of what is not home (J5 a), in the order of its blocks.
     fn home_writes(&self) -> HomeWrites {
-        let copies = self.unwritten.copies.borrow();
-        let mut written = Vec::with_capacity(copies.len());
+        let frozen = self.unwritten.frozen.borrow();
+        let mut written = Vec::with_capacity(frozen.len());
         let mut runs: Vec<Run> = Vec::new();
-        for (&block, (sequence, copy)) in copies.iter() {
+        for (&block, (sequence, copy)) in frozen.iter() {
             let uncommitted = self.options.rules.drops(JournalMutant::CheckpointsUncommitted);
             let content = if uncommitted { copy.buffer.snapshot() } else { Rc::clone(&copy.content) };
             written.push((block, *sequence));

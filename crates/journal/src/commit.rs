@@ -1,4 +1,4 @@
-//! Commits: the running transaction is locked, its copies are taken, and D, JD and JC are submitted as the engine's
+//! Commits: the running transaction is locked, its blocks are frozen, and D, JD and JC are submitted as the engine's
 //! graph has it.
 
 use std::rc::{Rc, Weak};
@@ -15,7 +15,7 @@ use crate::error::JournalError;
 use crate::journal::Journal;
 use crate::log::Run;
 use crate::mutants::JournalMutant;
-use crate::transaction::{Copy, DataClass, Dispatched, Locked, Retired, Running};
+use crate::transaction::{DataClass, Dispatched, FrozenBlock, Locked, Retired, Running};
 
 /// JD and JC.
 struct Composed {
@@ -121,7 +121,7 @@ impl Journal {
         self.set_durable_to(sequence);
     }
 
-    /// Locks the running transaction when its handles are closed, takes its copies, and lets the next one run.
+    /// Locks the running transaction when its handles are closed, freezes its blocks, and lets the next one run.
     /// None if there is nothing to commit.
     async fn lock(&self) -> Result<Option<Locked>, JournalError> {
         if self.options.engine == (Engine::Dual { conflicts: Conflicts::List }) {
@@ -138,7 +138,7 @@ impl Journal {
         drop(state);
         self.changed.notify(usize::MAX);
         let empty = running.is_empty();
-        let mut copies = Vec::with_capacity(running.buffers.len());
+        let mut frozen = Vec::with_capacity(running.buffers.len());
         for buffer in running.buffers.into_values() {
             buffer.update_checksum(self.buffers.checksums())?;
             if buffer.changed_in.get() == Some(running.sequence) {
@@ -146,11 +146,11 @@ impl Journal {
             }
             buffer.held_by.set(Some(running.sequence));
             let (content, changed) = (buffer.snapshot(), buffer.take_changed());
-            copies.push(Copy { buffer, content, changed });
+            frozen.push(FrozenBlock { buffer, content, changed });
         }
         let locked = Locked {
             sequence: running.sequence,
-            copies,
+            frozen,
             revokes: running.revokes.into_iter().collect(),
             data: running.data.into_values().collect(),
             freed: running.freed,
@@ -199,18 +199,18 @@ impl Journal {
         let millis = self.disk.handle().wall_clock_millis();
         let mut state = self.state.borrow_mut();
         if self.options.rules.drops(JournalMutant::LogBlockNotCopied) {
-            locked.copies.iter_mut().for_each(|copy| copy.content = copy.buffer.snapshot());
+            locked.frozen.iter_mut().for_each(|copy| copy.content = copy.buffer.snapshot());
         }
         let (log, commit_at, commit) =
-            state.log.compose(locked.sequence, &locked.copies, &locked.revokes, millis)?;
+            state.log.compose(locked.sequence, &locked.frozen, &locked.revokes, millis)?;
         locked.log_end = state.log.head;
         state.commits += 1;
-        state.logged_blocks += locked.copies.len() as u64;
-        state.changed_bytes += locked.copies.iter().map(|copy| copy.changed.bytes()).sum::<u64>();
+        state.logged_blocks += locked.frozen.len() as u64;
+        state.changed_bytes += locked.frozen.iter().map(|copy| copy.changed.bytes()).sum::<u64>();
         debug!(
             transaction = locked.sequence.0,
             engine = ?self.options.engine,
-            blocks = locked.copies.len(),
+            blocks = locked.frozen.len(),
             revokes = locked.revokes.len(),
             files = locked.data.len(),
             "commit"
@@ -218,8 +218,8 @@ impl Journal {
         Ok(Composed { log, commit_at, commit })
     }
 
-    /// The commit block of a transaction is transferred: its copies may go home, and what it freed may be reused.
-    /// `ticket` is the commit block's, for callers that want to know when it is durable.
+    /// The commit block of a transaction is transferred: its frozen blocks may go home, and what it freed may be reused.
+    /// `ticket` is the commit block's, for who wants to know when it is durable.
     pub(crate) fn retire(&self, locked: Locked, ticket: Option<Ticket>) {
         self.unwritten.take_in(&locked);
         let mut state = self.state.borrow_mut();

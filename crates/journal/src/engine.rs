@@ -6,6 +6,9 @@
 //! legacy, as jbd2 has it                     D --wait-- JD --wait, flush-- JC, FUA --wait-- next
 //! legacy without barriers (EXT4-OD)          D --wait-- JD --wait-- JC --wait-- next
 //! ```
+//!
+//! The papers write a call as such a row: the dual-mode one is equation 3, and jbd2's equation 2, of the FAST 2018
+//! paper's earlier manuscript. What ends a call, the wait and the flush of equation 3, is in `flush`.
 
 use crate::mutants::{JournalMutant, JournalRules};
 
@@ -65,7 +68,7 @@ impl Engine {
     /// How this engine commits.
     pub(crate) fn graph(self, rules: JournalRules) -> CommitGraph {
         match self {
-            // J2: {D, JD} is one epoch, {JC} the next.
+            // J2, equation 3: {D, JD} is one epoch, {JC} the next.
             Engine::Dual { .. } => CommitGraph {
                 behind_data: Edge::SameEpoch,
                 behind_log: match rules.drops(JournalMutant::CommitInEpochOfLog) {
@@ -74,6 +77,7 @@ impl Engine {
                 },
                 behind_commit: Edge::Barrier,
             },
+            // Equation 2, whose last flush is the FUA of JC.
             Engine::Jbd2 { barrier } => CommitGraph {
                 behind_data: Edge::Transfer,
                 behind_log: if barrier { Edge::TransferAndFlush } else { Edge::Transfer },

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use weir_ext4::journal::Sequence;
 use weir_storage::Extent;
 
-use crate::buffer::Buffer;
+use crate::buffer::BufferHead;
 use crate::engine::{Conflicts, Engine};
 use crate::error::StopReason;
 use crate::journal::{Journal, State};
@@ -16,23 +16,21 @@ use crate::mutants::JournalMutant;
 use crate::transaction::{OrderedData, Running};
 
 /// An open handle; dropping it closes it.
-pub struct Handle {
+pub struct TxHandle {
     journal: Rc<Journal>,
     /// Blocks that it may still change.
     left: Cell<u32>,
     /// Whether it is of a caller who may take what is reserved for the superuser.
     reserve: bool,
-    /// Whether it keeps the transaction from being locked: always, but in a mutant.
-    holds: bool,
 }
 
-impl Handle {
-    pub(crate) fn new(journal: Rc<Journal>, credits: u32, holds: bool) -> Handle {
-        Handle { journal, left: Cell::new(credits), reserve: true, holds }
+impl TxHandle {
+    pub(crate) fn new(journal: Rc<Journal>, credits: u32) -> TxHandle {
+        TxHandle { journal, left: Cell::new(credits), reserve: true }
     }
 
     /// The same for what a caller does who may take what is reserved for the superuser, or may not.
-    pub fn of_caller(mut self, reserve: bool) -> Handle {
+    pub fn of_caller(mut self, reserve: bool) -> TxHandle {
         self.reserve = reserve;
         self
     }
@@ -50,7 +48,7 @@ impl Handle {
     /// Changes `range` of a buffer's bytes (J8: a change names its bytes).
     pub fn modify<T>(
         &self,
-        buffer: &Rc<Buffer>,
+        buffer: &Rc<BufferHead>,
         range: Range<usize>,
         change: impl FnOnce(&mut [u8]) -> T,
     ) -> T {
@@ -59,7 +57,7 @@ impl Handle {
     }
 
     /// Makes a buffer part of the transaction.
-    fn enter(&self, buffer: &Rc<Buffer>) {
+    fn enter(&self, buffer: &Rc<BufferHead>) {
         let mut state = self.journal.state.borrow_mut();
         let State { running, transferred_to, .. } = &mut *state;
         self.begin(running);
@@ -128,12 +126,12 @@ impl Handle {
 }
 
 /// A buffer leaves the running transaction without being committed.
-fn leave(buffer: &Buffer) {
+fn leave(buffer: &BufferHead) {
     buffer.changed_in.set(None);
     buffer.pins.set(buffer.pins.get().saturating_sub(1));
 }
 
-impl Drop for Handle {
+impl Drop for TxHandle {
     fn drop(&mut self) {
         if self.journal.is_abandoning() {
             self.journal.abort(StopReason::Abandoned);
@@ -141,7 +139,7 @@ impl Drop for Handle {
         let mut state = self.journal.state.borrow_mut();
         let running = &mut state.running;
         self.spend(running, self.left.get());
-        if !self.holds {
+        if self.journal.options.rules.drops(JournalMutant::GroupSplit) {
             return;
         }
         running.handles -= 1;

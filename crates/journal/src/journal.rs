@@ -3,10 +3,10 @@
 //!
 //! # A transaction's life
 //!
-//! It is *running* while handles change buffers in it, then *locked*: its copies are taken, and the next one runs.
+//! It is *running* while handles change buffers in it, then *locked*: its blocks are frozen, and the next one runs.
 //! Now it is *committing*: D, JD and JC are submitted as the engine's graph has it (`commit`), and when JC is with the
 //! block layer it is *dispatched*. Once its commit block is transferred it is *retired*: what it freed
-//! may be reused, its copies may go home, and when they are there (`checkpoint`) its place in the log is free again.
+//! may be reused, its frozen blocks may go home, and when they are there (`checkpoint`) its place in the log is free again.
 //!
 //! # Who waits for what
 //!
@@ -26,7 +26,7 @@ use crate::buffers::Buffers;
 use crate::disk::Disk;
 use crate::engine::Engine;
 use crate::error::{JournalError, StopReason};
-use crate::handle::Handle;
+use crate::handle::TxHandle;
 use crate::log::{JournalExtent, Log};
 use crate::mutants::JournalMutant;
 use crate::options::JournalOptions;
@@ -266,7 +266,7 @@ impl Journal {
     /// Opens a handle that changes at most `credits` blocks in one transaction (J8). Waits for room in the log.
     ///
     /// A task has one handle at a time, and does not wait for a commit while it holds one.
-    pub async fn start(self: &Rc<Journal>, credits: u32) -> Result<Handle, JournalError> {
+    pub async fn start(self: &Rc<Journal>, credits: u32) -> Result<TxHandle, JournalError> {
         loop {
             self.check()?;
             {
@@ -278,7 +278,7 @@ impl Journal {
                     Admission::Enters => {
                         let split = self.options.rules.drops(JournalMutant::GroupSplit);
                         state.running.handles += u32::from(!split);
-                        return Ok(Handle::new(Rc::clone(self), credits, !split));
+                        return Ok(TxHandle::new(Rc::clone(self), credits));
                     }
                     Admission::AfterCommit => {
                         state.requested = Some(state.running.sequence);

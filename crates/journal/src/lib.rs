@@ -58,12 +58,12 @@ mod replay;
 mod tests;
 mod transaction;
 
-pub use buffer::{Buffer, Role};
+pub use buffer::{BufferHead, Role};
 pub use buffers::Buffers;
 pub use disk::{Disk, HostCosts, Waits};
 pub use engine::{Conflicts, Engine};
 pub use error::{JournalError, StopReason};
-pub use handle::Handle;
+pub use handle::TxHandle;
 pub use journal::{Journal, JournalStats, Reuse, Until};
 pub use log::JournalExtent;
 #[cfg(feature = "mutants")]

@@ -8,7 +8,7 @@ use weir_ext4::journal::{
 use weir_ext4::{BLOCK_BYTES, FormatError};
 use weir_runtime::Buffer as Memory;
 
-use crate::transaction::Copy;
+use crate::transaction::FrozenBlock;
 
 /// Consecutive blocks of the journal, on consecutive blocks of the filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +68,12 @@ impl Log {
     pub(crate) fn compose(
         &mut self,
         sequence: Sequence,
-        copies: &[Copy],
+        frozen: &[FrozenBlock],
         revokes: &[u64],
         unix_millis: u64,
     ) -> Result<(Vec<Run>, u64, Rc<Memory>), FormatError> {
         let mut shared: Vec<(u64, Shared)> =
-            copies.iter().map(|copy| (copy.buffer.block(), Shared(Rc::clone(&copy.content)))).collect();
+            frozen.iter().map(|copy| (copy.buffer.block(), Shared(Rc::clone(&copy.content)))).collect();
         let blocks = encode_transaction(&self.format, sequence, revokes, &mut shared)?;
         let mut runs: Vec<Run> = Vec::new();
         for block in blocks {

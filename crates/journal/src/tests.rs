@@ -16,7 +16,7 @@ use weir_storage::{
     WriteFlags,
 };
 
-use crate::buffer::{Buffer, Role};
+use crate::buffer::{BufferHead, Role};
 use crate::buffers::Buffers;
 use crate::disk::{Disk, HostCosts};
 use crate::engine::{Conflicts, Engine};
@@ -231,7 +231,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn buffer(&self, block: u64) -> Rc<Buffer> {
+    fn buffer(&self, block: u64) -> Rc<BufferHead> {
         self.buffers.fresh(block, Role::Metadata(Kind::SymlinkTarget))
     }
 
@@ -240,7 +240,7 @@ impl Stage {
     }
 
     /// Changes blocks in one handle, to `byte`.
-    async fn change(&self, buffers: &[&Rc<Buffer>], byte: u8, file: Option<&Rc<File>>) -> Sequence {
+    async fn change(&self, buffers: &[&Rc<BufferHead>], byte: u8, file: Option<&Rc<File>>) -> Sequence {
         let handle = self.journal.start(8).await.expect("room");
         for buffer in buffers {
             handle.modify(buffer, 16..32, |bytes| bytes.fill(byte));
@@ -742,7 +742,7 @@ fn a_log_that_goes_round_is_checkpointed_and_every_operation_finds_room() {
         play(engine, None, async |stage| {
             for round in 0..200u64 {
                 let buffers: Vec<_> = (0..5).map(|nth| stage.buffer(50 + (round + nth) % 30)).collect();
-                let all: Vec<&Rc<Buffer>> = buffers.iter().collect();
+                let all: Vec<&Rc<BufferHead>> = buffers.iter().collect();
                 let sequence = stage.change(&all, round as u8, None).await;
                 stage.journal.commit(sequence, Until::Dispatched).await.expect("dispatched");
             }

@@ -11,7 +11,7 @@ use weir_ext4::journal::Sequence;
 use weir_runtime::{Buffer as Memory, Instant};
 use weir_storage::{Extent, Ticket};
 
-use crate::buffer::Buffer;
+use crate::buffer::BufferHead;
 use crate::error::JournalError;
 use crate::ranges::ChangedRanges;
 
@@ -47,7 +47,7 @@ pub(crate) struct Running {
     pub(crate) granted: u32,
     /// Nothing enters any more.
     pub(crate) locked: bool,
-    pub(crate) buffers: BTreeMap<u64, Rc<Buffer>>,
+    pub(crate) buffers: BTreeMap<u64, Rc<BufferHead>>,
     pub(crate) revokes: BTreeSet<u64>,
     /// By [`OrderedData::id`].
     pub(crate) data: BTreeMap<u64, Rc<dyn OrderedData>>,
@@ -88,10 +88,10 @@ impl Running {
     }
 }
 
-/// A block as a transaction holds it: never changed again (J4).
+/// A block as a locked transaction holds it: frozen, never changed again (J4).
 #[derive(Clone)]
-pub(crate) struct Copy {
-    pub(crate) buffer: Rc<Buffer>,
+pub(crate) struct FrozenBlock {
+    pub(crate) buffer: Rc<BufferHead>,
     pub(crate) content: Rc<Memory>,
     /// What the transaction has changed of it.
     pub(crate) changed: ChangedRanges,
@@ -100,7 +100,7 @@ pub(crate) struct Copy {
 /// A transaction that is locked: what it commits can change no more.
 pub(crate) struct Locked {
     pub(crate) sequence: Sequence,
-    pub(crate) copies: Vec<Copy>,
+    pub(crate) frozen: Vec<FrozenBlock>,
     pub(crate) revokes: Vec<u64>,
     pub(crate) data: Vec<Rc<dyn OrderedData>>,
     pub(crate) freed: Vec<Extent>,
@@ -126,31 +126,31 @@ pub(crate) struct Retired {
 /// comes here (J5 a).
 #[derive(Default)]
 pub(crate) struct Unwritten {
-    pub(crate) copies: RefCell<BTreeMap<u64, (Sequence, Copy)>>,
+    pub(crate) frozen: RefCell<BTreeMap<u64, (Sequence, FrozenBlock)>>,
 }
 
 impl Unwritten {
     /// Takes in what a retired transaction holds, and drops what it revokes: those blocks are somebody else's.
     pub(crate) fn take_in(&self, locked: &Locked) {
-        let mut copies = self.copies.borrow_mut();
+        let mut frozen = self.frozen.borrow_mut();
         for block in &locked.revokes {
-            if let Some((_, old)) = copies.remove(block) {
+            if let Some((_, old)) = frozen.remove(block) {
                 unpin(&old);
             }
         }
-        for copy in &locked.copies {
-            if let Some((_, old)) = copies.insert(copy.buffer.block(), (locked.sequence, copy.clone())) {
+        for copy in &locked.frozen {
+            if let Some((_, old)) = frozen.insert(copy.buffer.block(), (locked.sequence, copy.clone())) {
                 unpin(&old);
             }
         }
     }
 
-    /// Forgets copies that are home, unless a newer one has come.
+    /// Forgets blocks that are home, unless a newer one has come.
     pub(crate) fn are_home(&self, written: &[(u64, Sequence)]) {
-        let mut copies = self.copies.borrow_mut();
+        let mut frozen = self.frozen.borrow_mut();
         for (block, sequence) in written {
-            if copies.get(block).is_some_and(|(newest, _)| newest == sequence)
-                && let Some((_, old)) = copies.remove(block)
+            if frozen.get(block).is_some_and(|(newest, _)| newest == sequence)
+                && let Some((_, old)) = frozen.remove(block)
             {
                 unpin(&old);
             }
@@ -158,6 +158,6 @@ impl Unwritten {
     }
 }
 
-fn unpin(copy: &Copy) {
+fn unpin(copy: &FrozenBlock) {
     copy.buffer.pins.set(copy.buffer.pins.get().saturating_sub(1));
 }

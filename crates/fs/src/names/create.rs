@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use weir_ext4::{Blocks, ExtentTree, FileType, Inode, Kind, Stamp, inode_flags, symlink};
-use weir_journal::Handle;
+use weir_journal::TxHandle;
 
 use super::check_ordinary;
 use crate::caller::Caller;
@@ -224,7 +224,7 @@ impl Mounted {
     /// Gives a new inode its number, near that of the directory where it is made. The caller logs the node.
     pub(super) async fn allocate_node(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         parent: &Node,
         inode: Inode,
     ) -> Result<Rc<Node>, FsError> {
@@ -251,7 +251,7 @@ impl Mounted {
     /// All that needs space: the blocks of the new inode, and the place for its name.
     async fn fill_and_enter(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         parent: &Rc<Node>,
         name: &[u8],
         node: &Rc<Node>,
@@ -272,7 +272,7 @@ impl Mounted {
     /// Puts a name for a node into a directory, whose inode changes in memory only.
     pub(super) async fn enter(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         directory: &Rc<Node>,
         name: &[u8],
         node: &Node,
@@ -286,7 +286,7 @@ impl Mounted {
     /// Takes back what was done for a new inode before there was no space for its name.
     pub(super) async fn unmake(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         parent: &Rc<Node>,
         node: &Rc<Node>,
     ) -> Result<(), FsError> {
@@ -302,7 +302,7 @@ impl Mounted {
     }
 
     /// Frees the block of a new directory or symbolic link, if it has got it.
-    async fn free_first_block(&self, handle: &Handle, node: &Rc<Node>) -> Result<(), FsError> {
+    async fn free_first_block(&self, handle: &TxHandle, node: &Rc<Node>) -> Result<(), FsError> {
         if node.inode.borrow().sectors() == 0 {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use weir_ext4::directory::{Directory, DirectoryFile, DirectoryFormat};
 use weir_ext4::{BLOCK_BYTES, Blocks, Extent, Kind, inode_flags};
-use weir_journal::Handle;
+use weir_journal::TxHandle;
 
 use crate::error::FsError;
 use crate::filesystem::Mounted;
@@ -75,7 +75,7 @@ impl Mounted {
     pub(super) async fn in_directory<T>(
         &self,
         directory: &Rc<Node>,
-        handle: Option<&Handle>,
+        handle: Option<&TxHandle>,
         work: impl AsyncFnOnce(Entries<'_>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         let generation = directory.inode.borrow().generation.get();

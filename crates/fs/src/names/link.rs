@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use weir_ext4::{BLOCK_BYTES, Blocks, FileType, Kind, symlink};
-use weir_journal::Handle;
+use weir_journal::TxHandle;
 
 use super::create::NewNode;
 use super::directory::add_block;
@@ -69,7 +69,7 @@ impl Mounted {
     /// Writes the target of a symbolic link into a block of its own.
     pub(super) async fn write_target(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         node: &Rc<Node>,
         target: &[u8],
     ) -> Result<(), FsError> {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use weir_ext4::directory::Cookie;
 use weir_ext4::inode_flags;
-use weir_journal::Handle;
+use weir_journal::TxHandle;
 
 use super::check_ordinary;
 use crate::error::FsError;
@@ -114,8 +114,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// Counts a name less. An inode without names is an orphan: the mount after a crash deletes it.
-    pub(super) async fn lose_name(&self, handle: &Handle, node: &Rc<Node>) -> Result<(), FsError> {
+    /// Counts a name less. An inode without names is an orphan: whoever mounts after a crash deletes it.
+    pub(super) async fn lose_name(&self, handle: &TxHandle, node: &Rc<Node>) -> Result<(), FsError> {
         let left = if node.is_directory() { 0 } else { node.links().saturating_sub(1) };
         node.set_links(left, self.now());
         if left == 0 {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use weir_ext4::{FileType, FormatError, Place, ROOT_INODE, Stamp, Structure};
-use weir_journal::Handle;
+use weir_journal::TxHandle;
 use weir_runtime::Permit;
 
 use super::create::NewNode;
@@ -194,7 +194,7 @@ impl Mounted {
     /// A whiteout without a name: the name that moves away becomes its own, in the same transaction.
     async fn new_whiteout(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         directory: &Rc<Node>,
         Caller { uid, gid }: Caller,
     ) -> Result<Rc<Node>, FsError> {
@@ -215,7 +215,7 @@ impl Mounted {
     /// All of a move but the new name, if that was not there before.
     async fn finish_move(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         from: End<'_>,
         to: End<'_>,
         (source, target): (&Rc<Node>, Option<&Rc<Node>>),
@@ -326,7 +326,7 @@ impl Mounted {
         Ok(())
     }
 
-    async fn replace_name(&self, handle: &Handle, end: End<'_>, node: &Node) -> Result<(), FsError> {
+    async fn replace_name(&self, handle: &TxHandle, end: End<'_>, node: &Node) -> Result<(), FsError> {
         let target = self.entry_of(node);
         self.in_directory(end.directory, Some(handle), async |entries| {
             entries.replace(end.name, target).await
@@ -339,7 +339,7 @@ impl Mounted {
     /// Lets ".." of a directory that moved stand for its new parent, and counts it there.
     async fn change_parent(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         moved: &Rc<Node>,
         from: &Node,
         to: &Node,
@@ -352,7 +352,7 @@ impl Mounted {
         self.in_directory(moved, Some(handle), async |entries| entries.set_parent(to.number).await).await
     }
 
-    async fn ends_changed(&self, handle: &Handle, from: End<'_>, to: End<'_>) -> Result<(), FsError> {
+    async fn ends_changed(&self, handle: &TxHandle, from: End<'_>, to: End<'_>) -> Result<(), FsError> {
         self.directory_changed(handle, from.directory).await?;
         if from.directory.number == to.directory.number {
             return Ok(());
@@ -360,7 +360,7 @@ impl Mounted {
         self.directory_changed(handle, to.directory).await
     }
 
-    async fn renamed(&self, handle: &Handle, node: &Rc<Node>) -> Result<(), FsError> {
+    async fn renamed(&self, handle: &TxHandle, node: &Rc<Node>) -> Result<(), FsError> {
         node.inode.borrow_mut().set_time(Stamp::Changed, self.now());
         node.log(self, handle).await
     }

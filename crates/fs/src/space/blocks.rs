@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{BLOCK_BYTES, FormatError, Kind, Place, Structure, bitmap, group_flags};
-use weir_journal::{Buffer, Handle, Role};
+use weir_journal::{BufferHead, Role, TxHandle};
 use weir_storage::{Extent, Lba};
 
 use crate::error::FsError;
@@ -27,7 +27,7 @@ impl Space {
     ///
     /// # Errors
     /// [`FsError::NoSpace`]; once the freed blocks of the running transaction are in the log there may be some.
-    pub(crate) async fn allocate(&self, handle: &Handle, goal: u64, most: u32) -> Result<Extent, FsError> {
+    pub(crate) async fn allocate(&self, handle: &TxHandle, goal: u64, most: u32) -> Result<Extent, FsError> {
         let purpose = Use::Content;
         let room = u32::try_from(self.room(handle, purpose)).unwrap_or(u32::MAX);
         let most = most.min(room).clamp(1, self.layout.blocks_per_group());
@@ -66,7 +66,7 @@ impl Space {
     /// As [`allocate`](Self::allocate).
     pub(crate) async fn allocate_one(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         purpose: Use,
         goal: u64,
     ) -> Result<u64, FsError> {
@@ -76,7 +76,7 @@ impl Space {
     /// Allocates the first run of `most` blocks behind `goal`, or if there is none, of fewer.
     async fn allocate_anywhere(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         purpose: Use,
         goal: u64,
         most: u32,
@@ -112,7 +112,7 @@ impl Space {
     /// Allocates blocks of one group, if there is such a run.
     async fn allocate_in(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         purpose: Use,
         group: u32,
         mut wanted: Wanted,
@@ -147,7 +147,7 @@ impl Space {
     ///
     /// # Errors
     /// [`FormatError::Corrupt`] for blocks that are free, that belong to the format, or that do not exist.
-    pub(crate) async fn free(&self, handle: &Handle, extent: Extent) -> Result<(), FsError> {
+    pub(crate) async fn free(&self, handle: &TxHandle, extent: Extent) -> Result<(), FsError> {
         if extent.end().0 > self.layout.blocks() {
             let place = Place::Block(extent.start.0);
             let what = "beyond the filesystem";
@@ -180,10 +180,10 @@ impl Space {
     /// Marks blocks used or free in the bitmap, and counts them in the descriptor.
     fn mark(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         group: u32,
-        descriptors: &Rc<Buffer>,
-        bits: &Rc<Buffer>,
+        descriptors: &Rc<BufferHead>,
+        bits: &Rc<BufferHead>,
         run: Range<u32>,
         used: bool,
     ) -> Result<(), FsError> {
@@ -214,7 +214,7 @@ impl Space {
     }
 
     /// The bitmap of a group's blocks. Of one that was never written the content is not yet there.
-    async fn block_bitmap(&self, group: u32) -> Result<Rc<Buffer>, FsError> {
+    async fn block_bitmap(&self, group: u32) -> Result<Rc<BufferHead>, FsError> {
         let descriptor = self.descriptor(group);
         let (block, kind) = (descriptor.block_bitmap(), Kind::BlockBitmap { group });
         if descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED) {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use weir_ext4::{
     BLOCK_BYTES, FileType, FormatError, INODE_BYTES, Kind, Place, ROOT_INODE, Structure, bitmap, group_flags,
 };
-use weir_journal::{Buffer, Handle, Role};
+use weir_journal::{BufferHead, Role, TxHandle};
 
 use crate::error::FsError;
 use crate::space::Space;
@@ -24,7 +24,7 @@ impl Space {
     /// [`FsError::NoSpace`] if all are in use.
     pub(crate) async fn allocate_inode(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         near: u32,
         kind: FileType,
     ) -> Result<u32, FsError> {
@@ -58,7 +58,7 @@ impl Space {
     /// [`FormatError::Corrupt`] for one that is free already.
     pub(crate) async fn free_inode(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         number: u32,
         directory: bool,
     ) -> Result<(), FsError> {
@@ -127,7 +127,7 @@ impl Space {
 
     /// Fills the blocks of a table that nobody has used yet with zeros, up to the one of inode `index`: what is on
     /// disk there may be anything. As inodes are used from the lowest on, that is one block at most.
-    fn clear_table(&self, handle: &Handle, group: u32, index: u32) {
+    fn clear_table(&self, handle: &TxHandle, group: u32, index: u32) {
         let descriptor = self.descriptor(group);
         let used = self.layout.inodes_per_group() - descriptor.unused_inodes();
         for block in used.div_ceil(INODES_PER_BLOCK)..=index / INODES_PER_BLOCK {
@@ -140,10 +140,10 @@ impl Space {
     #[allow(clippy::too_many_arguments, reason = "one change, in all its places")]
     fn mark_inode(
         &self,
-        handle: &Handle,
+        handle: &TxHandle,
         group: u32,
-        descriptors: &Rc<Buffer>,
-        bits: &Rc<Buffer>,
+        descriptors: &Rc<BufferHead>,
+        bits: &Rc<BufferHead>,
         index: u32,
         used: bool,
         directory: bool,
@@ -173,7 +173,7 @@ impl Space {
     }
 
     /// The bitmap of a group's inodes. Of one that was never written the content is not yet there.
-    async fn inode_bitmap(&self, group: u32) -> Result<Rc<Buffer>, FsError> {
+    async fn inode_bitmap(&self, group: u32) -> Result<Rc<BufferHead>, FsError> {
         let descriptor = self.descriptor(group);
         let (block, kind) = (descriptor.inode_bitmap(), Kind::InodeBitmap { group });
         if descriptor.has_flag(group_flags::INODES_UNINITIALISED) {
