@@ -204,7 +204,7 @@ impl Scheduler {
             queue, streams, flights, refusals, options, ordering_policy, barriers, elevator, ..
         } = self;
         let rules = options.rules;
-        let gate = Gate {
+        let check = DispatchCheck {
             queue,
             streams,
             flights,
@@ -214,9 +214,9 @@ impl Scheduler {
             rules,
         };
         if rules.drops(BlockMutant::ElevatorIgnored) {
-            return gate.queue.iter().map(|request| request.id).find(|id| gate.may_leave(*id));
+            return check.queue.iter().map(|request| request.id).find(|id| check.may_leave(*id));
         }
-        elevator.pick(now, &|id| gate.may_leave(id))
+        elevator.pick(now, &|id| check.may_leave(id))
     }
 
     /// Hands one request to the device. Whether the barrier is reassigned to it is decided here, and holds only if
@@ -360,7 +360,7 @@ fn failed_ticket(rejected: Rejected) -> Ticket {
 }
 
 /// What decides whether a queued request may leave now.
-struct Gate<'a> {
+struct DispatchCheck<'a> {
     queue: &'a Queue,
     streams: &'a Streams,
     flights: &'a Flights,
@@ -370,7 +370,7 @@ struct Gate<'a> {
     rules: Rules<BlockMutant>,
 }
 
-impl Gate<'_> {
+impl DispatchCheck<'_> {
     fn may_leave(&self, id: RequestId) -> bool {
         let Some(pending) = self.queue.get(id) else { return false };
         let in_turn = if pending.epoch.is_some() {

@@ -60,7 +60,7 @@ impl Scheduler {
     fn promote_queued(&mut self, id: StreamId, request: RequestId, promotion: &mut Promotion) {
         let stream = self.streams.named(id);
         let Some(pending) = self.queue.get_mut(request) else { return };
-        let epoch = pending.place.max(stream.leaving);
+        let epoch = pending.issued_in.max(stream.leaving);
         if pending.stage == Stage::Staged {
             stream.staging.order(request);
         } else if epoch == stream.leaving {

@@ -157,8 +157,8 @@ pub(crate) struct Pending {
     pub(crate) work: Work,
     /// The epoch that it belongs to; none for an orderless request.
     pub(crate) epoch: Option<Epoch>,
-    /// The epoch that was current when it was issued: its place, should it be promoted (E7).
-    pub(crate) place: Epoch,
+    /// The epoch that was current when it was issued: the one it joins, should it be promoted (E7).
+    pub(crate) issued_in: Epoch,
     /// It brought the barrier flag with it (and lost it on entering the queue, E4).
     pub(crate) closes: bool,
     pub(crate) stage: Stage,

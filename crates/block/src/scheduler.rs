@@ -302,7 +302,7 @@ impl Scheduler {
             return Err(Refused::Full);
         }
         let (ticket, owner) = Ticket::pending();
-        stream.staging.push(Staged::Mark { owner, place: stream.issuing });
+        stream.staging.push(Staged::Mark { owner, issued_in: stream.issuing });
         stream.issuing.0 += 1;
         Ok(ticket)
     }
@@ -316,7 +316,7 @@ impl Scheduler {
         let ordered = class != Class::Orderless;
         let stream = self.streams.named(id);
         let open = stream.phase == Phase::Open && stream.staging.is_empty();
-        let place = stream.issuing;
+        let issued_in = stream.issuing;
         let closes = class == Class::Barrier;
         stream.issuing.0 += u64::from(closes);
         let (ticket, owner) = Ticket::pending();
@@ -324,8 +324,8 @@ impl Scheduler {
             id: tag.request,
             stream: id,
             work,
-            epoch: ordered.then_some(place),
-            place,
+            epoch: ordered.then_some(issued_in),
+            issued_in,
             closes,
             stage: Stage::Staged,
             tags: [tag].into(),
@@ -335,7 +335,7 @@ impl Scheduler {
         if open || !held_back || self.options.rules.drops(BlockMutant::EpochsMixed) {
             self.admit(pending, now);
         } else {
-            stream.staging.push(Staged::Request { id: tag.request, ordered, place, until: now + wait });
+            stream.staging.push(Staged::Request { id: tag.request, ordered, issued_in, until: now + wait });
             self.queue.insert(pending);
         }
         ticket

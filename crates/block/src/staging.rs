@@ -13,14 +13,14 @@ pub(crate) enum Staged {
         id: RequestId,
         ordered: bool,
         /// The epoch that was current when it was issued.
-        place: Epoch,
+        issued_in: Epoch,
         /// When it has waited long enough, if it is orderless (E3).
         until: Instant,
     },
     Mark {
         owner: Completer,
         /// The epoch that it closes.
-        place: Epoch,
+        issued_in: Epoch,
     },
 }
 
@@ -50,8 +50,8 @@ impl Staged {
     /// Whether it was issued after the request `id` of epoch `epoch`. A mark ends its epoch.
     fn follows(&self, request: RequestId, epoch: Epoch) -> bool {
         match self {
-            Staged::Request { id, place, .. } => (*place, *id) > (epoch, request),
-            Staged::Mark { place, .. } => *place >= epoch,
+            Staged::Request { id, issued_in, .. } => (*issued_in, *id) > (epoch, request),
+            Staged::Mark { issued_in, .. } => *issued_in >= epoch,
         }
     }
 }
@@ -90,13 +90,13 @@ impl StagingQueue {
 
     /// Takes a request out.
     pub(crate) fn remove(&mut self, id: RequestId) {
-        if let Some(place) = self.staged.iter().position(|staged| staged.id() == Some(id)) {
-            self.take(place);
+        if let Some(index) = self.staged.iter().position(|staged| staged.id() == Some(id)) {
+            self.take(index);
         }
     }
 
-    fn take(&mut self, place: usize) -> Option<Staged> {
-        let staged = self.staged.remove(place)?;
+    fn take(&mut self, index: usize) -> Option<Staged> {
+        let staged = self.staged.remove(index)?;
         self.orderless -= usize::from(staged.until().is_some());
         Some(staged)
     }
@@ -115,10 +115,10 @@ impl StagingQueue {
     }
 
     /// Puts a request that is order-preserving now back where it was issued (E7).
-    pub(crate) fn put_back(&mut self, id: RequestId, place: Epoch) {
+    pub(crate) fn put_back(&mut self, id: RequestId, issued_in: Epoch) {
         let index =
-            self.staged.iter().position(|staged| staged.follows(id, place)).unwrap_or(self.staged.len());
-        self.staged.insert(index, Staged::Request { id, ordered: true, place, until: Instant::ZERO });
+            self.staged.iter().position(|staged| staged.follows(id, issued_in)).unwrap_or(self.staged.len());
+        self.staged.insert(index, Staged::Request { id, ordered: true, issued_in, until: Instant::ZERO });
     }
 
     /// The orderless requests that have waited long enough (E3).
