@@ -88,7 +88,7 @@ pub(crate) fn run(
         return Err(CliError::MountedThere { path: mountpoint.to_owned() });
     }
     if arguments.awake {
-        // Not yet; it is to be known that it can be done.
+        // Only to see that it can be done.
         drop(CpuLatencyGuard::new().map_err(CliError::Awake)?);
     }
     if !arguments.foreground {

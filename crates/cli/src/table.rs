@@ -8,7 +8,7 @@ mod sqlite;
 mod text;
 
 use weir_workload::{
-    About, CleaningReport, LossWindowReport, ModeReport, Promise, Ratio, ReadsReport, RecoveryTime,
+    About, CleaningReport, LossWindowReport, Machine, ModeReport, Promise, Ratio, ReadsReport, RecoveryTime,
     ScratchDirectory, SimulatedReport, Spread, SpreadReport,
 };
 

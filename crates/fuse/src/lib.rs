@@ -26,6 +26,8 @@
 //!   ([`control::SYNC_ALL`]). New files are written within the commit interval of 5 s, overwritten data within 30 s.
 //! - The kernel checks permissions, and nobody but the one who mounted may look in, unless that was allowed.
 
+#[cfg(feature = "asked")]
+mod asked;
 mod busy_cpu;
 mod calls;
 mod connection;

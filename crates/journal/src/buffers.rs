@@ -56,7 +56,7 @@ impl Buffers {
     }
 
     /// The buffer of a block, read and verified if it is not here. Blocks that share their checksums' place with
-    /// others (descriptors, inodes, bitmaps) are verified by whoever looks into them.
+    /// others (descriptors, inodes, bitmaps) are verified by the code that reads them.
     pub async fn get(&self, block: u64, kind: Kind) -> Result<Rc<BufferHead>, JournalError> {
         self.get_verified(block, kind, |_| Ok(())).await
     }

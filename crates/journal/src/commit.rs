@@ -219,7 +219,7 @@ impl Journal {
     }
 
     /// The commit block of a transaction is transferred: its frozen blocks may go home, and what it freed may be reused.
-    /// `ticket` is the commit block's, for who wants to know when it is durable.
+    /// `ticket` is the commit block's, for callers that want to know when it is durable.
     pub(crate) fn retire(&self, locked: Locked, ticket: Option<Ticket>) {
         self.unwritten.take_in(&locked);
         let mut state = self.state.borrow_mut();

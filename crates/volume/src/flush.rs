@@ -101,6 +101,8 @@ impl Shared {
         if self.watermark.durable_to() >= end {
             return Ok(());
         }
+        let mut round = self.flushes.begin();
+        round.submitted(end);
         if self.options.rules.drops(VolumeMutant::FlushNotAwaited) {
             submit_when_free(&*self.disk, Command::Flush).await?;
         } else {

@@ -396,7 +396,7 @@ impl Left {
         }
     }
 
-    /// Power comes back: what is left, recovered by whoever is below the filesystem.
+    /// Power comes back: what is left, recovered by what is below the filesystem.
     pub(crate) async fn power_up(&self, handle: &Handle) -> Result<StorageStack, GroundError> {
         Ok(StorageStack::on(match self {
             Left::Flash(medium, profile) => {

@@ -114,7 +114,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// Counts a name less. An inode without names is an orphan: whoever mounts after a crash deletes it.
+    /// Counts a name less. An inode without names is an orphan: the next mount after a crash deletes it.
     pub(super) async fn lose_name(&self, handle: &TxHandle, node: &Rc<Node>) -> Result<(), FsError> {
         let left = if node.is_directory() { 0 } else { node.links().saturating_sub(1) };
         node.set_links(left, self.now());

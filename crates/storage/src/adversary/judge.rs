@@ -33,7 +33,7 @@ pub enum Reason {
 /// What an image, or the storage, does that the contract forbids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Illegal {
-    /// A content that nobody wrote there (torn, misdirected or taken from elsewhere: S4, S6), or one that
+    /// Content that was never written there (torn, misdirected or taken from elsewhere: S4, S6), or one that
     /// a durable version replaced so long ago that the history does not know it any more (S2).
     #[error("{0} holds a content that was never written there, or that a durable version has replaced")]
     Foreign(Lba),

@@ -22,6 +22,7 @@ use super::pool::Pool;
 use crate::address::{BLOCK_BYTES, Extent, Lba};
 use crate::command::{Command, CommandKind, Data, Part, Tag, Write};
 use crate::error::{Rejected, StorageError};
+use crate::flush_sharing::{FlushRound, FlushSharing};
 use crate::rules::Rules;
 use crate::ticket::{Completer, Ticket};
 
@@ -367,15 +368,10 @@ impl Engine {
             Ok(()) => self.orders.persisted(covered),
             Err(_) => self.poisoned.set(true),
         }
-        for waiter in waiters {
-            self.answer(waiter, result, Ok(()));
-        }
-        if self.rules.drops(FileDiskMutant::JoinsFlush) {
-            let waiting = std::mem::take(&mut self.flushes.borrow_mut().waiting);
-            for waiter in &waiting {
-                self.answer(waiter, result, Ok(()));
-            }
-        }
+        let joins = self.rules.drops(FileDiskMutant::JoinsFlush);
+        let covers = if joins { self.flushes.asked() } else { round.covers() };
+        round.end(result);
+        self.answer_flushes(covers, result);
         if self.poisoned.get() {
             self.answer_flushes(self.flushes.asked(), Err(StorageError::Poisoned));
         }
