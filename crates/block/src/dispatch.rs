@@ -245,10 +245,8 @@ impl Scheduler {
             Work::Share(pairs) => self.device.submit(Command::Share(pairs)),
             Work::Packed(writes) => {
                 let parts: Vec<Vec<Part<'_>>> =
-                    writes.iter().map(|write| write.parts.iter().map(StoredPart::part).collect()).collect();
-                let writes = parts.iter().zip(writes);
-                let writes: Vec<Write<'_>> =
-                    writes.map(|(parts, write)| Write { flags: write.flags, ..Write::new(parts) }).collect();
+                    writes.iter().map(|parts| parts.iter().map(StoredPart::part).collect()).collect();
+                let writes: Vec<Write<'_>> = parts.iter().map(|parts| Write::new(parts)).collect();
                 self.device.submit(Command::Packed(&writes))
             }
             Work::Write { parts, flags } => {

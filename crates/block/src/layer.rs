@@ -9,14 +9,17 @@ use event_listener::Event;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::{FutureExt, select_biased};
 use weir_runtime::{Handle, Instant};
-use weir_storage::{Command, Extent, Recorder, Rejected, SharePair, Storage, StreamId, Ticket, Write};
+use weir_storage::{
+    Command, Extent, Feature, Priority, Recorder, Rejected, SharePair, Storage, StreamId, Ticket, Write,
+    WriteFlags,
+};
 
 use crate::elevator::{Elevator, elevator};
 use crate::error::{BlockError, Refused};
 use crate::inflight::Owners;
 use crate::options::BlockOptions;
 use crate::promote::Promotion;
-use crate::queue::{StoredWrite, Work, store};
+use crate::queue::{Work, store};
 use crate::request::Request;
 use crate::scheduler::Scheduler;
 use crate::stats::Stats;
@@ -171,14 +174,28 @@ impl BlockLayer {
         self.attempt(|scheduler, now| scheduler.whole(stream, &Command::Share(pairs), keep, now))
     }
 
-    /// Submits several writes as one orderless packed command, which completes them in their order (S7).
+    /// Submits several plain writes as one orderless packed command, which completes them in their order (S7). Tags of the
+    /// writes are not passed on, and [`BlockLayer::promote`] passes the command by: a caller that needs order behind it
+    /// waits for its ticket.
     ///
     /// # Errors
-    /// As [`BlockLayer::try_submit`].
+    /// As [`BlockLayer::try_submit`]; [`Rejected::Unsupported`] for a write with a flag or a priority, which an orderless
+    /// command cannot keep.
     pub fn packed(&self, stream: StreamId, writes: &[Write<'_>]) -> Result<Ticket, Refused> {
+        let lacks = |feature| Err(Rejected::Unsupported(feature).into());
+        for write in writes {
+            let WriteFlags { barrier, fua, preflush, reliable } = write.flags;
+            match (barrier, fua, preflush, reliable, write.priority) {
+                (true, ..) => return lacks(Feature::Barrier),
+                (_, true, ..) => return lacks(Feature::Fua),
+                (_, _, true, ..) => return lacks(Feature::Preflush),
+                (.., true, _) => return lacks(Feature::Reliable),
+                (.., Priority::Ordered | Priority::HeadOfQueue) => return lacks(Feature::OrderedService),
+                (.., Priority::Simple) => {}
+            }
+        }
         let keep = |device: &dyn Storage| {
-            let kept =
-                |write: &Write<'_>| StoredWrite { parts: store(write.parts, device), flags: write.flags };
+            let kept = |write: &Write<'_>| store(write.parts, device);
             Work::Packed(writes.iter().map(kept).collect())
         };
         self.attempt(|scheduler, now| scheduler.whole(stream, &Command::Packed(writes), keep, now))

@@ -61,19 +61,17 @@ pub(crate) fn store(parts: &[Part<'_>], device: &dyn Storage) -> Vec<StoredPart>
     parts.iter().map(keep).collect()
 }
 
-/// A write within a packed command.
-pub(crate) struct StoredWrite {
-    pub(crate) parts: Vec<StoredPart>,
-    pub(crate) flags: WriteFlags,
-}
-
 /// What a queued request asks for.
 pub(crate) enum Work {
-    Write { parts: Vec<StoredPart>, flags: WriteFlags },
+    Write {
+        parts: Vec<StoredPart>,
+        flags: WriteFlags,
+    },
     Read(Extent),
     Discard(Vec<Extent>),
     Share(Vec<SharePair>),
-    Packed(Vec<StoredWrite>),
+    /// The parts of each of its writes.
+    Packed(Vec<Vec<StoredPart>>),
 }
 
 /// What a pair of a share command reads and changes.
@@ -115,7 +113,7 @@ impl Work {
         matches!(self, Work::Read(_))
     }
 
-    /// Whether the two touch a block in common and one of them changes it (S6).
+    /// Whether the two touch a block in common and one of them changes it (S6). A share counts as changing both its ends.
     pub(crate) fn conflicts(&self, other: &Work) -> bool {
         !(self.is_read() && other.is_read()) && self.any(|ours| other.any(|theirs| ours.overlaps(theirs)))
     }
@@ -135,8 +133,8 @@ impl Work {
     }
 }
 
-fn parts_of(writes: &[StoredWrite]) -> impl Iterator<Item = &StoredPart> {
-    writes.iter().flat_map(|write| &write.parts)
+fn parts_of(writes: &[Vec<StoredPart>]) -> impl Iterator<Item = &StoredPart> {
+    writes.iter().flatten()
 }
 
 /// Where a queued request stands.

@@ -6,7 +6,7 @@ use weir_block::{BlockLayer, BlockOptions, Class, Dispatch, Refused, Request};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Discard, Extent, Feature, Lba, Ordering,
-    Part, Rejected, SharePair, StorageError, StreamId, Ticket, Write,
+    Part, Priority, Rejected, SharePair, StorageError, StreamId, Ticket, Write, WriteFlags,
 };
 
 const STREAM: StreamId = StreamId(0);
@@ -158,6 +158,27 @@ fn a_share_and_a_packed_write_are_refused_where_the_device_has_none() {
     let refused = |feature| Some(Refused::Rejected(Rejected::Unsupported(feature)));
     assert_eq!(layer.share(STREAM, &pairs).err(), refused(Feature::Share));
     assert_eq!(layer.packed(STREAM, &[]).err(), refused(Feature::Packed));
+}
+
+#[test]
+fn a_packed_write_takes_no_flag_that_an_orderless_command_cannot_keep() {
+    run(true, async |_, layer| {
+        let page = [7; BLOCK_BYTES];
+        let parts = [Part::bytes(Lba(3), &page)];
+        let none = WriteFlags::default();
+        for (flags, feature) in [
+            (WriteFlags { barrier: true, ..none }, Feature::Barrier),
+            (WriteFlags { fua: true, ..none }, Feature::Fua),
+            (WriteFlags { preflush: true, ..none }, Feature::Preflush),
+            (WriteFlags { reliable: true, ..none }, Feature::Reliable),
+        ] {
+            let refused = layer.packed(STREAM, &[Write { flags, ..Write::new(&parts) }]).err();
+            assert_eq!(refused, Some(Refused::Rejected(Rejected::Unsupported(feature))));
+        }
+        let ordered = Write { priority: Priority::Ordered, ..Write::new(&parts) };
+        let refused = layer.packed(STREAM, &[ordered]).err();
+        assert_eq!(refused, Some(Refused::Rejected(Rejected::Unsupported(Feature::OrderedService))));
+    });
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn the_log_says_what_is_asked_for() {
         let log = log_of(&place, asked);
         assert!(!log.contains("commit transaction="), "{asked:?}: {log}");
     }
-    let log = log_of(&place, Some("weir_journal=debug"));
+    let log = log_of(&place, Some("weir_fs=info,weir_journal=debug"));
     let commits: Vec<_> = log.lines().filter(|line| line.contains("commit transaction=")).collect();
     assert!(!commits.is_empty() && commits.iter().all(|line| line.contains("engine=Dual")), "{log}");
     for words in [" INFO weir_fs::mount: mounted blocks=", "told durable", "unmounted commits="] {
@@ -162,7 +162,7 @@ fn the_log_warns_of_a_server_that_was_killed() {
     place.unmount();
     let log = log_of(&place, None);
     for (crate_name, words) in
-        [("weir_volume", "its log was replayed"), ("weir_fs", "its journal is replayed")]
+        [("weir_volume", "its log was replayed"), ("weir_journal", "its journal is replayed")]
     {
         assert_eq!(log.lines().filter(|line| line.contains(words)).count(), 1, "{log}");
         assert!(log.contains(&format!(" WARN {crate_name}::")), "{log}");

@@ -66,6 +66,11 @@ impl BufferHead {
     pub(crate) fn turn_into(&self, role: Role) {
         self.role.set(role);
         self.content.replace(Rc::new(Memory::new(BLOCK_BYTES)));
+        self.mark_all_changed();
+    }
+
+    /// All of its bytes count as changed: what the log or its home holds of them is no base for a part.
+    pub(crate) fn mark_all_changed(&self) {
         self.changed.borrow_mut().add(0..BLOCK_BYTES);
     }
 

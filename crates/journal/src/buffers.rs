@@ -95,7 +95,7 @@ impl Buffers {
             return buffer;
         }
         let buffer = BufferHead::new(block, role, Memory::new(BLOCK_BYTES));
-        buffer.turn_into(role);
+        buffer.mark_all_changed();
         self.insert(&buffer);
         buffer
     }

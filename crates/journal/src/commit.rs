@@ -41,7 +41,7 @@ impl Journal {
         } else {
             let durable = graph.behind_log == Edge::TransferAndFlush;
             let mut round = self.flushes.begin();
-            round.submitted(self.position(locked.sequence));
+            round.will_cover(self.position(locked.sequence));
             self.disk.write_commit(commit_at, &commit, durable).await?;
             drop(round);
             self.transferred_at_once(locked);
@@ -224,6 +224,7 @@ impl Journal {
         self.unwritten.take_in(&locked);
         let mut state = self.state.borrow_mut();
         state.transferred_to = locked.sequence;
+        self.move_anchor(locked.sequence);
         state.retired.push_back(Retired { sequence: locked.sequence, log_end: locked.log_end });
         state.newest = ticket;
         let crowded = state.log.free() < state.log.ring.blocks() / 2;

@@ -42,7 +42,7 @@ impl Journal {
             return Ok(false);
         }
         let mut round = self.flushes.begin();
-        round.submitted(self.position(covers));
+        round.will_cover(self.position(covers));
         if !self.options.rules.drops(JournalMutant::FlushForgotten) {
             self.disk.flush().await?;
         }

@@ -125,8 +125,9 @@ impl TxHandle {
     }
 }
 
-/// A buffer leaves the running transaction without being committed.
+/// A buffer leaves the running transaction without being committed. Should it come back, all of it is new to the log.
 fn leave(buffer: &BufferHead) {
+    buffer.mark_all_changed();
     buffer.changed_in.set(None);
     buffer.pins.set(buffer.pins.get().saturating_sub(1));
 }

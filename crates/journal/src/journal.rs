@@ -59,7 +59,7 @@ pub enum Until {
     Dispatched,
     /// JC is transferred.
     Transferred,
-    /// JC is durable. `fsync`.
+    /// JC is durable, where the engine flushes ([`Engine::flushes`]). `fsync`.
     Durable,
 }
 
@@ -94,10 +94,10 @@ pub struct Journal {
     pub(crate) reuse: Rc<dyn Reuse>,
     pub(crate) options: JournalOptions,
     pub(crate) state: RefCell<State>,
-    /// Which transactions are wanted durable, and are. Positions are transactions, counted from `before`.
+    /// Which transactions are wanted durable, and are. Positions count them since the mount.
     pub(crate) flushes: Rc<FlushSharing>,
-    /// The transaction before the first.
-    before: Sequence,
+    /// A transaction not long ago, and its position: sequence numbers begin again after 2^32, positions never do.
+    anchor: Cell<(Sequence, u64)>,
     pub(crate) unwritten: Unwritten,
     /// A change that has not ended is being dropped: its handle must not be committed (J8).
     abandoning: Cell<bool>,
@@ -170,7 +170,7 @@ impl Journal {
                 checkpoints: 0,
             }),
             flushes: Rc::default(),
-            before,
+            anchor: Cell::new((before, 0)),
             unwritten: Unwritten::default(),
             abandoning: Cell::new(false),
             checkpointing: Semaphore::new(1),
@@ -322,7 +322,13 @@ impl Journal {
 
     /// A transaction's position among those that flushes make durable.
     pub(crate) fn position(&self, sequence: Sequence) -> u64 {
-        u64::try_from(sequence.0.wrapping_sub(self.before.0).cast_signed()).unwrap_or(0)
+        let (known, position) = self.anchor.get();
+        position.saturating_add_signed(i64::from(sequence.0.wrapping_sub(known.0).cast_signed()))
+    }
+
+    /// Positions are counted from a newer transaction from now on.
+    pub(crate) fn move_anchor(&self, sequence: Sequence) {
+        self.anchor.set((sequence, self.position(sequence)));
     }
 
     /// Has a transaction committed soon, if it runs still.
@@ -422,7 +428,7 @@ impl Journal {
     pub async fn flush(&self) -> Result<(), JournalError> {
         let transferred = self.transferred_to();
         let mut round = self.flushes.begin();
-        round.submitted(self.position(transferred));
+        round.will_cover(self.position(transferred));
         self.disk.flush().await.inspect_err(|error| self.abort(error.stop_reason()))?;
         drop(round);
         let later = self.options.rules.drops(JournalMutant::SyncCoversLater);
@@ -456,9 +462,10 @@ impl Journal {
 
     /// Everything up to a transaction is durable, and whoever waits for that is told.
     pub(crate) fn set_durable_to(&self, sequence: Sequence) {
-        let waiting = self.flushes.waiting();
+        let wanted = self.flushes.positions_wanted();
         self.flushes.settle(self.position(sequence));
-        debug!(transaction = sequence.0, wanted = waiting - self.flushes.waiting(), "told durable");
+        let told = wanted - self.flushes.positions_wanted();
+        debug!(transaction = sequence.0, transactions_wanted = told, "told durable");
         // Without a flush only the callers are told that it is.
         if self.options.engine.flushes() {
             self.reuse.are_durable(sequence);

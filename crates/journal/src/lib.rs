@@ -21,8 +21,8 @@
 //!
 //! # Rules
 //!
-//! D is the data of a transaction's files, JD its descriptor and log blocks, JC its commit block. J3 and J6 are the
-//! filesystem's (`weir-fs`).
+//! D is the data of a transaction's files, JD its descriptor and log blocks, JC its commit block. J3, of which `disk`
+//! keeps the order of writeback, and J6 are the filesystem's (`weir-fs`).
 //!
 //! - **J1** Two tasks: one dispatches JD and JC as barrier writes and goes on; one flushes, only for transactions that
 //!   a caller wants durable and once for many callers, and retires them in order.

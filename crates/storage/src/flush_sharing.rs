@@ -34,9 +34,9 @@ pub struct FlushSharing {
     changed: Event,
 }
 
-/// A flush, from its beginning to [`FlushRound::end`]. Dropped without an end, as by a caller that gives up, it makes
-/// nothing durable.
-#[must_use = "a flush that has begun is to be ended"]
+/// A flush, from its beginning to its end: [`FlushRound::end`], or dropped, where the result is told by
+/// [`FlushSharing::settle`] or the caller has given up.
+#[must_use = "the flush is over when this is dropped"]
 pub struct FlushRound {
     sharing: Rc<FlushSharing>,
     /// It covers the positions up to this one.
@@ -79,9 +79,9 @@ impl FlushSharing {
         self.failed.get().is_none() && self.wanted.borrow().first().is_some_and(|first| *first <= position)
     }
 
-    /// Callers that wait.
+    /// Positions that callers wait for.
     #[must_use]
-    pub fn waiting(&self) -> usize {
+    pub fn positions_wanted(&self) -> usize {
         self.wanted.borrow().len()
     }
 
@@ -91,13 +91,13 @@ impl FlushSharing {
         self.under_way.get() > 0
     }
 
-    /// A flush begins; once it is submitted, [`FlushRound::submitted`] says what it covers.
+    /// A flush begins; [`FlushRound::will_cover`] says what it covers.
     pub fn begin(self: &Rc<FlushSharing>) -> FlushRound {
         self.under_way.set(self.under_way.get() + 1);
         FlushRound { sharing: Rc::clone(self), covers: self.durable_to.get() }
     }
 
-    /// The newest position that a submitted flush covers.
+    /// The newest position that a flush covers which has begun.
     #[must_use]
     pub fn begun_to(&self) -> u64 {
         self.begun_to.get()
@@ -123,6 +123,7 @@ impl FlushSharing {
     /// Nothing more becomes durable.
     pub fn fail(&self, error: StorageError) {
         self.failed.set(self.failed.get().or(Some(error)));
+        self.wanted.borrow_mut().clear();
         self.changed.notify(usize::MAX);
     }
 
@@ -170,15 +171,16 @@ impl FlushSharing {
             }
             let mut round = self.begin();
             let flush = submit().await?;
-            round.submitted(self.asked());
+            round.will_cover(self.asked());
             round.end(wait(flush).await);
         }
     }
 }
 
 impl FlushRound {
-    /// The flush is submitted now, and covers the positions up to `covers`: what they stand for is transferred.
-    pub fn submitted(&mut self, covers: u64) {
+    /// The flush covers the positions up to `covers`. Said at the latest when it is submitted, and what they stand for is
+    /// transferred by then: a caller whose position is covered needs no flush of its own.
+    pub fn will_cover(&mut self, covers: u64) {
         self.covers = covers;
         self.sharing.begun_to.set(self.sharing.begun_to.get().max(covers));
     }
@@ -288,12 +290,12 @@ mod tests {
         sharing.want(9);
         assert!(!sharing.is_wanted(6) && sharing.is_wanted(7));
         let mut round = sharing.begin();
-        round.submitted(8);
+        round.will_cover(8);
         assert!(sharing.begun_to() == 8 && !sharing.is_durable(7));
         round.end(Ok(()));
         assert!(sharing.is_durable(8) && !sharing.is_durable(9) && sharing.is_wanted(9));
         let mut round = sharing.begin();
-        round.submitted(9);
+        round.will_cover(9);
         drop(round);
         assert!(!sharing.is_durable(9) && !sharing.is_under_way(), "given up, it makes nothing durable");
         sharing.fail(StorageError::Gone);

@@ -218,8 +218,10 @@ fn a_runtime_that_ends_answers_gone() {
     let place = Place::new();
     let disk = place.create("disk");
     let ticket = submit_write(&disk, 9, 3, WriteFlags::default()).unwrap();
+    let flush = disk.submit(Command::Flush).unwrap();
     drop(place.runtime);
     assert_eq!(ticket.poll_transferred(), Some(Err(StorageError::Gone)));
+    assert_eq!(flush.poll_transferred(), Some(Err(StorageError::Gone)));
     let late = submit_write(&disk, 9, 3, WriteFlags::default());
     assert!(!matches!(late.map(|ticket| ticket.poll_transferred()), Ok(Some(Ok(())))));
 }

@@ -101,14 +101,11 @@ impl Shared {
         if self.watermark.durable_to() >= end {
             return Ok(());
         }
-        let mut round = self.flushes.begin();
-        round.submitted(end);
         if self.options.rules.drops(VolumeMutant::FlushNotAwaited) {
             submit_when_free(&*self.disk, Command::Flush).await?;
         } else {
             flush(&*self.disk).await?;
         }
-        drop(round);
         debug!(last_record = end, "flushed");
         let mut state = self.state.borrow_mut();
         state.stats.flushes += 1;

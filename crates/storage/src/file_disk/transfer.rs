@@ -49,7 +49,7 @@ enum Operation {
     Read { job: Rc<Job>, extent: Extent },
     Write { job: Rc<Job>, buffer: Rc<Buffer>, range: Range<usize>, offset: u64, pooled: bool },
     Punch { job: Rc<Job>, extent: Extent },
-    Sync { round: FlushRound, covered: Vec<Tag> },
+    Sync { round: FlushRound, waiters: Vec<Completer>, covered: Vec<Tag> },
 }
 
 /// The part of a file disk that outlives it while commands are in flight.
@@ -66,8 +66,9 @@ pub(super) struct Engine {
     orders: Orders,
     /// One `fdatasync` at a time may be in flight.
     flushes: Rc<FlushSharing>,
-    /// Flush commands that are not answered, by their numbers in `flushes`.
-    waiting: RefCell<VecDeque<(u64, Completer)>>,
+    /// Flush commands that the next one answers. Those of the one in flight go with it: if the ring drops it, they are
+    /// answered.
+    waiting: RefCell<Vec<Completer>>,
     /// Operations that the ring had no room for, oldest first; bounded by the commands in flight.
     backlog: RefCell<VecDeque<Operation>>,
     in_ring: Cell<u32>,
@@ -144,7 +145,8 @@ impl Engine {
         self.in_flight.set(self.in_flight.get() + 1);
         let (ticket, completer) = Ticket::pending();
         if let Command::Flush = command {
-            self.waiting.borrow_mut().push_back((self.flushes.ask(), completer));
+            self.flushes.ask();
+            self.waiting.borrow_mut().push(completer);
             self.flush_next();
             return Ok(ticket);
         }
@@ -258,8 +260,9 @@ impl Engine {
                     .punch_hole(&self.file, offset_of(extent.start), extent.bytes() as u64, done)
                     .is_err()
             }
-            Operation::Sync { round, covered } => {
-                let done = move |outcome: Outcome| engine.flush_ended(round, &covered, outcome.result);
+            Operation::Sync { round, waiters, covered } => {
+                let done =
+                    move |outcome: Outcome| engine.flush_ended(round, &waiters, &covered, outcome.result);
                 self.ring.fdatasync(&self.file, done).is_err()
             }
         };
@@ -351,12 +354,19 @@ impl Engine {
             return;
         }
         let mut round = self.flushes.begin();
-        round.submitted(self.flushes.asked());
+        round.will_cover(self.flushes.asked());
+        let waiters = self.waiting.take();
         let covered = self.orders.covered();
-        self.start(Operation::Sync { round, covered });
+        self.start(Operation::Sync { round, waiters, covered });
     }
 
-    fn flush_ended(self: &Rc<Self>, round: FlushRound, covered: &[Tag], result: io::Result<u32>) {
+    fn flush_ended(
+        self: &Rc<Self>,
+        round: FlushRound,
+        waiters: &[Completer],
+        covered: &[Tag],
+        result: io::Result<u32>,
+    ) {
         self.left_ring();
         let result = match result {
             Err(e) => Err(failure(CommandKind::Flush, Lba(0), &e)),
@@ -368,29 +378,18 @@ impl Engine {
             Ok(()) => self.orders.persisted(covered),
             Err(_) => self.poisoned.set(true),
         }
-        let joins = self.rules.drops(FileDiskMutant::JoinsFlush);
-        let covers = if joins { self.flushes.asked() } else { round.covers() };
         round.end(result);
-        self.answer_flushes(covers, result);
+        let answer = |waiters: &[Completer], result| {
+            waiters.iter().for_each(|waiter| self.answer(waiter, result, Ok(())));
+        };
+        answer(waiters, result);
+        if self.rules.drops(FileDiskMutant::JoinsFlush) {
+            answer(&self.waiting.take(), result);
+        }
         if self.poisoned.get() {
-            self.answer_flushes(self.flushes.asked(), Err(StorageError::Poisoned));
+            answer(&self.waiting.take(), Err(StorageError::Poisoned));
         }
         self.flush_next();
-    }
-
-    /// Answers the flush commands up to a number.
-    fn answer_flushes(&self, to: u64, result: Result<(), StorageError>) {
-        loop {
-            let mut waiting = self.waiting.borrow_mut();
-            if waiting.front().is_none_or(|(number, _)| *number > to) {
-                return;
-            }
-            let next = waiting.pop_front();
-            drop(waiting);
-            if let Some((_, completer)) = next {
-                self.answer(&completer, result, Ok(()));
-            }
-        }
     }
 }
 
