@@ -320,9 +320,9 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
 fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 5] {
     let (by_users, by_volume) = (size(volume.user_blocks), size(volume.disk_blocks));
     let window = &volume.loss_window;
-    let kept = if window.exceeded { "EXCEEDED, as the disk took longer to flush" } else { "kept" };
+    let kept = if window.exceeded { "EXCEEDED" } else { "kept" };
     let window = format!(
-        "at most {:.1} ms (target {:.0} ms: {kept}) and {} (limit {})",
+        "{:.1} ms (target {:.0} ms: {kept}), {} (limit {})",
         window.ms,
         window.bound_ms,
         Size(window.bytes),
@@ -330,7 +330,7 @@ fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 5] {
     );
     let recovery = &volume.recovery;
     let recovery = format!(
-        "read {} of the volume's log in {:.1} ms; after a crash, at most about {}",
+        "{} of log in {:.1} ms; after a crash, up to {}",
         Size(recovery.bytes),
         recovery.ms,
         Size(recovery.target_bytes)

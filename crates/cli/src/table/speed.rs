@@ -133,7 +133,11 @@ fn held_up(report: &Report) -> String {
 fn verdict(report: &Report) -> String {
     let rate = |name: &str| report.modes.iter().find(|mode| mode.name == name).map_or(0.0, |mode| mode.iops);
     let ratio = |name: &str| report.ratios.get(name).copied();
-    let ordered = count(rate("weir_b"));
+    let mut ordered = count(rate("weir_b"));
+    let full = rate("weir_b_steady_80");
+    if full > 0.0 {
+        ordered += &format!(" ({} where the volume is 80 % full)", count(full));
+    }
     let today = match ratio("ordered_vs_host_fdatasync") {
         Some(times) => format!(
             "With fdatasync after each, this disk takes {} writes/s; with a barrier of Weir after each, {ordered}: {} times as many.",
@@ -142,9 +146,9 @@ fn verdict(report: &Report) -> String {
         ),
         None => format!("With a barrier of Weir after each write, this device takes {ordered} writes/s."),
     };
-    let free = ratio("cost_of_order").map_or_else(String::new, figure);
-    format!(
-        "{today}\nThat is {free} of the rate without any order. A crash may take the last {}.",
-        window_words(report.loss_window)
-    )
+    let cost = match ratio("cost_of_order") {
+        Some(part) if part < 1.0 => format!("That is {} of the rate without any order.", figure(part)),
+        _ => "Order costs nothing that this run could measure.".to_owned(),
+    };
+    format!("{today}\n{cost} A crash may take the last {}.", window_words(report.loss_window))
 }

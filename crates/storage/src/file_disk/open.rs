@@ -50,10 +50,16 @@ pub(super) fn create(path: &Path, bytes: u64) -> Result<(), FileDiskError> {
         }
         Err(source) => return Err(FileDiskError::Io { action: "create", path: path.into(), source }),
     };
-    allocate(&file, bytes).and_then(|()| sync_with_parent(&file, path)).map_err(|source| {
+    // Looked at first: an allocation that fails takes all the space that others may want meanwhile.
+    let free = free_bytes(path);
+    let done = match free {
+        Some(free) if free < bytes => Err(ErrorKind::StorageFull.into()),
+        _ => allocate(&file, bytes).and_then(|()| sync_with_parent(&file, path)),
+    };
+    done.map_err(|source| {
         // The first error is the one to report; a name that stays behind shows itself at the next attempt.
         let _ = fs::remove_file(path);
-        match (source.kind(), free_bytes(path)) {
+        match (source.kind(), free) {
             (ErrorKind::StorageFull, Some(free)) => FileDiskError::NoSpace {
                 path: path.into(),
                 needed_mib: bytes.div_ceil(MIB),
@@ -68,7 +74,8 @@ pub(super) fn create(path: &Path, bytes: u64) -> Result<(), FileDiskError> {
 fn free_bytes(path: &Path) -> Option<u64> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let found = rustix::fs::statvfs(parent.unwrap_or(Path::new("."))).ok()?;
-    Some(found.f_bavail * found.f_frsize)
+    let blocks = if rustix::process::geteuid().is_root() { found.f_bfree } else { found.f_bavail };
+    Some(blocks.saturating_mul(found.f_frsize))
 }
 
 fn allocate(file: &File, bytes: u64) -> io::Result<()> {
