@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let legacy = Capabilities::legacy(32, 256, 4096);
     let capabilities = Capabilities { ordering: Ordering::Prefix, ..legacy };
     let device: Rc<dyn Storage> = Rc::new(NullDevice { capabilities, slots: Event::new() });
-    let layer = BlockLayer::new(&handle, Rc::clone(&device), BlockOptions::default(), None)?;
+    let layer = BlockLayer::new(&handle, Rc::clone(&device), BlockOptions::default())?;
     let page = vec![7; 4096];
     let cost = |start: weir_runtime::Instant| handle.now().since(start).as_nanos() as f64 / WRITES as f64;
 
@@ -81,8 +81,7 @@ fn queued() -> Result<(), Box<dyn Error>> {
     let options =
         AdversaryOptions { blocks: BLOCKS, capabilities, latency_ns_max: 1_000, ..Default::default() };
     let disk = AdversaryDisk::new(&handle, options);
-    let layer =
-        BlockLayer::new(&handle, disk, BlockOptions { merge: false, ..BlockOptions::default() }, None)?;
+    let layer = BlockLayer::new(&handle, disk, BlockOptions { merge: false, ..BlockOptions::default() })?;
     let page = vec![7; 4096];
     let start = clock.now();
     runtime.block_on(async {

@@ -45,12 +45,24 @@ pub struct BlockLayer {
 }
 
 impl BlockLayer {
-    /// A block layer on `device`. The recorder, if there is one, is told of every request issued and
-    /// dispatched; transferred and persisted are the device's to tell.
+    /// A block layer on `device`.
     ///
     /// # Errors
     /// [`BlockError::NoBarriers`] for order-preserving dispatch on a device without barriers.
     pub fn new(
+        handle: &Handle,
+        device: Rc<dyn Storage>,
+        options: BlockOptions,
+    ) -> Result<Rc<BlockLayer>, BlockError> {
+        BlockLayer::recorded(handle, device, options, None)
+    }
+
+    /// A block layer on `device`, of which a recorder is told every request issued and dispatched; transferred and
+    /// persisted are the device's to tell.
+    ///
+    /// # Errors
+    /// As [`BlockLayer::new`].
+    pub fn recorded(
         handle: &Handle,
         device: Rc<dyn Storage>,
         options: BlockOptions,

@@ -44,7 +44,7 @@
 //! let disk = AdversaryDisk::new(&runtime.handle(), AdversaryOptions::default());
 //! // This disk knows no barriers, so the host keeps order.
 //! let options = BlockOptions { dispatch: Dispatch::Legacy, ..BlockOptions::default() };
-//! let layer = BlockLayer::new(&runtime.handle(), disk, options, None)?;
+//! let layer = BlockLayer::new(&runtime.handle(), disk, options)?;
 //! let page = [7; 4096];
 //! let ticket = layer.try_submit(&Request::barrier(StreamId(0), &[Part::bytes(Lba(0), &page)]))?;
 //! layer.try_submit(&Request::ordered(StreamId(0), &[Part::bytes(Lba(1), &page)]))?;

@@ -337,8 +337,8 @@ fn play(run: Run) -> Outcome {
         rules: Rules::but(run.mutant),
     };
     let storage = Rc::clone(&disk) as Rc<dyn weir_storage::Storage>;
-    let layer =
-        BlockLayer::new(&handle, storage, options, Some(Rc::clone(&recorder))).expect("a fitting device");
+    let layer = BlockLayer::recorded(&handle, storage, options, Some(Rc::clone(&recorder)))
+        .expect("a fitting device");
     let log = Rc::new(RefCell::new(Log { faulty: run.faulty, ..Log::default() }));
     let cutter = RefCell::new(handle.random("cutter"));
     let judged = Rc::clone(&log);

@@ -429,7 +429,7 @@ fn e6_preflush_and_fua_are_emulated() {
 fn e6_no_barriers_no_order_preserving_dispatch() {
     let runtime = weir_runtime::Runtime::simulated(weir_runtime::Simulation::default());
     let disk = weir_storage::AdversaryDisk::new(&runtime.handle(), weir_storage::AdversaryOptions::default());
-    let layer = weir_block::BlockLayer::new(&runtime.handle(), disk, BlockOptions::default(), None);
+    let layer = weir_block::BlockLayer::new(&runtime.handle(), disk, BlockOptions::default());
     assert_eq!(layer.err(), Some(BlockError::NoBarriers));
 }
 

@@ -25,7 +25,7 @@ fn narrow(handle: &Handle, durable_tickets: bool) -> (Rc<AdversaryDisk>, Rc<Bloc
     let options =
         AdversaryOptions { blocks: 16, capabilities, latency_ns_max: 500, ..AdversaryOptions::default() };
     let disk = AdversaryDisk::new(handle, options);
-    let layer = BlockLayer::new(handle, Rc::clone(&disk) as _, BlockOptions::default(), None);
+    let layer = BlockLayer::new(handle, Rc::clone(&disk) as _, BlockOptions::default());
     (disk, layer.expect("a barrier device"))
 }
 
@@ -153,7 +153,7 @@ fn a_share_and_a_packed_write_are_refused_where_the_device_has_none() {
     let handle = runtime.handle();
     let disk = AdversaryDisk::new(&handle, AdversaryOptions { blocks: 16, ..AdversaryOptions::default() });
     let options = BlockOptions { dispatch: Dispatch::Legacy, ..BlockOptions::default() };
-    let layer = BlockLayer::new(&handle, disk, options, None).expect("any device");
+    let layer = BlockLayer::new(&handle, disk, options).expect("any device");
     let pairs = [SharePair { from: Extent::new(Lba(0), 1), to: Lba(1) }];
     let refused = |feature| Some(Refused::Rejected(Rejected::Unsupported(feature)));
     assert_eq!(layer.share(STREAM, &pairs).err(), refused(Feature::Share));
@@ -203,7 +203,7 @@ fn legacy_dispatch_works_on_every_device() {
     let handle = runtime.handle();
     let (disk, _) = narrow(&handle, false);
     let options = BlockOptions { dispatch: Dispatch::Legacy, ..BlockOptions::default() };
-    let layer = BlockLayer::new(&handle, disk, options, None).expect("any device");
+    let layer = BlockLayer::new(&handle, disk, options).expect("any device");
     runtime
         .block_on(async {
             let page = [1; BLOCK_BYTES];

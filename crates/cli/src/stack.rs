@@ -333,7 +333,7 @@ impl Stack {
         path: &Path,
         options: MountOptions,
     ) -> Result<Filesystem, CliError> {
-        let source = match Filesystem::mount(handle, self.storage(), None, options).await {
+        let source = match Filesystem::mount(handle, self.storage(), options).await {
             Ok(mounted) => return Ok(mounted),
             Err(source) => source,
         };

@@ -179,7 +179,7 @@ async fn whole(
     let volume = Rc::new(volume.map_err(|error| failed("opening the volume", &error))?);
     volume.set_recorder(Rc::clone(recorder));
     let storage = bound.around(volume) as Rc<dyn Storage>;
-    let layer = BlockLayer::new(handle, storage, options.block, Some(Rc::clone(recorder)));
+    let layer = BlockLayer::recorded(handle, storage, options.block, Some(Rc::clone(recorder)));
     let layer = layer.map_err(|error| failed("making the block layer", &error))?;
     let log = Rc::new(RefCell::new(Log::default()));
     drop(reading);

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use weir_runtime::{Buffer, Event};
-use weir_storage::{AdversaryDisk, Capabilities, Command, Rejected, Storage, Ticket};
+use weir_storage::{AdversaryDisk, Capabilities, Command, Interposed, Rejected, Storage, Ticket};
 
 /// A flush in flight, and what it will take out of the window.
 struct Flush {
@@ -94,26 +94,14 @@ pub(crate) struct Tap {
     pub window: Rc<Window>,
 }
 
-impl Storage for Tap {
-    fn blocks(&self) -> u64 {
-        self.disk.blocks()
+impl Interposed for Tap {
+    fn below(&self) -> &dyn Storage {
+        &*self.disk
     }
 
-    fn capabilities(&self) -> &Capabilities {
-        self.disk.capabilities()
-    }
-
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         let ticket = self.disk.submit(command)?;
         self.window.note(&command, &ticket);
         Ok(ticket)
-    }
-
-    fn slots(&self) -> &Event {
-        self.disk.slots()
-    }
-
-    fn allocate(&self, bytes: usize) -> Buffer {
-        self.disk.allocate(bytes)
     }
 }

@@ -28,7 +28,8 @@ const BARRIER_MECHANISMS: [Mechanism; 4] = [
 /// Writes of all classes on few blocks and many, through the block layer.
 async fn writes(handle: &Handle, storage: Rc<dyn Storage>, recorder: &Rc<Recorder>) {
     let options = BlockOptions::default();
-    let layer = BlockLayer::new(handle, Rc::clone(&storage), options, Some(Rc::clone(recorder))).unwrap();
+    let layer =
+        BlockLayer::recorded(handle, Rc::clone(&storage), options, Some(Rc::clone(recorder))).unwrap();
     let mut random = handle.random("writes");
     for number in 0..WRITES {
         let span = if random.below(4) == 0 { 16 } else { storage.blocks() };

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_flash::{FlashDevice, FlashOptions};
-use weir_fs::{AttributeChanges, Filesystem, FsError, HostCosts, InodeNumber, MountOptions, NewNode};
+use weir_fs::{AttributeChanges, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
 use weir_runtime::{Cores, Handle, Random, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Recorder};
 
@@ -83,14 +83,10 @@ pub(crate) async fn mount(
     let options = MountOptions {
         engine: Some(on.engine()),
         timer_hz: host.timer_hz.value.round().max(1.0) as u32,
-        host_costs: HostCosts {
-            dispatch: microseconds(host.dispatch_us.value),
-            completion: microseconds(host.completion_us.value),
-        },
         ..MountOptions::default()
     };
     let device = Rc::<Tap>::clone(tap);
-    Filesystem::mount(handle, device, recorder, options).await
+    Filesystem::mount_recorded(handle, device, recorder, options).await
 }
 
 /// Everything that a run needs.

@@ -121,6 +121,8 @@ impl Host {
         Cores {
             count: self.cores.value.round().max(1.0) as usize,
             context_switch: microseconds(self.context_switch_us.value),
+            dispatch: microseconds(self.dispatch_us.value),
+            completion: microseconds(self.completion_us.value),
         }
     }
 }

@@ -174,7 +174,7 @@ impl Run {
         // Random writes have nothing to merge; without it a request is a command, and can be counted.
         let queue_requests = QUEUE as usize;
         let options = BlockOptions { dispatch, queue_requests, merge: false, ..BlockOptions::default() };
-        let layer = BlockLayer::new(handle, device, options, recorder)
+        let layer = BlockLayer::recorded(handle, device, options, recorder)
             .map_err(|source| FigureError::Block { run: self.title(), source })?;
         let writer = Writer {
             handle: handle.clone(),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use event_listener::Event;
 use weir_runtime::{Buffer, Handle};
-use weir_storage::{Capabilities, Command, Rejected, Storage, Ticket};
+use weir_storage::{Capabilities, Command, Interposed, Rejected, Storage, Ticket};
 
 /// Commands of one kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,16 +81,16 @@ impl Tap {
     }
 }
 
-impl Storage for Tap {
-    fn blocks(&self) -> u64 {
-        self.device.blocks()
+impl Interposed for Tap {
+    fn below(&self) -> &dyn Storage {
+        &*self.device
     }
 
-    fn capabilities(&self) -> &Capabilities {
+    fn claims(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         let place: Option<CounterOf> = match &command {
             Command::Write(write) if write.flags.fua => Some(|measured| &mut measured.durable_writes),
             Command::Write(_) => Some(|measured| &mut measured.writes),
@@ -102,13 +102,5 @@ impl Storage for Tap {
             self.watch(&ticket, place);
         }
         Ok(ticket)
-    }
-
-    fn slots(&self) -> &Event {
-        self.device.slots()
-    }
-
-    fn allocate(&self, bytes: usize) -> Buffer {
-        self.device.allocate(bytes)
     }
 }

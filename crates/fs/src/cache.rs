@@ -210,7 +210,7 @@ mod tests {
         let profile = profile.with_mechanism(Mechanism::InOrderRecovery);
         let device = FlashDevice::new(&clock, &profile, FlashOptions::default());
         let capabilities = *device.capabilities();
-        let layer = weir_block::BlockLayer::new(&clock, device, weir_block::BlockOptions::default(), None);
+        let layer = weir_block::BlockLayer::new(&clock, device, weir_block::BlockOptions::default());
         let block = BLOCK_BYTES as u64;
         let options = MountOptions {
             cache_bytes: 64 * block,
@@ -219,7 +219,7 @@ mod tests {
             ..MountOptions::default()
         };
         let layer = layer.expect("a device that fits");
-        let disk = Disk::new(&clock, layer, capabilities, options.host_costs, options.journal_rules());
+        let disk = Disk::new(&clock, layer, capabilities, options.journal_rules());
         let cache = PageCache::new(disk, &options);
         let node = Node::new(12, Inode::new(FileType::Regular, 0o644), &cache);
         runtime.block_on(script(cache, node)).expect("no stall");

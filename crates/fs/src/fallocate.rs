@@ -31,7 +31,8 @@ pub enum Fallocate {
 
 impl Filesystem {
     /// Allocates, zeroes or frees the blocks of `length` bytes from `offset` on. If it fails in between, a part of
-    /// the range from its start is done, or of a hole from its end.
+    /// the range from its start is done, or of a hole from its end. What finds no room fails before the file is longer,
+    /// or reads as zeros.
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content and for an
@@ -64,25 +65,39 @@ impl Mounted {
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FsError::TooLarge)?;
         let _locked = node.alone().await;
         let whole = index_of(offset.next_multiple_of(BLOCK))..index_of(end);
+        let touched = index_of(offset)..index_of(end - 1) + 1;
         match mode {
             Fallocate::Allocate { keep_size } => {
-                let blocks = index_of(offset)..index_of(end - 1) + 1;
-                self.require_room(caller, &node, blocks.clone()).await?;
-                self.map_all(caller, &node, blocks, Wanted::Mapped, (!keep_size).then_some(end)).await
+                self.allocate_whole(caller, &node, touched.clone()).await?;
+                match keep_size {
+                    true => Ok(()),
+                    false => self.map_all(caller, &node, touched, Wanted::Mapped, Some(end)).await,
+                }
             }
             Fallocate::PunchHole => {
                 self.zero_ends(&node, offset..end).await?;
                 self.punch(&node, whole).await
             }
             Fallocate::ZeroRange { keep_size } => {
+                self.allocate_whole(caller, &node, touched.clone()).await?;
                 self.zero_ends(&node, offset..end).await?;
                 let grow = (!keep_size).then_some(end);
                 self.map_all(caller, &node, whole, Wanted::Zeros, grow).await?;
                 // The blocks at both ends have got their zeros, but may be holes.
-                let blocks = index_of(offset)..index_of(end - 1) + 1;
-                self.map_all(caller, &node, blocks, Wanted::Mapped, grow).await
+                self.map_all(caller, &node, touched, Wanted::Mapped, grow).await
             }
         }
+    }
+
+    /// Gives every block of a range a place, if there is room for all of them. The file does not grow.
+    async fn allocate_whole(
+        &self,
+        caller: Caller,
+        node: &Rc<Node>,
+        range: Range<u32>,
+    ) -> Result<(), FsError> {
+        self.require_room(caller, node, range.clone()).await?;
+        self.map_all(caller, node, range, Wanted::Mapped, None).await
     }
 
     /// Refuses a range that cannot be allocated as a whole, with what of it is mapped: it would take all that is free, and

@@ -115,5 +115,5 @@ pub use space::DiscardStats;
 pub use weir_ext4::directory::{Cookie, DirectoryEntry};
 #[cfg(feature = "mutants")]
 pub use weir_journal::JournalMutant;
-pub use weir_journal::{Conflicts, Engine, HostCosts, JournalStats, Waits};
+pub use weir_journal::{Conflicts, Engine, JournalStats, Waits};
 pub use xattrs::{Expect, is_own_attribute};

@@ -40,14 +40,25 @@ pub(crate) const TOTALS_CREDITS: u32 = 1;
 
 impl Filesystem {
     /// Mounts the filesystem on `device`: one made by [`Filesystem::make`], or by `mkfs.ext4` with features of the
-    /// subset (docs/format/fs.md). What a crash has left in the journal is recovered first. The recorder, if
-    /// there is one, is told of every request.
+    /// subset (docs/format/fs.md). What a crash has left in the journal is recovered first.
     ///
     /// # Errors
     /// [`FsError::Format`] names the feature that is not supported, or what is damaged;
     /// [`FsError::NeedsRecovery`] for a read-only mount of what a crash has left; [`FsError::NoBarriers`] for an
     /// engine that the storage cannot carry.
     pub async fn mount(
+        clock: &Clock,
+        device: Rc<dyn Storage>,
+        options: MountOptions,
+    ) -> Result<Filesystem, FsError> {
+        Filesystem::mount_recorded(clock, device, None, options).await
+    }
+
+    /// The same, where a recorder is told of every request: simulations check the orders with it.
+    ///
+    /// # Errors
+    /// As [`Filesystem::mount`].
+    pub async fn mount_recorded(
         clock: &Clock,
         device: Rc<dyn Storage>,
         recorder: Option<Rc<Recorder>>,
@@ -128,8 +139,9 @@ fn disk_on(
 ) -> Result<Rc<Disk>, FsError> {
     let capabilities = *device.capabilities();
     let layer_options = BlockOptions { dispatch, ..BlockOptions::default() };
-    let layer = BlockLayer::new(clock, device, layer_options, recorder).map_err(|_| FsError::NoBarriers)?;
-    Ok(Disk::new(clock, layer, capabilities, options.host_costs, options.journal_rules()))
+    let layer =
+        BlockLayer::recorded(clock, device, layer_options, recorder).map_err(|_| FsError::NoBarriers)?;
+    Ok(Disk::new(clock, layer, capabilities, options.journal_rules()))
 }
 
 impl Mounted {

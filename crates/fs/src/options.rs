@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_journal::{Engine, HostCosts, JournalRules};
+use weir_journal::{Engine, JournalRules};
 use weir_storage::Rules;
 
 use crate::mutants::FsMutant;
@@ -79,8 +79,6 @@ pub struct MountOptions {
     pub discard_delay: Duration,
     /// Ticks a second of the clock that stamps inodes (J6). Default: 250.
     pub timer_hz: u32,
-    /// What requests cost simulated cores. Default: nothing.
-    pub host_costs: HostCosts,
     /// The rules that this filesystem keeps: all of them.
     pub rules: Rules<FsMutant>,
 }
@@ -102,7 +100,6 @@ impl Default for MountOptions {
             access_times: AccessTimes::default(),
             discard_delay: Duration::from_millis(100),
             timer_hz: 250,
-            host_costs: HostCosts::default(),
             rules: Rules::all(),
         }
     }

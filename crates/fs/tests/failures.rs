@@ -20,7 +20,7 @@ use weir_fs::{
     MountOptions, NewNode, ReadOnlyReason, RenameFlags,
 };
 use weir_storage::{
-    AdversaryDisk, Capabilities, Command, Image, Rejected, Rules, Storage, StorageError, Ticket,
+    AdversaryDisk, Capabilities, Command, Image, Interposed, Rejected, Rules, Storage, StorageError, Ticket,
 };
 
 const ENGINES: [Engine; 3] = [
@@ -101,20 +101,12 @@ impl Faulty {
     }
 }
 
-impl Storage for Faulty {
-    fn blocks(&self) -> u64 {
-        self.disk.blocks()
+impl Interposed for Faulty {
+    fn below(&self) -> &dyn Storage {
+        &*self.disk
     }
 
-    fn capabilities(&self) -> &Capabilities {
-        self.disk.capabilities()
-    }
-
-    fn slots(&self) -> &Event {
-        self.disk.slots()
-    }
-
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         let fails = match (&command, self.fails.get()) {
             (Command::Flush, Fails::Flushes) | (Command::Read { .. }, Fails::Reads) => true,
             (Command::Write(write), Fails::Writes(first)) => {

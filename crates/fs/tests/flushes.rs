@@ -10,7 +10,9 @@ use event_listener::Event;
 use support::{disk, mount, new_image, read_file, simulated_with, write_file};
 use weir_fs::{Conflicts, Engine, Fallocate, FsMutant, JournalMutant, MountOptions};
 use weir_runtime::Handle;
-use weir_storage::{AdversaryDisk, BLOCK_BYTES, Capabilities, Command, Rejected, Rules, Storage, Ticket};
+use weir_storage::{
+    AdversaryDisk, BLOCK_BYTES, Capabilities, Command, Interposed, Rejected, Rules, Storage, Ticket,
+};
 
 /// A disk whose flushes do what they should at once, and say so late, when they are told to.
 struct SlowToSay {
@@ -34,20 +36,12 @@ impl SlowToSay {
     }
 }
 
-impl Storage for SlowToSay {
-    fn blocks(&self) -> u64 {
-        self.disk.blocks()
+impl Interposed for SlowToSay {
+    fn below(&self) -> &dyn Storage {
+        &*self.disk
     }
 
-    fn capabilities(&self) -> &Capabilities {
-        self.disk.capabilities()
-    }
-
-    fn slots(&self) -> &Event {
-        self.disk.slots()
-    }
-
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         let holds = matches!(command, Command::Flush) && self.holds.get();
         let flushed = self.disk.submit(command)?;
         if !holds {

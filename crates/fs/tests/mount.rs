@@ -299,7 +299,7 @@ fn any_storage_can_be_made_a_filesystem() {
         Filesystem::make(&*disk, &noisy).await.expect("made");
         judge(&disk.image());
         let storage: Rc<dyn Storage> = Rc::clone(&disk) as Rc<dyn Storage>;
-        let fs = Filesystem::mount(&clock, storage, None, MountOptions::default()).await.expect("mounted");
+        let fs = Filesystem::mount(&clock, storage, MountOptions::default()).await.expect("mounted");
         populate(&fs).await;
         fs.unmount().await.expect("unmounted");
         judge(&disk.image());

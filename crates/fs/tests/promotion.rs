@@ -12,8 +12,8 @@ use support::{BLOCKS, capabilities, new_image, simulated, write_file};
 use weir_fs::{Conflicts, Engine, Filesystem, FsMutant, InodeNumber, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Order, Recorder, Rejected, Rules,
-    Storage, Ticket,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Interposed, Order, Recorder,
+    Rejected, Rules, Storage, Ticket,
 };
 
 /// Blocks in a command of the disk, at most.
@@ -27,20 +27,12 @@ struct Gate {
     told: RefCell<Vec<(u8, Order)>>,
 }
 
-impl Storage for Gate {
-    fn blocks(&self) -> u64 {
-        self.disk.blocks()
+impl Interposed for Gate {
+    fn below(&self) -> &dyn Storage {
+        &*self.disk
     }
 
-    fn capabilities(&self) -> &Capabilities {
-        self.disk.capabilities()
-    }
-
-    fn slots(&self) -> &Event {
-        self.disk.slots()
-    }
-
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         if let Command::Write(write) = &command {
             if self.closed.get() {
                 return Err(Rejected::Busy);
@@ -79,7 +71,7 @@ async fn on_a_closed_disk(
     // Where there is a recorder, commands tell which requests they carry.
     let recorder = Some(Recorder::new());
     let storage = Rc::clone(&gate) as Rc<dyn Storage>;
-    let fs = Filesystem::mount(clock, storage, recorder, options).await.expect("mounted");
+    let fs = Filesystem::mount_recorded(clock, storage, recorder, options).await.expect("mounted");
     let file = write_file(&fs, b"a", &vec![1; blocks * BLOCK_BYTES]).await;
     fs.sync().await.expect("durable");
     gate.closed.set(true);

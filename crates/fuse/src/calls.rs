@@ -622,7 +622,9 @@ impl Calls {
         if !caller.keeps_privileges() {
             self.drop_privileges(inode, caller).await?;
         }
-        let done = self.allocate_first(&caller.on(&self.filesystem), inode, mode, offset, length).await;
+        // Where an allocation fails, the kernel leaves its page cache as it is, and would append at the end that it knows:
+        // so the file must not be longer by then.
+        let done = caller.on(&self.filesystem).fallocate(inode, mode, offset, length).await;
         if done.is_err() {
             // What was allocated stays, as ext4 has it.
             self.forget_attributes(inode).await;
@@ -632,23 +634,6 @@ impl Calls {
             self.lost.written(inode, &(offset..offset.saturating_add(length)));
         }
         Ok(())
-    }
-
-    /// What finds no room fails before the file is longer, or reads as zeros: where an allocation fails, the kernel
-    /// leaves its page cache as it is, and would append at the end that it knows.
-    async fn allocate_first(
-        &self,
-        filesystem: &Filesystem,
-        inode: InodeNumber,
-        mode: Fallocate,
-        offset: u64,
-        length: u64,
-    ) -> Result<(), FsError> {
-        if let Fallocate::ZeroRange { .. } | Fallocate::Allocate { keep_size: false } = mode {
-            let allocate = Fallocate::Allocate { keep_size: true };
-            filesystem.fallocate(inode, allocate, offset, length).await?;
-        }
-        filesystem.fallocate(inode, mode, offset, length).await
     }
 
     /// `lseek` with SEEK_DATA (3) and SEEK_HOLE (4); the kernel does the others.

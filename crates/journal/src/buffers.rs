@@ -187,7 +187,6 @@ mod tests {
     use weir_storage::{AdversaryDisk, AdversaryOptions, Rules, Storage};
 
     use super::*;
-    use crate::disk::HostCosts;
 
     const LIMIT: usize = 64;
 
@@ -198,8 +197,8 @@ mod tests {
         let storage = AdversaryDisk::new(&clock, AdversaryOptions { blocks: 8192, ..Default::default() });
         let capabilities = *storage.capabilities();
         let options = BlockOptions { dispatch: Dispatch::Legacy, ..BlockOptions::default() };
-        let layer = BlockLayer::new(&clock, storage, options, None).expect("it fits");
-        let disk = Disk::new(&clock, layer, capabilities, HostCosts::default(), Rules::all());
+        let layer = BlockLayer::new(&clock, storage, options).expect("it fits");
+        let disk = Disk::new(&clock, layer, capabilities, Rules::all());
         let buffers = Buffers::new(disk, Checksums::none(), LIMIT);
         let held: Vec<_> = (0..4000).map(|block| buffers.fresh(block, Role::Data)).collect();
         assert_eq!(buffers.state.borrow().places.len(), held.len());

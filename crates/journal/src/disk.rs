@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
 
 use weir_block::{BlockLayer, Class, Request};
 use weir_runtime::{Buffer, Handle};
@@ -16,16 +15,6 @@ use crate::mutants::{JournalMutant, JournalRules};
 
 /// The filesystem's only stream.
 const STREAM: StreamId = StreamId(0);
-
-/// What requests cost the host's processor, each spent by the thread that makes or awaits the request. Only
-/// simulated cores spend it: a machine's own do their work in their own time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostCosts {
-    /// From the block layer to the device, for each request.
-    pub dispatch: Duration,
-    /// The interrupt, and ending the request, for each request that was waited for.
-    pub completion: Duration,
-}
 
 /// What calls and the journal waited for. Waiting for queue space does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +33,6 @@ pub struct Disk {
     handle: Handle,
     capabilities: Capabilities,
     waits: RefCell<Waits>,
-    costs: HostCosts,
     rules: JournalRules,
     flushes: Rc<FlushSharing>,
     /// A call has promised order: what is written from then on comes after it.
@@ -57,7 +45,6 @@ impl Disk {
         handle: &Handle,
         layer: Rc<BlockLayer>,
         capabilities: Capabilities,
-        costs: HostCosts,
         rules: JournalRules,
     ) -> Rc<Disk> {
         Rc::new(Disk {
@@ -65,7 +52,6 @@ impl Disk {
             handle: handle.clone(),
             capabilities,
             waits: RefCell::default(),
-            costs,
             rules,
             flushes: Rc::default(),
             promised_order: Cell::new(false),
@@ -102,24 +88,13 @@ impl Disk {
         *self.waits.borrow()
     }
 
-    async fn spend(&self, time: Duration) {
-        if !time.is_zero() {
-            self.handle.work(time).await;
-        }
-    }
-
-    /// What comes before every request.
-    async fn dispatch(&self) {
-        self.spend(self.costs.dispatch).await;
-    }
-
     /// Waits for a transfer.
     async fn answered(&self, ticket: &Ticket) -> Result<(), StorageError> {
         match ticket.poll_transferred() {
             Some(result) => result,
             None => {
                 let result = ticket.transferred().await;
-                self.spend(self.costs.completion).await;
+                self.handle.spend_completion().await;
                 result
             }
         }
@@ -128,7 +103,7 @@ impl Disk {
     /// Reads `blocks` blocks from `start` on, as many as a command takes at most.
     pub async fn read(&self, start: u64, blocks: u32) -> Result<Buffer, JournalError> {
         let extent = Extent::new(Lba(start), blocks);
-        self.dispatch().await;
+        self.handle.spend_dispatch().await;
         let ticket = self.layer.when_space(|layer| layer.read(extent)).await?;
         self.answered(&ticket).await?;
         ticket.take_data().ok_or(JournalError::Storage(StorageError::Gone))
@@ -152,7 +127,7 @@ impl Disk {
                 .map(|(block, buffer)| Part { start: Lba(block), data: whole(buffer) })
                 .collect();
             let class = if nth + 1 == writes { last } else { class };
-            self.dispatch().await;
+            self.handle.spend_dispatch().await;
             tickets.push(self.layer.submit(&Request::new(STREAM, class, &parts)).await?);
         }
         Ok(())
@@ -168,7 +143,7 @@ impl Disk {
         let parts = [Part { start: Lba(block), data: whole(buffer) }];
         let mut request = Request::orderless(STREAM, &parts);
         (request.fua, request.preflush) = (durable, durable);
-        self.dispatch().await;
+        self.handle.spend_dispatch().await;
         let ticket = self.layer.submit(&request).await?;
         {
             let mut waits = self.waits.borrow_mut();
@@ -199,7 +174,7 @@ impl Disk {
 
     /// Puts a bare barrier mark.
     pub async fn barrier(&self) -> Result<(), JournalError> {
-        self.dispatch().await;
+        self.handle.spend_dispatch().await;
         self.layer.when_space(|layer| layer.barrier(STREAM)).await?;
         Ok(())
     }
@@ -216,7 +191,7 @@ impl Disk {
             return Ok(self.flushes.until(self.flushes.begun_to()).await?);
         }
         let submit = async || {
-            self.dispatch().await;
+            self.handle.spend_dispatch().await;
             let ticket = self.layer.when_space(BlockLayer::flush).await?;
             self.waits.borrow_mut().flushes += 1;
             Ok::<Ticket, JournalError>(ticket)

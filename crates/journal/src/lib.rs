@@ -60,7 +60,7 @@ mod transaction;
 
 pub use buffer::{BufferHead, Role};
 pub use buffers::Buffers;
-pub use disk::{Disk, HostCosts, Waits};
+pub use disk::{Disk, Waits};
 pub use engine::{Conflicts, Engine};
 pub use error::{JournalError, StopReason};
 pub use handle::TxHandle;

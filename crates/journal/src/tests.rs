@@ -12,13 +12,13 @@ use weir_ext4::{BLOCK_BYTES, Checksums, FormatError, Kind};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
 use weir_runtime::{Buffer as Memory, Runtime, Simulation, Task};
 use weir_storage::{
-    Capabilities, Command, Extent, Lba, Order, Recorder, Rejected, Rules, Storage, StorageError, Ticket,
-    WriteFlags,
+    Capabilities, Command, Extent, Interposed, Lba, Order, Recorder, Rejected, Rules, Storage, StorageError,
+    Ticket, WriteFlags,
 };
 
 use crate::buffer::{BufferHead, Role};
 use crate::buffers::Buffers;
-use crate::disk::{Disk, HostCosts};
+use crate::disk::Disk;
 use crate::engine::{Conflicts, Engine};
 use crate::error::JournalError;
 use crate::journal::{Journal, Reuse, Until};
@@ -52,20 +52,12 @@ struct Scribe {
     fails: Cell<Option<u64>>,
 }
 
-impl Storage for Scribe {
-    fn blocks(&self) -> u64 {
-        self.inner.blocks()
+impl Interposed for Scribe {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
     }
 
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn slots(&self) -> &Event {
-        self.inner.slots()
-    }
-
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         let failed = |start: Lba| self.fails.get() == Some(start.0);
         let ticket = match &command {
             Command::Write(write) if write.parts.iter().any(|part| failed(part.start)) => {
@@ -293,10 +285,10 @@ fn play<T>(engine: Engine, mutant: Option<JournalMutant>, script: impl AsyncFnOn
     let options = BlockOptions { dispatch, ..BlockOptions::default() };
     let storage = Rc::clone(&scribe) as Rc<dyn Storage>;
     let capabilities = *storage.capabilities();
-    let layer =
-        BlockLayer::new(&clock, storage, options, Some(Rc::clone(&recorder))).expect("a device that fits");
+    let layer = BlockLayer::recorded(&clock, storage, options, Some(Rc::clone(&recorder)))
+        .expect("a device that fits");
     let rules = Rules::but(mutant);
-    let disk = Disk::new(&clock, layer, capabilities, HostCosts::default(), rules);
+    let disk = Disk::new(&clock, layer, capabilities, rules);
     let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
     let options = JournalOptions { engine, commit_interval: Duration::from_secs(5), rules };
     let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");

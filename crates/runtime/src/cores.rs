@@ -27,12 +27,17 @@ use crate::task::TaskId;
 use crate::{Handle, Instant, Sleep};
 
 /// The host's processor in a simulation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cores {
     /// Number of cores, at least 1 (0 counts as 1).
     pub count: usize,
     /// Time to bring a sleeping thread back onto a core.
     pub context_switch: Duration,
+    /// What a request to the device costs the thread that makes it ([`Handle::spend_dispatch`]).
+    pub dispatch: Duration,
+    /// What the end of a request, with its interrupt, costs the thread that waits for it
+    /// ([`Handle::spend_completion`]).
+    pub completion: Duration,
 }
 
 /// Context switches counted so far.
@@ -76,7 +81,7 @@ pub(crate) struct CoreScheduler(RefCell<Schedule>);
 
 #[derive(Debug)]
 struct Schedule {
-    context_switch: Duration,
+    cores: Cores,
     free: usize,
     queue: VecDeque<TaskId>,
     threads: BTreeMap<TaskId, Thread>,
@@ -86,12 +91,17 @@ struct Schedule {
 impl CoreScheduler {
     pub(crate) fn new(cores: Cores) -> Self {
         CoreScheduler(RefCell::new(Schedule {
-            context_switch: cores.context_switch,
+            cores,
             free: cores.count.max(1),
             queue: VecDeque::new(),
             threads: BTreeMap::new(),
             counts: ThreadCounts::default(),
         }))
+    }
+
+    /// The processor that is simulated.
+    pub(crate) fn cores(&self) -> Cores {
+        self.0.borrow().cores
     }
 
     pub(crate) fn add(&self, task: TaskId, name: &str) {
@@ -187,11 +197,11 @@ impl Schedule {
                 None => drop(self.counts.by_thread.insert(thread.name.clone(), 1)),
             }
         }
-        if new || self.context_switch.is_zero() {
+        if new || self.cores.context_switch.is_zero() {
             thread.state = State::Running { working: false };
             return Some(Turn::Run);
         }
-        let until = now + self.context_switch;
+        let until = now + self.cores.context_switch;
         thread.state = State::Switching { until };
         Some(Turn::SwitchUntil(until))
     }

@@ -119,6 +119,25 @@ impl Handle {
         Work::new(self.clone(), duration)
     }
 
+    /// Spends what a request to the device costs the current simulated thread ([`Cores::dispatch`](crate::Cores)).
+    /// Nothing elsewhere: a machine's own cores do their work in their own time.
+    pub async fn spend_dispatch(&self) {
+        self.spend(|cores| cores.dispatch).await;
+    }
+
+    /// Spends what the end of a request costs the current simulated thread, which waited for it
+    /// ([`Cores::completion`](crate::Cores)). Nothing elsewhere.
+    pub async fn spend_completion(&self) {
+        self.spend(|cores| cores.completion).await;
+    }
+
+    async fn spend(&self, cost: impl FnOnce(Cores) -> Duration) {
+        let cost = self.0.cores.as_ref().map(|scheduler| cost(scheduler.cores()));
+        if let Some(cost) = cost.filter(|cost| !cost.is_zero()) {
+            self.work(cost).await;
+        }
+    }
+
     /// Context switches of simulated threads so far.
     pub fn switches(&self) -> ThreadCounts {
         self.0.cores.as_ref().map(CoreScheduler::counts).unwrap_or_default()

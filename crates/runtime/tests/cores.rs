@@ -16,7 +16,7 @@ fn micros(count: u64) -> Duration {
 }
 
 fn runtime(count: usize, context_switch_us: u64) -> Runtime {
-    let cores = Cores { count, context_switch: micros(context_switch_us) };
+    let cores = Cores { count, context_switch: micros(context_switch_us), ..Cores::default() };
     Runtime::simulated(Simulation { cores: Some(cores), ..Simulation::default() })
 }
 

@@ -27,7 +27,7 @@ fn world(seed: u64) -> World {
     let disk = AdversaryDisk::new(&handle, options) as Rc<dyn Storage>;
     let mount = async {
         Filesystem::make(&*disk, &Mkfs::new(4096, [1; 16], [2; 16], 1_700_000_000)).await.unwrap();
-        Filesystem::mount(&handle, disk, None, MountOptions::default()).await.unwrap()
+        Filesystem::mount(&handle, disk, MountOptions::default()).await.unwrap()
     };
     let filesystem = runtime.block_on(mount).unwrap();
     let vfs = Vfs::new(Rc::clone(&runtime), filesystem.clone()).unwrap();

@@ -42,7 +42,7 @@ fn make() -> Result<(), Box<dyn Error>> {
 }
 
 async fn run(handle: &Handle, volume: Rc<dyn Storage>) -> Result<(), FsError> {
-    let fs = Filesystem::mount(handle, volume, None, MountOptions::default()).await?;
+    let fs = Filesystem::mount(handle, volume, MountOptions::default()).await?;
     let regular = NewNode::new(FileType::Regular, 0o644);
     let log = fs.create(ROOT_INODE, b"log", &regular).await?;
     let data = fs.create(ROOT_INODE, b"data", &regular).await?;

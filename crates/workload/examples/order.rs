@@ -34,7 +34,7 @@ async fn run(handle: &Handle, path: &Path) -> Result<(), Box<dyn Error>> {
     let disk = FileDisk::create(handle, path, 64 << 20, FileDiskOptions::default())?;
     Volume::create(handle, &*disk, Format::default()).await?;
     let volume = Rc::new(Volume::open(handle, disk, VolumeOptions::default()).await?);
-    let layer = BlockLayer::new(handle, volume.clone(), BlockOptions::default(), None)?;
+    let layer = BlockLayer::new(handle, volume.clone(), BlockOptions::default())?;
 
     // The log before the data. The barrier says so; submitting waits for room in the queue, at most.
     let (log, data) = ([1; 4096], [2; 4096]);

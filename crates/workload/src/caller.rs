@@ -41,7 +41,7 @@ impl Caller {
         storage: Rc<dyn Storage>,
         options: BlockOptions,
     ) -> Result<Caller, BenchError> {
-        Ok(Caller { handle: handle.clone(), block: BlockLayer::new(handle, storage, options, None)? })
+        Ok(Caller { handle: handle.clone(), block: BlockLayer::new(handle, storage, options)? })
     }
 
     /// Flushes, and waits for it.

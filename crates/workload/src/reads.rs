@@ -243,7 +243,7 @@ impl Subject {
     }
 
     async fn mount(&self, handle: &Handle) -> Result<Filesystem, BenchError> {
-        Ok(Filesystem::mount(handle, self.storage(), None, MountOptions::default()).await?)
+        Ok(Filesystem::mount(handle, self.storage(), MountOptions::default()).await?)
     }
 
     /// Makes everything durable, and leaves nothing of it in memory.

@@ -115,7 +115,7 @@ pub fn simulate(
     }
     let storage = Rc::clone(&device) as Rc<dyn Storage>;
     let layer =
-        BlockLayer::new(&handle, storage, block_options(profile, options.barriers)?, recorder.clone())?;
+        BlockLayer::recorded(&handle, storage, block_options(profile, options.barriers)?, recorder.clone())?;
     let began = clock.now();
     runtime.block_on(writes(&handle, &layer, profile, options))??;
     let wall_seconds = clock.now().since(began).as_secs_f64();
@@ -208,7 +208,7 @@ pub fn trace(
     let options = FlashOptions { keep, probe: Some(probe), never_cut: true, ..FlashOptions::default() };
     let device = FlashDevice::new(&handle, profile, options);
     let block_options = block_options(profile, calls == WeirCalls::B)?;
-    let layer = BlockLayer::new(&handle, device as Rc<dyn Storage>, block_options, None)?;
+    let layer = BlockLayer::new(&handle, device as Rc<dyn Storage>, block_options)?;
     runtime.block_on(traced(&handle, &layer, profile, calls, writes))?
 }
 

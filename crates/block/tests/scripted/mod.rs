@@ -222,7 +222,7 @@ pub fn play<T>(
     let storage = Rc::clone(&device) as Rc<dyn Storage>;
     let layer = match elevator {
         Some(elevator) => BlockLayer::with_elevator(&handle, storage, options, elevator, None),
-        None => BlockLayer::new(&handle, storage, options, None),
+        None => BlockLayer::new(&handle, storage, options),
     };
     let stage = Stage { handle: handle.clone(), device, layer: layer.expect("a device that fits") };
     runtime.block_on(script(stage)).expect("no stall")

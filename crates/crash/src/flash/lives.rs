@@ -8,8 +8,8 @@ use std::time::Duration;
 use weir_flash::{FlashDevice, FlashOptions, Medium, Profile};
 use weir_runtime::{Handle, Random};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, Extent, Image, Lba, Part, Priority, Rejected, Storage, StreamId,
-    Ticket, Witness, Write, WriteFlags, submit_when_free,
+    BLOCK_BYTES, Capabilities, Command, Extent, Image, Interposed, Lba, Part, Priority, Rejected, Storage,
+    StreamId, Ticket, Witness, Write, WriteFlags, submit_when_free,
 };
 
 use super::{FlashCampaign, FlashTotals, profile};
@@ -356,16 +356,16 @@ impl Claiming {
     }
 }
 
-impl Storage for Claiming {
-    fn blocks(&self) -> u64 {
-        self.device.blocks()
+impl Interposed for Claiming {
+    fn below(&self) -> &dyn Storage {
+        &*self.device
     }
 
-    fn capabilities(&self) -> &Capabilities {
+    fn claims(&self) -> &Capabilities {
         &self.claims
     }
 
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         match command {
             Command::Write(write) => {
                 let flags = WriteFlags { barrier: false, ..write.flags };
@@ -375,9 +375,5 @@ impl Storage for Claiming {
             Command::Barrier { .. } => Ok(Ticket::done()),
             other => self.device.submit(other),
         }
-    }
-
-    fn slots(&self) -> &weir_runtime::Event {
-        self.device.slots()
     }
 }

@@ -10,7 +10,8 @@ use weir_flash::{FlashDevice, FlashOptions, Mechanism, Medium, Profile};
 use weir_runtime::{Handle, Random};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Fault, Faults,
-    Image, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write, submit_when_free,
+    Image, Interposed, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write,
+    submit_when_free,
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeOptions};
 
@@ -131,20 +132,12 @@ impl Watch {
     }
 }
 
-impl Storage for Watch {
-    fn blocks(&self) -> u64 {
-        self.disk.blocks()
+impl Interposed for Watch {
+    fn below(&self) -> &dyn Storage {
+        &*self.disk
     }
 
-    fn capabilities(&self) -> &Capabilities {
-        self.disk.capabilities()
-    }
-
-    fn slots(&self) -> &Event {
-        self.disk.slots()
-    }
-
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         let is_flush = matches!(command, Command::Flush);
         let ticket = self.disk.submit(command)?;
         if is_flush {
@@ -498,7 +491,7 @@ mod tests {
             let mkfs = Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000);
             Filesystem::make(&*ground.storage(), &mkfs).await?;
             let options = MountOptions { rules: Rules::but(mutant), ..MountOptions::default() };
-            let fs = Filesystem::mount(&handle, ground.storage(), None, options).await?;
+            let fs = Filesystem::mount(&handle, ground.storage(), options).await?;
             let (seen, counted, from) =
                 (Rc::clone(&promised), Rc::clone(&lost), RefCell::new(handle.random("cut")));
             ground.observe(move |draw| {
@@ -522,7 +515,7 @@ mod tests {
         let handle = runtime.handle();
         let work = async {
             let ground = left.power_up(&handle).await.expect("a disk needs no recovery");
-            let mounted = Filesystem::mount(&handle, ground.storage(), None, MountOptions::default()).await;
+            let mounted = Filesystem::mount(&handle, ground.storage(), MountOptions::default()).await;
             mounted.expect("what is left mounts").lookup(ROOT_INODE, b"a").await.is_ok()
         };
         runtime.block_on(work).expect("somebody runs")

@@ -391,7 +391,7 @@ async fn mount(
     options: MountOptions,
     recorder: Option<Rc<Recorder>>,
 ) -> Result<Filesystem, Unfit> {
-    let mounted = Filesystem::mount(handle, ground.storage(), recorder, options).await;
+    let mounted = Filesystem::mount_recorded(handle, ground.storage(), recorder, options).await;
     mounted.map_err(|error| match error {
         FsError::Format(FormatError::Checksum { structure: Structure::JournalBlock, .. }) => {
             Unfit::Log(format!("mounting: {error}"))
@@ -515,7 +515,7 @@ fn nearly_full(directories: &[&[u8]]) -> Result<Image, String> {
         Filesystem::make(&*disk, &mkfs).await.map_err(|error| format!("mkfs: {error}"))?;
         // Where a run keeps something for trees, there is as much less room.
         let options = MountOptions { tree_reserve_blocks: 0, ..MountOptions::default() };
-        let mounted = Filesystem::mount(handle, Rc::clone(&disk) as Rc<dyn Storage>, None, options);
+        let mounted = Filesystem::mount(handle, Rc::clone(&disk) as Rc<dyn Storage>, options);
         let fs = mounted.await.map_err(|error| format!("mounting: {error}"))?;
         for name in directories {
             let made = fs.create(ROOT_INODE, name, &NewNode::new(FileType::Directory, 0o755)).await;

@@ -4,7 +4,9 @@
 use std::rc::Rc;
 
 use weir_runtime::{Buffer, Event};
-use weir_storage::{Capabilities, Command, Ordering, Priority, Rejected, Storage, Ticket, Write, WriteFlags};
+use weir_storage::{
+    Capabilities, Command, Interposed, Ordering, Priority, Rejected, Storage, Ticket, Write, WriteFlags,
+};
 
 /// See the head of this file.
 pub(super) struct IgnoresBarriers {
@@ -19,16 +21,16 @@ impl IgnoresBarriers {
     }
 }
 
-impl Storage for IgnoresBarriers {
-    fn blocks(&self) -> u64 {
-        self.below.blocks()
+impl Interposed for IgnoresBarriers {
+    fn below(&self) -> &dyn Storage {
+        &*self.below
     }
 
-    fn capabilities(&self) -> &Capabilities {
+    fn claims(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         match command {
             Command::Barrier { .. } => Ok(Ticket::done()),
             Command::Write(write) => self.below.submit(Command::Write(Write {
@@ -38,13 +40,5 @@ impl Storage for IgnoresBarriers {
             })),
             command => self.below.submit(command),
         }
-    }
-
-    fn slots(&self) -> &Event {
-        self.below.slots()
-    }
-
-    fn allocate(&self, bytes: usize) -> Buffer {
-        self.below.allocate(bytes)
     }
 }

@@ -283,7 +283,7 @@ pub(super) fn start(
         false => ground.storage(),
     };
     let handle = runtime.handle();
-    let mounted = runtime.block_on(Filesystem::mount(&handle, storage, None, options));
+    let mounted = runtime.block_on(Filesystem::mount(&handle, storage, options));
     let mounted = mounted.map_err(|error| error.to_string())?;
     let filesystem = mounted.map_err(|error| format!("mounting: {error}"))?;
     let vfs = Vfs::new(Rc::clone(runtime), filesystem.clone()).map_err(|error| error.to_string())?;

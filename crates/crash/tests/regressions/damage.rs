@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use weir_runtime::{Event, Handle};
 use weir_storage::{
-    AdversaryDisk, BLOCK_BYTES, Capabilities, Command, Faults, Image, Lba, Rejected, Storage, StorageError,
-    Ticket, flush,
+    AdversaryDisk, BLOCK_BYTES, Capabilities, Command, Faults, Image, Interposed, Lba, Rejected, Storage,
+    StorageError, Ticket, flush,
 };
 use weir_volume::{Damage, Volume, VolumeError, VolumeOptions, check};
 
@@ -118,16 +118,12 @@ struct BadBlock {
     hits: Cell<u64>,
 }
 
-impl Storage for BadBlock {
-    fn blocks(&self) -> u64 {
-        self.disk.blocks()
+impl Interposed for BadBlock {
+    fn below(&self) -> &dyn Storage {
+        &*self.disk
     }
 
-    fn capabilities(&self) -> &Capabilities {
-        self.disk.capabilities()
-    }
-
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         let hit = |bad: &Lba| matches!(command, Command::Read { extent, .. } if extent.iter().any(|lba| lba == *bad));
         let Some(at) = self.bad.get().filter(hit) else { return self.disk.submit(command) };
         self.hits.set(self.hits.get() + 1);
@@ -136,10 +132,6 @@ impl Storage for BadBlock {
             Err(StorageError::Device { command: command.kind(), at, cause: std::io::ErrorKind::Other });
         completer.finish(error, error);
         Ok(ticket)
-    }
-
-    fn slots(&self) -> &Event {
-        self.disk.slots()
     }
 }
 

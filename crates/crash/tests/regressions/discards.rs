@@ -61,7 +61,7 @@ fn the_block_layer_refuses_to_discard_nothing_and_goes_on() {
         let disk = made(&handle).await;
         let volume = open(&handle, &disk, &VolumeOptions::default()).await.expect("the volume is whole");
         let limit = volume.capabilities().max_discard_extents;
-        let layer = BlockLayer::new(&handle, Rc::new(volume), BlockOptions::default(), None);
+        let layer = BlockLayer::new(&handle, Rc::new(volume), BlockOptions::default());
         let layer = layer.expect("the options are valid");
         let refused = layer.discard(StreamId(0), &[]).err();
         assert_eq!(refused, Some(Refused::Rejected(too_many(0, limit))));

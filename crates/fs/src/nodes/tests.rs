@@ -34,7 +34,7 @@ async fn new_disk(clock: &Clock) -> Rc<AdversaryDisk> {
 
 async fn mount(clock: &Clock, disk: &Rc<AdversaryDisk>, options: MountOptions) -> Filesystem {
     let storage = Rc::clone(disk) as Rc<dyn Storage>;
-    Filesystem::mount(clock, storage, None, options).await.expect("mounted")
+    Filesystem::mount(clock, storage, options).await.expect("mounted")
 }
 
 /// The permissions that a power cut may leave right after `fsync` of a file whose node left memory before.

@@ -49,7 +49,7 @@ fn play_on_disk<T>(
         let options =
             MountOptions { rules: Rules::but(mutant), discard: Discards::On, ..MountOptions::default() };
         let storage = Rc::clone(&disk) as Rc<dyn Storage>;
-        let fs = Filesystem::mount(&clock, storage, None, options).await.expect("mounted");
+        let fs = Filesystem::mount(&clock, storage, options).await.expect("mounted");
         script(Rc::clone(&fs.0), clock.clone(), Rc::clone(&disk)).await
     };
     runtime.block_on(played).expect("no stall")

@@ -27,7 +27,7 @@ fn overtakes(mutant: Option<FsMutant>) -> bool {
         let plan = Mkfs { zeroed: true, ..Mkfs::new(BLOCKS, [1; 16], [2; 16], 1_700_000_000) };
         Filesystem::make(&*disk, &plan).await.expect("made");
         let options = MountOptions { rules: Rules::but(mutant), ..MountOptions::default() };
-        let fs = Filesystem::mount(&clock, disk, None, options).await.expect("mounted");
+        let fs = Filesystem::mount(&clock, disk, options).await.expect("mounted");
         let new = NewNode::new(FileType::Regular, 0o644);
         let journal = fs.create(ROOT_INODE, b"journal", &new).await.expect("made");
         let table = fs.create(ROOT_INODE, b"table", &new).await.expect("made");

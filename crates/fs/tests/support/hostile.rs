@@ -818,7 +818,7 @@ pub async fn mount_with(
     let options = AdversaryOptions { capabilities, ..AdversaryOptions::default() };
     let disk = AdversaryDisk::from_image(clock, options, image);
     let storage = Rc::clone(&disk) as Rc<dyn Storage>;
-    let fs = Filesystem::mount(clock, storage, None, mounted).await?;
+    let fs = Filesystem::mount(clock, storage, mounted).await?;
     Ok((fs, disk))
 }
 

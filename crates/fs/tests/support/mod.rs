@@ -128,7 +128,7 @@ pub async fn mount(
     storage: &Rc<impl Storage + 'static>,
     options: MountOptions,
 ) -> Result<Filesystem, FsError> {
-    Filesystem::mount(clock, Rc::clone(storage) as Rc<dyn Storage>, None, options).await
+    Filesystem::mount(clock, Rc::clone(storage) as Rc<dyn Storage>, options).await
 }
 
 /// Makes a file in the root directory, with this content.

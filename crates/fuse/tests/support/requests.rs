@@ -227,7 +227,7 @@ async fn mount(clock: &Handle, image: &Image) -> Result<(Filesystem, Rc<Adversar
     let options = AdversaryOptions { capabilities, ..AdversaryOptions::default() };
     let disk = AdversaryDisk::from_image(clock, options, image);
     let storage = Rc::clone(&disk) as Rc<dyn Storage>;
-    let fs = Filesystem::mount(clock, storage, None, MountOptions::default()).await?;
+    let fs = Filesystem::mount(clock, storage, MountOptions::default()).await?;
     Ok((fs, disk))
 }
 

@@ -23,6 +23,7 @@ use crate::capability::{Capabilities, Discard, Ordering};
 use crate::command::{Command, Priority, SharePair, Write, WriteFlags};
 use crate::contract::Storage;
 use crate::error::{Rejected, StorageError};
+use crate::interposed::Interposed;
 use crate::ticket::Ticket;
 
 /// Looks so late that they never come.
@@ -148,16 +149,12 @@ impl Witness {
     }
 }
 
-impl Storage for Witness {
-    fn blocks(&self) -> u64 {
-        self.inner.blocks()
+impl Interposed for Witness {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
     }
 
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         // A command that breaks the contract leaves no record.
         self.inner.capabilities().check(&command, self.inner.blocks())?;
         let (before, records) = self.history.borrow_mut().announce(&command);
@@ -168,14 +165,6 @@ impl Storage for Witness {
             Err(_) => history.withdraw(before, &records),
         }
         answer
-    }
-
-    fn slots(&self) -> &Event {
-        self.inner.slots()
-    }
-
-    fn allocate(&self, bytes: usize) -> Buffer {
-        self.inner.allocate(bytes)
     }
 }
 

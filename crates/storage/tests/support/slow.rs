@@ -11,7 +11,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64;
 use weir_runtime::Handle;
 use weir_storage::{
-    AdversaryDisk, Capabilities, Command, Extent, Rejected, Storage, StorageError, Ticket, read,
+    AdversaryDisk, Capabilities, Command, Extent, Interposed, Rejected, Storage, StorageError, Ticket, read,
 };
 
 pub struct Slow {
@@ -62,16 +62,12 @@ impl Slow {
     }
 }
 
-impl Storage for Slow {
-    fn blocks(&self) -> u64 {
-        self.disk.blocks()
+impl Interposed for Slow {
+    fn below(&self) -> &dyn Storage {
+        &*self.disk
     }
 
-    fn capabilities(&self) -> &Capabilities {
-        self.disk.capabilities()
-    }
-
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         match command {
             Command::Read { extent, .. } => {
                 self.reads.set(self.reads.get() + 1);
@@ -79,9 +75,5 @@ impl Storage for Slow {
             }
             other => self.disk.submit(other),
         }
-    }
-
-    fn slots(&self) -> &Event {
-        self.disk.slots()
     }
 }

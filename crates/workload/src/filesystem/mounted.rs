@@ -51,7 +51,7 @@ impl MountedFile {
         Filesystem::make(&*volume, &mkfs).await?;
         let options = MountOptions { engine: Some(mode.engine.engine()), ..MountOptions::default() };
         let device: Rc<dyn Storage> = Rc::<Volume>::clone(&volume);
-        let filesystem = Filesystem::mount(handle, device, None, options).await?;
+        let filesystem = Filesystem::mount(handle, device, options).await?;
         let inode = filesystem.create(ROOT_INODE, NAME, &NewNode::new(FileType::Regular, 0o644)).await?;
         filesystem.sync().await?;
         Ok(MountedFile { handle: handle.clone(), volume, filesystem, inode })
@@ -129,7 +129,7 @@ pub(crate) async fn verify(
     require_clean(&*volume).await?;
     let device: Rc<dyn Storage> = Rc::<Volume>::clone(&volume);
     let options = MountOptions { read_only: true, ..MountOptions::default() };
-    let filesystem = Filesystem::mount(handle, device, None, options).await?;
+    let filesystem = Filesystem::mount(handle, device, options).await?;
     let inode = filesystem.lookup(ROOT_INODE, NAME).await?;
     let blocks = (filesystem.attributes(inode).await?.size / BLOCK).min(ledger.blocks());
     let mut page = vec![0; BLOCK_BYTES];

@@ -8,7 +8,7 @@ use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_flash::{FlashDevice, FlashOptions, Keep, Probe, Profile, Subject};
 use weir_fs::{Filesystem, MountOptions, NewNode};
 use weir_runtime::{Buffer, Event, Handle, Runtime, Simulation};
-use weir_storage::{BLOCK_BYTES, Capabilities, Command, Rejected, Storage, Ticket, Write};
+use weir_storage::{BLOCK_BYTES, Capabilities, Command, Interposed, Rejected, Storage, Ticket, Write};
 
 use crate::error::BenchError;
 
@@ -90,16 +90,12 @@ fn subject(write: &Write<'_>) -> Subject {
     }
 }
 
-impl Storage for Tap {
-    fn blocks(&self) -> u64 {
-        self.device.blocks()
+impl Interposed for Tap {
+    fn below(&self) -> &dyn Storage {
+        &*self.device
     }
 
-    fn capabilities(&self) -> &Capabilities {
-        self.device.capabilities()
-    }
-
-    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         let kind = match &command {
             Command::Write(write) => Some((self.kind(write), subject(write))),
             _ => None,
@@ -115,14 +111,6 @@ impl Storage for Tap {
             }));
         }
         Ok(ticket)
-    }
-
-    fn slots(&self) -> &Event {
-        self.device.slots()
-    }
-
-    fn allocate(&self, bytes: usize) -> Buffer {
-        self.device.allocate(bytes)
     }
 }
 
@@ -153,7 +141,7 @@ async fn appended(handle: &Handle, tap: &Rc<Tap>, call: FileCall, writes: u64) -
     let blocks = BLOCKS_MIN.max(2 * writes).min(tap.blocks());
     Filesystem::make(&**tap, &Mkfs::new(blocks, [1; 16], [2; 16], 0)).await?;
     let device = Rc::clone(tap) as Rc<dyn Storage>;
-    let fs = Filesystem::mount(handle, device, None, MountOptions::default()).await?;
+    let fs = Filesystem::mount(handle, device, MountOptions::default()).await?;
     let file = fs.create(ROOT_INODE, b"file", &NewNode::new(FileType::Regular, 0o644)).await?;
     fs.sync().await?;
     tap.open.set(true);

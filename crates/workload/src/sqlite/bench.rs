@@ -275,7 +275,7 @@ impl BenchState {
             let volume = Volume::open(&self.clock, self.volume.disk(), self.plan.volume_options()).await?;
             let volume = Rc::new(volume);
             let device: Rc<dyn Storage> = Rc::<Volume>::clone(&volume);
-            let filesystem = Filesystem::mount(&self.clock, device, None, MountOptions::default()).await?;
+            let filesystem = Filesystem::mount(&self.clock, device, MountOptions::default()).await?;
             Ok::<_, BenchError>((volume, filesystem))
         });
         let (volume, filesystem) = mounted??;
