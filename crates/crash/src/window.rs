@@ -4,8 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use weir_runtime::{Buffer, Event};
-use weir_storage::{AdversaryDisk, Capabilities, Command, Interposed, Rejected, Storage, Ticket};
+use weir_storage::{AdversaryDisk, Command, Interposed, Rejected, Storage, Ticket};
 
 /// A flush in flight, and what it will take out of the window.
 struct Flush {

@@ -4,8 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use event_listener::Event;
-use weir_runtime::{Buffer, Handle};
+use weir_runtime::Handle;
 use weir_storage::{Capabilities, Command, Interposed, Rejected, Storage, Ticket};
 
 /// Commands of one kind.

@@ -9,7 +9,6 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_listener::Event;
 use futures_util::future::{Either, select};
 use support::{
     BLOCKS, content, disk, journal_blocks, mount, new_image, read_file, simulated, simulated_with, write_file,
@@ -20,7 +19,7 @@ use weir_fs::{
     MountOptions, NewNode, ReadOnlyReason, RenameFlags,
 };
 use weir_storage::{
-    AdversaryDisk, Capabilities, Command, Image, Interposed, Rejected, Rules, Storage, StorageError, Ticket,
+    AdversaryDisk, Command, Image, Interposed, Rejected, Rules, Storage, StorageError, Ticket,
 };
 
 const ENGINES: [Engine; 3] = [

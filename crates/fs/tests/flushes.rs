@@ -10,9 +10,7 @@ use event_listener::Event;
 use support::{disk, mount, new_image, read_file, simulated_with, write_file};
 use weir_fs::{Conflicts, Engine, Fallocate, FsMutant, JournalMutant, MountOptions};
 use weir_runtime::Handle;
-use weir_storage::{
-    AdversaryDisk, BLOCK_BYTES, Capabilities, Command, Interposed, Rejected, Rules, Storage, Ticket,
-};
+use weir_storage::{AdversaryDisk, BLOCK_BYTES, Command, Interposed, Rejected, Rules, Storage, Ticket};
 
 /// A disk whose flushes do what they should at once, and say so late, when they are told to.
 struct SlowToSay {

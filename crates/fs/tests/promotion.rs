@@ -7,7 +7,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_listener::Event;
 use support::{BLOCKS, capabilities, new_image, simulated, write_file};
 use weir_fs::{Conflicts, Engine, Filesystem, FsMutant, InodeNumber, MountOptions};
 use weir_runtime::Handle;

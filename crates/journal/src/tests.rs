@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_listener::Event;
 use weir_block::{BlockLayer, BlockOptions, Class, Dispatch};
 use weir_ext4::journal::{JournalSuperblock, LogReader, Sequence, replay};
 use weir_ext4::{BLOCK_BYTES, Checksums, FormatError, Kind};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
 use weir_runtime::{Buffer as Memory, Runtime, Simulation, Task};
 use weir_storage::{
-    Capabilities, Command, Extent, Interposed, Lba, Order, Recorder, Rejected, Rules, Storage, StorageError,
-    Ticket, WriteFlags,
+    Command, Extent, Interposed, Lba, Order, Recorder, Rejected, Rules, Storage, StorageError, Ticket,
+    WriteFlags,
 };
 
 use crate::buffer::{BufferHead, Role};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rand::Rng as _;
 
 use crate::clock::{cpu_time, peak_memory_bytes};
-use crate::cores::CoreScheduler;
+use crate::cores::{CoreScheduler, Cores};
 use crate::executor::Executor;
 use crate::random::kernel_entropy;
 use crate::task::TaskId;

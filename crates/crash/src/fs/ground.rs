@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use event_listener::Event;
 use weir_ext4::FormatError;
 use weir_ext4::check::{self, ImageReader, Report};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Medium, Profile};

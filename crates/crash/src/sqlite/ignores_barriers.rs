@@ -3,7 +3,6 @@
 
 use std::rc::Rc;
 
-use weir_runtime::{Buffer, Event};
 use weir_storage::{
     Capabilities, Command, Interposed, Ordering, Priority, Rejected, Storage, Ticket, Write, WriteFlags,
 };

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use weir_runtime::{Event, Handle};
+use weir_runtime::Handle;
 use weir_storage::{
-    AdversaryDisk, BLOCK_BYTES, Capabilities, Command, Faults, Image, Interposed, Lba, Rejected, Storage,
-    StorageError, Ticket, flush,
+    AdversaryDisk, BLOCK_BYTES, Command, Faults, Image, Interposed, Lba, Rejected, Storage, StorageError,
+    Ticket, flush,
 };
 use weir_volume::{Damage, Volume, VolumeError, VolumeOptions, check};
 

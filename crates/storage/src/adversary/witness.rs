@@ -13,9 +13,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use event_listener::Event;
-use weir_runtime::Buffer;
-
 use super::image::{Image, content_hash};
 use super::judge::{Expectation, Illegal};
 use crate::address::{Extent, Lba};

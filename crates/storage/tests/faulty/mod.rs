@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use weir_runtime::{Event, Handle};
 use weir_storage::{
-    Capabilities, Command, Extent, Feature, Interposed, Invalid, Lba, Ordering, Part, Priority, Rejected,
-    Rule, Storage, Ticket, Write, WriteFlags,
+    Capabilities, Command, Extent, Feature, Invalid, Lba, Ordering, Part, Priority, Rejected, Rule, Storage,
+    Ticket, Write, WriteFlags,
 };
 
 /// What a [`Faulty`] storage does wrong.
@@ -228,16 +228,16 @@ impl Faulty {
     }
 }
 
-impl Interposed for Faulty {
-    fn below(&self) -> &dyn Storage {
-        &*self.inner
+impl Storage for Faulty {
+    fn blocks(&self) -> u64 {
+        self.inner.blocks()
     }
 
-    fn claims(&self) -> &Capabilities {
+    fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+    fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         if let Err(refused) = self.capabilities.check(&command, self.blocks()) {
             return self.refuse(&command, refused);
         }
@@ -267,5 +267,9 @@ impl Interposed for Faulty {
             (Fault::PacksFirstOnly, Command::Packed(writes)) => self.inner.submit(Command::Write(writes[0])),
             _ => self.inner.submit(command),
         }
+    }
+
+    fn slots(&self) -> &Event {
+        if self.fault == Fault::ForgetsToNotify { &self.silent } else { self.inner.slots() }
     }
 }

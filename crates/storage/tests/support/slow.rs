@@ -6,12 +6,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_listener::Event;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 use weir_runtime::Handle;
 use weir_storage::{
-    AdversaryDisk, Capabilities, Command, Extent, Interposed, Rejected, Storage, StorageError, Ticket, read,
+    AdversaryDisk, Command, Extent, Interposed, Rejected, Storage, StorageError, Ticket, read,
 };
 
 pub struct Slow {

@@ -7,8 +7,8 @@ use weir_ext4::journal::{BlockType, JournalSuperblock};
 use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_flash::{FlashDevice, FlashOptions, Keep, Probe, Profile, Subject};
 use weir_fs::{Filesystem, MountOptions, NewNode};
-use weir_runtime::{Buffer, Event, Handle, Runtime, Simulation};
-use weir_storage::{BLOCK_BYTES, Capabilities, Command, Interposed, Rejected, Storage, Ticket, Write};
+use weir_runtime::{Handle, Runtime, Simulation};
+use weir_storage::{BLOCK_BYTES, Command, Interposed, Rejected, Storage, Ticket, Write};
 
 use crate::error::BenchError;
 
