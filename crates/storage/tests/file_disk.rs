@@ -115,7 +115,7 @@ fn creation_overwrites_nothing() {
     assert!(matches!(small, Err(FileDiskError::TooSmall { .. })));
     assert!(!place.path("small").exists());
     let huge = FileDisk::create(&handle, &place.path("huge"), 1 << 62, FileDiskOptions::default());
-    assert!(matches!(huge, Err(FileDiskError::Io { .. })));
+    assert!(matches!(huge, Err(FileDiskError::NoSpace { .. })));
     assert!(!place.path("huge").exists(), "a file that could not be allocated stayed behind");
 }
 
