@@ -1,13 +1,13 @@
 //! Simulated cores: what host threads cost.
 //!
-//! A *simulated thread* is a task made by [`Handle::spawn_thread`], or the main future after
+//! A *simulated thread* is a task made by [`Handle::spawn_thread`](crate::Handle::spawn_thread), or the main future after
 //! [`Runtime::simulate_caller`](crate::Runtime::simulate_caller); it stands for a thread of the host (an
 //! application thread, the commit task, the flush task). Tasks made by `spawn`, and the main future otherwise, stand
 //! for the device or the harness; they need no core and pay nothing. The model:
 //!
 //! - A thread runs only while it holds one of `count` cores. Threads that want one queue, first come, first
 //!   served.
-//! - A thread that awaits anything but [`Handle::work`] *sleeps*: it gives its core to the first in the queue.
+//! - A thread that awaits anything but [`Handle::work`](crate::Handle::work) *sleeps*: it gives its core to the first in the queue.
 //! - When a sleeping thread is woken it waits for a core, holds it for `context_switch` without running, is
 //!   counted as one context switch, and runs. Its first start waits for a core too, but is neither charged nor
 //!   counted, since nothing was switched back in.
@@ -18,13 +18,10 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::task::TaskId;
-use crate::{Handle, Instant, Sleep};
+use crate::Instant;
+use crate::task_id::TaskId;
 
 /// The host's processor in a simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,10 +30,10 @@ pub struct Cores {
     pub count: usize,
     /// Time to bring a sleeping thread back onto a core.
     pub context_switch: Duration,
-    /// What a request to the device costs the thread that makes it ([`Handle::spend_dispatch`]).
+    /// What a request to the device costs the thread that makes it ([`Handle::spend_dispatch`](crate::Handle::spend_dispatch)).
     pub dispatch: Duration,
     /// What the end of a request, with its interrupt, costs the thread that waits for it
-    /// ([`Handle::spend_completion`]).
+    /// ([`Handle::spend_completion`](crate::Handle::spend_completion)).
     pub completion: Duration,
 }
 
@@ -164,7 +161,7 @@ impl CoreScheduler {
     }
 
     /// Says whether the running thread works: then it keeps its core when the poll ends.
-    fn set_working(&self, task: TaskId, working: bool) {
+    pub(crate) fn set_working(&self, task: TaskId, working: bool) {
         if let Some(thread) = self.0.borrow_mut().threads.get_mut(&task)
             && let State::Running { .. } = thread.state
         {
@@ -204,43 +201,5 @@ impl Schedule {
         let until = now + self.cores.context_switch;
         thread.state = State::Switching { until };
         Some(Turn::SwitchUntil(until))
-    }
-}
-
-/// Processor time of a simulated thread; see [`Handle::work`].
-#[derive(Debug)]
-#[must_use = "no time is spent unless awaited"]
-pub struct Work {
-    handle: Handle,
-    duration: Duration,
-    /// The thread that works, and until when.
-    running: Option<(TaskId, Sleep)>,
-}
-
-impl Work {
-    pub(crate) fn new(handle: Handle, duration: Duration) -> Self {
-        Work { handle, duration, running: None }
-    }
-}
-
-impl Future for Work {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let work = &mut *self;
-        let Some((scheduler, task)) = work.handle.current_thread() else { return Poll::Ready(()) };
-        let (_, sleep) = work.running.get_or_insert_with(|| (task, work.handle.sleep(work.duration)));
-        let poll = Pin::new(sleep).poll(context);
-        scheduler.set_working(task, poll.is_pending());
-        poll
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        // Work given up half-way (the loser of a select) must not keep the core for whatever is awaited next.
-        if let (Some((task, _)), Some(scheduler)) = (&self.running, self.handle.cores()) {
-            scheduler.set_working(*task, false);
-        }
     }
 }

@@ -1,8 +1,7 @@
 //! The executor's state and the step both loops share: poll one ready task.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
-use std::pin::Pin;
+use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -11,7 +10,8 @@ use crate::clock::Clock;
 use crate::cores::{CoreScheduler, Turn};
 use crate::random::Streams;
 use crate::ready::ReadyQueue;
-use crate::task::{After, TaskId, Tasks};
+use crate::task_id::TaskId;
+use crate::tasks::{After, BoxedFuture, Tasks};
 use crate::timer::Timers;
 use crate::trace::TraceHash;
 
@@ -27,12 +27,22 @@ pub(crate) struct Executor {
     pub(crate) cores: Option<CoreScheduler>,
     pub(crate) ring: Option<Ring>,
     /// The task being polled.
-    pub(crate) current: Cell<TaskId>,
+    current: Cell<TaskId>,
     /// Tasks that give way to others; each loop wakes them once it has let these run.
     given_way: RefCell<Vec<Waker>>,
     /// Wakes the future given to `block_on`, where that is a simulated thread.
     caller: RefCell<Option<Waker>>,
     closed: Cell<bool>,
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Executor")
+            .field("now", &self.clock.now())
+            .field("virtual", &self.clock.is_virtual())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Executor {
@@ -60,11 +70,7 @@ impl Executor {
     }
 
     /// Adds a task and makes it ready. None if the runtime is gone: the future is dropped.
-    pub(crate) fn insert(
-        &self,
-        thread: Option<&str>,
-        future: Pin<Box<dyn Future<Output = ()>>>,
-    ) -> Option<TaskId> {
+    pub(crate) fn insert(&self, thread: Option<&str>, future: BoxedFuture) -> Option<TaskId> {
         if self.closed.get() {
             return None;
         }
@@ -128,6 +134,13 @@ impl Executor {
         waiting.drain(..).for_each(Waker::wake);
         // Its memory is used again and again: nobody can have given way meanwhile.
         self.given_way.replace(waiting);
+    }
+
+    /// The simulated thread that is being polled.
+    pub(crate) fn current_thread(&self) -> Option<(&CoreScheduler, TaskId)> {
+        let task = self.current.get();
+        let cores = self.cores.as_ref().filter(|cores| cores.is_thread(task))?;
+        Some((cores, task))
     }
 
     /// The future given to `block_on` is woken by `waker` from now on.

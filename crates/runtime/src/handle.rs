@@ -1,6 +1,5 @@
 //! What tasks see of their runtime.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,26 +12,14 @@ use crate::clock::{cpu_time, peak_memory_bytes};
 use crate::cores::{CoreScheduler, Cores};
 use crate::executor::Executor;
 use crate::random::kernel_entropy;
-use crate::task::TaskId;
-use crate::timer::Timers;
 use crate::trace::{finish, mix};
 use crate::{Cancelled, CpuTime, Instant, Random, Remote, Ring, Sleep, Task, ThreadCounts, Work};
 
 /// A reference to a runtime, cheap to clone, for use on the runtime's own thread.
 ///
 /// A handle may outlive its runtime: then spawned tasks are [`Cancelled`] at once and the ring is full.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Handle(pub(crate) Rc<Executor>);
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Handle")
-            .field("now", &self.now())
-            .field("virtual", &self.is_virtual())
-            .finish_non_exhaustive()
-    }
-}
 
 /// Time.
 impl Handle {
@@ -48,7 +35,7 @@ impl Handle {
 
     /// Finishes at `deadline`, at once if it has passed.
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::new(self.clone(), deadline)
+        Sleep::new(Rc::clone(&self.0), deadline)
     }
 
     /// Lets every task that is ready now run once.
@@ -104,19 +91,19 @@ impl Handle {
 impl Handle {
     /// Starts a task.
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Task<T> {
-        Task::spawn(self, None, future)
+        Task::spawn(&self.0, None, future)
     }
 
     /// Starts a task that stands for a host thread: on simulated cores it needs a core to run and pays for
     /// context switches (see [`Cores`](crate::Cores)). Otherwise the same as [`spawn`](Self::spawn).
     pub fn spawn_thread<T: 'static>(&self, name: &str, future: impl Future<Output = T> + 'static) -> Task<T> {
-        Task::spawn(self, Some(name), future)
+        Task::spawn(&self.0, Some(name), future)
     }
 
     /// Spends `duration` of processor time: the current simulated thread keeps its core that long. Does
     /// nothing elsewhere: in wall time, without simulated cores, in plain tasks.
     pub fn work(&self, duration: Duration) -> Work {
-        Work::new(self.clone(), duration)
+        Work::new(Rc::clone(&self.0), duration)
     }
 
     /// Spends what a request to the device costs the current simulated thread ([`Cores::dispatch`](crate::Cores)).
@@ -213,36 +200,6 @@ impl Handle {
     /// A hash of everything that happened so far: every poll with its time and task, and all that was traced.
     pub fn trace_hash(&self) -> u64 {
         self.0.trace.value()
-    }
-}
-
-/// What this crate's other modules need.
-impl Handle {
-    pub(crate) fn timers(&self) -> &Timers {
-        &self.0.timers
-    }
-
-    pub(crate) fn cores(&self) -> Option<&CoreScheduler> {
-        self.0.cores.as_ref()
-    }
-
-    /// The simulated thread that is being polled.
-    pub(crate) fn current_thread(&self) -> Option<(&CoreScheduler, TaskId)> {
-        let task = self.0.current.get();
-        let cores = self.cores().filter(|cores| cores.is_thread(task))?;
-        Some((cores, task))
-    }
-
-    pub(crate) fn insert_task(
-        &self,
-        thread: Option<&str>,
-        future: Pin<Box<dyn Future<Output = ()>>>,
-    ) -> Option<TaskId> {
-        self.0.insert(thread, future)
-    }
-
-    pub(crate) fn cancel_task(&self, task: TaskId) {
-        self.0.cancel(task);
     }
 }
 

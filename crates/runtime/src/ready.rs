@@ -9,18 +9,20 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io::Write;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 
-use crate::task::TaskId;
-use crate::{Handle, RemoteError};
+use crate::RemoteError;
+use crate::executor::Executor;
+use crate::task_id::TaskId;
 
 /// Messages from other threads that may wait unread.
 const INBOX_LIMIT: usize = 1024;
 
 /// What another thread wants run on the executor's own.
-pub(crate) type Message = Box<dyn FnOnce(&Handle) + Send>;
+pub(crate) type Message = Box<dyn FnOnce(&Rc<Executor>) + Send>;
 
 /// Tasks to poll, first come, first served. A task is in it at most once (see [`TaskWaker`]), so the number of
 /// tasks bounds it.
@@ -147,6 +149,29 @@ impl ReadyQueue {
         }
     }
 
+    /// Has the loop go round once more: ends a park, or keeps the next from beginning.
+    pub(crate) fn notify(&self) {
+        let mut state = self.lock();
+        state.notified = true;
+        self.has_messages.store(true, Ordering::Release);
+        self.unpark(state);
+    }
+
+    /// Leaves a message of another thread.
+    pub(crate) fn send(&self, message: Message) -> Result<(), RemoteError> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(RemoteError::Closed);
+        }
+        if state.inbox.len() >= INBOX_LIMIT {
+            return Err(RemoteError::Full);
+        }
+        state.inbox.push_back(message);
+        self.has_messages.store(true, Ordering::Release);
+        self.unpark(state);
+        Ok(())
+    }
+
     /// Moves all ready tasks to the end of `local`.
     pub(crate) fn drain_into(&self, local: &mut VecDeque<TaskId>) {
         if self.has_tasks.load(Ordering::Acquire) {
@@ -226,50 +251,6 @@ impl Wake for TaskWaker {
     }
 }
 
-/// A runtime as other threads see it.
-#[derive(Clone, Debug)]
-pub struct Remote(Arc<ReadyQueue>);
-
-impl Remote {
-    pub(crate) fn new(ready: Arc<ReadyQueue>) -> Self {
-        Remote(ready)
-    }
-
-    /// Makes the runtime's loop go round once more, waking it if it is parked.
-    pub fn wake(&self) {
-        let mut state = self.0.lock();
-        state.notified = true;
-        self.0.has_messages.store(true, Ordering::Release);
-        self.0.unpark(state);
-    }
-
-    /// Has the runtime's thread call `start` and spawn the future it returns.
-    ///
-    /// # Errors
-    ///
-    /// [`RemoteError::Full`] when 1,024 such calls wait unread, [`RemoteError::Closed`] when the runtime is
-    /// gone.
-    pub fn spawn<F>(&self, start: impl FnOnce(&Handle) -> F + Send + 'static) -> Result<(), RemoteError>
-    where
-        F: Future<Output = ()> + 'static,
-    {
-        let mut state = self.0.lock();
-        if state.closed {
-            return Err(RemoteError::Closed);
-        }
-        if state.inbox.len() >= INBOX_LIMIT {
-            return Err(RemoteError::Full);
-        }
-        state.inbox.push_back(Box::new(move |handle| {
-            let future = start(handle);
-            handle.spawn(future);
-        }));
-        self.0.has_messages.store(true, Ordering::Release);
-        self.0.unpark(state);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,11 +270,11 @@ mod tests {
         assert!(ready.begin_park());
         ready.end_park();
 
-        Remote::new(ready.clone()).wake();
+        ready.notify();
         assert!(!ready.begin_park());
         assert!(ready.take_inbox().is_empty());
 
-        assert_eq!(Remote::new(ready.clone()).spawn(|_| async {}), Ok(()));
+        assert_eq!(ready.send(Box::new(|_| {})), Ok(()));
         assert!(!ready.begin_park());
         assert_eq!(ready.take_inbox().len(), 1);
         assert!(ready.begin_park());

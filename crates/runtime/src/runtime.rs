@@ -23,7 +23,7 @@ use crate::clock::Clock;
 use crate::cores::CoreScheduler;
 use crate::executor::Executor;
 use crate::ready::{ReadyQueue, TaskWaker};
-use crate::task::TaskId;
+use crate::task_id::TaskId;
 use crate::{Cores, Handle, Random, Ring, RuntimeError, Stalled};
 
 /// Polls between two looks at timers, completions and messages, so that none starves under a steady stream of
@@ -169,7 +169,7 @@ impl Runtime {
             }
             self.polls.set(0);
             for message in executor.ready.take_inbox() {
-                message(&self.handle);
+                message(&self.handle.0);
             }
             match &executor.ring {
                 Some(ring) => self.pass_wall(ring),

@@ -2,11 +2,9 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 
-use crate::{Handle, Instant};
+use crate::Instant;
 
 /// A pending timer's place: its deadline, then the order in which timers were set, so that equal deadlines
 /// fire first come, first served.
@@ -28,7 +26,7 @@ impl Timers {
     }
 
     /// Makes the timer wake `waker` from now on.
-    fn update(&self, key: TimerKey, waker: &Waker) {
+    pub(crate) fn update(&self, key: TimerKey, waker: &Waker) {
         if let Some(slot) = self.pending.borrow_mut().get_mut(&key) {
             slot.clone_from(waker);
         }
@@ -57,53 +55,5 @@ impl Timers {
                 _ => return,
             }
         }
-    }
-}
-
-/// Finishes at a deadline. Dropping it cancels the timer.
-#[derive(Debug)]
-#[must_use = "a sleep does nothing unless awaited"]
-pub struct Sleep {
-    handle: Handle,
-    deadline: Instant,
-    timer: Option<TimerKey>,
-}
-
-impl Sleep {
-    pub(crate) fn new(handle: Handle, deadline: Instant) -> Self {
-        Sleep { handle, deadline, timer: None }
-    }
-
-    /// When it finishes.
-    pub fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    fn disarm(&mut self) {
-        if let Some(key) = self.timer.take() {
-            self.handle.timers().cancel(key);
-        }
-    }
-}
-
-impl Future for Sleep {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.handle.now() >= self.deadline {
-            self.disarm();
-            return Poll::Ready(());
-        }
-        match self.timer {
-            Some(key) => self.handle.timers().update(key, context.waker()),
-            None => self.timer = Some(self.handle.timers().insert(self.deadline, context.waker().clone())),
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        self.disarm();
     }
 }
