@@ -33,6 +33,7 @@ impl Asked {
         writeback_cache: bool,
     ) -> Asked {
         let trimmed = filesystem.clone();
+        let kernel = KernelCache::new(handle, &filesystem, writeback_cache, Rc::default());
         let calls = Calls {
             marks: Marks::of(handle, &filesystem).await,
             filesystem,
@@ -44,7 +45,7 @@ impl Asked {
                 let filesystem = trimmed.clone();
                 Box::pin(async move { filesystem.trim(range, minimum).await })
             }),
-            kernel: KernelCache::new(handle, writeback_cache, Rc::default()),
+            kernel,
         };
         Asked { calls, opened: RefCell::default() }
     }

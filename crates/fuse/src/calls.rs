@@ -21,11 +21,10 @@ use crate::convert;
 use crate::errno::{errno, errno_of_sync};
 use crate::files::{Files, OpenFile};
 use crate::kernel::KernelCache;
-use crate::lost::LostWrites;
+use crate::lost::{Lost, LostWrites};
 use crate::marks::Marks;
-use crate::privileges::Caller;
+use crate::privileges::{Caller, drop_capabilities, drop_privileges, left_without_privileges};
 use crate::protocol::{Names, NodeAttributes, WriteRequest};
-use crate::server::FileCounts;
 
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
 pub(crate) type Trim = dyn Fn(Range<u64>, u64) -> Pin<Box<dyn Future<Output = Result<u64, FsError>>>>;
@@ -43,6 +42,16 @@ pub(crate) struct Calls {
     /// Discards what is free.
     pub(crate) trim: Box<Trim>,
     pub(crate) kernel: KernelCache,
+}
+
+/// What is counted of the files on a mount, for its status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileCounts {
+    /// Files whose `fsync` orders only, as their owners have said by
+    /// [`SYNC_ATTRIBUTE`](crate::control::SYNC_ATTRIBUTE); none as long as they are being counted, after a mount.
+    pub order_files: Option<u64>,
+    /// Files that lack what a program had written through a mapping.
+    pub lost: Lost,
 }
 
 /// What the kernel gets to know of an inode, and its generation.
@@ -110,7 +119,7 @@ impl Calls {
         let owner = changes.uid.is_some() || changes.gid.is_some();
         let takes = owner || changes.size.is_some() && !caller.keeps_privileges();
         if takes && changes.permissions.is_none() {
-            changes.permissions = self.left_without_privileges(inode, caller).await?;
+            changes.permissions = left_without_privileges(&self.filesystem, inode, caller).await?;
         }
         if let Some(owner) = changes.uid {
             self.drop_mark_of_other(inode, owner).await?;
@@ -248,7 +257,7 @@ impl Calls {
         if let Some(inode) = file.map(|file| file.inode)
             && self.note_access(inode, 0).await
         {
-            self.forget_attributes(inode).await;
+            self.kernel.forget_attributes(inode).await;
         }
         self.release(handle).await
     }
@@ -289,7 +298,7 @@ impl Calls {
             self.drop_privileges(inode, caller).await?;
         }
         if direct {
-            self.drop_capabilities(inode).await?;
+            drop_capabilities(&self.filesystem, inode).await?;
         }
         let orders = file.is_some_and(|file| file.orders_writes.get())
             && self.attributes(inode).await?.size >= offset.saturating_add(bytes.len() as u64);
@@ -334,7 +343,7 @@ impl Calls {
                     let cause = errno(&error);
                     if let Ok(found) = self.filesystem.attributes(inode).await {
                         self.lost.add(inode, found.generation, at..offset + bytes.len() as u64, cause);
-                        self.have_it_ask(inode, found.generation);
+                        self.kernel.have_it_ask(inode, found.generation);
                     }
                     return Err(cause);
                 }
@@ -498,6 +507,45 @@ impl Calls {
         Ok(Vec::new())
     }
 
+    /// Has the kernel hand over what programs have written to a file. What of it fails is remembered with the lost
+    /// writes.
+    ///
+    /// # Errors
+    /// EAGAIN if too many wait for that.
+    async fn take_over(&self, inode: InodeNumber) -> Result<(), Errno> {
+        if !self.kernel.is_writeback || !self.files.may_be_dirty(inode) {
+            return Ok(());
+        }
+        self.kernel.take_pages(inode).await
+    }
+
+    /// Has the kernel hand over what it has of files that programs still have open for writing: what mappings have
+    /// changed, too, and so also without a writeback cache.
+    pub(crate) async fn take_over_all(&self) {
+        for inode in self.files.that_may_be_dirty() {
+            // Few ask at this time: it is being unmounted.
+            let _ = self.kernel.take_pages(inode).await;
+        }
+    }
+
+    /// Whether the next write through an open file shall fail, which the kernel would keep and say nothing: a write to it
+    /// was lost for want of room, and there is still none. Otherwise a program that writes until the filesystem is full
+    /// would write for ever.
+    pub(crate) async fn refuses_writes(&self, inode: InodeNumber, handle: u64) -> bool {
+        self.kernel.is_writeback
+            && self.fails_sync(inode).await == Err(Errno::NOSPC)
+            && self.files.get(handle).is_some_and(|file| file.writable)
+            && self.filesystem.statfs().await.available_blocks == 0
+    }
+
+    /// Before a write by a caller that may not keep privileges: removes them, and has the kernel look again.
+    async fn drop_privileges(&self, inode: InodeNumber, caller: Caller) -> Result<(), Errno> {
+        if drop_privileges(&self.filesystem, inode, caller).await? {
+            self.kernel.forget_attributes(inode).await;
+        }
+        Ok(())
+    }
+
     async fn trim(&self, asked: TrimRange, caller: Caller) -> Result<TrimRange, Errno> {
         if !caller.is_superuser() {
             return Err(Errno::PERM);
@@ -627,7 +675,7 @@ impl Calls {
         let done = caller.on(&self.filesystem).fallocate(inode, mode, offset, length).await;
         if done.is_err() {
             // What was allocated stays, as ext4 has it.
-            self.forget_attributes(inode).await;
+            self.kernel.forget_attributes(inode).await;
         }
         done.map_err(|error| errno(&error))?;
         if !matches!(mode, Fallocate::Allocate { .. }) {

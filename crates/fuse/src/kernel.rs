@@ -12,10 +12,9 @@ use std::rc::Rc;
 
 use fuser::{INodeNo, Notifier};
 use rustix::io::Errno;
-use weir_fs::InodeNumber;
+use weir_fs::{Filesystem, InodeNumber};
 use weir_runtime::{Handle, Semaphore};
 
-use crate::calls::Calls;
 use crate::convert;
 use crate::protocol::node_id;
 
@@ -28,6 +27,7 @@ const WAITING_MAX: usize = 128;
 #[derive(Clone)]
 pub(crate) struct KernelCache {
     handle: Handle,
+    filesystem: Filesystem,
     /// It keeps what programs write.
     pub(crate) is_writeback: bool,
     /// Set as soon as it is mounted.
@@ -36,9 +36,14 @@ pub(crate) struct KernelCache {
 }
 
 impl KernelCache {
-    pub(crate) fn new(handle: &Handle, is_writeback: bool, notifier: Rc<OnceCell<Notifier>>) -> KernelCache {
+    pub(crate) fn new(
+        handle: &Handle,
+        filesystem: &Filesystem,
+        is_writeback: bool,
+        notifier: Rc<OnceCell<Notifier>>,
+    ) -> KernelCache {
         let asked = Rc::new(Semaphore::new(ASKED_MAX));
-        KernelCache { handle: handle.clone(), is_writeback, notifier, asked }
+        KernelCache { handle: handle.clone(), filesystem: filesystem.clone(), is_writeback, notifier, asked }
     }
 
     /// Has the kernel forget the attributes of a node, and from which byte on its pages, if from any. Those that are dirty
@@ -57,66 +62,36 @@ impl KernelCache {
         // Where no thread can be had, nothing was handed over.
         self.handle.blocking(job).await.map_err(|_| Errno::AGAIN)
     }
-}
 
-impl Calls {
     /// Has the kernel hand over what programs have written to a file. What of it fails is remembered with the lost
     /// writes.
     ///
     /// # Errors
     /// EAGAIN if too many wait for that.
-    pub(crate) async fn take_over(&self, inode: InodeNumber) -> Result<(), Errno> {
-        if !self.kernel.is_writeback || !self.files.may_be_dirty(inode) {
-            return Ok(());
-        }
-        self.take_pages(inode).await
-    }
-
-    async fn take_pages(&self, inode: InodeNumber) -> Result<(), Errno> {
+    pub(crate) async fn take_pages(&self, inode: InodeNumber) -> Result<(), Errno> {
         let Ok(found) = self.filesystem.attributes(inode).await else { return Ok(()) };
-        self.kernel.forget(node_id(convert::number(inode), found.generation), Some(0)).await
-    }
-
-    /// Has the kernel hand over what it has of files that programs still have open for writing: what mappings have
-    /// changed, too, and so also without a writeback cache.
-    pub(crate) async fn take_over_all(&self) {
-        for inode in self.files.that_may_be_dirty() {
-            // Few ask at this time: it is being unmounted.
-            let _ = self.take_pages(inode).await;
-        }
+        self.forget(node_id(convert::number(inode), found.generation), Some(0)).await
     }
 
     /// Has the kernel ask for a file's attributes before it next uses them.
     pub(crate) async fn forget_attributes(&self, inode: InodeNumber) {
         let Ok(found) = self.filesystem.attributes(inode).await else { return };
-        if let Some(notifier) = self.kernel.notifier.get() {
+        if let Some(notifier) = self.notifier.get() {
             // From before its first byte on: its attributes alone. It fails for what is not cached.
             let node = node_id(convert::number(inode), found.generation);
             let _ = notifier.inval_inode(INodeNo(node), -1, 0);
         }
     }
 
-    /// Has the kernel ask before the next write to a file that has just lost one: see [`refuses_writes`]. It is not waited
-    /// for, as the kernel may wait for the answer to the write that was lost.
-    ///
-    /// [`refuses_writes`]: Calls::refuses_writes
+    /// Has a kernel that keeps what programs write ask before the next write to a file that has just lost one. It is not
+    /// waited for, as the kernel may wait for the answer to the write that was lost.
     pub(crate) fn have_it_ask(&self, inode: InodeNumber, generation: u32) {
-        if self.kernel.is_writeback {
-            let (kernel, node) = (self.kernel.clone(), node_id(convert::number(inode), generation));
-            drop(self.kernel.handle.spawn(async move {
+        if self.is_writeback {
+            let (kernel, node) = (self.clone(), node_id(convert::number(inode), generation));
+            drop(self.handle.spawn(async move {
                 // If too many wait, the next lost write says it.
                 let _ = kernel.forget(node, None).await;
             }));
         }
-    }
-
-    /// Whether the next write through an open file shall fail, which the kernel would keep and say nothing: a write to it
-    /// was lost for want of room, and there is still none. Otherwise a program that writes until the filesystem is full
-    /// would write for ever.
-    pub(crate) async fn refuses_writes(&self, inode: InodeNumber, handle: u64) -> bool {
-        self.kernel.is_writeback
-            && self.fails_sync(inode).await == Err(Errno::NOSPC)
-            && self.files.get(handle).is_some_and(|file| file.writable)
-            && self.filesystem.statfs().await.available_blocks == 0
     }
 }

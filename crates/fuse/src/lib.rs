@@ -47,8 +47,9 @@ mod server;
 
 #[cfg(feature = "asked")]
 pub use asked::Asked;
+pub use calls::FileCounts;
 pub use control::SyncMode;
 pub use disk::DISK_NAME;
 pub use lost::Lost;
 pub use serve::{Load, REQUEST_BYTES_UNDER_WAY_MAX};
-pub use server::{FileCounts, Server, ServerError, ServerOptions, absolute};
+pub use server::{Server, ServerError, ServerOptions, absolute};

@@ -7,7 +7,6 @@ use rustix::io::Errno;
 use weir_ext4::FileType;
 use weir_fs::{AttributeChanges, Filesystem, FsError, InodeNumber};
 
-use crate::calls::Calls;
 use crate::errno::errno;
 use crate::protocol::Header;
 
@@ -66,40 +65,41 @@ fn without_privileges(kind: FileType, permissions: u16, in_group: bool) -> Optio
     (left != permissions).then_some(left)
 }
 
-impl Calls {
-    /// Before a write by a caller that may not keep privileges: removes them, and has the kernel look again.
-    pub(crate) async fn drop_privileges(&self, inode: InodeNumber, caller: Caller) -> Result<(), Errno> {
-        let left = self.left_without_privileges(inode, caller).await?;
-        if left.is_none() {
-            return Ok(());
-        }
-        let changes = AttributeChanges { permissions: left, ..AttributeChanges::default() };
-        self.filesystem.set_attributes(inode, &changes).await.map_err(|error| errno(&error))?;
-        self.forget_attributes(inode).await;
-        Ok(())
+/// Before a write by a caller that may not keep privileges: removes them. Whether there were any, so that the kernel has
+/// to look again.
+pub(crate) async fn drop_privileges(
+    filesystem: &Filesystem,
+    inode: InodeNumber,
+    caller: Caller,
+) -> Result<bool, Errno> {
+    let permissions = left_without_privileges(filesystem, inode, caller).await?;
+    if permissions.is_some() {
+        let changes = AttributeChanges { permissions, ..AttributeChanges::default() };
+        filesystem.set_attributes(inode, &changes).await.map_err(|error| errno(&error))?;
     }
+    Ok(permissions.is_some())
+}
 
-    /// What is to be left of a file's permissions; none if that is all.
-    pub(crate) async fn left_without_privileges(
-        &self,
-        inode: InodeNumber,
-        caller: Caller,
-    ) -> Result<Option<u16>, Errno> {
-        let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
-        let in_group = caller.keeps_privileges() || caller.gid == found.gid;
-        Ok(without_privileges(found.kind, found.permissions, in_group))
-    }
+/// What is to be left of a file's permissions; none if that is all.
+pub(crate) async fn left_without_privileges(
+    filesystem: &Filesystem,
+    inode: InodeNumber,
+    caller: Caller,
+) -> Result<Option<u16>, Errno> {
+    let found = filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
+    let in_group = caller.keeps_privileges() || caller.gid == found.gid;
+    Ok(without_privileges(found.kind, found.permissions, in_group))
+}
 
-    /// Before a direct write, of which the kernel does not ask for them as it does of others.
-    pub(crate) async fn drop_capabilities(&self, inode: InodeNumber) -> Result<(), Errno> {
-        match self.filesystem.extended_attribute(inode, CAPABILITY).await {
-            Ok(_) => {
-                let removed = self.filesystem.remove_extended_attribute(inode, CAPABILITY).await;
-                removed.map_err(|error| errno(&error))
-            }
-            Err(FsError::NoAttribute) => Ok(()),
-            Err(error) => Err(errno(&error)),
+/// Before a direct write, of which the kernel does not ask for them as it does of others.
+pub(crate) async fn drop_capabilities(filesystem: &Filesystem, inode: InodeNumber) -> Result<(), Errno> {
+    match filesystem.extended_attribute(inode, CAPABILITY).await {
+        Ok(_) => {
+            let removed = filesystem.remove_extended_attribute(inode, CAPABILITY).await;
+            removed.map_err(|error| errno(&error))
         }
+        Err(FsError::NoAttribute) => Ok(()),
+        Err(error) => Err(errno(&error)),
     }
 }
 

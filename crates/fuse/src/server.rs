@@ -17,29 +17,19 @@ use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
 
 use crate::busy_cpu::BusyCpuGuard;
-use crate::calls::{Calls, Trim};
+use crate::calls::{Calls, FileCounts, Trim};
 use crate::connection::Connection;
 use crate::control::SyncMode;
 use crate::disk::Disk;
 use crate::files::Files;
 use crate::kernel::KernelCache;
-use crate::lost::{Lost, LostWrites};
+use crate::lost::LostWrites;
 use crate::marks::Marks;
 use crate::protocol::{OLDEST_MINOR, OLDEST_WRITEBACK_MINOR, TRANSFER_BYTES};
 use crate::serve::{Load, Service, SharedLoad, serve};
 
 /// Requests that the kernel sends without waiting for their answers: asynchronous reads, and direct I/O.
 const BACKGROUND: u16 = 256;
-
-/// What is counted of the files on a mount, for its status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FileCounts {
-    /// Files whose `fsync` orders only, as their owners have said by
-    /// [`SYNC_ATTRIBUTE`](crate::control::SYNC_ATTRIBUTE); none as long as they are being counted, after a mount.
-    pub order_files: Option<u64>,
-    /// Files that lack what a program had written through a mapping.
-    pub lost: Lost,
-}
 
 /// How a filesystem is mounted.
 #[derive(Clone, Debug)]
@@ -116,7 +106,7 @@ impl Server {
             Box::pin(async move { trim(range, minimum).await })
         });
         let notifier = Rc::default();
-        let kernel = KernelCache::new(handle, options.writeback_cache, Rc::clone(&notifier));
+        let kernel = KernelCache::new(handle, &filesystem, options.writeback_cache, Rc::clone(&notifier));
         let calls = Calls {
             marks: Marks::of(handle, &filesystem).await,
             filesystem,
