@@ -160,7 +160,7 @@ impl FlashDevice {
         while !self.off.get() {
             let mut machine = self.machine.borrow_mut();
             let happened = machine.step(now);
-            let freed = std::mem::take(&mut machine.freed);
+            let freed = machine.take_freed();
             drop(machine);
             if freed && self.refused.take() {
                 self.slots.notify(usize::MAX);

@@ -10,7 +10,12 @@
 //! | part | file |
 //! |---|---|
 //! | command queue with simple, ordered and head-of-queue priority | `queue.rs` |
-//! | controller, link, flush, FUA, reads; the way of a command | `machine.rs` |
+//! | the way of a command | `machine.rs` |
+//! | the queue's limit, controller, link | `service.rs` |
+//! | flushes and FUA writes that wait | `waiters.rs` |
+//! | reads that wait | `reads.rs` |
+//! | writes and discards that are followed until they are committed | `requests.rs` |
+//! | answers whose time is known | `events.rs` |
 //! | write-back cache: bounded, coalescing, written back in epochs, units or freely | `cache.rs` |
 //! | barrier mechanisms: when a page is committed, what recovery keeps | `mechanism.rs` |
 //! | page mapping, allocation over idle dies, the reclaim check before an erase | `ftl.rs` |
@@ -19,6 +24,7 @@
 //! | recovery from the spare areas | `recovery.rs` |
 //! | dies and channels, in time | `array.rs` |
 //! | what is on flash | `medium.rs` |
+//! | what a power cut leaves of it | `power.rs` |
 //! | where its bytes lie, if not in memory | `backing.rs` |
 //! | the same behind the contract of a storage | `device.rs` |
 //!
@@ -59,6 +65,7 @@ mod cache;
 mod checkpoint;
 mod clean;
 mod device;
+mod events;
 mod ftl;
 mod geometry;
 mod machine;
@@ -66,11 +73,16 @@ mod mechanism;
 mod medium;
 mod mutants;
 mod options;
+mod power;
 mod probe;
 mod profile;
 mod queue;
+mod reads;
 mod recovery;
+mod requests;
+mod service;
 mod stats;
+mod waiters;
 
 pub use backing::Backing;
 pub use device::FlashDevice;

@@ -55,6 +55,11 @@ impl Queued {
         matches!(self.kind, Kind::Write { barrier: true, .. } | Kind::Barrier)
     }
 
+    /// Whether it waits for all that linger before it, and everything for it if it lingers itself (S1, S2).
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.ordered || self.is_barrier()
+    }
+
     /// What it is about, but for the epoch, which the machine counts.
     pub(crate) fn subject(&self) -> Subject {
         let (block, blocks) = match &self.kind {
