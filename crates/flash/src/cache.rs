@@ -2,7 +2,9 @@
 //!
 //! An entry is *waiting* until a page takes it, then *issued* until that page is committed, and gone then. A new
 //! version takes the place of one that waits if the mechanism treats both alike: then the older one is never
-//! written, and what was asked of it is asked of the newer.
+//! written, and what was asked of it is asked of the newer. It does so only within its epoch, also in transactional
+//! writeback, so that any prefix of the cache may become a unit: otherwise a unit that found no room on flash would
+//! never end.
 
 use std::collections::VecDeque;
 
