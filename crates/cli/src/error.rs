@@ -11,11 +11,10 @@ use weir_fs::FsError;
 use weir_fuse::ServerError;
 use weir_image::ImageError;
 use weir_runtime::{RuntimeError, Stalled};
-use weir_storage::FileDiskError;
+use weir_storage::{FileDiskError, Rejected};
 use weir_volume::VolumeError;
 use weir_workload::BenchError;
 
-use crate::fsck::FsckError;
 use crate::size::Size;
 
 /// Why a command failed.
@@ -405,6 +404,42 @@ pub(crate) enum CliError {
     /// The result could not be written as JSON.
     #[error("cannot write the result as JSON: {0}")]
     Json(#[from] serde_json::Error),
+}
+
+/// Why an image cannot be checked.
+#[derive(Debug, Error)]
+pub(crate) enum FsckError {
+    /// It is no filesystem that Weir reads.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The disk does not return its blocks.
+    #[error("blocks {first} to {last} cannot be read: {source}")]
+    Read {
+        /// The first block of the command that failed.
+        first: u64,
+        /// The last.
+        last: u64,
+        /// What the disk said.
+        source: Rejected,
+    },
+}
+
+impl CliError {
+    /// What is wrong with the volume on `path`, its sizes in units.
+    pub(crate) fn of_volume(path: &Path, source: VolumeError) -> CliError {
+        let path = path.to_owned();
+        match source {
+            VolumeError::Truncated { needed, found } => {
+                CliError::Truncated { path, needed: Size::of_blocks(needed), found: Size::of_blocks(found) }
+            }
+            source => CliError::Volume { path, source },
+        }
+    }
+
+    /// Whether the kernel refused a call for want of permission.
+    pub(crate) fn is_denied(&self) -> bool {
+        matches!(self, CliError::File { source, .. } if source.kind() == ErrorKind::PermissionDenied)
+    }
 }
 
 impl From<ServerError> for CliError {

@@ -8,9 +8,9 @@ use clap::Args;
 use serde::Serialize;
 use weir_ext4::FormatError;
 use weir_ext4::check::{ImageReader, Report};
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Storage};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
 
-use crate::error::CliError;
+use crate::error::{CliError, FsckError};
 use crate::stack::{Stack, foreign};
 use crate::{Verdict, in_wall_time, print};
 
@@ -27,24 +27,6 @@ pub(crate) struct FsckArguments {
 /// An image on a disk.
 struct DiskImage {
     disk: Rc<dyn Storage>,
-}
-
-/// Why an image cannot be checked.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum FsckError {
-    /// It is no filesystem that Weir reads.
-    #[error(transparent)]
-    Format(#[from] FormatError),
-    /// The disk does not return its blocks.
-    #[error("blocks {first} to {last} cannot be read: {source}")]
-    Read {
-        /// The first block of the command that failed.
-        first: u64,
-        /// The last.
-        last: u64,
-        /// What the disk said.
-        source: Rejected,
-    },
 }
 
 impl ImageReader for DiskImage {

@@ -22,6 +22,7 @@ mod memory;
 mod messages;
 mod mkfs;
 mod mount;
+mod mountpoint;
 mod open;
 mod plain;
 mod progress;

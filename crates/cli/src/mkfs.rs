@@ -15,7 +15,7 @@ use weir_volume::{Format, Volume, VolumeOptions};
 
 use crate::error::CliError;
 use crate::size::Size;
-use crate::stack::{first_blocks, is_ext4};
+use crate::stack::{first_blocks, is_ext4, plain};
 use crate::volume::{Made, ground, not_created};
 use crate::{in_wall_time, print};
 
@@ -112,7 +112,7 @@ async fn make_on(
     let options = options(handle, arguments, storage.blocks(), zeroed);
     let failed = |source| CliError::Image { path: arguments.path.clone(), source };
     Filesystem::make(storage, &options).await.map_err(failed)?;
-    Ok(Size(options.blocks * BLOCK_BYTES as u64))
+    Ok(Size::of_blocks(options.blocks))
 }
 
 async fn make_in_volume(
@@ -126,7 +126,7 @@ async fn make_in_volume(
     created.map_err(|source| not_created(&arguments.path, None, source))?;
     let disk = Rc::<FileDisk>::clone(disk);
     let volume = Volume::open(handle, disk, VolumeOptions::default()).await.map_err(failed)?;
-    let left = Size(volume.blocks() * BLOCK_BYTES as u64);
+    let left = Size::of_blocks(volume.blocks());
     if left.0 < FILESYSTEM_MIN {
         return Err(CliError::NoRoomInVolume { path: arguments.path.clone(), left });
     }
@@ -149,17 +149,6 @@ fn options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool
         gid: getegid().as_raw(),
         ..plain(handle, blocks)
     }
-}
-
-/// A filesystem with nothing special about it, and a name of its own.
-pub(crate) fn plain(handle: &Handle, blocks: u64) -> Mkfs {
-    let random = || (u128::from(handle.entropy()) << 64 | u128::from(handle.entropy())).to_be_bytes();
-    let mut uuid = random();
-    // Version 4 of RFC 9562: random.
-    uuid[6] = uuid[6] & 0x0F | 0x40;
-    uuid[8] = uuid[8] & 0x3F | 0x80;
-    let created = u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
-    Mkfs::new(blocks, uuid, random(), created)
 }
 
 /// Refuses a disk where something says what it is, or that does not begin with zeros.

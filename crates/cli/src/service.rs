@@ -20,7 +20,8 @@ use weir_fuse::Server;
 use weir_runtime::{CpuLatencyGuard, Handle, keep_heap_small};
 
 use crate::error::CliError;
-use crate::{in_wall_time, memory, messages, print, report_file, status, umount};
+use crate::mountpoint::is_mountpoint;
+use crate::{in_wall_time, memory, messages, print, report_file, status};
 
 /// What a service in the background says when programs may use the mount.
 const READY: &str = "mounted";
@@ -84,7 +85,7 @@ pub(crate) fn run(
         Some(Errno::NOTDIR) => CliError::MountpointNoDirectory { path: mountpoint.to_owned() },
         _ => failed("mount on")(source),
     })?;
-    if umount::is_mountpoint(mountpoint) && status::ask(mountpoint).is_ok() {
+    if is_mountpoint(mountpoint) && status::ask(mountpoint).is_ok() {
         return Err(CliError::MountedThere { path: mountpoint.to_owned() });
     }
     if arguments.awake {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use weir_storage::BLOCK_BYTES;
+
 /// Units by letter, smallest first.
 const UNITS: [(char, u32); 5] = [('K', 10), ('M', 20), ('G', 30), ('T', 40), ('P', 50)];
 
@@ -13,6 +15,13 @@ pub(crate) struct Size(pub(crate) u64);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write a size such as 64M, 4G or 1T (powers of 1,024)")]
 pub(crate) struct NotASize;
+
+impl Size {
+    /// That of so many blocks.
+    pub(crate) fn of_blocks(blocks: u64) -> Size {
+        Size(blocks.saturating_mul(BLOCK_BYTES as u64))
+    }
+}
 
 impl std::str::FromStr for Size {
     type Err = NotASize;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
-use weir_ext4::{FormatError, SUPERBLOCK_OFFSET, Superblock};
+use weir_ext4::{FormatError, Mkfs, SUPERBLOCK_OFFSET, Superblock};
 use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
 use weir_fs::{Filesystem, FsError, MountOptions};
 use weir_runtime::Handle;
@@ -17,7 +17,6 @@ use weir_volume::{LossWindow, LossWindowSeen, Volume, VolumeError, VolumeOptions
 use crate::error::CliError;
 use crate::open::open_disk;
 use crate::size::Size;
-use crate::volume::volume_error;
 
 /// A disk has room for this many times the checkpoints of the volume on it, and more: a checkpoint takes eight bytes
 /// for each block, and there are two.
@@ -189,6 +188,17 @@ pub(crate) async fn no_volume(disk: &FileDisk, path: &Path) -> CliError {
     }
 }
 
+/// A filesystem with nothing special about it, and a name of its own.
+pub(crate) fn plain(handle: &Handle, blocks: u64) -> Mkfs {
+    let random = || (u128::from(handle.entropy()) << 64 | u128::from(handle.entropy())).to_be_bytes();
+    let mut uuid = random();
+    // Version 4 of RFC 9562: random.
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    let created = u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
+    Mkfs::new(blocks, uuid, random(), created)
+}
+
 impl Stack {
     /// Opens what is at `path`, whichever it is. A volume replays its log and takes a checkpoint when it is opened; if
     /// it is only read, both stay in memory, and nothing on the disk changes.
@@ -205,7 +215,7 @@ impl Stack {
     ) -> Result<Stack, CliError> {
         let options = FileDiskOptions { read_only, ..FileDiskOptions::default() };
         let disk = open_disk(handle, path, options).await?;
-        let failed = |source| volume_error(path, source);
+        let failed = |source| CliError::of_volume(path, source);
         match weir_volume::inspect(&*disk).await {
             Err(VolumeError::Foreign) => return Ok(Stack::Disk(disk)),
             found => drop(found.map_err(failed)?),
@@ -238,7 +248,7 @@ impl Stack {
         match Volume::open(handle, storage, options).await {
             Ok(opened) => Ok(Stack::Volume(Rc::new(opened), disk)),
             Err(VolumeError::Foreign) => Err(no_volume(&disk, path).await),
-            Err(source) => Err(volume_error(path, source)),
+            Err(source) => Err(CliError::of_volume(path, source)),
         }
     }
 
@@ -269,7 +279,7 @@ impl Stack {
     /// Makes an empty filesystem.
     pub(crate) async fn make_filesystem(&self, handle: &Handle, path: &Path) -> Result<(), CliError> {
         let storage = self.storage();
-        let made = Filesystem::make(&*storage, &crate::mkfs::plain(handle, storage.blocks())).await;
+        let made = Filesystem::make(&*storage, &plain(handle, storage.blocks())).await;
         made.map_err(|source| CliError::Image { path: path.to_owned(), source })
     }
 

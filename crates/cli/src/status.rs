@@ -10,14 +10,13 @@ use weir_fs::{Answered, Engine, Filesystem};
 use weir_fuse::control::STATUS_ATTRIBUTE;
 use weir_fuse::{FileCounts, Load, SyncMode};
 use weir_runtime::Handle;
-use weir_storage::BLOCK_BYTES;
 
 use crate::error::CliError;
 use crate::memory;
+use crate::mountpoint::owner_if_other;
 use crate::print;
 use crate::size::Size;
 use crate::stack::{self, Stack, StackStatus, VolumeStatus};
-use crate::umount;
 
 /// Bytes of a status at most.
 const STATUS_MAX: usize = 1 << 16;
@@ -229,8 +228,8 @@ fn unreadable(path: &Path) -> impl Fn(std::io::Error) -> CliError {
 /// Runs the command.
 pub(crate) fn run(arguments: &StatusArguments) -> Result<(), CliError> {
     let path = &arguments.mountpoint;
-    let status = ask(path).map_err(|error| match umount::owner_if_other(path) {
-        Some(owner) if umount::is_denied(&error) => {
+    let status = ask(path).map_err(|error| match owner_if_other(path) {
+        Some(owner) if error.is_denied() => {
             let path = path.to_owned();
             CliError::OtherOwner {
                 path,
@@ -279,7 +278,8 @@ fn lines(status: &Status, space: [Size; 2]) -> String {
 
 fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static str, String)> {
     let read_only = found.read_only.as_ref().map_or_else(|| "no".to_owned(), |why| format!("yes: {why}"));
-    let (commits, checkpoints, log) = (found.commits, found.checkpoints, size(found.log_blocks_used));
+    let (commits, checkpoints, log) =
+        (found.commits, found.checkpoints, Size::of_blocks(found.log_blocks_used));
     let promise = match (found.sync == "order", found.order_files) {
         (true, _) => "order only (--sync order)".to_owned(),
         (false, Some(0)) => "durability".to_owned(),
@@ -297,9 +297,19 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
         ("engine", found.engine.clone().unwrap_or_else(|| "none".to_owned())),
         ("read only", read_only),
         ("space", format!("{space}, {free} of it free")),
-        ("file data in memory", format!("{}, {} of it dirty", size(found.pages), size(found.pages_dirty))),
+        (
+            "file data in memory",
+            format!("{}, {} of it dirty", Size::of_blocks(found.pages), Size::of_blocks(found.pages_dirty)),
+        ),
         ("journal", format!("commits: {commits}, checkpoints: {checkpoints}, {log} of the log in use")),
-        ("discarded", format!("{}, {} waiting", size(found.blocks_discarded), size(found.blocks_to_discard))),
+        (
+            "discarded",
+            format!(
+                "{}, {} waiting",
+                Size::of_blocks(found.blocks_discarded),
+                Size::of_blocks(found.blocks_to_discard)
+            ),
+        ),
         ("epochs", found.epochs.to_string()),
         (
             "synchronisation calls",
@@ -318,7 +328,7 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
 }
 
 fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 5] {
-    let (by_users, by_volume) = (size(volume.user_blocks), size(volume.disk_blocks));
+    let (by_users, by_volume) = (Size::of_blocks(volume.user_blocks), Size::of_blocks(volume.disk_blocks));
     let window = &volume.loss_window;
     let kept = if window.exceeded { "EXCEEDED" } else { "kept" };
     let window = format!(
@@ -350,8 +360,4 @@ fn of_volume(volume: &VolumeStatus) -> [(&'static str, String); 5] {
         ("loss window so far", window),
         ("mounting", recovery),
     ]
-}
-
-fn size(blocks: u64) -> Size {
-    Size(blocks * BLOCK_BYTES as u64)
 }

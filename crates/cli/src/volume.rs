@@ -84,12 +84,12 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
         made.undo(path);
         return Err(not_created(path, arguments.logical, source));
     }
-    let info = weir_volume::inspect(&*disk).await.map_err(|source| volume_error(path, source))?;
+    let info = weir_volume::inspect(&*disk).await.map_err(|source| CliError::of_volume(path, source))?;
     print(&format!(
         "{}: a volume of {} ({} usable at once)",
         path.display(),
-        bytes(info.logical_blocks),
-        bytes(info.usable_blocks)
+        Size::of_blocks(info.logical_blocks),
+        Size::of_blocks(info.usable_blocks)
     ))?;
     Ok(Verdict::Good)
 }
@@ -97,10 +97,10 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
 /// A disk that is too small, told in the words of the command line.
 pub(crate) fn not_created(path: &Path, logical: Option<Size>, source: VolumeError) -> CliError {
     let VolumeError::Format(FormatError::TooSmall { needed, found }) = source else {
-        return volume_error(path, source);
+        return CliError::of_volume(path, source);
     };
-    let (path, found) = (path.to_owned(), bytes(found));
-    let needed = Size(bytes(needed).0.next_multiple_of(1 << 20));
+    let (path, found) = (path.to_owned(), Size::of_blocks(found));
+    let needed = Size(Size::of_blocks(needed).0.next_multiple_of(1 << 20));
     match logical {
         Some(logical) => CliError::LogicalTooLarge { path, logical, needed, found },
         None => CliError::TooSmall { path, needed, found },
@@ -167,7 +167,7 @@ async fn info(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
     let disk = open_to_read(&handle, path).await?;
     let info = match weir_volume::inspect(&*disk).await {
         Err(VolumeError::Foreign) => return Err(no_volume(&disk, path).await),
-        found => found.map_err(|source| volume_error(path, source))?,
+        found => found.map_err(|source| CliError::of_volume(path, source))?,
     };
     print(&describe(&info))?;
     Ok(Verdict::Good)
@@ -177,10 +177,18 @@ fn describe(info: &Info) -> String {
     [
         format!("format version    {}", info.version),
         format!("volume            {:016x}", info.volume),
-        format!("capacity          {} ({} blocks)", bytes(info.logical_blocks), info.logical_blocks),
-        format!("usable at once    {} ({} blocks)", bytes(info.usable_blocks), info.usable_blocks),
-        format!("on disk           {} ({} blocks)", bytes(info.physical_blocks), info.physical_blocks),
-        format!("segments          {} of {}", info.segments, bytes(u64::from(info.segment_blocks))),
+        format!(
+            "capacity          {} ({} blocks)",
+            Size::of_blocks(info.logical_blocks),
+            info.logical_blocks
+        ),
+        format!("usable at once    {} ({} blocks)", Size::of_blocks(info.usable_blocks), info.usable_blocks),
+        format!(
+            "on disk           {} ({} blocks)",
+            Size::of_blocks(info.physical_blocks),
+            info.physical_blocks
+        ),
+        format!("segments          {} of {}", info.segments, Size::of_blocks(u64::from(info.segment_blocks))),
         format!("checkpoint        {}", info.checkpoint),
         format!("log generation    {}", info.generation),
         format!("next request      {}", info.next_sequence),
@@ -200,11 +208,11 @@ async fn check(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
             Ok(Verdict::Damaged)
         }
         Err(truncated @ VolumeError::Truncated { .. }) => {
-            print(&format!("damaged: {}", volume_error(path, truncated)))?;
+            print(&format!("damaged: {}", CliError::of_volume(path, truncated)))?;
             Ok(Verdict::Damaged)
         }
         Err(VolumeError::Foreign) => Err(no_volume(&disk, path).await),
-        Err(source) => Err(volume_error(path, source)),
+        Err(source) => Err(CliError::of_volume(path, source)),
     }
 }
 
@@ -240,19 +248,4 @@ fn findings(report: &CheckReport) -> String {
 
 async fn open_to_read(handle: &Handle, path: &Path) -> Result<Rc<FileDisk>, CliError> {
     open_disk(handle, path, FileDiskOptions { read_only: true, ..FileDiskOptions::default() }).await
-}
-
-/// What is wrong with the volume on `path`, its sizes in units.
-pub(crate) fn volume_error(path: &Path, source: VolumeError) -> CliError {
-    let path = path.to_owned();
-    match source {
-        VolumeError::Truncated { needed, found } => {
-            CliError::Truncated { path, needed: bytes(needed), found: bytes(found) }
-        }
-        source => CliError::Volume { path, source },
-    }
-}
-
-fn bytes(blocks: u64) -> Size {
-    Size(blocks.saturating_mul(BLOCK_BYTES as u64))
 }
