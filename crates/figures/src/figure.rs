@@ -11,10 +11,15 @@ use weir_flash::{Mechanism, OrderedService, Parameter, Profile};
 
 use crate::error::FigureError;
 use crate::host::Host;
-use crate::lab::Devices;
 use crate::paper::{Paper, Printed};
 use crate::run::{Outcome, Run};
 use crate::way::Way;
+
+/// A device's profile, and where its numbers come from.
+pub type Described = (Profile, Vec<Parameter>);
+
+/// Finds a device by its profile's name.
+pub(crate) type Devices = dyn Fn(&str) -> Result<Described, FigureError>;
 
 /// One folder.
 struct Folder {

@@ -12,7 +12,6 @@ use weir_runtime::Cores;
 
 use crate::error::FigureError;
 use crate::parameter::Parameter;
-use crate::way::Way;
 
 /// The files, embedded so that the program needs no checkout.
 const HOSTS: [(&str, &str); 3] = [
@@ -89,12 +88,6 @@ impl Host {
             ("sqlite_insert_us", &self.sqlite_insert_us),
             ("timer_hz", &self.timer_hz),
         ]
-    }
-
-    /// Those of its parameters, by name, that a way to write depends on.
-    pub(crate) fn parameters_of(&self, way: Way) -> impl Iterator<Item = (&'static str, &Parameter)> {
-        let sqlite = matches!(way, Way::Sqlite(_));
-        self.parameters().into_iter().filter(move |(key, _)| sqlite || *key != "sqlite_insert_us")
     }
 
     /// The same host with one parameter times `factor`; `None` if there is no such parameter.

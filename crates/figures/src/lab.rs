@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use weir_flash::{Kind, Parameter, Profile};
+use weir_flash::{Kind, Profile};
 
 use crate::error::FigureError;
-use crate::figure::{Case, Figure};
+use crate::figure::{Case, Described, Devices, Figure};
 use crate::gauge::Depth;
 use crate::row::Row;
 use crate::run::{Outcome, Run};
@@ -14,12 +14,6 @@ use crate::vary;
 
 /// How far an assumed parameter is moved, up and down.
 const VARIATION: f64 = 0.2;
-
-/// A device's profile, and where its numbers come from.
-pub type Described = (Profile, Vec<Parameter>);
-
-/// Finds a device by its profile's name.
-pub(crate) type Devices = dyn Fn(&str) -> Result<Described, FigureError>;
 
 /// Where figures are run.
 pub struct Lab {
@@ -149,7 +143,7 @@ impl Lab {
         }
         let host = case.run.host.clone();
         let of_host =
-            host.parameters_of(case.run.way).filter(|(_, parameter)| parameter.kind == Kind::Assumed);
+            case.run.way.parameters_of(&host).filter(|(_, parameter)| parameter.kind == Kind::Assumed);
         let of_host: Vec<&str> = of_host.map(|(key, _)| key).collect();
         let mut moved = Vec::new();
         for factor in [1.0 - VARIATION, 1.0 + VARIATION] {
@@ -225,7 +219,7 @@ fn origins(figure: &Figure, cases: &[Case<'_>]) -> Vec<Origin> {
             known.fitted_rows += fitted;
             continue;
         }
-        let of_host = || case.run.host.parameters_of(case.run.way).map(|(_, parameter)| parameter.kind);
+        let of_host = || case.run.way.parameters_of(&case.run.host).map(|(_, parameter)| parameter.kind);
         let kinds = || case.parameters.iter().map(|parameter| parameter.kind).chain(of_host());
         let count = |kind| kinds().filter(|other| *other == kind).count();
         origins.push(Origin {

@@ -51,12 +51,12 @@ mod way;
 
 pub use calls::{Call, Calls, Change, On};
 pub use error::FigureError;
-pub use figure::{Config, Figure, Measure, Plot, Series, Testbed};
+pub use figure::{Config, Described, Figure, Measure, Plot, Series, Testbed};
 pub use gauge::{Delays, Depth};
 pub use host::Host;
 pub use html::report;
 pub use inserts::{Inserts, Journal, Syncs};
-pub use lab::{Curve, Described, Lab, Origin, Progress, Sheet};
+pub use lab::{Curve, Lab, Origin, Progress, Sheet};
 pub use paper::{Paper, Printed, PrintedKind};
 pub use parameter::Parameter;
 pub use row::{Ours, Row};

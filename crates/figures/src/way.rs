@@ -15,6 +15,7 @@ use crate::calls::Calls;
 use crate::gauge::Gauge;
 use crate::host::{Host, microseconds};
 use crate::inserts::Inserts;
+use crate::parameter::Parameter;
 
 /// Requests that leave the queue before a writer that found it full goes on (Linux: `BLK_BATCH_REQ`).
 const BATCH: u64 = 32;
@@ -73,6 +74,12 @@ impl Way {
             Way::Sqlite(inserts) => inserts.waits(),
             way => matches!(way, Way::XnF | Way::X | Way::BarrierWaiting),
         }
+    }
+
+    /// The parameters of a host, by name, that it depends on.
+    pub(crate) fn parameters_of(self, host: &Host) -> impl Iterator<Item = (&'static str, &Parameter)> {
+        let sqlite = matches!(self, Way::Sqlite(_));
+        host.parameters().into_iter().filter(move |(key, _)| sqlite || *key != "sqlite_insert_us")
     }
 
     /// Commands to the device for each write.
