@@ -1,8 +1,17 @@
 //! The page cache: how much file data is in memory, over all files, and how much of it is dirty.
 //!
-//! Pages belong to their nodes; what is here is the order in which they leave. A page that comes to the front of
+//! Pages belong to their files; what is here is the order in which they leave. A page that comes to the front of
 //! the queue leaves if nobody has used it since it was queued, and goes to the back otherwise: what was used
 //! longest ago leaves first, without anything to keep in order at every use.
+
+mod fetch;
+mod file;
+mod in_flight;
+mod pages;
+mod readahead;
+mod reads;
+mod submit;
+mod writeback;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -14,25 +23,25 @@ use weir_runtime::Instant;
 use weir_storage::{BLOCK_BYTES, Rules};
 
 use crate::mutants::FsMutant;
-use crate::node::Node;
 use crate::options::MountOptions;
-use crate::pages::Eviction;
-use crate::writeback::writeback_task;
+pub(crate) use file::{CachedFile, index_of, split};
+use pages::Eviction;
+use writeback::writeback_task;
 
 /// Pages looked at to make room for one, so that no insertion takes long.
 const LOOKS: usize = 32;
 
 /// A page's place in the queue.
 struct QueueEntry {
-    node: Weak<Node>,
+    file: Weak<CachedFile>,
     index: u32,
     stamp: u64,
 }
 
 /// The pages of all files.
 pub(crate) struct PageCache {
-    pub(crate) disk: Rc<Disk>,
-    pub(crate) rules: Rules<FsMutant>,
+    disk: Rc<Disk>,
+    rules: Rules<FsMutant>,
     /// Limits, in pages.
     most: usize,
     dirty_background: usize,
@@ -41,10 +50,10 @@ pub(crate) struct PageCache {
     next_stamp: Cell<u64>,
     pages: Cell<usize>,
     dirty: Cell<usize>,
-    /// Nodes with dirty pages, by when the first of them became dirty. It is the node cache that keeps them.
-    dirty_nodes: RefCell<BTreeMap<(Instant, u32), Weak<Node>>>,
+    /// Files with dirty pages, by when the first of them became dirty. Somebody else keeps them in memory.
+    dirty_files: RefCell<BTreeMap<(Instant, u32), Weak<CachedFile>>>,
     /// There is something for the writeback task.
-    pub(crate) wanted: Event,
+    wanted: Event,
     /// Dirty pages were submitted.
     submitted: Event,
 }
@@ -66,7 +75,7 @@ impl PageCache {
             next_stamp: Cell::new(0),
             pages: Cell::new(0),
             dirty: Cell::new(0),
-            dirty_nodes: RefCell::default(),
+            dirty_files: RefCell::default(),
             wanted: Event::new(),
             submitted: Event::new(),
         });
@@ -89,10 +98,10 @@ impl PageCache {
         self.dirty.get()
     }
 
-    /// Counts a new page of a node, and gives its stamp. It may leave others no room.
-    pub(crate) fn enter(&self, node: &Rc<Node>, index: u32) -> u64 {
+    /// Counts a new page of a file, and gives its stamp. It may leave others no room.
+    pub(crate) fn enter(&self, file: &Rc<CachedFile>, index: u32) -> u64 {
         let stamp = self.next_stamp.replace(self.next_stamp.get() + 1);
-        self.queue.borrow_mut().push_back(QueueEntry { node: Rc::downgrade(node), index, stamp });
+        self.queue.borrow_mut().push_back(QueueEntry { file: Rc::downgrade(file), index, stamp });
         self.pages.set(self.pages.get() + 1);
         stamp
     }
@@ -108,8 +117,8 @@ impl PageCache {
         while self.pages.get() > self.most && looks > 0 {
             looks -= 1;
             let Some(place) = self.queue.borrow_mut().pop_front() else { return };
-            let Some(node) = place.node.upgrade() else { continue };
-            let came_of_it = node.pages.borrow_mut().evict(place.index, place.stamp);
+            let Some(file) = place.file.upgrade() else { continue };
+            let came_of_it = file.pages.borrow_mut().evict(place.index, place.stamp);
             match came_of_it {
                 Eviction::Stays => self.queue.borrow_mut().push_back(place),
                 Eviction::Left => self.left(1),
@@ -120,20 +129,20 @@ impl PageCache {
         let mut queue = self.queue.borrow_mut();
         if queue.len() > 2 * self.pages.get() + self.most.min(1 << 12) {
             queue.retain(|place| {
-                place.node.upgrade().is_some_and(|node| node.has_page(place.index, place.stamp))
+                place.file.upgrade().is_some_and(|file| file.pages.borrow().is(place.index, place.stamp))
             });
         }
     }
 
-    /// A clean page of a node has become dirty.
-    pub(crate) fn page_dirtied(&self, node: &Rc<Node>) {
+    /// A clean page of a file has become dirty.
+    pub(crate) fn page_dirtied(&self, file: &Rc<CachedFile>) {
         self.dirty.set(self.dirty.get() + 1);
-        if node.dirty_since.get().is_none() {
+        if file.dirty_since.get().is_none() {
             let now = self.disk.handle().now();
-            node.dirty_since.set(Some(now));
-            let mut dirty_nodes = self.dirty_nodes.borrow_mut();
-            dirty_nodes.insert((now, node.number), Rc::downgrade(node));
-            if dirty_nodes.len() == 1 {
+            file.dirty_since.set(Some(now));
+            let mut dirty_files = self.dirty_files.borrow_mut();
+            dirty_files.insert((now, file.number), Rc::downgrade(file));
+            if dirty_files.len() == 1 {
                 self.wanted.notify(1);
             }
         }
@@ -142,14 +151,14 @@ impl PageCache {
         }
     }
 
-    /// Dirty pages of a node are so no more.
-    pub(crate) fn pages_cleaned(&self, node: &Node, pages: usize) {
+    /// Dirty pages of a file are so no more.
+    pub(crate) fn pages_cleaned(&self, file: &CachedFile, pages: usize) {
         self.dirty.set(self.dirty.get() - pages);
-        if let Some(since) = node.dirty_since.get()
-            && node.pages.borrow().dirty() == 0
+        if let Some(since) = file.dirty_since.get()
+            && file.pages.borrow().dirty() == 0
         {
-            node.dirty_since.set(None);
-            self.dirty_nodes.borrow_mut().remove(&(since, node.number));
+            file.dirty_since.set(None);
+            self.dirty_files.borrow_mut().remove(&(since, file.number));
         }
         if pages > 0 {
             self.submitted.notify(usize::MAX);
@@ -174,28 +183,26 @@ impl PageCache {
         self.dirty.get() > self.dirty_background
     }
 
-    /// The node whose pages have been dirty longest, and since when.
-    pub(crate) fn oldest_dirty(&self) -> Option<(Instant, Rc<Node>)> {
-        let dirty_nodes = self.dirty_nodes.borrow();
-        dirty_nodes.iter().find_map(|((since, _), node)| Some((*since, node.upgrade()?)))
+    /// The file whose pages have been dirty longest, and since when.
+    pub(crate) fn oldest_dirty(&self) -> Option<(Instant, Rc<CachedFile>)> {
+        let dirty_files = self.dirty_files.borrow();
+        dirty_files.iter().find_map(|((since, _), file)| Some((*since, file.upgrade()?)))
     }
 
     /// Nobody has the filesystem any more: nothing more is written back. Somebody else may mount the storage.
     pub(crate) fn abandon(&self) {
-        let nodes = self.dirty_nodes.take();
-        drop(nodes);
+        drop(self.dirty_files.take());
         self.wanted.notify(usize::MAX);
     }
 
-    /// All nodes with dirty pages.
-    pub(crate) fn dirty_nodes(&self) -> Vec<Rc<Node>> {
-        self.dirty_nodes.borrow().values().filter_map(Weak::upgrade).collect()
+    /// All files with dirty pages.
+    pub(crate) fn dirty_files(&self) -> Vec<Rc<CachedFile>> {
+        self.dirty_files.borrow().values().filter_map(Weak::upgrade).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use weir_ext4::{FileType, Inode};
     use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
     use weir_runtime::{Buffer as Memory, Runtime, Simulation};
     use weir_storage::Storage;
@@ -203,7 +210,7 @@ mod tests {
     use super::*;
 
     /// Plays with a cache of 64 pages, of which 10 may be dirty before writeback begins.
-    fn play(script: impl AsyncFnOnce(Rc<PageCache>, Rc<Node>)) {
+    fn play(script: impl AsyncFnOnce(Rc<PageCache>, Rc<CachedFile>)) {
         let runtime = Runtime::simulated(Simulation::default());
         let clock = runtime.handle();
         let profile = Profile::builtin("ufs20").expect("built in").with_capacity(4096);
@@ -221,30 +228,26 @@ mod tests {
         let layer = layer.expect("a device that fits");
         let disk = Disk::new(&clock, layer, capabilities, options.journal_rules());
         let cache = PageCache::new(disk, &options);
-        let node = Node::new(12, Inode::new(FileType::Regular, 0o644), &cache);
-        runtime.block_on(script(cache, node)).expect("no stall");
+        let file = CachedFile::new(12, &cache);
+        runtime.block_on(script(cache, file)).expect("no stall");
     }
 
-    fn insert(cache: &PageCache, node: &Rc<Node>, index: u32, dirty: bool) {
-        let stamp = cache.enter(node, index);
-        let content = Rc::new(Memory::new(BLOCK_BYTES));
-        node.pages.borrow_mut().insert(index, u64::from(index), content, stamp);
-        if dirty && node.pages.borrow_mut().change(index, 0, b"dirty", true) == Some(true) {
-            cache.page_dirtied(node);
-        }
+    fn insert(cache: &PageCache, file: &Rc<CachedFile>, index: u32, dirty: bool) {
+        file.insert(index, u64::from(index), Rc::new(Memory::new(BLOCK_BYTES)));
+        assert!(!dirty || file.change(index, 0, b"dirty"));
         cache.make_room(1);
     }
 
     #[test]
     fn what_was_used_longest_ago_leaves_first_and_dirty_pages_stay() {
-        play(async |cache, node| {
-            insert(&cache, &node, 0, true);
+        play(async |cache, file| {
+            insert(&cache, &file, 0, true);
             for index in 1..1000 {
-                assert!(node.pages.borrow_mut().look(1).is_some() || index == 1, "used all the time");
-                insert(&cache, &node, index, false);
+                assert!(file.pages.borrow_mut().look(1).is_some() || index == 1, "used all the time");
+                insert(&cache, &file, index, false);
                 assert!(cache.pages() <= 64);
             }
-            let pages = node.pages.borrow();
+            let pages = file.pages.borrow();
             assert!(pages.contains(0), "dirty");
             assert!((950..1000).all(|index| pages.contains(index)) && !pages.contains(500));
             assert_eq!(pages.len(), cache.pages());
@@ -253,11 +256,10 @@ mod tests {
 
     #[test]
     fn places_of_pages_that_are_gone_are_forgotten() {
-        play(async |cache, node| {
+        play(async |cache, file| {
             for _ in 0..1000 {
-                insert(&cache, &node, 3, false);
-                let (gone, _) = node.pages.borrow_mut().forget(0..u32::MAX);
-                cache.left(gone);
+                insert(&cache, &file, 3, false);
+                file.forget_clean(0..u32::MAX);
             }
             assert_eq!(cache.pages(), 0);
             assert!(cache.queue.borrow().len() < 200);
@@ -266,28 +268,28 @@ mod tests {
 
     #[test]
     fn too_many_dirty_pages_are_written_back_and_old_ones_too() {
-        play(async |cache, node| {
+        play(async |cache, file| {
             for index in 0..10 {
-                insert(&cache, &node, index, true);
+                insert(&cache, &file, index, true);
             }
             let clock = cache.disk.handle().clone();
             clock.sleep(std::time::Duration::from_secs(1)).await;
             assert_eq!(cache.dirty(), 10, "neither too many nor too old");
-            insert(&cache, &node, 10, true);
+            insert(&cache, &file, 10, true);
             clock.sleep(std::time::Duration::from_secs(1)).await;
             assert_eq!((cache.dirty(), cache.oldest_dirty().is_none()), (0, true));
-            insert(&cache, &node, 11, true);
+            insert(&cache, &file, 11, true);
             clock.sleep(std::time::Duration::from_secs(31)).await;
             assert_eq!(cache.dirty(), 0);
-            assert!(node.is_on_disk());
+            assert!(file.is_on_disk());
         });
     }
 
     #[test]
     fn writers_wait_when_far_too_much_is_dirty() {
-        play(async |cache, node| {
+        play(async |cache, file| {
             for index in 0..32 {
-                insert(&cache, &node, index, true);
+                insert(&cache, &file, index, true);
             }
             cache.throttle().await;
             assert!(cache.dirty() < 32);

@@ -3,13 +3,14 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use crate::cache::index_of;
 use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::map::Wanted;
 use crate::mutants::FsMutant;
 use crate::node::Node;
-use crate::read::{BLOCK, SIZE_MAX, index_of};
+use crate::read::{BLOCK, SIZE_MAX};
 use crate::truncate::TRUNCATE_CREDITS;
 
 /// What [`Filesystem::fallocate`] does to a range.

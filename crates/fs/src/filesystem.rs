@@ -3,9 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use weir_ext4::journal::Sequence;
 use weir_ext4::{FileTime, Layout, Superblock};
-use weir_journal::{Buffers, Disk, Engine, Journal, JournalStats, TxHandle, Waits};
+use weir_journal::{Buffers, Disk, Engine, Journal, JournalStats, Sequence, TxHandle, Waits};
 use weir_runtime::Handle as Clock;
 
 use crate::access::Accesses;

@@ -41,7 +41,7 @@ impl Mounted {
 
     /// Where a block of a file is on disk, if it is mapped and written.
     pub(crate) async fn home(&self, node: &Node, index: u32) -> Result<Option<u64>, FsError> {
-        if let Some(home) = node.pages.borrow().home(index) {
+        if let Some(home) = node.file.home(index) {
             return Ok(Some(home));
         }
         let found = self.tree(node, None).find(index).await?;
@@ -52,7 +52,7 @@ impl Mounted {
     pub(crate) async fn is_written(&self, node: &Node, range: Range<u32>) -> Result<bool, FsError> {
         let mut at = range.start;
         while at < range.end {
-            if node.pages.borrow().contains(at) {
+            if node.file.contains(at) {
                 at += 1;
                 continue;
             }
@@ -113,7 +113,7 @@ impl Mounted {
             if written && self.options.mode != JournalMode::Data {
                 // In writeback mode, too: a caller that has allocated a block of zeros never sees what was in it
                 // before.
-                node.attach(handle);
+                node.file.attach(handle);
             }
             let marked = tree.change(async |extents| extents.mark(range.start..end, written).await).await;
             match marked.map_err(FsError::full_is_no_space) {
@@ -124,7 +124,7 @@ impl Mounted {
             }
             if !written {
                 self.unwritten_by.set(Some(handle.sequence()));
-                node.forget_pages(self.journal()?, handle, range.start..end).await?;
+                node.file.forget_pages(self.journal()?, handle, range.start..end).await?;
                 self.forget_journaled(handle, node, place(&extent, range.start), end - range.start);
             }
         }
@@ -179,7 +179,7 @@ impl Mounted {
             }
             tree.count_blocks(-i64::from(extent.length));
             let free = async {
-                node.forget_pages(journal, handle, extent.logical..extent.end()).await?;
+                node.file.forget_pages(journal, handle, extent.logical..extent.end()).await?;
                 self.forget_journaled(handle, node, extent.physical, extent.length);
                 let freed = weir_storage::Extent::new(Lba(extent.physical), extent.length);
                 self.space.free(handle, freed).await

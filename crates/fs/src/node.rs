@@ -3,21 +3,14 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use event_listener::Event;
-use weir_block::Class;
-use weir_ext4::journal::Sequence;
 use weir_ext4::{Extent, INODE_BYTES, Inode, Kind};
-use weir_journal::{BufferHead, DataClass, JournalError, Local, OrderedData, TxHandle};
-use weir_runtime::{Acquire, Instant, Semaphore};
-use weir_storage::Ticket;
+use weir_journal::{BufferHead, Sequence, TxHandle};
+use weir_runtime::{Acquire, Semaphore};
 use zerocopy::IntoBytes;
 
-use crate::cache::PageCache;
+use crate::cache::{CachedFile, PageCache};
 use crate::error::FsError;
 use crate::filesystem::Mounted;
-use crate::pages::Pages;
-use crate::readahead::Readahead;
-use crate::submit::InFlight;
 
 /// Looks at one time at what a node maps; more of them wait.
 const LOOKS_MAX: usize = 1 << 10;
@@ -36,12 +29,8 @@ pub(crate) struct Node {
     pub(crate) changed_in: Cell<Option<Sequence>>,
     /// The last transaction that changed its size, its allocation, or what is written of it (J3).
     pub(crate) data_changed_in: Cell<Option<Sequence>>,
-    /// Dirty pages were dropped: by the transaction that takes their blocks away nobody misses them.
-    pub(crate) dropped_in: Cell<Option<Sequence>>,
     /// Something of that kind has changed since the inode was logged.
     data_changed: Cell<bool>,
-    /// The last transaction that refers to its data (J2).
-    pub(crate) attached_in: Cell<Option<Sequence>>,
     /// How often it is open.
     pub(crate) opens: Cell<u32>,
     /// Its time of access is newer than in the log.
@@ -50,16 +39,7 @@ pub(crate) struct Node {
     pub(crate) takes_first_name: Cell<bool>,
     /// The extent found last: most lookups are near the one before.
     pub(crate) extent: Cell<Option<Extent>>,
-    pub(crate) pages: RefCell<Pages>,
-    /// When the first of its dirty pages became so.
-    pub(crate) dirty_since: Cell<Option<Instant>>,
-    /// One permit: for whoever submits its pages, or forgets some.
-    pub(crate) submitting: Semaphore,
-    pub(crate) in_flight: RefCell<InFlight>,
-    pub(crate) readahead: RefCell<Readahead>,
-    /// A read of some of its blocks is under way no more.
-    pub(crate) read_ended: Event,
-    pub(crate) cache: Rc<PageCache>,
+    pub(crate) file: Rc<CachedFile>,
 }
 
 impl Node {
@@ -71,20 +51,12 @@ impl Node {
             table: OnceCell::new(),
             changed_in: Cell::new(None),
             data_changed_in: Cell::new(None),
-            dropped_in: Cell::new(None),
             data_changed: Cell::new(false),
-            attached_in: Cell::new(None),
             opens: Cell::new(0),
             accessed: Cell::new(false),
             takes_first_name: Cell::new(false),
             extent: Cell::new(None),
-            pages: RefCell::default(),
-            dirty_since: Cell::new(None),
-            submitting: Semaphore::new(1),
-            in_flight: RefCell::default(),
-            readahead: RefCell::default(),
-            read_ended: Event::new(),
-            cache: Rc::clone(cache),
+            file: CachedFile::new(number, cache),
         })
     }
 
@@ -137,44 +109,5 @@ impl Node {
             self.data_changed_in.set(Some(sequence));
         }
         Ok(())
-    }
-
-    /// The transaction must not be committed before the dirty pages of now are submitted (J2).
-    pub(crate) fn attach(self: &Rc<Node>, handle: &TxHandle) {
-        let sequence = Some(handle.sequence());
-        if self.attached_in.replace(sequence) != sequence {
-            handle.attach(Rc::clone(self) as Rc<dyn OrderedData>);
-        }
-    }
-
-    pub(crate) fn has_page(&self, index: u32, stamp: u64) -> bool {
-        self.pages.borrow().is(index, stamp)
-    }
-}
-
-impl OrderedData for Node {
-    fn id(&self) -> u64 {
-        u64::from(self.number)
-    }
-
-    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, JournalError>> {
-        Box::pin(async move {
-            let class = match class {
-                DataClass::Ordered => Class::Ordered,
-                DataClass::Orderless => Class::Orderless,
-            };
-            self.submit_dirty(class, class).await?;
-            let tickets = self.on_the_way();
-            // What failed before is on the way no more: no commit block may refer to it (J2).
-            self.check_written()?;
-            Ok(tickets)
-        })
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let pages = self.pages.get_mut().len();
-        self.cache.left(pages);
     }
 }

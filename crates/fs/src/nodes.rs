@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use weir_ext4::journal::Sequence;
 use weir_ext4::{BLOCK_BYTES, FileType, FormatError, Inode, Kind, Place, Structure};
+use weir_journal::Sequence;
 
 use crate::cache::PageCache;
 use crate::error::FsError;
@@ -183,8 +183,9 @@ fn can_leave(fs: &Mounted, node: &Rc<Node>) -> bool {
     // What was committed last is dispatched, so that `load` finds it again as what came last (J3).
     let committed = |sequence| fs.journal().is_ok_and(|journal| journal.is_dispatched(sequence));
     Rc::strong_count(node) == 1
+        && Rc::strong_count(&node.file) == 1
         && node.opens.get() == 0
         && !node.accessed.get()
         && node.changed_in.get().is_none_or(committed)
-        && (node.is_on_disk() || fs.options.rules.drops(FsMutant::ForgetsDirtyNodes))
+        && (node.file.is_on_disk() || fs.options.rules.drops(FsMutant::ForgetsDirtyNodes))
 }

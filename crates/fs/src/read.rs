@@ -2,7 +2,7 @@
 //!
 //! What is in the page cache is copied without a lock. For what is not, the node's lock is held only while its place is
 //! looked up; then the disk is waited for without it, beside other reads and whatever changes the file. What was
-//! freed meanwhile is looked up again ([`reads`](crate::reads)). Files that are read from one end to the other are read
+//! freed meanwhile is looked up again ([`cache`](crate::cache)). Files that are read from one end to the other are read
 //! ahead, further each time.
 
 use std::ops::Range;
@@ -13,13 +13,13 @@ use weir_journal::Role;
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
+use crate::cache::{index_of, split};
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::map::place;
 use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::options::JournalMode;
-use crate::reads::UnderWay;
 use crate::tree::covers;
 
 /// Times that a read in a row may find that its first block was freed meanwhile. Then it holds off changes.
@@ -55,7 +55,7 @@ impl Filesystem {
         loop {
             let left = node.size().saturating_sub(offset + done as u64);
             let end = bytes.len().min(done + usize::try_from(left).unwrap_or(usize::MAX));
-            done += fs.copy_cached(&node, offset + done as u64, &mut bytes[done..end]);
+            done += node.file.copy(offset + done as u64, &mut bytes[done..end]);
             if done >= end {
                 return Ok(done);
             }
@@ -153,20 +153,6 @@ impl Mounted {
         }
     }
 
-    /// Copies what is in the page cache, up to the first page that is not: how many bytes.
-    fn copy_cached(&self, node: &Node, offset: u64, bytes: &mut [u8]) -> usize {
-        let mut pages = node.pages.borrow_mut();
-        let mut done = 0;
-        while done < bytes.len() {
-            let (index, at) = split(offset + done as u64);
-            let Some(page) = pages.look(index) else { break };
-            let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
-            bytes[done..done + taken].copy_from_slice(&page[at..at + taken]);
-            done += taken;
-        }
-        done
-    }
-
     /// Reads bytes of a file whose first is not in the page cache. A caller that is not `patient` holds the lock all
     /// the time.
     pub(crate) async fn read_missing(
@@ -180,7 +166,7 @@ impl Mounted {
         let looking = node.beside_others().await;
         let next = self.tree(node, None).next(index).await?;
         // From here to the beginning of the read nothing waits, so nobody comes between.
-        if offset + bytes.len() as u64 > node.size() || node.pages.borrow().contains(index) {
+        if offset + bytes.len() as u64 > node.size() || node.file.contains(index) {
             return Ok(Missed::Elsewhere);
         }
         let found = next.filter(|extent| covers(extent, index));
@@ -200,50 +186,35 @@ impl Mounted {
             bytes[..taken].copy_from_slice(&content[at..at + taken]);
             return Ok(Missed::Read(taken));
         }
-        if node.pages.borrow().reads.bring(index) {
-            let ended = node.read_ended.listen();
+        if let Some(ended) = node.file.read_under_way(index) {
             drop(looking);
             ended.await;
             return Ok(Missed::Elsewhere);
         }
         let blocks = self.blocks_ahead(node, &extent, index, (at + bytes.len()).div_ceil(BLOCK_BYTES));
-        let under_way = UnderWay::begin(node, &blocks);
-        node.readahead.borrow_mut().begun(index, blocks.end - index);
+        let home = place(&extent, index);
+        let under_way = node.file.begin_read(home, blocks);
         let looking = Some(looking).filter(|_| !patient);
-        let content = self.disk.read(place(&extent, index), blocks.end - index).await?;
-        let end = under_way.end();
+        let (content, blocks) = under_way.content().await?;
         drop(looking);
-        self.insert_pages(node, &extent, index..end, &content);
-        let read = ((end - index) as usize * BLOCK_BYTES).saturating_sub(at);
+        let read = (blocks.len() * BLOCK_BYTES).saturating_sub(at);
+        node.file.insert_read(home, blocks, &content);
         let taken = read.min(bytes.len());
         bytes[..taken].copy_from_slice(&content[at..at + taken]);
         Ok(if taken == 0 { Missed::Overtaken } else { Missed::Read(taken) })
     }
 
     /// The blocks to read for a miss at `index`, of which `wanted` are asked for: none behind the extent or the file,
-    /// none that is in memory or on its way there, and no more than a command has.
+    /// and none whose content is in the journal.
     fn blocks_ahead(&self, node: &Node, extent: &Extent, index: u32, wanted: usize) -> Range<u32> {
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-        let window = node.readahead.borrow().window(index, wanted);
         let file_end = u32::try_from(node.size().div_ceil(BLOCK)).unwrap_or(u32::MAX);
-        let most = self.disk.capabilities().max_transfer_blocks.max(1);
-        let end = extent.end().min(file_end.max(index + 1)).min(index.saturating_add(window.min(most)));
-        let end = end.min(node.pages.borrow().first_behind(index + 1));
+        let ahead = node.file.blocks_ahead(index, wanted, extent.end().min(file_end.max(index + 1)));
         let journaled = |index: &u32| self.journaled(place(extent, *index)).is_some();
-        let end = match self.options.mode {
-            JournalMode::Data => (index + 1..end).find(journaled).unwrap_or(end),
-            _ => end,
-        };
-        index..end
-    }
-
-    /// Puts what was read from `blocks.start` on into the page cache, as far as `blocks` goes.
-    fn insert_pages(&self, node: &Rc<Node>, extent: &Extent, blocks: Range<u32>, content: &[u8]) {
-        let count = blocks.len();
-        for (block, bytes) in blocks.zip(content.chunks(BLOCK_BYTES)) {
-            self.insert_page(node, block, place(extent, block), Rc::new(copy_of(bytes)));
+        match self.options.mode {
+            JournalMode::Data => index..(index + 1..ahead.end).find(journaled).unwrap_or(ahead.end),
+            _ => ahead,
         }
-        self.cache.make_room(count);
     }
 
     /// The content of a data block that went through the journal: at home it may be older.
@@ -254,30 +225,4 @@ impl Mounted {
         let buffer = self.buffers.cached(home)?;
         (buffer.role() == Role::Data).then(|| buffer.snapshot())
     }
-
-    /// Puts a page into the cache, if it is not there.
-    pub(crate) fn insert_page(&self, node: &Rc<Node>, index: u32, home: u64, content: Rc<Memory>) {
-        if !node.pages.borrow().contains(index) {
-            let stamp = self.cache.enter(node, index);
-            node.pages.borrow_mut().insert(index, home, content, stamp);
-        }
-    }
-}
-
-/// The block that a byte is in, and the byte in it. Offsets up to [`SIZE_MAX`] fit.
-pub(crate) fn split(offset: u64) -> (u32, usize) {
-    (index_of(offset), (offset % BLOCK) as usize)
-}
-
-pub(crate) fn index_of(offset: u64) -> u32 {
-    u32::try_from(offset / BLOCK).unwrap_or(u32::MAX)
-}
-
-fn copy_of(bytes: &[u8]) -> Memory {
-    if bytes.len() == BLOCK_BYTES {
-        return Memory::copy_of(bytes);
-    }
-    let mut memory = Memory::new(BLOCK_BYTES);
-    memory[..bytes.len()].copy_from_slice(bytes);
-    memory
 }

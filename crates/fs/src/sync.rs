@@ -30,8 +30,7 @@
 use std::rc::Rc;
 
 use weir_block::Class;
-use weir_ext4::journal::Sequence;
-use weir_journal::{Journal, JournalError, Until};
+use weir_journal::{Journal, JournalError, Sequence, Until};
 
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
@@ -108,6 +107,25 @@ impl Filesystem {
 }
 
 impl Mounted {
+    /// Submits all dirty pages, and waits until all pages on their way are transferred.
+    ///
+    /// # Errors
+    /// Those of any write of a page that is in memory still.
+    pub(crate) async fn write_back_everything(&self) -> Result<(), FsError> {
+        // A call: what was ordered before it comes first.
+        let is_dual = self.changes.as_ref().is_ok_and(|journal| journal.engine().uses_barriers());
+        let class = if is_dual { Class::Ordered } else { Class::Orderless };
+        for file in self.cache.dirty_files() {
+            file.submit_dirty(class, class).await?;
+        }
+        for node in self.nodes.all() {
+            let tickets = node.file.on_the_way();
+            self.disk.transferred(&tickets).await?;
+            node.file.check_written()?;
+        }
+        Ok(())
+    }
+
     async fn synchronise(
         &self,
         inode: InodeNumber,
@@ -132,7 +150,8 @@ impl Mounted {
             (false, _) => self.transfer_and_flush(journal, &node, changed_in).await,
         };
         // No call that comes later promises anything either.
-        done.and_then(|()| node.check_written()).inspect_err(|error| journal.abort(error.stop_reason()))?;
+        done.and_then(|()| node.file.check_written())
+            .inspect_err(|error| journal.abort(error.stop_reason()))?;
         let mut answered = self.answered.get();
         match promise {
             Promise::Durable => answered.durable += 1,
@@ -153,9 +172,9 @@ impl Mounted {
         let is_pending = |sequence: &Sequence| !journal.is_dispatched(*sequence);
         let pending = changed_in.filter(is_pending);
         let last = if pending.is_some() { Class::Ordered } else { Class::Barrier };
-        let wrote = node.submit_dirty(Class::Ordered, last).await?;
+        let wrote = node.file.submit_dirty(Class::Ordered, last).await?;
         // Not before: pages that were dirty when the call began are submitted now, or dropped.
-        let dropped_in = node.dropped_in.get().filter(is_pending);
+        let dropped_in = node.file.dropped_in().filter(is_pending);
         let Some(sequence) = later(pending, dropped_in) else {
             // J3: an epoch ends here, whether or not something was written in it.
             return if wrote || self.options.rules.drops(FsMutant::NoBareBarrier) {
@@ -184,17 +203,17 @@ impl Mounted {
         let is_pending = |sequence: &Sequence| !journal.is_durable(*sequence);
         let pending = changed_in.filter(is_pending);
         let last = if pending.is_some() { Class::Ordered } else { Class::Barrier };
-        node.submit_dirty(Class::Ordered, last).await?;
+        node.file.submit_dirty(Class::Ordered, last).await?;
         // As in `order`.
-        let dropped_in = node.dropped_in.get().filter(is_pending);
+        let dropped_in = node.file.dropped_in().filter(is_pending);
         let Some(sequence) = later(pending, dropped_in) else {
-            self.disk.transferred(&node.on_the_way()).await?;
+            self.disk.transferred(&node.file.on_the_way()).await?;
             return self.disk.flush().await;
         };
         // JC is in a later epoch than the data, so the one is not durable without the other (S3), but only if the
         // data was submitted before JD: the transaction still ran.
         let covered = journal.running() == sequence;
-        let tickets = if covered { Vec::new() } else { node.on_the_way() };
+        let tickets = if covered { Vec::new() } else { node.file.on_the_way() };
         self.disk.transferred(&tickets).await?;
         // Otherwise the data may have been transferred when the flush for the transaction was on its way already.
         let flushed = covered || journal.will_flush(sequence);
@@ -209,9 +228,9 @@ impl Mounted {
         node: &Rc<Node>,
         changed_in: Option<Sequence>,
     ) -> Result<(), JournalError> {
-        node.submit_dirty(Class::Orderless, Class::Orderless).await?;
-        self.disk.transferred(&node.on_the_way()).await?;
-        let changed_in = later(changed_in, node.dropped_in.get());
+        node.file.submit_dirty(Class::Orderless, Class::Orderless).await?;
+        self.disk.transferred(&node.file.on_the_way()).await?;
+        let changed_in = later(changed_in, node.file.dropped_in());
         // The flush before the commit block covers what was transferred before it.
         let trusts = self.options.rules.drops(FsMutant::TrustsEarlierFlush);
         let flushed = changed_in

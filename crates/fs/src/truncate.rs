@@ -6,13 +6,14 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use crate::cache::index_of;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::map::MAP_CREDITS;
 use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::orphans::ORPHAN_CREDITS;
-use crate::read::{BLOCK, SIZE_MAX, index_of};
+use crate::read::{BLOCK, SIZE_MAX};
 use crate::write::Edges;
 use crate::zeros::ZEROS;
 use weir_journal::TxHandle;

@@ -13,6 +13,7 @@ use weir_journal::{Role, TxHandle};
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
+use crate::cache::{index_of, split};
 use crate::caller::Caller;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
@@ -20,7 +21,7 @@ use crate::map::{MAP_CREDITS, Wanted, place};
 use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::options::JournalMode;
-use crate::read::{BLOCK, SIZE_MAX, index_of, split};
+use crate::read::{BLOCK, SIZE_MAX};
 
 /// Blocks that one handle writes at most: 8 MiB.
 pub(crate) const CHUNK_BLOCKS: usize = 2048;
@@ -127,7 +128,7 @@ impl Mounted {
                 true => most.min(usize::try_from(node.size().saturating_sub(offset)).unwrap_or(usize::MAX)),
                 false => within_size(offset, most, node.size()),
             };
-            let done = self.overwrite(node, offset, &bytes[..most]);
+            let done = node.file.overwrite(offset, &bytes[..most]);
             if done > 0 {
                 return Ok(done);
             }
@@ -168,22 +169,6 @@ impl Mounted {
         done
     }
 
-    /// Changes pages that are in memory, up to the first that is not: how many bytes.
-    fn overwrite(&self, node: &Rc<Node>, offset: u64, bytes: &[u8]) -> usize {
-        let mut done = 0;
-        while done < bytes.len() {
-            let (index, at) = split(offset + done as u64);
-            let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
-            let part = &bytes[done..done + taken];
-            let Some(dirtied) = node.pages.borrow_mut().change(index, at, part, true) else { break };
-            if dirtied {
-                self.cache.page_dirtied(node);
-            }
-            done += taken;
-        }
-        done
-    }
-
     /// Reads the blocks that will be written in part into the page cache, while nobody has to wait for the lock. What
     /// it cannot read, [`edges`](Self::edges) tells.
     async fn read_edges(&self, node: &Rc<Node>, changed: Range<u64>) {
@@ -193,7 +178,7 @@ impl Mounted {
         for at in [changed.start, changed.end] {
             let (index, inside) = split(at);
             let partial = inside > 0 && u64::from(index) * BLOCK < node.size();
-            if partial && !node.pages.borrow().contains(index) {
+            if partial && !node.file.contains(index) {
                 let _ = self.read_missing(node, u64::from(index) * BLOCK, &mut [0], true).await;
             }
         }
@@ -239,7 +224,7 @@ impl Mounted {
 
     /// The content of a block that is mapped and written.
     async fn content(&self, node: &Node, index: u32, home: u64) -> Result<Rc<Memory>, FsError> {
-        let here = self.journaled(home).or_else(|| node.pages.borrow().snapshot(index));
+        let here = self.journaled(home).or_else(|| node.file.snapshot(index));
         match here {
             Some(content) => Ok(content),
             None => Ok(Rc::new(self.disk.read(home, 1).await?)),
@@ -266,17 +251,15 @@ impl Mounted {
                 self.put_journaled(node, handle, index, at, part, edges).await?;
                 continue;
             }
-            if !node.pages.borrow().contains(index) {
+            if !node.file.contains(index) {
                 let Some(extent) = self.tree(node, None).find(index).await? else {
                     return Err(FsError::Invalid("a block that is not mapped"));
                 };
                 let content = edges.get(index).unwrap_or_else(|| Rc::new(Memory::new(BLOCK_BYTES)));
-                self.insert_page(node, index, place(&extent, index), content);
+                node.file.insert(index, place(&extent, index), content);
                 entered += 1;
             }
-            if node.pages.borrow_mut().change(index, at, part, true) == Some(true) {
-                self.cache.page_dirtied(node);
-            }
+            node.file.change(index, at, part);
         }
         self.cache.make_room(entered);
         Ok(())
@@ -309,8 +292,7 @@ impl Mounted {
         };
         handle.modify(&buffer, at..at + part.len(), |bytes| bytes.copy_from_slice(part));
         node.data_has_changed();
-        let (gone, _) = node.pages.borrow_mut().forget(index..index + 1);
-        self.cache.left(gone);
+        node.file.forget_clean(index..index + 1);
         Ok(())
     }
 }
@@ -333,7 +315,7 @@ impl Node {
     /// Logs the inode, and attaches the dirty pages if the transaction refers to them (J2).
     pub(crate) async fn log_data(self: &Rc<Node>, fs: &Mounted, handle: &TxHandle) -> Result<(), FsError> {
         if self.has_changed_data() && fs.options.mode == JournalMode::Ordered {
-            self.attach(handle);
+            self.file.attach(handle);
         }
         self.log(fs, handle).await
     }

@@ -13,22 +13,28 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_ext4::journal::Sequence;
+use weir_block::Class;
+use weir_journal::Sequence;
+use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
+use crate::cache::index_of;
 use crate::error::FsError;
 use crate::filesystem::{Filesystem, InodeNumber, Mounted};
 use crate::map::place;
 use crate::mutants::FsMutant;
 use crate::node::Node;
 use crate::options::JournalMode;
-use crate::read::{BLOCK, index_of};
+use crate::read::BLOCK;
 use crate::tree::{Tree, covers};
 use crate::truncate::TRUNCATE_CREDITS;
 use crate::write::{CHUNK_BLOCKS, CHUNK_JOURNALED, Edges};
 
 /// What a block is filled with, or a part of one.
 pub(crate) static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+
+/// Blocks of zeros that are submitted before the next are: 4 MiB.
+const ZEROS_AT_ONCE: usize = 1024;
 
 /// Receives a file and a range of its blocks.
 type Observer = Box<dyn Fn(InodeNumber, Range<u32>)>;
@@ -79,9 +85,31 @@ impl Mounted {
         }
         for zeros in [wider.start..range.start, range.end..wider.end] {
             self.tell_of_zeros(tree.node, zeros.clone());
-            tree.node.write_zeros(self.journal()?, place(&extent, zeros.start), zeros.len()).await?;
+            self.write_zeros(place(&extent, zeros.start), zeros.len()).await?;
         }
         tree.change(async |extents| extents.mark(wider, true).await).await
+    }
+
+    /// Writes zeros to blocks that are unwritten, and waits until they are transferred. Then the running transaction may
+    /// mark them as written: they are in an epoch before its commit block, or flushed before it (J2), and whoever
+    /// reads them from the disk finds them. A handle may be open: nothing here waits for a commit.
+    async fn write_zeros(&self, start: u64, blocks: usize) -> Result<(), FsError> {
+        if self.options.rules.drops(FsMutant::ZerosForgotten) {
+            return Ok(());
+        }
+        let class = if self.journal()?.engine().uses_barriers() { Class::Ordered } else { Class::Orderless };
+        let zero = Rc::new(Memory::new(BLOCK_BYTES));
+        let zeros: Vec<_> = std::iter::repeat_n(zero, blocks.min(ZEROS_AT_ONCE)).collect();
+        let mut tickets = Vec::new();
+        for from in (0..blocks).step_by(ZEROS_AT_ONCE) {
+            tickets.clear();
+            let zeros = &zeros[..zeros.len().min(blocks - from)];
+            self.disk.write(start + from as u64, zeros, class, class, &mut tickets).await?;
+            if !self.options.rules.drops(FsMutant::ZerosNotAwaited) {
+                self.disk.transferred(&tickets).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Journal mode data: blocks that became unwritten in a transaction that is not durable hold what a power cut brings

@@ -72,3 +72,4 @@ pub use mutants::JournalRules;
 pub use options::JournalOptions;
 pub use replay::FoundJournal;
 pub use transaction::{DataClass, Local, OrderedData};
+pub use weir_ext4::journal::Sequence;

@@ -4,60 +4,17 @@
 //! a synchronisation call in the stream's epoch. One at a time: so a caller that asks for order finds every page either
 //! dirty, or on its way and known here.
 
-use std::collections::VecDeque;
 use std::ops::Range;
-use std::rc::Rc;
 
 use weir_block::Class;
-use weir_ext4::journal::Sequence;
-use weir_journal::{Journal, JournalError, TxHandle};
-use weir_runtime::Buffer as Memory;
-use weir_storage::{BLOCK_BYTES, Extent, Lba, StorageError, Ticket};
+use weir_journal::{Journal, JournalError, Sequence, TxHandle};
+use weir_storage::{Extent, Lba, StorageError, Ticket};
 
+use super::file::CachedFile;
+use super::in_flight::Flight;
 use crate::mutants::FsMutant;
-use crate::node::Node;
 
-/// Writes that are remembered even if some behind the first are transferred already.
-const REMEMBERED: usize = 256;
-
-/// Blocks of zeros that are submitted before the next are: 4 MiB.
-const ZEROS_AT_ONCE: usize = 1024;
-
-struct Flight {
-    extent: Extent,
-    ticket: Ticket,
-    orderless: bool,
-}
-
-/// The writes of a file's pages that are not known to be transferred.
-#[derive(Default)]
-pub(crate) struct InFlight {
-    flights: VecDeque<Flight>,
-    /// The first error of a write: from then on nothing of the file is called durable.
-    failed: Option<StorageError>,
-}
-
-impl InFlight {
-    /// Forgets what is transferred, but not that something failed.
-    fn settle(&mut self) {
-        let InFlight { flights, failed } = self;
-        let mut is_over = |flight: &Flight| match flight.ticket.poll_transferred() {
-            None => false,
-            Some(result) => {
-                *failed = failed.or(result.err());
-                true
-            }
-        };
-        if flights.len() > REMEMBERED {
-            flights.retain(|flight| !is_over(flight));
-        }
-        while flights.front().is_some_and(&mut is_over) {
-            flights.pop_front();
-        }
-    }
-}
-
-impl Node {
+impl CachedFile {
     /// Submits the dirty pages as they are now: all of `class` but the last write, which is of class `last`.
     /// Waits for queue space only. Whether there was something to submit.
     ///
@@ -135,34 +92,6 @@ impl Node {
         drop(self.cache.disk.promote(&extents));
     }
 
-    /// Writes zeros to blocks that are unwritten, and waits until they are transferred. Then the running transaction may
-    /// mark them as written: they are in an epoch before its commit block, or flushed before it (J2), and whoever
-    /// reads them from the disk finds them. A handle may be open: nothing here waits for a commit.
-    pub(crate) async fn write_zeros(
-        &self,
-        journal: &Journal,
-        start: u64,
-        blocks: usize,
-    ) -> Result<(), JournalError> {
-        if self.cache.rules.drops(FsMutant::ZerosForgotten) {
-            return Ok(());
-        }
-        let class = if journal.engine().uses_barriers() { Class::Ordered } else { Class::Orderless };
-        let disk = &self.cache.disk;
-        let zero = Rc::new(Memory::new(BLOCK_BYTES));
-        let zeros: Vec<_> = std::iter::repeat_n(zero, blocks.min(ZEROS_AT_ONCE)).collect();
-        let mut tickets = Vec::new();
-        for from in (0..blocks).step_by(ZEROS_AT_ONCE) {
-            tickets.clear();
-            let zeros = &zeros[..zeros.len().min(blocks - from)];
-            disk.write(start + from as u64, zeros, class, class, &mut tickets).await?;
-            if !self.cache.rules.drops(FsMutant::ZerosNotAwaited) {
-                disk.transferred(&tickets).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// The tickets of what is not transferred yet.
     pub(crate) fn on_the_way(&self) -> Vec<Ticket> {
         let mut in_flight = self.in_flight.borrow_mut();
@@ -170,7 +99,7 @@ impl Node {
         in_flight.flights.iter().map(|flight| flight.ticket.clone()).collect()
     }
 
-    /// Whether a write of the file's pages has failed, ever since the node is in memory.
+    /// Whether a write of the file's pages has failed, ever since the file is in memory.
     pub(crate) fn check_written(&self) -> Result<(), JournalError> {
         let mut in_flight = self.in_flight.borrow_mut();
         in_flight.settle();
@@ -188,7 +117,7 @@ impl Node {
             && self.pages.borrow().all_on_disk()
     }
 
-    /// Forgets the pages in a range, whose blocks are freed with `handle`. The caller holds the node's lock.
+    /// Forgets the pages in a range, whose blocks are freed with `handle`. Their caller holds the file's lock.
     ///
     /// Nobody submits any of them after this, so none is written over what comes to their blocks next (J7). If
     /// the transaction before is being committed, they are submitted first: it may map them, and would show what

@@ -12,8 +12,8 @@ use std::rc::Rc;
 use weir_runtime::Buffer as Memory;
 use weir_storage::{BLOCK_BYTES, Rules, Ticket};
 
+use super::reads::Reads;
 use crate::mutants::FsMutant;
-use crate::reads::Reads;
 
 /// A block of a file in memory.
 struct Page {
@@ -31,23 +31,23 @@ struct Page {
 
 /// The pages of one file.
 #[derive(Default)]
-pub(crate) struct Pages {
+pub(super) struct Pages {
     pages: BTreeMap<u32, Page>,
     dirty: BTreeSet<u32>,
     /// The reads that bring some.
-    pub(crate) reads: Reads,
+    pub(super) reads: Reads,
 }
 
 /// Dirty pages that follow one another on disk.
-pub(crate) struct Run {
-    pub(crate) start: u64,
-    pub(crate) indices: Vec<u32>,
-    pub(crate) blocks: Vec<Rc<Memory>>,
+pub(super) struct Run {
+    pub(super) start: u64,
+    pub(super) indices: Vec<u32>,
+    pub(super) blocks: Vec<Rc<Memory>>,
 }
 
 /// What came of a page that should leave the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Eviction {
+pub(super) enum Eviction {
     /// It is dirty, on its way, or was used again.
     Stays,
     /// It left.
@@ -57,50 +57,49 @@ pub(crate) enum Eviction {
 }
 
 impl Pages {
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.pages.len()
     }
 
-    pub(crate) fn dirty(&self) -> usize {
+    pub(super) fn dirty(&self) -> usize {
         self.dirty.len()
     }
 
     /// Where a page is on disk, if it is here.
-    pub(crate) fn home(&self, index: u32) -> Option<u64> {
+    pub(super) fn home(&self, index: u32) -> Option<u64> {
         Some(self.pages.get(&index)?.home)
     }
 
-    pub(crate) fn contains(&self, index: u32) -> bool {
+    pub(super) fn contains(&self, index: u32) -> bool {
         self.pages.contains_key(&index)
     }
 
     /// Whether a page is here, and the one of this stamp.
-    pub(crate) fn is(&self, index: u32, stamp: u64) -> bool {
+    pub(super) fn is(&self, index: u32, stamp: u64) -> bool {
         self.pages.get(&index).is_some_and(|page| page.stamp == stamp)
     }
 
     /// The bytes of a page, if it is here.
-    pub(crate) fn look(&mut self, index: u32) -> Option<&[u8]> {
+    pub(super) fn look(&mut self, index: u32) -> Option<&[u8]> {
         let page = self.pages.get_mut(&index)?;
         page.used = true;
         Some(&page.content)
     }
 
     /// The first block behind `index` that is in memory or on its way there.
-    pub(crate) fn first_behind(&self, index: u32) -> u32 {
+    pub(super) fn first_behind(&self, index: u32) -> u32 {
         let page = self.pages.range(index..).next().map(|(index, _)| *index);
         let read = self.reads.first_behind(index);
         page.unwrap_or(u32::MAX).min(read.unwrap_or(u32::MAX))
     }
 
     /// Puts a page in; it is clean. `stamp` is the cache's.
-    pub(crate) fn insert(&mut self, index: u32, home: u64, content: Rc<Memory>, stamp: u64) {
+    pub(super) fn insert(&mut self, index: u32, home: u64, content: Rc<Memory>, stamp: u64) {
         self.pages.insert(index, Page { content, home, dirty: false, used: false, stamp, write: None });
     }
 
-    /// Changes bytes of a page that is here. `None` if it is not; else whether it was clean, if it is to be
-    /// dirty now.
-    pub(crate) fn change(&mut self, index: u32, at: usize, bytes: &[u8], dirties: bool) -> Option<bool> {
+    /// Changes bytes of a page that is here. `None` if it is not; else whether it was clean before.
+    pub(super) fn change(&mut self, index: u32, at: usize, bytes: &[u8]) -> Option<bool> {
         let page = self.pages.get_mut(&index)?;
         page.used = true;
         if bytes.len() == BLOCK_BYTES && Rc::get_mut(&mut page.content).is_none() {
@@ -108,7 +107,7 @@ impl Pages {
             page.content = Rc::new(Memory::new(BLOCK_BYTES));
         }
         Rc::make_mut(&mut page.content)[at..at + bytes.len()].copy_from_slice(bytes);
-        let was_clean = dirties && !page.dirty;
+        let was_clean = !page.dirty;
         if was_clean {
             page.dirty = true;
             self.dirty.insert(index);
@@ -117,12 +116,12 @@ impl Pages {
     }
 
     /// The content of a page as of now.
-    pub(crate) fn snapshot(&self, index: u32) -> Option<Rc<Memory>> {
+    pub(super) fn snapshot(&self, index: u32) -> Option<Rc<Memory>> {
         Some(Rc::clone(&self.pages.get(&index)?.content))
     }
 
     /// The dirty pages, in as few runs as they make.
-    pub(crate) fn dirty_runs(&self) -> Vec<Run> {
+    pub(super) fn dirty_runs(&self) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         for index in &self.dirty {
             let Some(page) = self.pages.get(index) else { continue };
@@ -140,7 +139,7 @@ impl Pages {
 
     /// A write of these blocks was submitted, in as many commands as there are tickets, of `most` blocks each.
     /// Pages that were changed meanwhile stay dirty. How many became clean.
-    pub(crate) fn submitted(
+    pub(super) fn submitted(
         &mut self,
         run: &Run,
         tickets: &[Ticket],
@@ -161,7 +160,7 @@ impl Pages {
     }
 
     /// Forgets the pages in a range, dirty or not, and what reads bring of them: how many, and how many dirty ones.
-    pub(crate) fn forget(&mut self, range: Range<u32>) -> (usize, usize) {
+    pub(super) fn forget(&mut self, range: Range<u32>) -> (usize, usize) {
         self.reads.freed(&range);
         let before = (self.pages.len(), self.dirty.len());
         while let Some(index) = self.pages.range(range.clone()).next().map(|(index, _)| *index) {
@@ -172,7 +171,7 @@ impl Pages {
     }
 
     /// Drops a page from memory if nobody has used it lately and the disk has it.
-    pub(crate) fn evict(&mut self, index: u32, stamp: u64) -> Eviction {
+    pub(super) fn evict(&mut self, index: u32, stamp: u64) -> Eviction {
         let Some(page) = self.pages.get_mut(&index).filter(|page| page.stamp == stamp) else {
             return Eviction::Gone;
         };
@@ -188,7 +187,7 @@ impl Pages {
     }
 
     /// Whether every page can be read again from the disk.
-    pub(crate) fn all_on_disk(&self) -> bool {
+    pub(super) fn all_on_disk(&self) -> bool {
         let on_disk =
             |page: &Page| page.write.as_ref().is_none_or(|write| write.poll_transferred().is_some());
         self.dirty.is_empty() && self.pages.values().all(on_disk)

@@ -1,6 +1,6 @@
 //! The *reads* of a file that are under way.
 //!
-//! A read finds the place of its blocks with the node's lock, begins here, and waits for the disk without the lock: so
+//! A read finds the place of its blocks with the file's lock, begins here, and waits for the disk without the lock: so
 //! reads go side by side, and nobody who changes the file waits for one. What a read brings counts as far as its
 //! blocks are still what they were when it began. One that is freed meanwhile may be another file's by then: it cuts
 //! the read short, and the caller tries again. One that is written meanwhile has its page in memory, which stays there
@@ -9,10 +9,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::rc::Rc;
-
-use crate::mutants::FsMutant;
-use crate::node::Node;
 
 /// A read that is under way.
 struct Reading {
@@ -23,62 +19,46 @@ struct Reading {
 
 /// The reads of one file that are under way, by their first blocks.
 #[derive(Default)]
-pub(crate) struct Reads(BTreeMap<u32, Reading>);
+pub(super) struct Reads(BTreeMap<u32, Reading>);
 
 impl Reads {
+    /// A read of these blocks begins. They are on their way by no other.
+    pub(super) fn begin(&mut self, blocks: &Range<u32>) {
+        self.0.insert(blocks.start, Reading { end: blocks.end, freed: blocks.end });
+    }
+
+    /// The end of those blocks of a read that are still what they were when it began.
+    pub(super) fn end_of(&self, blocks: &Range<u32>) -> u32 {
+        self.0.get(&blocks.start).map_or(blocks.start, |reading| reading.freed)
+    }
+
+    /// A read of these blocks is over.
+    pub(super) fn end(&mut self, blocks: &Range<u32>) {
+        self.0.remove(&blocks.start);
+    }
+
     /// Whether a block is on its way.
-    pub(crate) fn bring(&self, index: u32) -> bool {
+    pub(super) fn bring(&self, index: u32) -> bool {
         self.0.range(..=index).next_back().is_some_and(|(_, reading)| index < reading.end)
     }
 
     /// Whether a block is on its way, and counts when it comes.
-    pub(crate) fn will_bring(&self, index: u32) -> bool {
+    pub(super) fn will_bring(&self, index: u32) -> bool {
         let reading = self.0.range(..=index).next_back();
         reading.is_some_and(|(_, reading)| index < reading.end && index < reading.freed)
     }
 
     /// The first block behind `index` that is on its way.
-    pub(crate) fn first_behind(&self, index: u32) -> Option<u32> {
+    pub(super) fn first_behind(&self, index: u32) -> Option<u32> {
         self.0.range(index..).next().map(|(start, _)| *start)
     }
 
     /// Blocks were freed, or have become zeros.
-    pub(crate) fn freed(&mut self, blocks: &Range<u32>) {
+    pub(super) fn freed(&mut self, blocks: &Range<u32>) {
         let overlapping = self.0.range_mut(..blocks.end).rev();
         for (start, reading) in overlapping.take_while(|(_, reading)| reading.end > blocks.start) {
             reading.freed = reading.freed.min(blocks.start.max(*start));
         }
-    }
-}
-
-/// A read that is under way, until dropped.
-pub(crate) struct UnderWay {
-    node: Rc<Node>,
-    start: u32,
-}
-
-impl UnderWay {
-    /// Begins a read of blocks whose place is known, with the node's lock held since it was looked up. None of them
-    /// has a page, or is on its way.
-    pub(crate) fn begin(node: &Rc<Node>, blocks: &Range<u32>) -> UnderWay {
-        let reading = Reading { end: blocks.end, freed: blocks.end };
-        node.pages.borrow_mut().reads.0.insert(blocks.start, reading);
-        UnderWay { node: Rc::clone(node), start: blocks.start }
-    }
-
-    /// Ends it: the end of the blocks that are still what they were when it began.
-    pub(crate) fn end(self) -> u32 {
-        let pages = self.node.pages.borrow();
-        let Some(reading) = pages.reads.0.get(&self.start) else { return self.start };
-        let outlives = self.node.cache.rules.drops(FsMutant::ReadsOutliveBlocks);
-        if outlives { reading.end } else { reading.freed }
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.node.pages.borrow_mut().reads.0.remove(&self.start);
-        self.node.read_ended.notify(usize::MAX);
     }
 }
 

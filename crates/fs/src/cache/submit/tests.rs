@@ -34,9 +34,9 @@ fn overtakes(mutant: Option<FsMutant>) -> bool {
         fs.write(table, 0, &[1; BLOCK_BYTES]).await.expect("written");
         fs.sync().await.expect("durable");
         fs.write(table, 0, &[2; BLOCK_BYTES]).await.expect("written");
-        let node = fs.0.file(table).await.expect("there");
-        let turn = node.submitting.acquire(1).await;
-        let waiting = Rc::clone(&node);
+        let file = Rc::clone(&fs.0.file(table).await.expect("there").file);
+        let turn = file.submitting.acquire(1).await;
+        let waiting = Rc::clone(&file);
         let writeback = clock.spawn(async move { waiting.submit_unasked().await });
         clock.yield_now().await;
         fs.write(journal, 0, &[3; BLOCK_BYTES]).await.expect("written");
@@ -44,7 +44,7 @@ fn overtakes(mutant: Option<FsMutant>) -> bool {
         fs.write(table, 0, &[4; BLOCK_BYTES]).await.expect("written");
         drop(turn);
         assert_eq!(writeback.await.expect("not cancelled"), Ok(true));
-        let in_flight = node.in_flight.borrow();
+        let in_flight = file.in_flight.borrow();
         in_flight.flights.back().expect("on its way").orderless
     };
     runtime.block_on(played).expect("no stall")

@@ -1,0 +1,156 @@
+//! A *cached file*: the pages of one file, and their way to the disk and back. It knows a file's number and its pages'
+//! places on the disk, and nothing of what decides them.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+use event_listener::Event;
+use weir_block::Class;
+use weir_journal::{DataClass, JournalError, Local, OrderedData, Sequence, TxHandle};
+use weir_runtime::{Buffer as Memory, Instant, Semaphore};
+use weir_storage::{BLOCK_BYTES, Ticket};
+
+use super::PageCache;
+use super::in_flight::InFlight;
+use super::pages::Pages;
+use super::readahead::Readahead;
+
+/// The pages of a file.
+pub(crate) struct CachedFile {
+    pub(super) number: u32,
+    pub(super) pages: RefCell<Pages>,
+    /// When the first of its dirty pages became so.
+    pub(super) dirty_since: Cell<Option<Instant>>,
+    /// One permit: for whoever submits its pages, or forgets some.
+    pub(super) submitting: Semaphore,
+    pub(super) in_flight: RefCell<InFlight>,
+    pub(super) readahead: RefCell<Readahead>,
+    /// A read of some of its blocks is under way no more.
+    pub(super) read_ended: Event,
+    /// The last transaction that refers to its data (J2).
+    attached_in: Cell<Option<Sequence>>,
+    /// Dirty pages were dropped: by the transaction that takes their blocks away nobody misses them.
+    pub(super) dropped_in: Cell<Option<Sequence>>,
+    pub(super) cache: Rc<PageCache>,
+}
+
+impl CachedFile {
+    /// One without pages.
+    pub(crate) fn new(number: u32, cache: &Rc<PageCache>) -> Rc<CachedFile> {
+        Rc::new(CachedFile {
+            number,
+            pages: RefCell::default(),
+            dirty_since: Cell::new(None),
+            submitting: Semaphore::new(1),
+            in_flight: RefCell::default(),
+            readahead: RefCell::default(),
+            read_ended: Event::new(),
+            attached_in: Cell::new(None),
+            dropped_in: Cell::new(None),
+            cache: Rc::clone(cache),
+        })
+    }
+
+    /// Whether a page is in memory.
+    pub(crate) fn contains(&self, index: u32) -> bool {
+        self.pages.borrow().contains(index)
+    }
+
+    /// Where a page is on disk, if it is in memory.
+    pub(crate) fn home(&self, index: u32) -> Option<u64> {
+        self.pages.borrow().home(index)
+    }
+
+    /// The content of a page as of now, if it is in memory.
+    pub(crate) fn snapshot(&self, index: u32) -> Option<Rc<Memory>> {
+        self.pages.borrow().snapshot(index)
+    }
+
+    /// Puts a page in, if it is not there. The caller makes room for it then ([`PageCache::make_room`]).
+    pub(crate) fn insert(self: &Rc<CachedFile>, index: u32, home: u64, content: Rc<Memory>) {
+        if !self.contains(index) {
+            let stamp = self.cache.enter(self, index);
+            self.pages.borrow_mut().insert(index, home, content, stamp);
+        }
+    }
+
+    /// Changes bytes of a page, which is dirty then: whether it is in memory.
+    pub(crate) fn change(self: &Rc<CachedFile>, index: u32, at: usize, bytes: &[u8]) -> bool {
+        let Some(dirtied) = self.pages.borrow_mut().change(index, at, bytes) else { return false };
+        if dirtied {
+            self.cache.page_dirtied(self);
+        }
+        true
+    }
+
+    /// Changes pages from a byte on, up to the first that is not in memory: how many bytes.
+    pub(crate) fn overwrite(self: &Rc<CachedFile>, offset: u64, bytes: &[u8]) -> usize {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (index, at) = split(offset + done as u64);
+            let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
+            if !self.change(index, at, &bytes[done..done + taken]) {
+                break;
+            }
+            done += taken;
+        }
+        done
+    }
+
+    /// Forgets pages that are not dirty, since their content is elsewhere from now on.
+    pub(crate) fn forget_clean(&self, range: Range<u32>) {
+        let (gone, _) = self.pages.borrow_mut().forget(range);
+        self.cache.left(gone);
+    }
+
+    /// The transaction must not be committed before the dirty pages of now are submitted (J2).
+    pub(crate) fn attach(self: &Rc<CachedFile>, handle: &TxHandle) {
+        let sequence = Some(handle.sequence());
+        if self.attached_in.replace(sequence) != sequence {
+            handle.attach(Rc::clone(self) as Rc<dyn OrderedData>);
+        }
+    }
+
+    /// The last transaction that took blocks away of which pages were dirty.
+    pub(crate) fn dropped_in(&self) -> Option<Sequence> {
+        self.dropped_in.get()
+    }
+}
+
+impl OrderedData for CachedFile {
+    fn id(&self) -> u64 {
+        u64::from(self.number)
+    }
+
+    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, JournalError>> {
+        Box::pin(async move {
+            let class = match class {
+                DataClass::Ordered => Class::Ordered,
+                DataClass::Orderless => Class::Orderless,
+            };
+            self.submit_dirty(class, class).await?;
+            let tickets = self.on_the_way();
+            // What failed before is on the way no more: no commit block may refer to it (J2).
+            self.check_written()?;
+            Ok(tickets)
+        })
+    }
+}
+
+impl Drop for CachedFile {
+    fn drop(&mut self) {
+        let pages = self.pages.get_mut().len();
+        self.cache.left(pages);
+    }
+}
+
+/// The block that a byte is in, and the byte in it, for offsets of blocks that a file can have.
+pub(crate) fn split(offset: u64) -> (u32, usize) {
+    (index_of(offset), (offset % BLOCK_BYTES as u64) as usize)
+}
+
+/// The block that a byte is in.
+pub(crate) fn index_of(offset: u64) -> u32 {
+    u32::try_from(offset / BLOCK_BYTES as u64).unwrap_or(u32::MAX)
+}
