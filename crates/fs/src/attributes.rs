@@ -1,12 +1,20 @@
-//! Attributes of inodes: what `stat` tells, and what of it can be set.
+//! Attributes of inodes: what `stat` tells, what of it can be set, extended attributes, and access control lists.
 
-use weir_ext4::{FileTime, FileType, ROOT_INODE, Stamp};
+mod acls;
+mod xattrs;
+
+use std::rc::Rc;
+
+use weir_ext4::{FileTime, FileType, Stamp};
 
 use crate::caller::Caller;
-use crate::error::{FsError, ReadOnlyReason};
-use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::names::{Device, device_of};
-use crate::xattrs;
+use crate::changes::Changes;
+use crate::device::{Device, device_of};
+use crate::error::FsError;
+use crate::inodes::{InodeNumber, Nodes};
+use crate::timer::Timer;
+pub use acls::AclKind;
+pub use xattrs::{Expect, is_own_attribute};
 
 /// Blocks that a change of attributes changes: the inode's, where its access control list stays.
 const CREDITS: u32 = 1;
@@ -65,32 +73,21 @@ pub struct AttributeChanges {
     pub changed: Option<FileTime>,
 }
 
-impl Filesystem {
-    /// The next inode in use behind `last`, by number; of 0, the root. Those of the format itself are left out. It may
-    /// be deleted by the time that it is looked at.
-    ///
-    /// # Errors
-    /// [`FsError::ReadOnly`] once the filesystem is unmounted, and what reading may fail by.
-    pub async fn next_inode(&self, last: InodeNumber) -> Result<Option<InodeNumber>, FsError> {
-        if let Some(reason @ ReadOnlyReason::Unmounted) = self.read_only() {
-            return Err(FsError::ReadOnly(reason));
-        }
-        // A caller that asks looks at all of them, and need not keep them in memory.
-        self.0.nodes.make_room(&self.0);
-        self.0.space.next_used_inode(last).await
-    }
+/// Reads and changes the attributes of inodes.
+pub(crate) struct AttributeStore {
+    nodes: Rc<Nodes>,
+    changes: Rc<Changes>,
+    timer: Timer,
+}
 
-    /// Whether a file can have this number: neither is it one of the format itself, nor behind the last.
-    pub fn is_file_number(&self, inode: InodeNumber) -> bool {
-        self.0.is_file_number(inode)
+impl AttributeStore {
+    pub(crate) fn new(nodes: &Rc<Nodes>, changes: &Rc<Changes>, timer: &Timer) -> Rc<AttributeStore> {
+        Rc::new(AttributeStore { nodes: Rc::clone(nodes), changes: Rc::clone(changes), timer: timer.clone() })
     }
 
     /// The attributes of an inode.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], and what reading may fail by.
-    pub async fn attributes(&self, inode: InodeNumber) -> Result<Attributes, FsError> {
-        let node = self.0.nodes.get(&self.0, inode).await?;
+    pub(crate) async fn attributes(&self, inode: InodeNumber) -> Result<Attributes, FsError> {
+        let node = self.nodes.get(inode).await?;
         let found = node.inode.borrow();
         let kind = found.file_type().ok_or(FsError::NotFound)?;
         let is_device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
@@ -113,49 +110,33 @@ impl Filesystem {
         })
     }
 
-    /// Sets attributes of an inode, and its time of change. A size that grows leaves a hole, one that shrinks
-    /// frees what is behind it. An access control list goes along with the permissions.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::ReadOnly`], [`FsError::NoSpace`] when the block that its list lies in has to be
-    /// split off from other files, those of [`truncate`](Self::truncate) for a size, and what
-    /// reading may fail by.
-    pub async fn set_attributes(
-        &self,
-        inode: InodeNumber,
-        changes: &AttributeChanges,
-    ) -> Result<(), FsError> {
-        if let Some(size) = changes.size {
-            self.truncate(inode, size).await?;
-        }
-        let fs = &self.0;
-        fs.changing(fs.with_space(async || fs.change_inode(self.1, inode, changes).await)).await
-    }
-}
-
-impl Mounted {
-    /// Whether a file can have this number.
-    pub(crate) fn is_file_number(&self, number: u32) -> bool {
-        let first = self.superblock.borrow().first_inode.get();
-        number == ROOT_INODE || (first..=self.layout.inodes()).contains(&number)
-    }
-
     /// Sets all attributes but the size.
-    async fn change_inode(
+    pub(crate) async fn set(
         &self,
         caller: Caller,
         inode: InodeNumber,
         changes: &AttributeChanges,
     ) -> Result<(), FsError> {
-        let node = self.nodes.get(self, inode).await?;
+        let set = self.changes.with_space(async || self.set_once(caller, inode, changes).await);
+        self.changes.changing(set).await
+    }
+
+    async fn set_once(
+        &self,
+        caller: Caller,
+        inode: InodeNumber,
+        changes: &AttributeChanges,
+    ) -> Result<(), FsError> {
+        let node = self.nodes.get(inode).await?;
         let _locked = node.alone().await;
         let lists = match changes.permissions {
-            Some(permissions) => self.attributes_for_mode(&node, permissions).await?,
+            Some(permissions) => self.for_mode(&node, permissions).await?,
             None => None,
         };
-        let handle = self.start(caller, if lists.is_some() { xattrs::CREDITS } else { CREDITS }).await?;
+        let handle =
+            self.changes.start_for(caller, if lists.is_some() { xattrs::CREDITS } else { CREDITS }).await?;
         if let Some(lists) = lists {
-            self.put_attributes(&handle, &node, &lists).await?;
+            self.put(&handle, &node, &lists).await?;
         }
         {
             let mut inode = node.inode.borrow_mut();
@@ -170,8 +151,8 @@ impl Mounted {
                     inode.set_time(stamp, time);
                 }
             }
-            inode.set_time(Stamp::Changed, changes.changed.unwrap_or_else(|| self.now()));
+            inode.set_time(Stamp::Changed, changes.changed.unwrap_or_else(|| self.timer.now()));
         }
-        self.all_or_abort(node.log(self, &handle)).await
+        self.changes.all_or_abort(node.log(&handle)).await
     }
 }

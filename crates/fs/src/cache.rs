@@ -24,7 +24,7 @@ use weir_storage::{BLOCK_BYTES, Rules};
 
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;
-pub(crate) use file::{CachedFile, index_of, split};
+pub(crate) use file::{BLOCK, CachedFile, index_of, split};
 use pages::Eviction;
 use writeback::writeback_task;
 

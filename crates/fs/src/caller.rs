@@ -2,8 +2,6 @@
 
 use weir_ext4::Superblock;
 
-use crate::filesystem::{Filesystem, Mounted};
-
 /// A user, as far as the space goes: nothing else is checked here, since the doors know their users' rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
@@ -16,28 +14,27 @@ pub struct Caller {
 impl Caller {
     /// A caller that may take all of the space that files may have.
     pub const SUPERUSER: Caller = Caller { uid: 0, gid: 0 };
+}
 
-    /// Whether the caller may take what the superuser has reserved: the superuser, and the user and the group that
-    /// the superblock names. Group 0 is there by default, and stands for nobody but the superuser.
-    fn has_reserve(self, superblock: &Superblock) -> bool {
+/// For whom the superuser's reserve is.
+#[derive(Clone, Copy)]
+pub(crate) struct ReserveOwners {
+    user: u32,
+    group: u32,
+}
+
+impl ReserveOwners {
+    /// Those whom a superblock names.
+    pub(crate) fn of(superblock: &Superblock) -> ReserveOwners {
         let (user, group) = (superblock.reserved_uid.get(), superblock.reserved_gid.get());
-        self.uid == 0 || self.uid == user.into() || group != 0 && self.gid == group.into()
+        ReserveOwners { user: user.into(), group: group.into() }
     }
-}
 
-impl Filesystem {
-    /// The same filesystem, for what `caller` does: its calls leave the superuser's reserve alone, unless the caller is
-    /// one of those who may have it. Without this, the caller is [`Caller::SUPERUSER`].
-    #[must_use]
-    pub fn for_caller(&self, caller: Caller) -> Filesystem {
-        Filesystem(self.0.clone(), caller)
-    }
-}
-
-impl Mounted {
-    /// Whether a caller may take what the superuser has reserved.
-    pub(crate) fn has_reserve(&self, caller: Caller) -> bool {
-        caller.has_reserve(&self.superblock.borrow())
+    /// Whether a caller may take what the superuser has reserved: the superuser, and the user and the group that
+    /// the superblock names. Group 0 is there by default, and stands for nobody but the superuser.
+    pub(crate) fn include(self, caller: Caller) -> bool {
+        let is_group = self.group != 0 && caller.gid == self.group;
+        caller.uid == 0 || caller.uid == self.user || is_group
     }
 }
 
@@ -50,7 +47,8 @@ mod tests {
     #[test]
     fn the_reserve_is_for_those_whom_the_superblock_names() {
         let mut superblock = Superblock::new_zeroed();
-        let has = |uid, gid, superblock: &Superblock| Caller { uid, gid }.has_reserve(superblock);
+        let has =
+            |uid, gid, superblock: &Superblock| ReserveOwners::of(superblock).include(Caller { uid, gid });
         assert!(has(0, 0, &superblock) && has(0, 7, &superblock));
         assert!(!has(7, 0, &superblock), "the group 0 is the default, and says nothing");
         (superblock.reserved_uid, superblock.reserved_gid) = (7.into(), 9.into());

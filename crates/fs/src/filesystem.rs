@@ -1,29 +1,21 @@
-//! A mounted filesystem: what every call starts from.
+//! A mounted filesystem, as callers have it: mounting and unmounting, and what it tells of itself.
 
-use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
-use weir_ext4::{FileTime, Layout, Superblock};
-use weir_journal::{Buffers, Disk, Engine, Journal, JournalStats, Sequence, TxHandle, Waits};
+use weir_ext4::{FileTime, Mkfs};
+use weir_journal::{Engine, JournalStats, Waits};
 use weir_runtime::Handle as Clock;
+use weir_storage::{Recorder, Storage};
 
-use crate::access::Accesses;
-use crate::cache::PageCache;
 use crate::caller::Caller;
 use crate::error::{FsError, ReadOnlyReason};
-use crate::mutants::FsMutant;
-use crate::names::Names;
-use crate::nodes::Nodes;
-use crate::operations::Operations;
+use crate::memory::MemoryBound;
+use crate::mounted::Mounted;
 use crate::options::MountOptions;
-use crate::orphans::Orphans;
-use crate::space::{DiscardStats, Space};
-use crate::zeros::Zeroed;
-
-/// The number of an inode, from 1; the root directory is [`weir_ext4::ROOT_INODE`].
-pub type InodeNumber = u32;
-
-const NANOS_A_SECOND: u64 = 1_000_000_000;
+use crate::space::DiscardStats;
+use crate::sync::Answered;
+use crate::{make, mount};
 
 /// A mounted filesystem; clones share it. [`Filesystem::unmount`] ends it for all of them.
 ///
@@ -32,39 +24,6 @@ const NANOS_A_SECOND: u64 = 1_000_000_000;
 /// ([`ReadOnlyReason::Abandoned`]), since half of a change must not be committed.
 #[derive(Clone)]
 pub struct Filesystem(pub(crate) Rc<Mounted>, pub(crate) Caller);
-
-/// What all parts of a mounted filesystem share.
-pub(crate) struct Mounted {
-    pub(crate) clock: Clock,
-    pub(crate) options: MountOptions,
-    pub(crate) disk: Rc<Disk>,
-    pub(crate) buffers: Rc<Buffers>,
-    pub(crate) layout: Layout,
-    /// As it was read, with what has changed since. Its totals are set at `sync` and unmount only.
-    pub(crate) superblock: RefCell<Superblock>,
-    pub(crate) space: Rc<Space>,
-    pub(crate) orphans: Orphans,
-    pub(crate) nodes: Nodes,
-    pub(crate) cache: Rc<PageCache>,
-    pub(crate) names: Names,
-    pub(crate) operations: Operations,
-    pub(crate) accesses: Accesses,
-    pub(crate) answered: Cell<Answered>,
-    /// Journal mode data: the last transaction that marked written blocks as unwritten.
-    pub(crate) unwritten_by: Cell<Option<Sequence>>,
-    pub(crate) zeroed: Zeroed,
-    /// The journal, or why there is none: then nothing can be changed.
-    pub(crate) changes: Result<Rc<Journal>, ReadOnlyReason>,
-}
-
-/// Synchronisation calls on files that were answered without an error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answered {
-    /// `fsync` and `fdatasync`.
-    pub durable: u64,
-    /// `fbarrier` and `fdatabarrier`, whatever it took to keep their promise.
-    pub ordered: u64,
-}
 
 /// What was counted since the mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,94 +68,140 @@ pub struct Statfs {
     pub name_bytes_max: u32,
 }
 
-impl Mounted {
-    /// The journal, which every change needs.
+impl Filesystem {
+    /// Makes a filesystem of `options.blocks` blocks on a storage, whatever is there. What was a superblock is
+    /// cleared first, and the new one comes last, with a flush in between, so that a filesystem that was not
+    /// finished is none.
     ///
     /// # Errors
-    /// [`FsError::ReadOnly`] with the reason.
-    pub(crate) fn journal(&self) -> Result<&Rc<Journal>, FsError> {
-        let journal = self.changes.as_ref().map_err(|reason| FsError::ReadOnly(reason.clone()))?;
-        match journal.aborted() {
-            Some(reason) => Err(FsError::ReadOnly(reason.into())),
-            None if journal.is_closing() => Err(FsError::ReadOnly(ReadOnlyReason::Unmounted)),
-            None => Ok(journal),
-        }
+    /// [`FsError::Format`] for options out of range, or a storage that is too small; what the storage answered.
+    pub async fn make(device: &dyn Storage, options: &Mkfs) -> Result<(), FsError> {
+        make::make(device, options).await
     }
 
-    /// Opens a handle for what a caller does: it takes no more of the space than the caller may.
-    pub(crate) async fn start(&self, caller: Caller, credits: u32) -> Result<TxHandle, FsError> {
-        Ok(self.journal()?.start(credits).await?.of_caller(self.has_reserve(caller)))
+    /// Mounts the filesystem on `device`: one made by [`Filesystem::make`], or by `mkfs.ext4` with features of the
+    /// subset (docs/format/fs.md). What a crash has left in the journal is recovered first.
+    ///
+    /// # Errors
+    /// [`FsError::Format`] names the feature that is not supported, or what is damaged;
+    /// [`FsError::NeedsRecovery`] for a read-only mount of what a crash has left; [`FsError::NoBarriers`] for an
+    /// engine that the storage cannot carry.
+    pub async fn mount(
+        clock: &Clock,
+        device: Rc<dyn Storage>,
+        options: MountOptions,
+    ) -> Result<Filesystem, FsError> {
+        Filesystem::mount_recorded(clock, device, None, options).await
     }
 
-    /// What was discarded.
-    pub(crate) fn discards(&self) -> DiscardStats {
-        self.space.discard_stats()
+    /// The same, where a recorder is told of every request: simulations check the orders with it.
+    ///
+    /// # Errors
+    /// As [`Filesystem::mount`].
+    pub async fn mount_recorded(
+        clock: &Clock,
+        device: Rc<dyn Storage>,
+        recorder: Option<Rc<Recorder>>,
+        options: MountOptions,
+    ) -> Result<Filesystem, FsError> {
+        let mounted = mount::mount(clock, device, recorder, options).await?;
+        Ok(Filesystem(mounted, Caller::SUPERUSER))
     }
 
-    /// The time that inodes are stamped with. It moves with the timer, not with the clock (J6), so two writes
-    /// between two ticks change the inode once. The date is asked for each time: it may be stepped, and the machine
-    /// may have slept.
-    pub(crate) fn now(&self) -> FileTime {
-        let tick = match self.options.rules.drops(FsMutant::StampsEveryWrite) {
-            true => 1,
-            false => NANOS_A_SECOND / u64::from(self.options.timer_hz.max(1)),
-        };
-        let now = self.clock.wall_clock_nanos() / tick * tick;
-        FileTime {
-            seconds: i64::try_from(now / NANOS_A_SECOND).unwrap_or(i64::MAX),
-            nanoseconds: (now % NANOS_A_SECOND) as u32,
-        }
+    /// Brings home what a crash has left in the journal, durably, and does nothing else: files that were unlinked
+    /// while they were open wait for the next mount.
+    ///
+    /// # Errors
+    /// As [`Filesystem::mount`].
+    pub async fn recover(clock: &Clock, device: Rc<dyn Storage>) -> Result<(), FsError> {
+        mount::recover(clock, device).await
     }
-}
 
-impl Drop for Mounted {
-    /// Dropped without unmount, it is as after a crash, and the next mount recovers.
-    fn drop(&mut self) {
-        self.cache.abandon();
+    /// Waits until no call changes anything, deletes files that are open without a name, writes everything back,
+    /// empties the journal, and marks the filesystem clean. All clones of it can only read from the beginning of
+    /// that on, even if it fails.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`] if the journal was aborted: then the next mount recovers; or if it is unmounted already.
+    pub async fn unmount(self) -> Result<(), FsError> {
+        mount::unmount(&self.0).await
     }
-}
 
-impl Filesystem {
+    /// The same filesystem, for what `caller` does: its calls leave the superuser's reserve alone, unless the caller is
+    /// one of those who may have it. Without this, the caller is [`Caller::SUPERUSER`].
+    #[must_use]
+    pub fn for_caller(&self, caller: Caller) -> Filesystem {
+        Filesystem(self.0.clone(), caller)
+    }
+
     /// The time with which a change is stamped now. It moves with the timer (J6).
     pub fn now(&self) -> FileTime {
-        self.0.now()
+        self.0.timer.now()
     }
 
     /// What was counted since the mount.
     pub fn statistics(&self) -> Statistics {
-        let journal = self.0.changes.as_ref().ok();
+        let fs = &self.0;
+        let journal = fs.changes.mounted_with().ok();
         Statistics {
             engine: journal.map(|journal| journal.engine()),
-            answered: self.0.answered.get(),
-            epochs: self.0.disk.epochs(),
-            waits: self.0.disk.waits(),
+            answered: fs.sync.answered(),
+            epochs: fs.disk.epochs(),
+            waits: fs.disk.waits(),
             journal: journal.map(|journal| journal.stats()).unwrap_or_default(),
-            discards: self.0.discards(),
-            pages: self.0.cache.pages(),
-            pages_dirty: self.0.cache.dirty(),
-            zeroed_blocks: self.0.zeroed.blocks.get(),
+            discards: fs.metadata.space.discard_stats(),
+            pages: fs.cache.pages(),
+            pages_dirty: fs.cache.dirty(),
+            zeroed_blocks: fs.mapping.zeroed.blocks(),
         }
+    }
+
+    /// What it takes of memory at most, but for what calls that are under way hold themselves. With *block* for a block
+    /// in memory, 4,416 bytes, it is the sum of
+    ///
+    /// - `files`: *block* for each 4,096 of [`cache_bytes`](crate::MountOptions::cache_bytes);
+    /// - `changes`: *block* for each block of the journal, for what it has committed of blocks that have changed since, and
+    ///   1 KiB for each of [`cache_inodes`](crate::MountOptions::cache_inodes);
+    /// - `caches`: *block* for each of [`cache_metadata_blocks`](crate::MountOptions::cache_metadata_blocks), or of the
+    ///   journal if it has more, as it may need all that it holds; 1 KiB for each of `cache_inodes`; 20 MiB for names; and
+    ///   20 KiB for each group of 32,768 blocks.
+    ///
+    /// More than that is taken by files that programs have open beyond `cache_inodes`, 1 KiB each, and by names of which
+    /// most are longer than 40 bytes.
+    pub fn memory_bound(&self) -> MemoryBound {
+        let fs = &self.0;
+        let journal = fs.changes.mounted_with().map_or(0, |journal| journal.log_blocks());
+        MemoryBound::of(&fs.options, fs.metadata.space.layout(), fs.cache.most(), journal)
     }
 
     /// Why nothing can be changed, if that is so.
     pub fn read_only(&self) -> Option<ReadOnlyReason> {
-        match self.0.journal().and_then(|_| self.0.operations.check()) {
-            Err(FsError::ReadOnly(reason)) => Some(reason),
-            _ => None,
-        }
+        self.0.changes.read_only()
     }
 
     /// How large the filesystem is, and how much of it is free.
     pub async fn statfs(&self) -> Statfs {
-        let mounted = &self.0;
+        let space = &self.0.metadata.space;
+        let layout = space.layout();
         Statfs {
             block_bytes: weir_ext4::BLOCK_BYTES as u32,
-            blocks: mounted.layout.blocks() - mounted.space.overhead_blocks(),
-            free_blocks: mounted.space.free_blocks(),
-            available_blocks: mounted.space.available_blocks(),
-            inodes: mounted.layout.inodes(),
-            free_inodes: mounted.space.free_inodes(),
+            blocks: layout.blocks() - space.overhead_blocks(),
+            free_blocks: space.free_blocks(),
+            available_blocks: space.available_blocks(),
+            inodes: layout.inodes(),
+            free_inodes: space.free_inodes(),
             name_bytes_max: 255,
         }
+    }
+
+    /// Discards what is free between two places of the filesystem, in bytes, where at least `minimum` bytes are free in
+    /// a row: how many bytes that were. What was freed before the call is among them, and made durable first (J7).
+    /// Other calls go on meanwhile; the free blocks of one group at a time cannot be had.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`]; [`FsError::Unsupported`] if the storage cannot discard; [`FsError::Invalid`] for a range
+    /// of less than a block or beyond the end, and a minimum of more than a group has.
+    pub async fn trim(&self, range: Range<u64>, minimum: u64) -> Result<u64, FsError> {
+        self.0.changes.trim(&self.0.disk, range, minimum).await
     }
 }

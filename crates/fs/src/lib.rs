@@ -65,50 +65,49 @@
 //! one of them, to prove that tests notice. A write or flush of the journal that fails aborts it: the filesystem is
 //! read-only from then on, says why ([`ReadOnlyReason`]), and no later call reports durability.
 
-mod access;
-mod acls;
+mod accesses;
 mod attributes;
 mod cache;
 mod caller;
+mod calls;
+mod changes;
+mod deletion;
+mod device;
 mod error;
-mod fallocate;
+mod files;
 mod filesystem;
+mod inodes;
 mod make;
-mod map;
+mod mapping;
 mod memory;
 mod mount;
+mod mounted;
 mod mutants;
 mod names;
-mod node;
-mod nodes;
-mod operations;
 mod options;
 mod orphans;
-mod read;
 mod recovery;
 mod space;
+mod superblock;
 mod sync;
-mod tree;
+mod timer;
 mod trim;
-mod truncate;
-mod write;
-mod xattrs;
-mod zeros;
 
-pub use acls::AclKind;
-pub use attributes::{AttributeChanges, Attributes};
+pub use attributes::{AclKind, AttributeChanges, Attributes, Expect, is_own_attribute};
 pub use caller::Caller;
+pub use device::Device;
 pub use error::{FsError, ReadOnlyReason};
-pub use fallocate::Fallocate;
-pub use filesystem::{Answered, Filesystem, InodeNumber, Statfs, Statistics};
+pub use files::Fallocate;
+pub use filesystem::{Filesystem, Statfs, Statistics};
+pub use inodes::InodeNumber;
 pub use memory::MemoryBound;
 #[cfg(feature = "mutants")]
 pub use mutants::FsMutant;
-pub use names::{Device, NewNode, Parent, RenameFlags};
+pub use names::{NewNode, Parent, RenameFlags};
 pub use options::{AccessTimes, Discards, JournalMode, MountOptions};
 pub use space::DiscardStats;
+pub use sync::Answered;
 pub use weir_ext4::directory::{Cookie, DirectoryEntry};
 #[cfg(feature = "mutants")]
 pub use weir_journal::JournalMutant;
 pub use weir_journal::{Conflicts, Engine, JournalStats, Waits};
-pub use xattrs::{Expect, is_own_attribute};

@@ -4,7 +4,6 @@ use weir_ext4::{BLOCK_BYTES, FormatError, Mkfs};
 use weir_storage::{Command, Extent, Lba, Part, Storage, Write, flush, submit_when_free};
 
 use crate::error::FsError;
-use crate::filesystem::Filesystem;
 use crate::options::Discards;
 
 /// Blocks that are gathered for one write, at most.
@@ -12,38 +11,31 @@ const BLOCKS_AT_ONCE: u32 = 256;
 /// Blocks that are discarded with one command, at most: 128 MiB.
 const DISCARDED_AT_ONCE: u32 = 1 << 15;
 
-impl Filesystem {
-    /// Makes a filesystem of `options.blocks` blocks on a storage, whatever is there. What was a superblock is
-    /// cleared first, and the new one comes last, with a flush in between, so that a filesystem that was not
-    /// finished is none.
-    ///
-    /// # Errors
-    /// [`FsError::Format`] for options out of range, or a storage that is too small; what the storage answered.
-    pub async fn make(device: &dyn Storage, options: &Mkfs) -> Result<(), FsError> {
-        if options.blocks > device.blocks() {
-            let what = "a size that fits on the storage";
-            return Err(FormatError::Invalid { what }.into());
-        }
-        let image = options.plan()?;
-        let most = device.capabilities().max_transfer_blocks.clamp(1, BLOCKS_AT_ONCE) as usize * BLOCK_BYTES;
-        let mut run = Run { start: 0, bytes: vec![0; BLOCK_BYTES] };
-        run.write(device).await?;
-        flush(device).await?;
-        discard_all(device).await?;
-        for (block, bytes) in image.writes() {
-            let continues = run.end() == block && run.bytes.len() < most && block != 0;
-            if !continues {
-                run.write(device).await?;
-                run.start = block;
-            }
-            if block == 0 {
-                flush(device).await?;
-            }
-            run.bytes.extend_from_slice(&bytes);
-        }
-        run.write(device).await?;
-        Ok(flush(device).await?)
+/// Makes a filesystem; see [`Filesystem::make`](crate::Filesystem::make).
+pub(crate) async fn make(device: &dyn Storage, options: &Mkfs) -> Result<(), FsError> {
+    if options.blocks > device.blocks() {
+        let what = "a size that fits on the storage";
+        return Err(FormatError::Invalid { what }.into());
     }
+    let image = options.plan()?;
+    let most = device.capabilities().max_transfer_blocks.clamp(1, BLOCKS_AT_ONCE) as usize * BLOCK_BYTES;
+    let mut run = Run { start: 0, bytes: vec![0; BLOCK_BYTES] };
+    run.write(device).await?;
+    flush(device).await?;
+    discard_all(device).await?;
+    for (block, bytes) in image.writes() {
+        let continues = run.end() == block && run.bytes.len() < most && block != 0;
+        if !continues {
+            run.write(device).await?;
+            run.start = block;
+        }
+        if block == 0 {
+            flush(device).await?;
+        }
+        run.bytes.extend_from_slice(&bytes);
+    }
+    run.write(device).await?;
+    Ok(flush(device).await?)
 }
 
 /// Discards a whole storage, where that is done by default: what was on it takes no space of a volume any more.

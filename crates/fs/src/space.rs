@@ -8,8 +8,6 @@
 //! Two parts of the free blocks are kept back. What the superblock reserves is for the superuser ([`Caller`]); a
 //! share is for nodes of extent trees, since to write into what was allocated before, or to make a hole, may take an
 //! entry more, and so a node more. Where a tree has used up that share, `zeros` does without a node.
-//!
-//! [`Caller`]: crate::caller::Caller
 
 mod blocks;
 mod discard;
@@ -25,10 +23,11 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::journal::Sequence;
-use weir_ext4::{Descriptor, FormatError, Kind, Layout, Place, Structure, Superblock};
+use weir_ext4::{Descriptor, FormatError, Kind, Layout, Place, ROOT_INODE, Structure, Superblock};
 use weir_journal::{BufferHead, Buffers, Disk, Reuse, TxHandle};
 use weir_storage::Extent;
 
+use crate::caller::{Caller, ReserveOwners};
 use crate::error::FsError;
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;
@@ -66,8 +65,9 @@ pub(crate) struct Space {
     directories: Cell<u32>,
     overhead: u64,
     first_inode: u32,
-    /// Blocks that only the superuser may take.
+    /// Blocks that only the superuser may take, and who else may.
     for_superuser: u64,
+    reserve_owners: ReserveOwners,
     /// Blocks that only extent trees may take.
     for_trees: u64,
     discarding: Discarding,
@@ -116,6 +116,7 @@ impl Space {
             overhead: overhead.min(layout.blocks()),
             first_inode: superblock.first_inode.get(),
             for_superuser: superblock.reserved_blocks(),
+            reserve_owners: ReserveOwners::of(superblock),
             for_trees: options.tree_reserve_blocks.min(layout.blocks() / TREE_RESERVE_SHARE),
             discarding: Discarding::default(),
             given_back: Cell::new(0),
@@ -131,14 +132,33 @@ impl Space {
         self.free_blocks.get()
     }
 
-    /// Free blocks that a plain user's files may have.
-    pub(crate) fn available_blocks(&self) -> u64 {
-        self.available_to(false)
+    /// Where what is on the disk.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
     }
 
-    /// Free blocks that the files of a caller may have, who may take the superuser's reserve or not.
-    pub(crate) fn available_to(&self, has_reserve: bool) -> u64 {
-        let kept = if has_reserve { self.for_trees } else { self.for_trees + self.for_superuser };
+    /// Whether a file can have this number: neither is it one of the format itself, nor behind the last.
+    pub(crate) fn is_file_number(&self, number: u32) -> bool {
+        number == ROOT_INODE || (self.first_inode..=self.layout.inodes()).contains(&number)
+    }
+
+    /// Whether a caller may take what the superuser has reserved.
+    pub(crate) fn has_reserve(&self, caller: Caller) -> bool {
+        self.reserve_owners.include(caller)
+    }
+
+    /// Free blocks that a plain user's files may have.
+    pub(crate) fn available_blocks(&self) -> u64 {
+        self.available_with(false)
+    }
+
+    /// Free blocks that the files of a caller may have.
+    pub(crate) fn available_to(&self, caller: Caller) -> u64 {
+        self.available_with(self.has_reserve(caller))
+    }
+
+    fn available_with(&self, reserve: bool) -> u64 {
+        let kept = if reserve { self.for_trees } else { self.for_trees + self.for_superuser };
         self.free_blocks.get().saturating_sub(kept)
     }
 

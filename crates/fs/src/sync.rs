@@ -27,131 +27,76 @@
 //! In journal mode data, D is among the log blocks, so a file's data is never dirty; in writeback mode only the D
 //! of the calling file is written.
 
+mod changed;
+
+use std::cell::Cell;
 use std::rc::Rc;
 
 use weir_block::Class;
-use weir_journal::{Journal, JournalError, Sequence, Until};
+use weir_journal::{Disk, Journal, JournalError, Sequence, Until};
+use weir_storage::Rules;
 
-use crate::error::FsError;
-use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::mount::TOTALS_CREDITS;
+use crate::cache::CachedFile;
 use crate::mutants::FsMutant;
-use crate::node::Node;
+pub(crate) use changed::Changed;
+
+/// Synchronisation calls on files that were answered without an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// `fsync` and `fdatasync`.
+    pub durable: u64,
+    /// `fbarrier` and `fdatabarrier`, whatever it took to keep their promise.
+    pub ordered: u64,
+}
 
 /// What a call promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Promise {
+pub(crate) enum Promise {
     /// It is on the medium.
     Durable,
     /// It is before everything that comes later.
     Ordered,
 }
 
-impl Filesystem {
-    /// Makes a file durable: its data and its inode, and the name under which it was made.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`]; [`FsError::ReadOnly`] after the journal was aborted, and [`FsError::Storage`] if a
-    /// write of the file failed: then nothing of it is promised, by this call or a later one.
-    pub async fn fsync(&self, inode: InodeNumber) -> Result<(), FsError> {
-        self.0.synchronise(inode, Promise::Durable, false).await
-    }
-
-    /// Makes a file's data durable, and what of its inode is needed to find it (J3).
-    ///
-    /// # Errors
-    /// As [`fsync`](Self::fsync).
-    pub async fn fdatasync(&self, inode: InodeNumber) -> Result<(), FsError> {
-        self.0.synchronise(inode, Promise::Durable, true).await
-    }
-
-    /// Orders a file, its data and its inode, before everything that is written later to any file. Waits for no
-    /// transfer.
-    ///
-    /// # Errors
-    /// As [`fsync`](Self::fsync).
-    pub async fn fbarrier(&self, inode: InodeNumber) -> Result<(), FsError> {
-        self.0.synchronise(inode, Promise::Ordered, false).await
-    }
-
-    /// Orders a file's data, and what of its inode is needed to find it (J3), before everything that is written
-    /// later to any file. Waits for no transfer.
-    ///
-    /// # Errors
-    /// As [`fsync`](Self::fsync).
-    pub async fn fdatabarrier(&self, inode: InodeNumber) -> Result<(), FsError> {
-        self.0.synchronise(inode, Promise::Ordered, true).await
-    }
-
-    /// Makes everything durable.
-    ///
-    /// # Errors
-    /// As [`fsync`](Self::fsync), of any file.
-    pub async fn sync(&self) -> Result<(), FsError> {
-        let fs = &self.0;
-        // Mounted without a journal, nothing was ever changed.
-        let Ok(journal) = &fs.changes else { return Ok(()) };
-        fs.journal()?;
-        fs.changing(fs.log_accesses()).await?;
-        fs.write_back_everything().await?;
-        let handle = journal.start(TOTALS_CREDITS).await?;
-        fs.log_totals(&handle).await?;
-        drop(handle);
-        journal.commit_all().await?;
-        fs.write_back_everything().await?;
-        if !journal.engine().flushes() {
-            return Ok(());
-        }
-        Ok(journal.flush().await?)
-    }
+/// Keeps the promises of the synchronisation calls.
+pub(crate) struct Synchronisation {
+    disk: Rc<Disk>,
+    rules: Rules<FsMutant>,
+    answered: Cell<Answered>,
 }
 
-impl Mounted {
-    /// Submits all dirty pages, and waits until all pages on their way are transferred.
-    ///
-    /// # Errors
-    /// Those of any write of a page that is in memory still.
-    pub(crate) async fn write_back_everything(&self) -> Result<(), FsError> {
-        // A call: what was ordered before it comes first.
-        let is_dual = self.changes.as_ref().is_ok_and(|journal| journal.engine().uses_barriers());
-        let class = if is_dual { Class::Ordered } else { Class::Orderless };
-        for file in self.cache.dirty_files() {
-            file.submit_dirty(class, class).await?;
-        }
-        for node in self.nodes.all() {
-            let tickets = node.file.on_the_way();
-            self.disk.transferred(&tickets).await?;
-            node.file.check_written()?;
-        }
-        Ok(())
+impl Synchronisation {
+    pub(crate) fn new(disk: &Rc<Disk>, rules: Rules<FsMutant>) -> Synchronisation {
+        Synchronisation { disk: Rc::clone(disk), rules, answered: Cell::default() }
     }
 
-    async fn synchronise(
+    /// The calls that were answered.
+    pub(crate) fn answered(&self) -> Answered {
+        self.answered.get()
+    }
+
+    /// Does what a call promises for a file, or for its data only, with what of its inode is needed to find it (J3).
+    ///
+    /// # Errors
+    /// Those of the journal, and of every write of the file. They abort the journal.
+    pub(crate) async fn synchronise(
         &self,
-        inode: InodeNumber,
+        journal: &Rc<Journal>,
+        (file, changed): (&CachedFile, &Changed),
         promise: Promise,
         data_only: bool,
-    ) -> Result<(), FsError> {
-        let node = self.nodes.get(self, inode).await?;
-        let journal = match &self.changes {
-            Ok(journal) => journal,
-            // Nothing was ever changed.
-            Err(_) => return Ok(()),
-        };
-        self.journal()?;
-        let changed_in = if data_only { node.data_changed_in.get() } else { node.changed_in.get() };
+    ) -> Result<(), JournalError> {
         let forgets = data_only
             && promise == Promise::Ordered
-            && self.options.rules.drops(FsMutant::DataBarrierForgetsMetadata);
-        let changed_in = changed_in.filter(|_| !forgets);
+            && self.rules.drops(FsMutant::DataBarrierForgetsMetadata);
+        let changed_in = changed.last(data_only).filter(|_| !forgets);
         let done = match (journal.engine().uses_barriers(), promise) {
-            (true, Promise::Ordered) => self.order(journal, &node, changed_in).await,
-            (true, Promise::Durable) => self.make_durable(journal, &node, changed_in).await,
-            (false, _) => self.transfer_and_flush(journal, &node, changed_in).await,
+            (true, Promise::Ordered) => self.order(journal, file, changed_in).await,
+            (true, Promise::Durable) => self.make_durable(journal, file, changed_in).await,
+            (false, _) => self.transfer_and_flush(journal, file, changed_in).await,
         };
         // No call that comes later promises anything either.
-        done.and_then(|()| node.file.check_written())
-            .inspect_err(|error| journal.abort(error.stop_reason()))?;
+        done.and_then(|()| file.check_written()).inspect_err(|error| journal.abort(error.stop_reason()))?;
         let mut answered = self.answered.get();
         match promise {
             Promise::Durable => answered.durable += 1,
@@ -165,19 +110,19 @@ impl Mounted {
     async fn order(
         &self,
         journal: &Rc<Journal>,
-        node: &Rc<Node>,
+        file: &CachedFile,
         changed_in: Option<Sequence>,
     ) -> Result<(), JournalError> {
         self.disk.promise_order();
         let is_pending = |sequence: &Sequence| !journal.is_dispatched(*sequence);
         let pending = changed_in.filter(is_pending);
         let last = if pending.is_some() { Class::Ordered } else { Class::Barrier };
-        let wrote = node.file.submit_dirty(Class::Ordered, last).await?;
+        let wrote = file.submit_dirty(Class::Ordered, last).await?;
         // Not before: pages that were dirty when the call began are submitted now, or dropped.
-        let dropped_in = node.file.dropped_in().filter(is_pending);
+        let dropped_in = file.dropped_in().filter(is_pending);
         let Some(sequence) = later(pending, dropped_in) else {
             // J3: an epoch ends here, whether or not something was written in it.
-            return if wrote || self.options.rules.drops(FsMutant::NoBareBarrier) {
+            return if wrote || self.rules.drops(FsMutant::NoBareBarrier) {
                 Ok(())
             } else {
                 self.disk.barrier().await
@@ -186,7 +131,7 @@ impl Mounted {
         // A commit on its way may have been faster: then its barrier is not behind the data.
         if !journal.is_dispatched(sequence) {
             journal.commit(sequence, Until::Dispatched).await
-        } else if self.options.rules.drops(FsMutant::TrustsFasterCommit) {
+        } else if self.rules.drops(FsMutant::TrustsFasterCommit) {
             Ok(())
         } else {
             self.disk.barrier().await
@@ -197,23 +142,23 @@ impl Mounted {
     async fn make_durable(
         &self,
         journal: &Rc<Journal>,
-        node: &Rc<Node>,
+        file: &CachedFile,
         changed_in: Option<Sequence>,
     ) -> Result<(), JournalError> {
         let is_pending = |sequence: &Sequence| !journal.is_durable(*sequence);
         let pending = changed_in.filter(is_pending);
         let last = if pending.is_some() { Class::Ordered } else { Class::Barrier };
-        node.file.submit_dirty(Class::Ordered, last).await?;
+        file.submit_dirty(Class::Ordered, last).await?;
         // As in `order`.
-        let dropped_in = node.file.dropped_in().filter(is_pending);
+        let dropped_in = file.dropped_in().filter(is_pending);
         let Some(sequence) = later(pending, dropped_in) else {
-            self.disk.transferred(&node.file.on_the_way()).await?;
+            file.transferred().await?;
             return self.disk.flush().await;
         };
         // JC is in a later epoch than the data, so the one is not durable without the other (S3), but only if the
         // data was submitted before JD: the transaction still ran.
         let covered = journal.running() == sequence;
-        let tickets = if covered { Vec::new() } else { node.file.on_the_way() };
+        let tickets = if covered { Vec::new() } else { file.on_the_way() };
         self.disk.transferred(&tickets).await?;
         // Otherwise the data may have been transferred when the flush for the transaction was on its way already.
         let flushed = covered || journal.will_flush(sequence);
@@ -225,14 +170,14 @@ impl Mounted {
     async fn transfer_and_flush(
         &self,
         journal: &Rc<Journal>,
-        node: &Rc<Node>,
+        file: &CachedFile,
         changed_in: Option<Sequence>,
     ) -> Result<(), JournalError> {
-        node.file.submit_dirty(Class::Orderless, Class::Orderless).await?;
-        self.disk.transferred(&node.file.on_the_way()).await?;
-        let changed_in = later(changed_in, node.file.dropped_in());
+        file.submit_dirty(Class::Orderless, Class::Orderless).await?;
+        file.transferred().await?;
+        let changed_in = later(changed_in, file.dropped_in());
         // The flush before the commit block covers what was transferred before it.
-        let trusts = self.options.rules.drops(FsMutant::TrustsEarlierFlush);
+        let trusts = self.rules.drops(FsMutant::TrustsEarlierFlush);
         let flushed = changed_in
             .is_some_and(|sequence| journal.will_flush(sequence) || trusts && !journal.is_durable(sequence));
         if let Some(sequence) = changed_in {

@@ -3,31 +3,24 @@
 use std::ops::Range;
 
 use weir_ext4::BLOCK_BYTES;
+use weir_journal::Disk;
 use weir_storage::Discard;
 
+use crate::changes::Changes;
 use crate::error::FsError;
-use crate::filesystem::{Filesystem, Mounted};
 
-impl Filesystem {
-    /// Discards what is free between two places of the filesystem, in bytes, where at least `minimum` bytes are free in
-    /// a row: how many bytes that were. What was freed before the call is among them, and made durable first (J7).
-    /// Other calls go on meanwhile; the free blocks of one group at a time cannot be had.
-    ///
-    /// # Errors
-    /// [`FsError::ReadOnly`]; [`FsError::Unsupported`] if the storage cannot discard; [`FsError::Invalid`] for a range
-    /// of less than a block or beyond the end, and a minimum of more than a group has.
-    pub async fn trim(&self, range: Range<u64>, minimum: u64) -> Result<u64, FsError> {
-        self.0.changing(self.0.trim_blocks(range, minimum)).await
+impl Changes {
+    /// Discards what is free between two bytes, where at least `minimum` bytes are free in a row: how many bytes.
+    pub(crate) async fn trim(&self, disk: &Disk, range: Range<u64>, minimum: u64) -> Result<u64, FsError> {
+        self.changing(self.trim_blocks(disk, range, minimum)).await
     }
-}
 
-impl Mounted {
-    async fn trim_blocks(&self, range: Range<u64>, minimum: u64) -> Result<u64, FsError> {
-        if self.disk.capabilities().discard == Discard::Unsupported {
+    async fn trim_blocks(&self, disk: &Disk, range: Range<u64>, minimum: u64) -> Result<u64, FsError> {
+        if disk.capabilities().discard == Discard::Unsupported {
             return Err(FsError::Unsupported("a discard, by the storage"));
         }
         let block_bytes = BLOCK_BYTES as u64;
-        let layout = &self.layout;
+        let layout = self.space.layout();
         let (start, end) =
             (range.start.div_ceil(block_bytes), (range.end / block_bytes).min(layout.blocks()));
         if range.end.saturating_sub(range.start) < block_bytes || start >= layout.blocks() {
@@ -46,10 +39,10 @@ impl Mounted {
         let mut blocks = 0;
         for group in first..=last {
             // Unmount does not wait for all of it.
-            self.operations.check()?;
+            self.check_open()?;
             let base = layout.first_block(group);
             let bit = |block: u64| block.saturating_sub(base).min(u64::from(layout.blocks_in(group))) as u32;
-            blocks += self.space.trim_group(&self.disk, group, bit(start)..bit(end), least).await?;
+            blocks += self.space.trim_group(disk, group, bit(start)..bit(end), least).await?;
         }
         Ok(blocks * block_bytes)
     }

@@ -145,12 +145,15 @@ impl Drop for CachedFile {
     }
 }
 
+/// Bytes in a block, as offsets are counted.
+pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
+
 /// The block that a byte is in, and the byte in it, for offsets of blocks that a file can have.
 pub(crate) fn split(offset: u64) -> (u32, usize) {
-    (index_of(offset), (offset % BLOCK_BYTES as u64) as usize)
+    (index_of(offset), (offset % BLOCK) as usize)
 }
 
 /// The block that a byte is in.
 pub(crate) fn index_of(offset: u64) -> u32 {
-    u32::try_from(offset / BLOCK_BYTES as u64).unwrap_or(u32::MAX)
+    u32::try_from(offset / BLOCK).unwrap_or(u32::MAX)
 }

@@ -99,6 +99,11 @@ impl CachedFile {
         in_flight.flights.iter().map(|flight| flight.ticket.clone()).collect()
     }
 
+    /// Waits until what is on its way is transferred.
+    pub(crate) async fn transferred(&self) -> Result<(), JournalError> {
+        self.cache.disk.transferred(&self.on_the_way()).await
+    }
+
     /// Whether a write of the file's pages has failed, ever since the file is in memory.
     pub(crate) fn check_written(&self) -> Result<(), JournalError> {
         let mut in_flight = self.in_flight.borrow_mut();

@@ -3,26 +3,29 @@
 
 use std::collections::BTreeMap;
 
-use weir_ext4::directory::Target;
-
 /// Names in each half: two of them with their places take about 20 MiB.
 const HALF_MAX: usize = 1 << 16;
 /// Bytes that all of them take at most, if they are not unusually long.
 pub(crate) const NAMES_BYTES_MAX: u64 = 20 << 20;
 
 /// Names by directory.
-#[derive(Default)]
-struct Half {
-    directories: BTreeMap<u32, BTreeMap<Vec<u8>, Option<Target>>>,
+struct Half<T> {
+    directories: BTreeMap<u32, BTreeMap<Vec<u8>, Option<T>>>,
     names: usize,
 }
 
-impl Half {
-    fn get(&self, directory: u32, name: &[u8]) -> Option<Option<Target>> {
+impl<T> Half<T> {
+    const fn new() -> Half<T> {
+        Half { directories: BTreeMap::new(), names: 0 }
+    }
+}
+
+impl<T: Copy> Half<T> {
+    fn get(&self, directory: u32, name: &[u8]) -> Option<Option<T>> {
         self.directories.get(&directory)?.get(name).copied()
     }
 
-    fn insert(&mut self, directory: u32, name: &[u8], target: Option<Target>) {
+    fn insert(&mut self, directory: u32, name: &[u8], target: Option<T>) {
         let names = self.directories.entry(directory).or_default();
         self.names += usize::from(names.insert(name.to_vec(), target).is_none());
     }
@@ -33,15 +36,20 @@ impl Half {
 }
 
 /// What names stand for, as far as it is known.
-#[derive(Default)]
-pub(crate) struct NameCache {
-    younger: Half,
-    older: Half,
+pub(super) struct NameCache<T> {
+    younger: Half<T>,
+    older: Half<T>,
 }
 
-impl NameCache {
+impl<T> Default for NameCache<T> {
+    fn default() -> NameCache<T> {
+        NameCache { younger: Half::new(), older: Half::new() }
+    }
+}
+
+impl<T: Copy> NameCache<T> {
     /// What a name stands for: `Some(None)` if it is known not to be there.
-    pub(super) fn get(&mut self, directory: u32, name: &[u8]) -> Option<Option<Target>> {
+    pub(super) fn get(&mut self, directory: u32, name: &[u8]) -> Option<Option<T>> {
         if let Some(found) = self.younger.get(directory, name) {
             return Some(found);
         }
@@ -51,9 +59,9 @@ impl NameCache {
     }
 
     /// Notes what a name stands for from now on, or that it is not there.
-    pub(super) fn insert(&mut self, directory: u32, name: &[u8], target: Option<Target>) {
+    pub(super) fn insert(&mut self, directory: u32, name: &[u8], target: Option<T>) {
         if self.younger.names >= HALF_MAX {
-            self.older = std::mem::take(&mut self.younger);
+            self.older = std::mem::replace(&mut self.younger, Half::new());
         }
         self.younger.insert(directory, name, target);
     }
@@ -69,18 +77,14 @@ impl NameCache {
 mod tests {
     use super::*;
 
-    fn target(inode: u32) -> Option<Target> {
-        Some(Target { inode, kind: None })
-    }
-
     #[test]
     fn what_is_used_stays_and_the_rest_goes() {
         let mut cache = NameCache::default();
-        cache.insert(2, b"kept", target(11));
-        cache.insert(2, b"left", target(12));
+        cache.insert(2, b"kept", Some(11));
+        cache.insert(2, b"left", Some(12));
         for nth in 0..2 * HALF_MAX {
             cache.insert(3, &nth.to_le_bytes(), None);
-            assert_eq!(cache.get(2, b"kept"), Some(target(11)));
+            assert_eq!(cache.get(2, b"kept"), Some(Some(11)));
         }
         assert_eq!(cache.get(2, b"left"), None);
         assert!(cache.younger.names + cache.older.names <= 2 * HALF_MAX);
@@ -89,7 +93,7 @@ mod tests {
     #[test]
     fn a_newer_meaning_hides_an_older_one() {
         let mut cache = NameCache::default();
-        cache.insert(2, b"name", target(11));
+        cache.insert(2, b"name", Some(11));
         for nth in 0..HALF_MAX {
             cache.insert(3, &nth.to_le_bytes(), None);
         }

@@ -5,22 +5,19 @@ use std::rc::Rc;
 use weir_ext4::{BLOCK_BYTES, Blocks, FileType, Kind, symlink};
 use weir_journal::TxHandle;
 
+use super::blocks::add_block;
 use super::create::NewNode;
-use super::directory::add_block;
-use super::{LINKS_MAX, check_ordinary, lock};
+use super::{Namespace, check_ordinary};
 use crate::caller::Caller;
 use crate::error::FsError;
-use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::node::Node;
-use crate::tree::Tree;
+use crate::inodes::{InodeNumber, LINKS_MAX, Node, lock};
+use crate::mapping::Tree;
 
-impl Filesystem {
-    /// Makes a symbolic link to `target`, 1 to 4,095 bytes.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create); [`FsError::Invalid`] for a target that cannot be.
-    pub async fn symlink(
+impl Namespace {
+    /// Makes a symbolic link to `target`.
+    pub(crate) async fn symlink(
         &self,
+        caller: Caller,
         directory: InodeNumber,
         name: &[u8],
         target: &[u8],
@@ -30,42 +27,23 @@ impl Filesystem {
             return Err(FsError::Invalid("the target of a symbolic link has 1 to 4,095 bytes, none zero"));
         }
         let new = NewNode { uid, gid, ..NewNode::new(FileType::Symlink, 0o777) };
-        self.make_node(directory, name, &new, target).await
+        self.make_node(caller, directory, name, &new, target).await
     }
 
-    /// The target of a symbolic link.
-    ///
-    /// # Errors
-    /// [`FsError::Invalid`] for anything else, [`FsError::NotFound`], and what reading may fail by.
-    pub async fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>, FsError> {
-        let fs = &self.0;
-        let node = fs.nodes.get(fs, inode).await?;
-        if node.kind() != Some(FileType::Symlink) {
-            return Err(FsError::Invalid("only a symbolic link has a target"));
-        }
-        let inode = *node.inode.borrow();
-        if let Some(target) = symlink::short_target(&inode, node.number)? {
-            return Ok(target);
-        }
-        let tree = Tree { fs, handle: None, node: &node };
-        let place = tree.place(0).await?;
-        tree.read(place, Kind::SymlinkTarget, |block| symlink::long_target(&inode, node.number, block)).await
-    }
-
-    /// Gives an inode another name, or one that was [made without](Self::create_unnamed) its first. Directories have
-    /// only one.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create); [`FsError::NotPermitted`] for a directory, [`FsError::NotFound`] for an
-    /// inode that has lost its names, [`FsError::TooManyLinks`] beyond 65,000.
-    pub async fn link(&self, inode: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
+    /// Gives an inode another name, or one that was made without its first.
+    pub(crate) async fn link(
+        &self,
+        caller: Caller,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<(), FsError> {
         check_ordinary(name)?;
-        let fs = &self.0;
-        fs.changing(fs.with_space(async || fs.link_once(self.1, inode, directory, name).await)).await
+        self.changes
+            .changing(self.changes.with_space(async || self.link_once(caller, inode, directory, name).await))
+            .await
     }
-}
 
-impl Mounted {
     /// Writes the target of a symbolic link into a block of its own.
     pub(super) async fn write_target(
         &self,
@@ -73,7 +51,7 @@ impl Mounted {
         node: &Rc<Node>,
         target: &[u8],
     ) -> Result<(), FsError> {
-        let tree = Tree { fs: self, handle: Some(handle), node };
+        let tree = Tree::changing(node, handle);
         let place = add_block(&tree, 0, Kind::SymlinkTarget, tree.goal()).await?;
         let mut block = [0; BLOCK_BYTES];
         symlink::set_long_target(&mut node.inode.borrow_mut(), &mut block, target)?;
@@ -88,14 +66,14 @@ impl Mounted {
         directory: u32,
         name: &[u8],
     ) -> Result<(), FsError> {
-        self.journal()?;
-        let directory = self.directory_node(directory).await?;
-        let node = self.nodes.get(self, inode).await?;
+        self.changes.journal()?;
+        let directory = self.directories.node(directory).await?;
+        let node = self.nodes.get(inode).await?;
         if node.is_directory() {
             return Err(FsError::NotPermitted("a directory has one name only"));
         }
         let _locks = lock(&[&directory, &node]).await;
-        if self.find(&directory, name).await?.is_some() {
+        if self.directories.find(&directory, name).await?.is_some() {
             return Err(FsError::Exists);
         }
         match node.links() {
@@ -104,23 +82,24 @@ impl Mounted {
             LINKS_MAX.. => return Err(FsError::TooManyLinks),
             _ => {}
         }
-        let handle = self.start(caller, super::CREDITS).await?;
-        if let Err(error) = self.enter(&handle, &directory, name, &node).await {
-            self.all_or_abort(directory.log(self, &handle)).await?;
+        let handle = self.changes.start_for(caller, super::CREDITS).await?;
+        if let Err(error) = self.directories.enter(&handle, &directory, name, &node).await {
+            self.changes.all_or_abort(directory.log(&handle)).await?;
             return Err(error);
         }
         let first = node.links() == 0;
-        node.set_links(node.links() + 1, self.now());
+        node.set_links(node.links() + 1, self.timer.now());
         node.takes_first_name.set(false);
-        self.all_or_abort(async {
-            if first {
-                self.remove_orphan(&handle, &node).await?;
-            }
-            node.log(self, &handle).await?;
-            self.directory_changed(&handle, &directory).await
-        })
-        .await?;
-        self.remember(&directory, name, Some(self.entry_of(&node)));
+        self.changes
+            .all_or_abort(async {
+                if first {
+                    self.orphans.remove(&handle, &node).await?;
+                }
+                node.log(&handle).await?;
+                self.directories.changed(&handle, &directory).await
+            })
+            .await?;
+        self.directories.remember(&directory, name, Some(self.directories.entry_of(&node)));
         Ok(())
     }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
-use weir_ext4::{FileType, ROOT_INODE};
+use weir_ext4::{Blocks, FileType, Kind, ROOT_INODE, symlink};
 
 use super::check_length;
+use super::directories::Directories;
 use crate::error::FsError;
-use crate::filesystem::{Filesystem, InodeNumber};
+use crate::inodes::InodeNumber;
+use crate::mapping::Tree;
 
 /// Symbolic links followed on the way at most, as Linux has it.
 const LINKS_FOLLOWED_MAX: u32 = 40;
@@ -22,21 +24,15 @@ pub struct Parent<'a> {
     pub name: &'a [u8],
 }
 
-impl Filesystem {
-    /// What a path stands for, from the root. Symbolic links on the way are followed; one at the end is the
-    /// answer itself, unless a slash follows.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameLength`], [`FsError::LinkLoop`] after
-    /// 40 symbolic links, [`FsError::Invalid`] for a path of more than 4,096 bytes, and what reading may fail
-    /// by.
-    pub async fn resolve(&self, path: &[u8]) -> Result<InodeNumber, FsError> {
+impl Directories {
+    /// What a path stands for, from the root. Symbolic links on the way are followed.
+    pub(crate) async fn resolve(&self, path: &[u8]) -> Result<InodeNumber, FsError> {
         let mut names = split(path)?;
         let mut directory = ROOT_INODE;
         let mut followed = 0;
         while let Some(name) = names.pop_front() {
             let inode = self.lookup(directory, &name).await?;
-            if names.is_empty() || self.attributes(inode).await?.kind != FileType::Symlink {
+            if names.is_empty() || self.kind(inode).await? != FileType::Symlink {
                 directory = inode;
                 continue;
             }
@@ -55,17 +51,32 @@ impl Filesystem {
         Ok(directory)
     }
 
+    async fn kind(&self, inode: InodeNumber) -> Result<FileType, FsError> {
+        self.nodes.get(inode).await?.kind().ok_or(FsError::NotFound)
+    }
+
     /// The directory of a path's last name, which need not be there, and that name.
-    ///
-    /// # Errors
-    /// As [`resolve`](Self::resolve) for what is before the last name; [`FsError::Exists`] for a path without
-    /// names, which is the root.
-    pub async fn resolve_parent<'a>(&self, path: &'a [u8]) -> Result<Parent<'a>, FsError> {
+    pub(crate) async fn resolve_parent<'a>(&self, path: &'a [u8]) -> Result<Parent<'a>, FsError> {
         let end = path.iter().rposition(|&byte| byte != b'/').ok_or(FsError::Exists)? + 1;
         let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let name = &path[start..end];
         check_length(name)?;
         Ok(Parent { directory: self.resolve(&path[..start]).await?, name })
+    }
+
+    /// The target of a symbolic link.
+    pub(crate) async fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>, FsError> {
+        let node = self.nodes.get(inode).await?;
+        if node.kind() != Some(FileType::Symlink) {
+            return Err(FsError::Invalid("only a symbolic link has a target"));
+        }
+        let inode = *node.inode.borrow();
+        if let Some(target) = symlink::short_target(&inode, node.number)? {
+            return Ok(target);
+        }
+        let tree = Tree::of(&node);
+        let place = tree.place(0).await?;
+        tree.read(place, Kind::SymlinkTarget, |block| symlink::long_target(&inode, node.number, block)).await
     }
 }
 

@@ -7,11 +7,10 @@ use weir_journal::TxHandle;
 use weir_runtime::Permit;
 
 use super::create::NewNode;
-use super::{LOOKS_MAX, check_ordinary, dangling, lock};
+use super::{LOOKS_MAX, Namespace, check_ordinary, dangling};
 use crate::caller::Caller;
 use crate::error::FsError;
-use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::node::Node;
+use crate::inodes::{InodeNumber, Node, lock};
 use crate::space::GROUP_CREDITS;
 
 /// Blocks that a whiteout changes beside those of the rename: a bitmap, a descriptor, and two of an inode table, one of
@@ -44,19 +43,13 @@ struct LockedNames {
     _locks: Vec<Permit>,
 }
 
-impl Filesystem {
+impl Namespace {
     /// Gives what one name stands for another name instead, in one atomic group. What the new name stood for
     /// loses it: a file gives way to files, an empty directory to directories. Nothing happens if both names
     /// stand for one inode already.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::Exists`] with `no_replace`, [`FsError::NotEmpty`],
-    /// [`FsError::IsDirectory`] for a file over a directory, [`FsError::NotDirectory`] for the reverse,
-    /// [`FsError::Invalid`] for a directory into itself or below, for "." and "..", and for an exchange with another
-    /// flag, [`FsError::TooManyLinks`], [`FsError::NoSpace`], [`FsError::NameLength`], [`FsError::ReadOnly`], and
-    /// what reading may fail by.
-    pub async fn rename(
+    pub(crate) async fn rename(
         &self,
+        caller: Caller,
         (from, old): (InodeNumber, &[u8]),
         (to, new): (InodeNumber, &[u8]),
         flags: RenameFlags,
@@ -66,59 +59,58 @@ impl Filesystem {
         if flags.exchange && (flags.no_replace || flags.whiteout) {
             return Err(FsError::Invalid("a rename that exchanges replaces nothing, and leaves no whiteout"));
         }
-        self.0.changing(self.rename_checked((from, old), (to, new), flags)).await
+        self.changes.changing(self.rename_checked(caller, (from, old), (to, new), flags)).await
     }
 
     async fn rename_checked(
         &self,
+        caller: Caller,
         (from, old): (InodeNumber, &[u8]),
         (to, new): (InodeNumber, &[u8]),
         flags: RenameFlags,
     ) -> Result<(), FsError> {
-        let fs = &self.0;
-        let replaced = fs
+        let replaced = self
+            .changes
             .with_space(async || {
-                fs.journal()?;
-                let from = fs.directory_node(from).await?;
-                let to = fs.directory_node(to).await?;
+                self.changes.journal()?;
+                let from = self.directories.node(from).await?;
+                let to = self.directories.node(to).await?;
                 let _between =
-                    if from.number == to.number { None } else { Some(fs.names.renaming.acquire(1).await) };
+                    if from.number == to.number { None } else { Some(self.renaming.acquire(1).await) };
                 let (from, to) = (End { directory: &from, name: old }, End { directory: &to, name: new });
-                let found = fs.find_ends(from, to).await?;
+                let found = self.find_ends(from, to).await?;
                 match &found.target {
                     Some(_) if flags.no_replace => Err(FsError::Exists),
                     Some(target) if target.number == found.source.number => Ok(None),
                     Some(target) if flags.exchange => {
-                        fs.exchange(from, to, &found.source, target).await?;
+                        self.exchange(from, to, &found.source, target).await?;
                         Ok(None)
                     }
                     None if flags.exchange => Err(FsError::NotFound),
                     target => {
-                        let whiteout = flags.whiteout.then_some(self.1);
-                        fs.move_name(self.1, from, to, (&found.source, target.as_ref()), whiteout).await?;
+                        let whiteout = flags.whiteout.then_some(caller);
+                        self.move_name(caller, from, to, (&found.source, target.as_ref()), whiteout).await?;
                         Ok(target.clone())
                     }
                 }
             })
             .await?;
         match replaced {
-            Some(node) => fs.delete_unused(&node).await,
+            Some(node) => self.delete_unused(&node).await,
             None => Ok(()),
         }
     }
-}
 
-impl Mounted {
     /// What two names stand for, with the locks of all.
     async fn find_ends(&self, from: End<'_>, to: End<'_>) -> Result<LockedNames, FsError> {
         for _ in 0..LOOKS_MAX {
             let directories = lock(&[from.directory, to.directory]).await;
-            let source = self.find(from.directory, from.name).await?.ok_or(FsError::NotFound)?;
-            let target = self.find(to.directory, to.name).await?;
+            let source = self.directories.find(from.directory, from.name).await?.ok_or(FsError::NotFound)?;
+            let target = self.directories.find(to.directory, to.name).await?;
             drop(directories);
-            let Some(source) = self.linked_node(source).await? else { continue };
+            let Some(source) = self.directories.linked_node(source).await? else { continue };
             let target = match target {
-                Some(target) => match self.linked_node(target).await? {
+                Some(target) => match self.directories.linked_node(target).await? {
                     Some(node) => Some(node),
                     None => continue,
                 },
@@ -127,8 +119,8 @@ impl Mounted {
             let mut nodes = vec![from.directory, to.directory, &source];
             nodes.extend(&target);
             let locks = lock(&nodes).await;
-            let source_is = self.find(from.directory, from.name).await?.map(|found| found.inode);
-            let target_is = self.find(to.directory, to.name).await?.map(|found| found.inode);
+            let source_is = self.directories.find(from.directory, from.name).await?.map(|found| found.inode);
+            let target_is = self.directories.find(to.directory, to.name).await?.map(|found| found.inode);
             if source_is == Some(source.number) && target_is == target.as_ref().map(|node| node.number) {
                 return Ok(LockedNames { source, target, _locks: locks });
             }
@@ -147,24 +139,30 @@ impl Mounted {
     ) -> Result<(), FsError> {
         self.check_move(from, to, source, target).await?;
         let credits = super::CREDITS + if whiteout.is_some() { WHITEOUT_CREDITS } else { 0 };
-        let handle = self.start(caller, credits).await?;
+        let handle = self.changes.start_for(caller, credits).await?;
         // The only steps that may lack space come first.
         let whiteout = match whiteout {
             Some(owner) => Some(self.new_whiteout(&handle, from.directory, owner).await?),
             None => None,
         };
         if target.is_none()
-            && let Err(error) = self.enter(&handle, to.directory, to.name, source).await
+            && let Err(error) = self.directories.enter(&handle, to.directory, to.name, source).await
         {
-            self.all_or_abort(to.directory.log(self, &handle)).await?;
+            self.changes.all_or_abort(to.directory.log(&handle)).await?;
             if let Some(whiteout) = whiteout {
                 self.unmake(&handle, from.directory, &whiteout).await?;
             }
             return Err(error);
         }
-        self.all_or_abort(self.finish_move(&handle, from, to, (source, target), whiteout.as_ref())).await?;
-        self.remember(from.directory, from.name, whiteout.map(|whiteout| self.entry_of(&whiteout)));
-        self.remember(to.directory, to.name, Some(self.entry_of(source)));
+        self.changes
+            .all_or_abort(self.finish_move(&handle, from, to, (source, target), whiteout.as_ref()))
+            .await?;
+        self.directories.remember(
+            from.directory,
+            from.name,
+            whiteout.map(|whiteout| self.directories.entry_of(&whiteout)),
+        );
+        self.directories.remember(to.directory, to.name, Some(self.directories.entry_of(source)));
         Ok(())
     }
 
@@ -184,7 +182,7 @@ impl Mounted {
             self.check_replaceable(source, target).await?;
         } else if source.is_directory()
             && between
-            && !to.directory.takes_subdirectory(self.has_uncounted_links())
+            && !to.directory.takes_subdirectory(self.directories.has_uncounted_links())
         {
             return Err(FsError::TooManyLinks);
         }
@@ -228,13 +226,12 @@ impl Mounted {
         match whiteout {
             Some(whiteout) => {
                 self.replace_name(handle, from, whiteout).await?;
-                whiteout.log(self, handle).await?;
+                whiteout.log(handle).await?;
             }
             None => {
-                self.in_directory(from.directory, Some(handle), async |entries| {
-                    entries.remove(from.name).await
-                })
-                .await?;
+                self.directories
+                    .within(from.directory, Some(handle), async |entries| entries.remove(from.name).await)
+                    .await?;
             }
         }
         if source.is_directory() {
@@ -263,23 +260,24 @@ impl Mounted {
                 self.check_not_below(from.directory, target).await?;
             }
         }
-        let handle = self.journal()?.start(super::CREDITS).await?;
-        self.all_or_abort(async {
-            self.replace_name(&handle, to, source).await?;
-            self.replace_name(&handle, from, target).await?;
-            if source.is_directory() {
-                self.change_parent(&handle, source, from.directory, to.directory).await?;
-            }
-            if target.is_directory() {
-                self.change_parent(&handle, target, to.directory, from.directory).await?;
-            }
-            self.ends_changed(&handle, from, to).await?;
-            self.renamed(&handle, source).await?;
-            self.renamed(&handle, target).await
-        })
-        .await?;
-        self.remember(from.directory, from.name, Some(self.entry_of(target)));
-        self.remember(to.directory, to.name, Some(self.entry_of(source)));
+        let handle = self.changes.start(super::CREDITS).await?;
+        self.changes
+            .all_or_abort(async {
+                self.replace_name(&handle, to, source).await?;
+                self.replace_name(&handle, from, target).await?;
+                if source.is_directory() {
+                    self.change_parent(&handle, source, from.directory, to.directory).await?;
+                }
+                if target.is_directory() {
+                    self.change_parent(&handle, target, to.directory, from.directory).await?;
+                }
+                self.ends_changed(&handle, from, to).await?;
+                self.renamed(&handle, source).await?;
+                self.renamed(&handle, target).await
+            })
+            .await?;
+        self.directories.remember(from.directory, from.name, Some(self.directories.entry_of(target)));
+        self.directories.remember(to.directory, to.name, Some(self.directories.entry_of(source)));
         Ok(())
     }
 
@@ -296,7 +294,11 @@ impl Mounted {
             (false, true) => from,
             _ => return Ok(()),
         };
-        if gains.takes_subdirectory(self.has_uncounted_links()) { Ok(()) } else { Err(FsError::TooManyLinks) }
+        if gains.takes_subdirectory(self.directories.has_uncounted_links()) {
+            Ok(())
+        } else {
+            Err(FsError::TooManyLinks)
+        }
     }
 
     /// Fails if `directory` is `above`, or below it. Renames between directories come one at a time, so the way
@@ -313,7 +315,7 @@ impl Mounted {
             if at.number == ROOT_INODE {
                 break;
             }
-            let parent = self.in_directory(&at, None, async |entries| entries.parent().await).await?;
+            let parent = self.directories.within(&at, None, async |entries| entries.parent().await).await?;
             if parent == remembered {
                 let place = Place::Inode(parent);
                 return Err(FormatError::corrupt(Structure::Directory, place, "it lies below itself").into());
@@ -321,19 +323,18 @@ impl Mounted {
             if steps.is_power_of_two() {
                 remembered = parent;
             }
-            at = self.directory_node(parent).await?;
+            at = self.directories.node(parent).await?;
         }
         Ok(())
     }
 
     async fn replace_name(&self, handle: &TxHandle, end: End<'_>, node: &Node) -> Result<(), FsError> {
-        let target = self.entry_of(node);
-        self.in_directory(end.directory, Some(handle), async |entries| {
-            entries.replace(end.name, target).await
-        })
-        .await?
-        .map(drop)
-        .ok_or(FsError::NotFound)
+        let target = self.directories.entry_of(node);
+        self.directories
+            .within(end.directory, Some(handle), async |entries| entries.replace(end.name, target).await)
+            .await?
+            .map(drop)
+            .ok_or(FsError::NotFound)
     }
 
     /// Lets ".." of a directory that moved stand for its new parent, and counts it there.
@@ -349,19 +350,21 @@ impl Mounted {
         }
         from.remove_subdirectory();
         to.add_subdirectory();
-        self.in_directory(moved, Some(handle), async |entries| entries.set_parent(to.number).await).await
+        self.directories
+            .within(moved, Some(handle), async |entries| entries.set_parent(to.number).await)
+            .await
     }
 
     async fn ends_changed(&self, handle: &TxHandle, from: End<'_>, to: End<'_>) -> Result<(), FsError> {
-        self.directory_changed(handle, from.directory).await?;
+        self.directories.changed(handle, from.directory).await?;
         if from.directory.number == to.directory.number {
             return Ok(());
         }
-        self.directory_changed(handle, to.directory).await
+        self.directories.changed(handle, to.directory).await
     }
 
     async fn renamed(&self, handle: &TxHandle, node: &Rc<Node>) -> Result<(), FsError> {
-        node.inode.borrow_mut().set_time(Stamp::Changed, self.now());
-        node.log(self, handle).await
+        node.inode.borrow_mut().set_time(Stamp::Changed, self.timer.now());
+        node.log(handle).await
     }
 }

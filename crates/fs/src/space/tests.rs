@@ -15,7 +15,8 @@ use weir_storage::{
 
 use crate::caller::Caller;
 use crate::error::FsError;
-use crate::filesystem::{Filesystem, Mounted};
+use crate::filesystem::Filesystem;
+use crate::mounted::Mounted;
 use crate::mutants::FsMutant;
 use crate::options::{Discards, MountOptions};
 use crate::space::{GROUP_CREDITS, Use};
@@ -56,18 +57,18 @@ fn play_on_disk<T>(
 }
 
 async fn allocate(fs: &Mounted, goal: u64, most: u32) -> Result<Extent, FsError> {
-    let handle = fs.journal()?.start(GROUP_CREDITS).await?;
-    fs.space.allocate(&handle, goal, most).await
+    let handle = fs.changes.journal()?.start(GROUP_CREDITS).await?;
+    fs.metadata.space.allocate(&handle, goal, most).await
 }
 
 async fn allocate_for_tree(fs: &Mounted) -> Result<u64, FsError> {
-    let handle = fs.journal()?.start(GROUP_CREDITS).await?;
-    fs.space.allocate_one(&handle, Use::Tree, 7).await
+    let handle = fs.changes.journal()?.start(GROUP_CREDITS).await?;
+    fs.metadata.space.allocate_one(&handle, Use::Tree, 7).await
 }
 
 async fn free(fs: &Mounted, extent: Extent) -> Result<(), FsError> {
-    let handle = fs.journal()?.start(2 * GROUP_CREDITS).await?;
-    fs.space.free(&handle, extent).await
+    let handle = fs.changes.journal()?.start(2 * GROUP_CREDITS).await?;
+    fs.metadata.space.free(&handle, extent).await
 }
 
 #[test]
@@ -75,17 +76,17 @@ fn j7_a_freed_block_is_not_reused_before_the_commit_block_is_transferred() {
     let rule = |mutant| {
         play(mutant, async |fs, _| {
             let mine = allocate(&fs, 50_000, 4).await.expect("room");
-            fs.journal().expect("writable").commit_all().await.expect("committed");
-            let before = fs.space.free_blocks();
+            fs.changes.journal().expect("writable").commit_all().await.expect("committed");
+            let before = fs.metadata.space.free_blocks();
             free(&fs, mine).await.expect("freed");
-            assert_eq!(fs.space.free_blocks(), before + 4, "what waits counts as free");
+            assert_eq!(fs.metadata.space.free_blocks(), before + 4, "what waits counts as free");
             let other = allocate(&fs, mine.start.0, 4).await.expect("room");
             if other.overlaps(mine) {
                 return Err("reused while the transaction that freed it runs");
             }
-            assert!(fs.space.has_waiting());
-            fs.journal().expect("writable").commit_all().await.expect("committed");
-            assert!(!fs.space.has_waiting());
+            assert!(fs.metadata.space.has_waiting());
+            fs.changes.journal().expect("writable").commit_all().await.expect("committed");
+            assert!(!fs.metadata.space.has_waiting());
             let again = allocate(&fs, mine.start.0, 4).await.expect("room");
             assert_eq!(again, mine, "free for reuse after the commit");
             Ok(())
@@ -99,7 +100,7 @@ fn j7_a_freed_block_is_not_reused_before_the_commit_block_is_transferred() {
 fn j7_a_freed_block_is_discarded_when_its_transaction_is_durable() {
     let rule = |mutant| {
         play_on_disk(mutant, async |fs, clock, disk| {
-            let journal = fs.journal().expect("writable");
+            let journal = fs.changes.journal().expect("writable");
             let mine = allocate(&fs, 50_000, 1).await.expect("room");
             let mut content = Memory::new(BLOCK_BYTES);
             content.fill(7);
@@ -128,7 +129,7 @@ fn j7_a_freed_block_is_discarded_when_its_transaction_is_durable() {
 fn j7_a_freed_block_is_not_discarded_when_it_is_allocated_again() {
     let rule = |mutant| {
         play_on_disk(mutant, async |fs, clock, disk| {
-            let journal = fs.journal().expect("writable");
+            let journal = fs.changes.journal().expect("writable");
             let mine = allocate(&fs, 50_000, 2).await.expect("room");
             free(&fs, mine).await.expect("freed");
             let sequence = journal.running();
@@ -159,20 +160,20 @@ fn j7_a_freed_block_is_not_discarded_when_it_is_allocated_again() {
 fn j7_a_block_that_is_freed_twice_is_discarded_when_both_are_durable() {
     let rule = |mutant| {
         play_on_disk(mutant, async |fs, clock, disk| {
-            let journal = fs.journal().expect("writable");
+            let journal = fs.changes.journal().expect("writable");
             let mine = allocate(&fs, 50_000, 1).await.expect("room");
             free(&fs, mine).await.expect("freed");
             let first = journal.running();
             journal.commit_all().await.expect("committed");
             // As flushes would that were submitted before the later ones were transferred.
-            fs.space.are_durable(Sequence(first.0 - 1));
+            fs.metadata.space.are_durable(Sequence(first.0 - 1));
             assert_eq!(allocate(&fs, mine.start.0, 1).await, Ok(mine), "reused");
             write_block(&fs, mine.start, 7).await;
             journal.commit_all().await.expect("committed");
             free(&fs, mine).await.expect("freed again");
             let second = journal.running();
             journal.commit_all().await.expect("committed");
-            fs.space.are_durable(first);
+            fs.metadata.space.are_durable(first);
             clock.sleep(Duration::from_millis(500)).await;
             if disk.image().read(mine.start) != [7; BLOCK_BYTES] {
                 return Err("discarded although the second transaction may be lost");
@@ -233,12 +234,12 @@ fn j7_a_trim_leaves_what_is_not_durably_free() {
         play_on_disk(mutant, async |fs, _, disk| {
             let mine = allocate(&fs, 50_000, 1).await.expect("room");
             write_block(&fs, mine.start, 7).await;
-            let (group, bit) = fs.space.place_of(mine.start.0);
+            let (group, bit) = fs.metadata.space.place_of(mine.start.0);
             // Freed and committed while a trim is at the groups before, behind its flush.
             free(&fs, mine).await.expect("freed");
-            fs.journal().expect("writable").commit_all().await.expect("committed");
-            let all = 0..fs.layout.blocks_in(group);
-            let trimmed = fs.space.trim_group(&fs.disk, group, all, 1).await.expect("trimmed");
+            fs.changes.journal().expect("writable").commit_all().await.expect("committed");
+            let all = 0..fs.metadata.space.layout().blocks_in(group);
+            let trimmed = fs.metadata.space.trim_group(&fs.disk, group, all, 1).await.expect("trimmed");
             assert!(trimmed > u64::from(bit), "{trimmed}");
             let kept = disk.image().read(mine.start) == [7; BLOCK_BYTES];
             Filesystem(Rc::clone(&fs), Caller::SUPERUSER).trim(0..u64::MAX, 0).await.expect("trimmed");
@@ -255,22 +256,22 @@ fn j7_a_trim_leaves_what_is_not_durably_free() {
 #[test]
 fn what_is_discarded_is_not_written_home() {
     play_on_disk(None, async |fs, clock, disk| {
-        let journal = Rc::clone(fs.journal().expect("writable"));
+        let journal = Rc::clone(fs.changes.journal().expect("writable"));
         let mine = allocate(&fs, 50_000, 1).await.expect("room");
         let handle = journal.start(1).await.expect("room");
-        let buffer = fs.buffers.fresh(mine.start.0, Role::Metadata(Kind::SymlinkTarget));
+        let buffer = fs.metadata.buffers.fresh(mine.start.0, Role::Metadata(Kind::SymlinkTarget));
         handle.modify(&buffer, 0..BLOCK_BYTES, |bytes| bytes.fill(7));
         drop(handle);
         journal.commit_all().await.expect("committed");
         let handle = journal.start(2 * GROUP_CREDITS).await.expect("room");
-        fs.space.free(&handle, mine).await.expect("freed");
+        fs.metadata.space.free(&handle, mine).await.expect("freed");
         handle.revoke(mine.start.0);
-        fs.buffers.forget(mine.start.0);
+        fs.metadata.buffers.forget(mine.start.0);
         let sequence = handle.sequence();
         drop((handle, buffer));
         journal.commit(sequence, Until::Durable).await.expect("durable");
         clock.sleep(Duration::from_millis(500)).await;
-        assert!(fs.discards().blocks > 0);
+        assert!(fs.metadata.space.discard_stats().blocks > 0);
         Filesystem(Rc::clone(&fs), Caller::SUPERUSER).unmount().await.expect("unmounted");
         assert_eq!(disk.image().read(mine.start), [0; BLOCK_BYTES], "home was written");
     });
@@ -280,7 +281,7 @@ fn what_is_discarded_is_not_written_home() {
 #[test]
 fn files_that_grow_together_stay_whole() {
     play(None, async |fs, _| {
-        let mut ends = [fs.layout.first_block(1); 4];
+        let mut ends = [fs.metadata.space.layout().first_block(1); 4];
         let mut runs = 0;
         for _ in 0..2000 {
             for end in &mut ends {
@@ -299,10 +300,10 @@ fn blocks_are_allocated_once_and_counted() {
         let mut random = clock.random("test.space");
         let mut held: Vec<Extent> = Vec::new();
         let mut used: BTreeSet<u64> = BTreeSet::new();
-        let at_first = fs.space.free_blocks();
+        let at_first = fs.metadata.space.free_blocks();
         for round in 0..20_000_u32 {
             if round % 1000 == 0 {
-                fs.journal().expect("writable").commit_all().await.expect("committed");
+                fs.changes.journal().expect("writable").commit_all().await.expect("committed");
             }
             if random.below(5) < 3 {
                 let (goal, most) = (random.below(BLOCKS), 1 + random.below(64) as u32);
@@ -319,12 +320,12 @@ fn blocks_are_allocated_once_and_counted() {
                 gone.iter().for_each(|block| assert!(used.remove(&block.0)));
                 free(&fs, gone).await.expect("freed");
             }
-            assert_eq!(fs.space.free_blocks(), at_first - used.len() as u64);
+            assert_eq!(fs.metadata.space.free_blocks(), at_first - used.len() as u64);
         }
         for extent in held {
             free(&fs, extent).await.expect("freed");
         }
-        assert_eq!(fs.space.free_blocks(), at_first);
+        assert_eq!(fs.metadata.space.free_blocks(), at_first);
     });
 }
 
@@ -332,7 +333,7 @@ fn blocks_are_allocated_once_and_counted() {
 fn every_block_can_be_had() {
     play(None, async |fs, _| {
         // What is kept for trees, trees have.
-        let (mut left, kept) = (fs.space.free_blocks(), BLOCKS / 50);
+        let (mut left, kept) = (fs.metadata.space.free_blocks(), BLOCKS / 50);
         while left > kept {
             left -= u64::from(allocate(&fs, 7, 20_000).await.expect("room").blocks);
         }
@@ -340,7 +341,10 @@ fn every_block_can_be_had() {
         for _ in 0..kept {
             allocate_for_tree(&fs).await.expect("room");
         }
-        assert_eq!((fs.space.free_blocks(), allocate_for_tree(&fs).await), (0, Err(FsError::NoSpace)));
+        assert_eq!(
+            (fs.metadata.space.free_blocks(), allocate_for_tree(&fs).await),
+            (0, Err(FsError::NoSpace))
+        );
     });
 }
 
@@ -363,7 +367,7 @@ fn what_is_not_in_use_is_not_freed() {
             let extent = Extent::new(Lba(block), 1);
             assert!(matches!(free(&fs, extent).await, Err(FsError::Format(_))), "{extent}");
         }
-        assert!(!fs.space.has_waiting());
+        assert!(!fs.metadata.space.has_waiting());
     });
 }
 
@@ -371,18 +375,22 @@ fn what_is_not_in_use_is_not_freed() {
 fn inodes_are_given_once_until_there_are_none() {
     play(None, async |fs, _| {
         let mut seen = BTreeSet::new();
-        let all = fs.space.free_inodes();
+        let all = fs.metadata.space.free_inodes();
         for _ in 0..all {
-            let handle = fs.journal().expect("writable").start(GROUP_CREDITS + 1).await.expect("room");
-            let number = fs.space.allocate_inode(&handle, 1, FileType::Regular).await.expect("free");
-            assert!(number > 11 && number <= fs.layout.inodes() && seen.insert(number), "{number}");
+            let handle =
+                fs.changes.journal().expect("writable").start(GROUP_CREDITS + 1).await.expect("room");
+            let number = fs.metadata.space.allocate_inode(&handle, 1, FileType::Regular).await.expect("free");
+            assert!(
+                number > 11 && number <= fs.metadata.space.layout().inodes() && seen.insert(number),
+                "{number}"
+            );
         }
-        let handle = fs.journal().expect("writable").start(GROUP_CREDITS + 1).await.expect("room");
-        let none = fs.space.allocate_inode(&handle, 1, FileType::Regular).await;
-        assert_eq!((none, fs.space.free_inodes()), (Err(FsError::NoSpace), 0));
-        fs.space.free_inode(&handle, 12, false).await.expect("freed");
-        assert!(fs.space.free_inode(&handle, 12, false).await.is_err(), "it is free already");
-        assert_eq!(fs.space.allocate_inode(&handle, 2, FileType::Regular).await, Ok(12));
+        let handle = fs.changes.journal().expect("writable").start(GROUP_CREDITS + 1).await.expect("room");
+        let none = fs.metadata.space.allocate_inode(&handle, 1, FileType::Regular).await;
+        assert_eq!((none, fs.metadata.space.free_inodes()), (Err(FsError::NoSpace), 0));
+        fs.metadata.space.free_inode(&handle, 12, false).await.expect("freed");
+        assert!(fs.metadata.space.free_inode(&handle, 12, false).await.is_err(), "it is free already");
+        assert_eq!(fs.metadata.space.allocate_inode(&handle, 2, FileType::Regular).await, Ok(12));
     });
 }
 
@@ -391,9 +399,11 @@ fn directories_are_spread_over_the_groups() {
     play(None, async |fs, _| {
         let mut groups = BTreeSet::new();
         for _ in 0..6 {
-            let handle = fs.journal().expect("writable").start(GROUP_CREDITS + 1).await.expect("room");
-            let number = fs.space.allocate_inode(&handle, 0, FileType::Directory).await.expect("free");
-            groups.insert(fs.layout.inode_group(number).expect("an inode").0);
+            let handle =
+                fs.changes.journal().expect("writable").start(GROUP_CREDITS + 1).await.expect("room");
+            let number =
+                fs.metadata.space.allocate_inode(&handle, 0, FileType::Directory).await.expect("free");
+            groups.insert(fs.metadata.space.layout().inode_group(number).expect("an inode").0);
         }
         assert!(groups.len() > 1, "all in {groups:?}");
     });

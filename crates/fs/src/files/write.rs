@@ -13,24 +13,23 @@ use weir_journal::{Role, TxHandle};
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
-use crate::cache::{index_of, split};
+use super::{Files, SIZE_MAX};
+use crate::cache::{BLOCK, index_of, split};
 use crate::caller::Caller;
 use crate::error::FsError;
-use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::map::{MAP_CREDITS, Wanted, place};
+use crate::inodes::{InodeNumber, Node};
+use crate::mapping::{MAP_CREDITS, Tree, Wanted, place};
 use crate::mutants::FsMutant;
-use crate::node::Node;
 use crate::options::JournalMode;
-use crate::read::{BLOCK, SIZE_MAX};
 
 /// Blocks that one handle writes at most: 8 MiB.
-pub(crate) const CHUNK_BLOCKS: usize = 2048;
+pub(super) const CHUNK_BLOCKS: usize = 2048;
 /// The same where they go through the journal.
-pub(crate) const CHUNK_JOURNALED: usize = 32;
+pub(super) const CHUNK_JOURNALED: usize = 32;
 
 /// What a write does to the inode's times.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Times {
+pub(crate) enum Times {
     /// They become now.
     Stamped,
     /// They stay.
@@ -40,7 +39,7 @@ enum Times {
 /// The content of the blocks at both ends of a change, as far as it stays. Pages may leave the cache while a
 /// change gets its place; these do not.
 #[derive(Default)]
-pub(crate) struct Edges(Vec<(u32, Rc<Memory>)>);
+pub(super) struct Edges(Vec<(u32, Rc<Memory>)>);
 
 impl Edges {
     fn get(&self, index: u32) -> Option<Rc<Memory>> {
@@ -48,38 +47,28 @@ impl Edges {
     }
 }
 
-impl Filesystem {
-    /// Writes at `offset`: how many bytes, all of them unless space or memory run out in between. The file grows
-    /// if it has to.
-    ///
-    /// Nothing of it is promised to be on disk, nor in which order it goes there, before a call of
-    /// [`fsync`](Self::fsync), [`fbarrier`](Self::fbarrier) or their like.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content,
-    /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`], and what the storage fails by.
-    pub async fn write(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
-        self.0.changing(self.write_all(inode, offset, bytes, Times::Stamped)).await
-    }
-
-    /// Writes as [`write`](Self::write) does, and leaves the times: for who keeps a cache of its own, writes it back
-    /// later than it was written, and sets the times by [`set_attributes`](Self::set_attributes).
-    ///
-    /// # Errors
-    /// Those of [`write`](Self::write).
-    pub async fn write_back(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
-        self.0.changing(self.write_all(inode, offset, bytes, Times::Kept)).await
-    }
-
-    async fn write_all(
+impl Files {
+    /// Writes at `offset`: how many bytes, all of them unless space or memory run out in between.
+    pub(crate) async fn write(
         &self,
+        caller: Caller,
         inode: InodeNumber,
         offset: u64,
         bytes: &[u8],
         times: Times,
     ) -> Result<usize, FsError> {
-        let fs = &self.0;
-        let node = fs.file(inode).await?;
+        self.changes.changing(self.write_all(caller, inode, offset, bytes, times)).await
+    }
+
+    async fn write_all(
+        &self,
+        caller: Caller,
+        inode: InodeNumber,
+        offset: u64,
+        bytes: &[u8],
+        times: Times,
+    ) -> Result<usize, FsError> {
+        let node = self.file(inode).await?;
         if bytes.is_empty() {
             return Ok(0);
         }
@@ -87,13 +76,13 @@ impl Filesystem {
             return Err(FsError::TooLarge);
         }
         let bytes = &bytes[..bytes.len().min(usize::try_from(SIZE_MAX - offset).unwrap_or(usize::MAX))];
-        fs.read_edges(&node, offset..offset + bytes.len() as u64).await;
+        self.read_edges(&node, offset..offset + bytes.len() as u64).await;
         let _locked = node.alone().await;
         let mut done = 0;
         while done < bytes.len() {
-            fs.cache.throttle().await;
-            let some = fs.with_space(async || {
-                fs.write_some(self.1, &node, offset + done as u64, &bytes[done..], times).await
+            self.cache.throttle().await;
+            let some = self.changes.with_space(async || {
+                self.write_some(caller, &node, offset + done as u64, &bytes[done..], times).await
             });
             match some.await {
                 Ok(written) => done += written,
@@ -103,9 +92,7 @@ impl Filesystem {
         }
         Ok(done)
     }
-}
 
-impl Mounted {
     /// Writes at least one byte, and what one handle can.
     async fn write_some(
         &self,
@@ -115,8 +102,8 @@ impl Mounted {
         bytes: &[u8],
         times: Times,
     ) -> Result<usize, FsError> {
-        let journaled = self.options.mode == JournalMode::Data;
-        let now = self.now();
+        let journaled = self.mode == JournalMode::Data;
+        let now = self.timer.now();
         let stamped = times == Times::Kept || {
             let inode = node.inode.borrow();
             inode.time(Stamp::Modified) == now && inode.time(Stamp::Changed) == now
@@ -124,7 +111,7 @@ impl Mounted {
         let (first, at) = split(offset);
         if stamped && !journaled {
             let most = (self.cache.allowance().saturating_mul(BLOCK_BYTES) - at).min(bytes.len());
-            let most = match self.options.rules.drops(FsMutant::EndInTwoSteps) {
+            let most = match self.rules.drops(FsMutant::EndInTwoSteps) {
                 true => most.min(usize::try_from(node.size().saturating_sub(offset)).unwrap_or(usize::MAX)),
                 false => within_size(offset, most, node.size()),
             };
@@ -140,13 +127,13 @@ impl Mounted {
         let edges = self.edges(node, &(offset..end)).await?;
         let grows = end > node.size();
         let behind = if grows { self.behind_end(node).await? } else { None };
-        if stamped && !journaled && !grows && self.is_written(node, range.clone()).await? {
+        if stamped && !journaled && !grows && self.mapping.is_written(node, range.clone()).await? {
             self.put(node, None, offset, bytes, &edges).await?;
             return Ok(bytes.len());
         }
         let credits = MAP_CREDITS + if journaled { range.len() as u32 } else { 0 };
-        let handle = self.start(caller, credits).await?;
-        let mapped = self.map(&handle, node, range, Wanted::Written).await;
+        let handle = self.changes.start_for(caller, credits).await?;
+        let mapped = self.mapping.map(&handle, node, range, Wanted::Written).await;
         let done = match mapped {
             Ok(reached) => Ok(bytes.len().min((u64::from(reached) * BLOCK - offset) as usize)),
             Err(error) => Err(error),
@@ -155,24 +142,24 @@ impl Mounted {
             if let Some((behind, edges)) = behind {
                 self.zero_part(node, &handle, behind, &edges).await?;
             }
-            self.all_or_abort(self.put(node, Some(&handle), offset, &bytes[..done], &edges)).await?;
+            self.changes.all_or_abort(self.put(node, Some(&handle), offset, &bytes[..done], &edges)).await?;
             if offset + done as u64 > node.size() {
                 node.inode.borrow_mut().set_size(offset + done as u64);
-                node.data_has_changed();
+                node.changed.note_data();
             }
             if times == Times::Stamped {
                 node.stamp(now);
             }
         }
         // Also after an error: the tree may have grown.
-        node.log_data(self, &handle).await?;
+        self.mapping.log_data(node, &handle).await?;
         done
     }
 
     /// Reads the blocks that will be written in part into the page cache, while nobody has to wait for the lock. What
     /// it cannot read, [`edges`](Self::edges) tells.
     async fn read_edges(&self, node: &Rc<Node>, changed: Range<u64>) {
-        if self.options.mode == JournalMode::Data {
+        if self.mode == JournalMode::Data {
             return;
         }
         for at in [changed.start, changed.end] {
@@ -185,7 +172,7 @@ impl Mounted {
     }
 
     /// What stays of the first and the last block of a change of these bytes. The caller holds the lock.
-    pub(crate) async fn edges(&self, node: &Node, changed: &Range<u64>) -> Result<Edges, FsError> {
+    pub(super) async fn edges(&self, node: &Node, changed: &Range<u64>) -> Result<Edges, FsError> {
         let mut edges = Edges::default();
         if changed.is_empty() {
             return Ok(edges);
@@ -197,7 +184,7 @@ impl Mounted {
         for (index, partial) in [(first, begins || (ends && first == last)), (last, ends && first != last)] {
             if partial
                 && u64::from(index) * BLOCK < node.size()
-                && let Some(home) = self.home(node, index).await?
+                && let Some(home) = self.mapping.home(node, index).await?
             {
                 edges.0.push((index, self.content(node, index, home).await?));
             }
@@ -208,13 +195,13 @@ impl Mounted {
     /// The bytes behind the end of a file, in its last block, if they are not all zeros: what was appended when the
     /// power failed may have reached the disk, and the new size not. They must be zeros before the file grows.
     /// The caller holds the lock.
-    pub(crate) async fn behind_end(&self, node: &Node) -> Result<Option<(Range<u64>, Edges)>, FsError> {
+    pub(super) async fn behind_end(&self, node: &Node) -> Result<Option<(Range<u64>, Edges)>, FsError> {
         let size = node.size();
         let (index, at) = split(size);
-        if at == 0 || self.options.rules.drops(FsMutant::BehindEndTrusted) {
+        if at == 0 || self.rules.drops(FsMutant::BehindEndTrusted) {
             return Ok(None);
         }
-        let Some(home) = self.home(node, index).await? else { return Ok(None) };
+        let Some(home) = self.mapping.home(node, index).await? else { return Ok(None) };
         let content = self.content(node, index, home).await?;
         if content[at..].iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -224,7 +211,7 @@ impl Mounted {
 
     /// The content of a block that is mapped and written.
     async fn content(&self, node: &Node, index: u32, home: u64) -> Result<Rc<Memory>, FsError> {
-        let here = self.journaled(home).or_else(|| node.file.snapshot(index));
+        let here = self.journaled(node, home).or_else(|| node.file.snapshot(index));
         match here {
             Some(content) => Ok(content),
             None => Ok(Rc::new(self.disk.read(home, 1).await?)),
@@ -233,7 +220,7 @@ impl Mounted {
 
     /// Changes blocks that are mapped and written, in memory or in the journal. What is neither in memory nor
     /// among the edges was zeros before. The caller holds the lock.
-    pub(crate) async fn put(
+    pub(super) async fn put(
         &self,
         node: &Rc<Node>,
         handle: Option<&TxHandle>,
@@ -247,12 +234,12 @@ impl Mounted {
             let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
             let part = &bytes[done..done + taken];
             done += taken;
-            if let Some(handle) = handle.filter(|_| self.options.mode == JournalMode::Data) {
+            if let Some(handle) = handle.filter(|_| self.mode == JournalMode::Data) {
                 self.put_journaled(node, handle, index, at, part, edges).await?;
                 continue;
             }
             if !node.file.contains(index) {
-                let Some(extent) = self.tree(node, None).find(index).await? else {
+                let Some(extent) = Tree::of(node).find(index).await? else {
                     return Err(FsError::Invalid("a block that is not mapped"));
                 };
                 let content = edges.get(index).unwrap_or_else(|| Rc::new(Memory::new(BLOCK_BYTES)));
@@ -275,15 +262,16 @@ impl Mounted {
         part: &[u8],
         edges: &Edges,
     ) -> Result<(), FsError> {
-        let Some(extent) = self.tree(node, None).find(index).await? else {
+        let Some(extent) = Tree::of(node).find(index).await? else {
             return Err(FsError::Invalid("a block that is not mapped"));
         };
         let home = place(&extent, index);
-        let cached = self.buffers.cached(home).filter(|buffer| buffer.role() == Role::Data);
+        let buffers = &node.metadata().buffers;
+        let cached = buffers.cached(home).filter(|buffer| buffer.role() == Role::Data);
         let buffer = match cached {
             Some(buffer) => buffer,
             None => {
-                let buffer = self.buffers.fresh(home, Role::Data);
+                let buffer = buffers.fresh(home, Role::Data);
                 if let Some(content) = edges.get(index) {
                     handle.modify(&buffer, 0..BLOCK_BYTES, |bytes| bytes.copy_from_slice(&content));
                 }
@@ -291,7 +279,7 @@ impl Mounted {
             }
         };
         handle.modify(&buffer, at..at + part.len(), |bytes| bytes.copy_from_slice(part));
-        node.data_has_changed();
+        node.changed.note_data();
         node.file.forget_clean(index..index + 1);
         Ok(())
     }
@@ -302,21 +290,4 @@ impl Mounted {
 fn within_size(offset: u64, bytes: usize, size: u64) -> usize {
     let last = if offset + bytes as u64 > size { size / BLOCK * BLOCK } else { size };
     bytes.min(usize::try_from(last.saturating_sub(offset)).unwrap_or(usize::MAX))
-}
-
-impl Node {
-    /// The content has changed.
-    pub(crate) fn stamp(&self, now: weir_ext4::FileTime) {
-        let mut inode = self.inode.borrow_mut();
-        inode.set_time(Stamp::Modified, now);
-        inode.set_time(Stamp::Changed, now);
-    }
-
-    /// Logs the inode, and attaches the dirty pages if the transaction refers to them (J2).
-    pub(crate) async fn log_data(self: &Rc<Node>, fs: &Mounted, handle: &TxHandle) -> Result<(), FsError> {
-        if self.has_changed_data() && fs.options.mode == JournalMode::Ordered {
-            self.file.attach(handle);
-        }
-        self.log(fs, handle).await
-    }
 }

@@ -9,8 +9,7 @@ use weir_journal::{BufferHead, Role, TxHandle};
 use weir_storage::Lba;
 
 use crate::error::{FsError, ReadOnlyReason};
-use crate::filesystem::Mounted;
-use crate::node::Node;
+use crate::inodes::{Metadata, Node};
 use crate::space::Use;
 
 /// Units of 512 bytes in a block, as inodes count space.
@@ -19,12 +18,21 @@ pub(crate) const SECTORS_PER_BLOCK: i64 = (BLOCK_BYTES / 512) as i64;
 /// A node's blocks, to be changed only with a handle.
 #[derive(Clone, Copy)]
 pub(crate) struct Tree<'a> {
-    pub(crate) fs: &'a Mounted,
-    pub(crate) handle: Option<&'a TxHandle>,
     pub(crate) node: &'a Node,
+    pub(crate) handle: Option<&'a TxHandle>,
 }
 
-impl Tree<'_> {
+impl<'a> Tree<'a> {
+    /// A node's blocks, to be read.
+    pub(crate) fn of(node: &'a Node) -> Tree<'a> {
+        Tree { node, handle: None }
+    }
+
+    /// The same, to be changed in this transaction.
+    pub(crate) fn changing(node: &'a Node, handle: &'a TxHandle) -> Tree<'a> {
+        Tree { node, handle: Some(handle) }
+    }
+
     /// The extent that maps a block of the node, if one does.
     pub(crate) async fn find(&self, logical: u32) -> Result<Option<Extent>, FsError> {
         if let Some(extent) = self.node.extent.get().filter(|extent| covers(extent, logical)) {
@@ -51,7 +59,7 @@ impl Tree<'_> {
     /// [`FsError::Format`] if it is nowhere, which directories may not have.
     pub(crate) async fn place(&self, logical: u32) -> Result<u64, FsError> {
         match self.find(logical).await? {
-            Some(extent) => Ok(extent.physical + u64::from(logical - extent.logical)),
+            Some(extent) => Ok(place(&extent, logical)),
             None => {
                 let place = weir_ext4::Place::Inode(self.node.number);
                 let what = "a block that is not mapped";
@@ -62,8 +70,8 @@ impl Tree<'_> {
 
     /// Where the first block of the node should be: in the group of its inode.
     pub(crate) fn goal(&self) -> u64 {
-        let group = self.fs.layout.inode_group(self.node.number).map_or(0, |(group, _)| group);
-        self.fs.layout.first_block(group)
+        let layout = self.metadata().space.layout();
+        layout.first_block(layout.inode_group(self.node.number).map_or(0, |(group, _)| group))
     }
 
     /// What of a range's unwritten extent can be marked as written without another node
@@ -77,7 +85,7 @@ impl Tree<'_> {
         look: impl AsyncFnOnce(&ExtentTree<'_, Self>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         let (mut root, generation) = self.root();
-        let limit = self.fs.layout.blocks();
+        let limit = self.metadata().space.layout().blocks();
         look(&ExtentTree::new(self, &mut root, self.node.number, generation, limit)).await
     }
 
@@ -88,7 +96,7 @@ impl Tree<'_> {
         change: impl AsyncFnOnce(&mut ExtentTree<'_, Self>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         let (mut root, generation) = self.root();
-        let limit = self.fs.layout.blocks();
+        let limit = self.metadata().space.layout().blocks();
         let mut extents = ExtentTree::new(self, &mut root, self.node.number, generation, limit);
         let done = change(&mut extents).await;
         // A change that found no room may have made the tree deeper all the same.
@@ -111,17 +119,21 @@ impl Tree<'_> {
         (inode.block_area, inode.generation.get())
     }
 
+    fn metadata(&self) -> &Metadata {
+        self.node.metadata()
+    }
+
     fn handle(&self) -> Result<&TxHandle, FsError> {
         self.handle.ok_or(FsError::ReadOnly(ReadOnlyReason::Mounted))
     }
 
     async fn buffer(&self, block: u64, kind: Kind) -> Result<Rc<BufferHead>, FsError> {
-        if let Some(buffer) = self.fs.buffers.cached(block) {
+        if let Some(buffer) = self.metadata().buffers.cached(block) {
             return Ok(buffer);
         }
-        let buffer = self.fs.buffers.get(block, kind).await?;
+        let buffer = self.metadata().buffers.get(block, kind).await?;
         if matches!(kind, Kind::Extents { .. }) {
-            buffer.look(|bytes| check_extents(block, bytes, self.fs.layout.blocks()))?;
+            buffer.look(|bytes| check_extents(block, bytes, self.metadata().space.layout().blocks()))?;
         }
         Ok(buffer)
     }
@@ -130,6 +142,11 @@ impl Tree<'_> {
 /// Whether an extent maps a block of the file.
 pub(crate) fn covers(extent: &Extent, logical: u32) -> bool {
     (extent.logical..extent.end()).contains(&logical)
+}
+
+/// Where a block of a file is, if it follows an extent or is in it.
+pub(crate) fn place(extent: &Extent, logical: u32) -> u64 {
+    extent.physical + u64::from(logical - extent.logical)
 }
 
 impl Blocks for Tree<'_> {
@@ -162,8 +179,8 @@ impl Blocks for Tree<'_> {
     async fn allocate(&self, kind: Kind, goal: u64) -> Result<u64, FsError> {
         let handle = self.handle()?;
         let purpose = if matches!(kind, Kind::Extents { .. }) { Use::Tree } else { Use::Content };
-        let block = self.fs.space.allocate_one(handle, purpose, goal).await?;
-        let buffer = self.fs.buffers.fresh(block, Role::Metadata(kind));
+        let block = self.metadata().space.allocate_one(handle, purpose, goal).await?;
+        let buffer = self.metadata().buffers.fresh(block, Role::Metadata(kind));
         handle.modify(&buffer, 0..0, |_| ());
         Ok(block)
     }
@@ -171,7 +188,7 @@ impl Blocks for Tree<'_> {
     async fn free(&self, block: u64, _: Kind) -> Result<(), FsError> {
         let handle = self.handle()?;
         handle.revoke(block);
-        self.fs.buffers.forget(block);
-        self.fs.space.free(handle, weir_storage::Extent::new(Lba(block), 1)).await
+        self.metadata().buffers.forget(block);
+        self.metadata().space.free(handle, weir_storage::Extent::new(Lba(block), 1)).await
     }
 }

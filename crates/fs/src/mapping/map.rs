@@ -1,4 +1,4 @@
-//! Where a file's blocks are: found, allocated where something is written, and freed.
+//! Blocks of files: allocated where something is written, marked as written or not, and freed.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -7,13 +7,13 @@ use weir_ext4::{Extent, FileType};
 use weir_journal::TxHandle;
 use weir_storage::Lba;
 
+use super::Mapping;
+use super::tree::{Tree, covers, place};
 use crate::error::FsError;
-use crate::filesystem::Mounted;
+use crate::inodes::Node;
 use crate::mutants::FsMutant;
-use crate::node::Node;
 use crate::options::JournalMode;
 use crate::space::GROUP_CREDITS;
-use crate::tree::{Tree, covers};
 
 /// Most blocks of an extent in either state.
 const EXTENT_BLOCKS_MAX: u32 = (1 << 15) - 1;
@@ -34,36 +34,7 @@ pub(crate) enum Wanted {
     Zeros,
 }
 
-impl Mounted {
-    pub(crate) fn tree<'a>(&'a self, node: &'a Node, handle: Option<&'a TxHandle>) -> Tree<'a> {
-        Tree { fs: self, handle, node }
-    }
-
-    /// Where a block of a file is on disk, if it is mapped and written.
-    pub(crate) async fn home(&self, node: &Node, index: u32) -> Result<Option<u64>, FsError> {
-        if let Some(home) = node.file.home(index) {
-            return Ok(Some(home));
-        }
-        let found = self.tree(node, None).find(index).await?;
-        Ok(found.filter(|extent| extent.written).map(|extent| place(&extent, index)))
-    }
-
-    /// Whether all of a range is mapped and written.
-    pub(crate) async fn is_written(&self, node: &Node, range: Range<u32>) -> Result<bool, FsError> {
-        let mut at = range.start;
-        while at < range.end {
-            if node.file.contains(at) {
-                at += 1;
-                continue;
-            }
-            match self.tree(node, None).find(at).await? {
-                Some(extent) if extent.written => at = extent.end(),
-                _ => return Ok(false),
-            }
-        }
-        Ok(true)
-    }
-
+impl Mapping {
     /// Makes the blocks of a range as they are wanted, from its start as far as one handle goes: how far it went.
     /// The caller holds the lock, and logs the inode also after an error. Costs [`MAP_CREDITS`].
     ///
@@ -100,7 +71,7 @@ impl Mounted {
         range: Range<u32>,
         wanted: Wanted,
     ) -> Result<u32, FsError> {
-        let tree = self.tree(node, Some(handle));
+        let tree = Tree::changing(node, handle);
         let next = tree.next(range.start).await?.filter(|next| next.logical < range.end);
         let Some(extent) = next.filter(|next| covers(next, range.start)) else {
             let hole = range.start..next.map_or(range.end, |next| next.logical);
@@ -109,22 +80,24 @@ impl Mounted {
         let end = extent.end().min(range.end);
         let written = wanted == Wanted::Written;
         if wanted != Wanted::Mapped && extent.written != written {
-            node.data_has_changed();
-            if written && self.options.mode != JournalMode::Data {
+            node.changed.note_data();
+            if written && self.mode != JournalMode::Data {
                 // In writeback mode, too: a caller that has allocated a block of zeros never sees what was in it
                 // before.
                 node.file.attach(handle);
             }
             let marked = tree.change(async |extents| extents.mark(range.start..end, written).await).await;
             match marked.map_err(FsError::full_is_no_space) {
-                Err(FsError::NoSpace) if written && !self.options.rules.drops(FsMutant::NoZeroing) => {
+                Err(FsError::NoSpace) if written && !self.rules.drops(FsMutant::NoZeroing) => {
                     self.mark_with_zeros(&tree, range.start..end).await?;
                 }
                 marked => marked?,
             }
             if !written {
-                self.unwritten_by.set(Some(handle.sequence()));
-                node.file.forget_pages(self.journal()?, handle, range.start..end).await?;
+                if self.mode == JournalMode::Data {
+                    self.changes.made_unwritten(handle.sequence());
+                }
+                node.file.forget_pages(self.changes.journal()?, handle, range.start..end).await?;
                 self.forget_journaled(handle, node, place(&extent, range.start), end - range.start);
             }
         }
@@ -145,12 +118,12 @@ impl Mounted {
         };
         let goal = before.map_or_else(|| tree.goal(), |before| place(&before, hole.start));
         let most = (hole.end - hole.start).min(EXTENT_BLOCKS_MAX);
-        let found = self.space.allocate(handle, goal, most).await?;
+        let found = self.metadata.space.allocate(handle, goal, most).await?;
         let (logical, length) = (hole.start, found.blocks);
         let extent = Extent { logical, length, physical: found.start.0, written };
-        tree.node.data_has_changed();
+        tree.node.changed.note_data();
         if let Err(error) = tree.change(async |extents| extents.insert(extent).await).await {
-            self.space.free(handle, found).await?;
+            self.metadata.space.free(handle, found).await?;
             return Err(error.full_is_no_space());
         }
         tree.count_blocks(i64::from(length));
@@ -166,26 +139,26 @@ impl Mounted {
         node: &Rc<Node>,
         range: Range<u32>,
     ) -> Result<bool, FsError> {
-        let tree = self.tree(node, Some(handle));
-        let journal = self.journal()?;
+        let tree = Tree::changing(node, handle);
+        let journal = self.changes.journal()?;
         for _ in 0..EXTENTS_A_HANDLE {
             let removed = tree
                 .change(async |extents| extents.remove_last(range.clone()).await)
                 .await
                 .map_err(FsError::full_is_no_space)?;
             let Some(extent) = removed else { return Ok(true) };
-            if !self.options.rules.drops(FsMutant::HolesUnnoticed) {
-                node.data_has_changed();
+            if !self.rules.drops(FsMutant::HolesUnnoticed) {
+                node.changed.note_data();
             }
             tree.count_blocks(-i64::from(extent.length));
             let free = async {
                 node.file.forget_pages(journal, handle, extent.logical..extent.end()).await?;
                 self.forget_journaled(handle, node, extent.physical, extent.length);
                 let freed = weir_storage::Extent::new(Lba(extent.physical), extent.length);
-                self.space.free(handle, freed).await
+                self.metadata.space.free(handle, freed).await
             };
             // It is gone from the tree.
-            self.all_or_abort(free).await?;
+            self.changes.all_or_abort(free).await?;
         }
         Ok(false)
     }
@@ -194,24 +167,18 @@ impl Mounted {
     /// replayed once its blocks are free, or read as zeros (J5 d).
     fn forget_journaled(&self, handle: &TxHandle, node: &Node, start: u64, blocks: u32) {
         let kind = node.inode.borrow().file_type();
-        if kind == Some(FileType::Regular) && self.options.mode != JournalMode::Data {
+        if kind == Some(FileType::Regular) && self.mode != JournalMode::Data {
             return;
         }
-        let revokes =
-            kind != Some(FileType::Directory) || !self.options.rules.drops(FsMutant::NoDirectoryRevoke);
+        let revokes = kind != Some(FileType::Directory) || !self.rules.drops(FsMutant::NoDirectoryRevoke);
         for block in start..start + u64::from(blocks) {
             // What the log still holds is pinned, and so it is here.
-            if let Some(buffer) = self.buffers.cached(block) {
+            if let Some(buffer) = self.metadata.buffers.cached(block) {
                 if buffer.is_pinned() && revokes {
                     handle.revoke(block);
                 }
-                self.buffers.forget(block);
+                self.metadata.buffers.forget(block);
             }
         }
     }
-}
-
-/// Where a block of a file is, if it follows an extent or is in it.
-pub(crate) fn place(extent: &Extent, logical: u32) -> u64 {
-    extent.physical + u64::from(logical - extent.logical)
 }

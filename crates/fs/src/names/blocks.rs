@@ -1,23 +1,18 @@
 //! The blocks of a directory: where they are by its extent tree, and how it gets more.
 
-use std::rc::Rc;
-
-use weir_ext4::directory::{Directory, DirectoryFile, DirectoryFormat};
+use weir_ext4::directory::{Directory, DirectoryFile};
 use weir_ext4::{BLOCK_BYTES, Blocks, Extent, Kind, inode_flags};
-use weir_journal::TxHandle;
 
 use crate::error::FsError;
-use crate::filesystem::Mounted;
-use crate::mutants::FsMutant;
-use crate::node::Node;
-use crate::tree::Tree;
+use crate::inodes::Node;
+use crate::mapping::Tree;
 
 /// A directory as the format's algorithms take it.
 pub(super) type Entries<'a> = Directory<'a, Tree<'a>, DirectoryBlocks<'a>>;
 
 /// The blocks of a directory. What it changes in the inode is in memory; whoever changes the directory logs it.
 pub(super) struct DirectoryBlocks<'a> {
-    tree: &'a Tree<'a>,
+    pub(super) tree: &'a Tree<'a>,
 }
 
 impl DirectoryBlocks<'_> {
@@ -68,21 +63,4 @@ pub(super) async fn add_block(tree: &Tree<'_>, logical: u32, kind: Kind, goal: u
     }
     tree.count_blocks(1);
     Ok(place)
-}
-
-impl Mounted {
-    /// Runs `work` on the entries of a directory, to be changed only with a handle. The caller holds its lock.
-    pub(super) async fn in_directory<T>(
-        &self,
-        directory: &Rc<Node>,
-        handle: Option<&TxHandle>,
-        work: impl AsyncFnOnce(Entries<'_>) -> Result<T, FsError>,
-    ) -> Result<T, FsError> {
-        let generation = directory.inode.borrow().generation.get();
-        let mut format = DirectoryFormat::new(&self.superblock.borrow(), directory.number, generation)?;
-        format.checks_names = !self.options.rules.drops(FsMutant::TrustsNames);
-        let tree = Tree { fs: self, handle, node: directory };
-        let blocks = DirectoryBlocks { tree: &tree };
-        work(Directory::new(&tree, &blocks, format)).await
-    }
 }

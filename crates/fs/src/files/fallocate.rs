@@ -1,19 +1,21 @@
-//! Allocating what is not written yet, and making holes and zeros.
+//! Allocating what is not written yet, and making holes and zeros. Where a hole finds no space for its extent's division,
+//! zeros are written ([`mapping`](crate::mapping)).
 
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::cache::index_of;
+use super::truncate::{TRUNCATE_CREDITS, ZEROS};
+use super::write::{CHUNK_BLOCKS, CHUNK_JOURNALED, Edges};
+use super::{Files, SIZE_MAX};
+use crate::cache::{BLOCK, index_of};
 use crate::caller::Caller;
 use crate::error::FsError;
-use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::map::Wanted;
+use crate::inodes::{InodeNumber, Node};
+use crate::mapping::{Tree, Wanted, covers};
 use crate::mutants::FsMutant;
-use crate::node::Node;
-use crate::read::{BLOCK, SIZE_MAX};
-use crate::truncate::TRUNCATE_CREDITS;
+use crate::options::JournalMode;
 
-/// What [`Filesystem::fallocate`] does to a range.
+/// What [`Filesystem::fallocate`](crate::Filesystem::fallocate) does to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
     /// Holes get blocks that read as zeros; what is written stays.
@@ -30,27 +32,19 @@ pub enum Fallocate {
     },
 }
 
-impl Filesystem {
-    /// Allocates, zeroes or frees the blocks of `length` bytes from `offset` on. If it fails in between, a part of
-    /// the range from its start is done, or of a hole from its end. What finds no room fails before the file is longer,
-    /// or reads as zeros.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content and for an
-    /// empty range, [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`], and what the storage fails
-    /// by.
-    pub async fn fallocate(
+impl Files {
+    /// Allocates, zeroes or frees the blocks of `length` bytes from `offset` on.
+    pub(crate) async fn fallocate(
         &self,
+        caller: Caller,
         inode: InodeNumber,
         mode: Fallocate,
         offset: u64,
         length: u64,
     ) -> Result<(), FsError> {
-        self.0.changing(self.0.allocate_or_free(self.1, inode, mode, offset, length)).await
+        self.changes.changing(self.allocate_or_free(caller, inode, mode, offset, length)).await
     }
-}
 
-impl Mounted {
     async fn allocate_or_free(
         &self,
         caller: Caller,
@@ -104,11 +98,11 @@ impl Mounted {
     /// Refuses a range that cannot be allocated as a whole, with what of it is mapped: it would take all that is free, and
     /// fail then.
     async fn require_room(&self, caller: Caller, node: &Node, range: Range<u32>) -> Result<(), FsError> {
-        let available = self.space.available_to(self.has_reserve(caller));
+        let available = node.metadata().space.available_to(caller);
         let mut needed = range.len() as u64;
         let mut at = range.start;
-        while needed > available && !self.options.rules.drops(FsMutant::AllocatesWhatCannotFit) {
-            let next = self.tree(node, None).next(at).await?;
+        while needed > available && !self.rules.drops(FsMutant::AllocatesWhatCannotFit) {
+            let next = Tree::of(node).next(at).await?;
             let next = next.filter(|next| at < range.end && next.logical < range.end);
             let Some(extent) = next else { return Err(FsError::NoSpace) };
             at = at.max(extent.logical);
@@ -132,6 +126,7 @@ impl Mounted {
         let mut at = range.start;
         while at < range.end {
             let done = self
+                .changes
                 .with_space(async || self.map_step(caller, node, at..range.end, wanted, grow).await)
                 .await;
             at = match done {
@@ -158,9 +153,9 @@ impl Mounted {
     ) -> Result<u32, FsError> {
         let grows = grow.is_some_and(|to| to > node.size());
         let behind = if grows { self.behind_end(node).await? } else { None };
-        let handle = self.start(caller, TRUNCATE_CREDITS).await?;
+        let handle = self.changes.start_for(caller, TRUNCATE_CREDITS).await?;
         let end = range.end;
-        let reached = self.map(&handle, node, range, wanted).await;
+        let reached = self.mapping.map(&handle, node, range, wanted).await;
         if let Ok(reached) = reached {
             if let Some((behind, edges)) = behind {
                 self.zero_part(node, &handle, behind, &edges).await?;
@@ -169,11 +164,11 @@ impl Mounted {
             let size = if reached >= end { grow } else { grow.map(|to| to.min(u64::from(reached) * BLOCK)) };
             if let Some(size) = size.filter(|size| *size > node.size()) {
                 node.inode.borrow_mut().set_size(size);
-                node.data_has_changed();
+                node.changed.note_data();
             }
-            node.stamp(self.now());
+            node.stamp(self.timer.now());
         }
-        node.log_data(self, &handle).await?;
+        self.mapping.log_data(node, &handle).await?;
         reached
     }
 
@@ -181,8 +176,8 @@ impl Mounted {
     /// with zeros.
     async fn punch(&self, node: &Rc<Node>, range: Range<u32>) -> Result<(), FsError> {
         loop {
-            match self.with_space(async || self.punch_step(node, range.clone()).await).await {
-                Err(FsError::NoSpace) if !self.options.rules.drops(FsMutant::NoZeroing) => {
+            match self.changes.with_space(async || self.punch_step(node, range.clone()).await).await {
+                Err(FsError::NoSpace) if !self.rules.drops(FsMutant::NoZeroing) => {
                     return self.overwrite_with_zeros(node, range).await;
                 }
                 Ok(false) => {}
@@ -193,14 +188,14 @@ impl Mounted {
 
     /// The same for the last blocks of the range, as many as one handle may free: whether that was all.
     async fn punch_step(&self, node: &Rc<Node>, range: Range<u32>) -> Result<bool, FsError> {
-        let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
+        let handle = self.changes.start(TRUNCATE_CREDITS).await?;
         let done = match range.is_empty() {
             true => Ok(true),
-            false => self.unmap(&handle, node, range).await,
+            false => self.mapping.unmap(&handle, node, range).await,
         };
-        node.stamp(self.now());
+        node.stamp(self.timer.now());
         // Also after an error: there may have been no room to cut an extent in two, behind which others are gone.
-        node.log_data(self, &handle).await?;
+        self.mapping.log_data(node, &handle).await?;
         done
     }
 
@@ -216,11 +211,63 @@ impl Mounted {
                 continue;
             }
             let edges = self.edges(node, &part).await?;
-            let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
+            let handle = self.changes.start(TRUNCATE_CREDITS).await?;
             self.zero_part(node, &handle, part, &edges).await?;
-            node.stamp(self.now());
-            node.log_data(self, &handle).await?;
+            node.stamp(self.timer.now());
+            self.mapping.log_data(node, &handle).await?;
         }
         Ok(())
+    }
+
+    /// Overwrites with zeros what of a range is written. The caller holds the lock, and no handle.
+    async fn overwrite_with_zeros(&self, node: &Rc<Node>, range: Range<u32>) -> Result<(), FsError> {
+        let mut at = range.start;
+        while let Some(extent) = Tree::of(node).next(at).await? {
+            at = at.max(extent.logical);
+            if at >= range.end {
+                break;
+            }
+            let end = extent.end().min(range.end);
+            at = if extent.written { self.overwrite_some(node, at..end).await? } else { end };
+        }
+        Ok(())
+    }
+
+    /// The same for the extent that a range begins in: its end.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] if that is not written.
+    async fn overwrite_first(&self, node: &Rc<Node>, range: Range<u32>) -> Result<u32, FsError> {
+        let found = Tree::of(node).next(range.start).await?;
+        match found.filter(|extent| extent.written && covers(extent, range.start)) {
+            Some(extent) if !self.rules.drops(FsMutant::NoZeroing) => {
+                let end = extent.end().min(range.end);
+                self.overwrite_with_zeros(node, range.start..end).await?;
+                Ok(end)
+            }
+            _ => Err(FsError::NoSpace),
+        }
+    }
+
+    /// Overwrites as much of a range, which is mapped and written, as one handle may: how far it went.
+    async fn overwrite_some(&self, node: &Rc<Node>, range: Range<u32>) -> Result<u32, FsError> {
+        self.cache.throttle().await;
+        let journaled = self.mode == JournalMode::Data;
+        let most = if journaled { CHUNK_JOURNALED } else { CHUNK_BLOCKS.min(self.cache.allowance()) } as u32;
+        let end = range.end.min(range.start.saturating_add(most));
+        let credits = TRUNCATE_CREDITS + if journaled { end - range.start } else { 0 };
+        let handle = self.changes.start(credits).await?;
+        self.mapping.zeroed.tell(node.number, range.start..end);
+        self.changes
+            .all_or_abort(async {
+                for index in range.start..end {
+                    let offset = u64::from(index) * BLOCK;
+                    self.put(node, Some(&handle), offset, &ZEROS, &Edges::default()).await?;
+                }
+                node.stamp(self.timer.now());
+                self.mapping.log_data(node, &handle).await
+            })
+            .await?;
+        Ok(end)
     }
 }

@@ -11,11 +11,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_ext4::{FileTime, Inode, Stamp};
+use weir_runtime::Handle as Clock;
 
+use crate::changes::Changes;
 use crate::error::FsError;
-use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::node::Node;
-use crate::options::AccessTimes;
+use crate::inodes::{InodeNumber, Node, Nodes};
+use crate::options::{AccessTimes, MountOptions};
+use crate::timer::Timer;
 
 /// A time of access is renewed when it is so old, in seconds.
 const OLD: i64 = 24 * 3600;
@@ -25,35 +27,101 @@ const WAITING_MAX: usize = 1 << 10;
 const CREDITS: u32 = 1;
 
 /// The inodes whose time of access is newer in memory than in the log.
-#[derive(Default)]
 pub(crate) struct Accesses {
+    clock: Clock,
+    timer: Timer,
+    changes: Rc<Changes>,
+    nodes: Rc<Nodes>,
+    times: AccessTimes,
+    /// Until they go to the log.
+    delay: Duration,
     waiting: RefCell<BTreeSet<u32>>,
     /// There is a task that will bring them there.
     scheduled: Cell<bool>,
 }
 
-impl Filesystem {
-    /// What an inode holds was read just now: notes that, as [`MountOptions::access_times`] says. Whether its time of
-    /// access is another one now. [`read`](Self::read) and its like do not note it by themselves: the code that calls
-    /// them knows whether they serve a reader.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], and what reading may fail by.
-    ///
-    /// [`MountOptions::access_times`]: crate::MountOptions::access_times
-    pub async fn accessed(&self, inode: InodeNumber) -> Result<bool, FsError> {
-        let fs = &self.0;
-        if fs.options.access_times == AccessTimes::Never || self.read_only().is_some() {
+impl Accesses {
+    /// None.
+    pub(crate) fn new(
+        (clock, timer): (&Clock, &Timer),
+        changes: &Rc<Changes>,
+        nodes: &Rc<Nodes>,
+        options: &MountOptions,
+    ) -> Rc<Accesses> {
+        Rc::new(Accesses {
+            clock: clock.clone(),
+            timer: timer.clone(),
+            changes: Rc::clone(changes),
+            nodes: Rc::clone(nodes),
+            times: options.access_times,
+            delay: options.commit_interval,
+            waiting: RefCell::default(),
+            scheduled: Cell::new(false),
+        })
+    }
+
+    /// What an inode holds was read just now: whether its time of access is another one now.
+    pub(crate) async fn accessed(self: &Rc<Accesses>, inode: InodeNumber) -> Result<bool, FsError> {
+        if self.times == AccessTimes::Never || self.changes.read_only().is_some() {
             return Ok(false);
         }
-        let node = fs.nodes.get(fs, inode).await?;
-        let now = fs.now();
+        let node = self.nodes.get(inode).await?;
+        let now = self.timer.now();
         if !is_due(&node.inode.borrow(), now) {
             return Ok(false);
         }
         node.inode.borrow_mut().set_time(Stamp::Accessed, now);
-        fs.note_access(&node);
+        self.note(&node);
         Ok(true)
+    }
+
+    fn note(self: &Rc<Accesses>, node: &Node) {
+        if node.accessed.replace(true) {
+            return;
+        }
+        let waiting = {
+            let mut waiting = self.waiting.borrow_mut();
+            waiting.insert(node.number);
+            waiting.len()
+        };
+        if waiting == WAITING_MAX {
+            self.log_after(Duration::ZERO);
+        } else if !self.scheduled.replace(true) {
+            self.log_after(self.delay);
+        }
+    }
+
+    fn log_after(self: &Rc<Accesses>, delay: Duration) {
+        let (weak, clock) = (Rc::downgrade(self), self.clock.clone());
+        drop(self.clock.spawn(async move {
+            clock.sleep(delay).await;
+            let Some(accesses) = weak.upgrade() else { return };
+            accesses.scheduled.set(false);
+            // What fails has aborted the journal, which others are told of.
+            let _ = accesses.log().await;
+        }));
+    }
+
+    /// Puts the times of access that wait into the running transaction.
+    pub(crate) async fn log(&self) -> Result<(), FsError> {
+        self.changes.changing(self.log_all()).await
+    }
+
+    async fn log_all(&self) -> Result<(), FsError> {
+        let waiting = self.waiting.take();
+        for number in waiting {
+            let Some(node) = self.nodes.find(number) else { continue };
+            let _locked = node.alone().await;
+            // It may have been logged with something else, or deleted.
+            if node.accessed.get() && self.nodes.is_current(&node) {
+                let handle = self.changes.start(CREDITS).await?;
+                // Nothing has changed by then but the time in memory, which is not worth an end of all changes.
+                if node.log(&handle).await.is_err() {
+                    node.accessed.set(false);
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -63,53 +131,6 @@ fn is_due(inode: &Inode, now: FileTime) -> bool {
         [Stamp::Accessed, Stamp::Modified, Stamp::Changed].map(|stamp| inode.time(stamp));
     let is_old = now.seconds.saturating_sub(accessed.seconds) >= OLD;
     accessed != now && (accessed <= modified || accessed <= changed || is_old)
-}
-
-impl Mounted {
-    fn note_access(self: &Rc<Mounted>, node: &Node) {
-        if node.accessed.replace(true) {
-            return;
-        }
-        let waiting = {
-            let mut waiting = self.accesses.waiting.borrow_mut();
-            waiting.insert(node.number);
-            waiting.len()
-        };
-        if waiting == WAITING_MAX {
-            self.log_accesses_after(Duration::ZERO);
-        } else if !self.accesses.scheduled.replace(true) {
-            self.log_accesses_after(self.options.commit_interval);
-        }
-    }
-
-    fn log_accesses_after(self: &Rc<Mounted>, delay: Duration) {
-        let (weak, clock) = (Rc::downgrade(self), self.clock.clone());
-        drop(self.clock.spawn(async move {
-            clock.sleep(delay).await;
-            let Some(fs) = weak.upgrade() else { return };
-            fs.accesses.scheduled.set(false);
-            // What fails has aborted the journal, which others are told of.
-            let _ = fs.changing(fs.log_accesses()).await;
-        }));
-    }
-
-    /// Puts the times of access that wait into the running transaction.
-    pub(crate) async fn log_accesses(&self) -> Result<(), FsError> {
-        let waiting = self.accesses.waiting.take();
-        for number in waiting {
-            let Some(node) = self.nodes.find(number) else { continue };
-            let _locked = node.alone().await;
-            // It may have been logged with something else, or deleted.
-            if node.accessed.get() && self.nodes.is_current(&node) {
-                let handle = self.journal()?.start(CREDITS).await?;
-                // Nothing has changed by then but the time in memory, which is not worth an end of all changes.
-                if node.log(self, &handle).await.is_err() {
-                    node.accessed.set(false);
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -6,49 +6,45 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::cache::index_of;
-use crate::error::FsError;
-use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::map::MAP_CREDITS;
-use crate::mutants::FsMutant;
-use crate::node::Node;
-use crate::orphans::ORPHAN_CREDITS;
-use crate::read::{BLOCK, SIZE_MAX};
-use crate::write::Edges;
-use crate::zeros::ZEROS;
 use weir_journal::TxHandle;
+use weir_storage::BLOCK_BYTES;
+
+use super::write::Edges;
+use super::{Files, SIZE_MAX};
+use crate::cache::{BLOCK, index_of};
+use crate::error::FsError;
+use crate::inodes::{InodeNumber, Node};
+use crate::mapping::MAP_CREDITS;
+use crate::mutants::FsMutant;
+use crate::orphans::ORPHAN_CREDITS;
 
 /// Journaled blocks that one step of a truncation changes: those of the map, the list of orphans, and a block
 /// whose end becomes zeros.
-pub(crate) const TRUNCATE_CREDITS: u32 = MAP_CREDITS + ORPHAN_CREDITS + 2;
+pub(super) const TRUNCATE_CREDITS: u32 = MAP_CREDITS + ORPHAN_CREDITS + 2;
 
-impl Filesystem {
-    /// Sets the size of a file. What is behind it is freed, also what was allocated behind the end; what is new is a
-    /// hole.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content,
-    /// [`FsError::TooLarge`], [`FsError::ReadOnly`], and what the storage fails by.
-    pub async fn truncate(&self, inode: InodeNumber, size: u64) -> Result<(), FsError> {
-        let fs = &self.0;
-        fs.changing(async {
-            let node = fs.file(inode).await?;
-            if size > SIZE_MAX {
-                return Err(FsError::TooLarge);
-            }
-            let _locked = node.alone().await;
-            fs.set_size(&node, size).await
-        })
-        .await
+/// What a block is filled with, or a part of one.
+pub(super) static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+
+impl Files {
+    /// Sets the size of a file.
+    pub(crate) async fn truncate(&self, inode: InodeNumber, size: u64) -> Result<(), FsError> {
+        self.changes
+            .changing(async {
+                let node = self.file(inode).await?;
+                if size > SIZE_MAX {
+                    return Err(FsError::TooLarge);
+                }
+                let _locked = node.alone().await;
+                self.set_size(&node, size).await
+            })
+            .await
     }
-}
 
-impl Mounted {
     /// Sets the size of a file. The caller holds the lock.
     async fn set_size(&self, node: &Rc<Node>, size: u64) -> Result<(), FsError> {
         let old = node.size();
         // What is behind the end of a file reads as zeros if it grows again.
-        let stays = self.options.rules.drops(FsMutant::TailStays);
+        let stays = self.rules.drops(FsMutant::TailStays);
         let tail = size..if stays { size } else { old.min(size.next_multiple_of(BLOCK)) };
         let (tail, edges) = match if size > old { self.behind_end(node).await? } else { None } {
             Some(behind) => behind,
@@ -57,19 +53,20 @@ impl Mounted {
                 (tail, edges)
             }
         };
-        let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
+        let handle = self.changes.start(TRUNCATE_CREDITS).await?;
         self.zero_part(node, &handle, tail, &edges).await?;
         node.inode.borrow_mut().set_size(size);
-        node.stamp(self.now());
+        node.stamp(self.timer.now());
         if size != old {
-            node.data_has_changed();
+            node.changed.note_data();
         }
         // Also where the size stays: blocks may have been allocated behind the end.
-        let finished = size > old || self.all_or_abort(self.unmap(&handle, node, behind(size))).await?;
+        let finished =
+            size > old || self.changes.all_or_abort(self.mapping.unmap(&handle, node, behind(size))).await?;
         if !finished {
-            self.add_orphan(&handle, node).await?;
+            self.orphans.add(&handle, node).await?;
         }
-        node.log_data(self, &handle).await?;
+        self.mapping.log_data(node, &handle).await?;
         drop(handle);
         if finished { Ok(()) } else { self.unmap_rest(node, size).await }
     }
@@ -78,12 +75,12 @@ impl Mounted {
     /// any more, if it has a name. The caller holds the lock.
     async fn unmap_rest(&self, node: &Rc<Node>, size: u64) -> Result<(), FsError> {
         loop {
-            let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
-            let finished = self.all_or_abort(self.unmap(&handle, node, behind(size))).await?;
-            if finished && (node.links() > 0 || self.options.rules.drops(FsMutant::CutIsNoOrphan)) {
-                self.remove_orphan(&handle, node).await?;
+            let handle = self.changes.start(TRUNCATE_CREDITS).await?;
+            let finished = self.changes.all_or_abort(self.mapping.unmap(&handle, node, behind(size))).await?;
+            if finished && (node.links() > 0 || self.rules.drops(FsMutant::CutIsNoOrphan)) {
+                self.orphans.remove(&handle, node).await?;
             }
-            node.log_data(self, &handle).await?;
+            self.mapping.log_data(node, &handle).await?;
             if finished {
                 return Ok(());
             }
@@ -100,10 +97,10 @@ impl Mounted {
     /// takes it from the list.
     pub(crate) async fn free_content(&self, node: &Rc<Node>) -> Result<(), FsError> {
         loop {
-            let handle = self.journal()?.start(TRUNCATE_CREDITS).await?;
+            let handle = self.changes.start(TRUNCATE_CREDITS).await?;
             node.inode.borrow_mut().set_size(0);
-            let finished = self.all_or_abort(self.unmap(&handle, node, behind(0))).await?;
-            node.log_data(self, &handle).await?;
+            let finished = self.changes.all_or_abort(self.mapping.unmap(&handle, node, behind(0))).await?;
+            self.mapping.log_data(node, &handle).await?;
             if finished {
                 return Ok(());
             }
@@ -111,18 +108,18 @@ impl Mounted {
     }
 
     /// Fills part of a block with zeros, if it has content: the block's own content is among the edges.
-    pub(crate) async fn zero_part(
+    pub(super) async fn zero_part(
         &self,
         node: &Rc<Node>,
         handle: &TxHandle,
         part: Range<u64>,
         edges: &Edges,
     ) -> Result<(), FsError> {
-        if part.is_empty() || self.home(node, index_of(part.start)).await?.is_none() {
+        if part.is_empty() || self.mapping.home(node, index_of(part.start)).await?.is_none() {
             return Ok(());
         }
         let zeros = &ZEROS[..(part.end - part.start) as usize];
-        self.all_or_abort(self.put(node, Some(handle), part.start, zeros, edges)).await
+        self.changes.all_or_abort(self.put(node, Some(handle), part.start, zeros, edges)).await
     }
 }
 

@@ -12,11 +12,11 @@ use weir_ext4::attribute::{AttributeName, Attributes};
 use weir_ext4::{FileType, FormatError, Inode};
 use weir_journal::TxHandle;
 
+use super::AttributeStore;
+use super::xattrs::{Expect, Stored, parse};
+use crate::caller::Caller;
 use crate::error::FsError;
-use crate::filesystem::{Filesystem, InodeNumber, Mounted};
-use crate::names::SET_GROUP;
-use crate::node::Node;
-use crate::xattrs::{Expect, Stored, parse};
+use crate::inodes::{InodeNumber, Node, SET_GROUP};
 
 /// The bits of a mode that a list says, too.
 const MODE_BITS: u16 = 0o777;
@@ -61,94 +61,6 @@ fn of_interface(value: &[u8]) -> Result<Acl, FsError> {
     })
 }
 
-impl Filesystem {
-    /// A list of an inode, if it has it.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], and what reading may fail by.
-    pub async fn acl(&self, inode: InodeNumber, kind: AclKind) -> Result<Option<Acl>, FsError> {
-        let node = self.0.nodes.get(&self.0, inode).await?;
-        let _locked = node.alone().await;
-        kind.find(inode, &self.0.read_attributes(&node).await?)
-    }
-
-    /// Sets a list of an inode, or removes it. Setting that for access sets the mode, too; a list that says no more than
-    /// a mode is not kept. `takes_set_group` says that the caller has no right to the set-group-ID bit, which is
-    /// removed.
-    ///
-    /// # Errors
-    /// [`FsError::NoAttribute`] where there is none to be removed, [`FsError::Invalid`] for a default list of what is no
-    /// directory, [`FsError::Unsupported`] for a symbolic link, [`FsError::NoSpace`], [`FsError::NotFound`],
-    /// [`FsError::ReadOnly`], and what reading may fail by.
-    pub async fn set_acl(
-        &self,
-        inode: InodeNumber,
-        kind: AclKind,
-        acl: Option<&Acl>,
-        takes_set_group: bool,
-    ) -> Result<(), FsError> {
-        let expect = if acl.is_some() { Expect::Anything } else { Expect::Present };
-        self.change_acl(inode, kind, acl, expect, takes_set_group).await
-    }
-
-    /// A list of an inode as an extended attribute.
-    pub(crate) async fn acl_attribute(&self, inode: InodeNumber, kind: AclKind) -> Result<Vec<u8>, FsError> {
-        Ok(self.acl(inode, kind).await?.ok_or(FsError::NoAttribute)?.to_interface())
-    }
-
-    /// Sets a list of an inode by its extended attribute.
-    pub(crate) async fn set_acl_attribute(
-        &self,
-        inode: InodeNumber,
-        kind: AclKind,
-        value: &[u8],
-        expect: Expect,
-    ) -> Result<(), FsError> {
-        self.change_acl(inode, kind, Some(&of_interface(value)?), expect, false).await
-    }
-
-    async fn change_acl(
-        &self,
-        inode: InodeNumber,
-        kind: AclKind,
-        acl: Option<&Acl>,
-        expect: Expect,
-        takes_set_group: bool,
-    ) -> Result<(), FsError> {
-        let name = parse(kind.attribute())?;
-        let fs = &self.0;
-        fs.changing(fs.with_space(async || {
-            let node = fs.nodes.get(fs, inode).await?;
-            match (node.kind(), kind) {
-                (Some(FileType::Symlink), _) => {
-                    return Err(FsError::Unsupported("an access control list of a symbolic link"));
-                }
-                (Some(FileType::Directory), _) | (_, AclKind::Access) => {}
-                _ if acl.is_some() => return Err(FsError::Invalid("a default list is for directories")),
-                _ => return Err(FsError::NoAttribute),
-            }
-            fs.change_attributes(self.1, &node, |attributes, permissions| {
-                expect.check(attributes.get(&name).is_some())?;
-                let Some(acl) = acl else {
-                    attributes.remove(&name);
-                    return Ok(permissions);
-                };
-                let kept = if takes_set_group { permissions & !SET_GROUP } else { permissions };
-                match kind {
-                    AclKind::Default => attributes.set(name.clone(), acl.to_stored()),
-                    AclKind::Access => {
-                        put_access(attributes, &name, acl);
-                        return Ok(kept & !MODE_BITS | acl.mode_bits());
-                    }
-                }
-                Ok(permissions)
-            })
-            .await
-        }))
-        .await
-    }
-}
-
 /// Keeps a file's own list, if it says more than the mode.
 fn put_access(attributes: &mut Attributes, name: &AttributeName, acl: &Acl) {
     match acl.is_mode() {
@@ -173,7 +85,86 @@ impl Inherited {
     }
 }
 
-impl Mounted {
+impl AttributeStore {
+    /// A list of an inode, if it has it.
+    pub(crate) async fn acl(&self, inode: InodeNumber, kind: AclKind) -> Result<Option<Acl>, FsError> {
+        let node = self.nodes.get(inode).await?;
+        let _locked = node.alone().await;
+        kind.find(inode, &self.read(&node).await?)
+    }
+
+    /// Sets a list of an inode, or removes it.
+    pub(crate) async fn set_acl(
+        &self,
+        caller: Caller,
+        inode: InodeNumber,
+        kind: AclKind,
+        acl: Option<&Acl>,
+        takes_set_group: bool,
+    ) -> Result<(), FsError> {
+        let expect = if acl.is_some() { Expect::Anything } else { Expect::Present };
+        self.change_acl(caller, inode, kind, acl, expect, takes_set_group).await
+    }
+
+    /// A list of an inode as an extended attribute.
+    pub(super) async fn acl_attribute(&self, inode: InodeNumber, kind: AclKind) -> Result<Vec<u8>, FsError> {
+        Ok(self.acl(inode, kind).await?.ok_or(FsError::NoAttribute)?.to_interface())
+    }
+
+    /// Sets a list of an inode by its extended attribute.
+    pub(super) async fn set_acl_attribute(
+        &self,
+        caller: Caller,
+        inode: InodeNumber,
+        kind: AclKind,
+        value: &[u8],
+        expect: Expect,
+    ) -> Result<(), FsError> {
+        self.change_acl(caller, inode, kind, Some(&of_interface(value)?), expect, false).await
+    }
+
+    async fn change_acl(
+        &self,
+        caller: Caller,
+        inode: InodeNumber,
+        kind: AclKind,
+        acl: Option<&Acl>,
+        expect: Expect,
+        takes_set_group: bool,
+    ) -> Result<(), FsError> {
+        let name = parse(kind.attribute())?;
+        self.changes
+            .changing(self.changes.with_space(async || {
+                let node = self.nodes.get(inode).await?;
+                match (node.kind(), kind) {
+                    (Some(FileType::Symlink), _) => {
+                        return Err(FsError::Unsupported("an access control list of a symbolic link"));
+                    }
+                    (Some(FileType::Directory), _) | (_, AclKind::Access) => {}
+                    _ if acl.is_some() => return Err(FsError::Invalid("a default list is for directories")),
+                    _ => return Err(FsError::NoAttribute),
+                }
+                self.change(caller, &node, |attributes, permissions| {
+                    expect.check(attributes.get(&name).is_some())?;
+                    let Some(acl) = acl else {
+                        attributes.remove(&name);
+                        return Ok(permissions);
+                    };
+                    let kept = if takes_set_group { permissions & !SET_GROUP } else { permissions };
+                    match kind {
+                        AclKind::Default => attributes.set(name.clone(), acl.to_stored()),
+                        AclKind::Access => {
+                            put_access(attributes, &name, acl);
+                            return Ok(kept & !MODE_BITS | acl.mode_bits());
+                        }
+                    }
+                    Ok(permissions)
+                })
+                .await
+            }))
+            .await
+    }
+
     /// Puts the lists that a new inode gets into it.
     pub(crate) async fn put_inherited(
         &self,
@@ -183,7 +174,7 @@ impl Mounted {
     ) -> Result<(), FsError> {
         let Some(lists) = &inherited.attributes else { return Ok(()) };
         let room = node.inode.borrow().attribute_area().len();
-        self.put_attributes(handle, node, &Stored::of(lists, room)?).await
+        self.put(handle, node, &Stored::of(lists, room)?).await
     }
 
     /// What a new inode of this mode gets from a directory, whose lock the caller holds. Where that has no default list,
@@ -196,7 +187,7 @@ impl Mounted {
     ) -> Result<Inherited, FsError> {
         let default = match kind {
             FileType::Symlink => None,
-            _ => AclKind::Default.find(directory.number, &self.read_attributes(directory).await?)?,
+            _ => AclKind::Default.find(directory.number, &self.read(directory).await?)?,
         };
         let Some(default) = default else {
             let kept = if kind == FileType::Symlink { MODE_BITS } else { !umask };
@@ -212,12 +203,8 @@ impl Mounted {
     }
 
     /// The attributes of a node whose mode becomes this one; none if they stay. The caller holds the node's lock.
-    pub(crate) async fn attributes_for_mode(
-        &self,
-        node: &Node,
-        mode: u16,
-    ) -> Result<Option<Stored>, FsError> {
-        let mut attributes = self.read_attributes(node).await?;
+    pub(super) async fn for_mode(&self, node: &Node, mode: u16) -> Result<Option<Stored>, FsError> {
+        let mut attributes = self.read(node).await?;
         let Some(mut acl) = AclKind::Access.find(node.number, &attributes)? else { return Ok(None) };
         if acl.mode_bits() == mode & MODE_BITS {
             return Ok(None);

@@ -8,14 +8,17 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use weir_ext4::{BLOCK_BYTES, FileType, FormatError, Inode, Kind, Place, Structure};
+use weir_ext4::Inode;
 use weir_journal::Sequence;
+use weir_storage::Rules;
 
+use super::metadata::Metadata;
+use super::node::Node;
 use crate::cache::PageCache;
+use crate::changes::Changes;
 use crate::error::FsError;
-use crate::filesystem::Mounted;
 use crate::mutants::FsMutant;
-use crate::node::Node;
+use crate::options::MountOptions;
 
 /// Nodes looked at to make room for one, so that no call takes long.
 const LOOKS: usize = 8;
@@ -35,15 +38,36 @@ struct State {
 
 /// All nodes in memory.
 pub(crate) struct Nodes {
+    metadata: Rc<Metadata>,
     cache: Rc<PageCache>,
+    changes: Rc<Changes>,
+    rules: Rules<FsMutant>,
     /// How many may be kept beside those that have to be.
     most: usize,
     state: RefCell<State>,
 }
 
 impl Nodes {
-    pub(crate) fn new(cache: &Rc<PageCache>, most: usize) -> Nodes {
-        Nodes { cache: Rc::clone(cache), most, state: RefCell::default() }
+    /// No nodes.
+    pub(crate) fn new(
+        metadata: &Rc<Metadata>,
+        cache: &Rc<PageCache>,
+        changes: &Rc<Changes>,
+        options: &MountOptions,
+    ) -> Rc<Nodes> {
+        Rc::new(Nodes {
+            metadata: Rc::clone(metadata),
+            cache: Rc::clone(cache),
+            changes: Rc::clone(changes),
+            rules: options.rules,
+            most: options.cache_inodes,
+            state: RefCell::default(),
+        })
+    }
+
+    /// Where the inodes are.
+    pub(crate) fn metadata(&self) -> &Metadata {
+        &self.metadata
     }
 
     /// The node of an inode that has a name, or is open.
@@ -51,11 +75,11 @@ impl Nodes {
     /// # Errors
     /// [`FsError::NotFound`] for one that is deleted; what reading it may fail by, and
     /// [`FsError::Format`] for numbers that are not those of files.
-    pub(crate) async fn get(&self, fs: &Mounted, number: u32) -> Result<Rc<Node>, FsError> {
+    pub(crate) async fn get(&self, number: u32) -> Result<Rc<Node>, FsError> {
         if let Some(node) = self.find(number) {
             return Ok(node);
         }
-        let (node, is_new) = self.load(fs, number).await?;
+        let (node, is_new) = self.load(number).await?;
         // One that is here already, and has no name, is open.
         if is_new && node.inode.borrow().links.get() == 0 {
             self.forget(number);
@@ -68,45 +92,26 @@ impl Nodes {
     ///
     /// # Errors
     /// As [`get`](Self::get), without `NotFound`.
-    pub(crate) async fn get_orphan(&self, fs: &Mounted, number: u32) -> Result<Rc<Node>, FsError> {
+    pub(crate) async fn get_orphan(&self, number: u32) -> Result<Rc<Node>, FsError> {
         match self.find(number) {
             Some(node) => Ok(node),
-            None => Ok(self.load(fs, number).await?.0),
+            None => Ok(self.load(number).await?.0),
         }
     }
 
     /// Reads an inode; whether its node was not there before.
-    async fn load(&self, fs: &Mounted, number: u32) -> Result<(Rc<Node>, bool), FsError> {
-        if !fs.is_file_number(number) {
-            let place = Place::Inode(number);
-            return Err(FormatError::corrupt(Structure::Inode, place, "a number that no file has").into());
-        }
-        let (block, bytes) = fs.space.inode_place(number)?;
-        let table = fs.buffers.get(block, Kind::InodeTable).await?;
-        let read = |table: &[u8]| Inode::read(&table[bytes.clone()], number, fs.buffers.checksums());
-        let inode = table.look(read)?;
-        if inode.links.get() > 0 {
-            inode.check_supported(number)?;
-        }
-        // One with a block in many places would be read as often, for every name.
-        let blocks_max = fs.layout.blocks();
-        if inode.file_type() == Some(FileType::Directory) && inode.size() / BLOCK_BYTES as u64 > blocks_max {
-            let place = Place::Inode(number);
-            let what = "a directory larger than the filesystem";
-            return Err(FormatError::corrupt(Structure::Inode, place, what).into());
-        }
+    async fn load(&self, number: u32) -> Result<(Rc<Node>, bool), FsError> {
+        let inode = self.metadata.read_inode(number).await?;
         // Somebody else may have been faster.
         if let Some(node) = self.find(number) {
             return Ok((node, false));
         }
         let node = self.insert(number, inode);
         // What changed it last is not known any more, but it was dispatched before the node was dropped.
-        if let Ok(journal) = fs.journal()
-            && !fs.options.rules.drops(FsMutant::ReloadForgetsTransaction)
+        if let Ok(journal) = self.changes.journal()
+            && !self.rules.drops(FsMutant::ReloadForgetsTransaction)
         {
-            let last = Some(Sequence(journal.running().0.wrapping_sub(1)));
-            node.changed_in.set(last);
-            node.data_changed_in.set(last);
+            node.changed.changed_until(Sequence(journal.running().0.wrapping_sub(1)));
         }
         Ok((node, true))
     }
@@ -126,8 +131,8 @@ impl Nodes {
 
     /// The node of an inode that was just allocated: as it is logged first, all of it is new.
     pub(crate) fn insert(&self, number: u32, inode: Inode) -> Rc<Node> {
-        let node = Node::new(number, inode, &self.cache);
-        node.data_has_changed();
+        let node = Node::new(number, inode, &self.metadata, &self.cache);
+        node.changed.note_data();
         let mut state = self.state.borrow_mut();
         let known = Known { node: Rc::clone(&node), used: false };
         // The one that had the number before was deleted, and its pages are forgotten.
@@ -148,7 +153,7 @@ impl Nodes {
     }
 
     /// Lets nodes go as far as there are too many. Called between operations.
-    pub(crate) fn make_room(&self, fs: &Mounted) {
+    pub(crate) fn make_room(&self) {
         let mut state = self.state.borrow_mut();
         let State { known, queue } = &mut *state;
         // Half as many again as may be kept. Those that are open stay; the others go once they are committed.
@@ -163,7 +168,7 @@ impl Nodes {
             let Some(oldest) = known.get_mut(&number) else { continue };
             let is_used = std::mem::take(&mut oldest.used);
             let node = &known[&number].node;
-            let may_leave = can_leave(fs, node);
+            let may_leave = self.can_leave(node);
             waits_for_commit |= is_crowded && !may_leave && node.opens.get() == 0;
             if is_used || known.len() <= self.most || !may_leave {
                 queue.push_back(number);
@@ -172,20 +177,21 @@ impl Nodes {
             }
         }
         drop(state);
-        if let (true, Ok(journal)) = (waits_for_commit, fs.journal()) {
+        if let (true, Ok(journal)) = (waits_for_commit, self.changes.journal()) {
             journal.request_commit(journal.running());
         }
     }
-}
 
-/// Whether nothing is lost when a node is forgotten.
-fn can_leave(fs: &Mounted, node: &Rc<Node>) -> bool {
-    // What was committed last is dispatched, so that `load` finds it again as what came last (J3).
-    let committed = |sequence| fs.journal().is_ok_and(|journal| journal.is_dispatched(sequence));
-    Rc::strong_count(node) == 1
-        && Rc::strong_count(&node.file) == 1
-        && node.opens.get() == 0
-        && !node.accessed.get()
-        && node.changed_in.get().is_none_or(committed)
-        && (node.file.is_on_disk() || fs.options.rules.drops(FsMutant::ForgetsDirtyNodes))
+    /// Whether nothing is lost when a node is forgotten.
+    fn can_leave(&self, node: &Rc<Node>) -> bool {
+        // What was committed last is dispatched, so that `load` finds it again as what came last (J3).
+        let committed =
+            |sequence| self.changes.journal().is_ok_and(|journal| journal.is_dispatched(sequence));
+        Rc::strong_count(node) == 1
+            && Rc::strong_count(&node.file) == 1
+            && node.opens.get() == 0
+            && !node.accessed.get()
+            && node.changed.last(false).is_none_or(committed)
+            && (node.file.is_on_disk() || self.rules.drops(FsMutant::ForgetsDirtyNodes))
+    }
 }

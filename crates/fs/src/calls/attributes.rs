@@ -1,0 +1,126 @@
+//! The calls for attributes of inodes, extended attributes, and access control lists.
+
+use weir_ext4::acl::Acl;
+
+use crate::attributes::{AclKind, AttributeChanges, Attributes, Expect};
+use crate::error::{FsError, ReadOnlyReason};
+use crate::filesystem::Filesystem;
+use crate::inodes::InodeNumber;
+
+impl Filesystem {
+    /// The next inode in use behind `last`, by number; of 0, the root. Those of the format itself are left out. It may
+    /// be deleted by the time that it is looked at.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`] once the filesystem is unmounted, and what reading may fail by.
+    pub async fn next_inode(&self, last: InodeNumber) -> Result<Option<InodeNumber>, FsError> {
+        if let Some(reason @ ReadOnlyReason::Unmounted) = self.read_only() {
+            return Err(FsError::ReadOnly(reason));
+        }
+        // A caller that asks looks at all of them, and need not keep them in memory.
+        self.0.nodes.make_room();
+        self.0.metadata.space.next_used_inode(last).await
+    }
+
+    /// Whether a file can have this number: neither is it one of the format itself, nor behind the last.
+    pub fn is_file_number(&self, inode: InodeNumber) -> bool {
+        self.0.metadata.space.is_file_number(inode)
+    }
+
+    /// The attributes of an inode.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], and what reading may fail by.
+    pub async fn attributes(&self, inode: InodeNumber) -> Result<Attributes, FsError> {
+        self.0.attributes.attributes(inode).await
+    }
+
+    /// Sets attributes of an inode, and its time of change. A size that grows leaves a hole, one that shrinks
+    /// frees what is behind it. An access control list goes along with the permissions.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::ReadOnly`], [`FsError::NoSpace`] when the block that its list lies in has to be
+    /// split off from other files, those of [`truncate`](Self::truncate) for a size, and what
+    /// reading may fail by.
+    pub async fn set_attributes(
+        &self,
+        inode: InodeNumber,
+        changes: &AttributeChanges,
+    ) -> Result<(), FsError> {
+        if let Some(size) = changes.size {
+            self.truncate(inode, size).await?;
+        }
+        self.0.attributes.set(self.1, inode, changes).await
+    }
+
+    /// The value of an extended attribute, such as `user.comment`. Access control lists are in the form of the kernel's
+    /// interface ([`Acl::to_interface`](weir_ext4::acl::Acl::to_interface)).
+    ///
+    /// # Errors
+    /// [`FsError::NoAttribute`], [`FsError::NotFound`], [`FsError::Unsupported`] for a prefix that is not kept,
+    /// and what reading may fail by.
+    pub async fn extended_attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        self.0.attributes.extended(inode, name).await
+    }
+
+    /// The names of all extended attributes.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], and what reading may fail by.
+    pub async fn extended_attributes(&self, inode: InodeNumber) -> Result<Vec<Vec<u8>>, FsError> {
+        self.0.attributes.extended_names(inode).await
+    }
+
+    /// Sets an extended attribute: `user.` of files and directories, `trusted.` and `security.` of anything, and access
+    /// control lists as [`set_acl`](Self::set_acl) does.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] when an inode's attributes need more than a block and the room in the inode,
+    /// [`FsError::Exists`] and [`FsError::NoAttribute`] as expected, [`FsError::NotPermitted`],
+    /// [`FsError::Invalid`] for a malformed access control list,
+    /// [`FsError::Unsupported`], [`FsError::NotFound`], [`FsError::ReadOnly`], and what reading may fail by.
+    pub async fn set_extended_attribute(
+        &self,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        expect: Expect,
+    ) -> Result<(), FsError> {
+        self.0.attributes.set_extended(self.1, inode, name, value, expect).await
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`FsError::NoAttribute`], [`FsError::NotFound`], [`FsError::Unsupported`], [`FsError::ReadOnly`],
+    /// [`FsError::NoSpace`] when a block has to be split off from other files, and what reading may fail by.
+    pub async fn remove_extended_attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<(), FsError> {
+        self.0.attributes.remove_extended(self.1, inode, name).await
+    }
+
+    /// A list of an inode, if it has it.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], and what reading may fail by.
+    pub async fn acl(&self, inode: InodeNumber, kind: AclKind) -> Result<Option<Acl>, FsError> {
+        self.0.attributes.acl(inode, kind).await
+    }
+
+    /// Sets a list of an inode, or removes it. Setting that for access sets the mode, too; a list that says no more than
+    /// a mode is not kept. `takes_set_group` says that the caller has no right to the set-group-ID bit, which is
+    /// removed.
+    ///
+    /// # Errors
+    /// [`FsError::NoAttribute`] where there is none to be removed, [`FsError::Invalid`] for a default list of what is no
+    /// directory, [`FsError::Unsupported`] for a symbolic link, [`FsError::NoSpace`], [`FsError::NotFound`],
+    /// [`FsError::ReadOnly`], and what reading may fail by.
+    pub async fn set_acl(
+        &self,
+        inode: InodeNumber,
+        kind: AclKind,
+        acl: Option<&Acl>,
+        takes_set_group: bool,
+    ) -> Result<(), FsError> {
+        self.0.attributes.set_acl(self.1, inode, kind, acl, takes_set_group).await
+    }
+}

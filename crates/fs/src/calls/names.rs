@@ -1,0 +1,180 @@
+//! The calls for names.
+
+use weir_ext4::FileType;
+use weir_ext4::directory::{Cookie, DirectoryEntry};
+
+use crate::error::FsError;
+use crate::filesystem::Filesystem;
+use crate::inodes::InodeNumber;
+use crate::names::{NewNode, Parent, RenameFlags};
+
+impl Filesystem {
+    /// What a name in a directory stands for; "." and ".." too.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameLength`], and what reading may fail by.
+    pub async fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber, FsError> {
+        self.0.directories.lookup(directory, name).await
+    }
+
+    /// Names of a directory behind `after`, in the order of their cookies, "." and ".." first; none at the end.
+    /// A cookie stays valid while names come and go: a name that is there all the time is read exactly once.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDirectory`], and what reading may fail by.
+    pub async fn read_directory(
+        &self,
+        directory: InodeNumber,
+        after: Cookie,
+    ) -> Result<Vec<DirectoryEntry>, FsError> {
+        self.0.directories.read(directory, after).await
+    }
+
+    /// What a path stands for, from the root. Symbolic links on the way are followed; one at the end is the
+    /// answer itself, unless a slash follows.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameLength`], [`FsError::LinkLoop`] after
+    /// 40 symbolic links, [`FsError::Invalid`] for a path of more than 4,096 bytes, and what reading may fail
+    /// by.
+    pub async fn resolve(&self, path: &[u8]) -> Result<InodeNumber, FsError> {
+        self.0.directories.resolve(path).await
+    }
+
+    /// The directory of a path's last name, which need not be there, and that name.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve) for what is before the last name; [`FsError::Exists`] for a path without
+    /// names, which is the root.
+    pub async fn resolve_parent<'a>(&self, path: &'a [u8]) -> Result<Parent<'a>, FsError> {
+        self.0.directories.resolve_parent(path).await
+    }
+
+    /// Makes a file, directory, device, pipe or socket.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`], [`FsError::NotFound`] for a directory that was removed, [`FsError::NotDirectory`],
+    /// [`FsError::NameLength`], [`FsError::TooManyLinks`], [`FsError::NoSpace`], [`FsError::ReadOnly`],
+    /// [`FsError::Invalid`] for names and numbers that cannot be, and what reading may fail by.
+    pub async fn create(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewNode,
+    ) -> Result<InodeNumber, FsError> {
+        self.0.namespace.create(self.1, directory, name, new).await
+    }
+
+    /// Makes a directory, whatever `kind` says.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub async fn mkdir(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewNode,
+    ) -> Result<InodeNumber, FsError> {
+        self.create(directory, name, &NewNode { kind: FileType::Directory, ..*new }).await
+    }
+
+    /// Makes a file without a name, and [opens](Self::open) it. It is deleted when it is released, and by the next mount
+    /// after a crash, unless [`link`](Self::link) has given it a name by then. The directory says where on the disk it
+    /// goes, and hands down its group.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), but for those of names; [`FsError::Invalid`] for anything but a regular file.
+    pub async fn create_unnamed(
+        &self,
+        directory: InodeNumber,
+        new: &NewNode,
+    ) -> Result<InodeNumber, FsError> {
+        self.0.namespace.create_unnamed(self.1, directory, new).await
+    }
+
+    /// Makes a symbolic link to `target`, 1 to 4,095 bytes.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); [`FsError::Invalid`] for a target that cannot be.
+    pub async fn symlink(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        target: &[u8],
+        (uid, gid): (u32, u32),
+    ) -> Result<InodeNumber, FsError> {
+        self.0.namespace.symlink(self.1, directory, name, target, (uid, gid)).await
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for anything else, [`FsError::NotFound`], and what reading may fail by.
+    pub async fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>, FsError> {
+        self.0.directories.read_link(inode).await
+    }
+
+    /// Gives an inode another name, or one that was [made without](Self::create_unnamed) its first. Directories have
+    /// only one.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); [`FsError::NotPermitted`] for a directory, [`FsError::NotFound`] for an
+    /// inode that has lost its names, [`FsError::TooManyLinks`] beyond 65,000.
+    pub async fn link(&self, inode: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
+        self.0.namespace.link(self.1, inode, directory, name).await
+    }
+
+    /// Takes a name of anything but a directory. An inode without names is deleted once nobody has it open.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::NotDirectory`], [`FsError::NameLength`],
+    /// [`FsError::Invalid`], [`FsError::ReadOnly`], and what reading may fail by.
+    pub async fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
+        self.0.namespace.unlink(directory, name).await
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As [`unlink`](Self::unlink); [`FsError::NotEmpty`], and [`FsError::NotDirectory`] also for a file of
+    /// that name.
+    pub async fn rmdir(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
+        self.0.namespace.rmdir(directory, name).await
+    }
+
+    /// Gives what one name stands for another name instead, in one atomic group. What the new name stood for
+    /// loses it: a file gives way to files, an empty directory to directories. Nothing happens if both names
+    /// stand for one inode already.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::Exists`] with `no_replace`, [`FsError::NotEmpty`],
+    /// [`FsError::IsDirectory`] for a file over a directory, [`FsError::NotDirectory`] for the reverse,
+    /// [`FsError::Invalid`] for a directory into itself or below, for "." and "..", and for an exchange with another
+    /// flag, [`FsError::TooManyLinks`], [`FsError::NoSpace`], [`FsError::NameLength`], [`FsError::ReadOnly`], and
+    /// what reading may fail by.
+    pub async fn rename(
+        &self,
+        (from, old): (InodeNumber, &[u8]),
+        (to, new): (InodeNumber, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<(), FsError> {
+        self.0.namespace.rename(self.1, (from, old), (to, new), flags).await
+    }
+
+    /// Keeps an inode from being deleted until it is [released](Self::release), once for each call, also when
+    /// its last name goes. What is left of it after a crash is deleted at the next mount.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], and what reading may fail by.
+    pub async fn open(&self, inode: InodeNumber) -> Result<(), FsError> {
+        self.0.namespace.open(inode).await
+    }
+
+    /// Undoes one [`open`](Self::open); the last one deletes an inode that has no name any more.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for an inode that is not open, and what changes may fail by.
+    pub async fn release(&self, inode: InodeNumber) -> Result<(), FsError> {
+        self.0.namespace.release(inode).await
+    }
+}

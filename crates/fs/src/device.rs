@@ -1,0 +1,58 @@
+//! The numbers of a device, and their place in its inode.
+
+use weir_ext4::Inode;
+
+use crate::error::FsError;
+
+/// The numbers of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Which driver, up to 4,095.
+    pub major: u32,
+    /// Which of its devices, up to 1,048,575.
+    pub minor: u32,
+}
+
+/// Device numbers in a block area: in the first word if both fit in a byte, else in the second, spread.
+pub(crate) fn put_device(inode: &mut Inode, Device { major, minor }: Device) -> Result<(), FsError> {
+    if major >= 1 << 12 || minor >= 1 << 20 {
+        return Err(FsError::Invalid("a device has numbers of 12 and 20 bits"));
+    }
+    let (at, word) = match (major, minor) {
+        (0..256, 0..256) => (0, major << 8 | minor),
+        _ => (4, minor & 0xFF | major << 8 | (minor & !0xFF) << 12),
+    };
+    inode.block_area[at..at + 4].copy_from_slice(&word.to_le_bytes());
+    Ok(())
+}
+
+/// The device numbers of an inode.
+pub(crate) fn device_of(inode: &Inode) -> Device {
+    let word = |at| {
+        let area = &inode.block_area;
+        u32::from_le_bytes([area[at], area[at + 1], area[at + 2], area[at + 3]])
+    };
+    match (word(0), word(4)) {
+        (0, spread) => Device { major: spread >> 8 & 0xFFF, minor: spread & 0xFF | spread >> 12 & 0xF_FF00 },
+        (small, _) => Device { major: small >> 8 & 0xFF, minor: small & 0xFF },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_ext4::FileType;
+
+    use super::*;
+
+    #[test]
+    fn devices_keep_their_numbers() {
+        for (major, minor) in [(0, 0), (8, 1), (255, 255), (256, 0), (0, 256), (4095, (1 << 20) - 1)] {
+            let mut inode = Inode::new(FileType::BlockDevice, 0o600);
+            put_device(&mut inode, Device { major, minor }).expect("fits");
+            assert_eq!(device_of(&inode), Device { major, minor });
+        }
+        let mut inode = Inode::new(FileType::BlockDevice, 0o600);
+        put_device(&mut inode, Device { major: 4096, minor: 0 }).expect_err("too large");
+        put_device(&mut inode, Device { major: 0, minor: 1 << 20 }).expect_err("too large");
+    }
+}

@@ -1,0 +1,137 @@
+//! The content of files: read, written, cut, allocated, and made zeros.
+
+mod fallocate;
+mod read;
+mod truncate;
+mod write;
+
+use std::rc::Rc;
+
+use weir_ext4::FileType;
+use weir_journal::{Disk, Role};
+use weir_runtime::Buffer as Memory;
+use weir_storage::Rules;
+
+use crate::cache::{BLOCK, PageCache, index_of};
+use crate::changes::Changes;
+use crate::error::FsError;
+use crate::inodes::{InodeNumber, Node, Nodes};
+use crate::mapping::{Mapping, Tree};
+use crate::mutants::FsMutant;
+use crate::options::{JournalMode, MountOptions};
+use crate::orphans::Orphans;
+use crate::timer::Timer;
+pub use fallocate::Fallocate;
+pub(crate) use write::Times;
+
+/// The largest size of a file, as the kernel's ext4 has it: its last block has the greatest number that an extent can
+/// map, as the one behind it is a number of 32 bits, too.
+const SIZE_MAX: u64 = u32::MAX as u64 * BLOCK;
+
+/// Reads and changes what files hold.
+pub(crate) struct Files {
+    disk: Rc<Disk>,
+    cache: Rc<PageCache>,
+    changes: Rc<Changes>,
+    nodes: Rc<Nodes>,
+    mapping: Rc<Mapping>,
+    orphans: Rc<Orphans>,
+    timer: Timer,
+    mode: JournalMode,
+    rules: Rules<FsMutant>,
+}
+
+impl Files {
+    pub(crate) fn new(
+        (disk, cache, changes): (&Rc<Disk>, &Rc<PageCache>, &Rc<Changes>),
+        (nodes, mapping, orphans): (&Rc<Nodes>, &Rc<Mapping>, &Rc<Orphans>),
+        timer: &Timer,
+        options: &MountOptions,
+    ) -> Rc<Files> {
+        Rc::new(Files {
+            disk: Rc::clone(disk),
+            cache: Rc::clone(cache),
+            changes: Rc::clone(changes),
+            nodes: Rc::clone(nodes),
+            mapping: Rc::clone(mapping),
+            orphans: Rc::clone(orphans),
+            timer: timer.clone(),
+            mode: options.mode,
+            rules: options.rules,
+        })
+    }
+
+    /// The node of a regular file.
+    pub(crate) async fn file(&self, inode: InodeNumber) -> Result<Rc<Node>, FsError> {
+        self.nodes.make_room();
+        let node = self.nodes.get(inode).await?;
+        match node.kind() {
+            Some(FileType::Regular) => Ok(node),
+            Some(FileType::Directory) => Err(FsError::IsDirectory),
+            _ => Err(FsError::Invalid("only regular files have content")),
+        }
+    }
+
+    /// The first byte at or behind `offset` that is not in a hole; `None` if there is none.
+    pub(crate) async fn seek_data(&self, inode: InodeNumber, offset: u64) -> Result<Option<u64>, FsError> {
+        let node = self.file(inode).await?;
+        let _looking = node.beside_others().await;
+        let size = node.size();
+        let mut at = offset;
+        while at < size {
+            match Tree::of(&node).next(index_of(at)).await? {
+                Some(extent) if extent.written => {
+                    let start = at.max(u64::from(extent.logical) * BLOCK);
+                    return Ok((start < size).then_some(start));
+                }
+                Some(unwritten) => at = u64::from(unwritten.end()) * BLOCK,
+                None => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first byte at or behind `offset` that is in a hole, as the end of a file is; `None` if `offset` is
+    /// behind that.
+    pub(crate) async fn seek_hole(&self, inode: InodeNumber, offset: u64) -> Result<Option<u64>, FsError> {
+        let node = self.file(inode).await?;
+        let _looking = node.beside_others().await;
+        let size = node.size();
+        if offset >= size {
+            return Ok(None);
+        }
+        let mut at = offset;
+        while at < size {
+            match Tree::of(&node).find(index_of(at)).await? {
+                Some(extent) if extent.written => at = u64::from(extent.end()) * BLOCK,
+                _ => break,
+            }
+        }
+        Ok(Some(at.min(size)))
+    }
+
+    /// Blocks that the extents of a file map up to its end, counted until they are more than `limit`.
+    pub(crate) async fn mapped_blocks(&self, inode: InodeNumber, limit: u64) -> Result<u64, FsError> {
+        let node = self.file(inode).await?;
+        let _looking = node.beside_others().await;
+        let size = node.size();
+        let (mut at, mut count) = (0, 0);
+        while at < size && count <= limit {
+            let Some(extent) = Tree::of(&node).next(index_of(at)).await? else { break };
+            if u64::from(extent.logical) * BLOCK < size {
+                count += u64::from(extent.end() - extent.logical);
+            }
+            at = u64::from(extent.end()) * BLOCK;
+        }
+        Ok(count)
+    }
+
+    /// The content of a data block that went through the journal: at home it may be older.
+    fn journaled(&self, node: &Node, home: u64) -> Option<Rc<Memory>> {
+        if self.mode != JournalMode::Data {
+            return None;
+        }
+        let buffer = node.metadata().buffers.cached(home)?;
+        (buffer.role() == Role::Data).then(|| buffer.snapshot())
+    }
+}

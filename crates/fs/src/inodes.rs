@@ -1,0 +1,15 @@
+//! Inodes: on the disk, in memory as *nodes*, and the cache of those.
+
+mod metadata;
+mod node;
+mod nodes;
+
+pub(crate) use metadata::Metadata;
+pub(crate) use node::{LINKS_MAX, Node, lock};
+pub(crate) use nodes::Nodes;
+
+/// Bits of a mode by which directories hand down their group.
+pub(crate) const SET_GROUP: u16 = 0o2000;
+
+/// The number of an inode, from 1; the root directory is [`weir_ext4::ROOT_INODE`].
+pub type InodeNumber = u32;

@@ -1,0 +1,160 @@
+//! A *node*: an inode in memory, with its cached file, and with what the journal has to know of it.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+
+use weir_ext4::{Extent, FileTime, FileType, INODE_BYTES, Inode, Stamp};
+use weir_journal::{BufferHead, TxHandle};
+use weir_runtime::{Acquire, Permit, Semaphore};
+use zerocopy::IntoBytes;
+
+use super::metadata::Metadata;
+use crate::cache::{CachedFile, PageCache};
+use crate::error::FsError;
+use crate::sync::Changed;
+
+/// Links that an inode can have, as ext4 counts them.
+pub(crate) const LINKS_MAX: u16 = 65_000;
+/// Looks at one time at what a node maps; more of them wait.
+const LOOKS_MAX: usize = 1 << 10;
+
+/// An inode in memory.
+pub(crate) struct Node {
+    pub(crate) number: u32,
+    pub(crate) inode: RefCell<Inode>,
+    /// Every change of the inode, of what it maps, and of its directory blocks takes all permits, whoever only looks
+    /// at what it maps takes one. Taken before a handle is opened, and in the order of numbers where several are
+    /// needed.
+    lock: Semaphore,
+    /// The block of the inode table that it is in, and the byte where it starts.
+    table: OnceCell<(Rc<BufferHead>, usize)>,
+    pub(crate) changed: Changed,
+    /// How often it is open.
+    pub(crate) opens: Cell<u32>,
+    /// Its time of access is newer than in the log.
+    pub(crate) accessed: Cell<bool>,
+    /// It was made without a name, and had none so far.
+    pub(crate) takes_first_name: Cell<bool>,
+    /// The extent found last: most lookups are near the one before.
+    pub(crate) extent: Cell<Option<Extent>>,
+    pub(crate) file: Rc<CachedFile>,
+    metadata: Rc<Metadata>,
+}
+
+impl Node {
+    pub(super) fn new(number: u32, inode: Inode, metadata: &Rc<Metadata>, cache: &Rc<PageCache>) -> Rc<Node> {
+        Rc::new(Node {
+            number,
+            inode: RefCell::new(inode),
+            lock: Semaphore::new(LOOKS_MAX),
+            table: OnceCell::new(),
+            changed: Changed::default(),
+            opens: Cell::new(0),
+            accessed: Cell::new(false),
+            takes_first_name: Cell::new(false),
+            extent: Cell::new(None),
+            file: CachedFile::new(number, cache),
+            metadata: Rc::clone(metadata),
+        })
+    }
+
+    /// Locks the node, to change it.
+    pub(crate) fn alone(&self) -> Acquire {
+        self.lock.acquire(LOOKS_MAX)
+    }
+
+    /// Locks the node, shared with others that read what it maps.
+    pub(crate) fn beside_others(&self) -> Acquire {
+        self.lock.acquire(1)
+    }
+
+    /// The size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.inode.borrow().size()
+    }
+
+    /// Puts the inode, as it is now, into the transaction.
+    ///
+    /// # Errors
+    /// What reading its table's block may fail by; never again once it has been read.
+    pub(crate) async fn log(&self, handle: &TxHandle) -> Result<(), FsError> {
+        let (table, start) = match self.table.get() {
+            Some(known) => known,
+            None => {
+                let table = self.metadata.table(self.number).await?;
+                self.table.get_or_init(|| table)
+            }
+        };
+        let mut inode = self.inode.borrow_mut();
+        inode.update_checksum(self.number, self.metadata.buffers.checksums());
+        // J8: exactly its own bytes; others in the block are others'.
+        handle.modify(table, *start..*start + INODE_BYTES, |bytes| bytes.copy_from_slice(inode.as_bytes()));
+        self.accessed.set(false);
+        self.changed.logged_in(handle.sequence());
+        Ok(())
+    }
+
+    /// The content has changed.
+    pub(crate) fn stamp(&self, now: FileTime) {
+        let mut inode = self.inode.borrow_mut();
+        inode.set_time(Stamp::Modified, now);
+        inode.set_time(Stamp::Changed, now);
+    }
+
+    /// Journaled blocks, and the space for more of them.
+    pub(crate) fn metadata(&self) -> &Rc<Metadata> {
+        &self.metadata
+    }
+
+    pub(crate) fn links(&self) -> u16 {
+        self.inode.borrow().links.get()
+    }
+
+    pub(crate) fn kind(&self) -> Option<FileType> {
+        self.inode.borrow().file_type()
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.kind() == Some(FileType::Directory)
+    }
+
+    /// Gives the inode a time of change and another number of links.
+    pub(crate) fn set_links(&self, links: u16, now: FileTime) {
+        let mut inode = self.inode.borrow_mut();
+        inode.links = links.into();
+        inode.set_time(Stamp::Changed, now);
+    }
+
+    /// Whether a subdirectory more can be counted: hashed directories of more than 65,000 links count as having
+    /// one (`dir_nlink`).
+    pub(crate) fn takes_subdirectory(&self, uncounted: bool) -> bool {
+        let indexed = self.inode.borrow().has_flag(weir_ext4::inode_flags::INDEXED);
+        self.links() < LINKS_MAX || (uncounted && indexed)
+    }
+
+    /// Counts the ".." of a subdirectory more.
+    pub(crate) fn add_subdirectory(&self) {
+        let mut inode = self.inode.borrow_mut();
+        let links = inode.links.get();
+        inode.links = if links == 1 || links >= LINKS_MAX { 1 } else { links + 1 }.into();
+    }
+
+    /// Counts the ".." of a subdirectory less. One that is not counted any more says 1, and goes on to.
+    pub(crate) fn remove_subdirectory(&self) {
+        let mut inode = self.inode.borrow_mut();
+        let links = inode.links.get();
+        inode.links = if links > 2 { links - 1 } else { links }.into();
+    }
+}
+
+/// Locks nodes in the order of their numbers, each once.
+pub(crate) async fn lock(nodes: &[&Rc<Node>]) -> Vec<Permit> {
+    let mut sorted = nodes.to_vec();
+    sorted.sort_by_key(|node| node.number);
+    sorted.dedup_by_key(|node| node.number);
+    let mut permits = Vec::with_capacity(sorted.len());
+    for node in sorted {
+        permits.push(node.alone().await);
+    }
+    permits
+}

@@ -1,0 +1,120 @@
+//! A mounted filesystem, put together from its parts.
+
+use std::rc::Rc;
+
+use weir_block::Class;
+use weir_ext4::Superblock;
+use weir_journal::{Disk, Journal};
+
+use crate::accesses::Accesses;
+use crate::attributes::AttributeStore;
+use crate::cache::PageCache;
+use crate::changes::Changes;
+use crate::deletion::Deletion;
+use crate::error::{FsError, ReadOnlyReason};
+use crate::files::Files;
+use crate::inodes::{Metadata, Nodes};
+use crate::mapping::Mapping;
+use crate::names::{Directories, Namespace};
+use crate::options::MountOptions;
+use crate::orphans::Orphans;
+use crate::superblock::MountedSuperblock;
+use crate::sync::Synchronisation;
+use crate::timer::Timer;
+
+/// The parts of a mounted filesystem. Each has what it needs of those above it in this list.
+pub(crate) struct Mounted {
+    pub(crate) options: MountOptions,
+    pub(crate) disk: Rc<Disk>,
+    pub(crate) timer: Timer,
+    pub(crate) metadata: Rc<Metadata>,
+    pub(crate) cache: Rc<PageCache>,
+    pub(crate) changes: Rc<Changes>,
+    pub(crate) sync: Synchronisation,
+    pub(crate) superblock: Rc<MountedSuperblock>,
+    pub(crate) nodes: Rc<Nodes>,
+    pub(crate) mapping: Rc<Mapping>,
+    pub(crate) files: Rc<Files>,
+    pub(crate) attributes: Rc<AttributeStore>,
+    pub(crate) accesses: Rc<Accesses>,
+    pub(crate) deletion: Rc<Deletion>,
+    pub(crate) directories: Rc<Directories>,
+    pub(crate) namespace: Namespace,
+}
+
+impl Mounted {
+    /// The parts, on what was read of the disk: the superblock, the chain of orphans, and the journal or why there is
+    /// none.
+    pub(crate) fn new(
+        options: MountOptions,
+        disk: Rc<Disk>,
+        metadata: Metadata,
+        superblock: Superblock,
+        orphans: Vec<u32>,
+        journal: Result<Rc<Journal>, ReadOnlyReason>,
+    ) -> Rc<Mounted> {
+        let clock = disk.handle();
+        let timer = Timer::new(clock, &options);
+        let metadata = Rc::new(metadata);
+        let cache = PageCache::new(Rc::clone(&disk), &options);
+        let changes = Changes::new(journal, &metadata.space);
+        let superblock = MountedSuperblock::new(&metadata, superblock);
+        let nodes = Nodes::new(&metadata, &cache, &changes, &options);
+        let orphans = Orphans::new(orphans, &superblock, &nodes);
+        let mapping = Mapping::new(&disk, &metadata, &changes, &options);
+        let files = Files::new((&disk, &cache, &changes), (&nodes, &mapping, &orphans), &timer, &options);
+        let attributes = AttributeStore::new(&nodes, &changes, &timer);
+        let deletion = Deletion::new(&changes, (&nodes, &orphans), (&files, &attributes), &timer);
+        let directories = Directories::new(&nodes, &superblock, &timer, options.rules);
+        Rc::new(Mounted {
+            sync: Synchronisation::new(&disk, options.rules),
+            accesses: Accesses::new((clock, &timer), &changes, &nodes, &options),
+            namespace: Namespace::new(
+                &changes,
+                (&nodes, &orphans),
+                (&attributes, &deletion),
+                &directories,
+                (clock, &timer),
+                options.rules,
+            ),
+            options,
+            timer,
+            metadata,
+            cache,
+            changes,
+            superblock,
+            nodes,
+            mapping,
+            files,
+            attributes,
+            deletion,
+            directories,
+            disk,
+        })
+    }
+
+    /// Submits all dirty pages, and waits until all pages on their way are transferred.
+    ///
+    /// # Errors
+    /// Those of any write of a page that is in memory still.
+    pub(crate) async fn write_back_everything(&self) -> Result<(), FsError> {
+        // A call: what was ordered before it comes first.
+        let is_dual = self.changes.mounted_with().is_ok_and(|journal| journal.engine().uses_barriers());
+        let class = if is_dual { Class::Ordered } else { Class::Orderless };
+        for file in self.cache.dirty_files() {
+            file.submit_dirty(class, class).await?;
+        }
+        for node in self.nodes.all() {
+            node.file.transferred().await?;
+            node.file.check_written()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mounted {
+    /// Dropped without unmount, it is as after a crash, and the next mount recovers.
+    fn drop(&mut self) {
+        self.cache.abandon();
+    }
+}

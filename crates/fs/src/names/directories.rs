@@ -1,0 +1,189 @@
+//! Directories: what the names in them stand for, and putting names in.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use weir_ext4::directory::{Cookie, Directory, DirectoryEntry, DirectoryFormat, Target};
+use weir_ext4::{Feature, Stamp};
+use weir_journal::TxHandle;
+use weir_runtime::Permit;
+use weir_storage::Rules;
+
+use super::blocks::{DirectoryBlocks, Entries};
+use super::cache::NameCache;
+use super::{LOOKS_MAX, check_length, dangling, is_dots};
+use crate::error::FsError;
+use crate::inodes::{InodeNumber, Node, Nodes, lock};
+use crate::mapping::Tree;
+use crate::mutants::FsMutant;
+use crate::superblock::MountedSuperblock;
+use crate::timer::Timer;
+
+/// Names that one call returns, unless more of them share a hash.
+const ENTRIES_A_CALL: usize = 1024;
+
+/// All directories.
+pub(crate) struct Directories {
+    pub(super) nodes: Rc<Nodes>,
+    superblock: Rc<MountedSuperblock>,
+    timer: Timer,
+    rules: Rules<FsMutant>,
+    cache: RefCell<NameCache<Target>>,
+}
+
+impl Directories {
+    /// Nothing known of any.
+    pub(crate) fn new(
+        nodes: &Rc<Nodes>,
+        superblock: &Rc<MountedSuperblock>,
+        timer: &Timer,
+        rules: Rules<FsMutant>,
+    ) -> Rc<Directories> {
+        Rc::new(Directories {
+            nodes: Rc::clone(nodes),
+            superblock: Rc::clone(superblock),
+            timer: timer.clone(),
+            rules,
+            cache: RefCell::default(),
+        })
+    }
+
+    /// What a name in a directory stands for; "." and ".." too.
+    pub(crate) async fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber, FsError> {
+        check_length(name)?;
+        let directory = self.node(directory).await?;
+        let _locked = directory.alone().await;
+        let found = self.find(&directory, name).await?;
+        found.map(|target| target.inode).ok_or(FsError::NotFound)
+    }
+
+    /// Names of a directory behind `after`, in the order of their cookies.
+    pub(crate) async fn read(
+        &self,
+        directory: InodeNumber,
+        after: Cookie,
+    ) -> Result<Vec<DirectoryEntry>, FsError> {
+        let directory = self.node(directory).await?;
+        let _locked = directory.alone().await;
+        if directory.links() == 0 {
+            // It was removed while it was open: not even "." is there.
+            return Ok(Vec::new());
+        }
+        self.within(&directory, None, async |entries| entries.read(after, ENTRIES_A_CALL).await).await
+    }
+
+    /// Runs `work` on the entries of a directory, to be changed only with a handle. The caller holds its lock.
+    pub(super) async fn within<T>(
+        &self,
+        directory: &Rc<Node>,
+        handle: Option<&TxHandle>,
+        work: impl AsyncFnOnce(Entries<'_>) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let generation = directory.inode.borrow().generation.get();
+        let mut format = DirectoryFormat::new(&self.superblock.look(), directory.number, generation)?;
+        format.checks_names = !self.rules.drops(FsMutant::TrustsNames);
+        let tree = Tree { node: directory, handle };
+        let blocks = DirectoryBlocks { tree: &tree };
+        work(Directory::new(&tree, &blocks, format)).await
+    }
+
+    /// Whether directories may have more subdirectories than they count.
+    pub(super) fn has_uncounted_links(&self) -> bool {
+        self.superblock.look().features().has(Feature::DIR_NLINK)
+    }
+
+    /// What an entry for a node says.
+    pub(super) fn entry_of(&self, node: &Node) -> Target {
+        let typed = self.superblock.look().features().has(Feature::FILETYPE);
+        Target { inode: node.number, kind: node.kind().filter(|_| typed) }
+    }
+
+    /// The node of a directory.
+    pub(super) async fn node(&self, number: u32) -> Result<Rc<Node>, FsError> {
+        self.nodes.make_room();
+        let node = self.nodes.get(number).await?;
+        if node.is_directory() { Ok(node) } else { Err(FsError::NotDirectory) }
+    }
+
+    /// What a name stands for. The caller holds the directory's lock.
+    pub(super) async fn find(&self, directory: &Rc<Node>, name: &[u8]) -> Result<Option<Target>, FsError> {
+        if directory.links() == 0 {
+            return Err(FsError::NotFound);
+        }
+        if let Some(known) = self.cache.borrow_mut().get(directory.number, name) {
+            return Ok(known);
+        }
+        let found = self.within(directory, None, async |entries| entries.lookup(name).await).await?;
+        self.remember(directory, name, found);
+        Ok(found)
+    }
+
+    /// Notes what a name stands for from now on. The caller holds the directory's lock.
+    pub(super) fn remember(&self, directory: &Node, name: &[u8], target: Option<Target>) {
+        // What "." and ".." stand for costs no search.
+        if !is_dots(name) {
+            self.cache.borrow_mut().insert(directory.number, name, target);
+        }
+    }
+
+    /// The node that a name stands for, and the locks of its directory and of it; with `None` only the
+    /// directory's, if the name is not there.
+    pub(super) async fn find_locked(
+        &self,
+        directory: &Rc<Node>,
+        name: &[u8],
+    ) -> Result<(Option<Rc<Node>>, Vec<Permit>), FsError> {
+        for _ in 0..LOOKS_MAX {
+            let alone = lock(&[directory]).await;
+            let Some(target) = self.find(directory, name).await? else { return Ok((None, alone)) };
+            drop(alone);
+            let Some(node) = self.linked_node(target).await? else { continue };
+            let locks = lock(&[directory, &node]).await;
+            if self.find(directory, name).await?.map(|target| target.inode) == Some(node.number) {
+                return Ok((Some(node), locks));
+            }
+        }
+        Err(dangling(directory))
+    }
+
+    /// The node that an entry points to; `None` if it has been deleted since the entry was read.
+    pub(super) async fn linked_node(&self, target: Target) -> Result<Option<Rc<Node>>, FsError> {
+        match self.nodes.get(target.inode).await {
+            Ok(node) => Ok(Some(node)),
+            Err(FsError::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The content of a directory has changed: its times say so, and its inode goes into the transaction.
+    pub(super) async fn changed(&self, handle: &TxHandle, directory: &Rc<Node>) -> Result<(), FsError> {
+        let now = self.timer.now();
+        {
+            let mut inode = directory.inode.borrow_mut();
+            inode.set_time(Stamp::Modified, now);
+            inode.set_time(Stamp::Changed, now);
+        }
+        // A directory's data are its names: `fdatasync` commits them (J3).
+        directory.changed.note_data();
+        directory.log(handle).await
+    }
+
+    /// Puts a name for a node into a directory, whose inode changes in memory only.
+    pub(super) async fn enter(
+        &self,
+        handle: &TxHandle,
+        directory: &Rc<Node>,
+        name: &[u8],
+        node: &Node,
+    ) -> Result<(), FsError> {
+        let target = self.entry_of(node);
+        self.within(directory, Some(handle), async |entries| entries.insert(name, target).await)
+            .await
+            .map_err(FsError::full_is_no_space)
+    }
+
+    /// Forgets the names of a directory that is gone.
+    pub(super) fn forget(&self, directory: &Node) {
+        self.cache.borrow_mut().forget(directory.number);
+    }
+}

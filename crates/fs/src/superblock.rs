@@ -1,0 +1,173 @@
+//! The superblock: read, or made up for by a copy of it, changed in memory and in the log, and written.
+
+use std::cell::{Ref, RefCell};
+use std::mem::offset_of;
+use std::rc::Rc;
+
+use tracing::warn;
+use weir_ext4::{
+    Feature, FormatError, Kind, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET, Superblock,
+};
+use weir_journal::{BufferHead, Disk, TxHandle};
+use weir_runtime::{Buffer as Memory, Handle as Clock};
+use zerocopy::IntoBytes;
+
+use crate::error::FsError;
+use crate::inodes::Metadata;
+use crate::mutants::FsMutant;
+use crate::options::MountOptions;
+
+/// Journaled blocks that each change of the superblock changes.
+pub(crate) const SUPERBLOCK_CREDITS: u32 = 1;
+
+/// The superblock of a mounted filesystem.
+pub(crate) struct MountedSuperblock {
+    metadata: Rc<Metadata>,
+    /// As it was read, with what has changed since. Its totals are set at `sync` and unmount only.
+    superblock: RefCell<Superblock>,
+}
+
+impl MountedSuperblock {
+    pub(crate) fn new(metadata: &Rc<Metadata>, superblock: Superblock) -> Rc<MountedSuperblock> {
+        Rc::new(MountedSuperblock { metadata: Rc::clone(metadata), superblock: RefCell::new(superblock) })
+    }
+
+    /// What it says now.
+    pub(crate) fn look(&self) -> Ref<'_, Superblock> {
+        self.superblock.borrow()
+    }
+
+    /// Names the last element of the chain of orphans. Costs [`SUPERBLOCK_CREDITS`].
+    pub(crate) async fn set_last_orphan(&self, handle: &TxHandle, number: u32) -> Result<(), FsError> {
+        let at = offset_of!(Superblock, last_orphan);
+        let block = self.block().await?;
+        modify(handle, &block, at, &number.to_le_bytes());
+        self.superblock.borrow_mut().last_orphan = number.into();
+        Ok(())
+    }
+
+    /// Says that the orphan file is empty. Costs [`SUPERBLOCK_CREDITS`].
+    pub(crate) async fn clear_orphan_file(&self, handle: &TxHandle) -> Result<(), FsError> {
+        let block = self.block().await?;
+        let features = self.look().features().with(Feature::ORPHAN_PRESENT, false);
+        let at = offset_of!(Superblock, read_only_compatible);
+        modify(handle, &block, at, &features.read_only_compatible.to_le_bytes());
+        self.superblock.borrow_mut().set_features(features);
+        Ok(())
+    }
+
+    /// Brings the superblock's totals up to date with the groups'. They are kept lazily, as ext4 does: nobody
+    /// needs them after a crash. Costs [`SUPERBLOCK_CREDITS`].
+    pub(crate) async fn log_totals(&self, handle: &TxHandle) -> Result<(), FsError> {
+        let block = self.block().await?;
+        let mut superblock = *self.look();
+        self.total(&mut superblock);
+        if superblock != *self.look() {
+            modify(handle, &block, 0, superblock.as_bytes());
+            *self.superblock.borrow_mut() = superblock;
+        }
+        Ok(())
+    }
+
+    /// Marks the filesystem as clean, past the journal, which is empty, and durably.
+    pub(crate) async fn close(
+        &self,
+        disk: &Disk,
+        clock: &Clock,
+        options: &MountOptions,
+    ) -> Result<(), FsError> {
+        let mut superblock = *self.look();
+        self.total(&mut superblock);
+        superblock.write_time = seconds(clock).into();
+        set_needs_recovery(&mut superblock, false);
+        write_superblock(disk, &mut superblock, options).await?;
+        *self.superblock.borrow_mut() = superblock;
+        Ok(())
+    }
+
+    fn total(&self, superblock: &mut Superblock) {
+        superblock.set_free_blocks(self.metadata.space.free_blocks());
+        superblock.free_inodes = self.metadata.space.free_inodes().into();
+    }
+
+    /// The block that it is in, as the journal has it.
+    async fn block(&self) -> Result<Rc<BufferHead>, FsError> {
+        Ok(self.metadata.buffers.get(0, Kind::Superblock).await?)
+    }
+}
+
+/// Changes bytes of the superblock, from `at` on, in its block.
+fn modify(handle: &TxHandle, block: &Rc<BufferHead>, at: usize, bytes: &[u8]) {
+    let start = SUPERBLOCK_OFFSET + at;
+    handle.modify(block, start..start + bytes.len(), |part| part.copy_from_slice(bytes));
+}
+
+/// The superblock, as it is on the disk.
+pub(crate) async fn read_superblock(disk: &Disk) -> Result<Superblock, FsError> {
+    let bytes = disk.read(0, 1).await?;
+    Ok(Superblock::read(&bytes[SUPERBLOCK_OFFSET..])?)
+}
+
+/// The superblock, or what a copy of it makes up for; whether it is a copy's. Who changes nothing may look at any
+/// filesystem that was there. A writer has to know that it is still there, and nothing else in its place: the
+/// damaged superblock names it.
+pub(crate) async fn find_superblock(
+    disk: &Disk,
+    device_blocks: u64,
+    options: &MountOptions,
+) -> Result<(Superblock, bool), FsError> {
+    let block = disk.read(0, 1).await?;
+    let primary = &block[SUPERBLOCK_OFFSET..];
+    let error = match Superblock::read(primary) {
+        Ok(superblock) => return Ok((superblock, false)),
+        Err(error) => error,
+    };
+    // Nothing is left that says which filesystem it was.
+    let is_foreign = matches!(error, FormatError::Foreign);
+    let is_damage = match error {
+        FormatError::Checksum { .. } | FormatError::Corrupt { .. } => true,
+        FormatError::Foreign => options.read_only,
+        _ => false,
+    };
+    if !is_damage || options.rules.drops(FsMutant::TrustsNoCopy) {
+        return Err(error.into());
+    }
+    for place in SUPERBLOCK_COPIES.into_iter().filter(|place| *place < device_blocks) {
+        let bytes = disk.read(place, 1).await?;
+        let Ok(copy) = Superblock::read(&bytes[..SUPERBLOCK_BYTES]) else { continue };
+        let is_there = copy.same_filesystem(primary).is_some() || options.read_only && is_foreign;
+        if let Some(superblock) = copy.instead_of(primary, place).filter(|_| is_there) {
+            warn!(block = place, "the superblock is damaged: a copy takes its place");
+            return Ok((superblock, true));
+        }
+    }
+    Err(error.into())
+}
+
+/// Writes the superblock past the journal, into what block 0 holds besides, and makes it durable. Only the sector of
+/// its first 512 bytes changes, so that a torn write leaves the old one or the new one.
+pub(crate) async fn write_superblock(
+    disk: &Disk,
+    superblock: &mut Superblock,
+    options: &MountOptions,
+) -> Result<(), FsError> {
+    match options.rules.drops(FsMutant::TearsSuperblock) {
+        true => superblock.update_checksum(),
+        false => superblock.update_checksum_in_place(),
+    }
+    let mut block: Memory = disk.read(0, 1).await?;
+    let bytes = superblock.as_bytes();
+    block[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + bytes.len()].copy_from_slice(bytes);
+    disk.write_commit(0, &Rc::new(block), false).await?;
+    Ok(disk.flush().await?)
+}
+
+/// Says whether the log has to be looked at before anything else.
+pub(crate) fn set_needs_recovery(superblock: &mut Superblock, needed: bool) {
+    superblock.set_features(superblock.features().with(Feature::NEEDS_RECOVERY, needed));
+}
+
+/// Seconds since 1970, as a superblock keeps them.
+pub(crate) fn seconds(clock: &Clock) -> u32 {
+    u32::try_from(clock.wall_clock_millis() / 1000).unwrap_or(u32::MAX)
+}
