@@ -51,7 +51,7 @@ fn a_campaign_is_a_function_of_its_seed() {
 /// What a failure says about its replay holds.
 #[test]
 fn a_run_replayed_alone_fails_as_it_did() {
-    let mutant = Some(FlashMutant::DiscardOvertakes);
+    let mutant = Some(FlashMutant::DiscardUnversioned);
     let options = FlashOptions { rules: Rules::but(mutant), ..FlashOptions::default() };
     let campaign = FlashCampaign { options, ..FlashCampaign::new(Mechanism::None, 200_000, 1) };
     let Some(failure) = campaign.go().failure else { panic!("the mutant survives") };
@@ -99,7 +99,7 @@ fn recovery_that_keeps_too_little_or_the_wrong_version_is_noticed() {
     is_killed(FlashMutant::VersionIgnored, Mechanism::None);
     is_killed(FlashMutant::DiscardForgotten, Mechanism::None);
     is_killed(FlashMutant::CopyResurrected, Mechanism::None);
-    is_killed(FlashMutant::DiscardOvertakes, Mechanism::None);
+    is_killed(FlashMutant::DiscardUnversioned, Mechanism::None);
     is_killed(FlashMutant::StalePlaceTrusted, Mechanism::TransactionalWriteback);
 }
 

@@ -121,8 +121,8 @@ impl Cache {
     pub(crate) fn insert(&mut self, incoming: Incoming) -> bool {
         let Incoming { lpn, version, payload, epoch, owner } = incoming;
         let group = self.group(epoch);
-        let record = matches!(payload, Payload::Discard(_));
-        let newest = if record { None } else { self.newest(lpn) };
+        let discarded = if let Payload::Discard(blocks) = payload { Some(blocks) } else { None };
+        let newest = if discarded.is_some() { None } else { self.newest(lpn) };
         if let Some(id) = newest {
             let entry = &mut self.entries[id as usize];
             if entry.waiting && entry.group == group {
@@ -146,8 +146,9 @@ impl Cache {
         let id = self.place(entry);
         self.order.push_back(id);
         self.count_epoch(epoch);
-        if !record {
-            self.point_to(lpn, id);
+        match discarded {
+            Some(blocks) => self.hide(lpn, blocks),
+            None => self.point_to(lpn, id),
         }
         false
     }
@@ -188,6 +189,22 @@ impl Cache {
         }
     }
 
+    /// Blocks from this one are discarded: nobody finds a version of theirs, and no later one takes its place.
+    fn hide(&mut self, lpn: u32, blocks: u32) {
+        let covered = lpn..lpn.saturating_add(blocks);
+        if covered.len() > self.index.len() {
+            let entries = &self.entries;
+            self.index.retain(|id| !covered.contains(&entries[*id as usize].lpn));
+            return;
+        }
+        for lpn in covered {
+            let entries = &self.entries;
+            if let Ok(newest) = self.index.find_entry(hash(lpn), |id| entries[*id as usize].lpn == lpn) {
+                newest.remove();
+            }
+        }
+    }
+
     /// The newest version of a block.
     pub(crate) fn find(&self, lpn: u32) -> Option<Content> {
         self.newest(lpn).map(|id| self.content(id))
@@ -214,8 +231,7 @@ impl Cache {
     /// since a unit that finds no room on flash would never end.
     pub(crate) fn begin_unit(&mut self, most: usize) {
         if self.mechanism == Mechanism::TransactionalWriteback && self.unit_left == 0 && most > 0 {
-            // A record makes a unit of its own: it is written when everything before it is committed.
-            self.unit_left = self.run(most, |_| true).max(1).min(self.order.len());
+            self.unit_left = most.min(self.order.len());
             self.units += 1;
         }
     }
@@ -228,36 +244,19 @@ impl Cache {
     /// How many of the waiting entries the next page may take, up to `most`, and whether nothing can join them
     /// any more, so that a full page will never come.
     pub(crate) fn eligible(&self, most: usize) -> (usize, bool) {
-        let issued = self.len() > self.order.len();
         let Some(first) = self.order.front().map(|id| &self.entries[*id as usize]) else { return (0, false) };
-        if matches!(first.payload, Payload::Discard(_)) {
-            // A record is written when everything before it is committed, so that no older version can follow it.
-            let goes = !issued || self.rules.drops(FlashMutant::DiscardOvertakes);
-            return (usize::from(goes), true);
-        }
         match self.mechanism {
-            Mechanism::TransactionalWriteback => {
-                let run = self.run(most.min(self.unit_left), |_| true);
-                (run, self.unit_left <= most || run < most.min(self.unit_left))
-            }
+            Mechanism::TransactionalWriteback => (most.min(self.unit_left), self.unit_left <= most),
             Mechanism::InOrderWriteback if !self.rules.drops(FlashMutant::EpochsMixed) => {
                 if self.epochs.front().is_some_and(|(oldest, _)| *oldest != first.epoch) {
                     return (0, false);
                 }
-                let run = self.run(most, |entry| entry.epoch == first.epoch);
+                let entries = self.order.iter().take(most).map(|id| &self.entries[*id as usize]);
+                let run = entries.take_while(|entry| entry.epoch == first.epoch).count();
                 (run, self.order.len() > run)
             }
-            _ => {
-                let run = self.run(most, |_| true);
-                (run, run < most && self.order.len() > run)
-            }
+            _ => (most.min(self.order.len()), false),
         }
-    }
-
-    /// Waiting entries from the first on that are no records and `fit`, up to `most`.
-    fn run(&self, most: usize, fit: impl Fn(&Entry) -> bool) -> usize {
-        let entries = self.order.iter().take(most).map(|id| &self.entries[*id as usize]);
-        entries.take_while(|entry| !matches!(entry.payload, Payload::Discard(_)) && fit(entry)).count()
     }
 
     /// The oldest version that waits.

@@ -4,8 +4,15 @@
 //! Two places are written in turn, so that one is whole at any time. A checkpoint is committed when its last page is
 //! programmed.
 
-use crate::geometry::Slot;
+use crate::map::Map;
 use crate::mechanism::Progress;
+
+impl Checkpoint {
+    /// What an entry of the map takes on flash: its slot. Its version is in the slot's spare area. Only that of a block
+    /// whose older versions are still on their way is written down, beside the map: few, on the one page more
+    /// that a checkpoint takes.
+    pub(crate) const ENTRY_BYTES: u64 = 4;
+}
 
 /// The map at one moment.
 #[derive(Clone, Debug)]
@@ -20,6 +27,6 @@ pub(crate) struct Checkpoint {
     pub(crate) next_version: u64,
     /// How far the barrier mechanism had come.
     pub(crate) progress: Progress,
-    /// Where each logical block was.
-    pub(crate) map: Vec<Slot>,
+    /// Where each logical block was. Nothing on a device that is never cut.
+    pub(crate) map: Option<Map>,
 }

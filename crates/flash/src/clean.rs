@@ -171,7 +171,7 @@ impl Ftl {
                 continue;
             }
             let lpn = self.medium.block(cleaning.victim).lpn(geometry.place_of(slot).1);
-            if self.map.get(lpn as usize) == Some(&slot) {
+            if self.map.slot(lpn) == slot {
                 contents.push(self.medium.content(slot));
                 reads += u32::from(last_page != Some(page));
                 last_page = Some(page);

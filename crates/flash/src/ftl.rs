@@ -1,5 +1,5 @@
-//! The translation layer: which slot holds each logical block, which page is programmed next, and what may be
-//! erased. Cleaning is in `clean`, starting again after a power cut in `recovery`.
+//! The translation layer: which page is programmed next, what the map holds when it is committed, and what may be
+//! erased. The map itself is in `map`, cleaning in `clean`, starting again after a power cut in `recovery`.
 //!
 //! # The reclaim check
 //!
@@ -14,6 +14,7 @@ use crate::array::{Array, Program, Work};
 use crate::checkpoint::Checkpoint;
 use crate::clean::Cleaning;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
+use crate::map::{Change, Map};
 use crate::mechanism::Sequencer;
 use crate::medium::{Content, Medium, Payload, Tag};
 use crate::mutants::{FlashMutant, FlashRules};
@@ -95,7 +96,7 @@ pub(crate) struct Ftl {
     pub(crate) medium: Medium,
     pub(crate) array: Array,
     pub(crate) sequencer: Sequencer,
-    pub(crate) map: Vec<Slot>,
+    pub(crate) map: Map,
     pub(crate) blocks: Vec<BlockState>,
     pub(crate) dies: Vec<DieState>,
     pub(crate) gc: GcPolicy,
@@ -124,13 +125,15 @@ pub(crate) struct Ftl {
     pub(crate) starved: u32,
     /// Dies that were starved until something of theirs was superseded.
     relieved: Vec<u32>,
+    /// Slots that no block is in since the page at hand was committed.
+    left: Vec<Slot>,
     /// Emptied payloads, to be filled again.
     spare_contents: Vec<Vec<Content>>,
 }
 
 /// What recovery found, and what a fresh device begins with.
 pub(crate) struct Start {
-    pub(crate) map: Vec<Slot>,
+    pub(crate) map: Map,
     pub(crate) sequencer: Sequencer,
     pub(crate) next_sequence: u64,
     /// The newest whole checkpoint: its number, and where the scan begins.
@@ -143,7 +146,7 @@ impl Ftl {
         let geometry = *medium.geometry();
         let array = Array::new(geometry, &profile.nand, options.probe.clone());
         let pages = f64::from(geometry.pages());
-        let map_bytes = profile.blocks * size_of::<Slot>() as u64;
+        let map_bytes = profile.blocks * Checkpoint::ENTRY_BYTES;
         let mut ftl = Ftl {
             geometry,
             medium,
@@ -170,6 +173,7 @@ impl Ftl {
             promised_pages: 0,
             starved: 0,
             relieved: Vec::new(),
+            left: Vec::new(),
             spare_contents: Vec::new(),
         };
         ftl.take_stock();
@@ -178,8 +182,8 @@ impl Ftl {
 
     /// Finds out what is in each erase block: after a start nothing is on its way.
     pub(crate) fn take_stock(&mut self) {
-        for slot in self.map.iter().filter(|slot| **slot != Slot::NONE) {
-            let (block, _) = self.geometry.place_of(*slot);
+        for (_, slot) in self.map.places() {
+            let (block, _) = self.geometry.place_of(slot);
             self.blocks[block.0 as usize].valid += 1;
         }
         for die in 0..self.geometry.dies {
@@ -400,46 +404,25 @@ impl Ftl {
             self.committed.pop_front();
         }
         for nth in 0..u32::from(spare.used) {
-            let slot = self.geometry.slot(page, nth);
-            let (_, nth) = self.geometry.place_of(slot);
-            let written = self.medium.block(block);
-            let (lpn, version) = (written.lpn(nth), written.version(nth));
-            if let Some(blocks) = written.discards(nth) {
-                (lpn..lpn.saturating_add(blocks)).for_each(|lpn| self.discard(lpn, version));
-                continue;
-            }
-            let old = self.map[lpn as usize];
-            let replaces = match (old, spare.tag) {
-                (Slot::NONE, tag) => tag != Tag::Moved,
-                (old, Tag::Moved) => self.medium.version(old) == version,
-                (old, _) => self.medium.version(old) < version,
-            };
-            if replaces {
-                self.invalidate(old);
-                self.map[lpn as usize] = slot;
-                self.blocks[block.0 as usize].valid += 1;
-            }
+            let change = self.medium.change(self.geometry.slot(page, nth), spare.tag);
+            let changed = self.map.apply(change, &mut self.left);
+            let holds = changed && !matches!(change, Change::Discarded { .. });
+            self.blocks[block.0 as usize].valid += u32::from(holds);
+        }
+        while let Some(slot) = self.left.pop() {
+            self.invalidate(slot);
         }
     }
 
-    fn discard(&mut self, lpn: u32, version: u64) {
-        let Some(&old) = self.map.get(lpn as usize) else { return };
-        if old != Slot::NONE && self.medium.version(old) < version {
-            self.invalidate(old);
-            self.map[lpn as usize] = Slot::NONE;
-        }
-    }
-
+    /// No block is in this slot any more.
     fn invalidate(&mut self, slot: Slot) {
-        if slot != Slot::NONE {
-            let (block, _) = self.geometry.place_of(slot);
-            self.blocks[block.0 as usize].valid -= 1;
-            if self.starved > 0 {
-                let die = self.geometry.die_of(block);
-                if std::mem::take(&mut self.dies[die as usize].starved) {
-                    self.starved -= 1;
-                    self.relieved.push(die);
-                }
+        let (block, _) = self.geometry.place_of(slot);
+        self.blocks[block.0 as usize].valid -= 1;
+        if self.starved > 0 {
+            let die = self.geometry.die_of(block);
+            if std::mem::take(&mut self.dies[die as usize].starved) {
+                self.starved -= 1;
+                self.relieved.push(die);
             }
         }
     }
@@ -481,7 +464,7 @@ impl Ftl {
             end: self.next_sequence,
             next_version,
             progress: self.sequencer.progress(),
-            map: if self.keeps_map { self.map.clone() } else { Vec::new() },
+            map: self.keeps_map.then(|| self.map.clone()),
         };
         self.next_checkpoint += 1;
         self.since_checkpoint = 0;

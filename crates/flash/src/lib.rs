@@ -18,7 +18,8 @@
 //! | answers whose time is known | `events.rs` |
 //! | write-back cache: bounded, coalescing, written back in epochs, units or freely | `cache.rs` |
 //! | barrier mechanisms: when a page is committed, what recovery keeps | `mechanism.rs` |
-//! | page mapping, allocation over idle dies, the reclaim check before an erase | `ftl.rs` |
+//! | the map, and what changes it | `map.rs` |
+//! | allocation over idle dies, commits, the reclaim check before an erase | `ftl.rs` |
 //! | cleaning: greedy and cost-benefit | `clean.rs` |
 //! | checkpoints of the map | `checkpoint.rs` |
 //! | recovery from the spare areas | `recovery.rs` |
@@ -69,6 +70,7 @@ mod events;
 mod ftl;
 mod geometry;
 mod machine;
+mod map;
 mod mechanism;
 mod medium;
 mod mutants;

@@ -76,14 +76,14 @@ impl Machine {
     ) -> Machine {
         let rules = options.rules;
         let mechanism = profile.barrier.mechanism;
-        let recovered = if fresh { Recovered::nothing(profile) } else { recover(&medium, profile, rules) };
+        let recovered =
+            if fresh { Recovered::nothing(profile, rules) } else { recover(&medium, profile, rules) };
         let capacity =
             (profile.cache.bytes / BLOCK_BYTES as u64).max(u64::from(profile.host.max_transfer_blocks));
         let mut cache = Cache::new(capacity as usize, mechanism, rules);
         for Content { lpn, version, payload } in recovered.dump {
             // What was written back after an older version, but committed before it, is newer on flash.
-            let place = recovered.start.map.get(lpn as usize).copied().unwrap_or(Slot::NONE);
-            if place != Slot::NONE && medium.version(place) >= version {
+            if recovered.start.map.version(lpn) >= version {
                 continue;
             }
             cache.insert(Incoming { lpn, version, payload, epoch: 0, owner: None });

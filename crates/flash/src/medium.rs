@@ -11,6 +11,7 @@ use std::rc::Rc;
 use crate::backing::BackedBlock;
 use crate::checkpoint::Checkpoint;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
+use crate::map::Change;
 
 /// The content of a slot.
 #[derive(Clone, Debug)]
@@ -119,23 +120,22 @@ impl Block {
         self.label(nth_slot).lpn()
     }
 
-    /// The version of a slot; 0 where nothing is programmed.
-    pub(crate) fn version(&self, nth_slot: usize) -> u64 {
-        self.label(nth_slot).version()
-    }
-
-    /// How many logical blocks a programmed slot discards, if it is a record of that.
-    pub(crate) fn discards(&self, nth_slot: usize) -> Option<u32> {
+    /// What a programmed slot says of the map.
+    fn change(&self, nth_slot: usize, slot: Slot, tag: Tag) -> Change {
+        let label = self.label(nth_slot);
+        let (lpn, version) = (label.lpn(), label.version());
         match self.payloads.get(nth_slot) {
-            Some(Payload::Discard(blocks)) => Some(*blocks),
-            _ => None,
+            Some(Payload::Discard(blocks)) => Change::Discarded { lpn, blocks: *blocks, version },
+            _ if tag == Tag::Moved => Change::Moved { lpn, version, slot },
+            _ => Change::Written { lpn, version, slot },
         }
     }
 
     /// What a slot holds.
     pub(crate) fn content(&self, nth_slot: usize) -> Content {
         let payload = self.payloads.get(nth_slot).cloned().unwrap_or(Payload::Version);
-        Content { lpn: self.lpn(nth_slot), version: self.version(nth_slot), payload }
+        let label = self.label(nth_slot);
+        Content { lpn: label.lpn(), version: label.version(), payload }
     }
 }
 
@@ -183,10 +183,10 @@ impl Medium {
         self.block(block).content(nth)
     }
 
-    /// The version of a slot; 0 where nothing is programmed.
-    pub(crate) fn version(&self, slot: Slot) -> u64 {
+    /// What a slot of a page with this tag says of the map.
+    pub(crate) fn change(&self, slot: Slot, tag: Tag) -> Change {
         let (block, nth) = self.geometry.place_of(slot);
-        self.block(block).version(nth)
+        self.block(block).change(nth, slot, tag)
     }
 
     /// Programs the next page of its erase block.

@@ -28,17 +28,17 @@ pub enum FlashMutant {
     ErasesBeforeCheckpoint,
     /// Cleaning takes pages that are not committed yet for garbage (S2).
     CleansUncommitted,
-    /// Recovery takes whichever version of a block it finds last: the sequence in the spare area is not
-    /// checked (S2).
+    /// The map takes whichever version of a block comes last; recovery does not look at the sequence in the spare
+    /// areas (S2).
     VersionIgnored,
-    /// Recovery takes a copy that cleaning made, though the block was discarded or overwritten since (S7).
+    /// The map takes a copy that cleaning made, though the block was discarded or overwritten since (S7).
     CopyResurrected,
     /// Recovery forgets discards (S7).
     DiscardForgotten,
-    /// The record of a discard is written before everything that came before it is committed, so that an older
-    /// version may follow it (S7).
-    DiscardOvertakes,
-    /// Recovery trusts a place of the checkpoint's map, though it was erased and programmed again since (S3).
+    /// A discard leaves no version behind: an older one that is committed later brings the block back (S7).
+    DiscardUnversioned,
+    /// Recovery takes the version of a checkpoint's entry from the spare area of its slot, though that was
+    /// programmed again since (S3).
     StalePlaceTrusted,
     /// The device serves writes before the checkpoint that ends recovery is written: what the last cut
     /// discarded becomes valid again (S3).

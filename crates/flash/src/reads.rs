@@ -105,7 +105,7 @@ fn newest(cache: &Cache, ftl: &Ftl, lpn: u32) -> Option<(Content, Option<Page>)>
     if let Some(content) = cache.find(lpn) {
         return Some((content, None));
     }
-    let slot = ftl.map[lpn as usize];
+    let slot = ftl.map.slot(lpn);
     (slot != Slot::NONE).then(|| (ftl.medium.content(slot), Some(ftl.geometry.page_of(slot))))
 }
 
