@@ -54,6 +54,8 @@ pub struct FlashTotals {
     pub erases: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
+    /// Of these, increments.
+    pub increments: u64,
 }
 
 impl FlashTotals {
@@ -69,6 +71,7 @@ impl FlashTotals {
         self.states_deep += other.states_deep;
         self.erases += other.erases;
         self.checkpoints += other.checkpoints;
+        self.increments += other.increments;
     }
 }
 

@@ -14,6 +14,7 @@ fn is_clean(mechanism: Mechanism) {
     assert!(totals.states_distinct >= STATES);
     assert!(totals.states_cleaning > STATES / 5, "cleaning in {} states only", totals.states_cleaning);
     assert!(totals.states_deep > STATES / 2 && totals.states_recovery > STATES / 200, "{totals:?}");
+    assert!(totals.increments > totals.runs && totals.checkpoints > 2 * totals.runs, "{totals:?}");
 }
 
 #[test]
@@ -101,6 +102,13 @@ fn recovery_that_keeps_too_little_or_the_wrong_version_is_noticed() {
     is_killed(FlashMutant::CopyResurrected, Mechanism::None);
     is_killed(FlashMutant::DiscardUnversioned, Mechanism::None);
     is_killed(FlashMutant::StalePlaceTrusted, Mechanism::TransactionalWriteback);
+}
+
+#[test]
+fn a_log_of_changes_that_lies_is_noticed() {
+    is_killed(FlashMutant::TornIncrementTrusted, Mechanism::None);
+    is_killed(FlashMutant::IncrementsOutOfOrder, Mechanism::None);
+    is_killed(FlashMutant::MoveUnlogged, Mechanism::InOrderRecovery);
 }
 
 #[test]

@@ -1,24 +1,19 @@
-//! A *checkpoint* is the firmware's map as it was at one moment, in the system area of the flash. Recovery
-//! starts from the newest whole one and reads the spare areas of the pages programmed since.
+//! What the system area of the flash holds of the map. A *full* checkpoint is all of it at one moment, an *increment*
+//! is what changed since the checkpoint before. Recovery starts from the newest whole full one with the whole
+//! increments behind it, and reads the spare areas of the pages programmed since.
 //!
-//! Two places are written in turn, so that one is whole at any time. A checkpoint is committed when its last page is
-//! programmed.
+//! Two places take full checkpoints in turn, so that one is whole at any time; each has room for increments behind it.
+//! A checkpoint is committed when its last page is programmed.
 
-use crate::map::Map;
+use std::rc::Rc;
+
+use crate::map::{Change, Map};
 use crate::mechanism::Progress;
+use crate::mutants::{FlashMutant, FlashRules};
 
-impl Checkpoint {
-    /// What an entry of the map takes on flash: its slot. Its version is in the slot's spare area. Only that of a block
-    /// whose older versions are still on their way is written down, beside the map: few, on the one page more
-    /// that a checkpoint takes.
-    pub(crate) const ENTRY_BYTES: u64 = 4;
-}
-
-/// The map at one moment.
-#[derive(Clone, Debug)]
-pub(crate) struct Checkpoint {
-    /// Checkpoints are numbered from 0.
-    pub(crate) number: u64,
+/// What every checkpoint says besides the map.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seal {
     /// Pages with this sequence number and later ones are looked at by recovery: some were not committed yet.
     pub(crate) scan_from: u64,
     /// Pages with this sequence number and later ones were not allocated yet.
@@ -27,6 +22,132 @@ pub(crate) struct Checkpoint {
     pub(crate) next_version: u64,
     /// How far the barrier mechanism had come.
     pub(crate) progress: Progress,
-    /// Where each logical block was. Nothing on a device that is never cut.
+}
+
+/// All of the map at one moment.
+#[derive(Debug)]
+pub(crate) struct Full {
+    /// Full checkpoints are numbered from 0.
+    pub(crate) number: u64,
+    pub(crate) seal: Seal,
+    /// Nothing on a device that is never cut.
     pub(crate) map: Option<Map>,
+}
+
+impl Full {
+    /// What an entry of the map takes: its slot, 4 bytes. Its version is in the slot's spare area. Only that of a
+    /// block whose older versions are still on their way is written down, and those find room beside the seal.
+    const ENTRY_BYTES: u64 = 4;
+
+    /// Pages that the map of so many blocks takes, with one for the seal.
+    pub(crate) fn pages(blocks: u64, page_bytes: u64) -> u64 {
+        (blocks * Full::ENTRY_BYTES).div_ceil(page_bytes) + 1
+    }
+}
+
+/// What changed in the map between two checkpoints, in order.
+#[derive(Debug)]
+pub(crate) struct Increment {
+    pub(crate) seal: Seal,
+    /// Nothing on a device that is never cut.
+    pub(crate) changes: Vec<Change>,
+    /// All of its pages are programmed.
+    whole: bool,
+}
+
+impl Increment {
+    pub(crate) fn new(seal: Seal, changes: Vec<Change>) -> Increment {
+        Increment { seal, changes, whole: true }
+    }
+
+    /// Pages that so many changes take, with the seal.
+    pub(crate) fn pages(changes: u64, page_bytes: u64) -> u64 {
+        changes / (page_bytes / Change::BYTES) + 1
+    }
+}
+
+/// A checkpoint on its way to the flash.
+pub(crate) enum Checkpoint {
+    Full(Full),
+    Increment(Increment),
+}
+
+impl Checkpoint {
+    pub(crate) fn seal(&self) -> &Seal {
+        match self {
+            Checkpoint::Full(full) => &full.seal,
+            Checkpoint::Increment(increment) => &increment.seal,
+        }
+    }
+}
+
+/// A full checkpoint, and the increments behind it.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) full: Rc<Full>,
+    log: Vec<Rc<Increment>>,
+}
+
+impl Place {
+    /// The whole increments, in order: the first that is torn ends the log.
+    pub(crate) fn increments(&self, rules: FlashRules) -> &[Rc<Increment>] {
+        let trusted = rules.drops(FlashMutant::TornIncrementTrusted);
+        let whole = self.log.iter().take_while(|increment| increment.whole || trusted);
+        &self.log[..whole.count()]
+    }
+}
+
+/// The system area.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SystemArea {
+    /// None: erased, or not completely written.
+    places: [Option<Place>; 2],
+}
+
+impl SystemArea {
+    /// The newest full checkpoint, and what is behind it.
+    pub(crate) fn newest(&self) -> Option<&Place> {
+        self.places.iter().flatten().max_by_key(|place| place.full.number)
+    }
+
+    fn newest_mut(&mut self) -> Option<&mut Place> {
+        self.places.iter_mut().flatten().max_by_key(|place| place.full.number)
+    }
+
+    /// The first page of a checkpoint is about to be programmed: a full one takes the older place.
+    pub(crate) fn begin(&mut self, checkpoint: &Checkpoint) {
+        match checkpoint {
+            Checkpoint::Full(full) => self.places[(full.number % 2) as usize] = None,
+            Checkpoint::Increment(Increment { seal, .. }) => {
+                let torn = Rc::new(Increment { seal: *seal, changes: Vec::new(), whole: false });
+                self.newest_mut().into_iter().for_each(|place| place.log.push(Rc::clone(&torn)));
+            }
+        }
+    }
+
+    /// The last page of the checkpoint that was begun is programmed.
+    pub(crate) fn end(&mut self, checkpoint: Checkpoint) {
+        match checkpoint {
+            Checkpoint::Full(full) => {
+                let place = (full.number % 2) as usize;
+                self.places[place] = Some(Place { full: Rc::new(full), log: Vec::new() });
+            }
+            Checkpoint::Increment(increment) => {
+                if let Some(torn) = self.newest_mut().and_then(|place| place.log.last_mut()) {
+                    *torn = Rc::new(increment);
+                }
+            }
+        }
+    }
+
+    /// Words that differ where recovery would see something else.
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
+        self.places.iter().flat_map(|place| match place {
+            None => [0, 0],
+            Some(Place { full, log }) => {
+                let whole = log.iter().filter(|increment| increment.whole).count();
+                [full.number + 1, (log.len() + whole) as u64]
+            }
+        })
+    }
 }

@@ -8,10 +8,10 @@
 //! the last point waits for a checkpoint. Everything that is erased passes [`Ftl::release`].
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use crate::array::{Array, Program, Work};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::Seal;
+use crate::checkpointer::Checkpointer;
 use crate::clean::Cleaning;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
 use crate::map::{Change, Map};
@@ -75,12 +75,6 @@ pub(crate) struct DieState {
     listed: bool,
 }
 
-/// A checkpoint that is being written.
-struct Writing {
-    checkpoint: Rc<Checkpoint>,
-    pages_left: u64,
-}
-
 /// What a finished die brought.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
@@ -110,14 +104,7 @@ pub(crate) struct Ftl {
     committed: VecDeque<bool>,
     /// Garbage that the newest whole checkpoint does not cover.
     waiting: Vec<EraseBlock>,
-    /// Pages with this sequence number and later ones are what recovery looks at.
-    scan_from: u64,
-    writing: Option<Writing>,
-    next_checkpoint: u64,
-    checkpoint_pages: u64,
-    interval_pages: u64,
-    since_checkpoint: u64,
-    keeps_map: bool,
+    checkpointer: Checkpointer,
     /// Pages that the unit being written back still needs: cleaning leaves them, since what it frees may come back
     /// only when the unit is committed.
     pub(crate) promised_pages: u32,
@@ -136,7 +123,7 @@ pub(crate) struct Start {
     pub(crate) map: Map,
     pub(crate) sequencer: Sequencer,
     pub(crate) next_sequence: u64,
-    /// The newest whole checkpoint: its number, and where the scan begins.
+    /// The newest whole full checkpoint's number, and where the scan begins.
     pub(crate) checkpoint: (u64, u64),
 }
 
@@ -145,8 +132,7 @@ impl Ftl {
     pub(crate) fn new(profile: &Profile, options: &FlashOptions, medium: Medium, start: Start) -> Ftl {
         let geometry = *medium.geometry();
         let array = Array::new(geometry, &profile.nand, options.probe.clone());
-        let pages = f64::from(geometry.pages());
-        let map_bytes = profile.blocks * Checkpoint::ENTRY_BYTES;
+        let checkpointer = Checkpointer::new(profile, &geometry, start.checkpoint, !options.never_cut);
         let mut ftl = Ftl {
             geometry,
             medium,
@@ -163,13 +149,7 @@ impl Ftl {
             next_sequence: start.next_sequence,
             committed: VecDeque::new(),
             waiting: Vec::new(),
-            scan_from: start.checkpoint.1,
-            writing: None,
-            next_checkpoint: start.checkpoint.0 + 1,
-            checkpoint_pages: map_bytes.div_ceil(geometry.page_bytes()) + 1,
-            interval_pages: (pages * profile.ftl.checkpoint_share).max(1.0) as u64,
-            since_checkpoint: 0,
-            keeps_map: !options.never_cut,
+            checkpointer,
             promised_pages: 0,
             starved: 0,
             relieved: Vec::new(),
@@ -283,7 +263,7 @@ impl Ftl {
         self.promised_pages = self.promised_pages.saturating_sub(1);
         let tag = self.sequencer.tag(last);
         self.stats.programmed_pages += 1;
-        self.since_checkpoint += 1;
+        self.checkpointer.since += 1;
         self.program(die, page, tag, contents, 0, now);
         Some(page)
     }
@@ -396,7 +376,7 @@ impl Ftl {
         let block = self.geometry.block_of(page);
         let Some(&spare) = self.medium.spare(page) else { return };
         self.blocks[block.0 as usize].uncommitted -= 1;
-        let first = self.next_sequence - self.committed.len() as u64;
+        let first = self.uncommitted_from();
         if let Some(committed) = self.committed.get_mut((spare.sequence - first) as usize) {
             *committed = true;
         }
@@ -405,9 +385,14 @@ impl Ftl {
         }
         for nth in 0..u32::from(spare.used) {
             let change = self.medium.change(self.geometry.slot(page, nth), spare.tag);
-            let changed = self.map.apply(change, &mut self.left);
-            let holds = changed && !matches!(change, Change::Discarded { .. });
+            if !self.map.apply(change, &mut self.left) {
+                continue;
+            }
+            let holds = !matches!(change, Change::Discarded { .. });
             self.blocks[block.0 as usize].valid += u32::from(holds);
+            if spare.tag != Tag::Moved || !self.rules.drops(FlashMutant::MoveUnlogged) {
+                self.checkpointer.changed(change);
+            }
         }
         while let Some(slot) = self.left.pop() {
             self.invalidate(slot);
@@ -430,7 +415,7 @@ impl Ftl {
     /// The reclaim check: erases a block without valid content as soon as recovery will not look at it.
     pub(crate) fn release(&mut self, block: EraseBlock, now: u64) {
         self.blocks[block.0 as usize].state = State::Garbage;
-        let covered = self.blocks[block.0 as usize].last_sequence < self.scan_from;
+        let covered = self.blocks[block.0 as usize].last_sequence < self.checkpointer.scan_from();
         if covered || self.rules.drops(FlashMutant::ErasesBeforeCheckpoint) {
             let die = self.geometry.die_of(block);
             self.array.add(die, Work::Erase(block), now);
@@ -446,35 +431,36 @@ impl Ftl {
         self.dies[die as usize].free.push_back(block);
     }
 
+    /// Pages with this sequence number and later ones are not all committed.
+    fn uncommitted_from(&self) -> u64 {
+        self.next_sequence - self.committed.len() as u64
+    }
+
     /// Begins a checkpoint if one is due: after so many pages, or because something waits for the reclaim check.
     pub(crate) fn checkpoint_if_due(&mut self, next_version: u64, now: u64) {
-        let from = self.next_sequence - self.committed.len() as u64;
+        let from = self.uncommitted_from();
         let covers = |block: &EraseBlock| self.blocks[block.0 as usize].last_sequence < from;
-        let due = self.since_checkpoint >= self.interval_pages || self.waiting.iter().any(covers);
-        if due && self.writing.is_none() {
+        let due = self.checkpointer.is_due() || self.waiting.iter().any(covers);
+        if due && !self.checkpointer.is_writing() {
             self.checkpoint(next_version, now);
         }
     }
 
     /// Begins a checkpoint of the map as it is now.
     pub(crate) fn checkpoint(&mut self, next_version: u64, now: u64) {
-        let checkpoint = Checkpoint {
-            number: self.next_checkpoint,
-            scan_from: self.next_sequence - self.committed.len() as u64,
+        let seal = Seal {
+            scan_from: self.uncommitted_from(),
             end: self.next_sequence,
             next_version,
             progress: self.sequencer.progress(),
-            map: self.keeps_map.then(|| self.map.clone()),
         };
-        self.next_checkpoint += 1;
-        self.since_checkpoint = 0;
+        let (pages, full) = self.checkpointer.begin(seal, &self.map, &mut self.medium.system);
         self.stats.checkpoints += 1;
-        self.stats.checkpoint_pages += self.checkpoint_pages;
-        self.medium.checkpoints[(checkpoint.number % 2) as usize] = None;
-        self.writing = Some(Writing { checkpoint: Rc::new(checkpoint), pages_left: self.checkpoint_pages });
+        self.stats.increments += u64::from(!full);
+        self.stats.checkpoint_pages += pages;
         let dies = u64::from(self.geometry.dies);
         for die in 0..self.geometry.dies {
-            let share = (self.checkpoint_pages + dies - 1 - u64::from(die)) / dies;
+            let share = (pages + dies - 1 - u64::from(die)) / dies;
             if share > 0 {
                 self.array.add_system(die, share as u32, now);
             }
@@ -483,16 +469,9 @@ impl Ftl {
 
     /// A page of a checkpoint is programmed; the last one commits it.
     fn checkpointed(&mut self, now: u64) {
-        let Some(writing) = &mut self.writing else { return };
-        writing.pages_left -= 1;
-        if writing.pages_left > 0 {
+        if !self.checkpointer.page_programmed(&mut self.medium.system) {
             return;
         }
-        let checkpoint = Rc::clone(&writing.checkpoint);
-        self.writing = None;
-        self.scan_from = checkpoint.scan_from;
-        let place = (checkpoint.number % 2) as usize;
-        self.medium.checkpoints[place] = Some(checkpoint);
         for block in std::mem::take(&mut self.waiting) {
             self.release(block, now);
             self.refresh(self.geometry.die_of(block));
@@ -506,6 +485,6 @@ impl Ftl {
 
     /// Whether a checkpoint is being written.
     pub(crate) fn is_checkpointing(&self) -> bool {
-        self.writing.is_some()
+        self.checkpointer.is_writing()
     }
 }

@@ -21,7 +21,7 @@
 //! | the map, and what changes it | `map.rs` |
 //! | allocation over idle dies, commits, the reclaim check before an erase | `ftl.rs` |
 //! | cleaning: greedy and cost-benefit | `clean.rs` |
-//! | checkpoints of the map | `checkpoint.rs` |
+//! | checkpoints of the map, full ones and increments; when each is written | `checkpoint.rs`, `checkpointer.rs` |
 //! | recovery from the spare areas | `recovery.rs` |
 //! | dies and channels, in time | `array.rs` |
 //! | what is on flash | `medium.rs` |
@@ -33,7 +33,7 @@
 //!
 //! Media errors, retention and read disturbance; suspended programs and erases; the damage that a torn upper
 //! page does to its lower page (firmware with a backup of it is assumed); a host that aborts commands. A flush
-//! does not hold up other commands in the queue. The system area, with two checkpoints and what capacitors
+//! does not hold up other commands in the queue. The system area, with the checkpoints of the map and what capacitors
 //! save, lies outside the modelled erase blocks, and its programs take the dies' time.
 //!
 //! # The rules
@@ -52,6 +52,8 @@
 //!   never will be, and the newest whole checkpoint covers it.
 //! - **F6** A flush is answered when everything transferred before it is committed; a FUA write too, with what came
 //!   before it.
+//! - **F7** A checkpoint is the map at one moment: a whole full one, and the whole increments behind it in their order.
+//!   The log that they are made of has every change of the map.
 //!
 //! docs/RULES.md has them with the tests.
 //!
@@ -64,6 +66,7 @@ mod array;
 mod backing;
 mod cache;
 mod checkpoint;
+mod checkpointer;
 mod clean;
 mod device;
 mod events;

@@ -17,7 +17,7 @@ use weir_storage::{BLOCK_BYTES, Completer, Extent, StorageError};
 use crate::cache::{Cache, Incoming, Owner};
 use crate::events::{Event, Events};
 use crate::ftl::{Ftl, Outcome};
-use crate::geometry::{Page, Slot};
+use crate::geometry::Page;
 use crate::medium::{Content, Medium, Payload};
 use crate::mutants::{FlashMutant, FlashRules};
 use crate::options::{FlashOptions, Keep};
@@ -137,7 +137,14 @@ impl Machine {
 
     pub(crate) fn stats(&self) -> Stats {
         let Stats {
-            programmed_pages, moved_blocks, moved_pages, erases, checkpoints, checkpoint_pages, ..
+            programmed_pages,
+            moved_blocks,
+            moved_pages,
+            erases,
+            checkpoints,
+            increments,
+            checkpoint_pages,
+            ..
         } = self.ftl.stats;
         Stats {
             programmed_pages,
@@ -145,6 +152,7 @@ impl Machine {
             moved_pages,
             erases,
             checkpoints,
+            increments,
             checkpoint_pages,
             ..self.stats
         }

@@ -21,6 +21,10 @@ pub(crate) enum Change {
 }
 
 impl Change {
+    /// What a change takes on flash: a logical block, 4 bytes; a slot or a number of blocks, 4; the version and the
+    /// kind, 5.
+    pub(crate) const BYTES: u64 = 13;
+
     pub(crate) fn version(self) -> u64 {
         match self {
             Change::Written { version, .. }
@@ -48,7 +52,7 @@ fn version_of([.., a, b, c, d, e]: Entry) -> u64 {
 }
 
 /// Where everything is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Map {
     entries: Vec<Entry>,
     rules: FlashRules,
@@ -87,7 +91,7 @@ impl Map {
             }
             Change::Discarded { lpn, blocks, version } => {
                 let end = lpn.saturating_add(blocks).min(self.entries.len() as u32);
-                (lpn..end).fold(false, |any, lpn| self.set(lpn, version, Slot::NONE, left) || any)
+                (lpn..end).filter(|lpn| self.set(*lpn, version, Slot::NONE, left)).count() > 0
             }
         }
     }
@@ -104,5 +108,63 @@ impl Map {
         let old = std::mem::replace(known, entry(slot, if forgets { 0 } else { version }));
         left.extend(Some(slot_of(old)).filter(|old| *old != Slot::NONE));
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Slot = Slot(7);
+    const B: Slot = Slot(9);
+
+    fn written(version: u64, slot: Slot) -> Change {
+        Change::Written { lpn: 3, version, slot }
+    }
+
+    fn moved(version: u64, slot: Slot) -> Change {
+        Change::Moved { lpn: 3, version, slot }
+    }
+
+    /// Applies changes to a map of eight blocks; where block 3 is then, its version, and the slots that were left.
+    fn after(changes: &[Change]) -> (Slot, u64, Vec<Slot>) {
+        let mut map = Map::new(8, FlashRules::all());
+        let mut left = Vec::new();
+        for change in changes {
+            map.apply(*change, &mut left);
+        }
+        (map.slot(3), map.version(3), left)
+    }
+
+    #[test]
+    fn the_later_version_wins_in_any_order() {
+        assert_eq!(after(&[]), (Slot::NONE, 0, vec![]));
+        assert_eq!(after(&[written(1, A), written(2, B)]), (B, 2, vec![A]));
+        assert_eq!(after(&[written(2, B), written(1, A)]), (B, 2, vec![]));
+    }
+
+    #[test]
+    fn a_discard_is_a_version() {
+        let discard = Change::Discarded { lpn: 0, blocks: u32::MAX, version: 2 };
+        assert_eq!(after(&[written(1, A), discard]), (Slot::NONE, 2, vec![A]));
+        assert_eq!(after(&[discard, written(1, A)]), (Slot::NONE, 2, vec![]));
+        assert_eq!(after(&[discard, written(3, A)]), (A, 3, vec![]));
+    }
+
+    #[test]
+    fn a_copy_takes_the_place_of_its_own_version_only() {
+        assert_eq!(after(&[written(1, A), moved(1, B)]), (B, 1, vec![A]));
+        assert_eq!(after(&[moved(1, B)]), (Slot::NONE, 0, vec![]));
+        assert_eq!(after(&[written(2, A), moved(1, B)]), (A, 2, vec![]));
+        let discard = Change::Discarded { lpn: 3, blocks: 1, version: 1 };
+        assert_eq!(after(&[discard, moved(1, B)]), (Slot::NONE, 1, vec![]));
+    }
+
+    #[test]
+    fn an_entry_holds_all_of_its_numbers() {
+        let (slot, version) = (Slot(u32::MAX - 1), (1 << 40) - 1);
+        assert_eq!(after(&[written(version, slot)]), (slot, version, vec![]));
+        let nowhere = Change::Written { lpn: 8, version: 1, slot: A };
+        assert_eq!(after(&[nowhere]), (Slot::NONE, 0, vec![]));
     }
 }

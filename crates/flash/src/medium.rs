@@ -9,7 +9,7 @@
 use std::rc::Rc;
 
 use crate::backing::BackedBlock;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::SystemArea;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
 use crate::map::Change;
 
@@ -150,8 +150,8 @@ fn mix(hash: u64, word: u64) -> u64 {
 pub struct Medium {
     geometry: Geometry,
     blocks: Vec<Rc<Block>>,
-    /// Two places in the system area, written in turn; none: erased, or not completely written.
-    pub(crate) checkpoints: [Option<Rc<Checkpoint>>; 2],
+    /// The map's checkpoints.
+    pub(crate) system: SystemArea,
     /// What the capacitors saved of the cache.
     pub(crate) dump: Option<Rc<Vec<Content>>>,
 }
@@ -161,7 +161,7 @@ impl Medium {
     pub(crate) fn new(geometry: Geometry) -> Medium {
         let block: Rc<Block> = Rc::default();
         let blocks = vec![block; geometry.blocks() as usize];
-        Medium { geometry, blocks, checkpoints: [None, None], dump: None }
+        Medium { geometry, blocks, system: SystemArea::default(), dump: None }
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -241,8 +241,7 @@ impl Medium {
     #[must_use]
     pub fn hash(&self) -> u64 {
         let blocks = self.blocks.iter().fold(0, |hash, block| mix(hash, block.hash));
-        let checkpoints = self.checkpoints.iter().map(|c| c.as_ref().map_or(0, |c| c.number + 1));
-        let hash = checkpoints.fold(blocks, mix);
+        let hash = self.system.words().fold(blocks, mix);
         let dump = self.dump.iter().flat_map(|dump| dump.iter());
         let hash = dump.fold(hash, |hash, content| mix(mix(hash, u64::from(content.lpn)), content.version));
         mix(hash, 1)

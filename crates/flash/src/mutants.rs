@@ -40,6 +40,12 @@ pub enum FlashMutant {
     /// Recovery takes the version of a checkpoint's entry from the spare area of its slot, though that was
     /// programmed again since (S3).
     StalePlaceTrusted,
+    /// Recovery trusts an increment of which not all pages are programmed (S2).
+    TornIncrementTrusted,
+    /// Recovery applies the increments behind a checkpoint newest first (S2).
+    IncrementsOutOfOrder,
+    /// What cleaning moves is not in the log of changes (S2).
+    MoveUnlogged,
     /// The device serves writes before the checkpoint that ends recovery is written: what the last cut
     /// discarded becomes valid again (S3).
     RecoveryUnsealed,

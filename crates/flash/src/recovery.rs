@@ -1,14 +1,14 @@
-//! The firmware's own recovery, from what is on flash alone: the newest whole checkpoint, then the spare areas
-//! of all pages programmed since, in the order of their sequence numbers.
+//! The firmware's own recovery, from what is on flash alone: the newest whole checkpoint with the whole increments
+//! behind it, then the spare areas of all pages programmed since, in the order of their sequence numbers.
 //!
 //! Which pages are kept is the mechanism's to say ([`Kept`]). What their slots say of the [`Map`] is applied as it was
 //! when they were committed, so that recovery has no rules of its own about versions.
 //!
-//! Recovery ends with a checkpoint of what it found, and serves nothing before that is whole: what was
+//! Recovery ends with a full checkpoint of what it found, and serves nothing before that is whole: what was
 //! discarded now must not be taken for valid after the next power cut. A cut during recovery leaves the old
 //! checkpoint and the same pages, so recovery begins anew and finds the same.
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Full, Increment, Place, Seal};
 use crate::ftl::Start;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
 use crate::map::{Change, Map};
@@ -42,27 +42,19 @@ impl Recovered {
 
 /// Recovers `medium`.
 pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> Recovered {
-    let empty = Checkpoint {
-        number: 0,
-        scan_from: 0,
-        end: 0,
-        next_version: 1,
-        progress: Progress::default(),
-        map: None,
-    };
-    let newest = medium.checkpoints.iter().flatten().max_by_key(|checkpoint| checkpoint.number);
-    let checkpoint = newest.map_or(&empty, |checkpoint| checkpoint);
-    let pages = pages_since(medium, checkpoint.scan_from, rules);
+    let newest = medium.system.newest();
+    let number = newest.map_or(0, |place| place.full.number);
+    let (mut map, seal) = loaded(medium, newest, profile.blocks, rules);
+    let pages = pages_since(medium, seal.scan_from, rules);
     let tags = pages.iter().map(|(_, spare)| spare.tag);
     let mechanism = profile.barrier.mechanism;
-    let kept = Kept::of(tags, checkpoint.progress, mechanism, rules);
-    let mut map = loaded(medium, checkpoint, profile.blocks, rules);
+    let kept = Kept::of(tags, seal.progress, mechanism, rules);
     let mut last_version = 0;
     for (page, spare) in pages.iter().filter(|(_, spare)| kept.keeps(spare.tag)) {
         last_version = replay(&mut map, medium, *page, spare, rules).max(last_version);
     }
     let all = all_pages(medium).filter(|(_, spare)| spare.tag != Tag::Torn);
-    let next_sequence = all.map(|(_, spare)| spare.sequence + 1).max().unwrap_or(0).max(checkpoint.end);
+    let next_sequence = all.map(|(_, spare)| spare.sequence + 1).max().unwrap_or(0).max(seal.end);
     let dump = medium.dump.as_ref().filter(|_| !rules.drops(FlashMutant::DumpForgotten));
     let dump: Vec<Content> = dump.map(|dump| dump.to_vec()).unwrap_or_default();
     let last_version = dump.iter().map(|content| content.version).max().unwrap_or(0).max(last_version);
@@ -71,11 +63,11 @@ pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> 
             sequencer: Sequencer::new(mechanism, kept.progress()),
             map,
             next_sequence,
-            checkpoint: (checkpoint.number, checkpoint.scan_from),
+            checkpoint: (number, seal.scan_from),
         },
-        next_version: checkpoint.next_version.max(last_version + 1),
+        next_version: seal.next_version.max(last_version + 1),
         dump,
-        time_ns: reading_ns(profile, medium.geometry(), pages.len() as u64),
+        time_ns: reading_ns(profile, medium, pages.len() as u64, rules),
     }
 }
 
@@ -113,24 +105,39 @@ fn replay(map: &mut Map, medium: &Medium, page: Page, spare: &Spare, rules: Flas
     latest
 }
 
-/// The map of a checkpoint.
-fn loaded(medium: &Medium, checkpoint: &Checkpoint, blocks: u64, rules: FlashRules) -> Map {
-    let mut map = checkpoint.map.clone().unwrap_or_else(|| Map::new(blocks, rules));
+/// The map of the newest checkpoint, an increment or a full one, and what that says besides.
+fn loaded(medium: &Medium, newest: Option<&Place>, blocks: u64, rules: FlashRules) -> (Map, Seal) {
+    let nothing = Seal { scan_from: 0, end: 0, next_version: 1, progress: Progress::default() };
+    let Some(place) = newest else { return (Map::new(blocks, rules), nothing) };
+    let mut map = place.full.map.clone().unwrap_or_else(|| Map::new(blocks, rules));
+    let mut left = Vec::new();
+    let increments = place.increments(rules);
+    let mut in_order: Vec<&Increment> = increments.iter().map(|increment| &**increment).collect();
+    if rules.drops(FlashMutant::IncrementsOutOfOrder) {
+        in_order.reverse();
+    }
+    for change in in_order.into_iter().flat_map(|increment| &increment.changes) {
+        map.apply(*change, &mut left);
+    }
     if rules.drops(FlashMutant::StalePlaceTrusted) {
         let places: Vec<(u32, Slot)> = map.places().collect();
         for (lpn, slot) in places {
             let version = medium.content(slot).version;
-            map.apply(Change::Written { lpn, version, slot }, &mut Vec::new());
+            map.apply(Change::Written { lpn, version, slot }, &mut left);
         }
     }
-    map
+    (map, increments.last().map_or(place.full.seal, |last| last.seal))
 }
 
-/// Reads the checkpoint, the first spare area of every erase block, and those of the pages found, all dies at
-/// once.
-fn reading_ns(profile: &Profile, geometry: &Geometry, pages_found: u64) -> u64 {
-    let map_pages = (profile.blocks * Checkpoint::ENTRY_BYTES).div_ceil(geometry.page_bytes()) + 1;
-    let dies = u64::from(geometry.dies);
-    let reads = map_pages.div_ceil(dies) + u64::from(geometry.blocks_per_die) + pages_found.div_ceil(dies);
+/// Reads the newest checkpoint, the first spare area of every erase block, and those of the pages found, all dies
+/// at once.
+fn reading_ns(profile: &Profile, medium: &Medium, pages_found: u64, rules: FlashRules) -> u64 {
+    let page_bytes = medium.geometry().page_bytes();
+    let log = medium.system.newest().map_or(&[][..], |place| place.increments(rules));
+    let log_pages = log.iter().map(|increment| Increment::pages(increment.changes.len() as u64, page_bytes));
+    let system_pages = Full::pages(profile.blocks, page_bytes) + log_pages.sum::<u64>();
+    let Geometry { dies, blocks_per_die, .. } = *medium.geometry();
+    let dies = u64::from(dies);
+    let reads = system_pages.div_ceil(dies) + u64::from(blocks_per_die) + pages_found.div_ceil(dies);
     reads * profile.nand.read_ns.iter().max().copied().unwrap_or(0)
 }

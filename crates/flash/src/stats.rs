@@ -27,6 +27,8 @@ pub struct Stats {
     pub erases: u64,
     /// Checkpoints begun.
     pub checkpoints: u64,
+    /// Of these, increments: what changed in the map, not all of it.
+    pub increments: u64,
     /// Pages of checkpoints programmed.
     pub checkpoint_pages: u64,
 }

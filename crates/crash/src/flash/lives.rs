@@ -108,6 +108,7 @@ impl Chain {
             let mut found = self.found.borrow_mut();
             found.totals.erases += device.stats().erases;
             found.totals.checkpoints += device.stats().checkpoints;
+            found.totals.increments += device.stats().increments;
             before = found.next.take();
             if found.failure.is_some() || before.is_none() {
                 return;

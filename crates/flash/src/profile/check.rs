@@ -13,7 +13,7 @@ const TIME_NS_MAX: u64 = 1_000_000_000;
 /// Erase blocks of a device: the firmware keeps some 50 bytes for each.
 const ERASE_BLOCKS_MAX: u64 = 1 << 22;
 
-/// Places of 4 KiB on flash: 2 TiB. The firmware keeps 4 bytes for each in the map, 9 more once it is programmed.
+/// Places of 4 KiB on flash: 2 TiB. The firmware keeps 9 bytes for each in the map, 9 more once it is programmed.
 const RAW_BLOCKS_MAX: u64 = 1 << 29;
 
 /// Bytes of a block.
