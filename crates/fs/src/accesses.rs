@@ -43,21 +43,12 @@ pub(crate) struct Accesses {
 impl Accesses {
     /// None.
     pub(crate) fn new(
-        (clock, timer): (&Clock, &Timer),
-        changes: &Rc<Changes>,
-        nodes: &Rc<Nodes>,
-        options: &MountOptions,
+        (clock, timer): (Clock, Timer),
+        (changes, nodes): (Rc<Changes>, Rc<Nodes>),
+        MountOptions { access_times: times, commit_interval: delay, .. }: MountOptions,
     ) -> Rc<Accesses> {
-        Rc::new(Accesses {
-            clock: clock.clone(),
-            timer: timer.clone(),
-            changes: Rc::clone(changes),
-            nodes: Rc::clone(nodes),
-            times: options.access_times,
-            delay: options.commit_interval,
-            waiting: RefCell::default(),
-            scheduled: Cell::new(false),
-        })
+        let (waiting, scheduled) = (RefCell::default(), Cell::new(false));
+        Rc::new(Accesses { clock, timer, changes, nodes, times, delay, waiting, scheduled })
     }
 
     /// What an inode holds was read just now: whether its time of access is another one now.

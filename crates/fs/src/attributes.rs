@@ -81,8 +81,8 @@ pub(crate) struct AttributeStore {
 }
 
 impl AttributeStore {
-    pub(crate) fn new(nodes: &Rc<Nodes>, changes: &Rc<Changes>, timer: &Timer) -> Rc<AttributeStore> {
-        Rc::new(AttributeStore { nodes: Rc::clone(nodes), changes: Rc::clone(changes), timer: timer.clone() })
+    pub(crate) fn new(nodes: Rc<Nodes>, changes: Rc<Changes>, timer: Timer) -> Rc<AttributeStore> {
+        Rc::new(AttributeStore { nodes, changes, timer })
     }
 
     /// The attributes of an inode.
@@ -117,8 +117,7 @@ impl AttributeStore {
         inode: InodeNumber,
         changes: &AttributeChanges,
     ) -> Result<(), FsError> {
-        let set = self.changes.with_space(async || self.set_once(caller, inode, changes).await);
-        self.changes.changing(set).await
+        self.changes.changing_with_space(async || self.set_once(caller, inode, changes).await).await
     }
 
     async fn set_once(

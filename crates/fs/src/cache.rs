@@ -99,7 +99,7 @@ impl PageCache {
     }
 
     /// Counts a new page of a file, and gives its stamp. It may leave others no room.
-    pub(crate) fn enter(&self, file: &Rc<CachedFile>, index: u32) -> u64 {
+    fn enter(&self, file: &Rc<CachedFile>, index: u32) -> u64 {
         let stamp = self.next_stamp.replace(self.next_stamp.get() + 1);
         self.queue.borrow_mut().push_back(QueueEntry { file: Rc::downgrade(file), index, stamp });
         self.pages.set(self.pages.get() + 1);
@@ -107,7 +107,7 @@ impl PageCache {
     }
 
     /// Pages have left that were not asked to.
-    pub(crate) fn left(&self, pages: usize) {
+    fn left(&self, pages: usize) {
         self.pages.set(self.pages.get() - pages);
     }
 
@@ -135,7 +135,7 @@ impl PageCache {
     }
 
     /// A clean page of a file has become dirty.
-    pub(crate) fn page_dirtied(&self, file: &Rc<CachedFile>) {
+    fn page_dirtied(&self, file: &Rc<CachedFile>) {
         self.dirty.set(self.dirty.get() + 1);
         if file.dirty_since.get().is_none() {
             let now = self.disk.handle().now();
@@ -152,7 +152,7 @@ impl PageCache {
     }
 
     /// Dirty pages of a file are so no more.
-    pub(crate) fn pages_cleaned(&self, file: &CachedFile, pages: usize) {
+    fn pages_cleaned(&self, file: &CachedFile, pages: usize) {
         self.dirty.set(self.dirty.get() - pages);
         if let Some(since) = file.dirty_since.get()
             && file.pages.borrow().dirty() == 0
@@ -179,12 +179,12 @@ impl PageCache {
         (self.dirty_most / 2).max(1)
     }
 
-    pub(crate) fn has_too_many_dirty(&self) -> bool {
+    fn has_too_many_dirty(&self) -> bool {
         self.dirty.get() > self.dirty_background
     }
 
     /// The file whose pages have been dirty longest, and since when.
-    pub(crate) fn oldest_dirty(&self) -> Option<(Instant, Rc<CachedFile>)> {
+    fn oldest_dirty(&self) -> Option<(Instant, Rc<CachedFile>)> {
         let dirty_files = self.dirty_files.borrow();
         dirty_files.iter().find_map(|((since, _), file)| Some((*since, file.upgrade()?)))
     }

@@ -28,15 +28,9 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    pub(crate) fn new(journal: Result<Rc<Journal>, ReadOnlyReason>, space: &Rc<Space>) -> Rc<Changes> {
-        Rc::new(Changes {
-            journal,
-            space: Rc::clone(space),
-            unwritten_by: Cell::new(None),
-            open: Cell::new(0),
-            closed: Cell::new(false),
-            ended: Event::new(),
-        })
+    pub(crate) fn new(journal: Result<Rc<Journal>, ReadOnlyReason>, space: Rc<Space>) -> Rc<Changes> {
+        let (unwritten_by, open, closed) = (Cell::new(None), Cell::new(0), Cell::new(false));
+        Rc::new(Changes { journal, space, unwritten_by, open, closed, ended: Event::new() })
     }
 
     /// The journal that the mount has, in whatever state it is, or why there is none.
@@ -151,6 +145,14 @@ impl Changes {
             }
             done => done,
         }
+    }
+
+    /// Runs a call that changes something, and once more if it lacks space.
+    pub(crate) async fn changing_with_space<T>(
+        &self,
+        work: impl AsyncFn() -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        self.changing(self.with_space(work)).await
     }
 
     /// Journal mode data: blocks that became unwritten in a transaction that is not durable hold what a power cut brings

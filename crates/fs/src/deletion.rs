@@ -27,19 +27,12 @@ pub(crate) struct Deletion {
 
 impl Deletion {
     pub(crate) fn new(
-        changes: &Rc<Changes>,
-        (nodes, orphans): (&Rc<Nodes>, &Rc<Orphans>),
-        (files, attributes): (&Rc<Files>, &Rc<AttributeStore>),
-        timer: &Timer,
+        changes: Rc<Changes>,
+        (nodes, orphans): (Rc<Nodes>, Rc<Orphans>),
+        (files, attributes): (Rc<Files>, Rc<AttributeStore>),
+        timer: Timer,
     ) -> Rc<Deletion> {
-        Rc::new(Deletion {
-            changes: Rc::clone(changes),
-            nodes: Rc::clone(nodes),
-            orphans: Rc::clone(orphans),
-            files: Rc::clone(files),
-            attributes: Rc::clone(attributes),
-            timer: timer.clone(),
-        })
+        Rc::new(Deletion { changes, nodes, orphans, files, attributes, timer })
     }
 
     /// Finishes what a crash has interrupted: inodes without names are deleted, truncations are done to their

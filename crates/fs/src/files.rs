@@ -43,22 +43,12 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn new(
-        (disk, cache, changes): (&Rc<Disk>, &Rc<PageCache>, &Rc<Changes>),
-        (nodes, mapping, orphans): (&Rc<Nodes>, &Rc<Mapping>, &Rc<Orphans>),
-        timer: &Timer,
-        options: &MountOptions,
+        (disk, cache, changes): (Rc<Disk>, Rc<PageCache>, Rc<Changes>),
+        (nodes, mapping, orphans): (Rc<Nodes>, Rc<Mapping>, Rc<Orphans>),
+        timer: Timer,
+        MountOptions { mode, rules, .. }: MountOptions,
     ) -> Rc<Files> {
-        Rc::new(Files {
-            disk: Rc::clone(disk),
-            cache: Rc::clone(cache),
-            changes: Rc::clone(changes),
-            nodes: Rc::clone(nodes),
-            mapping: Rc::clone(mapping),
-            orphans: Rc::clone(orphans),
-            timer: timer.clone(),
-            mode: options.mode,
-            rules: options.rules,
-        })
+        Rc::new(Files { disk, cache, changes, nodes, mapping, orphans, timer, mode, rules })
     }
 
     /// The node of a regular file.

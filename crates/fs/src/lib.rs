@@ -7,28 +7,33 @@
 //! order, the legacy engine waits and flushes instead. It speaks of inode numbers and names, and knows no errno: the
 //! doors above do.
 //!
-//! # The calls
-//!
-//! [`Filesystem`] has them all, in the files by their subject: `mount` (and `make`, `recovery`, `orphans`),
-//! `names` (and `names/`: create, link, remove, rename, list), `attributes`, `xattrs`, `acls`, `read`, `write`,
-//! `truncate`, `fallocate`, `sync`. What `fsync`, `fdatasync`, `fbarrier` and `fdatabarrier` write and wait for
-//! is one table, in `sync`.
-//!
 //! # The parts
+//!
+//! [`Filesystem`] has all calls, by their subject in `calls`: each asks a part. `mounted` puts the parts together, `mount`
+//! finds what they begin with on the disk. A part keeps its fields to itself, and is given at the mount what it needs of
+//! those above it in this table; none knows those below.
 //!
 //! | part | what it knows |
 //! |---|---|
-//! | `node`, `nodes` | inodes in memory, and their cache |
-//! | `pages`, `cache`, `submit`, `writeback` | file data in memory, its limits, and its way to the disk |
-//! | `map`, `tree` | which block of a file is where; the format's algorithms over journaled blocks |
-//! | `operations` | calls that change something: unmount waits for them, none is committed by half (J8) |
 //! | `space` | free blocks and inodes; when what was freed may be used again (J7) |
+//! | `changes` | whether something can be changed; unmount waits for calls that do, none is committed by half (J8) |
+//! | `cache` | file data in memory, its limits, and its way to the disk and back |
+//! | `sync` | what the synchronisation calls write and wait for: one table |
+//! | `inodes` | inodes on the disk, and in memory as nodes |
+//! | `mapping` | which block of a file is where; the format's algorithms over journaled blocks |
+//! | `superblock`, `orphans` | what is there once for all files |
+//! | `files` | content: read, written, cut, allocated, made zeros |
+//! | `attributes`, `accesses` | attributes, extended ones, access control lists; times of access |
+//! | `deletion` | inodes without names |
+//! | `names` | `Directories`, which finds names, and `Namespace`, which gives, takes and moves them |
 //!
-//! Transactions, the cache of journaled blocks and the block layer below are `weir-journal`'s.
+//! `cache`, `sync` and the cache of names know nothing of ext4: blocks have numbers there, files too, and a transaction
+//! has a sequence. Another filesystem could have them as they are. Transactions, the cache of journaled blocks and the
+//! block layer below are `weir-journal`'s.
 //!
 //! # The way of a write
 //!
-//! `write` copies into pages. Blocks that have no place yet get one first: a handle opens in the running
+//! `files` copies it into pages. Blocks that have no place yet get one first: a handle opens in the running
 //! transaction, `space` allocates behind the file's last block, the extent tree and the inode change in their
 //! buffers, and the file is attached to the transaction, so that its data goes before the commit block (J2). From
 //! then on the pages are dirty; the writeback task sends them without order when they are old or many.

@@ -32,19 +32,10 @@ pub(crate) struct Mapping {
 
 impl Mapping {
     pub(crate) fn new(
-        disk: &Rc<Disk>,
-        metadata: &Rc<Metadata>,
-        changes: &Rc<Changes>,
-        options: &MountOptions,
+        (disk, metadata, changes): (Rc<Disk>, Rc<Metadata>, Rc<Changes>),
+        MountOptions { mode, rules, .. }: MountOptions,
     ) -> Rc<Mapping> {
-        Rc::new(Mapping {
-            disk: Rc::clone(disk),
-            metadata: Rc::clone(metadata),
-            changes: Rc::clone(changes),
-            mode: options.mode,
-            rules: options.rules,
-            zeroed: Zeroed::default(),
-        })
+        Rc::new(Mapping { disk, metadata, changes, mode, rules, zeroed: Zeroed::default() })
     }
 
     /// Where a block of a file is on disk, if it is mapped and written.

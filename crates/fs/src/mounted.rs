@@ -53,31 +53,33 @@ impl Mounted {
         orphans: Vec<u32>,
         journal: Result<Rc<Journal>, ReadOnlyReason>,
     ) -> Rc<Mounted> {
-        let clock = disk.handle();
-        let timer = Timer::new(clock, &options);
-        let metadata = Rc::new(metadata);
-        let cache = PageCache::new(Rc::clone(&disk), &options);
-        let changes = Changes::new(journal, &metadata.space);
-        let superblock = MountedSuperblock::new(&metadata, superblock);
-        let nodes = Nodes::new(&metadata, &cache, &changes, &options);
-        let orphans = Orphans::new(orphans, &superblock, &nodes);
-        let mapping = Mapping::new(&disk, &metadata, &changes, &options);
-        let files = Files::new((&disk, &cache, &changes), (&nodes, &mapping, &orphans), &timer, &options);
-        let attributes = AttributeStore::new(&nodes, &changes, &timer);
-        let deletion = Deletion::new(&changes, (&nodes, &orphans), (&files, &attributes), &timer);
-        let directories = Directories::new(&nodes, &superblock, &timer, options.rules);
+        let (clock, metadata) = (disk.handle().clone(), Rc::new(metadata));
+        let timer = Timer::new(&clock, &options);
+        let cache = PageCache::new(disk.clone(), &options);
+        let changes = Changes::new(journal, metadata.space.clone());
+        let superblock = MountedSuperblock::new(metadata.clone(), superblock);
+        let nodes = Nodes::new((metadata.clone(), cache.clone(), changes.clone()), options);
+        let orphans = Orphans::new(orphans, superblock.clone(), nodes.clone());
+        let mapping = Mapping::new((disk.clone(), metadata.clone(), changes.clone()), options);
+        let below = (disk.clone(), cache.clone(), changes.clone());
+        let files =
+            Files::new(below, (nodes.clone(), mapping.clone(), orphans.clone()), timer.clone(), options);
+        let attributes = AttributeStore::new(nodes.clone(), changes.clone(), timer.clone());
+        let content = (files.clone(), attributes.clone());
+        let deletion =
+            Deletion::new(changes.clone(), (nodes.clone(), orphans.clone()), content, timer.clone());
+        let directories = Directories::new(nodes.clone(), superblock.clone(), timer.clone(), options.rules);
+        let namespace = Namespace::new(
+            (changes.clone(), orphans, attributes.clone()),
+            (deletion.clone(), directories.clone()),
+            (&clock, timer.clone()),
+            options.rules,
+        );
         Rc::new(Mounted {
-            sync: Synchronisation::new(&disk, options.rules),
-            accesses: Accesses::new((clock, &timer), &changes, &nodes, &options),
-            namespace: Namespace::new(
-                &changes,
-                (&nodes, &orphans),
-                (&attributes, &deletion),
-                &directories,
-                (clock, &timer),
-                options.rules,
-            ),
+            sync: Synchronisation::new(disk.clone(), options.rules),
+            accesses: Accesses::new((clock, timer.clone()), (changes.clone(), nodes.clone()), options),
             options,
+            disk,
             timer,
             metadata,
             cache,
@@ -89,7 +91,7 @@ impl Mounted {
             attributes,
             deletion,
             directories,
-            disk,
+            namespace,
         })
     }
 

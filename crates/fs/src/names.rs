@@ -71,24 +71,24 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     pub(crate) fn new(
-        changes: &Rc<Changes>,
-        (nodes, orphans): (&Rc<Nodes>, &Rc<Orphans>),
-        (attributes, deletion): (&Rc<AttributeStore>, &Rc<Deletion>),
-        directories: &Rc<Directories>,
-        (clock, timer): (&Clock, &Timer),
+        (changes, orphans, attributes): (Rc<Changes>, Rc<Orphans>, Rc<AttributeStore>),
+        (deletion, directories): (Rc<Deletion>, Rc<Directories>),
+        (clock, timer): (&Clock, Timer),
         rules: Rules<FsMutant>,
     ) -> Namespace {
+        let (renaming, generation) = (Semaphore::new(1), Cell::new(clock.entropy() as u32));
+        let nodes = Rc::clone(directories.nodes());
         Namespace {
-            changes: Rc::clone(changes),
-            nodes: Rc::clone(nodes),
-            orphans: Rc::clone(orphans),
-            attributes: Rc::clone(attributes),
-            deletion: Rc::clone(deletion),
-            directories: Rc::clone(directories),
-            timer: timer.clone(),
+            changes,
+            nodes,
+            orphans,
+            attributes,
+            deletion,
+            directories,
+            timer,
             rules,
-            renaming: Semaphore::new(1),
-            generation: Cell::new(clock.entropy() as u32),
+            renaming,
+            generation,
         }
     }
 }

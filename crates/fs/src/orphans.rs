@@ -34,16 +34,11 @@ impl Orphans {
     /// A chain as recovery has found it, first to last.
     pub(crate) fn new(
         mut chain: Vec<u32>,
-        superblock: &Rc<MountedSuperblock>,
-        nodes: &Rc<Nodes>,
+        superblock: Rc<MountedSuperblock>,
+        nodes: Rc<Nodes>,
     ) -> Rc<Orphans> {
         chain.reverse();
-        Rc::new(Orphans {
-            chain: RefCell::new(chain),
-            turn: Semaphore::new(1),
-            superblock: Rc::clone(superblock),
-            nodes: Rc::clone(nodes),
-        })
+        Rc::new(Orphans { chain: RefCell::new(chain), turn: Semaphore::new(1), superblock, nodes })
     }
 
     /// The first inode of the chain.

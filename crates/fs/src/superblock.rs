@@ -28,8 +28,8 @@ pub(crate) struct MountedSuperblock {
 }
 
 impl MountedSuperblock {
-    pub(crate) fn new(metadata: &Rc<Metadata>, superblock: Superblock) -> Rc<MountedSuperblock> {
-        Rc::new(MountedSuperblock { metadata: Rc::clone(metadata), superblock: RefCell::new(superblock) })
+    pub(crate) fn new(metadata: Rc<Metadata>, superblock: Superblock) -> Rc<MountedSuperblock> {
+        Rc::new(MountedSuperblock { metadata, superblock: RefCell::new(superblock) })
     }
 
     /// What it says now.

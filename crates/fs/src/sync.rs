@@ -66,8 +66,8 @@ pub(crate) struct Synchronisation {
 }
 
 impl Synchronisation {
-    pub(crate) fn new(disk: &Rc<Disk>, rules: Rules<FsMutant>) -> Synchronisation {
-        Synchronisation { disk: Rc::clone(disk), rules, answered: Cell::default() }
+    pub(crate) fn new(disk: Rc<Disk>, rules: Rules<FsMutant>) -> Synchronisation {
+        Synchronisation { disk, rules, answered: Cell::default() }
     }
 
     /// The calls that were answered.

@@ -574,3 +574,23 @@ fn fsync_of_a_new_file_makes_its_name_durable() {
         });
     }
 }
+
+/// Who writes in place, and wants each write ordered, calls nothing for it.
+#[test]
+fn a_write_in_place_is_ordered_by_itself() {
+    simulated_with(5, async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let fs = mount(&clock, &disk, options(None)).await.expect("mounted");
+        let file = write_file(&fs, b"log", &content(2 * BLOCK)).await;
+        let ordered = async |offset: usize, bytes: &[u8]| {
+            let before = fs.statistics().answered.ordered;
+            let end = (offset + bytes.len()) as u64;
+            let done = fs.in_order(file, end, fs.write(file, offset as u64, bytes)).await;
+            (done.expect("ordered").is_ok(), fs.statistics().answered.ordered - before)
+        };
+        assert_eq!(ordered(BLOCK, &content(BLOCK)).await, (true, 1));
+        assert_eq!(ordered(BLOCK + 1, &content(BLOCK)).await, (true, 0), "it makes the file longer");
+        assert_eq!(ordered(usize::MAX - BLOCK, &content(BLOCK)).await, (false, 0), "no file is so long");
+        assert_eq!(fs.statistics().pages_dirty, 2, "neither is written for that");
+    });
+}

@@ -300,20 +300,22 @@ impl Calls {
         if direct {
             drop_capabilities(&self.filesystem, inode).await?;
         }
-        let orders = file.is_some_and(|file| file.orders_writes.get())
-            && self.attributes(inode).await?.size >= offset.saturating_add(bytes.len() as u64);
-        let written = match write.from_cache {
-            true => self.write_back(inode, offset, bytes).await?,
-            false => {
-                let written = caller.on(&self.filesystem).write(inode, offset, bytes).await;
-                let written = written.map_err(|error| errno(&error))?;
-                self.lost.written(inode, &(offset..offset + written as u64));
-                written
+        let orders = file.is_some_and(|file| file.orders_writes.get());
+        let done = async {
+            if write.from_cache {
+                return self.write_back(inode, offset, bytes).await;
             }
+            let written = caller.on(&self.filesystem).write(inode, offset, bytes).await;
+            let written = written.map_err(|error| errno(&error))?;
+            self.lost.written(inode, &(offset..offset + written as u64));
+            Ok(written)
         };
-        if orders {
-            self.order(inode, What::Data).await?;
-        }
+        let written = if orders {
+            let end = offset.saturating_add(bytes.len() as u64);
+            self.filesystem.in_order(inode, end, done).await.map_err(|error| errno_of_sync(&error))??
+        } else {
+            done.await?
+        };
         // O_SYNC is two bits, one of them O_DSYNC.
         if direct && flags & libc::O_DSYNC != 0 {
             let what = if flags & libc::O_SYNC == libc::O_SYNC { What::All } else { What::Data };

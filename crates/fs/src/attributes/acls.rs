@@ -134,7 +134,7 @@ impl AttributeStore {
     ) -> Result<(), FsError> {
         let name = parse(kind.attribute())?;
         self.changes
-            .changing(self.changes.with_space(async || {
+            .changing_with_space(async || {
                 let node = self.nodes.get(inode).await?;
                 match (node.kind(), kind) {
                     (Some(FileType::Symlink), _) => {
@@ -161,7 +161,7 @@ impl AttributeStore {
                     Ok(permissions)
                 })
                 .await
-            }))
+            })
             .await
     }
 

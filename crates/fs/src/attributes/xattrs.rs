@@ -82,7 +82,7 @@ impl AttributeStore {
         let is_users = name.starts_with(b"user.");
         let name = parse(name)?;
         self.changes
-            .changing(self.changes.with_space(async || {
+            .changing_with_space(async || {
                 let node = self.nodes.get(inode).await?;
                 if is_users && !matches!(node.kind(), Some(FileType::Regular | FileType::Directory)) {
                     return Err(FsError::NotPermitted("user attributes are for files and directories"));
@@ -93,7 +93,7 @@ impl AttributeStore {
                     Ok(permissions)
                 })
                 .await
-            }))
+            })
             .await
     }
 
@@ -106,13 +106,13 @@ impl AttributeStore {
     ) -> Result<(), FsError> {
         let name = parse(name)?;
         self.changes
-            .changing(self.changes.with_space(async || {
+            .changing_with_space(async || {
                 let node = self.nodes.get(inode).await?;
                 self.change(caller, &node, |attributes, permissions| {
                     if attributes.remove(&name) { Ok(permissions) } else { Err(FsError::NoAttribute) }
                 })
                 .await
-            }))
+            })
             .await
     }
 

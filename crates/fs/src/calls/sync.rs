@@ -42,6 +42,27 @@ impl Filesystem {
         self.synchronise(inode, Promise::Ordered, true).await
     }
 
+    /// Runs `write`, which writes to a file up to the byte `end`, and orders that before everything that is written
+    /// later, as if [`fdatabarrier`](Self::fdatabarrier) followed it; but not what makes the file longer, which is for
+    /// [`fbarrier`](Self::fbarrier) to order. So a program that writes in place says once that each of its writes is to
+    /// be ordered, and need not call for each.
+    ///
+    /// # Errors
+    /// As [`fdatabarrier`](Self::fdatabarrier); inside, those of `write`, which orders nothing then.
+    pub async fn in_order<T, E>(
+        &self,
+        inode: InodeNumber,
+        end: u64,
+        write: impl Future<Output = Result<T, E>>,
+    ) -> Result<Result<T, E>, FsError> {
+        let is_in_place = self.attributes(inode).await?.size >= end;
+        let done = write.await;
+        if is_in_place && done.is_ok() {
+            self.fdatabarrier(inode).await?;
+        }
+        Ok(done)
+    }
+
     /// Makes everything durable.
     ///
     /// # Errors

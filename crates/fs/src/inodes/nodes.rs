@@ -50,19 +50,10 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// No nodes.
     pub(crate) fn new(
-        metadata: &Rc<Metadata>,
-        cache: &Rc<PageCache>,
-        changes: &Rc<Changes>,
-        options: &MountOptions,
+        (metadata, cache, changes): (Rc<Metadata>, Rc<PageCache>, Rc<Changes>),
+        MountOptions { rules, cache_inodes: most, .. }: MountOptions,
     ) -> Rc<Nodes> {
-        Rc::new(Nodes {
-            metadata: Rc::clone(metadata),
-            cache: Rc::clone(cache),
-            changes: Rc::clone(changes),
-            rules: options.rules,
-            most: options.cache_inodes,
-            state: RefCell::default(),
-        })
+        Rc::new(Nodes { metadata, cache, changes, rules, most, state: RefCell::default() })
     }
 
     /// Where the inodes are.

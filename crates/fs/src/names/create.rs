@@ -73,9 +73,7 @@ impl Namespace {
         let mut inode = self.inode_of(new)?;
         inode.links = 0.into();
         let content = Content { inode, umask: new.umask, target: None };
-        self.changes
-            .changing(self.changes.with_space(async || self.make_unnamed(caller, directory, &content).await))
-            .await
+        self.changes.changing_with_space(async || self.make_unnamed(caller, directory, &content).await).await
     }
 
     /// Makes an inode with a name, and with a target if it is a symbolic link.
@@ -92,9 +90,7 @@ impl Namespace {
         let short = new.kind != FileType::Symlink || symlink::set_short_target(&mut inode, target);
         let content = Content { inode, umask: new.umask, target: (!short).then_some(target) };
         self.changes
-            .changing(
-                self.changes.with_space(async || self.make_once(caller, directory, name, &content).await),
-            )
+            .changing_with_space(async || self.make_once(caller, directory, name, &content).await)
             .await
     }
 

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use weir_ext4::Feature;
 use weir_ext4::directory::{Cookie, Directory, DirectoryEntry, DirectoryFormat, Target};
-use weir_ext4::{Feature, Stamp};
 use weir_journal::TxHandle;
 use weir_runtime::Permit;
 use weir_storage::Rules;
@@ -24,7 +24,7 @@ const ENTRIES_A_CALL: usize = 1024;
 
 /// All directories.
 pub(crate) struct Directories {
-    pub(super) nodes: Rc<Nodes>,
+    nodes: Rc<Nodes>,
     superblock: Rc<MountedSuperblock>,
     timer: Timer,
     rules: Rules<FsMutant>,
@@ -34,18 +34,17 @@ pub(crate) struct Directories {
 impl Directories {
     /// Nothing known of any.
     pub(crate) fn new(
-        nodes: &Rc<Nodes>,
-        superblock: &Rc<MountedSuperblock>,
-        timer: &Timer,
+        nodes: Rc<Nodes>,
+        superblock: Rc<MountedSuperblock>,
+        timer: Timer,
         rules: Rules<FsMutant>,
     ) -> Rc<Directories> {
-        Rc::new(Directories {
-            nodes: Rc::clone(nodes),
-            superblock: Rc::clone(superblock),
-            timer: timer.clone(),
-            rules,
-            cache: RefCell::default(),
-        })
+        Rc::new(Directories { nodes, superblock, timer, rules, cache: RefCell::default() })
+    }
+
+    /// The inodes that their names stand for.
+    pub(super) fn nodes(&self) -> &Rc<Nodes> {
+        &self.nodes
     }
 
     /// What a name in a directory stands for; "." and ".." too.
@@ -157,12 +156,7 @@ impl Directories {
 
     /// The content of a directory has changed: its times say so, and its inode goes into the transaction.
     pub(super) async fn changed(&self, handle: &TxHandle, directory: &Rc<Node>) -> Result<(), FsError> {
-        let now = self.timer.now();
-        {
-            let mut inode = directory.inode.borrow_mut();
-            inode.set_time(Stamp::Modified, now);
-            inode.set_time(Stamp::Changed, now);
-        }
+        directory.stamp(self.timer.now());
         // A directory's data are its names: `fdatasync` commits them (J3).
         directory.changed.note_data();
         directory.log(handle).await

@@ -39,9 +39,7 @@ impl Namespace {
         name: &[u8],
     ) -> Result<(), FsError> {
         check_ordinary(name)?;
-        self.changes
-            .changing(self.changes.with_space(async || self.link_once(caller, inode, directory, name).await))
-            .await
+        self.changes.changing_with_space(async || self.link_once(caller, inode, directory, name).await).await
     }
 
     /// Writes the target of a symbolic link into a block of its own.

@@ -52,7 +52,7 @@ impl Directories {
     }
 
     async fn kind(&self, inode: InodeNumber) -> Result<FileType, FsError> {
-        self.nodes.get(inode).await?.kind().ok_or(FsError::NotFound)
+        self.nodes().get(inode).await?.kind().ok_or(FsError::NotFound)
     }
 
     /// The directory of a path's last name, which need not be there, and that name.
@@ -66,7 +66,7 @@ impl Directories {
 
     /// The target of a symbolic link.
     pub(crate) async fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>, FsError> {
-        let node = self.nodes.get(inode).await?;
+        let node = self.nodes().get(inode).await?;
         if node.kind() != Some(FileType::Symlink) {
             return Err(FsError::Invalid("only a symbolic link has a target"));
         }
