@@ -105,8 +105,10 @@ impl Map {
     fn put(&mut self, lpn: u32, version: u64, slot: Slot, left: &mut Vec<Slot>) -> bool {
         let Some(known) = self.entries.get_mut(lpn as usize) else { return false };
         let forgets = slot == Slot::NONE && self.rules.drops(FlashMutant::DiscardUnversioned);
-        let old = std::mem::replace(known, entry(slot, if forgets { 0 } else { version }));
-        left.extend(Some(slot_of(old)).filter(|old| *old != Slot::NONE));
+        let old = slot_of(std::mem::replace(known, entry(slot, if forgets { 0 } else { version })));
+        if old != Slot::NONE {
+            left.push(old);
+        }
         true
     }
 }
