@@ -9,7 +9,7 @@ mod text;
 
 use weir_workload::{
     About, CleaningReport, LossWindowReport, Machine, ModeReport, Promise, Ratio, ReadsReport, RecoveryTime,
-    ScratchDirectory, SimulatedReport, Spread, SpreadReport,
+    Setting, SimulatedReport, Spread, SpreadReport,
 };
 
 use crate::size::Size;
@@ -147,13 +147,20 @@ fn ratios(ratios: &[Ratio], rounds: u32, found: &SpreadReport, what: &str) -> St
     grid.text() + "\n" + &paragraphs(&format!("{rule}\n\n{}", meanings.join("\n")))
 }
 
-fn place(disk: &ScratchDirectory) -> String {
-    format!(
+/// Where the files were; nothing of an emulated device.
+fn place<P>(setting: &Setting<P>) -> Option<String> {
+    let disk = setting.disk.as_ref()?;
+    Some(format!(
         "Measured in {} on {} ({}).",
         disk.directory.display(),
         disk.device.as_deref().unwrap_or("no block device"),
         disk.filesystem.as_deref().unwrap_or("unknown filesystem"),
-    )
+    ))
+}
+
+/// Whether the files were in the page cache.
+fn is_cached<P>(setting: &Setting<P>) -> bool {
+    setting.disk.as_ref().is_some_and(|disk| !disk.direct_io)
 }
 
 /// The bytes are a hard limit; the time is not, as a disk takes as long as it takes.

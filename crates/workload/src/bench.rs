@@ -1,15 +1,14 @@
-//! The benchmark: all modes on one disk, in rounds, so that whatever disturbs the machine disturbs all alike.
+//! The benchmark: all modes on one disk, in [`Rounds`].
 //!
-//! Each round gives every mode one turn. Every second round goes backwards, and the rounds of B and P, whose
-//! ratio is the cost of order, are neighbours. After each turn the content is read back, for Weir after the
-//! volume was opened anew; in the last round all of it (in the short benchmark: a sample).
+//! The rounds of B and P, whose ratio is the cost of order, are neighbours. What a turn wrote is read back, for Weir
+//! after the volume was opened anew.
 
 use std::time::Duration;
 
 use weir_block::BlockOptions;
 use weir_flash::Mechanism;
 use weir_runtime::{Handle, Instant, Random, Runtime, Simulation};
-use weir_volume::{Completion, Format, LossWindowSeen, Volume, VolumeOptions};
+use weir_volume::{Completion, Format, Volume, VolumeOptions};
 
 use crate::caller::{Caller, WeirCalls};
 use crate::chooser::Distribution;
@@ -25,44 +24,12 @@ use crate::mode::{Mode, SEQUENTIAL_BLOCKS, SEQUENTIAL_DEPTH};
 use crate::plan::{BenchOptions, Plan};
 use crate::raw::RawRun;
 use crate::report::Report;
-use crate::stack::{Stack, Work};
+use crate::rounds::{Progress, Rounds, SAMPLE_BLOCKS, Steps};
+use crate::stack::Stack;
+use crate::summary::Setting;
 use crate::target::{BenchTarget, TargetBase};
+use crate::turn::Turn;
 use crate::writes::{Span, Writes};
-
-/// One turn of one mode.
-#[derive(Clone, Debug)]
-pub struct Turn {
-    /// Whose turn it was.
-    pub mode: Mode,
-    /// Times, latencies, processor time, depth.
-    pub measured: Measured,
-    /// Bytes of user data written.
-    pub bytes: u64,
-    /// Bytes that went to the disk, where they can be told from those of others.
-    pub disk_bytes: Option<u64>,
-    /// Calls or commands that made data durable.
-    pub flushes: u64,
-    /// The largest loss window seen, for Weir.
-    pub loss_window: Option<LossWindowSeen>,
-    /// Blocks read back afterwards and found right.
-    pub checked_blocks: u64,
-}
-
-/// How far the benchmark is.
-#[derive(Clone, Debug)]
-pub struct Progress {
-    /// Steps done.
-    pub done: u64,
-    /// Steps in all.
-    pub total: u64,
-    /// The round or case that the step belongs to, or `preparing`.
-    pub stage: String,
-    /// What is done in it now; empty where the stage says it all.
-    pub what: String,
-}
-
-/// Blocks read back after a turn that is not the last.
-pub(crate) const SAMPLE_BLOCKS: u64 = 1024;
 
 /// How often the steady volume's size is written before it is measured.
 const AGEING_FACTOR: u64 = 2;
@@ -76,9 +43,6 @@ const SETUP_STEPS_HOST: u64 = 1;
 /// Steps after the last round on an emulated device.
 const MODEL_STEPS: u64 = 1;
 
-/// Told of each step: the stage, and what is done in it.
-type Step<'a> = dyn FnMut(String, &str) + 'a;
-
 /// Runs the benchmark of `plan`; `progress` is told at each step.
 ///
 /// # Errors
@@ -89,30 +53,29 @@ pub async fn bench(
     options: &BenchOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, BenchError> {
+    let more = SETUP_STEPS + if options.device.is_none() { SETUP_STEPS_HOST } else { MODEL_STEPS };
     let modes = modes(options.device.as_ref());
-    let turns_left = u64::from(plan.rounds) * modes.len() as u64;
-    let more = if options.device.is_none() { SETUP_STEPS_HOST } else { MODEL_STEPS };
-    let total = SETUP_STEPS + more + turns_left;
-    let mut done = 0;
-    let mut step = |stage: String, what: &str| {
-        progress(Progress { done, total, stage, what: what.to_owned() });
-        done += 1;
-    };
-    let mut ground = BenchState::prepare(handle, plan, options, turns_left, &mut step).await?;
-    let (turns, usage) = ground.rounds(&modes, &mut step).await?;
+    let mut rounds = Rounds::new(modes, Mode::title, plan.rounds, plan.quick, more, progress);
+    let mut ground = BenchState::prepare(handle, plan, options, &mut rounds.steps).await?;
+    let (mut turns, mut usage) = (Vec::new(), Usage::default());
+    for due in &mut rounds {
+        ground.turns_left = due.left;
+        turns.push(ground.turn(due.way, due.coverage, &mut usage).await?);
+    }
     let (plan, disk) = (ground.plan.clone(), ground.host.take().map(|host| host.place));
     // The model has devices of its own, as large.
     drop(ground);
     let device = options.device.as_ref().map(Emulated::report);
     let model = match device {
         Some(_) => {
-            step("the model alone".to_owned(), "in virtual time");
+            rounds.steps.begin("the model alone", "in virtual time");
             model(&plan, options, &turns)?
         }
         None => Vec::new(),
     };
-    step("done".to_owned(), "");
-    Ok(Report::new(plan, options.seed, (disk, device), Machine::seen(usage), &turns, &model))
+    rounds.steps.end();
+    let setting = Setting::new(plan, options.seed, Machine::seen(usage), disk);
+    Ok(Report::new(setting, device, &turns, &model))
 }
 
 /// What the model of a device does by itself: the turns of one round again, with as many writes each, in virtual
@@ -124,12 +87,13 @@ fn model(plan: &Plan, options: &BenchOptions, turns: &[Turn]) -> Result<Vec<Turn
     let plan = Plan { quick: true, ..plan.clone() };
     let round = &turns[..turns.len() / plan.rounds.max(1) as usize];
     let work = async {
+        let mut unwatched = |_| {};
         let mut ground =
-            BenchState::prepare(&handle, plan, options, round.len() as u64, &mut |_, _| {}).await?;
+            BenchState::prepare(&handle, plan, options, &mut Steps::new(0, &mut unwatched)).await?;
         let mut again = Vec::new();
         for turn in round {
             ground.writes = Some(turn.measured.writes);
-            again.push(ground.turn(turn.mode, false, &mut Usage::default()).await?);
+            again.push(ground.turn(turn.mode, Coverage::Sample(SAMPLE_BLOCKS), &mut Usage::default()).await?);
         }
         Ok(again)
     };
@@ -174,10 +138,8 @@ impl BenchState {
         handle: &Handle,
         plan: Plan,
         options: &BenchOptions,
-        turns_left: u64,
-        step: &mut Step<'_>,
+        steps: &mut Steps<'_>,
     ) -> Result<BenchState, BenchError> {
-        let mut step = |what: &str| step("preparing".to_owned(), what);
         let began = handle.now();
         let base = TargetBase::look(&plan, options)?;
         let mut random = handle.random("bench");
@@ -190,58 +152,34 @@ impl BenchState {
         for (target, name) in
             targets.into_iter().zip(["raw disk", "fresh volume's disk", "steady volume's disk"])
         {
-            step(&format!("filling the {name}"));
+            steps.prepare(format!("filling the {name}"));
             target.fill(handle, &pages).await?;
         }
         let host = match base {
             TargetBase::Device(_) => None,
             TargetBase::Disk { mut place, keep } => {
-                step("filling the host's file");
+                steps.prepare("filling the host's file");
                 place.direct_io = raw.direct;
                 Some(HostFiles::prepare(handle, place, keep, plan.span_bytes, &pages).await?)
             }
         };
-        let handle = handle.clone();
-        let (runs, writes) = (1, None);
         let mut ground = BenchState {
-            handle,
+            handle: handle.clone(),
             plan,
             pages,
             random,
             began,
-            turns_left,
-            runs,
-            writes,
+            turns_left: 0,
+            runs: 1,
+            writes: None,
             raw,
             host,
             fresh,
             steady,
         };
-        step("ageing the steady volume");
+        steps.prepare("ageing the steady volume");
         ground.age().await?;
         Ok(ground)
-    }
-
-    /// All rounds, each with a turn for every mode; and who used the machine meanwhile.
-    async fn rounds(
-        &mut self,
-        modes: &[Mode],
-        step: &mut Step<'_>,
-    ) -> Result<(Vec<Turn>, Usage), BenchError> {
-        let (mut turns, mut usage) = (Vec::new(), Usage::default());
-        for round in 0..self.plan.rounds {
-            let mut order = modes.to_vec();
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for mode in order {
-                step(format!("round {} of {}", round + 1, self.plan.rounds), &mode.title());
-                let last = round + 1 == self.plan.rounds;
-                turns.push(self.turn(mode, last, &mut usage).await?);
-                self.turns_left -= 1;
-            }
-        }
-        Ok((turns, usage))
     }
 
     /// Fills the steady volume, then writes its file's size twice over at random.
@@ -258,8 +196,7 @@ impl BenchState {
         stack.close().await
     }
 
-    async fn turn(&mut self, mode: Mode, last: bool, usage: &mut Usage) -> Result<Turn, BenchError> {
-        let coverage = if last && !self.plan.quick { Coverage::All } else { Coverage::Sample(SAMPLE_BLOCKS) };
+    async fn turn(&mut self, mode: Mode, coverage: Coverage, usage: &mut Usage) -> Result<Turn, BenchError> {
         match mode {
             Mode::RawRandom(depth) => {
                 self.raw(mode, depth, Span::pages(self.plan.span_blocks()), coverage, usage).await
@@ -331,9 +268,8 @@ impl BenchState {
     ) -> Result<Turn, BenchError> {
         let disk = self.raw.disk();
         let checked_blocks = self.raw.ledger.verify(&*disk, &self.pages, coverage, &mut self.random).await?;
-        let bytes = measured.writes * unit_bytes;
-        let disk_bytes = Some(bytes);
-        Ok(Turn { mode, measured, bytes, disk_bytes, flushes: 1, loss_window: None, checked_blocks })
+        let turn = Turn::new(mode, measured, unit_bytes, checked_blocks);
+        Ok(Turn { disk_bytes: Some(turn.bytes), flushes: 1, ..turn })
     }
 
     async fn host(
@@ -373,14 +309,11 @@ impl BenchState {
         let (mut measured, work) = stack.run(calls, &mut start.clone(), &mut self.pages, &goal).await?;
         measured.disk_depth = watch.map(|watch| watch.mean()).or(measured.disk_depth);
         usage.add(load.until_now(&self.handle));
-        let loss_window = Some(stack.volume().stats().loss_window);
+        let loss_window = stack.volume().stats().loss_window;
         stack.close().await?;
         self.target(mode).ledger.enter(start, measured.writes);
         let checked_blocks = self.reopen_and_verify(mode, coverage).await?;
-        let Work { disk_blocks, flushes, .. } = work;
-        let bytes = measured.writes * Span::pages(1).unit_bytes();
-        let disk_bytes = Some(disk_blocks * Span::pages(1).unit_bytes());
-        Ok(Turn { mode, measured, bytes, disk_bytes, flushes, loss_window, checked_blocks })
+        Ok(Turn::on_volume(mode, measured, (work.disk_blocks, work.flushes), loss_window, checked_blocks))
     }
 
     /// Opens the volume anew, which recovers it, and reads back.

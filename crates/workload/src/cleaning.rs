@@ -7,13 +7,13 @@ use weir_runtime::Handle;
 use weir_storage::{FileDisk, FileDiskOptions, Storage};
 use weir_volume::{CleaningPolicy, Format, Volume, VolumeOptions};
 
-use crate::bench::Progress;
 use crate::caller::WeirCalls;
 use crate::chooser::Distribution;
 use crate::content::Pages;
 use crate::error::BenchError;
 use crate::measure::Goal;
 use crate::plan::{BenchOptions, Plan};
+use crate::rounds::{Progress, Steps};
 use crate::scratch::{Scratch, ScratchDirectory};
 use crate::stack::{Stack, Work};
 use crate::target::check_room;
@@ -68,13 +68,13 @@ pub async fn cleaning(
     let disk: Rc<dyn Storage> = FileDisk::open(handle, scratch.path(), FileDiskOptions::default())?;
     let mut pages = Pages::new(&mut handle.random("cleaning"));
     let policies = [("greedy", CleaningPolicy::Greedy), ("cost_benefit", CleaningPolicy::CostBenefit)];
-    let total = (policies.len() * 2 * UTILISATIONS.len()) as u64;
+    let mut steps = Steps::new((policies.len() * 2 * UTILISATIONS.len()) as u64, progress);
     let mut cases = Vec::new();
     for (policy, cleaning) in policies {
         for distribution in [Distribution::Uniform, Distribution::Zipf] {
             for utilisation_percent in UTILISATIONS {
                 let stage = format!("{policy}, {distribution:?}, {utilisation_percent} % full");
-                progress(Progress { done: cases.len() as u64, total, stage, what: String::new() });
+                steps.begin(stage, "");
                 let volume = VolumeOptions { cleaning, ..plan.volume_options() };
                 let bed = Bed { handle, disk: &disk, plan, options: volume };
                 let work = bed.measure(distribution, utilisation_percent, &mut pages).await?;
@@ -91,7 +91,7 @@ pub async fn cleaning(
             }
         }
     }
-    progress(Progress { done: total, total, stage: "done".to_owned(), what: String::new() });
+    steps.end();
     Ok(CleaningReport { seed: options.seed, file_bytes, cases })
 }
 

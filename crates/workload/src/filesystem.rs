@@ -5,6 +5,7 @@
 //! | [`FsMode`] | what is written, and which call follows each write |
 //! | [`FsPlan`] | sizes, rounds, times |
 //! | [`filesystems`] | the benchmark: rounds that give every mode a turn |
+//! | `ground` | what the turns share, with those of mounts |
 //! | `mounted` | a volume and a filesystem on it, made for a turn |
 //! | `check` | whether the filesystem is whole afterwards |
 //! | [`FsReport`] | medians, rates and ratios |
@@ -12,6 +13,7 @@
 
 mod bench;
 mod check;
+mod ground;
 mod mode;
 mod mounted;
 mod plan;
@@ -19,8 +21,9 @@ mod report;
 mod timeline;
 
 pub use bench::filesystems;
+pub(crate) use ground::FileGround;
 pub use mode::{Call, FsMode, FsWrite, JournalEngine, Promise};
-pub(crate) use mounted::{MountedFile, NAME, verify};
+pub(crate) use mounted::{MountedFile, NAME, make, verify};
 pub use plan::FsPlan;
 pub use report::{FS_RATIOS, FsModeReport, FsReport, RATES};
 pub use timeline::{FileCall, JournalProbe, JournalWrite, trace_files};

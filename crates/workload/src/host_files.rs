@@ -3,7 +3,6 @@
 use weir_runtime::{Handle, Random};
 use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskOptions};
 
-use crate::bench::Turn;
 use crate::content::Pages;
 use crate::error::BenchError;
 use crate::host::{self, HostCalls};
@@ -13,6 +12,7 @@ use crate::measure::{Goal, Meter};
 use crate::mode::Mode;
 use crate::scratch::{Scratch, ScratchDirectory};
 use crate::target::BenchTarget;
+use crate::turn::Turn;
 use crate::writes::Writes;
 
 /// The files that the host's modes write.
@@ -95,7 +95,6 @@ impl HostFiles {
         let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
         let disk = FileDisk::open(handle, scratch.path(), options)?;
         let checked_blocks = ledger.verify(&*disk, pages, coverage, random).await?;
-        let bytes = measured.writes * BLOCK_BYTES as u64;
-        Ok(Turn { mode, measured, bytes, disk_bytes, flushes, loss_window: None, checked_blocks })
+        Ok(Turn { disk_bytes, flushes, ..Turn::new(mode, measured, BLOCK_BYTES as u64, checked_blocks) })
     }
 }

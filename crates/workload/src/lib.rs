@@ -13,7 +13,9 @@
 //! | [`Meter`], [`Measured`] | one clock read a write: latency, depth, processor time |
 //! | [`Mode`], [`Turn`] | a way of writing, and one round of it |
 //! | [`Plan`] | sizes, rounds, quota |
-//! | [`Report`] | medians, spreads, and the ratios with their meanings |
+//! | `Rounds` | whose turn it is, and how far the benchmark is |
+//! | [`Setting`], [`Summary`] | what every report has: medians, spreads, ratios |
+//! | [`Report`] | that of a disk |
 //! | [`simulate`] | how fast an emulated device is simulated |
 //! | [`reads`] | reads of an emulated device, and of a volume and files on it |
 //! | [`Emulated`] | an emulated device in place of a disk, in wall time |
@@ -39,19 +41,23 @@ mod measure;
 mod mode;
 mod mounts;
 mod plan;
+mod ratio;
 mod raw;
 mod reads;
 mod recovery;
 mod report;
+mod rounds;
 mod scratch;
 mod simulated;
 mod sqlite;
 mod stack;
 mod statistics;
+mod summary;
 mod target;
+mod turn;
 mod writes;
 
-pub use bench::{Progress, Turn, bench};
+pub use bench::bench;
 pub use caller::WeirCalls;
 pub use chooser::{Chooser, Distribution, ZIPF_EXPONENT};
 pub use cleaning::{CleaningCase, CleaningReport, cleaning};
@@ -69,12 +75,12 @@ pub use measure::{Goal, Measured, Meter};
 pub use mode::Mode;
 pub use mounts::{MOUNT_RATIOS, MountCalls, MountModeReport, MountReport, mounts};
 pub use plan::{BenchOptions, Plan};
+pub use ratio::{About, Ratio};
 pub use raw::{RawRun, fill};
 pub use reads::{ReadGround, ReadRates, ReadsOptions, ReadsReport, reads};
 pub use recovery::{RecoveryTime, recovery};
-pub use report::{
-    About, DiskBytes, LatencyReport, LossWindowReport, ModeReport, RATIOS, Ratio, Report, SpreadReport,
-};
+pub use report::{RATIOS, Report};
+pub use rounds::Progress;
 pub use scratch::{Scratch, ScratchDirectory};
 pub use simulated::{SimulatedOptions, SimulatedReport, simulate, trace};
 pub use sqlite::{
@@ -83,4 +89,6 @@ pub use sqlite::{
 };
 pub use stack::{Stack, Work};
 pub use statistics::Spread;
+pub use summary::{DiskBytes, LatencyReport, LossWindowReport, ModeReport, Setting, SpreadReport, Summary};
+pub use turn::Turn;
 pub use writes::{Span, Writes};

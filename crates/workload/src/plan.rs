@@ -69,7 +69,7 @@ const MIB: u64 = 1 << 20;
 const SPAN_SEGMENTS_MIN: u64 = 64;
 
 /// The largest span: what a disk may have.
-const SPAN_MIB_MAX: u64 = 1 << 20;
+pub(crate) const SPAN_MIB_MAX: u64 = 1 << 20;
 
 /// Room on the fresh volume beside the span: what a fast disk takes in a turn of a second.
 const FRESH_ROOM: u64 = 4096 * MIB;
@@ -243,7 +243,7 @@ impl Plan {
 }
 
 /// Rounded up to what can be filled at full speed.
-fn aligned(bytes: u64) -> u64 {
+pub(crate) fn aligned(bytes: u64) -> u64 {
     bytes.next_multiple_of(FILL_ALIGNMENT_BLOCKS * BLOCK_BYTES as u64)
 }
 

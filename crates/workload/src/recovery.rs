@@ -7,7 +7,6 @@ use weir_runtime::Handle;
 use weir_storage::{FileDisk, FileDiskOptions, Storage};
 use weir_volume::{Format, Volume, VolumeOptions};
 
-use crate::bench::Progress;
 use crate::caller::WeirCalls;
 use crate::chooser::Distribution;
 use crate::content::Pages;
@@ -15,6 +14,7 @@ use crate::error::BenchError;
 use crate::ledger::{Coverage, Ledger};
 use crate::measure::Goal;
 use crate::plan::{BenchOptions, Plan};
+use crate::rounds::{Progress, Rounds};
 use crate::scratch::{Scratch, ScratchDirectory};
 use crate::stack::Stack;
 use crate::target::check_room;
@@ -61,11 +61,9 @@ pub async fn recovery(
         recovery_ms: Vec::new(),
         checked_blocks: 0,
     };
-    let total = u64::from(plan.rounds);
-    for round in 0..plan.rounds {
-        let stage = format!("round {} of {}", round + 1, plan.rounds);
-        progress(Progress { done: u64::from(round), total, stage, what: String::new() });
-        let ledger = leave_unclosed(handle, plan, &disk, round + 1, &mut pages).await?;
+    let mut rounds = Rounds::new(vec![()], |()| String::new(), plan.rounds, false, 0, progress);
+    for due in &mut rounds {
+        let ledger = leave_unclosed(handle, plan, &disk, due.round + 1, &mut pages).await?;
         let volume = Volume::open(handle, Rc::clone(&disk), plan.volume_options()).await?;
         let found = volume.stats().recovery;
         result.records = found.records;
@@ -75,7 +73,7 @@ pub async fn recovery(
         result.checked_blocks += ledger.verify(&volume, &pages, Coverage::All, &mut random).await?;
         volume.close().await?;
     }
-    progress(Progress { done: total, total, stage: "done".to_owned(), what: String::new() });
+    rounds.steps.end();
     Ok(result)
 }
 

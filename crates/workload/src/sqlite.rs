@@ -12,10 +12,12 @@
 //! each turn the database is opened anew, checked by SQLite, and its rows counted.
 
 mod bench;
+mod plan;
 mod report;
 mod turn;
 mod way;
 
-pub use bench::{SqliteGrounds, SqlitePlan, sqlite};
+pub use bench::{SqliteGrounds, sqlite};
+pub use plan::SqlitePlan;
 pub use report::{SQLITE_RATIOS, SqliteRatio, SqliteReport, SqliteWayReport};
 pub use way::{SqliteJournal, SqlitePlace, SqliteWay, Synchronous};

@@ -26,7 +26,7 @@ fn runtime() -> Runtime {
 }
 
 fn names(report: &Report) -> Vec<String> {
-    report.modes.iter().map(|mode| mode.name.clone()).collect()
+    report.summary.modes.iter().map(|mode| mode.name.clone()).collect()
 }
 
 /// The build's own directory: on a real disk, where /tmp often is not.
@@ -48,7 +48,7 @@ fn every_mode_writes_its_share_and_is_read_back() {
 
     let all_but_own_barrier = Mode::ALL.into_iter().filter(|mode| *mode != Mode::OwnBarrier);
     assert_eq!(names(&report), all_but_own_barrier.map(Mode::name).collect::<Vec<_>>());
-    for mode in &report.modes {
+    for mode in &report.summary.modes {
         assert!(mode.quota_reached, "{}: {} writes", mode.name, mode.writes);
         assert_eq!((mode.model_iops, mode.is_held_up()), (None, false), "a disk has no model");
         assert!(mode.iops > 0.0 && mode.cpu_us_per_op > 0.0 && mode.queue_depth_mean > 0.0, "{mode:?}");
@@ -56,7 +56,7 @@ fn every_mode_writes_its_share_and_is_read_back() {
         assert!(latency.p50 > 0.0 && latency.p50 <= latency.p99 && latency.p99 <= latency.p999, "{mode:?}");
         assert!(latency.p999 <= latency.p9999, "{mode:?}");
     }
-    let mode = |name: &str| report.modes.iter().find(|mode| mode.name == name).unwrap();
+    let mode = |name: &str| report.summary.modes.iter().find(|mode| mode.name == name).unwrap();
     for name in ["host_fdatasync", "host_append_fsync", "host_rwf_dsync", "weir_xnf"] {
         assert!(mode(name).flushes >= mode(name).writes, "{name} flushes for each write");
     }
@@ -66,10 +66,14 @@ fn every_mode_writes_its_share_and_is_read_back() {
         assert!(mode(name).write_amplification > Some(1.0), "{name}: headers at least");
     }
     for ratio in RATIOS.iter().filter(|ratio| ratio.name != "own_barrier_vs_raw_random") {
-        assert!(report.ratios[ratio.name] > 0.0, "{}", ratio.name);
+        assert!(report.summary.ratios[ratio.name] > 0.0, "{}", ratio.name);
     }
-    assert!(report.loss_window.bytes_max > 0 && report.loss_window.ms_max > 0.0);
-    assert!(report.checked_blocks >= 1024 * report.modes.len() as u64, "{}", report.checked_blocks);
+    assert!(report.summary.loss_window.bytes_max > 0 && report.summary.loss_window.ms_max > 0.0);
+    assert!(
+        report.summary.checked_blocks >= 1024 * report.summary.modes.len() as u64,
+        "{}",
+        report.summary.checked_blocks
+    );
     assert!(steps.is_sorted() && steps.iter().all(|(done, total)| done <= total), "{steps:?}");
     assert_eq!(steps.last().map(|(done, total)| total - done), Some(0));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");
@@ -136,7 +140,7 @@ fn the_smallest_span_works() {
     let handle = runtime.handle();
     let work = bench(&handle, plan, &smallest, &mut progress);
     let report = runtime.block_on(work).unwrap().unwrap();
-    assert_eq!(report.modes.len(), Mode::ALL.len() - 1, "a file has no barrier of its own");
+    assert_eq!(report.summary.modes.len(), Mode::ALL.len() - 1, "a file has no barrier of its own");
     stages.dedup();
     assert_eq!(stages, ["preparing", "round 1 of 1", "done"]);
 }
@@ -166,19 +170,19 @@ fn an_emulated_device_is_measured_like_a_disk() {
     let report = on_device(device("ufs20"), None).unwrap();
     let all_but_the_host = Mode::ALL.into_iter().filter(|mode| !matches!(mode, Mode::Host(_)));
     assert_eq!(names(&report), all_but_the_host.map(Mode::name).collect::<Vec<_>>());
-    assert!(report.disk.is_none());
+    assert!(report.setting.disk.is_none());
     let said = report.device.as_ref().unwrap();
     assert_eq!((said.name.as_str(), said.mechanism), ("ufs20", "in-order-recovery"));
     for ratio in RATIOS.iter().filter(|ratio| !ratio.name.contains("host")) {
-        assert!(report.ratios[ratio.name] > 0.0, "{}", ratio.name);
+        assert!(report.summary.ratios[ratio.name] > 0.0, "{}", ratio.name);
     }
-    let mode = |name: &str| report.modes.iter().find(|mode| mode.name == name).unwrap();
+    let mode = |name: &str| report.summary.modes.iter().find(|mode| mode.name == name).unwrap();
     // The profile's controller takes 70 us for each command: nothing is faster, however busy this machine is.
     for name in ["raw_random_depth_32", "own_barrier"] {
         assert!(mode(name).iops < 1e6 / 70.0, "{name}: {}", mode(name).iops);
     }
     // Its model takes exactly that long, whatever this machine does meanwhile.
-    for mode in &report.modes {
+    for mode in &report.summary.modes {
         assert!(mode.model_iops.is_some_and(|model| model > 0.0), "{mode:?}");
     }
     let model = mode("raw_random_depth_32").model_iops.unwrap();
@@ -187,15 +191,15 @@ fn an_emulated_device_is_measured_like_a_disk() {
     assert!(mode("raw_random_depth_1").queue_depth_mean <= 1.0);
     assert!(mode("own_barrier").queue_depth_mean > 4.0, "{}", mode("own_barrier").queue_depth_mean);
     assert_eq!(mode("own_barrier").flushes, 1, "none but the last");
-    assert_eq!(report.checked_blocks, 1024 * report.modes.len() as u64);
+    assert_eq!(report.summary.checked_blocks, 1024 * report.summary.modes.len() as u64);
 }
 
 #[test]
 fn a_legacy_device_has_no_barrier_of_its_own() {
     let report = on_device(device("ufs20").with_mechanism(Mechanism::None), None).unwrap();
     assert!(!names(&report).contains(&"own_barrier".to_owned()));
-    assert!(!report.ratios.contains_key("own_barrier_vs_raw_random"));
-    assert!(report.ratios["cost_of_order"] > 0.0, "the volume needs none");
+    assert!(!report.summary.ratios.contains_key("own_barrier_vs_raw_random"));
+    assert!(report.summary.ratios["cost_of_order"] > 0.0, "the volume needs none");
 }
 
 #[test]

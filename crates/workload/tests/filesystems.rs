@@ -38,9 +38,9 @@ fn run(plan: FsPlan, options: &BenchOptions) -> Result<(FsReport, Vec<(u64, u64)
 fn every_mode_is_measured_checked_and_read_back() {
     let directory = directory();
     let (report, steps) = run(FsPlan::tiny(), &options(directory.path())).unwrap();
-    let names: Vec<String> = report.modes.iter().map(|mode| mode.mode.name.clone()).collect();
+    let names: Vec<String> = report.summary.modes.iter().map(|mode| mode.mode.name.clone()).collect();
     assert_eq!(names, Mode::FILESYSTEMS.map(Mode::name));
-    for mode in &report.modes {
+    for mode in &report.summary.modes {
         let (promise, window, mode) = (mode.promise, mode.loss_window, &mode.mode);
         assert!(mode.iops > 0.0 && mode.cpu_us_per_op > 0.0, "{mode:?}");
         assert_eq!(promise == Some(Promise::Ordered), mode.name.ends_with("barrier"), "{mode:?}");
@@ -56,10 +56,14 @@ fn every_mode_is_measured_checked_and_read_back() {
         assert!(report.rates[name] > 0.0, "{name}");
     }
     for ratio in FS_RATIOS {
-        assert!(report.ratios[ratio.name] > 0.0, "{}", ratio.name);
+        assert!(report.summary.ratios[ratio.name] > 0.0, "{}", ratio.name);
     }
-    assert!(report.ratios["fsync_vs_host"] > 0.0 && report.loss_window.bytes_max > 0);
-    assert!(report.checked_blocks > 2 * report.modes.len() as u64, "{}", report.checked_blocks);
+    assert!(report.summary.ratios["fsync_vs_host"] > 0.0 && report.summary.loss_window.bytes_max > 0);
+    assert!(
+        report.summary.checked_blocks > 2 * report.summary.modes.len() as u64,
+        "{}",
+        report.summary.checked_blocks
+    );
     assert!(steps.is_sorted() && steps.last().is_some_and(|(done, total)| done == total), "{steps:?}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");
 }

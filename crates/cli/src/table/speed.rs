@@ -1,21 +1,20 @@
 //! A disk or an emulated device, raw and through Weir, for people.
 
-use weir_workload::{DeviceReport, ModeReport, RATIOS, Report};
+use weir_workload::{DeviceReport, ModeReport, RATIOS, Report, Summary};
 
 use super::{
-    CPU, Grid, amplification_cell, count, figure, latencies, loss_window, page, paragraphs, place, range,
-    ratios, window_words,
+    CPU, Grid, amplification_cell, count, figure, is_cached, latencies, loss_window, page, paragraphs, place,
+    range, ratios, window_words,
 };
 use crate::size::Size;
 
 /// The benchmark's result.
 pub(crate) fn speed(report: &Report) -> String {
-    let tables = [
-        rates(report),
-        latencies(&report.modes) + "\n" + &paragraphs(LATENCIES),
-        ratios(&RATIOS, report.plan.rounds, &report.spread, "writes/s, of the bandwidth in bytes/s"),
-    ];
-    page(tables, &notes(report), &verdict(report), &report.machine)
+    let Report { setting, summary, .. } = report;
+    let latencies = latencies(&summary.modes) + "\n" + &paragraphs(LATENCIES);
+    let of = "writes/s, of the bandwidth in bytes/s";
+    let tables = [rates(report), latencies, ratios(&RATIOS, setting.plan.rounds, &summary.spread, of)];
+    page(tables, &notes(report), &verdict(report), &setting.machine)
 }
 
 fn rates(report: &Report) -> String {
@@ -33,7 +32,7 @@ fn rates(report: &Report) -> String {
         heads.push(("model", 0, MODEL));
     }
     let mut grid = Grid::new(&heads);
-    for mode in &report.modes {
+    for mode in &report.summary.modes {
         grid.row(rate(mode, report));
     }
     grid.text()
@@ -45,11 +44,11 @@ const DEPTH: &str = "depth: writes in flight on average; in modes that do not wa
 const MODEL: &str = "model: writes/s of the device's model alone: one round again in virtual time, where processor and timers cost nothing.";
 
 fn rate(mode: &ModeReport, report: &Report) -> Vec<String> {
-    let spread = report.spread.iops.get(&mode.name);
+    let spread = report.summary.spread.iops.get(&mode.name);
     vec![
         mode.title.clone(),
         count(mode.iops),
-        spread.map(|spread| range(report.plan.rounds, spread, count)).unwrap_or_default(),
+        spread.map(|spread| range(report.setting.plan.rounds, spread, count)).unwrap_or_default(),
         format!("{:.0}", mode.bytes_per_second / f64::from(1 << 20)),
         count(mode.flushes as f64),
         amplification_cell(mode.write_amplification),
@@ -64,9 +63,9 @@ const LATENCIES: &str = "\
 From a write's beginning to its answer; in modes that do not wait (B, P, its own barrier), until submitting it returned.";
 
 fn notes(report: &Report) -> String {
-    let plan = &report.plan;
+    let plan = &report.setting.plan;
     let mut lines = vec![
-        loss_window(report.loss_window, plan.loss_window_ms, plan.loss_window_bytes),
+        loss_window(report.summary.loss_window, plan.loss_window_ms, plan.loss_window_bytes),
         "The ratio of barriers to no order is about Weir, and so is the cost of cleaning. The ratios to the raw disk and to the host's filesystem hold for this disk and this machine only.".to_owned(),
         rounds(report),
     ];
@@ -74,13 +73,13 @@ fn notes(report: &Report) -> String {
         lines.push(device(emulated));
         lines.push(held_up(report));
     }
-    lines.extend(report.disk.as_ref().map(place));
-    lines.push(report.machine.line() + ".");
-    if report.disk.as_ref().is_some_and(|disk| !disk.direct_io) {
+    lines.extend(place(&report.setting));
+    lines.push(report.setting.machine.line() + ".");
+    if is_cached(&report.setting) {
         lines.push("This filesystem refuses direct I/O: the raw modes and Weir go through the page cache, and their figures are those of memory.".to_owned());
     }
-    let short: Vec<&str> =
-        report.modes.iter().filter(|mode| !mode.quota_reached).map(|mode| mode.title.as_str()).collect();
+    let short = report.summary.modes.iter().filter(|mode| !mode.quota_reached);
+    let short: Vec<&str> = short.map(|mode| mode.title.as_str()).collect();
     if !short.is_empty() {
         lines.push(format!("These modes ran out of time and wrote less: {}.", short.join("; ")));
     }
@@ -88,7 +87,7 @@ fn notes(report: &Report) -> String {
 }
 
 fn rounds(report: &Report) -> String {
-    let plan = &report.plan;
+    let plan = &report.setting.plan;
     let rounds = match plan.rounds {
         1 => "One round: spread unknown".to_owned(),
         rounds => format!("{rounds} rounds"),
@@ -97,7 +96,7 @@ fn rounds(report: &Report) -> String {
         "{rounds}; over {}. Every mode writes at least {}, four times what Weir may buffer; the final flush is in the measured time; {} blocks were read back and found right.",
         Size(plan.span_bytes),
         Size(plan.quota_bytes),
-        report.checked_blocks,
+        report.summary.checked_blocks,
     )
 }
 
@@ -119,7 +118,8 @@ fn held_up(report: &Report) -> String {
         let model = mode.model_iops.map_or_else(String::new, count);
         format!("{} ({} of {model})", mode.title, count(mode.iops))
     };
-    let modes: Vec<String> = report.modes.iter().filter(|mode| mode.is_held_up()).map(named).collect();
+    let held_up = report.summary.modes.iter().filter(|mode| mode.is_held_up());
+    let modes: Vec<String> = held_up.map(named).collect();
     if modes.is_empty() {
         return "Every mode came within 5 % of the device's model: the rates are the device's.".to_owned();
     }
@@ -131,8 +131,9 @@ fn held_up(report: &Report) -> String {
 
 /// What to take home: two sentences.
 fn verdict(report: &Report) -> String {
-    let rate = |name: &str| report.modes.iter().find(|mode| mode.name == name).map_or(0.0, |mode| mode.iops);
-    let ratio = |name: &str| report.ratios.get(name).copied();
+    let Summary { modes, ratios, loss_window, .. } = &report.summary;
+    let rate = |name: &str| modes.iter().find(|mode| mode.name == name).map_or(0.0, |mode| mode.iops);
+    let ratio = |name: &str| ratios.get(name).copied();
     let mut ordered = count(rate("weir_b"));
     let full = rate("weir_b_steady_80");
     if full > 0.0 {
@@ -150,5 +151,5 @@ fn verdict(report: &Report) -> String {
         Some(part) if part < 1.0 => format!("That is {} of the rate without any order.", figure(part)),
         _ => "Order costs nothing that this run could measure.".to_owned(),
     };
-    format!("{today}\n{cost} A crash may take the last {}.", window_words(report.loss_window))
+    format!("{today}\n{cost} A crash may take the last {}.", window_words(*loss_window))
 }

@@ -6,7 +6,7 @@ use super::{Grid, count, figure, page, paragraphs, place, range, window_cell};
 
 /// The result of the benchmark of SQLite.
 pub(crate) fn sqlite(report: &SqliteReport) -> String {
-    page([rates(report), ratios(report)], &notes(report), &verdict(report), &report.machine)
+    page([rates(report), ratios(report)], &notes(report), &verdict(report), &report.setting.machine)
 }
 
 fn rates(report: &SqliteReport) -> String {
@@ -22,7 +22,7 @@ fn rates(report: &SqliteReport) -> String {
     ])
     .words(3);
     for way in &report.ways {
-        grid.row(rate(way, report.plan.rounds));
+        grid.row(rate(way, report.setting.plan.rounds));
     }
     grid.text()
 }
@@ -56,7 +56,7 @@ fn ratios(report: &SqliteReport) -> String {
     let mut meanings = Vec::new();
     for ratio in SQLITE_RATIOS {
         let Some(spread) = report.ratios_spread.get(ratio.name) else { continue };
-        let range = range(report.plan.rounds, spread, figure);
+        let range = range(report.setting.plan.rounds, spread, figure);
         grid.row(vec![ratio.title.to_owned(), figure(spread.median), range, ratio.name.to_owned()]);
         meanings.push(format!("{}: {}.", ratio.title, ratio.meaning));
     }
@@ -65,7 +65,8 @@ fn ratios(report: &SqliteReport) -> String {
 }
 
 fn notes(report: &SqliteReport) -> String {
-    format!("{}\n{}.", place(&report.disk), report.machine.line())
+    let machine = report.setting.machine.line() + ".";
+    place(&report.setting).into_iter().chain([machine]).collect::<Vec<_>>().join("\n")
 }
 
 /// What to take home: two sentences.

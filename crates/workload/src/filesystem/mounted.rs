@@ -6,7 +6,7 @@ use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_fs::{Filesystem, InodeNumber, MountOptions, NewNode};
 use weir_runtime::{Handle, Random};
 use weir_storage::{BLOCK_BYTES, Storage};
-use weir_volume::{Format, Volume};
+use weir_volume::{Format, Volume, VolumeOptions};
 
 use crate::content::Pages;
 use crate::error::BenchError;
@@ -41,14 +41,9 @@ impl MountedFile {
         plan: &FsPlan,
         mode: FsMode,
     ) -> Result<MountedFile, BenchError> {
-        let blocks = plan.filesystem_bytes / BLOCK;
-        let format = Format { logical_blocks: blocks, segment_blocks: plan.segment_blocks, overwrite: true };
-        Volume::create(handle, &*disk, format).await?;
-        let volume = Rc::new(Volume::open(handle, disk, plan.volume_options()).await?);
-        let created = u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
-        // A new volume reads as zeros.
-        let mkfs = Mkfs { zeroed: true, ..Mkfs::new(blocks, [7; 16], [8; 16], created) };
-        Filesystem::make(&*volume, &mkfs).await?;
+        let volume =
+            make(handle, disk, plan.filesystem_bytes, plan.segment_blocks, plan.volume_options()).await?;
+        let volume = Rc::new(volume);
         let options = MountOptions { engine: Some(mode.engine.engine()), ..MountOptions::default() };
         let device: Rc<dyn Storage> = Rc::<Volume>::clone(&volume);
         let filesystem = Filesystem::mount(handle, device, options).await?;
@@ -113,6 +108,25 @@ impl MountedFile {
         self.filesystem.unmount().await?;
         Ok(self.volume.close().await?)
     }
+}
+
+/// Makes a volume on `disk`, and a filesystem of so many bytes on the volume.
+pub(crate) async fn make(
+    handle: &Handle,
+    disk: Rc<dyn Storage>,
+    bytes: u64,
+    segment_blocks: u32,
+    options: VolumeOptions,
+) -> Result<Volume, BenchError> {
+    let blocks = bytes / BLOCK;
+    let format = Format { logical_blocks: blocks, segment_blocks, overwrite: true };
+    Volume::create(handle, &*disk, format).await?;
+    let volume = Volume::open(handle, disk, options).await?;
+    let created = u32::try_from(handle.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
+    // A new volume reads as zeros.
+    let mkfs = Mkfs { zeroed: true, ..Mkfs::new(blocks, [7; 16], [8; 16], created) };
+    Filesystem::make(&volume, &mkfs).await?;
+    Ok(volume)
 }
 
 /// Opens the volume on `disk` anew, checks the filesystem on it, mounts it, and reads the file back. Returns how many blocks

@@ -7,13 +7,9 @@ use weir_storage::BLOCK_BYTES;
 use weir_volume::{LossWindow, VolumeOptions};
 
 use crate::error::BenchError;
-use crate::plan::BenchOptions;
-use crate::raw::FILL_ALIGNMENT_BLOCKS;
+use crate::plan::{BenchOptions, SPAN_MIB_MAX, aligned};
 
 const MIB: u64 = 1 << 20;
-
-/// The largest file: what a disk may have.
-const SPAN_MIB_MAX: u64 = 1 << 20;
 
 /// The smallest file.
 const SPAN_MIB_MIN: u64 = 16;
@@ -123,9 +119,4 @@ impl FsPlan {
         let loss_window = LossWindow { time, bytes: self.loss_window_bytes };
         VolumeOptions { loss_window, ..VolumeOptions::default() }
     }
-}
-
-/// Rounded up to what can be filled at full speed.
-fn aligned(bytes: u64) -> u64 {
-    bytes.next_multiple_of(FILL_ALIGNMENT_BLOCKS * BLOCK_BYTES as u64)
 }

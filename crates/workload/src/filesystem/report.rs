@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::bench::Turn;
 use crate::filesystem::mode::{Call, FsWrite, Promise};
 use crate::filesystem::plan::FsPlan;
 use crate::host::HostCalls;
-use crate::machine::Machine;
 use crate::mode::Mode;
-use crate::report::{About, LossWindowReport, ModeReport, Quantity, Ratio, SpreadReport};
-use crate::scratch::ScratchDirectory;
-use crate::statistics::Spread;
+use crate::ratio::{About, Quantity, Ratio};
+use crate::summary::{LossWindowReport, ModeReport, Setting, Summary, rate};
+use crate::turn::Turn;
 
 const FSYNC: Mode = Mode::barrier_fs(FsWrite::Append, Call::Fsync);
 const FDATASYNC: Mode = Mode::barrier_fs(FsWrite::Append, Call::Fdatasync);
@@ -78,32 +76,16 @@ pub const FS_RATIOS: [Ratio; 5] = [
 ];
 
 /// The result of the benchmark of filesystems; serialised, it is the document that scripts read.
-///
-/// Every figure is the median over rounds, and every ratio the median of the ratios of the rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct FsReport {
-    /// Version of the program.
-    pub version: &'static str,
-    /// The seed of the workload.
-    pub seed: u64,
-    /// Sizes and times.
-    pub plan: FsPlan,
-    /// The machine, and whether it was busy.
-    pub machine: Machine,
-    /// Where the files were.
-    pub disk: ScratchDirectory,
+    /// What was run, and where.
+    #[serde(flatten)]
+    pub setting: Setting<FsPlan>,
     /// The rates by name, in calls a second.
     pub rates: BTreeMap<&'static str, f64>,
-    /// The ratios by name.
-    pub ratios: BTreeMap<&'static str, f64>,
-    /// The largest loss window seen in any turn through the volume.
-    pub loss_window: LossWindowReport,
-    /// The modes, in the order of a round.
-    pub modes: Vec<FsModeReport>,
-    /// Medians, smallest and largest values.
-    pub spread: SpreadReport,
-    /// Blocks read back and found right, over all modes; wrong ones end the benchmark.
-    pub checked_blocks: u64,
+    /// What was found.
+    #[serde(flatten)]
+    pub summary: Summary<FsModeReport>,
 }
 
 /// The figures of one mode.
@@ -119,41 +101,15 @@ pub struct FsModeReport {
 }
 
 impl FsReport {
-    pub(crate) fn new(
-        plan: FsPlan,
-        seed: u64,
-        disk: ScratchDirectory,
-        machine: Machine,
-        turns: &[Turn],
-    ) -> FsReport {
-        let of = |mode: Mode| turns.iter().filter(move |turn| turn.mode == mode);
-        let modes = Mode::FILESYSTEMS.into_iter().filter_map(|mode| {
-            let turns: Vec<&Turn> = of(mode).collect();
-            let promise = mode.promise();
-            let ordered = promise == Some(Promise::Ordered);
+    pub(crate) fn new(setting: Setting<FsPlan>, turns: &[Turn]) -> FsReport {
+        let rates = RATES.iter().filter_map(|&(name, mode)| Some((name, rate(mode, turns)?.median)));
+        let summary = Summary::new(&Mode::FILESYSTEMS, &FS_RATIOS, turns, |mode, turns| {
             Some(FsModeReport {
-                promise,
-                loss_window: ordered.then(|| LossWindowReport::largest(turns.iter().copied())),
-                mode: ModeReport::new(mode, 0, &turns)?,
+                promise: mode.promise(),
+                loss_window: LossWindowReport::of_ordered(mode, turns),
+                mode: ModeReport::new(mode, 0, turns)?,
             })
         });
-        let modes: Vec<FsModeReport> = modes.collect();
-        let rate = |mode: Mode| Spread::of(of(mode).map(Turn::iops));
-        let iops = Mode::FILESYSTEMS.into_iter().filter_map(|mode| Some((mode.name(), rate(mode)?)));
-        let ratios: BTreeMap<&'static str, Spread> =
-            FS_RATIOS.iter().filter_map(|ratio| Some((ratio.name, ratio.spread(turns)?))).collect();
-        FsReport {
-            version: env!("CARGO_PKG_VERSION"),
-            seed,
-            plan,
-            machine,
-            disk,
-            rates: RATES.iter().filter_map(|&(name, mode)| Some((name, rate(mode)?.median))).collect(),
-            ratios: ratios.iter().map(|(&name, spread)| (name, spread.median)).collect(),
-            loss_window: LossWindowReport::largest(turns),
-            modes,
-            spread: SpreadReport { iops: iops.collect(), ratios },
-            checked_blocks: turns.iter().map(|turn| turn.checked_blocks).sum(),
-        }
+        FsReport { setting, rates: rates.collect(), summary }
     }
 }

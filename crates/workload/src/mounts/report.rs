@@ -1,18 +1,14 @@
 //! What the benchmark of mounts found.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
-use crate::bench::Turn;
 use crate::filesystem::{FsPlan, Promise};
 use crate::host::HostCalls;
-use crate::machine::Machine;
 use crate::mode::Mode;
 use crate::mounts::calls::MountCalls;
-use crate::report::{About, LossWindowReport, ModeReport, Quantity, Ratio, SpreadReport};
-use crate::scratch::ScratchDirectory;
-use crate::statistics::Spread;
+use crate::ratio::{About, Quantity, Ratio};
+use crate::summary::{LossWindowReport, ModeReport, Setting, Summary};
+use crate::turn::Turn;
 
 const ORDERED: Mode = Mode::Mount(MountCalls::OverwriteBarrier);
 const HOST_OVERWRITE: Mode = Mode::Host(HostCalls::Fdatasync);
@@ -76,38 +72,15 @@ pub const MOUNT_RATIOS: [Ratio; 6] = [
     },
 ];
 
-/// A turn, and what its server told.
-pub(super) struct MountTurn {
-    pub(super) turn: Turn,
-    /// Requests of the kernel that the server had at one time, at most.
-    pub(super) requests_max: Option<u64>,
-}
-
 /// The result of the benchmark of mounts; serialised, it is the document that scripts read.
-///
-/// Every figure is the median over rounds, and every ratio the median of the ratios of the rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct MountReport {
-    /// Version of the program.
-    pub version: &'static str,
-    /// The seed of the workload.
-    pub seed: u64,
-    /// Sizes and times.
-    pub plan: FsPlan,
-    /// The machine, and whether it was busy while the host's modes had their turns: the servers are others, too.
-    pub machine: Machine,
-    /// Where the files were.
-    pub disk: ScratchDirectory,
-    /// The ratios by name.
-    pub ratios: BTreeMap<&'static str, f64>,
-    /// The largest loss window seen in any turn on a volume.
-    pub loss_window: LossWindowReport,
-    /// The modes, in the order of a round.
-    pub modes: Vec<MountModeReport>,
-    /// Medians, smallest and largest values.
-    pub spread: SpreadReport,
-    /// Blocks read back and found right, over all modes; wrong ones end the benchmark.
-    pub checked_blocks: u64,
+    /// What was run, and where.
+    #[serde(flatten)]
+    pub setting: Setting<FsPlan>,
+    /// What was found.
+    #[serde(flatten)]
+    pub summary: Summary<MountModeReport>,
 }
 
 /// The figures of one mode. Its processor time is that of the program that writes, without the server's.
@@ -126,47 +99,15 @@ pub struct MountModeReport {
 }
 
 impl MountReport {
-    pub(super) fn new(
-        plan: FsPlan,
-        seed: u64,
-        disk: ScratchDirectory,
-        machine: Machine,
-        found: &[MountTurn],
-    ) -> MountReport {
-        let turns: Vec<Turn> = found.iter().map(|found| found.turn.clone()).collect();
-        let of = |mode: Mode| turns.iter().filter(move |turn| turn.mode == mode);
-        let requests_max = |mode: Mode| {
-            let found = found.iter().filter(|found| found.turn.mode == mode);
-            found.filter_map(|found| found.requests_max).max()
-        };
-        let modes = Mode::MOUNTS.into_iter().filter_map(|mode| {
-            let turns: Vec<&Turn> = of(mode).collect();
-            let promise = mode.promise();
-            let ordered = promise == Some(Promise::Ordered);
+    pub(super) fn new(setting: Setting<FsPlan>, turns: &[Turn]) -> MountReport {
+        let summary = Summary::new(&Mode::MOUNTS, &MOUNT_RATIOS, turns, |mode, turns| {
             Some(MountModeReport {
-                promise,
-                requests_max: requests_max(mode),
-                loss_window: ordered.then(|| LossWindowReport::largest(turns.iter().copied())),
-                mode: ModeReport::new(mode, 0, &turns)?,
+                promise: mode.promise(),
+                requests_max: turns.iter().filter_map(|turn| turn.requests_max).max(),
+                loss_window: LossWindowReport::of_ordered(mode, turns),
+                mode: ModeReport::new(mode, 0, turns)?,
             })
         });
-        let modes: Vec<MountModeReport> = modes.collect();
-        let iops = Mode::MOUNTS
-            .into_iter()
-            .filter_map(|mode| Some((mode.name(), Spread::of(of(mode).map(Turn::iops))?)));
-        let ratios: BTreeMap<&'static str, Spread> =
-            MOUNT_RATIOS.iter().filter_map(|ratio| Some((ratio.name, ratio.spread(&turns)?))).collect();
-        MountReport {
-            version: env!("CARGO_PKG_VERSION"),
-            seed,
-            plan,
-            machine,
-            disk,
-            ratios: ratios.iter().map(|(&name, spread)| (name, spread.median)).collect(),
-            loss_window: LossWindowReport::largest(&turns),
-            modes,
-            spread: SpreadReport { iops: iops.collect(), ratios },
-            checked_blocks: turns.iter().map(|turn| turn.checked_blocks).sum(),
-        }
+        MountReport { setting, summary }
     }
 }

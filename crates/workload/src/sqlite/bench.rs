@@ -5,106 +5,34 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use serde::Serialize;
-use weir_ext4::Mkfs;
 use weir_fs::{Filesystem, MountOptions};
 use weir_runtime::{Handle, Runtime};
 use weir_sqlite_vfs::{Mode, Vfs};
-use weir_storage::{BLOCK_BYTES, Storage};
-use weir_volume::{Format, LossWindow, LossWindowSeen, Volume, VolumeOptions};
+use weir_storage::Storage;
+use weir_volume::{LossWindowSeen, Volume};
 
-use crate::bench::Progress;
 use crate::content::Pages;
 use crate::error::BenchError;
+use crate::filesystem;
 use crate::machine::{Load, Machine, Usage};
 use crate::plan::BenchOptions;
+use crate::rounds::{Progress, Rounds};
 use crate::scratch::ScratchDirectory;
+use crate::sqlite::plan::SqlitePlan;
 use crate::sqlite::report::SqliteReport;
 use crate::sqlite::turn::{SqliteTurn, check, insert, open};
 use crate::sqlite::way::{SqlitePlace, SqliteWay};
+use crate::summary::Setting;
 use crate::target::{BenchTarget, TargetBase, check_room};
-
-const MIB: u64 = 1 << 20;
-const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Blocks in a segment of the volume.
 const SEGMENT_BLOCKS: u32 = 256;
 
+/// Steps before the first round: a disk to fill.
+const SETUP_STEPS: u64 = 1;
+
 /// The database.
 const PATH: &str = "bench.db";
-
-/// The sizes and times of the benchmark of SQLite.
-#[derive(Clone, Debug, Serialize)]
-pub struct SqlitePlan {
-    /// Whether this is the short benchmark.
-    pub quick: bool,
-    /// Rounds; every way has its turn in each.
-    pub rounds: u32,
-    /// A turn takes this long, in seconds.
-    pub turn_seconds: f64,
-    /// Bytes of the filesystem in process.
-    pub filesystem_bytes: u64,
-    /// Bytes of its volume: with room, so that a turn measures no cleaning.
-    pub volume_bytes: u64,
-    /// The volume's bound on what a crash may cost, in bytes and milliseconds.
-    pub loss_window_bytes: u64,
-    /// See above.
-    pub loss_window_ms: u64,
-}
-
-impl SqlitePlan {
-    /// The benchmark proper: five rounds of half a second a way.
-    #[must_use]
-    pub fn full() -> SqlitePlan {
-        SqlitePlan::new(false, 5, 0.5, 256 * MIB, 2560 * MIB)
-    }
-
-    /// The short one: one round.
-    #[must_use]
-    pub fn quick() -> SqlitePlan {
-        SqlitePlan::new(true, 1, 0.5, 256 * MIB, 2560 * MIB)
-    }
-
-    /// The smallest, for tests: it shows that everything works, and no speed.
-    #[must_use]
-    pub fn tiny() -> SqlitePlan {
-        SqlitePlan::new(true, 2, 0.01, 32 * MIB, 128 * MIB)
-    }
-
-    fn new(
-        quick: bool,
-        rounds: u32,
-        turn_seconds: f64,
-        filesystem_bytes: u64,
-        volume_bytes: u64,
-    ) -> SqlitePlan {
-        let window = LossWindow::default();
-        SqlitePlan {
-            quick,
-            rounds,
-            turn_seconds,
-            filesystem_bytes,
-            volume_bytes,
-            loss_window_bytes: window.bytes,
-            loss_window_ms: window.time.as_millis() as u64,
-        }
-    }
-
-    /// The plan as the user's options change it.
-    #[must_use]
-    pub fn with(mut self, options: &BenchOptions) -> SqlitePlan {
-        if let Some(rounds) = options.rounds {
-            self.rounds = rounds.max(1);
-        }
-        self
-    }
-
-    fn volume_options(&self) -> VolumeOptions {
-        let time = Duration::from_millis(self.loss_window_ms);
-        let loss_window = LossWindow { time, bytes: self.loss_window_bytes };
-        VolumeOptions { loss_window, ..VolumeOptions::default() }
-    }
-}
 
 /// Where databases can be beside BarrierFS in process.
 #[derive(Clone, Debug, Default)]
@@ -134,25 +62,16 @@ pub fn sqlite(
         SqlitePlace::Mount => grounds.mount.is_some(),
         SqlitePlace::Host | SqlitePlace::InProcess => true,
     });
-    let total = 1 + u64::from(plan.rounds) * ways.len() as u64;
-    let mut done = 0;
-    let mut step = |stage: String, what: &str| {
-        progress(Progress { done, total, stage, what: what.to_owned() });
-        done += 1;
-    };
-    step("preparing".to_owned(), "filling the volume's disk");
+    let mut rounds = Rounds::new(ways, SqliteWay::name, plan.rounds, plan.quick, SETUP_STEPS, progress);
+    rounds.steps.prepare("filling the volume's disk");
     let ground = BenchState::prepare(runtime, plan, options, grounds)?;
-    let mut turns = Vec::new();
-    let mut usage = Usage::default();
-    for round in 0..ground.plan.rounds {
-        for way in &ways {
-            step(format!("round {} of {}", round + 1, ground.plan.rounds), &way.name());
-            turns.push(ground.turn(*way, &mut usage)?);
-        }
-        ways.reverse();
+    let (mut turns, mut usage) = (Vec::new(), Usage::default());
+    for due in &mut rounds {
+        turns.push(ground.turn(due.way, &mut usage)?);
     }
-    step("done".to_owned(), "");
-    Ok(SqliteReport::new(ground.plan, options.seed, ground.place, Machine::seen(usage), &turns))
+    rounds.steps.end();
+    let setting = Setting::new(ground.plan, options.seed, Machine::seen(usage), Some(ground.place));
+    Ok(SqliteReport::new(setting, &turns))
 }
 
 /// Everything that the turns share.
@@ -239,7 +158,12 @@ impl BenchState {
 
     /// A turn on a new filesystem, on a new volume.
     fn in_process(&self, way: SqliteWay, usage: &mut Usage) -> Result<SqliteTurn, BenchError> {
-        self.runtime.block_on(self.make())??;
+        let (disk, bytes, options) =
+            (self.volume.disk(), self.plan.filesystem_bytes, self.plan.volume_options());
+        self.runtime.block_on(async {
+            let made = filesystem::make(&self.clock, disk, bytes, SEGMENT_BLOCKS, options).await?;
+            Ok::<_, BenchError>(made.close().await?)
+        })??;
         let (volume, vfs, filesystem) = self.start()?;
         let connection = vfs.open(PATH, way.mode)?;
         let load = Load::now(&self.clock);
@@ -255,19 +179,6 @@ impl BenchState {
         drop((connection, vfs));
         self.end(&volume, filesystem)?;
         Ok(SqliteTurn { way, inserts, elapsed, loss_window: (way.mode == Mode::Order).then_some(seen) })
-    }
-
-    async fn make(&self) -> Result<(), BenchError> {
-        let disk = self.volume.disk();
-        let blocks = self.plan.filesystem_bytes / BLOCK;
-        let format = Format { logical_blocks: blocks, segment_blocks: SEGMENT_BLOCKS, overwrite: true };
-        Volume::create(&self.clock, &*disk, format).await?;
-        let volume = Volume::open(&self.clock, disk, self.plan.volume_options()).await?;
-        let created = u32::try_from(self.clock.wall_clock_millis() / 1000).unwrap_or(u32::MAX);
-        // A new volume reads as zeros.
-        let mkfs = Mkfs { zeroed: true, ..Mkfs::new(blocks, [7; 16], [8; 16], created) };
-        Filesystem::make(&volume, &mkfs).await?;
-        Ok(volume.close().await?)
     }
 
     fn start(&self) -> Result<(Rc<Volume>, Vfs, Filesystem), BenchError> {

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use weir_sqlite_vfs::Mode;
 
-use crate::machine::Machine;
-use crate::report::LossWindowReport;
-use crate::scratch::ScratchDirectory;
-use crate::sqlite::bench::SqlitePlan;
+use crate::sqlite::plan::SqlitePlan;
 use crate::sqlite::turn::SqliteTurn;
 use crate::sqlite::way::{JOURNALS, SqliteJournal, SqlitePlace, SqliteWay, Synchronous};
 use crate::statistics::Spread;
+use crate::summary::{LossWindowReport, Setting, medians};
 
 /// A ratio of this benchmark: of one journal mode, or the smallest over several.
 #[derive(Clone, Copy, Debug)]
@@ -94,16 +92,9 @@ impl SqliteRatio {
 /// The result; serialised, it is the document that scripts read.
 #[derive(Clone, Debug, Serialize)]
 pub struct SqliteReport {
-    /// Version of the program.
-    pub version: &'static str,
-    /// The seed; it decides nothing here but names.
-    pub seed: u64,
-    /// Sizes and times.
-    pub plan: SqlitePlan,
-    /// The machine, and whether it was busy.
-    pub machine: Machine,
-    /// Where the files were.
-    pub disk: ScratchDirectory,
+    /// What was run, and where. The seed decides nothing here but names.
+    #[serde(flatten)]
+    pub setting: Setting<SqlitePlan>,
     /// The ratios by name; those of places that were not to be had are missing.
     pub ratios: BTreeMap<&'static str, f64>,
     /// Their medians, smallest and largest values over the rounds.
@@ -134,22 +125,12 @@ pub struct SqliteWayReport {
 }
 
 impl SqliteReport {
-    pub(super) fn new(
-        plan: SqlitePlan,
-        seed: u64,
-        disk: ScratchDirectory,
-        machine: Machine,
-        turns: &[SqliteTurn],
-    ) -> SqliteReport {
-        let spreads: BTreeMap<&'static str, Spread> =
+    pub(super) fn new(setting: Setting<SqlitePlan>, turns: &[SqliteTurn]) -> SqliteReport {
+        let spreads: BTreeMap<_, _> =
             SQLITE_RATIOS.iter().filter_map(|ratio| Some((ratio.name, ratio.spread(turns)?))).collect();
         SqliteReport {
-            version: env!("CARGO_PKG_VERSION"),
-            seed,
-            plan,
-            machine,
-            disk,
-            ratios: spreads.iter().map(|(&name, spread)| (name, spread.median)).collect(),
+            setting,
+            ratios: medians(&spreads),
             ratios_spread: spreads,
             ways: SqliteWay::all().into_iter().filter_map(|way| SqliteWayReport::new(way, turns)).collect(),
         }
