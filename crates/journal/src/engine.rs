@@ -86,6 +86,11 @@ impl Engine {
         }
     }
 
+    /// Whether conflicts go on a list (J4).
+    pub(crate) fn lists_conflicts(self) -> bool {
+        self == Engine::Dual { conflicts: Conflicts::List }
+    }
+
     /// Whether data and log blocks go in epochs, so that the storage keeps their order.
     pub fn uses_barriers(self) -> bool {
         matches!(self, Engine::Dual { .. })

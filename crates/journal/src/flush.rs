@@ -13,43 +13,40 @@ use crate::mutants::JournalMutant;
 /// the storage cannot tell: 64 MiB.
 const WORTH_A_FLUSH: u64 = 1 << 14;
 
-impl Journal {
-    /// Retires the oldest dispatched transaction, once D, JD and JC are transferred. False if there is none.
-    async fn retire_next(&self) -> Result<bool, JournalError> {
-        let tickets = match self.state.borrow().dispatched.front() {
-            Some(oldest) => oldest.tickets.clone(),
-            None => return Ok(false),
-        };
-        if !self.options.rules.drops(JournalMutant::RetiresAtDispatch) {
-            let done = self.disk.transferred(&tickets).await;
-            if !self.options.rules.drops(JournalMutant::ErrorIgnored) {
-                done?;
-            }
+/// Retires the oldest dispatched transaction, once D, JD and JC are transferred. False if there is none.
+async fn retire_next(journal: &Journal) -> Result<bool, JournalError> {
+    let tickets = match journal.on_their_way.borrow().front() {
+        Some(oldest) => oldest.tickets.clone(),
+        None => return Ok(false),
+    };
+    if !journal.options.rules.drops(JournalMutant::RetiresAtDispatch) {
+        let done = journal.disk.transferred(&tickets).await;
+        if !journal.options.rules.drops(JournalMutant::ErrorIgnored) {
+            done?;
         }
-        let oldest = self.state.borrow_mut().dispatched.pop_front();
-        if let Some(oldest) = oldest {
-            // The last of them is that of JC.
-            self.retire(oldest.locked, tickets.last().cloned());
-        }
-        Ok(true)
     }
+    let oldest = journal.on_their_way.borrow_mut().pop_front();
+    if let Some(oldest) = oldest {
+        // The last of them is that of JC.
+        journal.retire(oldest.logged, tickets.last().cloned());
+    }
+    Ok(true)
+}
 
-    /// Flushes, if a caller waits for a transaction that is transferred; all that is transferred by then shares the
-    /// flush.
-    async fn flush_wanted(&self) -> Result<bool, JournalError> {
-        let covers = self.transferred_to();
-        if !self.flushes.is_wanted(self.position(covers)) {
-            return Ok(false);
-        }
-        let mut round = self.flushes.begin();
-        round.will_cover(self.position(covers));
-        if !self.options.rules.drops(JournalMutant::FlushForgotten) {
-            self.disk.flush().await?;
-        }
-        drop(round);
-        self.set_durable_to(covers);
-        Ok(true)
+/// Flushes, if a caller waits for a transaction that is transferred; all that is transferred by then shares the
+/// flush.
+async fn flush_if_wanted(journal: &Journal) -> Result<bool, JournalError> {
+    let covers = journal.transferred.to();
+    if !journal.durability.is_wanted(covers) {
+        return Ok(false);
     }
+    let round = journal.durability.begin(covers);
+    if !journal.options.rules.drops(JournalMutant::FlushForgotten) {
+        journal.disk.flush().await?;
+    }
+    drop(round);
+    journal.set_durable_to(covers);
+    Ok(true)
 }
 
 /// Learns what the storage makes durable without being asked, such as a volume that keeps its loss window (V5): where
@@ -58,15 +55,12 @@ impl Journal {
 pub(crate) async fn durability_task(journal: Weak<Journal>) {
     loop {
         let Some(now) = journal.upgrade() else { return };
-        let freed = now.freed.listen();
-        if now.aborted().is_some() || now.options.rules.drops(JournalMutant::DurabilityUnnoticed) {
+        let freed = now.freed.event().listen();
+        if now.is_stopped() || now.options.rules.drops(JournalMutant::DurabilityUnnoticed) {
             return;
         }
-        let waiting = now.reuse.awaiting_durability();
-        let newest = {
-            let state = now.state.borrow();
-            state.newest.clone().map(|ticket| (state.transferred_to, ticket)).filter(|_| waiting > 0)
-        };
+        let waiting = now.freed.reuse.awaiting_durability();
+        let newest = now.durability.newest().filter(|_| waiting > 0);
         drop(now);
         let Some((sequence, ticket)) = newest else {
             freed.await;
@@ -75,10 +69,10 @@ pub(crate) async fn durability_task(journal: Weak<Journal>) {
         let answer = ticket.durable().await;
         let Some(now) = journal.upgrade() else { return };
         match answer {
-            Ok(()) => now.reuse.are_durable(sequence),
+            Ok(()) => now.freed.reuse.are_durable(sequence),
             Err(StorageError::DurabilityUnknown) => {
                 if waiting >= WORTH_A_FLUSH {
-                    now.flushes.want(now.position(sequence));
+                    now.durability.want(sequence);
                     now.flush_wanted.notify(usize::MAX);
                 }
                 drop(now);
@@ -95,9 +89,9 @@ pub(crate) async fn flush_task(journal: Weak<Journal>) {
     loop {
         let Some(now) = journal.upgrade() else { return };
         let wanted = now.flush_wanted.listen();
-        if now.aborted().is_none() {
-            let done = match now.flush_wanted().await {
-                Ok(false) => now.retire_next().await,
+        if !now.is_stopped() {
+            let done = match flush_if_wanted(&now).await {
+                Ok(false) => retire_next(&now).await,
                 done => done,
             };
             match done {

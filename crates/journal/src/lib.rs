@@ -11,12 +11,18 @@
 //! |---|---|
 //! | `disk` | the block layer, shared flushes, and a count of what was waited for |
 //! | `buffer`, `buffers` | journaled blocks in memory, and their cache |
-//! | `handle`, `transaction` | changes that belong together, and the transactions they go into |
+//! | `handle`, `running` | changes that belong together, and the transaction that takes them |
+//! | `transaction` | a transaction from when it is locked |
+//! | `stage`, `durability` | how far transactions have come, and who waits for that |
 //! | `engine` | a commit as a graph: what follows D, JD and JC |
+//! | `encoding` | how a transaction looks in the log |
 //! | `commit` | the commit task: a transaction is locked, and submitted as the graph has it |
 //! | `flush` | the flush task of dual mode: transactions are retired in order, and made durable |
-//! | `log` | where the log's blocks are, and how a transaction looks there |
-//! | `checkpoint` | committed blocks go home, and their place in the log is free again |
+//! | `log` | where the log's blocks are, and what of it is in use |
+//! | `unwritten`, `home` | committed blocks that are not home, and how they go there |
+//! | `checkpoint` | when they go home, and when their place in the log is free again |
+//! | `freed` | when blocks that were freed may be used again |
+//! | `journal` | these parts together; its `life` has the beginning, the end, and who may enter |
 //! | `replay` | what a crash left in the log goes home |
 //!
 //! # Rules
@@ -44,27 +50,35 @@ mod buffers;
 mod checkpoint;
 mod commit;
 mod disk;
+mod durability;
+mod encoding;
 mod engine;
 mod error;
 mod flush;
+mod freed;
 mod handle;
+mod home;
 mod journal;
 mod log;
 mod mutants;
 mod options;
 mod ranges;
 mod replay;
+mod running;
+mod stage;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod unwritten;
 
 pub use buffer::{BufferHead, Role};
 pub use buffers::Buffers;
 pub use disk::{Disk, Waits};
 pub use engine::{Conflicts, Engine};
 pub use error::{JournalError, StopReason};
+pub use freed::Reuse;
 pub use handle::TxHandle;
-pub use journal::{Journal, JournalStats, Reuse, Until};
+pub use journal::{Journal, JournalStats, Until};
 pub use log::JournalExtent;
 #[cfg(feature = "mutants")]
 pub use mutants::JournalMutant;

@@ -1,14 +1,14 @@
-//! The log: where the journal's blocks are on disk, what of it is in use, and how a transaction looks there.
+//! The log: where the journal's blocks are on disk, and what of it is in use.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use weir_ext4::journal::{
-    JournalSuperblock, LogBlock, LogFormat, LogRing, Sequence, encode_commit, encode_transaction,
-};
+use weir_ext4::journal::{JournalSuperblock, LogRing, Sequence};
 use weir_ext4::{BLOCK_BYTES, FormatError};
 use weir_runtime::Buffer as Memory;
 
-use crate::transaction::FrozenBlock;
+use crate::encoding::{Composed, LogEncoding};
+use crate::transaction::{Locked, Logged};
 
 /// Consecutive blocks of the journal, on consecutive blocks of the filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,30 +21,53 @@ pub struct JournalExtent {
     pub blocks: u32,
 }
 
-/// Blocks to be written one after the other from `start` on.
-pub(crate) struct Run {
-    pub(crate) start: u64,
-    pub(crate) blocks: Vec<Rc<Memory>>,
+impl JournalExtent {
+    /// Where a block of the journal is in the filesystem.
+    pub(crate) fn find(area: &[JournalExtent], block: u32) -> Option<u64> {
+        let holds = |extent: &&JournalExtent| (extent.first..extent.first + extent.blocks).contains(&block);
+        let extent = area.iter().find(holds)?;
+        Some(extent.start + u64::from(block - extent.first))
+    }
+}
+
+/// A transaction that is in the log, transferred, and not all home.
+#[derive(Clone, Copy)]
+pub(crate) struct Retired {
+    pub(crate) sequence: Sequence,
+    /// Where the log's tail is when this and all before it are home.
+    pub(crate) log_end: u32,
 }
 
 /// The journal's ring of blocks.
 pub(crate) struct Log {
     area: Vec<JournalExtent>,
-    pub(crate) superblock: JournalSuperblock,
-    pub(crate) format: LogFormat,
-    pub(crate) ring: LogRing,
+    superblock: JournalSuperblock,
+    encoding: LogEncoding,
+    ring: LogRing,
     /// Where the oldest transaction begins that is not all home.
-    pub(crate) tail: u32,
+    tail: u32,
     /// Where the next one is written.
-    pub(crate) head: u32,
+    head: u32,
+    retired: VecDeque<Retired>,
 }
 
 impl Log {
     /// An empty log.
     pub(crate) fn new(superblock: JournalSuperblock, area: Vec<JournalExtent>) -> Log {
         let ring = superblock.ring();
-        let format = superblock.format();
-        Log { area, superblock, format, ring, tail: ring.first(), head: ring.first() }
+        let encoding = LogEncoding::new(superblock.format());
+        let (tail, head) = (ring.first(), ring.first());
+        Log { area, superblock, encoding, ring, tail, head, retired: VecDeque::new() }
+    }
+
+    /// Blocks that it has.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.ring.blocks()
+    }
+
+    /// Blocks in use.
+    pub(crate) fn used(&self) -> u32 {
+        self.ring.used(self.tail, self.head)
     }
 
     /// Blocks that can be written without touching what is still needed.
@@ -53,52 +76,49 @@ impl Log {
     }
 
     /// Blocks that a transaction takes at most.
-    pub(crate) fn blocks_for(&self, copies: usize, revokes: usize) -> u32 {
-        u32::try_from(self.format.transaction_blocks(copies, revokes)).unwrap_or(u32::MAX)
+    pub(crate) fn blocks_for(&self, changed: usize, revoked: usize) -> u32 {
+        self.encoding.blocks_for(changed, revoked)
     }
 
-    /// Where a block of the journal is in the filesystem.
-    pub(crate) fn home(&self, block: u32) -> Option<u64> {
-        let extent =
-            self.area.iter().find(|extent| (extent.first..extent.first + extent.blocks).contains(&block))?;
-        Some(extent.start + u64::from(block - extent.first))
-    }
-
-    /// JD of a transaction, as it stands at the log's head, and JC behind it. The head moves on.
-    pub(crate) fn compose(
+    /// Gives a transaction its place at the log's head, and says what is to be written there. The head moves on.
+    pub(crate) fn append(
         &mut self,
-        sequence: Sequence,
-        frozen: &[FrozenBlock],
-        revokes: &[u64],
+        locked: Locked,
         unix_millis: u64,
-    ) -> Result<(Vec<Run>, u64, Rc<Memory>), FormatError> {
-        let mut shared: Vec<(u64, Shared)> =
-            frozen.iter().map(|copy| (copy.buffer.block(), Shared(Rc::clone(&copy.content)))).collect();
-        let blocks = encode_transaction(&self.format, sequence, revokes, &mut shared)?;
-        let mut runs: Vec<Run> = Vec::new();
-        for block in blocks {
-            let content = match block {
-                LogBlock::Own(bytes) => Rc::new(Memory::copy_of(&*bytes)),
-                LogBlock::Copy(index) => {
-                    let (_, content) = shared.get(index).ok_or(FormatError::Invalid { what: "a copy" })?;
-                    Rc::clone(&content.0)
-                }
-            };
-            let place = self.next_place()?;
-            match runs.last_mut() {
-                Some(run) if run.start + run.blocks.len() as u64 == place => run.blocks.push(content),
-                _ => runs.push(Run { start: place, blocks: vec![content] }),
-            }
-        }
-        let (seconds, nanos) = (unix_millis / 1000, (unix_millis % 1000) as u32 * 1_000_000);
-        let commit = Memory::copy_of(&*encode_commit(&self.format, sequence, seconds, nanos));
-        Ok((runs, self.next_place()?, Rc::new(commit)))
+    ) -> Result<(Composed, Logged), FormatError> {
+        let mut head = self.head;
+        let (composed, blocks) = self.encoding.compose(&locked, unix_millis, || {
+            let place = head;
+            head = self.ring.advance(place, 1);
+            JournalExtent::find(&self.area, place)
+                .ok_or(FormatError::Invalid { what: "the journal is shorter than it says" })
+        })?;
+        self.head = head;
+        let Locked { sequence, revokes, data, freed, .. } = locked;
+        Ok((composed, Logged { sequence, blocks, revokes, data, freed, log_end: head }))
     }
 
-    fn next_place(&mut self) -> Result<u64, FormatError> {
-        let place = self.head;
-        self.head = self.ring.advance(place, 1);
-        self.home(place).ok_or(FormatError::Invalid { what: "the journal is shorter than it says" })
+    /// A transaction in it is transferred: its blocks may go home.
+    pub(crate) fn retire(&mut self, logged: &Logged) {
+        self.retired.push_back(Retired { sequence: logged.sequence, log_end: logged.log_end });
+    }
+
+    /// The newest transaction whose blocks may go home, unless all are home.
+    pub(crate) fn newest_retired(&self) -> Option<Retired> {
+        self.retired.back().copied()
+    }
+
+    /// A transaction and all before it are home, and the tail on disk says so: their space is free.
+    pub(crate) fn free_to(&mut self, newest: Retired) {
+        while self.retired.front().is_some_and(|retired| !retired.sequence.is_after(newest.sequence)) {
+            self.retired.pop_front();
+        }
+        self.tail = newest.log_end;
+    }
+
+    /// Where the oldest transaction begins that is not all home.
+    pub(crate) fn tail(&self) -> u32 {
+        self.tail
     }
 
     /// Block 0 of the journal, and where it is, with the tail at `tail`, or none if the log is empty.
@@ -110,22 +130,8 @@ impl Log {
         self.superblock.set_tail(tail, sequence);
         let mut bytes = [0; BLOCK_BYTES];
         self.superblock.encode(&mut bytes);
-        let home = self.home(0).ok_or(FormatError::Invalid { what: "a journal without blocks" })?;
+        let home = JournalExtent::find(&self.area, 0)
+            .ok_or(FormatError::Invalid { what: "a journal without blocks" })?;
         Ok((home, Rc::new(Memory::copy_of(&bytes))))
-    }
-}
-
-/// A copy that becomes one's own only if it has to be escaped.
-struct Shared(Rc<Memory>);
-
-impl AsRef<[u8]> for Shared {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl AsMut<[u8]> for Shared {
-    fn as_mut(&mut self) -> &mut [u8] {
-        Rc::<Memory>::make_mut(&mut self.0)
     }
 }

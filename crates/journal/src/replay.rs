@@ -28,10 +28,8 @@ pub struct FoundJournal {
 impl FoundJournal {
     /// Where a block of the journal is.
     fn home(&self, block: u32) -> Result<u64, FormatError> {
-        let holds = |extent: &&JournalExtent| (extent.first..extent.first + extent.blocks).contains(&block);
-        let extent = self.area.iter().find(holds);
-        let extent = extent.ok_or(FormatError::Invalid { what: "a block beyond the journal" })?;
-        Ok(extent.start + u64::from(block - extent.first))
+        JournalExtent::find(&self.area, block)
+            .ok_or(FormatError::Invalid { what: "a block beyond the journal" })
     }
 
     /// Brings home what is committed in the log, makes that durable, and calls the log empty after that.

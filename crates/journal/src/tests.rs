@@ -20,7 +20,8 @@ use crate::buffers::Buffers;
 use crate::disk::Disk;
 use crate::engine::{Conflicts, Engine};
 use crate::error::JournalError;
-use crate::journal::{Journal, Reuse, Until};
+use crate::freed::Reuse;
+use crate::journal::{Journal, Until};
 use crate::log::JournalExtent;
 use crate::mutants::JournalMutant;
 use crate::options::JournalOptions;
@@ -743,22 +744,4 @@ fn a_log_that_goes_round_is_checkpointed_and_every_operation_finds_room() {
             stage.journal.close().await.expect("closed");
         });
     }
-}
-
-/// Sequence numbers begin again after 2^32 commits, and halfway there a difference of two changes its sign.
-#[test]
-fn a_transaction_is_not_durable_because_its_number_has_come_round() {
-    play(DUAL, None, async |stage| {
-        let journal = &stage.journal;
-        let mut newest = journal.running();
-        // As after very many commits, all of them durable.
-        for _ in 0..9 {
-            newest = Sequence(newest.0.wrapping_add(1 << 29));
-            journal.move_anchor(newest);
-        }
-        journal.set_durable_to(newest);
-        assert!(journal.is_durable(newest) && journal.is_durable(Sequence(newest.0.wrapping_sub(1))));
-        assert!(!journal.is_durable(newest.next()), "the one that runs now");
-        assert!(journal.will_flush(newest.next()) && !journal.will_flush(newest));
-    });
 }

@@ -1,0 +1,180 @@
+//! The life of a journal: it begins with its tasks, lets handles into the running transaction, and is called empty at
+//! its end.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use event_listener::Event;
+use weir_ext4::journal::{JournalSuperblock, Sequence};
+use weir_runtime::Semaphore;
+
+use super::Journal;
+use crate::buffers::Buffers;
+use crate::disk::Disk;
+use crate::durability::Durability;
+use crate::error::{JournalError, StopReason};
+use crate::freed::{FreedBlocks, Reuse};
+use crate::handle::TxHandle;
+use crate::log::{JournalExtent, Log};
+use crate::mutants::JournalMutant;
+use crate::options::JournalOptions;
+use crate::running::Running;
+use crate::stage::Stage;
+use crate::unwritten::Unwritten;
+use crate::{checkpoint, commit, flush};
+
+/// Share of the log that one transaction may take: a quarter, as jbd2 has it.
+const TRANSACTION_SHARE: u32 = 4;
+
+/// Whether a handle may enter the running transaction.
+enum Admission {
+    Enters,
+    /// The running transaction is about to be committed.
+    WhenUnlocked,
+    /// It is as large as a transaction may be.
+    AfterCommit,
+    /// The log has no room.
+    AfterCheckpoint,
+    /// It asks for more than any transaction may have.
+    Never,
+}
+
+impl Journal {
+    /// The journal on an empty log, and its tasks.
+    pub fn new(
+        disk: Rc<Disk>,
+        buffers: Rc<Buffers>,
+        reuse: Rc<dyn Reuse>,
+        options: JournalOptions,
+        superblock: JournalSuperblock,
+        area: Vec<JournalExtent>,
+    ) -> Rc<Journal> {
+        let first = superblock.sequence();
+        let before = Sequence(first.0.wrapping_sub(1));
+        let handle = disk.handle().clone();
+        let journal = Rc::new(Journal {
+            disk,
+            buffers,
+            options,
+            running: RefCell::new(Running::new(first)),
+            log: RefCell::new(Log::new(superblock, area)),
+            dispatched: Stage::new(before),
+            on_their_way: RefCell::default(),
+            transferred: Stage::new(before),
+            durability: Durability::new(before),
+            unwritten: Unwritten::default(),
+            freed: FreedBlocks::new(reuse, options.rules),
+            checkpointing: Semaphore::new(1),
+            changed: Event::new(),
+            commit_wanted: Event::new(),
+            begun: Event::new(),
+            flush_wanted: Event::new(),
+            checkpoint_wanted: Event::new(),
+            counted: Cell::default(),
+            stopped: RefCell::default(),
+            closing: Cell::new(false),
+            abandoning: Cell::new(false),
+        });
+        let weak = || Rc::downgrade(&journal);
+        // Tasks, all on the one thread; the names count where a simulation has a processor for each of its threads.
+        drop(handle.spawn_thread("commit", commit::commit_task(weak())));
+        drop(handle.spawn(commit::commit_timer(weak())));
+        if options.engine.uses_barriers() {
+            drop(handle.spawn_thread("flush", flush::flush_task(weak())));
+            drop(handle.spawn(flush::durability_task(weak())));
+        }
+        drop(handle.spawn_thread("checkpoint", checkpoint::checkpoint_task(weak())));
+        journal
+    }
+
+    /// Opens a handle that changes at most `credits` blocks in one transaction (J8). Waits for room in the log.
+    ///
+    /// A task has one handle at a time, and does not wait for a commit while it holds one.
+    pub async fn start(self: &Rc<Journal>, credits: u32) -> Result<TxHandle, JournalError> {
+        loop {
+            self.check()?;
+            if self.is_closing() {
+                return Err(JournalError::Stopped(StopReason::Closed));
+            }
+            match self.admission(credits) {
+                Admission::Enters => {
+                    let counted = !self.options.rules.drops(JournalMutant::GroupSplit);
+                    self.running.borrow_mut().open(credits, counted);
+                    return Ok(TxHandle::new(Rc::clone(self), credits));
+                }
+                Admission::AfterCommit => self.request(),
+                Admission::AfterCheckpoint => {
+                    let nothing_to_free = self.log.borrow().newest_retired().is_none();
+                    if nothing_to_free && !self.running.borrow().is_empty() {
+                        self.request();
+                    }
+                    self.checkpoint_wanted.notify(usize::MAX);
+                }
+                Admission::Never => return Err(JournalError::TooSmall),
+                Admission::WhenUnlocked => {}
+            }
+            self.changed.listen().await;
+        }
+    }
+
+    /// Whether a handle may enter the running transaction.
+    fn admission(&self, credits: u32) -> Admission {
+        let (running, log) = (self.running.borrow(), self.log.borrow());
+        if running.is_locked() {
+            return Admission::WhenUnlocked;
+        }
+        let most = log.blocks() / TRANSACTION_SHARE;
+        if credits >= most {
+            return Admission::Never;
+        }
+        let blocks = running.changed_or_granted() + credits;
+        if blocks > most {
+            return Admission::AfterCommit;
+        }
+        // A block granted may be changed, or revoked, which takes less.
+        if log.blocks_for(blocks as usize, running.revoked() + 1) > log.free() {
+            return Admission::AfterCheckpoint;
+        }
+        Admission::Enters
+    }
+
+    /// Writes the superblock of a journal whose log begins at its head, so that recovery looks at it. The caller
+    /// flushes.
+    pub async fn open(&self) -> Result<(), JournalError> {
+        self.write_superblock(true).await
+    }
+
+    /// Commits and checkpoints everything, and calls the journal empty. The journal takes nothing more.
+    pub async fn close(&self) -> Result<(), JournalError> {
+        self.closing.set(true);
+        self.changed.notify(usize::MAX);
+        // A handle that has changed nothing yet may do so still.
+        self.until(&self.changed, || !self.running.borrow().has_handles()).await?;
+        self.commit_all().await?;
+        self.checkpoint().await?;
+        // J5 (e): nothing looks at the log once it is called empty, so all that is home has to be durable.
+        if !self.options.rules.drops(JournalMutant::EmptyWithoutFlush) {
+            self.disk.flush().await?;
+        }
+        self.write_superblock(false).await?;
+        // That has flushed, and nothing comes after it.
+        self.set_durable_to(self.transferred_to());
+        Ok(())
+    }
+
+    /// Brings everything home that is transferred.
+    pub(crate) async fn checkpoint(&self) -> Result<(), JournalError> {
+        checkpoint::checkpoint(self).await
+    }
+
+    async fn write_superblock(&self, needed: bool) -> Result<(), JournalError> {
+        let sequence = self.running();
+        let (home, block) = {
+            let mut log = self.log.borrow_mut();
+            let tail = needed.then_some(log.tail());
+            log.superblock(tail, sequence)?
+        };
+        self.disk.write_commit(home, &block, false).await?;
+        self.disk.flush().await
+    }
+}
