@@ -10,7 +10,8 @@ use tracing::{info, warn};
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
 use weir_ext4::{Feature, FormatError, Layout, Place, Structure, Superblock};
 use weir_journal::{
-    Buffers, Conflicts, Disk, Engine, FoundJournal, Journal, JournalOptions, JournalStats, Reuse,
+    Buffers, CheckpointBy, Conflicts, Disk, Engine, FoundJournal, Journal, JournalOptions, JournalStats,
+    Reuse,
 };
 use weir_runtime::Handle as Clock;
 use weir_storage::{Recorder, Storage};
@@ -200,6 +201,7 @@ impl DiskContents {
         let journal_options = JournalOptions {
             engine,
             commit_interval: options.commit_interval,
+            checkpoint: CheckpointBy::Copy,
             rules: options.journal_rules(),
         };
         let journal = Journal::new(disk, cache, reuse, journal_options, log, area);

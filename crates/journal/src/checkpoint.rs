@@ -1,6 +1,6 @@
 //! Checkpointing: committed blocks go home, and their place in the log is free again. Without a flush where the
 //! storage keeps order (J5): home writes, a barrier, the tail update as a barrier, and whatever overwrites the
-//! freed space comes later.
+//! freed space comes later. So a home that was remapped never shows what came to the log's place afterwards.
 
 use std::rc::Weak;
 
@@ -17,7 +17,7 @@ use crate::mutants::JournalMutant;
 pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
     let _turn = journal.checkpointing.acquire(1).await;
     let Some(newest) = journal.log.borrow().newest_retired() else { return Ok(()) };
-    let home = HomeWrites::of(&journal.unwritten, journal.options.rules);
+    let home = HomeWrites::of(&journal.unwritten, &journal.options);
     journal.freed.hold_back();
     let submitted = home.submit(&journal.disk).await;
     if journal.freed.release(journal.transferred.to()) {

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use weir_block::{BlockLayer, Class, Request};
 use weir_runtime::{Buffer, Handle};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Data, Extent, FlushSharing, Lba, Part, StorageError, StreamId, Ticket,
+    BLOCK_BYTES, Capabilities, Data, Extent, FlushSharing, Lba, Part, SharePair, StorageError, StreamId,
+    Ticket,
 };
 
 use crate::error::JournalError;
@@ -145,6 +146,31 @@ impl Disk {
             let class = if nth + 1 == writes { last } else { class };
             self.handle.spend_dispatch().await;
             tickets.push(self.layer.submit(&Request::new(STREAM, class, &parts)).await?);
+        }
+        Ok(())
+    }
+
+    /// Submits shares, as few as commands allow: of each pair, the second block reads what the first one does, for all
+    /// pairs of a command or for none. Waits for queue space only.
+    pub(crate) async fn share(
+        &self,
+        blocks: &[(u64, u64)],
+        tickets: &mut Vec<Ticket>,
+    ) -> Result<(), JournalError> {
+        for chunk in blocks.chunks(self.capabilities.max_transfer_blocks.max(1) as usize) {
+            let mut pairs: Vec<SharePair> = Vec::new();
+            for &(from, to) in chunk {
+                match pairs.last_mut() {
+                    Some(SharePair { from: before, to: first })
+                        if before.end() == Lba(from) && first.0 + u64::from(before.blocks) == to =>
+                    {
+                        before.blocks += 1;
+                    }
+                    _ => pairs.push(SharePair { from: Extent::new(Lba(from), 1), to: Lba(to) }),
+                }
+            }
+            self.handle.spend_dispatch().await;
+            tickets.push(self.layer.when_space(|layer| layer.share(STREAM, &pairs)).await?);
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! The encoding of the log: how what a transaction has frozen becomes JD and JC. Nobody else knows what a block of the
-//! log looks like.
+//! log looks like; what others have to know of a block is where the log holds it ([`LoggedAt`]).
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use weir_ext4::journal::{LogBlock, LogFormat, encode_commit, encode_transaction}
 use weir_runtime::Buffer as Memory;
 
 use crate::disk::Run;
-use crate::transaction::{Locked, LoggedBlock};
+use crate::transaction::{FrozenBlock, Locked, LoggedAt, LoggedBlock};
 
 /// How transactions stand in the log: as jbd2 has them, with a copy of every block, whole.
 pub(crate) struct LogEncoding(LogFormat);
@@ -31,7 +31,8 @@ impl LogEncoding {
         u32::try_from(self.0.transaction_blocks(changed, revoked)).unwrap_or(u32::MAX)
     }
 
-    /// A transaction as it stands in the log, on the places that `next_place` gives one after the other, and its blocks.
+    /// A transaction as it stands in the log, on the places that `next_place` gives one after the other, and where its
+    /// blocks lie there.
     pub(crate) fn compose(
         &self,
         locked: &Locked,
@@ -41,26 +42,32 @@ impl LogEncoding {
         let Locked { sequence, frozen, revokes, .. } = locked;
         let mut copies: Vec<(u64, Shared)> =
             frozen.iter().map(|copy| (copy.buffer.block(), Shared(Rc::clone(&copy.content)))).collect();
+        let mut logged = Vec::with_capacity(frozen.len());
         let mut log = Vec::new();
         for block in encode_transaction(&self.0, *sequence, revokes, &mut copies)? {
             let place = next_place()?;
             let bytes = match block {
                 LogBlock::Own(bytes) => Rc::new(Memory::copy_of(&*bytes)),
                 LogBlock::Copy(index) => {
-                    let (_, copy) = copies.get(index).ok_or(FormatError::Invalid { what: "a copy" })?;
+                    let found = copies.get(index).zip(frozen.get(index));
+                    let ((_, copy), block) = found.ok_or(FormatError::Invalid { what: "a copy" })?;
+                    logged.push(logged_at(block, copy, place));
                     Rc::clone(&copy.0)
                 }
             };
             Run::push(&mut log, place, bytes);
         }
-        let logged = frozen.iter().map(|block| LoggedBlock {
-            buffer: Rc::clone(&block.buffer),
-            content: Rc::clone(&block.content),
-        });
         let (seconds, nanos) = (unix_millis / 1000, (unix_millis % 1000) as u32 * 1_000_000);
         let commit = Memory::copy_of(&*encode_commit(&self.0, *sequence, seconds, nanos));
-        Ok((Composed { log, commit_at: next_place()?, commit: Rc::new(commit) }, logged.collect()))
+        Ok((Composed { log, commit_at: next_place()?, commit: Rc::new(commit) }, logged))
     }
+}
+
+/// A copy that is not the frozen block itself was escaped.
+fn logged_at(block: &FrozenBlock, copy: &Shared, place: u64) -> LoggedBlock {
+    let escaped = !Rc::ptr_eq(&block.content, &copy.0);
+    let (buffer, content) = (Rc::clone(&block.buffer), Rc::clone(&block.content));
+    LoggedBlock { buffer, content, at: LoggedAt { place, escaped } }
 }
 
 /// A copy that becomes one's own only if it has to be escaped.

@@ -15,11 +15,11 @@
 //! | `transaction` | a transaction from when it is locked |
 //! | `stage`, `durability` | how far transactions have come, and who waits for that |
 //! | `engine` | a commit as a graph: what follows D, JD and JC |
-//! | `encoding` | how a transaction looks in the log |
+//! | `encoding` | how a transaction looks in the log, and where that holds its blocks |
 //! | `commit` | the commit task: a transaction is locked, and submitted as the graph has it |
 //! | `flush` | the flush task of dual mode: transactions are retired in order, and made durable |
 //! | `log` | where the log's blocks are, and what of it is in use |
-//! | `unwritten`, `home` | committed blocks that are not home, and how they go there |
+//! | `unwritten`, `home` | committed blocks that are not home, and how they go there: copied, or remapped |
 //! | `checkpoint` | when they go home, and when their place in the log is free again |
 //! | `freed` | when blocks that were freed may be used again |
 //! | `journal` | these parts together; its `life` has the beginning, the end, and who may enter |
@@ -37,7 +37,8 @@
 //! - **J4** A block that changes while its transaction is committed is copied, or, by the papers' list, the next
 //!   transaction waits for the transfer. What is locked never changes.
 //! - **J5** A checkpoint needs no flush: home writes go after their JC, the tail moves by a barrier write after them, and
-//!   freed log space is written in later epochs. What was freed is revoked. Only an empty journal is flushed first.
+//!   freed log space is written in later epochs. What was freed is revoked. Only an empty journal is flushed first. A
+//!   remap of a home to the log's copy is a home write; a block that the log holds in another form is copied.
 //! - **J7** A freed block may take order-preserving data once the JC that freed it is dispatched, other data once that is
 //!   transferred. It is discarded when the newest transaction that freed it is durable and nothing has allocated it.
 //! - **J8** Metadata changes through a handle. What is changed with one handle is one group, and no commit parts it.
@@ -83,7 +84,7 @@ pub use log::JournalExtent;
 #[cfg(feature = "mutants")]
 pub use mutants::JournalMutant;
 pub use mutants::JournalRules;
-pub use options::JournalOptions;
+pub use options::{CheckpointBy, JournalOptions};
 pub use replay::FoundJournal;
 pub use transaction::{DataClass, Local, OrderedData};
 pub use weir_ext4::journal::Sequence;

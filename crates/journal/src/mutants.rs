@@ -39,6 +39,8 @@ pub enum JournalMutant {
     FreesLogEarly,
     /// J5 (c): a transaction is written though the log has two blocks too few for it.
     FillsLogOver,
+    /// J5 (a): a block that the log holds escaped is remapped.
+    RemapsEscaped,
     /// J5 (d): nothing is revoked.
     NoRevoke,
     /// J5 (e): unmount calls the journal empty without a flush.

@@ -5,6 +5,17 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::mutants::JournalRules;
 
+/// How a checkpoint brings blocks home (J5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CheckpointBy {
+    /// It writes them a second time.
+    #[default]
+    Copy,
+    /// Their homes are made to read the log's copies, by the share command; what the log holds in another form is written.
+    /// A storage without that command refuses the first checkpoint, which stops the journal.
+    Remap,
+}
+
 /// The options of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
@@ -12,6 +23,8 @@ pub struct JournalOptions {
     pub engine: Engine,
     /// A transaction is committed when it is this old.
     pub commit_interval: Duration,
+    /// How a checkpoint brings blocks home.
+    pub checkpoint: CheckpointBy,
     /// The rules that it keeps.
     pub rules: JournalRules,
 }

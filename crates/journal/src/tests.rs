@@ -24,7 +24,7 @@ use crate::freed::Reuse;
 use crate::journal::{Journal, Until};
 use crate::log::JournalExtent;
 use crate::mutants::JournalMutant;
-use crate::options::JournalOptions;
+use crate::options::{CheckpointBy, JournalOptions};
 use crate::transaction::{DataClass, Local, OrderedData};
 
 /// Where the journal lies, and how large it is.
@@ -290,7 +290,12 @@ fn play<T>(engine: Engine, mutant: Option<JournalMutant>, script: impl AsyncFnOn
     let rules = Rules::but(mutant);
     let disk = Disk::new(&clock, layer, capabilities, rules);
     let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
-    let options = JournalOptions { engine, commit_interval: Duration::from_secs(5), rules };
+    let options = JournalOptions {
+        engine,
+        commit_interval: Duration::from_secs(5),
+        checkpoint: CheckpointBy::Copy,
+        rules,
+    };
     let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
     let freed = Rc::new(Freed::default());
     let reuse = Rc::<Freed>::clone(&freed);

@@ -53,11 +53,21 @@ pub(crate) struct Locked {
     pub(crate) freed: Vec<Extent>,
 }
 
+/// Where the log holds a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LoggedAt {
+    /// Its place in the filesystem.
+    pub(crate) place: u64,
+    /// Its first bytes are not there, since they look like the log's own.
+    pub(crate) escaped: bool,
+}
+
 /// A frozen block that has its place in the log. It is kept until it is home.
 #[derive(Clone)]
 pub(crate) struct LoggedBlock {
     pub(crate) buffer: Rc<BufferHead>,
     pub(crate) content: Rc<Memory>,
+    pub(crate) at: LoggedAt,
 }
 
 /// A locked transaction that has its place in the log.
