@@ -98,7 +98,7 @@ async fn whole_superblocks(disk: &dyn Storage, geometry: &Geometry) -> u64 {
 pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
     let geometry = read_superblock(disk).await?;
     let mut checkpoint = Checkpoint::newest(disk, &geometry).await?;
-    if checkpoint.is_alone() {
+    if checkpoint.alone {
         checkpoint = Recovered::from(disk, &geometry, Rules::all()).await?.checkpoint;
     }
     Ok(Info {
@@ -121,11 +121,11 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
 /// [`VolumeError`] if the structures do not hold together; damaged data is in the report.
 pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     let geometry = read_superblock(disk).await?;
-    let Recovered { map, records, .. } = Recovered::from(disk, &geometry, Rules::all()).await?;
+    let Recovered { blocks, records, .. } = Recovered::from(disk, &geometry, Rules::all()).await?;
     let superblock_copies = whole_superblocks(disk, &geometry).await;
     let mut report =
         CheckReport { superblock_copies, records, live_blocks: 0, damaged: Vec::new(), damaged_total: 0 };
-    for (lba, entry) in map.mapped_from(0) {
+    for (lba, entry) in blocks.mapped() {
         report.live_blocks += 1;
         let read = read_extent(disk, Extent::new(Lba(u64::from(entry.block)), 1)).await;
         if !read.is_ok_and(|block| content_checksum(&block) == entry.checksum) {

@@ -5,32 +5,24 @@
 //! places that the last checkpoint does not use. Full: the first after recovery of a volume whose pages all
 //! changed; there is no difference in form. The new checkpoint takes effect with one write to the older of
 //! two slots; until that is durable, the old one stands untouched.
-//!
-//! Order is everything here (V3): log and map pages are durable before the slot is written, the slot is
-//! durable before any segment that it frees is written again.
 
 use std::mem::offset_of;
-use std::rc::Rc;
 
 use futures_util::future::join_all;
-use tracing::debug;
-use weir_runtime::Buffer;
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Storage, StorageError, Ticket, flush, read};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage, read};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::blocks::Blocks;
 use crate::chunk::ParsedChunk;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::{CHECKPOINT_SLOTS, Geometry, checkpoint_bytes};
 use crate::layout::{
     CHECKPOINT_MAGIC, CheckpointHeader, ENTRIES_PER_PAGE, MapPage, checksum_matches, stamp_checksum,
 };
-use crate::map::{Entry, Map, page_sum};
-use crate::mutants::VolumeMutant;
-use crate::segments::Segments;
+use crate::map::{Entry, page_sum};
 use crate::sparse::Sparse;
-use crate::state::Shared;
-use crate::transfer::{all_transferred, read_extent, write_buffer, write_part};
+use crate::transfer::read_extent;
 
 const CHECKSUM_FIELD: usize = offset_of!(CheckpointHeader, checksum);
 /// No counter comes this far: at a billion requests a second it takes a century.
@@ -38,11 +30,11 @@ const COUNTERS_END: u64 = 1 << 62;
 /// Segments whose first block is read at the same time.
 const SEGMENTS_AT_ONCE: usize = 64;
 /// Map pages in one write at most.
-const PAGES_PER_WRITE: usize = 64;
+pub(crate) const PAGES_PER_WRITE: usize = 64;
 
 /// Which of its two places holds a map page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum PageSlot {
+pub(crate) enum PageSlot {
     /// Never written: nothing in the page is mapped.
     #[default]
     Nowhere,
@@ -51,14 +43,14 @@ enum PageSlot {
 }
 
 impl PageSlot {
-    fn other(self) -> PageSlot {
+    pub(crate) fn other(self) -> PageSlot {
         match self {
             PageSlot::Nowhere | PageSlot::Second => PageSlot::First,
             PageSlot::First => PageSlot::Second,
         }
     }
 
-    fn area(self) -> u8 {
+    pub(crate) fn area(self) -> u8 {
         u8::from(self == PageSlot::Second)
     }
 }
@@ -82,11 +74,11 @@ impl PageTable {
         PageTable { pages: Sparse::new(map_pages as usize), sum: 0 }
     }
 
-    fn place(&self, page: u32) -> PageSlot {
+    pub(crate) fn place(&self, page: u32) -> PageSlot {
         self.pages.get(page as usize).map_or(PageSlot::Nowhere, |at| at.place)
     }
 
-    fn moved(&mut self, page: u32, place: PageSlot, checksum: u32) {
+    pub(crate) fn moved(&mut self, page: u32, place: PageSlot, checksum: u32) {
         let at = self.pages.get_mut(page as usize);
         let old = std::mem::replace(at, PageAt { place, checksum });
         if old.place != PageSlot::Nowhere {
@@ -125,9 +117,9 @@ impl PageTable {
 
 /// Which blocks of a checkpoint slot hold anything but zeros: a large volume's checkpoint is mostly zeros, and those
 /// that are there already are not written again (V6).
-type Filled = Vec<bool>;
+pub(crate) type Filled = Vec<bool>;
 
-fn filled(bytes: &[u8]) -> Filled {
+pub(crate) fn filled(bytes: &[u8]) -> Filled {
     bytes.chunks(BLOCK_BYTES).map(|block| block.iter().any(|byte| *byte != 0)).collect()
 }
 
@@ -142,9 +134,9 @@ pub(crate) struct Checkpoint {
     pub free_list: Vec<u32>,
     pub pages: PageTable,
     /// What both slots are filled with, this checkpoint in its own.
-    filled: [Filled; CHECKPOINT_SLOTS as usize],
+    pub filled: [Filled; CHECKPOINT_SLOTS as usize],
     /// The other slot held no whole checkpoint when this one was read.
-    alone: bool,
+    pub alone: bool,
 }
 
 impl Checkpoint {
@@ -280,11 +272,6 @@ impl Checkpoint {
         Ok(Checkpoint { filled: fillings, alone, ..newest })
     }
 
-    /// The other slot held no whole checkpoint.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.alone
-    }
-
     /// V1: the other slot is not whole. A crash tears a checkpoint that nothing was built on yet; but if the
     /// log has seen a newer one, that one was durable and is damaged, and going on from this one would give
     /// out its generation twice.
@@ -316,20 +303,19 @@ impl Checkpoint {
     }
 
     /// Loads the map that the checkpoint names, and counts what is live in each segment.
-    pub(crate) async fn load_map(
+    pub(crate) async fn load_blocks(
         &mut self,
         disk: &dyn Storage,
         geometry: &Geometry,
-    ) -> Result<(Map, Segments), VolumeError> {
-        let mut map = Map::new(geometry.map_pages);
-        let mut segments = Segments::new(geometry.segments);
+    ) -> Result<Blocks, VolumeError> {
+        let mut blocks = Blocks::new(geometry);
         let mut sum = 0_u64;
         for (first, count, place) in self.pages.runs() {
             let extent = Extent::new(geometry.map_page(place.area(), first), count);
             let bytes = read_extent(disk, extent).await?;
             for (page, block) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
                 let at = extent.start.offset(u64::from(page - first));
-                let checksum = load_page(block, page, geometry, &mut map, &mut segments)
+                let checksum = load_page(block, page, geometry.volume, &mut blocks)
                     .map_err(|what| VolumeError::Damaged { what, at })?;
                 self.pages.pages.get_mut(page as usize).checksum = checksum;
                 sum = sum.wrapping_add(page_sum(page, checksum));
@@ -338,188 +324,21 @@ impl Checkpoint {
         if sum != self.pages.sum {
             return Err(VolumeError::Damaged { what: Damage::StaleMap, at: geometry.map_page(0, 0) });
         }
-        Ok((map, segments))
+        Ok(blocks)
     }
 }
 
-fn load_page(
-    block: &[u8],
-    page: u32,
-    geometry: &Geometry,
-    map: &mut Map,
-    segments: &mut Segments,
-) -> Result<u32, Damage> {
+fn load_page(block: &[u8], page: u32, volume: u64, blocks: &mut Blocks) -> Result<u32, Damage> {
     let on_disk = MapPage::ref_from_bytes(block).map_err(|_| Damage::MapPage)?;
-    let ours = on_disk.volume.get() == geometry.volume && on_disk.page.get() == page;
+    let ours = on_disk.volume.get() == volume && on_disk.page.get() == page;
     if !ours || !checksum_matches(block, offset_of!(MapPage, checksum)) {
         return Err(Damage::MapPage);
     }
     for (i, entry) in on_disk.entries.iter().enumerate() {
         let entry = Entry { block: entry.block.get(), checksum: entry.checksum.get() };
-        if !entry.is_mapped() {
-            continue;
+        if entry.is_mapped() {
+            blocks.load(page as u64 * ENTRIES_PER_PAGE as u64 + i as u64, entry)?;
         }
-        let lba = page as u64 * ENTRIES_PER_PAGE as u64 + i as u64;
-        let segment = geometry.segment_of(entry.block).ok_or(Damage::MapEntry)?;
-        if lba >= geometry.logical_blocks || u32::from(segments.live(segment)) >= geometry.segment_blocks {
-            return Err(Damage::MapEntry);
-        }
-        segments.add_live(segment, 1);
-        map.load(lba as u32, entry);
     }
     Ok(on_disk.checksum.get())
-}
-
-impl Shared {
-    /// Takes a checkpoint of everything appended so far. A failure poisons the volume.
-    pub(crate) async fn checkpoint(&self) -> Result<(), Rejected> {
-        let _alone = self.checkpointing.acquire(1).await;
-        // The one before this may have failed, or been given up, while this one waited: what it had frozen is gone.
-        self.has_not_failed()?;
-        let mut unfinished = Unfinished { shared: self, finished: false };
-        let outcome = self.checkpoint_alone().await;
-        unfinished.finished = true;
-        if let Err(error) = outcome {
-            self.fail(error);
-        }
-        self.slots.notify(usize::MAX);
-        outcome
-    }
-
-    fn has_not_failed(&self) -> Result<(), Rejected> {
-        match self.watermark.failure() {
-            Some(error) if !self.options.rules.drops(VolumeMutant::CheckpointAfterFailure) => {
-                Err(Rejected::Failed(error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    async fn checkpoint_alone(&self) -> Result<(), Rejected> {
-        let frozen = self.freeze();
-        let log_end = frozen.next.next_sequence - 1;
-        let mut next = frozen.next;
-        let tickets = self.write_pages(&frozen.pages, &mut next.pages).await?;
-        if !self.options.rules.drops(VolumeMutant::CheckpointTooEarly) {
-            all_transferred(tickets).await?;
-            self.watermark.until_transferred(log_end).await?;
-            flush(&*self.disk).await?;
-            let mut state = self.state.borrow_mut();
-            state.stats.flushes += 1;
-            self.settle_durable(&mut state, log_end);
-        }
-        self.has_not_failed()?;
-        let mut buffer = Buffer::new(self.geometry.checkpoint_blocks as usize * BLOCK_BYTES);
-        next.encode(&self.geometry, &mut buffer);
-        let written = self.write_slot(&mut next, buffer).await?;
-        flush(&*self.disk).await?;
-        let mut state = self.state.borrow_mut();
-        state.stats.flushes += 1;
-        state.stats.checkpoints += 1;
-        state.stats.checkpoint_blocks += (written + frozen.pages.len()) as u64;
-        debug!(
-            number = next.number,
-            pages = frozen.pages.len(),
-            blocks = written,
-            last_record = log_end,
-            free_list = next.free_list.len(),
-            "checkpoint"
-        );
-        let joined = &next.free_list[next.free_list.len() - frozen.joined..];
-        state.segments.commit(joined, frozen.log_segments);
-        state.checkpoint = next;
-        self.segments_may_be_free(&state.segments, true);
-        Ok(())
-    }
-
-    /// Writes the blocks of the slot that hold something, now or before, and returns how many.
-    async fn write_slot(&self, next: &mut Checkpoint, buffer: Buffer) -> Result<usize, Rejected> {
-        let now = filled(&buffer);
-        let before = std::mem::replace(&mut next.filled[next.slot as usize], now.clone());
-        let whole = self.options.rules.drops(VolumeMutant::CheckpointWhole);
-        let changes = |i: usize| whole || now[i] || before[i];
-        let start = self.geometry.checkpoint_slot(next.slot);
-        let buffer = Rc::new(buffer);
-        let (mut tickets, mut at, mut written) = (Vec::new(), 0, 0);
-        while let Some(first) = (at..now.len()).find(|i| changes(*i)) {
-            let end = (first..now.len()).find(|i| !changes(*i)).unwrap_or(now.len());
-            let bytes = first * BLOCK_BYTES..end * BLOCK_BYTES;
-            tickets.extend(write_part(&*self.disk, start.offset(first as u64), &buffer, bytes).await?);
-            written += end - first;
-            at = end;
-        }
-        all_transferred(tickets).await?;
-        Ok(written)
-    }
-
-    /// The moment that the checkpoint stands for.
-    fn freeze(&self) -> Frozen {
-        let mut state = self.state.borrow_mut();
-        self.seal(&mut state);
-        let pages = state.map.freeze();
-        let (free_list, joined) =
-            state.segments.plan_free_list(state.log.segment, self.geometry.free_list_limit());
-        let next = Checkpoint {
-            number: state.checkpoint.number + 1,
-            slot: (state.checkpoint.slot + 1) % CHECKPOINT_SLOTS,
-            generation: state.log.generation,
-            next_sequence: state.log.next_sequence,
-            log_offset: state.log.offset,
-            window_blocks: self.window_blocks(),
-            free_list,
-            // Only a checkpoint looks at them, and one is taken at a time.
-            pages: std::mem::take(&mut state.checkpoint.pages),
-            filled: std::mem::take(&mut state.checkpoint.filled),
-            alone: false,
-        };
-        let log_segments = state.segments.log().len();
-        Frozen { next, pages, joined, log_segments }
-    }
-
-    /// Writes the frozen pages to the places that the last checkpoint does not use.
-    async fn write_pages(&self, pages: &[u32], table: &mut PageTable) -> Result<Vec<Ticket>, Rejected> {
-        let mut tickets = Vec::new();
-        let mut rest = pages;
-        while let Some(first) = rest.first().copied() {
-            let place = table.place(first).other();
-            let follows = |(i, page): &(usize, &u32)| {
-                **page == first + *i as u32 && table.place(**page).other() == place
-            };
-            let run = rest.iter().enumerate().take(PAGES_PER_WRITE).take_while(follows).count();
-            let mut buffer = Buffer::new(run * BLOCK_BYTES);
-            for (block, page) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(rest) {
-                let (volume, rules) = (self.geometry.volume, self.options.rules);
-                let checksum = self.state.borrow_mut().map.frozen_page(*page, volume, block, rules);
-                table.moved(*page, place, checksum);
-            }
-            let start = self.geometry.map_page(place.area(), first);
-            tickets.extend(write_buffer(&*self.disk, start, buffer, run * BLOCK_BYTES).await?);
-            rest = &rest[run..];
-        }
-        Ok(tickets)
-    }
-}
-
-/// A checkpoint being taken. If its future is dropped half way the volume stops: what was frozen is gone with it, and the
-/// next checkpoint would lack that.
-struct Unfinished<'a> {
-    shared: &'a Shared,
-    finished: bool,
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        if !self.finished && !self.shared.options.rules.drops(VolumeMutant::CheckpointAbandoned) {
-            self.shared.fail(Rejected::Failed(StorageError::Gone));
-        }
-    }
-}
-
-/// A checkpoint at its beginning.
-struct Frozen {
-    next: Checkpoint,
-    pages: Vec<u32>,
-    /// How many of the free-segment list's last segments join with this checkpoint.
-    joined: usize,
-    log_segments: usize,
 }

@@ -10,7 +10,7 @@
 //! [`VolumeOptions::discard_below`]: crate::VolumeOptions::discard_below
 //! [`Volume::trim`]: crate::Volume::trim
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -18,9 +18,11 @@ use event_listener::Event;
 use weir_runtime::Semaphore;
 use weir_storage::{Command, Discard, Extent, Feature, Lba, Rejected, StorageError, submit_when_free};
 
+use crate::blocks::Blocks;
+use crate::common::Common;
+use crate::log::Log;
 use crate::mutants::VolumeMutant;
-use crate::segments::{ReclaimCheck, Segments};
-use crate::state::Shared;
+use crate::segments::ReclaimCheck;
 
 /// Segments in one command at most: the log may have to wait for them.
 const BATCH_SEGMENTS: u32 = 1024;
@@ -28,52 +30,49 @@ const BATCH_SEGMENTS: u32 = 1024;
 const SEGMENTS_A_TURN: u32 = 1 << 14;
 /// Extents in one command at most.
 const BATCH_EXTENTS: u32 = 64;
-/// The background waits for so many emptied segments, or for an eighth of a small volume's.
-const BACKGROUND_SEGMENTS: usize = 16;
 
-/// What is asked of the task that passes discards down, and how far it is.
-pub(crate) struct Discards {
+/// Passes discards down, and knows what was asked and how far that is.
+pub(crate) struct Discarder {
+    common: Rc<Common>,
+    blocks: Rc<RefCell<Blocks>>,
+    log: Rc<Log>,
     /// Held while a command is on its way to the disk below.
     pub on_the_way: Semaphore,
-    pub needed: Event,
     asked: Cell<u64>,
     done: Cell<u64>,
-    /// Emptied segments when the background looked at them last.
-    looked_at: Cell<usize>,
     /// What the last pass over all segments came to: blocks discarded.
     outcome: Cell<Result<u64, Rejected>>,
     ended: Event,
 }
 
-impl Default for Discards {
-    fn default() -> Discards {
-        Discards {
+impl Discarder {
+    pub(crate) fn new(log: Rc<Log>) -> Discarder {
+        Discarder {
+            common: Rc::clone(&log.common),
+            blocks: Rc::clone(&log.blocks),
+            log,
             on_the_way: Semaphore::new(1),
-            needed: Event::new(),
             asked: Cell::new(0),
             done: Cell::new(0),
-            looked_at: Cell::new(0),
             outcome: Cell::new(Ok(0)),
             ended: Event::new(),
         }
     }
-}
 
-impl Shared {
     /// Has all that is free discarded, and returns how many blocks that were.
     pub(crate) async fn trim(&self) -> Result<u64, Rejected> {
-        if self.disk.capabilities().discard == Discard::Unsupported {
+        if self.common.disk.capabilities().discard == Discard::Unsupported {
             return Err(Rejected::Unsupported(Feature::Discard));
         }
-        let mine = self.discards.asked.get() + 1;
-        self.discards.asked.set(mine);
-        self.discards.needed.notify(1);
+        let mine = self.asked.get() + 1;
+        self.asked.set(mine);
+        self.common.discard_needed.notify(1);
         loop {
-            let ended = self.discards.ended.listen();
-            if self.discards.done.get() >= mine {
-                return self.discards.outcome.get();
+            let ended = self.ended.listen();
+            if self.done.get() >= mine {
+                return self.outcome.get();
             }
-            if let Some(error) = self.watermark.failure() {
+            if let Some(error) = self.common.watermark.failure() {
                 return Err(Rejected::Failed(error));
             }
             ended.await;
@@ -81,21 +80,21 @@ impl Shared {
     }
 
     /// The task that passes discards down. It begins with what a crash, or the end of the last opening, has left.
-    pub(crate) async fn run_discarder(self: Rc<Shared>) {
-        if self.options.discard_below {
-            self.discards.asked.set(self.discards.asked.get() + 1);
+    pub(crate) async fn run(self: Rc<Discarder>) {
+        if self.common.options.discard_below {
+            self.asked.set(self.asked.get() + 1);
         }
         loop {
-            let needed = self.discards.needed.listen();
-            if self.watermark.failure().is_some() {
-                self.discards.ended.notify(usize::MAX);
+            let needed = self.common.discard_needed.listen();
+            if self.common.watermark.failure().is_some() {
+                self.ended.notify(usize::MAX);
                 return;
             }
-            let asked = self.discards.asked.get();
-            if asked > self.discards.done.get() {
-                self.discards.outcome.set(self.discard_all().await);
-                self.discards.done.set(asked);
-                self.discards.ended.notify(usize::MAX);
+            let asked = self.asked.get();
+            if asked > self.done.get() {
+                self.outcome.set(self.discard_all().await);
+                self.done.set(asked);
+                self.ended.notify(usize::MAX);
                 continue;
             }
             let emptied = self.emptied();
@@ -103,49 +102,49 @@ impl Shared {
                 needed.await;
             } else if self.discard(emptied).await.is_err() {
                 // The disk does not take them; what it holds is right all the same.
-                self.state.borrow_mut().segments.stop_collecting();
+                self.blocks.borrow_mut().segments.stop_collecting();
             }
         }
     }
 
     async fn discard_all(&self) -> Result<u64, Rejected> {
         let (mut from, mut blocks) = (0, 0);
-        while from < self.geometry.segments {
-            let to = self.geometry.segments.min(from.saturating_add(SEGMENTS_A_TURN));
+        while from < self.common.geometry.segments {
+            let to = self.common.geometry.segments.min(from.saturating_add(SEGMENTS_A_TURN));
             let (batch, end) = self.batch((from..to).map(|s| (s, self.may_discard(s))));
             from = end.map_or(to, |last| last + 1);
             blocks += self.discard(batch).await?;
-            self.handle.yield_now().await;
+            self.common.handle.yield_now().await;
         }
         Ok(blocks)
     }
 
     /// Emptied segments that may be discarded, if there are enough.
     fn emptied(&self) -> Vec<Range<u32>> {
-        let emptied: Vec<u32> = self.state.borrow().segments.emptied().iter().copied().collect();
+        let mut blocks = self.blocks.borrow_mut();
+        let segments = &mut blocks.segments;
+        let emptied: Vec<u32> = segments.emptied().iter().copied().collect();
         // Those that only wait for a flush are looked at again behind it.
-        let durable = self.watermark.durable_to();
-        let waits = |segment: &&u32| {
-            self.state.borrow().segments.reclaim_check(**segment, durable) == ReclaimCheck::NeedsFlush
-        };
-        let waiting = emptied.iter().filter(waits).count();
-        self.discards.looked_at.set(emptied.len() - waiting);
-        if emptied.len() < self.enough_emptied() {
+        let durable = self.common.watermark.durable_to();
+        let waits = |segment: &&u32| segments.reclaim_check(**segment, durable) == ReclaimCheck::NeedsFlush;
+        let ready = emptied.len() - emptied.iter().filter(waits).count();
+        if !segments.look_at_emptied(ready) {
             return Vec::new();
         }
+        drop(blocks);
         self.batch(emptied.into_iter().map(|s| (s, self.may_discard(s)))).0
     }
 
     /// Whether no state that a crash can leave needs the segment, nor the check for a lost checkpoint (V1).
     fn may_discard(&self, segment: u32) -> bool {
-        let state = self.state.borrow();
-        if state.segments.is_held(segment) && !self.options.rules.drops(VolumeMutant::DiscardsUnheld) {
+        let segments = &self.blocks.borrow().segments;
+        if segments.is_held(segment) && !self.common.drops(VolumeMutant::DiscardsUnheld) {
             return false;
         }
-        match state.segments.reclaim_check(segment, self.watermark.durable_to()) {
+        match segments.reclaim_check(segment, self.common.watermark.durable_to()) {
             ReclaimCheck::Free | ReclaimCheck::Listed => true,
             ReclaimCheck::NeedsFlush | ReclaimCheck::NeedsCheckpoint => {
-                state.log.segment != Some(segment) && self.options.rules.drops(VolumeMutant::DiscardTooEarly)
+                self.log.head().segment != Some(segment) && self.common.drops(VolumeMutant::DiscardTooEarly)
             }
             ReclaimCheck::Live => false,
         }
@@ -154,7 +153,7 @@ impl Shared {
     /// The first of the segments that may go, as runs, and the last one looked at if there are more than one
     /// command takes.
     fn batch(&self, segments: impl Iterator<Item = (u32, bool)>) -> (Vec<Range<u32>>, Option<u32>) {
-        let extents = self.disk.capabilities().max_discard_extents.clamp(1, BATCH_EXTENTS) as usize;
+        let extents = self.common.disk.capabilities().max_discard_extents.clamp(1, BATCH_EXTENTS) as usize;
         let mut runs: Vec<Range<u32>> = Vec::new();
         let mut total = 0;
         for (segment, may) in segments {
@@ -183,44 +182,28 @@ impl Shared {
         let extents: Vec<Extent> = batch
             .iter()
             .map(|run| {
-                let blocks = (run.end - run.start) * self.geometry.segment_blocks;
-                Extent::new(Lba(self.geometry.block(run.start, 0)), blocks)
+                let blocks = (run.end - run.start) * self.common.geometry.segment_blocks;
+                Extent::new(Lba(self.common.geometry.block(run.start, 0)), blocks)
             })
             .collect();
         let blocks = extents.iter().map(|extent| u64::from(extent.blocks)).sum();
-        self.state.borrow_mut().segments.begin_discard(batch);
-        let _alone = self.discards.on_the_way.acquire(1).await;
-        let outcome = match submit_when_free(&*self.disk, Command::Discard(&extents)).await {
+        self.blocks.borrow_mut().segments.begin_discard(batch);
+        let _alone = self.on_the_way.acquire(1).await;
+        let outcome = match submit_when_free(&*self.common.disk, Command::Discard(&extents)).await {
             Ok(ticket) => ticket.transferred().await.map_err(Rejected::Failed),
             Err(error) => Err(error),
         };
-        let mut state = self.state.borrow_mut();
-        state.segments.end_discard();
+        self.blocks.borrow_mut().segments.end_discard();
         if outcome.is_ok() {
-            state.stats.discarded_blocks += blocks;
+            self.common.count(|stats| stats.discarded_blocks += blocks);
         }
-        drop(state);
-        self.slots.notify(usize::MAX);
+        self.common.slots.notify(usize::MAX);
         outcome.map(|()| blocks)
     }
 
-    /// Everything that a crash may need is on the disk, so far, perhaps with a new checkpoint: some segments may be free
-    /// now. The background looks at all that were emptied with a checkpoint, and between when some more were.
-    pub(crate) fn segments_may_be_free(&self, segments: &Segments, checkpoint: bool) {
-        let more = segments.emptied().len() >= self.discards.looked_at.get() + self.enough_emptied();
-        if self.options.discard_below && (checkpoint || more) {
-            self.discards.needed.notify(1);
-        }
-    }
-
-    /// So many emptied segments are worth a command.
-    fn enough_emptied(&self) -> usize {
-        (self.geometry.segments as usize / 8).clamp(1, BACKGROUND_SEGMENTS)
-    }
-
     /// The volume has stopped: waiting callers get the error.
-    pub(crate) fn stop_discards(&self) {
-        self.discards.outcome.set(Err(Rejected::Failed(StorageError::Gone)));
-        self.discards.ended.notify(usize::MAX);
+    pub(crate) fn stop(&self) {
+        self.outcome.set(Err(Rejected::Failed(StorageError::Gone)));
+        self.ended.notify(usize::MAX);
     }
 }

@@ -13,8 +13,9 @@ use futures_util::pin_mut;
 use tracing::debug;
 use weir_storage::{Command, Rejected, flush, submit_when_free};
 
+use crate::common::Common;
+use crate::log::Log;
 use crate::mutants::VolumeMutant;
-use crate::state::Shared;
 
 /// What the flusher has to do next.
 enum Need {
@@ -27,54 +28,63 @@ enum Need {
     Nothing,
 }
 
-impl Shared {
+/// Makes the log durable.
+pub(crate) struct Flusher {
+    common: Rc<Common>,
+    log: Rc<Log>,
+}
+
+impl Flusher {
+    pub(crate) fn new(log: Rc<Log>) -> Flusher {
+        Flusher { common: Rc::clone(&log.common), log }
+    }
+
     /// Asks for everything up to `sequence` to become durable.
     pub(crate) fn want_durable(&self, sequence: u64) {
-        if sequence > self.watermark.durable_to() {
-            self.flushes.want(sequence);
-            self.flush_needed.notify(1);
-            if self.options.rules.drops(VolumeMutant::FlushLies) {
-                self.watermark.durable(sequence);
-                self.flushes.settle(sequence);
+        if sequence > self.common.watermark.durable_to() {
+            self.common.flushes.want(sequence);
+            self.common.flush_needed.notify(1);
+            if self.common.drops(VolumeMutant::FlushLies) {
+                self.common.watermark.durable(sequence);
+                self.common.flushes.settle(sequence);
             }
         }
     }
 
     fn need(&self) -> Need {
-        if self.watermark.failure().is_some() {
+        if self.common.watermark.failure().is_some() {
             return Need::Nothing;
         }
-        if self.flushes.is_wanted(u64::MAX) {
+        if self.common.flushes.is_wanted(u64::MAX) {
             return Need::All;
         }
-        if self.options.rules.drops(VolumeMutant::NoLossBound) {
+        if self.common.drops(VolumeMutant::NoLossBound) {
             return Need::Nothing;
         }
-        let state = self.state.borrow();
-        let window = self.options.loss_window;
-        let age = state.log.oldest_volatile().map(|since| self.handle.now().since(since));
+        let window = self.common.options.loss_window;
+        let age = self.log.volatile_for();
         if age.is_some_and(|age| age >= window.time / 2) {
             return Need::All;
         }
-        if state.log.volatile_bytes >= window.bytes / 4 {
+        if self.log.sealed.borrow().bytes() >= window.bytes / 4 {
             return Need::Sealed;
         }
         age.map_or(Need::Nothing, |age| Need::In(window.time / 2 - age))
     }
 
     /// The flusher.
-    pub(crate) async fn run_flusher(self: Rc<Shared>) {
+    pub(crate) async fn run_flusher(self: Rc<Flusher>) {
         loop {
-            let changed = self.flush_needed.listen();
+            let changed = self.common.flush_needed.listen();
             match self.need() {
                 need @ (Need::All | Need::Sealed) => {
                     if let Err(error) = self.flush_log(matches!(need, Need::All)).await {
-                        self.fail(error);
+                        self.common.fail(error);
                     }
-                    self.slots.notify(usize::MAX);
+                    self.common.slots.notify(usize::MAX);
                 }
                 Need::In(time) => {
-                    let timer = self.handle.sleep(time);
+                    let timer = self.common.handle.sleep(time);
                     pin_mut!(timer);
                     if let Either::Right(_) = select(changed, timer).await {
                         continue;
@@ -87,57 +97,45 @@ impl Shared {
 
     /// Makes everything sealed durable, and with `all` what is in the open chunk, too.
     async fn flush_log(&self, all: bool) -> Result<(), Rejected> {
-        let end = {
-            let mut state = self.state.borrow_mut();
-            if all {
-                // A lone chunk with nothing volatile before it needs no flush of its own: FUA does both.
-                let alone = state.log.sealed.is_empty() && self.disk.capabilities().fua;
-                self.seal_with(&mut state, alone);
-            }
-            let Some(last) = state.log.sealed.back() else { return Ok(()) };
-            last.last_sequence
-        };
-        self.watermark.until_transferred(end).await?;
-        if self.watermark.durable_to() >= end {
+        if all {
+            self.log.seal_to_flush();
+        }
+        let Some(end) = self.log.sealed.borrow().last() else { return Ok(()) };
+        self.common.watermark.until_transferred(end).await?;
+        if self.common.watermark.durable_to() >= end {
             return Ok(());
         }
-        if self.options.rules.drops(VolumeMutant::FlushNotAwaited) {
-            submit_when_free(&*self.disk, Command::Flush).await?;
+        if self.common.drops(VolumeMutant::FlushNotAwaited) {
+            submit_when_free(&*self.common.disk, Command::Flush).await?;
         } else {
-            flush(&*self.disk).await?;
+            flush(&*self.common.disk).await?;
         }
         debug!(last_record = end, "flushed");
-        let mut state = self.state.borrow_mut();
-        state.stats.flushes += 1;
-        self.settle_durable(&mut state, end);
+        self.log.flushed(end);
         Ok(())
     }
 
     /// Follows the chunks in flight in their order and takes their buffers back.
-    pub(crate) async fn run_retirer(self: Rc<Shared>) {
+    pub(crate) async fn run_retirer(self: Rc<Flusher>) {
         loop {
-            let sealed = self.chunk_sealed.listen();
-            let front = {
-                let state = self.state.borrow();
-                let oldest = state.log.sealed.iter().find(|chunk| !chunk.transferred);
-                oldest.map(|chunk| (chunk.last_sequence, chunk.ticket.clone()))
-            };
-            match front {
+            let sealed = self.common.chunk_sealed.listen();
+            let oldest = self.log.sealed.borrow().oldest_under_way();
+            match oldest {
                 None => sealed.await,
                 // The disk below was busy when the chunk was sealed.
                 Some((_, None)) => {
-                    if self.watermark.failure().is_some() {
+                    if self.common.watermark.failure().is_some() {
                         return;
                     }
                     // It may have become free since: the slot after that may never come.
-                    let slot = self.disk.slots().listen();
-                    if !self.dispatch(&mut self.state.borrow_mut()) {
+                    let slot = self.common.disk.slots().listen();
+                    if !self.log.sealed.borrow_mut().dispatch(&self.common) {
                         slot.await;
                     }
                 }
                 Some((last, Some(ticket))) => match ticket.transferred().await {
-                    Ok(()) => self.retire(last),
-                    Err(error) => return self.fail(error.into()),
+                    Ok(()) => self.log.retire(last),
+                    Err(error) => return self.common.fail(error.into()),
                 },
             }
         }

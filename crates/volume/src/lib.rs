@@ -12,10 +12,10 @@
 //! |---|---|---|
 //! | V1 | recovery begins a new log generation; records behind the cut never count again | `volume.rs`, `recovery.rs` |
 //! | V2 | every chunk carries the last sequence number known durable; a hole below it is an error, not a silent cut | `chunk.rs`, `recovery.rs` |
-//! | V3 | a version is overwritten only when what supersedes it is durable; one reclaim check decides | `segments.rs`, `checkpoint.rs`, `discard.rs` |
-//! | V4 | the segments that come next are in the checkpoint, or in records that lengthen its list; recovery reads a bounded tail | `segments.rs`, `checkpoint.rs`, `log.rs` |
+//! | V3 | a version is overwritten only when what supersedes it is durable; one reclaim check decides | `segments.rs`, `checkpointer.rs`, `discard.rs` |
+//! | V4 | the segments that come next are in the checkpoint, or in records that lengthen its list; recovery reads a bounded tail | `segments.rs`, `checkpointer.rs`, `log.rs` |
 //! | V5 | the loss window: what may be lost without a flush is bounded, configurable and reported | `flush.rs`, `log.rs` |
-//! | V6 | memory, checkpoints and what opening reads follow what is used and what changes, not the volume's size | `sparse.rs`, `map.rs`, `segments.rs`, `checkpoint.rs` |
+//! | V6 | memory, checkpoints and what opening reads follow what is used and what changes, not the volume's size | `sparse.rs`, `map.rs`, `segments.rs`, `checkpointer.rs` |
 //!
 //! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the
 //! time is over, and how long it takes is up to the disk. If the whole time is over before it is done, the
@@ -25,7 +25,9 @@
 //! was not flushed, independently and in any order, and tear any write between units. It may not lose what
 //! was flushed, and a unit holds one whole version. Where it does worse, checksums notice.
 //!
-//! `state.rs` holds what the parts of an open volume share, and `transfer.rs` reads and writes of any length.
+//! An open volume is made of parts, each of which calls only those before it (`common.rs`): the blocks and where they
+//! are, the log, and what makes it durable, takes checkpoints, passes discards down, and cleans. `volume.rs` puts them
+//! together.
 //! Start reading in `log.rs` (how a write gets its place), then `recovery.rs` (what a crash leaves),
 //! then `checkpoint.rs`. Every bit on the medium is in `layout.rs` and in `docs/format/volume.md`.
 //!
@@ -72,10 +74,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod blocks;
 mod check;
 mod checkpoint;
+mod checkpointer;
 mod chunk;
 mod cleaner;
+mod common;
 mod discard;
 mod error;
 mod flush;
@@ -87,9 +92,10 @@ mod mutants;
 mod options;
 mod read;
 mod recovery;
+mod reserve;
+mod sealed;
 mod segments;
 mod sparse;
-mod state;
 mod stats;
 mod transfer;
 mod volume;

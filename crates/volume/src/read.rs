@@ -1,6 +1,7 @@
 //! Reading: from the log's buffers while a block is there, otherwise from the disk below, always against
 //! the checksum in the map.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -9,17 +10,37 @@ use weir_storage::{
     BLOCK_BYTES, Command, Completer, Extent, Lba, StorageError, Ticket, read, submit_when_free,
 };
 
+use crate::blocks::Blocks;
+use crate::common::{Common, failure};
 use crate::layout::content_checksum;
+use crate::log::Log;
 use crate::map::Entry;
 use crate::mutants::VolumeMutant;
-use crate::state::{Shared, failure};
 
 /// A block of a request that is on the disk below: its index in the request, and where it was when the read began.
 type Missing = (usize, Entry);
 
-impl Shared {
+/// Reads blocks of an open volume.
+pub(crate) struct Reader {
+    common: Rc<Common>,
+    blocks: Rc<RefCell<Blocks>>,
+    log: Rc<Log>,
+    under_way: Cell<u64>,
+}
+
+impl Reader {
+    pub(crate) fn new(log: Rc<Log>) -> Reader {
+        let (common, blocks) = (Rc::clone(&log.common), Rc::clone(&log.blocks));
+        Reader { common, blocks, log, under_way: Cell::new(0) }
+    }
+
+    /// Reads that wait for the disk below.
+    pub(crate) fn under_way(&self) -> u64 {
+        self.under_way.get()
+    }
+
     /// Submits a read. What is in memory is copied now; the rest is read by a task.
-    pub(crate) fn submit_read(self: &Rc<Shared>, extent: Extent) -> Ticket {
+    pub(crate) fn submit(self: &Rc<Reader>, extent: Extent) -> Ticket {
         let mut data = Buffer::new(extent.bytes());
         let missing = self.copy_from_memory(extent, &mut data);
         let (ticket, completer) = Ticket::pending();
@@ -27,29 +48,26 @@ impl Shared {
             complete(&completer, Ok(data));
             return ticket;
         }
-        let shared = Rc::clone(self);
-        self.reads.set(self.reads.get() + 1);
-        self.handle.spawn(async move {
-            let outcome = shared.read_missing(extent, data, missing).await;
-            shared.reads.set(shared.reads.get() - 1);
+        let reader = Rc::clone(self);
+        self.under_way.set(self.under_way.get() + 1);
+        self.common.handle.spawn(async move {
+            let outcome = reader.read_missing(extent, data, missing).await;
+            reader.under_way.set(reader.under_way.get() - 1);
             complete(&completer, outcome);
-            shared.slots.notify(usize::MAX);
+            reader.common.slots.notify(usize::MAX);
         });
         ticket
     }
 
     /// Fills in what is in memory or unmapped, and lists what is not, in the order of the disk below.
     fn copy_from_memory(&self, extent: Extent, data: &mut Buffer) -> Vec<Missing> {
-        let state = self.state.borrow();
+        let blocks = self.blocks.borrow();
         let mut missing = Vec::new();
         for (i, lba) in extent.iter().enumerate() {
-            let entry = state.map.get(lba.0 as u32);
-            if !entry.is_mapped() {
-                continue;
-            }
-            match state.log.in_memory(entry.block) {
-                Some(found) => data[i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES].copy_from_slice(found),
-                None => missing.push((i, entry)),
+            let entry = blocks.entry(lba.0 as u32);
+            let to = &mut data[i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES];
+            if entry.is_mapped() && !self.log.copy_from_memory(entry.block, to) {
+                missing.push((i, entry));
             }
         }
         missing.sort_unstable_by_key(|(_, entry)| entry.block);
@@ -63,7 +81,7 @@ impl Shared {
         mut data: Buffer,
         missing: Vec<Missing>,
     ) -> Result<Buffer, StorageError> {
-        let capabilities = self.disk.capabilities();
+        let capabilities = self.common.disk.capabilities();
         let most = capabilities.max_transfer_blocks.max(1) as usize;
         let depth = capabilities.queue_depth.max(1) as usize;
         let follows = |before: &Missing, behind: &Missing| behind.1.block == before.1.block + 1;
@@ -75,7 +93,7 @@ impl Shared {
                 self.take_run(extent, run, &ticket, &mut data).await?;
             }
             let at = Extent::new(Lba(u64::from(run[0].1.block)), run.len() as u32);
-            let ticket = submit_when_free(&*self.disk, Command::read(at)).await.map_err(failure)?;
+            let ticket = submit_when_free(&*self.common.disk, Command::read(at)).await.map_err(failure)?;
             under_way.push_back((run, ticket));
         }
         for (run, ticket) in under_way {
@@ -96,9 +114,7 @@ impl Shared {
         let found = ticket.take_data().ok_or(StorageError::Gone)?;
         for ((i, entry), block) in run.iter().zip(found.chunks_exact(BLOCK_BYTES)) {
             let to = &mut data[i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES];
-            if content_checksum(block) == entry.checksum
-                || self.options.rules.drops(VolumeMutant::ReadUnchecked)
-            {
+            if content_checksum(block) == entry.checksum || self.common.drops(VolumeMutant::ReadUnchecked) {
                 to.copy_from_slice(block);
             } else {
                 self.read_again(extent.start.offset(*i as u64), *entry, to).await?;
@@ -111,7 +127,7 @@ impl Shared {
     /// cleaned, its old place written again), or it is damaged.
     async fn read_again(&self, lba: Lba, mut tried: Entry, to: &mut [u8]) -> Result<(), StorageError> {
         loop {
-            let entry = self.state.borrow().map.get(lba.0 as u32);
+            let entry = self.blocks.borrow().entry(lba.0 as u32);
             if entry == tried {
                 return Err(StorageError::Damaged(lba));
             }
@@ -119,12 +135,12 @@ impl Shared {
                 to.fill(0);
                 return Ok(());
             }
-            if let Some(found) = self.state.borrow().log.in_memory(entry.block) {
-                to.copy_from_slice(found);
+            if self.log.copy_from_memory(entry.block, to) {
                 return Ok(());
             }
-            let found =
-                read(&*self.disk, Extent::new(Lba(u64::from(entry.block)), 1)).await.map_err(failure)?;
+            let found = read(&*self.common.disk, Extent::new(Lba(u64::from(entry.block)), 1))
+                .await
+                .map_err(failure)?;
             if content_checksum(&found) == entry.checksum {
                 to.copy_from_slice(&found);
                 return Ok(());

@@ -14,14 +14,14 @@ use tracing::debug;
 use weir_runtime::Buffer;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Rules, Storage, StorageError};
 
+use crate::blocks::Blocks;
 use crate::checkpoint::Checkpoint;
 use crate::chunk::ParsedChunk;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::Geometry;
 use crate::layout::{RecordEntry, RecordKind, content_checksum};
-use crate::map::{Entry, Map};
+use crate::map::Entry;
 use crate::mutants::VolumeMutant;
-use crate::segments::Segments;
 use crate::transfer::Reading;
 
 /// Blocks of the log that are on their way from the disk at one time: 16 MiB.
@@ -29,8 +29,7 @@ const READ_AHEAD_BLOCKS: u32 = 4096;
 
 /// What recovery found: the newest checkpoint, and the log behind it applied.
 pub(crate) struct Recovered {
-    pub map: Map,
-    pub segments: Segments,
+    pub blocks: Blocks,
     pub checkpoint: Checkpoint,
     /// The segments of that log, in order.
     pub log: Vec<u32>,
@@ -53,27 +52,27 @@ impl Recovered {
             generation = checkpoint.generation,
             next_record = checkpoint.next_sequence,
             free_list = checkpoint.free_list.len(),
-            alone = checkpoint.is_alone(),
+            alone = checkpoint.alone,
             "checkpoint found"
         );
-        let (mut map, mut segments) = checkpoint.load_map(disk, geometry).await?;
-        let doubtful = checkpoint.is_alone() && !rules.drops(VolumeMutant::CheckpointLossUnnoticed);
+        let mut blocks = checkpoint.load_blocks(disk, geometry).await?;
+        let doubtful = checkpoint.alone && !rules.drops(VolumeMutant::CheckpointLossUnnoticed);
         let mut looked_at = BTreeSet::new();
         if doubtful {
-            looked_at.extend(checkpoint.free_list.iter().copied().chain(segments.live_segments()));
+            looked_at.extend(checkpoint.free_list.iter().copied().chain(blocks.segments.live_segments()));
             checkpoint.require_newest(disk, geometry, looked_at.iter().copied()).await?;
         }
-        let mut replay = Replay::new(disk, geometry, &checkpoint, &mut map, &mut segments, rules);
+        let mut replay = Replay::new(disk, geometry, &checkpoint, &mut blocks, rules);
         let cut = replay.run().await?;
         let joined = replay.free_list.split_off(checkpoint.free_list.len());
         let Replay { next_sequence, records, bytes_read, .. } = replay;
         let log = checkpoint.free_list.iter().chain(&joined).copied().take(cut.index + 1).collect();
         if doubtful {
-            let (planned, _) = segments.plan_free_list(None, geometry.free_list_limit());
+            let (planned, _) = blocks.segments.plan_free_list(None, geometry.free_list_limit());
             let others = joined.into_iter().chain(planned).filter(|s| !looked_at.contains(s));
             checkpoint.require_newest(disk, geometry, others).await?;
         }
-        Ok(Recovered { map, segments, checkpoint, log, next_sequence, records, bytes_read })
+        Ok(Recovered { blocks, checkpoint, log, next_sequence, records, bytes_read })
     }
 }
 
@@ -82,8 +81,7 @@ struct Replay<'a> {
     disk: &'a dyn Storage,
     geometry: &'a Geometry,
     checkpoint: &'a Checkpoint,
-    map: &'a mut Map,
-    segments: &'a mut Segments,
+    blocks: &'a mut Blocks,
     rules: Rules<VolumeMutant>,
     /// The checkpoint's free-segment list, and what records added to it.
     free_list: Vec<u32>,
@@ -121,8 +119,7 @@ impl<'a> Replay<'a> {
         disk: &'a dyn Storage,
         geometry: &'a Geometry,
         checkpoint: &'a Checkpoint,
-        map: &'a mut Map,
-        segments: &'a mut Segments,
+        blocks: &'a mut Blocks,
         rules: Rules<VolumeMutant>,
     ) -> Replay<'a> {
         let next_sequence = checkpoint.next_sequence;
@@ -132,8 +129,7 @@ impl<'a> Replay<'a> {
             disk,
             geometry,
             checkpoint,
-            map,
-            segments,
+            blocks,
             rules,
             free_list,
             on_free_list,
@@ -281,7 +277,7 @@ impl<'a> Replay<'a> {
                 record.clear();
             }
         }
-        self.segments.sealed(segment, self.next_sequence - 1);
+        self.blocks.segments.sealed(segment, self.next_sequence - 1);
         Ok(true)
     }
 
@@ -299,14 +295,9 @@ impl<'a> Replay<'a> {
             if first + count > self.geometry.logical_blocks {
                 return Err(Damage::Record);
             }
-            if place.is_mapped() {
-                self.replace(first as u32, *place);
-                continue;
-            }
-            let mut next = first;
-            while let Some(lba) = self.map.next_mapped(next, first + count) {
-                self.replace(lba, *place);
-                next = u64::from(lba) + 1;
+            match place.is_mapped() {
+                true => self.blocks.set(first as u32, *place, self.next_sequence),
+                false => self.blocks.discard(first, first + count, self.next_sequence),
             }
         }
         Ok(())
@@ -323,16 +314,6 @@ impl<'a> Replay<'a> {
             self.free_list.push(segment);
         }
         Ok(())
-    }
-
-    fn replace(&mut self, lba: u32, new: Entry) {
-        if let Some(segment) = self.geometry.segment_of(new.block) {
-            self.segments.add_live(segment, 1);
-        }
-        let old = self.map.set(lba, new);
-        if let Some(segment) = self.geometry.segment_of(old.block) {
-            self.segments.drop_live(segment, self.next_sequence);
-        }
     }
 
     /// V2: looks behind the cut, as far as the loss window reaches, for a chunk that knew the record at the

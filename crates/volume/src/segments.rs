@@ -17,6 +17,9 @@ use weir_storage::Rules;
 use crate::mutants::VolumeMutant;
 use crate::sparse::{GROUP, Sparse};
 
+/// The background waits for so many emptied segments, or for an eighth of a small volume's.
+const BACKGROUND_SEGMENTS: usize = 16;
+
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -95,6 +98,10 @@ pub(crate) struct Segments {
     /// Segments that lost their last live block and were neither written nor discarded since, if they are collected.
     emptied: BTreeSet<u32>,
     collects_emptied: bool,
+    /// How many of them could be discarded when they were looked at last.
+    looked_at: usize,
+    /// Segments that cleaning leaves alone.
+    pinned: BTreeSet<u32>,
     /// The log of the checkpoint before the newest.
     held: BTreeSet<u32>,
     /// It was recovery that replayed it: the checkpoint that ends recovery has no other.
@@ -119,6 +126,8 @@ impl Segments {
             discarding: Vec::new(),
             emptied: BTreeSet::new(),
             collects_emptied: false,
+            looked_at: 0,
+            pinned: BTreeSet::new(),
             held: BTreeSet::new(),
             replayed: false,
         }
@@ -191,16 +200,38 @@ impl Segments {
 
     #[inline]
     pub(crate) fn drop_live(&mut self, segment: u32, sequence: u64) {
+        let mut is_empty = false;
         self.change(segment, |one| {
             one.live -= 1;
-            if one.live == 0 {
+            is_empty = one.live == 0;
+            if is_empty {
                 one.changed = sequence;
             }
         });
         self.live_total -= 1;
-        if self.collects_emptied && self.live(segment) == 0 {
+        if is_empty {
+            self.lost_last_block(segment);
+        }
+    }
+
+    #[cold]
+    fn lost_last_block(&mut self, segment: u32) {
+        self.pinned.remove(&segment);
+        if self.collects_emptied {
             self.emptied.insert(segment);
         }
+    }
+
+    /// Cleaning leaves a segment alone, because a block that is live in it is damaged. With its last live block it may be
+    /// written, and cleaned, again.
+    pub(crate) fn pin(&mut self, segment: u32) {
+        if self.live(segment) > 0 {
+            self.pinned.insert(segment);
+        }
+    }
+
+    pub(crate) fn is_pinned(&self, segment: u32) -> bool {
+        self.pinned.contains(&segment)
     }
 
     /// A chunk whose last record is `sequence` was sealed in the segment.
@@ -276,8 +307,8 @@ impl Segments {
         groups.flat_map(|(group, _)| self.segments_of(group)).filter(|s| self.live(*s) > 0)
     }
 
-    /// `wanted` of the segments with live blocks that `may` takes, at most: those with the fewest, then those with
-    /// the lower address. Groups of which none can be among them are not looked at.
+    /// `wanted` of the segments with live blocks that `may` takes, no pinned ones, at most: those with the fewest,
+    /// then those with the lower address. Groups of which none can be among them are not looked at.
     pub(crate) fn fewest_live(&mut self, wanted: usize, may: impl Fn(u32, u16) -> bool) -> Vec<u32> {
         let mut best = BinaryHeap::with_capacity(wanted + 1);
         for group in 0..self.summaries.len() {
@@ -293,7 +324,7 @@ impl Segments {
                     continue;
                 }
                 least = least.min(live);
-                if may(segment, live) {
+                if may(segment, live) && !self.is_pinned(segment) {
                     best.push((live, segment));
                     if best.len() > wanted {
                         best.pop();
@@ -359,6 +390,22 @@ impl Segments {
 
     pub(crate) fn emptied(&self) -> &BTreeSet<u32> {
         &self.emptied
+    }
+
+    /// The emptied segments were looked at, and so many of them wait for nothing but to be enough; whether they are.
+    pub(crate) fn look_at_emptied(&mut self, ready: usize) -> bool {
+        self.looked_at = ready;
+        self.emptied.len() >= self.enough_emptied()
+    }
+
+    /// Whether it is worth it to look at the emptied segments again: so many more are there by now.
+    pub(crate) fn more_emptied(&self) -> bool {
+        self.emptied.len() >= self.looked_at + self.enough_emptied()
+    }
+
+    /// So many emptied segments are worth a command.
+    fn enough_emptied(&self) -> usize {
+        (self.count as usize / 8).clamp(1, BACKGROUND_SEGMENTS)
     }
 
     /// These segments are being discarded.

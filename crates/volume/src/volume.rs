@@ -1,29 +1,31 @@
 //! The volume itself: making one, opening one, and the [`Storage`] that it is.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use event_listener::Event;
 use tracing::{info, warn};
-use weir_runtime::{Buffer, Handle, Semaphore, Task};
+use weir_runtime::{Buffer, Handle, Task};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, Discard, Feature, FlushSharing, Lba, LogPhase, Ordering, Part,
-    Recorder, Rejected, Storage, StorageError, Ticket, Watermark, flush, write,
+    BLOCK_BYTES, Capabilities, Command, Discard, Feature, Lba, LogPhase, Ordering, Part, Recorder, Rejected,
+    Storage, StorageError, Ticket, flush, write,
 };
 
 use crate::checkpoint::Checkpoint;
-use crate::cleaner::VICTIMS;
-use crate::discard::Discards;
+use crate::checkpointer::Checkpointer;
+use crate::cleaner::{Cleaner, VICTIMS};
+use crate::common::Common;
+use crate::discard::Discarder;
 use crate::error::VolumeError;
+use crate::flush::Flusher;
 use crate::geometry::{CHECKPOINT_SLOTS, Format, Geometry};
 use crate::layout::ENTRIES_PER_CHUNK;
-use crate::log::Log;
+use crate::log::{Head, Log};
 use crate::map::Map;
 use crate::mutants::VolumeMutant;
-use crate::options::{LossWindow, VolumeOptions};
+use crate::options::{Completion, LossWindow, VolumeOptions};
+use crate::read::Reader;
 use crate::recovery::Recovered;
-use crate::state::{Shared, State};
 use crate::stats::{RecoveryReport, Stats};
 use crate::transfer::{all_transferred, write_buffer};
 
@@ -40,7 +42,15 @@ const CHECKPOINT_WRITES: u64 = 8 << 20;
 /// An open volume. Dropping it stops its tasks and loses what is not durable, as a power cut would;
 /// [`Volume::close`] keeps everything.
 pub struct Volume {
-    shared: Rc<Shared>,
+    common: Rc<Common>,
+    capabilities: Capabilities,
+    log: Rc<Log>,
+    flusher: Rc<Flusher>,
+    checkpointer: Rc<Checkpointer>,
+    discarder: Rc<Discarder>,
+    reader: Rc<Reader>,
+    /// `close` has begun: nothing more is taken.
+    closing: Cell<bool>,
     tasks: RefCell<Vec<Task<()>>>,
 }
 
@@ -87,33 +97,16 @@ impl Volume {
         if !options.rules.drops(VolumeMutant::RecoveryUnflushed) {
             flush(&*disk).await?;
         }
-        let Recovered { map, mut segments, checkpoint, log, next_sequence, records, bytes_read } =
-            Recovered::from(&*disk, &geometry, options.rules).await?;
-        let mut generation = checkpoint.generation + 1;
-        if options.rules.drops(VolumeMutant::SameGeneration) {
-            generation = checkpoint.generation;
-        }
-        segments.was_replayed(log);
-        let volume = Volume::start(
-            handle,
-            disk,
-            geometry,
-            options,
-            State {
-                map,
-                segments,
-                log: Log::new(Vec::new(), generation, next_sequence),
-                checkpoint,
-                stats: Stats::default(),
-                pinned: BTreeSet::new(),
-            },
-        );
+        let found = Recovered::from(&*disk, &geometry, options.rules).await?;
+        let Recovered { records, bytes_read, .. } = found;
+        let volume = Volume::start(handle, disk, geometry, options, found);
         // V1: from this checkpoint on, what lies behind the cut is of a past generation. It also gives the log
         // its free-segment list.
-        volume.shared.checkpoint().await?;
+        volume.checkpointer.take().await?;
         volume.run_tasks();
+        let Head { generation, .. } = volume.log.head();
         let report = RecoveryReport { records, bytes_read, generation, duration: handle.now().since(began) };
-        volume.shared.state.borrow_mut().stats.recovery = report;
+        volume.common.count(|stats| stats.recovery = report);
         volume.tell_of_opening(&report);
         Ok(volume)
     }
@@ -123,41 +116,36 @@ impl Volume {
         disk: Rc<dyn Storage>,
         geometry: Geometry,
         mut options: VolumeOptions,
-        mut state: State,
+        found: Recovered,
     ) -> Volume {
-        let segment_bytes = geometry.segment_blocks as usize * BLOCK_BYTES;
+        let segment_bytes = u64::from(geometry.segment_blocks) * BLOCK_BYTES as u64;
         options.buffers = options.buffers.clamp(2, 256);
         options.checkpoint_segments = options.checkpoint_segments.max(2);
         // Less than four segments would leave nothing to write while a flush runs.
-        options.loss_window.bytes = options.loss_window.bytes.max(4 * segment_bytes as u64);
-        state.log.free = (0..options.buffers).map(|_| disk.allocate(segment_bytes)).collect();
+        options.loss_window.bytes = options.loss_window.bytes.max(4 * segment_bytes);
+        let Recovered { mut blocks, checkpoint, log, next_sequence, .. } = found;
+        blocks.segments.was_replayed(log);
+        let kept = options.rules.drops(VolumeMutant::SameGeneration);
+        let generation = checkpoint.generation + u64::from(!kept);
         let atomic = ATOMIC_BLOCKS_MAX.min(geometry.data_blocks_per_segment());
-        let flushes = FlushSharing::durable_to(state.log.next_sequence - 1);
-        let shared = Rc::new(Shared {
-            handle: handle.clone(),
+        let common = Rc::new(Common::new(handle, disk, geometry, options, next_sequence - 1));
+        let log = Log::new(Rc::clone(&common), blocks, (next_sequence, generation), checkpoint.number);
+        let log = Rc::new(log);
+        Volume {
             capabilities: capabilities(atomic),
-            watermark: Watermark::new(state.log.next_sequence - 1),
-            state: RefCell::new(state),
-            recorder: RefCell::new(None),
-            reads: Cell::new(0),
-            flushes,
+            flusher: Rc::new(Flusher::new(Rc::clone(&log))),
+            checkpointer: Rc::new(Checkpointer::new(Rc::clone(&log), checkpoint)),
+            discarder: Rc::new(Discarder::new(Rc::clone(&log))),
+            reader: Rc::new(Reader::new(Rc::clone(&log))),
             closing: Cell::new(false),
-            stuck: Cell::new(false),
-            checkpointing: Semaphore::new(1),
-            slots: Event::new(),
-            flush_needed: Event::new(),
-            chunk_sealed: Event::new(),
-            upkeep_needed: Event::new(),
-            discards: Discards::default(),
-            disk,
-            geometry,
-            options,
-        });
-        Volume { shared, tasks: RefCell::new(Vec::new()) }
+            tasks: RefCell::new(Vec::new()),
+            log,
+            common,
+        }
     }
 
     fn tell_of_opening(&self, recovery: &RecoveryReport) {
-        let Geometry { logical_blocks, segments, segment_blocks, .. } = self.shared.geometry;
+        let Geometry { logical_blocks, segments, segment_blocks, .. } = self.common.geometry;
         info!(blocks = logical_blocks, segments, segment_blocks, generation = recovery.generation, "opened");
         if recovery.records > 0 {
             let RecoveryReport { records, bytes_read, duration, .. } = *recovery;
@@ -166,15 +154,18 @@ impl Volume {
     }
 
     fn run_tasks(&self) {
-        let handle = &self.shared.handle;
+        let Common { handle, disk, options, .. } = &*self.common;
         let mut tasks = self.tasks.borrow_mut();
-        tasks.push(handle.spawn(Rc::clone(&self.shared).run_retirer()));
-        tasks.push(handle.spawn(Rc::clone(&self.shared).run_flusher()));
-        tasks.push(handle.spawn(Rc::clone(&self.shared).run_upkeep()));
-        if self.shared.disk.capabilities().discard != Discard::Unsupported {
-            tasks.push(handle.spawn(Rc::clone(&self.shared).run_discarder()));
-            if self.shared.options.discard_below {
-                self.shared.state.borrow_mut().segments.collect_emptied();
+        tasks.push(handle.spawn(Rc::clone(&self.flusher).run_retirer()));
+        tasks.push(handle.spawn(Rc::clone(&self.flusher).run_flusher()));
+        let (checkpointer, discarder) = (Rc::clone(&self.checkpointer), Rc::clone(&self.discarder));
+        let cleaner =
+            Rc::new(Cleaner::new(Rc::clone(&self.log), Rc::clone(&self.flusher), checkpointer, discarder));
+        tasks.push(handle.spawn(cleaner.run()));
+        if disk.capabilities().discard != Discard::Unsupported {
+            tasks.push(handle.spawn(Rc::clone(&self.discarder).run()));
+            if options.discard_below {
+                self.log.blocks.borrow_mut().segments.collect_emptied();
             }
         }
     }
@@ -184,16 +175,16 @@ impl Volume {
     /// # Errors
     /// What the disk below answered; then what was not durable before is lost.
     pub async fn close(&self) -> Result<(), VolumeError> {
-        if let Some(error) = self.shared.watermark.failure() {
+        if let Some(error) = self.common.watermark.failure() {
             return Err(error.into());
         }
         // A later write is refused, not acknowledged and forgotten.
-        self.shared.closing.set(true);
-        self.shared.slots.notify(usize::MAX);
+        self.closing.set(true);
+        self.common.slots.notify(usize::MAX);
         // A discard that is in flight may be carried out late: the next program that opens the disk may have written
         // there.
-        let _none = self.shared.discards.on_the_way.acquire(1).await;
-        let outcome = self.shared.checkpoint().await;
+        let _none = self.discarder.on_the_way.acquire(1).await;
+        let outcome = self.checkpointer.take().await;
         self.stop();
         info!(ok = outcome.is_ok(), "closed");
         Ok(outcome?)
@@ -204,9 +195,9 @@ impl Volume {
             task.cancel();
         }
         // No task will move the marks any more.
-        self.shared.watermark.fail(StorageError::Gone);
-        self.shared.stop_discards();
-        self.shared.slots.notify(usize::MAX);
+        self.common.watermark.fail(StorageError::Gone);
+        self.discarder.stop();
+        self.common.slots.notify(usize::MAX);
     }
 
     /// Takes a checkpoint now. Dropping the future half way stops the volume, as a failure of the disk would.
@@ -214,7 +205,7 @@ impl Volume {
     /// # Errors
     /// What the disk below answered; the volume is poisoned then.
     pub async fn checkpoint(&self) -> Result<(), VolumeError> {
-        Ok(self.shared.checkpoint().await?)
+        Ok(self.checkpointer.take().await?)
     }
 
     /// Discards on the disk below all that is free, once, whatever [`VolumeOptions::discard_below`] says, and returns
@@ -226,18 +217,18 @@ impl Volume {
     /// # Errors
     /// [`Rejected::Unsupported`] if the disk has no discard; what it answered otherwise. The volume goes on either way.
     pub async fn trim(&self) -> Result<u64, VolumeError> {
-        Ok(self.shared.trim().await?)
+        Ok(self.discarder.trim().await?)
     }
 
     /// Hands the transfers and persists of tagged writes to an order recorder.
     pub fn set_recorder(&self, recorder: Rc<Recorder>) {
-        *self.shared.recorder.borrow_mut() = Some(recorder);
+        self.log.set_recorder(recorder);
     }
 
     /// The bounds of the loss window (V5): the bytes are a limit, the time is a target.
     #[must_use]
     pub fn loss_window(&self) -> LossWindow {
-        self.shared.options.loss_window
+        self.common.options.loss_window
     }
 
     /// Bytes of log that a recovery of the volume as it is open now is to read at most:
@@ -245,8 +236,8 @@ impl Volume {
     /// reach. What is written during one checkpoint may come on top.
     #[must_use]
     pub fn recovery_target_bytes(&self) -> u64 {
-        let log = self.shared.options.checkpoint_segments as u64 * self.shared.segment_bytes();
-        log + u64::from(self.shared.window_blocks()) * BLOCK_BYTES as u64
+        let log = self.common.options.checkpoint_segments as u64 * self.common.segment_bytes();
+        log + u64::from(self.common.window_blocks()) * BLOCK_BYTES as u64
     }
 
     /// Bytes of memory that the volume takes at most, but for what reads that are under way hold themselves: its segment
@@ -254,8 +245,8 @@ impl Volume {
     /// change during a checkpoint, 64 bytes for each segment, and what a checkpoint writes, which takes 8 MiB at one time.
     #[must_use]
     pub fn memory_bound(&self) -> u64 {
-        let geometry = &self.shared.geometry;
-        let segments = (self.shared.options.buffers + VICTIMS) as u64 * self.shared.segment_bytes();
+        let geometry = &self.common.geometry;
+        let segments = (self.common.options.buffers + VICTIMS) as u64 * self.common.segment_bytes();
         let of_segments = u64::from(geometry.segments) * SEGMENT_COST;
         let checkpoint = u64::from(geometry.checkpoint_blocks) * BLOCK_BYTES as u64 + CHECKPOINT_WRITES;
         segments + Map::bytes_max(geometry.map_pages) + of_segments + checkpoint
@@ -264,21 +255,45 @@ impl Volume {
     /// What the volume has done and seen so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let state = self.shared.state.borrow();
-        let geometry = &self.shared.geometry;
+        let blocks = self.log.blocks.borrow();
+        let geometry = &self.common.geometry;
         Stats {
             segments: geometry.segments,
-            free_segments: geometry.segments - state.segments.with_live(),
-            live_blocks: state.segments.live_total(),
+            free_segments: geometry.segments - blocks.segments.with_live(),
+            live_blocks: blocks.segments.live_total(),
             usable_blocks: geometry.usable_blocks(),
             data_capacity_blocks: u64::from(geometry.segments)
                 * u64::from(geometry.data_blocks_per_segment()),
-            map_bytes: state.map.bytes() as u64,
-            segments_bytes: (state.segments.bytes() + state.checkpoint.pages.bytes()) as u64,
-            buffer_bytes: self.shared.options.buffers as u64 * self.shared.segment_bytes(),
-            loss_window: self.shared.loss_window_seen(&state),
-            ..state.stats
+            map_bytes: blocks.map_bytes() as u64,
+            segments_bytes: (blocks.segments.bytes() + self.checkpointer.table_bytes()) as u64,
+            buffer_bytes: self.common.options.buffers as u64 * self.common.segment_bytes(),
+            loss_window: self.log.loss_window_seen(),
+            ..self.common.stats()
         }
+    }
+
+    /// Reads, and writes whose tickets wait for the disk below. Placed writes wait for nothing.
+    fn commands_in_flight(&self) -> u64 {
+        let writes = match self.common.options.completion {
+            Completion::Placed => 0,
+            Completion::Disk => self.log.placed_to().saturating_sub(self.common.watermark.transferred_to()),
+        };
+        writes + self.reader.under_way()
+    }
+
+    /// The ticket of a write.
+    fn placed(&self, sequence: u64) -> Ticket {
+        self.ticket(
+            sequence,
+            match self.common.options.completion {
+                Completion::Placed => LogPhase::Placed,
+                Completion::Disk => LogPhase::OnDisk,
+            },
+        )
+    }
+
+    fn ticket(&self, sequence: u64, transferred: LogPhase) -> Ticket {
+        Ticket::logged(&self.common.watermark, sequence, transferred)
     }
 }
 
@@ -313,56 +328,49 @@ async fn write_superblocks(disk: &dyn Storage, block: &[u8]) -> Result<(), Volum
 
 impl Storage for Volume {
     fn blocks(&self) -> u64 {
-        self.shared.geometry.logical_blocks
+        self.common.geometry.logical_blocks
     }
 
     fn capabilities(&self) -> &Capabilities {
-        &self.shared.capabilities
+        &self.capabilities
     }
 
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
-        let shared = &self.shared;
-        shared.capabilities.check(&command, shared.geometry.logical_blocks)?;
-        if shared.closing.get() {
+        self.capabilities.check(&command, self.common.geometry.logical_blocks)?;
+        if self.closing.get() {
             return Err(Rejected::Failed(StorageError::Gone));
         }
-        if shared.commands_in_flight() >= u64::from(QUEUE_DEPTH) {
+        if self.commands_in_flight() >= u64::from(QUEUE_DEPTH) {
             return Err(Rejected::Busy);
         }
         match command {
-            Command::Read { extent, .. } => Ok(shared.submit_read(extent)),
+            Command::Read { extent, .. } => Ok(self.reader.submit(extent)),
             Command::Write(write) => {
-                let sequence = shared.append(&write)?;
+                let sequence = self.log.append(&write)?;
                 if write.flags.fua || write.flags.preflush {
                     // In a log, what was written before is durable no later than what comes after it.
-                    shared.want_durable(sequence);
+                    self.flusher.want_durable(sequence);
                     return Ok(self.ticket(sequence, LogPhase::Durable));
                 }
-                Ok(self.ticket(sequence, shared.phase()))
+                Ok(self.placed(sequence))
             }
             // The log is the order: a barrier has nothing to add.
             Command::Barrier { .. } => Ok(Ticket::done()),
             Command::Flush => {
-                if let Some(error) = shared.watermark.failure() {
+                if let Some(error) = self.common.watermark.failure() {
                     return Err(Rejected::Failed(error));
                 }
-                let placed = shared.state.borrow().log.next_sequence - 1;
-                shared.want_durable(placed);
+                let placed = self.log.placed_to();
+                self.flusher.want_durable(placed);
                 Ok(self.ticket(placed, LogPhase::Durable))
             }
-            Command::Discard(extents) => Ok(self.ticket(shared.append_discard(extents)?, shared.phase())),
+            Command::Discard(extents) => Ok(self.placed(self.log.append_discard(extents)?)),
             Command::Share(_) => Err(Rejected::Unsupported(Feature::Share)),
             Command::Packed(_) => Err(Rejected::Unsupported(Feature::Packed)),
         }
     }
 
     fn slots(&self) -> &Event {
-        &self.shared.slots
-    }
-}
-
-impl Volume {
-    fn ticket(&self, sequence: u64, transferred: LogPhase) -> Ticket {
-        Ticket::logged(&self.shared.watermark, sequence, transferred)
+        &self.common.slots
     }
 }

@@ -1,0 +1,115 @@
+//! What the parts of an open volume have in common: the disk below, how far the log is durable, and who is woken.
+//!
+//! A part calls only those before it in this list: `blocks`, `log`, `flush`, `checkpointer`, `discard`, `cleaner`,
+//! `volume`; `read` needs the first two. What a part has to say to one behind it is an event here.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use event_listener::Event;
+use tracing::error;
+use weir_runtime::{Handle, Semaphore};
+use weir_storage::{BLOCK_BYTES, FlushSharing, Rejected, Storage, StorageError, Watermark};
+
+use crate::geometry::Geometry;
+use crate::mutants::VolumeMutant;
+use crate::options::VolumeOptions;
+use crate::stats::Stats;
+
+/// What all parts of an open volume use.
+pub(crate) struct Common {
+    pub handle: Handle,
+    pub disk: Rc<dyn Storage>,
+    pub geometry: Geometry,
+    pub options: VolumeOptions,
+    pub watermark: Rc<Watermark>,
+    /// Which records are wanted durable; positions are their sequence numbers.
+    pub flushes: Rc<FlushSharing>,
+    stats: RefCell<Stats>,
+    /// Held while a checkpoint is being taken: the order of the free-segment list is the checkpoint's then.
+    pub checkpointing: Semaphore,
+    /// A command that was refused may be taken now.
+    pub slots: Event,
+    /// For the flusher.
+    pub flush_needed: Event,
+    /// For the task that follows the chunks in flight.
+    pub chunk_sealed: Event,
+    pub upkeep_needed: Event,
+    pub discard_needed: Event,
+}
+
+impl Common {
+    pub(crate) fn new(
+        handle: &Handle,
+        disk: Rc<dyn Storage>,
+        geometry: Geometry,
+        options: VolumeOptions,
+        durable: u64,
+    ) -> Common {
+        Common {
+            handle: handle.clone(),
+            disk,
+            geometry,
+            options,
+            watermark: Watermark::new(durable),
+            flushes: FlushSharing::durable_to(durable),
+            stats: RefCell::default(),
+            checkpointing: Semaphore::new(1),
+            slots: Event::new(),
+            flush_needed: Event::new(),
+            chunk_sealed: Event::new(),
+            upkeep_needed: Event::new(),
+            discard_needed: Event::new(),
+        }
+    }
+
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        u64::from(self.geometry.segment_blocks) * BLOCK_BYTES as u64
+    }
+
+    /// How far behind a hole a chunk can lie that knows the hole to have been durable: the loss window, and
+    /// as much again for the ends of segments that a large request left unused.
+    pub(crate) fn window_blocks(&self) -> u32 {
+        let blocks = self.options.loss_window.bytes / BLOCK_BYTES as u64 * 2;
+        u32::try_from(blocks).unwrap_or(u32::MAX).saturating_add(2 * self.geometry.segment_blocks)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        *self.stats.borrow()
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, count: impl FnOnce(&mut Stats)) {
+        count(&mut self.stats.borrow_mut());
+    }
+
+    pub(crate) fn drops(&self, mutant: VolumeMutant) -> bool {
+        self.options.rules.drops(mutant)
+    }
+
+    /// The disk below failed: nothing more is acknowledged, and all waiting callers get the error.
+    pub(crate) fn fail(&self, error: Rejected) {
+        if self.drops(VolumeMutant::FailureForgotten) {
+            return;
+        }
+        let error = failure(error);
+        if self.watermark.failure().is_none() {
+            error!(%error, "the disk failed: nothing more is acknowledged");
+        }
+        self.watermark.fail(error);
+        self.flushes.fail(error);
+        self.slots.notify(usize::MAX);
+        self.chunk_sealed.notify(usize::MAX);
+        self.upkeep_needed.notify(usize::MAX);
+        self.discard_needed.notify(usize::MAX);
+    }
+}
+
+/// A rejection of our own read, as the error of a ticket.
+pub(crate) fn failure(rejected: Rejected) -> StorageError {
+    match rejected {
+        Rejected::Failed(error) => error,
+        // The map holds only addresses inside the volume; anything else means that the device changed.
+        Rejected::Busy | Rejected::Unsupported(_) | Rejected::Invalid(_) => StorageError::Gone,
+    }
+}
