@@ -33,6 +33,8 @@ pub(crate) struct Entry {
     /// Versions of one group may take each other's place: the unit and the epoch, as far as they matter.
     group: (u64, u64),
     waiting: bool,
+    /// A discard came later: no version after that takes its place.
+    closed: bool,
     pub(crate) owner: Owner,
     /// The owners of versions whose place it took.
     pub(crate) heirs: Vec<u32>,
@@ -55,7 +57,7 @@ pub(crate) struct Cache {
     unused: Vec<EntryId>,
     /// Waiting entries, in order of transfer.
     order: VecDeque<EntryId>,
-    /// The newest entry of each block. Never iterated.
+    /// The newest entry of each block. Never iterated in an order that matters.
     index: HashTable<EntryId>,
     /// The entries of each page that was issued. Never iterated.
     pages: HashTable<(Page, Vec<EntryId>)>,
@@ -125,7 +127,7 @@ impl Cache {
         let newest = if discarded.is_some() { None } else { self.newest(lpn) };
         if let Some(id) = newest {
             let entry = &mut self.entries[id as usize];
-            if entry.waiting && entry.group == group {
+            if entry.waiting && !entry.closed && entry.group == group {
                 entry.heirs.extend(entry.owner.take());
                 (entry.version, entry.payload, entry.owner) = (version, payload, owner);
                 return true;
@@ -140,6 +142,7 @@ impl Cache {
             epoch,
             group,
             waiting: true,
+            closed: false,
             owner,
             heirs: Vec::new(),
         };
@@ -147,7 +150,10 @@ impl Cache {
         self.order.push_back(id);
         self.count_epoch(epoch);
         match discarded {
-            Some(blocks) => self.hide(lpn, blocks),
+            Some(blocks) => self.of_covered(lpn, blocks, |entry| {
+                entry.closed = true;
+                true
+            }),
             None => self.point_to(lpn, id),
         }
         false
@@ -189,17 +195,23 @@ impl Cache {
         }
     }
 
-    /// Blocks from this one are discarded: nobody finds a version of theirs, and no later one takes its place.
-    fn hide(&mut self, lpn: u32, blocks: u32) {
+    /// Looks at the newest version of each of so many blocks, and keeps those findable that `keep` says.
+    fn of_covered(&mut self, lpn: u32, blocks: u32, mut keep: impl FnMut(&mut Entry) -> bool) {
         let covered = lpn..lpn.saturating_add(blocks);
+        let entries = &mut self.entries;
         if covered.len() > self.index.len() {
-            let entries = &self.entries;
-            self.index.retain(|id| !covered.contains(&entries[*id as usize].lpn));
+            let is_covered = |entry: &Entry| covered.contains(&entry.lpn);
+            self.index.retain(|id| {
+                let entry = &mut entries[*id as usize];
+                !is_covered(entry) || keep(entry)
+            });
             return;
         }
         for lpn in covered {
-            let entries = &self.entries;
-            if let Ok(newest) = self.index.find_entry(hash(lpn), |id| entries[*id as usize].lpn == lpn) {
+            let found = self.index.find_entry(hash(lpn), |id| entries[*id as usize].lpn == lpn);
+            if let Ok(newest) = found
+                && !keep(&mut entries[*newest.get() as usize])
+            {
                 newest.remove();
             }
         }
@@ -294,8 +306,8 @@ impl Cache {
             let entry = &mut self.entries[id as usize];
             gone(entry);
             entry.heirs.clear();
-            entry.payload = Payload::Version;
-            let (lpn, epoch) = (entry.lpn, entry.epoch);
+            let payload = std::mem::replace(&mut entry.payload, Payload::Version);
+            let (lpn, version, epoch) = (entry.lpn, entry.version, entry.epoch);
             if let Ok(newest) = self.index.find_entry(hash(lpn), |newest| *newest == id) {
                 newest.remove();
             }
@@ -305,6 +317,10 @@ impl Cache {
                 *count -= 1;
             }
             self.unused.push(id);
+            // What it covers is found until then, and never again.
+            if let Payload::Discard(blocks) = payload {
+                self.of_covered(lpn, blocks, |entry| entry.version > version);
+            }
         }
         while self.epochs.front().is_some_and(|(_, count)| *count == 0) {
             self.epochs.pop_front();
