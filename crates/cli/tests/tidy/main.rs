@@ -7,6 +7,7 @@
 mod absence;
 mod code;
 mod dependencies;
+mod formats;
 mod layers;
 mod links;
 mod map;
@@ -41,6 +42,11 @@ fn tree_is_not_empty() {
 #[test]
 fn crates_use_only_lower_floors() {
     expect_none(&layers::check(&Tree::load()));
+}
+
+#[test]
+fn parts_without_a_format_know_none() {
+    expect_none(&formats::check(&Tree::load()));
 }
 
 #[test]
