@@ -1,6 +1,8 @@
 //! Calls that change something: whether they may, unmount waits for those that are under way, and none is committed by
 //! half (J8).
 
+mod trim;
+
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
@@ -16,7 +18,7 @@ use crate::space::Space;
 pub(crate) struct Changes {
     /// Or why there is none: then nothing can be changed.
     journal: Result<Rc<Journal>, ReadOnlyReason>,
-    pub(crate) space: Rc<Space>,
+    space: Rc<Space>,
     /// Journal mode data: the last transaction that marked written blocks as unwritten.
     unwritten_by: Cell<Option<Sequence>>,
     /// Calls that are changing something now.

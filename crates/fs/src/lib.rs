@@ -96,7 +96,6 @@ mod space;
 mod superblock;
 mod sync;
 mod timer;
-mod trim;
 
 pub use attributes::{AclKind, AttributeChanges, Attributes, Expect, is_own_attribute};
 pub use caller::Caller;

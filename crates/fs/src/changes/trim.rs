@@ -6,7 +6,7 @@ use weir_ext4::BLOCK_BYTES;
 use weir_journal::Disk;
 use weir_storage::Discard;
 
-use crate::changes::Changes;
+use super::Changes;
 use crate::error::FsError;
 
 impl Changes {
