@@ -13,6 +13,8 @@
 //! | links | `links` | that every inode is below the root, and as often as it says |
 //! | totals | `totals` | bitmaps and counts against what was claimed and found |
 //!
+//! Each step is given the `subject`, and what is `known` by the steps before, to which it adds.
+//!
 //! Each block is *claimed* by its user; a second claim is a finding. What is damaged is not looked
 //! into any further, and what could only be judged by it is left alone, so that one damage does not give a
 //! thousand findings.
@@ -27,25 +29,24 @@ mod finding;
 mod groups;
 mod hashed;
 mod inodes;
+mod known;
 mod links;
 mod log;
 mod names;
 mod orphans;
 mod overlay;
+mod subject;
+mod table;
 mod totals;
-
-use std::collections::{BTreeMap, BTreeSet};
 
 pub use finding::{Finding, Problem};
 
-use crate::descriptor::Descriptor;
 use crate::error::{FormatError, Place};
 use crate::layout::Layout;
-use crate::superblock::Superblock;
-use claims::Claims;
 use finding::Findings;
-use inodes::InodeTable;
+use known::Known;
 use overlay::Overlay;
+use subject::Subject;
 
 /// Reads an image: a file, a device, or anything else that has blocks.
 #[allow(async_fn_in_trait, reason = "everything runs on one thread, so no future needs to be Send")]
@@ -118,93 +119,22 @@ pub async fn check<R: ImageReader>(image: &R) -> Result<Report, R::Error> {
             return Ok(findings.report());
         }
     };
-    let mut check = Check::new(&overlay, superblock, layout, findings);
-    check.replayed = replayed.is_some();
-    check.copy = copy;
-    check.groups().await?;
-    check.orphans().await?;
-    check.inodes().await?;
-    check.names().await?;
-    check.links();
-    check.totals().await?;
-    Ok(check.report(replayed.unwrap_or(0)))
-}
-
-/// What is known of a directory.
-#[derive(Clone, Copy, Debug, Default)]
-struct DirectoryState {
-    /// The directory with the first name for this one.
-    parent: Option<u32>,
-    /// What its ".." says; 0 if that was not read.
-    up: u32,
-    /// Its blocks cannot be told, so its names are not read.
-    lost: bool,
-}
-
-/// A check on its way.
-struct Check<'a, R> {
-    image: &'a Overlay<'a, R>,
-    superblock: Superblock,
-    layout: Layout,
-    findings: Findings,
-    /// `None` for a descriptor that is damaged.
-    descriptors: Vec<Option<Descriptor>>,
-    claims: Claims,
-    table: InodeTable,
-    directories: BTreeMap<u32, DirectoryState>,
-    /// Inodes that the next mount deletes or truncates.
-    orphans: BTreeSet<u32>,
-    /// Attribute blocks: how many references each says, and how many there are.
-    shared: BTreeMap<u64, (u32, u32)>,
-    /// Something was not looked into, so blocks without a claim may yet be in use.
-    blocks_unknown: bool,
-    /// Some directory was not read whole, so names may be missing.
-    names_unknown: bool,
-    /// The journal was not empty: totals in the superblock are as old as the last clean unmount.
-    replayed: bool,
-    /// The block of the copy of the superblock that stands for a damaged one. Its group is another, and its totals
-    /// are old.
-    copy: Option<u64>,
-}
-
-impl<'a, R: ImageReader> Check<'a, R> {
-    fn new(image: &'a Overlay<'a, R>, superblock: Superblock, layout: Layout, findings: Findings) -> Self {
-        Self {
-            image,
-            superblock,
-            layout,
-            findings,
-            descriptors: Vec::new(),
-            claims: Claims::new(&layout),
-            table: InodeTable::new(&layout),
-            directories: BTreeMap::new(),
-            orphans: BTreeSet::new(),
-            shared: BTreeMap::new(),
-            blocks_unknown: false,
-            names_unknown: false,
-            replayed: false,
-            copy: None,
-        }
-    }
-
-    /// Claims blocks for `place`, and tells if they are somebody's already or beyond the end. False if so.
-    fn claim(&mut self, place: Place, first: u64, count: u64) -> bool {
-        let taken = self.claims.claim(first, count);
-        if let Some(block) = taken {
-            self.findings.push(place, Problem::BlockTwice { block });
-        }
-        taken.is_none()
-    }
-
-    fn report(self, transactions: u32) -> Report {
-        Report {
-            transactions,
-            orphans: self.orphans.len() as u32,
-            superblock_copy: self.copy,
-            inodes: self.table.used(self.superblock.first_inode.get()),
-            directories: self.directories.len() as u32,
-            blocks: self.claims.count(),
-            ..self.findings.report()
-        }
-    }
+    let (image, descriptors) = (&overlay, Vec::new());
+    let mut known = Known::new(&layout, findings);
+    let mut subject = Subject { image, superblock, layout, descriptors, replayed: replayed.is_some(), copy };
+    groups::check(&mut subject, &mut known).await?;
+    orphans::check(&subject, &mut known).await?;
+    inodes::check(&subject, &mut known).await?;
+    names::check(&subject, &mut known).await?;
+    links::check(&subject, &mut known);
+    totals::check(&subject, &mut known).await?;
+    Ok(Report {
+        transactions: replayed.unwrap_or(0),
+        orphans: known.orphans.len() as u32,
+        superblock_copy: copy,
+        inodes: known.table.used(subject.superblock.first_inode.get()),
+        directories: known.directories.len() as u32,
+        blocks: known.claims.count(),
+        ..known.findings.report()
+    })
 }

@@ -10,7 +10,6 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::blocks::{BLOCK_BYTES, Kind};
 use crate::error::{FormatError, Place, Structure};
-use crate::orphan::{ORPHAN_MAGIC, TAIL_BYTES};
 
 /// The seed of a checksum that belongs to no filesystem: the superblock's own.
 const NO_SEED: u32 = !0;
@@ -23,6 +22,9 @@ const SUM_KEEPER: usize = 0xC4;
 const BOOT_BYTES: usize = 1024;
 /// The fake directory entry at the end of a directory block that holds its checksum.
 const DIRECTORY_TAIL: [u8; 8] = [0, 0, 0, 0, 12, 0, 0, 0xDE];
+/// The end of a block of the orphan file: [`ORPHAN_MAGIC`], and the checksum.
+pub(crate) const ORPHAN_TAIL_BYTES: usize = 8;
+pub(crate) const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
 /// Where the header of an attribute block keeps its checksum.
 const ATTRIBUTES_SUM: usize = 16;
 
@@ -144,7 +146,7 @@ impl Checksums {
                 Some((ATTRIBUTES_SUM, crc32c(seed, &[&block.to_le_bytes(), head, &[0; 4], rest])))
             }
             Kind::OrphanFile { inode, generation } => {
-                let tail = BLOCK_BYTES - TAIL_BYTES;
+                let tail = BLOCK_BYTES - ORPHAN_TAIL_BYTES;
                 if bytes[tail..tail + 4] != ORPHAN_MAGIC.to_le_bytes() {
                     return Err(corrupt("magic number"));
                 }

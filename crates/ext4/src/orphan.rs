@@ -9,15 +9,13 @@
 use zerocopy::little_endian::U32;
 
 use crate::blocks::BLOCK_BYTES;
+use crate::checksum::{ORPHAN_MAGIC, ORPHAN_TAIL_BYTES};
 use crate::error::{FormatError, Place, Structure};
 use crate::inode::Inode;
 use crate::superblock::Superblock;
 
 /// Inode numbers in a block of the orphan file.
-pub const ORPHANS_PER_BLOCK: usize = (BLOCK_BYTES - TAIL_BYTES) / 4;
-/// The bytes behind them: [`ORPHAN_MAGIC`], and the checksum.
-pub(crate) const TAIL_BYTES: usize = 8;
-pub(crate) const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
+pub const ORPHANS_PER_BLOCK: usize = (BLOCK_BYTES - ORPHAN_TAIL_BYTES) / 4;
 
 /// What recovery does with an orphan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +99,7 @@ impl OrphanChain {
 /// [`FormatError::Corrupt`] if it is no such block, or names an inode that cannot be an orphan.
 pub fn orphans_in(block: u64, bytes: &[u8], superblock: &Superblock) -> Result<Vec<u32>, FormatError> {
     let corrupt = |what| FormatError::corrupt(Structure::OrphanFile, Place::Block(block), what);
-    let tail = BLOCK_BYTES - TAIL_BYTES;
+    let tail = BLOCK_BYTES - ORPHAN_TAIL_BYTES;
     if bytes.len() != BLOCK_BYTES || bytes[tail..tail + 4] != ORPHAN_MAGIC.to_le_bytes() {
         return Err(corrupt("magic number"));
     }
@@ -120,7 +118,7 @@ pub fn orphans_in(block: u64, bytes: &[u8], superblock: &Superblock) -> Result<V
 
 /// Empties a block of the orphan file; its checksum is the caller's business.
 pub fn clear_orphans(bytes: &mut [u8; BLOCK_BYTES]) {
-    bytes[..BLOCK_BYTES - TAIL_BYTES].fill(0);
+    bytes[..BLOCK_BYTES - ORPHAN_TAIL_BYTES].fill(0);
 }
 
 #[cfg(test)]
@@ -190,7 +188,7 @@ mod tests {
     fn hostile_blocks_of_the_orphan_file_are_refused() {
         let mut bytes = [0; BLOCK_BYTES];
         orphans_in(1, &bytes, &superblock()).expect_err("no magic number");
-        bytes[BLOCK_BYTES - TAIL_BYTES..][..4].copy_from_slice(&ORPHAN_MAGIC.to_le_bytes());
+        bytes[BLOCK_BYTES - ORPHAN_TAIL_BYTES..][..4].copy_from_slice(&ORPHAN_MAGIC.to_le_bytes());
         assert_eq!(orphans_in(1, &bytes, &superblock()), Ok(vec![]));
         bytes[400..404].copy_from_slice(&77_u32.to_le_bytes());
         assert_eq!(orphans_in(1, &bytes, &superblock()), Ok(vec![77]));

@@ -1,11 +1,14 @@
 //! What an inode says of itself, and which blocks it has.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use zerocopy::IntoBytes;
 
-use super::extents::{ExtentWalk, Step};
-use super::{Check, ImageReader, Problem};
+use super::extents::Step;
+use super::known::Known;
+use super::subject::Subject;
+use super::{ImageReader, Problem};
 use crate::acl;
 use crate::attribute::{self, Attributes};
 use crate::blocks::{BLOCK_BYTES, Kind};
@@ -42,12 +45,22 @@ struct Mapped {
     lost: bool,
 }
 
-impl<R: ImageReader> Check<'_, R> {
+/// Attribute blocks: how many references each says, and how many there are.
+pub(super) type SharedBlocks = BTreeMap<u64, (u32, u32)>;
+
+/// What inodes have.
+pub(super) struct Contents<'a, R> {
+    pub subject: &'a Subject<'a, R>,
+    pub known: &'a mut Known,
+    pub shared: &'a mut SharedBlocks,
+}
+
+impl<R: ImageReader> Contents<'_, R> {
     /// What can be judged without looking further than the inode.
     pub(super) fn fields(&mut self, number: u32, inode: &Inode, kind: FileType) {
         let mapped = matches!(kind, FileType::Regular | FileType::Directory);
         let linked = kind == FileType::Symlink;
-        let indexed = self.superblock.features().has(Feature::DIR_INDEX);
+        let indexed = self.subject.superblock.features().has(Feature::DIR_INDEX);
         let has_any = |flags| inode.flags.get() & flags != 0;
         let wrong = [
             (!mapped && !linked && has_any(FLAGS_OF_MAPPED), "a flag of files in a special file"),
@@ -59,12 +72,13 @@ impl<R: ImageReader> Check<'_, R> {
             (!mapped && !linked && inode.size() != 0, "the size of a special file"),
             (inode.as_bytes()[FRAGMENT] != [0; 4], "a fragment"),
             (
-                inode.has_flag(inode_flags::HUGE) && !self.superblock.features().has(Feature::HUGE_FILE),
+                inode.has_flag(inode_flags::HUGE)
+                    && !self.subject.superblock.features().has(Feature::HUGE_FILE),
                 "a flag of the feature huge_file",
             ),
         ];
         for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
-            self.findings.damaged(Place::Inode(number), Structure::Inode, what);
+            self.known.findings.damaged(Place::Inode(number), Structure::Inode, what);
         }
     }
 
@@ -77,8 +91,8 @@ impl<R: ImageReader> Check<'_, R> {
     ) -> Result<(), R::Error> {
         let place = Place::Inode(number);
         if let Err(error) = inode.check_supported(number) {
-            self.findings.format_at(place, &error);
-            self.lose_blocks_of(number);
+            self.known.findings.format_at(place, &error);
+            self.known.lose_blocks_of(number);
             return Ok(());
         }
         let attributes = self.attributes(number, inode).await?;
@@ -87,16 +101,20 @@ impl<R: ImageReader> Check<'_, R> {
             mapped = self.extents(number, inode).await?;
         }
         if mapped.lost {
-            self.lose_blocks_of(number);
+            self.known.lose_blocks_of(number);
             return Ok(());
         }
         let counted = (mapped.blocks + attributes) * SECTORS_PER_BLOCK;
-        self.findings.count(place, "sectors of its blocks", inode.sectors(), counted);
+        self.known.findings.count(place, "sectors of its blocks", inode.sectors(), counted);
         if mapped.unwritten && kind != FileType::Regular {
-            self.findings.damaged(place, Structure::Inode, "blocks without data in what is no regular file");
+            self.known.findings.damaged(
+                place,
+                Structure::Inode,
+                "blocks without data in what is no regular file",
+            );
         }
         // The next mount deletes an orphan, or cuts it to its size: until then it may have blocks behind that.
-        if self.orphans.contains(&number) && (inode.links.get() == 0 || kind == FileType::Regular) {
+        if self.known.orphans.contains(&number) && (inode.links.get() == 0 || kind == FileType::Regular) {
             return Ok(());
         }
         match kind {
@@ -119,9 +137,9 @@ impl<R: ImageReader> Check<'_, R> {
             size >= u64::from(mapped.written_end.saturating_sub(1)) * block
         };
         if !fits {
-            self.findings.push(Place::Inode(number), Problem::Size { size, blocks: mapped.end.into() });
+            self.known.findings.push(Place::Inode(number), Problem::Size { size, blocks: mapped.end.into() });
             if kind == FileType::Directory {
-                self.lose_blocks_of(number);
+                self.known.lose_blocks_of(number);
             }
         }
     }
@@ -129,23 +147,23 @@ impl<R: ImageReader> Check<'_, R> {
     /// Claims the blocks that the extents of an inode map, and those of the tree itself.
     async fn extents(&mut self, number: u32, inode: &Inode) -> Result<Mapped, R::Error> {
         let place = Place::Inode(number);
-        let mut walk = ExtentWalk::new(number, inode, self.layout.checksums(), self.layout.blocks());
+        let mut walk = self.subject.extents(number, inode);
         let mut mapped = Mapped::default();
-        while let Some(step) = walk.next(self.image).await? {
+        while let Some(step) = walk.next(self.subject.image).await? {
             match step {
                 Step::Damage(error) => {
-                    self.findings.format_at(place, &error);
+                    self.known.findings.format_at(place, &error);
                     mapped.lost = true;
                 }
                 Step::Node(block) => {
                     mapped.blocks += 1;
-                    if !self.claim(place, block, 1) {
+                    if !self.known.claim(place, block, 1) {
                         walk.leave_out();
                         mapped.lost = true;
                     }
                 }
                 Step::Extent(extent) => {
-                    if !self.claim(place, extent.physical, extent.length.into()) {
+                    if !self.known.claim(place, extent.physical, extent.length.into()) {
                         mapped.lost = true;
                     }
                     if mapped.end == 0 {
@@ -172,28 +190,29 @@ impl<R: ImageReader> Check<'_, R> {
         let place = Place::Inode(number);
         let block = inode.attribute_block();
         if let Err(error) = attribute::check_hashes(number, inode.attribute_area(), None) {
-            self.findings.format_at(place, &error);
+            self.known.findings.format_at(place, &error);
         }
         if block == 0 {
             let read = Attributes::read(number, inode.attribute_area(), None);
             if let Err(error) = read.and_then(|found| acl::check(number, &found)) {
-                self.findings.format_at(place, &error);
+                self.known.findings.format_at(place, &error);
             }
             return Ok(0);
         }
-        if block >= self.layout.blocks() {
-            self.findings.damaged(
+        if block >= self.subject.layout.blocks() {
+            self.known.findings.damaged(
                 place,
                 Structure::Inode,
                 "its block of attributes is beyond the filesystem",
             );
             return Ok(1);
         }
-        let bytes = self.image.block(block).await?;
+        let bytes = self.subject.image.block(block).await?;
         if let Some((_, counted)) = self.shared.get_mut(&block) {
             *counted += 1;
-        } else if self.claim(place, block, 1) {
+        } else if self.known.claim(place, block, 1) {
             let read = self
+                .subject
                 .layout
                 .checksums()
                 .verify(Kind::Attributes, block, &bytes[..])
@@ -204,7 +223,7 @@ impl<R: ImageReader> Check<'_, R> {
             match read {
                 Ok(stored) => _ = self.shared.insert(block, (stored, 1)),
                 Err(error) => {
-                    self.findings.format_at(place, &error);
+                    self.known.findings.format_at(place, &error);
                     return Ok(1);
                 }
             }
@@ -212,7 +231,7 @@ impl<R: ImageReader> Check<'_, R> {
         let outside = Some((block, &bytes[..]));
         let read = Attributes::read(number, inode.attribute_area(), outside);
         if let Err(error) = read.and_then(|found| acl::check(number, &found)) {
-            self.findings.format_at(place, &error);
+            self.known.findings.format_at(place, &error);
         }
         Ok(1)
     }
@@ -223,12 +242,12 @@ impl<R: ImageReader> Check<'_, R> {
         let (target, bytes) = match symlink::short_target(inode, number) {
             Ok(Some(target)) => (Ok(target), inode.block_area.to_vec()),
             Ok(None) if mapped.blocks == 1 && mapped.end == 1 => {
-                let block = self.image.block(mapped.first).await?;
+                let block = self.subject.image.block(mapped.first).await?;
                 (symlink::long_target(inode, number, &block[..]), block.to_vec())
             }
             Ok(None) => {
                 let problem = Problem::Size { size: inode.size(), blocks: mapped.end.into() };
-                self.findings.push(place, problem);
+                self.known.findings.push(place, problem);
                 return Ok(());
             }
             Err(error) => (Err(error), Vec::new()),
@@ -236,10 +255,10 @@ impl<R: ImageReader> Check<'_, R> {
         match target {
             Ok(target) if target.contains(&0) || bytes.get(target.len()) != Some(&0) => {
                 let what = "its length is not that of the target up to a zero byte";
-                self.findings.damaged(place, Structure::SymlinkTarget, what);
+                self.known.findings.damaged(place, Structure::SymlinkTarget, what);
             }
             Ok(_) => {}
-            Err(error) => self.findings.format_at(place, &error),
+            Err(error) => self.known.findings.format_at(place, &error),
         }
         Ok(())
     }
@@ -249,7 +268,7 @@ impl<R: ImageReader> Check<'_, R> {
     pub(super) async fn resize_inode(&mut self, inode: &Inode) -> Result<(), R::Error> {
         let place = Place::Inode(RESIZE_INODE);
         let wrong = "the reserve of descriptors is not what it should be";
-        let reserve = u64::from(self.superblock.reserved_descriptor_blocks.get());
+        let reserve = u64::from(self.subject.superblock.reserved_descriptor_blocks.get());
         if reserve == 0 && inode.block_area.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
@@ -257,16 +276,16 @@ impl<R: ImageReader> Check<'_, R> {
         let plain = inode.file_type() == Some(FileType::Regular) && inode.links.get() > 0;
         let others =
             inode.block_area[..DOUBLE_INDIRECT].iter().chain(&inode.block_area[DOUBLE_INDIRECT + 4..]);
-        if !plain || others.into_iter().any(|byte| *byte != 0) || !self.claim(place, map, 1) {
-            self.findings.damaged(place, Structure::Inode, wrong);
-            self.blocks_unknown = true;
+        if !plain || others.into_iter().any(|byte| *byte != 0) || !self.known.claim(place, map, 1) {
+            self.known.findings.damaged(place, Structure::Inode, wrong);
+            self.known.blocks_unknown = true;
             return Ok(());
         }
-        let copies: Vec<u64> = (1..self.layout.groups())
-            .filter(|group| self.layout.has_superblock(*group))
-            .map(|group| self.layout.first_block(group))
+        let copies: Vec<u64> = (1..self.subject.layout.groups())
+            .filter(|group| self.subject.layout.has_superblock(*group))
+            .map(|group| self.subject.layout.first_block(group))
             .collect();
-        let first = 1 + self.layout.descriptor_blocks();
+        let first = 1 + self.subject.layout.descriptor_blocks();
         let mut wanted = [0; BLOCK_BYTES];
         let mut right = true;
         for block in first..first + reserve {
@@ -275,14 +294,14 @@ impl<R: ImageReader> Check<'_, R> {
             for (slot, copy) in copies.iter().take(BLOCK_BYTES / 4).enumerate() {
                 put(&mut fellows, slot, block + copy);
             }
-            right &= *self.image.block(block).await? == fellows;
+            right &= *self.subject.image.block(block).await? == fellows;
         }
-        right &= *self.image.block(map).await? == wanted;
+        right &= *self.subject.image.block(map).await? == wanted;
         if !right {
-            self.findings.damaged(place, Structure::Inode, wrong);
+            self.known.findings.damaged(place, Structure::Inode, wrong);
         }
         let counted = (1 + reserve * (1 + copies.len() as u64)) * SECTORS_PER_BLOCK;
-        self.findings.count(place, "sectors of its blocks", inode.sectors(), counted);
+        self.known.findings.count(place, "sectors of its blocks", inode.sectors(), counted);
         Ok(())
     }
 }

@@ -1,9 +1,11 @@
 //! Superblock, descriptors, their copies, and the blocks that groups need for themselves.
 
 use super::finding::Findings;
-use super::inodes::GroupState;
+use super::known::Known;
 use super::overlay::Overlay;
-use super::{Check, ImageReader, Problem};
+use super::subject::Subject;
+use super::table::GroupState;
+use super::{ImageReader, Problem};
 use crate::blocks::BLOCK_BYTES;
 use crate::descriptor::{Descriptor, group_flags};
 use crate::error::{FormatError, Place, Structure};
@@ -46,19 +48,32 @@ pub(super) async fn read_superblock<R: ImageReader>(
     Ok(copy)
 }
 
-impl<R: ImageReader> Check<'_, R> {
-    /// Looks at all that lies in a fixed place, and claims it.
-    pub(super) async fn groups(&mut self) -> Result<(), R::Error> {
+/// The groups of a filesystem.
+struct Groups<'a, 's, R> {
+    subject: &'a mut Subject<'s, R>,
+    known: &'a mut Known,
+}
+
+/// Looks at all that lies in a fixed place, and claims it.
+pub(super) async fn check<R: ImageReader>(
+    subject: &mut Subject<'_, R>,
+    known: &mut Known,
+) -> Result<(), R::Error> {
+    Groups { subject, known }.all().await
+}
+
+impl<R: ImageReader> Groups<'_, '_, R> {
+    async fn all(&mut self) -> Result<(), R::Error> {
         self.superblock_fields();
-        for group in 0..self.layout.groups() {
-            let base = u64::from(self.layout.base_blocks(group));
-            self.claim(Place::Group(group), self.layout.first_block(group), base);
+        for group in 0..self.subject.layout.groups() {
+            let base = u64::from(self.subject.layout.base_blocks(group));
+            self.known.claim(Place::Group(group), self.subject.layout.first_block(group), base);
         }
-        for group in 0..self.layout.groups() {
+        for group in 0..self.subject.layout.groups() {
             self.group(group).await?;
         }
-        for group in 1..self.layout.groups() {
-            if self.layout.has_superblock(group) {
+        for group in 1..self.subject.layout.groups() {
+            if self.subject.layout.has_superblock(group) {
                 self.copies(group).await?;
             }
         }
@@ -66,12 +81,12 @@ impl<R: ImageReader> Check<'_, R> {
     }
 
     fn superblock_fields(&mut self) {
-        let superblock = &self.superblock;
+        let superblock = &self.subject.superblock;
         let features = superblock.features();
         let reserve = superblock.reserved_descriptor_blocks.get();
         let wrong = [
             (superblock.reserved_blocks() > superblock.blocks() / 2, "number of reserved blocks"),
-            (self.copy.is_none() && superblock.group.get() != 0, "number of its group"),
+            (self.subject.copy.is_none() && superblock.group.get() != 0, "number of its group"),
             (
                 reserve > 0 && !features.has(Feature::RESIZE_INODE),
                 "a reserve of descriptors without resize_inode",
@@ -84,46 +99,46 @@ impl<R: ImageReader> Check<'_, R> {
         ];
         let (clean, errors) = (superblock.is_clean(), superblock.has_errors());
         for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
-            self.findings.damaged(Place::Block(0), Structure::Superblock, what);
+            self.known.findings.damaged(Place::Block(0), Structure::Superblock, what);
         }
         if errors {
-            self.findings.push(Place::Block(0), Problem::ErrorsNoted);
-        } else if !clean && !self.replayed && self.copy.is_none() {
-            self.findings.push(Place::Block(0), Problem::NotClean);
+            self.known.findings.push(Place::Block(0), Problem::ErrorsNoted);
+        } else if !clean && !self.subject.replayed && self.subject.copy.is_none() {
+            self.known.findings.push(Place::Block(0), Problem::NotClean);
         }
     }
 
     /// Reads the descriptor of a group, and claims its bitmaps and its inode table.
     async fn group(&mut self, group: u32) -> Result<(), R::Error> {
         let place = Place::Group(group);
-        let read = match self.layout.descriptor_place(group) {
+        let read = match self.subject.layout.descriptor_place(group) {
             Ok((block, range)) => {
-                Descriptor::read(&self.image.block(block).await?[range], group, &self.layout)
+                Descriptor::read(&self.subject.image.block(block).await?[range], group, &self.subject.layout)
             }
             Err(error) => Err(error),
         };
         let descriptor = match read {
             Ok(descriptor) => descriptor,
             Err(error) => {
-                self.findings.format_at(place, &error);
+                self.known.findings.format_at(place, &error);
                 self.lose_group(group);
                 return Ok(());
             }
         };
-        let table = u64::from(self.layout.table_blocks());
-        let bitmaps =
-            self.claim(place, descriptor.block_bitmap(), 1) & self.claim(place, descriptor.inode_bitmap(), 1);
+        let table = u64::from(self.subject.layout.table_blocks());
+        let bitmaps = self.known.claim(place, descriptor.block_bitmap(), 1)
+            & self.known.claim(place, descriptor.inode_bitmap(), 1);
         // A table that is also something else would be read as nonsense, and as often as groups share it.
-        if !self.claim(place, descriptor.inode_table(), table) || !bitmaps {
+        if !self.known.claim(place, descriptor.inode_table(), table) || !bitmaps {
             self.lose_group(group);
             return Ok(());
         }
-        let features = self.superblock.features();
+        let features = self.subject.superblock.features();
         let lazy = features.has(Feature::METADATA_CSUM) || features.has(Feature::UNINIT_BG);
         let known =
             group_flags::INODES_UNINITIALISED | group_flags::BLOCKS_UNINITIALISED | group_flags::TABLE_ZEROED;
         if descriptor.flags.get() & !known != 0 {
-            self.findings.damaged(place, Structure::Descriptor, "unknown flags");
+            self.known.findings.damaged(place, Structure::Descriptor, "unknown flags");
         }
         // Without checksums of descriptors, all bitmaps and tables are written.
         let mut descriptor = descriptor;
@@ -131,24 +146,24 @@ impl<R: ImageReader> Check<'_, R> {
             descriptor.flags = 0.into();
             descriptor.set_unused_inodes(0);
         }
-        self.descriptors.push(Some(descriptor));
+        self.subject.descriptors.push(Some(descriptor));
         Ok(())
     }
 
     fn lose_group(&mut self, group: u32) {
-        self.descriptors.push(None);
-        self.table.set_group(group, GroupState::Unknown);
-        self.blocks_unknown = true;
-        self.names_unknown = true;
+        self.subject.descriptors.push(None);
+        self.known.table.set_group(group, GroupState::Unknown);
+        self.known.blocks_unknown = true;
+        self.known.names_unknown = true;
     }
 
     /// The copies at the start of a group. Counts and flags in them are as old as the last change of the
     /// filesystem's size, so only what never changes is compared.
     async fn copies(&mut self, group: u32) -> Result<(), R::Error> {
-        let first = self.layout.first_block(group);
-        let bytes = self.image.block(first).await?;
+        let first = self.subject.layout.first_block(group);
+        let bytes = self.subject.image.block(first).await?;
         let same = |copy: Superblock| {
-            let own = &self.superblock;
+            let own = &self.subject.superblock;
             copy.blocks() == own.blocks()
                 && copy.inodes == own.inodes
                 && copy.inodes_per_group == own.inodes_per_group
@@ -157,17 +172,18 @@ impl<R: ImageReader> Check<'_, R> {
                 && u32::from(copy.group.get()) == group & 0xFFFF
         };
         if !Superblock::read(&bytes[..SUPERBLOCK_BYTES]).is_ok_and(same) {
-            self.findings.push(Place::Group(group), Problem::CopyDiffers(Structure::Superblock));
+            self.known.findings.push(Place::Group(group), Problem::CopyDiffers(Structure::Superblock));
         }
         let mut differs = false;
-        let size = self.layout.descriptor_bytes();
+        let size = self.subject.layout.descriptor_bytes();
         let a_block = BLOCK_BYTES / size;
-        for block in 0..self.layout.descriptor_blocks() {
-            let bytes = self.image.block(first + 1 + block).await?;
-            let own = self.descriptors.iter().enumerate().skip(block as usize * a_block).take(a_block);
+        for block in 0..self.subject.layout.descriptor_blocks() {
+            let bytes = self.subject.image.block(first + 1 + block).await?;
+            let own =
+                self.subject.descriptors.iter().enumerate().skip(block as usize * a_block).take(a_block);
             for (bytes, (of, own)) in bytes.chunks_exact(size).zip(own) {
                 let Some(own) = own else { continue };
-                let copy = Descriptor::read(bytes, of as u32, &self.layout);
+                let copy = Descriptor::read(bytes, of as u32, &self.subject.layout);
                 differs |= !copy.is_ok_and(|copy| {
                     copy.block_bitmap() == own.block_bitmap()
                         && copy.inode_bitmap() == own.inode_bitmap()
@@ -176,7 +192,7 @@ impl<R: ImageReader> Check<'_, R> {
             }
         }
         if differs {
-            self.findings.push(Place::Group(group), Problem::CopyDiffers(Structure::Descriptor));
+            self.known.findings.push(Place::Group(group), Problem::CopyDiffers(Structure::Descriptor));
         }
         Ok(())
     }

@@ -1,7 +1,9 @@
 //! The index of a hashed directory: it is in order, and leads to every block of names once.
 
-use super::names::OpenDirectory;
-use super::{Check, ImageReader};
+use super::ImageReader;
+use super::finding::Findings;
+use super::overlay::Overlay;
+use crate::directory::DirectoryFormat;
 use crate::directory::index::{Node, Root};
 use crate::dirhash::{HashVersion, NameHasher};
 use crate::error::{FormatError, Place, Structure};
@@ -44,14 +46,21 @@ impl Range {
     }
 }
 
-impl<R: ImageReader> Check<'_, R> {
+/// A directory whose blocks are read.
+pub(super) struct OpenDirectory {
+    pub number: u32,
+    pub format: DirectoryFormat,
+    pub places: Vec<u64>,
+}
+
+impl OpenDirectory {
     /// The hash function of a directory's index.
-    pub(super) async fn index_hasher(
+    pub(super) async fn index_hasher<R: ImageReader>(
         &self,
-        directory: &OpenDirectory,
+        image: &Overlay<'_, R>,
     ) -> Result<Result<NameHasher, FormatError>, R::Error> {
-        let hasher = directory.format.hasher;
-        let root = match self.root(directory).await? {
+        let hasher = self.format.hasher;
+        let root = match self.root(image).await? {
             Ok((root, _)) => root,
             Err(error) => return Ok(Err(error)),
         };
@@ -59,47 +68,52 @@ impl<R: ImageReader> Check<'_, R> {
         Ok(version.map(|version| NameHasher { version, ..hasher }))
     }
 
-    async fn root(
+    async fn root<R: ImageReader>(
         &self,
-        directory: &OpenDirectory,
+        image: &Overlay<'_, R>,
     ) -> Result<Result<(Root, Box<[u8; 4096]>), FormatError>, R::Error> {
-        let Some(place) = directory.places.first().copied() else {
-            let place = Place::Inode(directory.number);
+        let Some(place) = self.places.first().copied() else {
+            let place = Place::Inode(self.number);
             return Ok(Err(FormatError::corrupt(Structure::DirectoryIndex, place, "no blocks")));
         };
-        let bytes = self.image.block(place).await?;
+        let bytes = image.block(place).await?;
         let corrupt = |what| FormatError::corrupt(Structure::DirectoryIndex, Place::Block(place), what);
-        Ok(Root::read(&bytes[..], directory.format.sealed).map(|root| (root, bytes)).map_err(corrupt))
+        Ok(Root::read(&bytes[..], self.format.sealed).map(|root| (root, bytes)).map_err(corrupt))
     }
+}
 
+/// The index of a directory.
+pub(super) struct Index<'a, R> {
+    pub image: &'a Overlay<'a, R>,
+    pub directory: &'a OpenDirectory,
+    pub findings: &'a mut Findings,
+}
+
+impl<R: ImageReader> Index<'_, R> {
     /// Goes through the index; `leaves` are all blocks of the directory.
-    pub(super) async fn index(
-        &mut self,
-        directory: &OpenDirectory,
-        leaves: &mut [Leaf],
-    ) -> Result<(), R::Error> {
-        let Ok((root, bytes)) = self.root(directory).await? else { return Ok(()) };
+    pub(super) async fn check(mut self, leaves: &mut [Leaf]) -> Result<(), R::Error> {
+        let Ok((root, bytes)) = self.directory.root(self.image).await? else { return Ok(()) };
         leaves[0].found = true;
         let whole = Range { low: 0, next: None };
-        let children = self.node(directory, 0, &root.node, &bytes[..], &whole, leaves);
+        let children = self.node(0, &root.node, &bytes[..], &whole, leaves);
         for (child, range) in children {
             if root.levels == 0 {
-                self.leaf(directory, child, &range, leaves);
+                self.leaf(child, &range, leaves);
                 continue;
             }
-            let place = directory.places[child];
+            let place = self.directory.places[child];
             let bytes = self.image.block(place).await?;
-            match Node::read_inner(&bytes[..], directory.format.sealed) {
+            match Node::read_inner(&bytes[..], self.directory.format.sealed) {
                 Ok(node) if leaves[child].role == Role::Node => {
-                    for (child, range) in self.node(directory, child, &node, &bytes[..], &range, leaves) {
-                        self.leaf(directory, child, &range, leaves);
+                    for (child, range) in self.node(child, &node, &bytes[..], &range, leaves) {
+                        self.leaf(child, &range, leaves);
                     }
                 }
                 Ok(_) => self.wrong_index(place, "names where there should be a node"),
                 Err(what) => self.wrong_index(place, what),
             }
         }
-        for (leaf, place) in leaves.iter().zip(&directory.places) {
+        for (leaf, place) in leaves.iter().zip(&self.directory.places) {
             if !leaf.found {
                 self.wrong_index(*place, "the index does not lead here");
             }
@@ -110,14 +124,13 @@ impl<R: ImageReader> Check<'_, R> {
     /// The children of a node that exist and that nobody led to before.
     fn node(
         &mut self,
-        directory: &OpenDirectory,
         at: usize,
         node: &Node,
         bytes: &[u8],
         range: &Range,
         leaves: &mut [Leaf],
     ) -> Vec<(usize, Range)> {
-        let place = directory.places[at];
+        let place = self.directory.places[at];
         let mut children = Vec::with_capacity(node.count);
         let mut low = range.low;
         for index in 0..node.count {
@@ -139,9 +152,9 @@ impl<R: ImageReader> Check<'_, R> {
         children
     }
 
-    fn leaf(&mut self, directory: &OpenDirectory, at: usize, range: &Range, leaves: &[Leaf]) {
-        let place = directory.places[at];
-        if leaves[at].role == Role::Node && directory.format.sealed {
+    fn leaf(&mut self, at: usize, range: &Range, leaves: &[Leaf]) {
+        let place = self.directory.places[at];
+        if leaves[at].role == Role::Node && self.directory.format.sealed {
             self.wrong_index(place, "a node where there should be names");
         }
         if leaves[at].hashes.is_some_and(|(low, high)| !range.has(low, high)) {

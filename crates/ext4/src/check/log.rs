@@ -3,7 +3,8 @@
 use super::extents::{ExtentWalk, places};
 use super::finding::Findings;
 use super::overlay::Overlay;
-use super::{Check, ImageReader, Problem};
+use super::subject::Subject;
+use super::{ImageReader, Problem};
 use crate::blocks::BLOCK_BYTES;
 use crate::descriptor::Descriptor;
 use crate::error::{FormatError, Place, Structure};
@@ -139,32 +140,33 @@ async fn inode<R: ImageReader>(
     Ok(Inode::read(&image.block(block).await?[range], JOURNAL_INODE, &layout.checksums()))
 }
 
-impl<R: ImageReader> Check<'_, R> {
-    /// The journal's superblock, once its inode is known to be whole.
-    pub(super) async fn journal(&mut self) -> Result<(), R::Error> {
-        let place = Place::Inode(JOURNAL_INODE);
-        if self.superblock.journal_inode.get() != JOURNAL_INODE {
-            let what = "number of the journal's inode";
-            self.findings.damaged(Place::Block(0), Structure::Superblock, what);
-        }
-        if self.superblock.journal_device.get() != 0 || self.superblock.journal_uuid != [0; 16] {
-            let what = "a journal elsewhere";
-            self.findings.damaged(Place::Block(0), Structure::Superblock, what);
-        }
-        match open(self.image, &self.superblock).await? {
-            // What keeps it from being recovered was found before.
-            Err(_) if self.superblock.features().has(Feature::NEEDS_RECOVERY) => {}
-            Err(error) => self.findings.format_at(place, &error),
-            Ok((_, journal)) => {
-                if journal.start().is_some() && !self.superblock.features().has(Feature::NEEDS_RECOVERY) {
-                    let what = "it has transactions, and the superblock does not ask for recovery";
-                    self.findings.damaged(place, Structure::JournalSuperblock, what);
-                }
-                if journal.error() != 0 {
-                    self.findings.push(place, Problem::ErrorsNoted);
-                }
+/// The journal's superblock, once its inode is known to be whole.
+pub(super) async fn check<R: ImageReader>(
+    subject: &Subject<'_, R>,
+    findings: &mut Findings,
+) -> Result<(), R::Error> {
+    let place = Place::Inode(JOURNAL_INODE);
+    if subject.superblock.journal_inode.get() != JOURNAL_INODE {
+        let what = "number of the journal's inode";
+        findings.damaged(Place::Block(0), Structure::Superblock, what);
+    }
+    if subject.superblock.journal_device.get() != 0 || subject.superblock.journal_uuid != [0; 16] {
+        let what = "a journal elsewhere";
+        findings.damaged(Place::Block(0), Structure::Superblock, what);
+    }
+    match open(subject.image, &subject.superblock).await? {
+        // What keeps it from being recovered was found before.
+        Err(_) if subject.superblock.features().has(Feature::NEEDS_RECOVERY) => {}
+        Err(error) => findings.format_at(place, &error),
+        Ok((_, journal)) => {
+            if journal.start().is_some() && !subject.superblock.features().has(Feature::NEEDS_RECOVERY) {
+                let what = "it has transactions, and the superblock does not ask for recovery";
+                findings.damaged(place, Structure::JournalSuperblock, what);
+            }
+            if journal.error() != 0 {
+                findings.push(place, Problem::ErrorsNoted);
             }
         }
-        Ok(())
     }
+    Ok(())
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::extents::{ExtentWalk, places};
-use super::hashed::{Leaf, Role};
-use super::inodes::InodeState;
-use super::{Check, ImageReader, Problem};
+use super::extents::places;
+use super::hashed::{Index, Leaf, OpenDirectory, Role};
+use super::known::Known;
+use super::subject::Subject;
+use super::table::InodeState;
+use super::{ImageReader, Problem};
 use crate::blocks::{BLOCK_BYTES, Kind};
 use crate::directory::DirectoryFormat;
 use crate::directory::entry::{NO_DOTS, Record, Records, dot_at, is_ordinary};
@@ -16,53 +18,62 @@ use crate::inode::{FileType, Inode, ROOT_INODE, inode_flags};
 const BEHIND_DOT: usize = 9;
 const BEHIND_DOT_DOT: usize = 22;
 
-/// A directory whose blocks are read.
-pub(super) struct OpenDirectory {
-    pub number: u32,
-    pub format: DirectoryFormat,
-    pub places: Vec<u64>,
+/// The names in a filesystem.
+struct Names<'a, R> {
+    subject: &'a Subject<'a, R>,
+    known: &'a mut Known,
 }
 
-impl<R: ImageReader> Check<'_, R> {
-    /// Looks at every name of every directory.
-    pub(super) async fn names(&mut self) -> Result<(), R::Error> {
-        for number in self.directories.keys().copied().collect::<Vec<u32>>() {
-            let lost = self.directories.get(&number).is_some_and(|state| state.lost);
-            let Some(inode) = self.read_inode(number).await?.filter(|_| !lost) else { continue };
+/// Looks at every name of every directory.
+pub(super) async fn check<R: ImageReader>(
+    subject: &Subject<'_, R>,
+    known: &mut Known,
+) -> Result<(), R::Error> {
+    Names { subject, known }.all().await
+}
+
+impl<R: ImageReader> Names<'_, R> {
+    async fn all(&mut self) -> Result<(), R::Error> {
+        for number in self.known.directories.keys().copied().collect::<Vec<u32>>() {
+            let lost = self.known.directories.get(&number).is_some_and(|state| state.lost);
+            let Some(inode) = self.subject.read_inode(number).await?.filter(|_| !lost) else { continue };
             if let Err(error) = self.directory(number, &inode).await? {
-                self.findings.format_at(Place::Inode(number), &error);
-                self.lose_names_of(number);
+                self.known.findings.format_at(Place::Inode(number), &error);
+                self.known.lose_names_of(number);
             }
         }
         Ok(())
     }
 
     async fn directory(&mut self, number: u32, inode: &Inode) -> Result<Result<(), FormatError>, R::Error> {
-        let format = match DirectoryFormat::new(&self.superblock, number, inode.generation.get()) {
+        let format = match DirectoryFormat::new(&self.subject.superblock, number, inode.generation.get()) {
             Ok(format) => format,
             Err(error) => return Ok(Err(error)),
         };
-        let walk = ExtentWalk::new(number, inode, self.layout.checksums(), self.layout.blocks());
-        let places = match places(self.image, walk, number).await? {
+        let walk = self.subject.extents(number, inode);
+        let places = match places(self.subject.image, walk, number).await? {
             Ok(places) => places,
             Err(error) => return Ok(Err(error)),
         };
         let indexed = inode.has_flag(inode_flags::INDEXED);
         let directory = OpenDirectory { number, format, places };
         let mut leaves = vec![Leaf::default(); directory.places.len()];
-        let hasher = if indexed { self.index_hasher(&directory).await? } else { Ok(format.hasher) };
+        let hasher =
+            if indexed { directory.index_hasher(self.subject.image).await? } else { Ok(format.hasher) };
         for (at, leaf) in leaves.iter_mut().enumerate() {
             let place = directory.places[at];
-            let bytes = self.image.block(place).await?;
+            let bytes = self.subject.image.block(place).await?;
             let node = indexed && (at == 0 || hides_index(&bytes[..]));
             leaf.role = if node { Role::Node } else { Role::Names };
             if at == 0 && (bytes[BEHIND_DOT] != 0 || bytes[BEHIND_DOT_DOT] != 0) {
                 let what = "no zero behind \".\" or \"..\"";
-                self.findings.damaged(Place::Block(place), Structure::Directory, what);
+                self.known.findings.damaged(Place::Block(place), Structure::Directory, what);
             }
-            if let Err(error) = self.layout.checksums().verify(kind(&directory, node), place, &bytes[..]) {
-                self.findings.format(&error);
-                self.lose_names_of(number);
+            if let Err(error) =
+                self.subject.layout.checksums().verify(kind(&directory, node), place, &bytes[..])
+            {
+                self.known.findings.format(&error);
+                self.known.lose_names_of(number);
             } else if node {
                 self.dots(&directory, at, &bytes[..]);
             } else {
@@ -76,9 +87,12 @@ impl<R: ImageReader> Check<'_, R> {
             }
         }
         match hasher {
-            Ok(_) if indexed => self.index(&directory, &mut leaves).await?,
+            Ok(_) if indexed => {
+                let (image, findings) = (self.subject.image, &mut self.known.findings);
+                Index { image, directory: &directory, findings }.check(&mut leaves).await?;
+            }
             Ok(_) => {}
-            Err(error) => self.findings.format_at(Place::Inode(number), &error),
+            Err(error) => self.known.findings.format_at(Place::Inode(number), &error),
         }
         Ok(Ok(()))
     }
@@ -91,11 +105,19 @@ impl<R: ImageReader> Check<'_, R> {
                     Ok(record) if index < 2 => self.name(directory, at, index, &record),
                     Ok(_) => {
                         let what = "more than two names before the index";
-                        self.findings.damaged(Place::Block(directory.places[0]), Structure::Directory, what);
+                        self.known.findings.damaged(
+                            Place::Block(directory.places[0]),
+                            Structure::Directory,
+                            what,
+                        );
                     }
                     Err(what) => {
-                        self.findings.damaged(Place::Block(directory.places[0]), Structure::Directory, what);
-                        self.lose_names_of(directory.number);
+                        self.known.findings.damaged(
+                            Place::Block(directory.places[0]),
+                            Structure::Directory,
+                            what,
+                        );
+                        self.known.lose_names_of(directory.number);
                     }
                 }
             }
@@ -115,8 +137,8 @@ impl<R: ImageReader> Check<'_, R> {
             let record = match record {
                 Ok(record) => record,
                 Err(what) => {
-                    self.findings.damaged(place, Structure::Directory, what);
-                    self.lose_names_of(directory.number);
+                    self.known.findings.damaged(place, Structure::Directory, what);
+                    self.known.lose_names_of(directory.number);
                     return;
                 }
             };
@@ -135,7 +157,7 @@ impl<R: ImageReader> Check<'_, R> {
         let place = Place::Block(directory.places[at]);
         if let Some(expected) = dot_at(at == 0, index) {
             if !record.is_live() || record.name != expected || (index == 0 && record.length != 12) {
-                self.findings.damaged(place, Structure::Directory, NO_DOTS);
+                self.known.findings.damaged(place, Structure::Directory, NO_DOTS);
             } else {
                 self.dot(directory, index, place, record);
             }
@@ -156,19 +178,19 @@ impl<R: ImageReader> Check<'_, R> {
             self.wrong_name(place, record, "has another type than what it stands for");
         }
         if index == 1 {
-            if let Some(state) = self.directories.get_mut(&directory.number) {
+            if let Some(state) = self.known.directories.get_mut(&directory.number) {
                 state.up = record.inode;
             }
         } else if record.inode != directory.number {
             self.wrong_name(place, record, "stands for another directory");
             return;
         }
-        self.table.add_name(record.inode);
+        self.known.table.add_name(record.inode);
     }
 
     fn ordinary(&mut self, directory: u32, place: Place, record: &Record<'_>) {
-        let reserved = record.inode < self.superblock.first_inode.get();
-        let state = self.table.state(record.inode).filter(|_| !reserved || record.inode == ROOT_INODE);
+        let reserved = record.inode < self.subject.superblock.first_inode.get();
+        let state = self.known.table.state(record.inode).filter(|_| !reserved || record.inode == ROOT_INODE);
         let kind = match state {
             None => return self.wrong_name(place, record, "stands for an inode that cannot be"),
             Some(InodeState::Free) => return self.wrong_name(place, record, "stands for an unused inode"),
@@ -178,8 +200,9 @@ impl<R: ImageReader> Check<'_, R> {
         if record.kind != Some(kind) {
             self.wrong_name(place, record, "has another type than what it stands for");
         }
-        self.table.add_name(record.inode);
-        let Some(state) = self.directories.get_mut(&record.inode).filter(|_| kind == FileType::Directory)
+        self.known.table.add_name(record.inode);
+        let Some(state) =
+            self.known.directories.get_mut(&record.inode).filter(|_| kind == FileType::Directory)
         else {
             return;
         };
@@ -191,14 +214,7 @@ impl<R: ImageReader> Check<'_, R> {
     }
 
     fn wrong_name(&mut self, place: Place, record: &Record<'_>, what: &'static str) {
-        self.findings.push(place, Problem::Name { name: record.name.to_vec(), what });
-    }
-
-    fn lose_names_of(&mut self, number: u32) {
-        self.names_unknown = true;
-        if let Some(state) = self.directories.get_mut(&number) {
-            state.lost = state.up == 0;
-        }
+        self.known.findings.push(place, Problem::Name { name: record.name.to_vec(), what });
     }
 }
 
@@ -207,7 +223,7 @@ fn hides_index(bytes: &[u8]) -> bool {
     bytes[..4] == [0; 4] && bytes[4..6] == (BLOCK_BYTES as u16).to_le_bytes()
 }
 
-pub(super) fn kind(directory: &OpenDirectory, node: bool) -> Kind {
+fn kind(directory: &OpenDirectory, node: bool) -> Kind {
     let (inode, generation) = (directory.number, directory.format.generation);
     if node { Kind::DirectoryIndex { inode, generation } } else { Kind::Directory { inode, generation } }
 }

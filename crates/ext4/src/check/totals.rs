@@ -1,7 +1,9 @@
 //! Bitmaps and counts, against what was claimed and found.
 
-use super::inodes::InodeState;
-use super::{Check, ImageReader, Problem};
+use super::known::Known;
+use super::subject::Subject;
+use super::table::InodeState;
+use super::{ImageReader, Problem};
 use crate::bitmap;
 use crate::blocks::BLOCK_BYTES;
 use crate::descriptor::{Descriptor, group_flags};
@@ -19,11 +21,25 @@ struct Totals {
     unknown: bool,
 }
 
-impl<R: ImageReader> Check<'_, R> {
-    pub(super) async fn totals(&mut self) -> Result<(), R::Error> {
+/// The bitmaps of a filesystem.
+struct Bitmaps<'a, R> {
+    subject: &'a Subject<'a, R>,
+    known: &'a mut Known,
+}
+
+/// Compares bitmaps and counts with what was claimed and found.
+pub(super) async fn check<R: ImageReader>(
+    subject: &Subject<'_, R>,
+    known: &mut Known,
+) -> Result<(), R::Error> {
+    Bitmaps { subject, known }.all().await
+}
+
+impl<R: ImageReader> Bitmaps<'_, R> {
+    async fn all(&mut self) -> Result<(), R::Error> {
         let mut free = Totals::default();
-        for group in 0..self.layout.groups() {
-            match self.descriptors[group as usize] {
+        for group in 0..self.subject.layout.groups() {
+            match self.subject.descriptors[group as usize] {
                 Some(descriptor) => {
                     free.blocks += self.blocks_of(group, &descriptor).await?;
                     free.inodes += self.inodes_of(group, &descriptor).await?;
@@ -31,10 +47,16 @@ impl<R: ImageReader> Check<'_, R> {
                 None => free.unknown = true,
             }
         }
-        if !free.unknown && !self.replayed && self.copy.is_none() {
-            let (blocks, inodes) = (self.superblock.free_blocks(), self.superblock.free_inodes.get());
-            self.findings.count(Place::Block(0), "free blocks in the filesystem", blocks, free.blocks);
-            self.findings.count(Place::Block(0), "free inodes in the filesystem", inodes.into(), free.inodes);
+        if !free.unknown && !self.subject.replayed && self.subject.copy.is_none() {
+            let (blocks, inodes) =
+                (self.subject.superblock.free_blocks(), self.subject.superblock.free_inodes.get());
+            self.known.findings.count(Place::Block(0), "free blocks in the filesystem", blocks, free.blocks);
+            self.known.findings.count(
+                Place::Block(0),
+                "free inodes in the filesystem",
+                inodes.into(),
+                free.inodes,
+            );
         }
         Ok(())
     }
@@ -42,40 +64,41 @@ impl<R: ImageReader> Check<'_, R> {
     /// The block bitmap of a group, and its free blocks, whose number is returned.
     async fn blocks_of(&mut self, group: u32, descriptor: &Descriptor) -> Result<u64, R::Error> {
         let place = Place::Group(group);
-        let mut bits = self.image.block(descriptor.block_bitmap()).await?;
+        let mut bits = self.subject.image.block(descriptor.block_bitmap()).await?;
         if descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED) {
-            self.layout.fresh_block_bitmap(group, descriptor, &mut bits[..]);
-        } else if let Err(error) = descriptor.verify_block_bitmap(&bits[..], group, &self.layout) {
-            self.findings.format_at(place, &error);
+            self.subject.layout.fresh_block_bitmap(group, descriptor, &mut bits[..]);
+        } else if let Err(error) = descriptor.verify_block_bitmap(&bits[..], group, &self.subject.layout) {
+            self.known.findings.format_at(place, &error);
         }
         let mut wanted = Box::new([0; BLOCK_BYTES]);
-        self.claims.bitmap(group, &mut wanted[..]);
-        if self.blocks_unknown {
+        self.known.claims.bitmap(group, &mut wanted[..]);
+        if self.known.blocks_unknown {
             for (wanted, stored) in wanted.iter_mut().zip(bits.iter()) {
                 *wanted |= stored;
             }
         }
-        self.compare(Structure::BlockBitmap, group, self.layout.first_block(group), &bits, &wanted);
+        self.compare(Structure::BlockBitmap, group, self.subject.layout.first_block(group), &bits, &wanted);
         let free = u64::from(bitmap::count_clear(&wanted[..], 0..BITS));
-        self.findings.count(place, "free blocks", descriptor.free_blocks().into(), free);
+        self.known.findings.count(place, "free blocks", descriptor.free_blocks().into(), free);
         Ok(free)
     }
 
     /// The inode bitmap of a group, its directories, and its free inodes, whose number is returned.
     async fn inodes_of(&mut self, group: u32, descriptor: &Descriptor) -> Result<u64, R::Error> {
         let place = Place::Group(group);
-        let mut bits = self.image.block(descriptor.inode_bitmap()).await?;
+        let mut bits = self.subject.image.block(descriptor.inode_bitmap()).await?;
         if descriptor.has_flag(group_flags::INODES_UNINITIALISED) {
-            self.layout.fresh_inode_bitmap(&mut bits[..]);
-        } else if let Err(error) = descriptor.verify_inode_bitmap(&bits[..], group, &self.layout) {
-            self.findings.format_at(place, &error);
+            self.subject.layout.fresh_inode_bitmap(&mut bits[..]);
+        } else if let Err(error) = descriptor.verify_inode_bitmap(&bits[..], group, &self.subject.layout) {
+            self.known.findings.format_at(place, &error);
         }
         let mut wanted = Box::new([0; BLOCK_BYTES]);
-        self.layout.fresh_inode_bitmap(&mut wanted[..]);
+        self.subject.layout.fresh_inode_bitmap(&mut wanted[..]);
         let mut directories = 0;
-        let records = self.table.group(group).unwrap_or_default();
+        let records = self.known.table.group(group).unwrap_or_default();
         for (index, record) in (0..).zip(records) {
-            let reserved = self.layout.inode_at(group, index) < self.superblock.first_inode.get();
+            let reserved =
+                self.subject.layout.inode_at(group, index) < self.subject.superblock.first_inode.get();
             let used = match record.state {
                 InodeState::Used(kind) => {
                     directories += u64::from(kind == FileType::Directory);
@@ -89,12 +112,12 @@ impl<R: ImageReader> Check<'_, R> {
             }
         }
         let unknown = records.iter().any(|record| record.state == InodeState::Unknown);
-        let first = u64::from(self.layout.inode_at(group, 0));
+        let first = u64::from(self.subject.layout.inode_at(group, 0));
         self.compare(Structure::InodeBitmap, group, first, &bits, &wanted);
         let free = u64::from(bitmap::count_clear(&wanted[..], 0..BITS));
-        self.findings.count(place, "free inodes", descriptor.free_inodes().into(), free);
+        self.known.findings.count(place, "free inodes", descriptor.free_inodes().into(), free);
         if !unknown {
-            self.findings.count(place, "directories", descriptor.directories().into(), directories);
+            self.known.findings.count(place, "directories", descriptor.directories().into(), directories);
         }
         Ok(free)
     }
@@ -118,11 +141,11 @@ impl<R: ImageReader> Check<'_, R> {
         let place = Place::Group(group);
         if count(&too_many) > 0 {
             let (first, count) = (start(&too_many), count(&too_many));
-            self.findings.push(place, Problem::MarkedUsed { structure, first, count });
+            self.known.findings.push(place, Problem::MarkedUsed { structure, first, count });
         }
         if count(&too_few) > 0 {
             let (first, count) = (start(&too_few), count(&too_few));
-            self.findings.push(place, Problem::MarkedFree { structure, first, count });
+            self.known.findings.push(place, Problem::MarkedFree { structure, first, count });
         }
     }
 }
