@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use weir_flash::{FlashDevice, FlashOptions, Mechanism};
 use weir_runtime::{Handle, Runtime, Simulation};
-use weir_storage::{BLOCK_BYTES, Command, Extent, Lba, Part, Storage, Ticket, Write, submit_when_free};
+use weir_storage::{BLOCK_BYTES, Command, Extent, Lba, Part, Ticket, Write, submit_when_free};
 
 const BLOCK: Lba = Lba(5);
 
