@@ -52,7 +52,7 @@ impl Files {
     }
 
     /// The node of a regular file.
-    pub(crate) async fn file(&self, inode: InodeNumber) -> Result<Rc<Node>, FsError> {
+    pub(crate) async fn node(&self, inode: InodeNumber) -> Result<Rc<Node>, FsError> {
         self.nodes.make_room();
         let node = self.nodes.get(inode).await?;
         match node.kind() {
@@ -64,7 +64,7 @@ impl Files {
 
     /// The first byte at or behind `offset` that is not in a hole; `None` if there is none.
     pub(crate) async fn seek_data(&self, inode: InodeNumber, offset: u64) -> Result<Option<u64>, FsError> {
-        let node = self.file(inode).await?;
+        let node = self.node(inode).await?;
         let _looking = node.beside_others().await;
         let size = node.size();
         let mut at = offset;
@@ -84,7 +84,7 @@ impl Files {
     /// The first byte at or behind `offset` that is in a hole, as the end of a file is; `None` if `offset` is
     /// behind that.
     pub(crate) async fn seek_hole(&self, inode: InodeNumber, offset: u64) -> Result<Option<u64>, FsError> {
-        let node = self.file(inode).await?;
+        let node = self.node(inode).await?;
         let _looking = node.beside_others().await;
         let size = node.size();
         if offset >= size {
@@ -102,7 +102,7 @@ impl Files {
 
     /// Blocks that the extents of a file map up to its end, counted until they are more than `limit`.
     pub(crate) async fn mapped_blocks(&self, inode: InodeNumber, limit: u64) -> Result<u64, FsError> {
-        let node = self.file(inode).await?;
+        let node = self.node(inode).await?;
         let _looking = node.beside_others().await;
         let size = node.size();
         let (mut at, mut count) = (0, 0);

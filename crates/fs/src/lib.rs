@@ -10,8 +10,8 @@
 //! # The parts
 //!
 //! [`Filesystem`] has all calls, by their subject in `calls`: each asks a part. `mounted` puts the parts together, `mount`
-//! finds what they begin with on the disk. A part keeps its fields to itself, and is given at the mount what it needs of
-//! those above it in this table; none knows those below.
+//! finds what they begin with on the disk. A part is given at the mount what it needs of those above it in this table;
+//! none knows those below.
 //!
 //! | part | what it knows |
 //! |---|---|

@@ -53,7 +53,7 @@ impl Files {
         offset: u64,
         length: u64,
     ) -> Result<(), FsError> {
-        let node = self.file(inode).await?;
+        let node = self.node(inode).await?;
         if length == 0 {
             return Err(FsError::Invalid("an empty range"));
         }

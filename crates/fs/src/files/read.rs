@@ -40,7 +40,7 @@ impl Files {
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<usize, FsError> {
-        let node = self.file(inode).await?;
+        let node = self.node(inode).await?;
         let (mut done, mut overtaken) = (0, 0);
         loop {
             let left = node.size().saturating_sub(offset + done as u64);

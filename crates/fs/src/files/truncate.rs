@@ -30,7 +30,7 @@ impl Files {
     pub(crate) async fn truncate(&self, inode: InodeNumber, size: u64) -> Result<(), FsError> {
         self.changes
             .changing(async {
-                let node = self.file(inode).await?;
+                let node = self.node(inode).await?;
                 if size > SIZE_MAX {
                     return Err(FsError::TooLarge);
                 }

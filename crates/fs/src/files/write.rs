@@ -68,7 +68,7 @@ impl Files {
         bytes: &[u8],
         times: Times,
     ) -> Result<usize, FsError> {
-        let node = self.file(inode).await?;
+        let node = self.node(inode).await?;
         if bytes.is_empty() {
             return Ok(0);
         }

@@ -5,7 +5,7 @@
 //! - What is written in the middle of an unwritten extent is marked with more of that extent, up to a neighbour that is
 //!   written or to its end. That more is zeros, which are on the disk before (J2).
 //! - What should become a hole, or unwritten, is overwritten with zeros. It reads as it should, and keeps its blocks
-//!   ([`files`](crate::files)).
+//!   (`files/fallocate`).
 //!
 //! It is the last resort, after the blocks that `space` keeps for trees. It ends at the end of the file, behind which
 //! nothing is written: in what is allocated there, a write that does not follow the one before may find no space.

@@ -34,7 +34,7 @@ fn overtakes(mutant: Option<FsMutant>) -> bool {
         fs.write(table, 0, &[1; BLOCK_BYTES]).await.expect("written");
         fs.sync().await.expect("durable");
         fs.write(table, 0, &[2; BLOCK_BYTES]).await.expect("written");
-        let file = Rc::clone(&fs.0.files.file(table).await.expect("there").file);
+        let file = Rc::clone(&fs.0.files.node(table).await.expect("there").file);
         let turn = file.submitting.acquire(1).await;
         let waiting = Rc::clone(&file);
         let writeback = clock.spawn(async move { waiting.submit_unasked().await });
