@@ -349,12 +349,10 @@ impl Scheduler {
 
 /// A ticket for a command that the device refused for good.
 fn failed_ticket(rejected: Rejected) -> Ticket {
-    let (ticket, completer) = Ticket::pending();
-    completer.transferred(Err(match rejected {
+    Ticket::failed(match rejected {
         Rejected::Failed(error) => error,
         Rejected::Busy | Rejected::Unsupported(_) | Rejected::Invalid(_) => StorageError::Aborted,
-    }));
-    ticket
+    })
 }
 
 /// What decides whether a queued request may leave now.

@@ -117,9 +117,7 @@ impl Interposed for Faulty {
         if !fails {
             return self.disk.submit(command);
         }
-        let (ticket, completer) = Ticket::pending();
-        completer.transferred(Err(StorageError::NoSpace));
-        Ok(ticket)
+        Ok(Ticket::failed(StorageError::NoSpace))
     }
 }
 

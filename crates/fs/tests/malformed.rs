@@ -7,9 +7,8 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 
-use support::hostile::{Outcome, Part, Scratch, Seed, Seeds, checked, live, within_memory};
+use support::hostile::{Outcome, Part, Scratch, Seed, Seeds, checked, live, play_corpus, within_memory};
 use support::{disk, mount, simulated};
 use weir_ext4::{
     BLOCK_BYTES, FormatError, INODE_BYTES, Inode, JOURNAL_INODE, Kind, ROOT_INODE, SUPERBLOCK_OFFSET,
@@ -304,16 +303,10 @@ fn changed_orphans() {
 /// What the fuzz target has found worth keeping: each case a file of bytes that edit a seed.
 #[test]
 fn cases_of_the_fuzz_target() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/hostile_image");
-    let mut files: Vec<_> =
-        folder.read_dir().expect("a corpus").map(|file| file.expect("a file").path()).collect();
-    files.sort();
-    assert!(files.len() >= 20, "{} cases", files.len());
     let seeds = Seeds::new();
-    for file in files {
-        eprintln!("{}", file.display());
-        seeds.play(&std::fs::read(&file).expect("a case"));
-    }
+    play_corpus("hostile_image", |case| {
+        seeds.play(case);
+    });
 }
 
 /// What e2fsck finds, the check finds: a sample of the changes above, in the structures of files and groups.

@@ -3,26 +3,19 @@
 #[path = "support/requests.rs"]
 mod support;
 
-use std::path::Path;
-
+use support::trial::{cases, play_corpus};
 use support::{Sessions, Told, request};
 use weir_runtime::{Runtime, Simulation};
 
 /// What the fuzz target has found worth keeping: each case a file of bytes that make up a session.
 #[test]
 fn cases_of_the_fuzz_target() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/fuse_request");
-    let mut files: Vec<_> =
-        folder.read_dir().expect("a corpus").map(|file| file.expect("a file").path()).collect();
-    files.sort();
-    assert!(files.len() >= 20, "{} cases", files.len());
     let sessions = Sessions::new();
     let mut all = Told::default();
-    for file in files {
-        eprintln!("{}", file.display());
-        let told = sessions.play(&std::fs::read(&file).expect("a case"));
+    play_corpus("fuse_request", |case| {
+        let told = sessions.play(case);
         all = Told { done: all.done + told.done, refused: all.refused + told.refused };
-    }
+    });
     assert!(all.done > 100 && all.refused > 50, "{all:?}");
 }
 
@@ -34,8 +27,7 @@ fn sessions_of_chance() {
     let mut random = runtime.handle().random("requests");
     let sessions = Sessions::new();
     let mut all = Told::default();
-    let cases = std::env::var("WEIR_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(300);
-    for _ in 0..cases {
+    for _ in 0..cases(300) {
         let mut data = vec![random.below(4) as u8];
         for _ in 0..24 {
             let mut body: Vec<u8> = (0..8 * random.below(6)).map(|_| 0).collect();

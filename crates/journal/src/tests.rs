@@ -61,9 +61,7 @@ impl Interposed for Scribe {
         let failed = |start: Lba| self.fails.get() == Some(start.0);
         let ticket = match &command {
             Command::Write(write) if write.parts.iter().any(|part| failed(part.start)) => {
-                let (ticket, completer) = Ticket::pending();
-                completer.transferred(Err(StorageError::NoSpace));
-                ticket
+                Ticket::failed(StorageError::NoSpace)
             }
             _ => self.inner.submit(command)?,
         };

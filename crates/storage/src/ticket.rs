@@ -87,6 +87,14 @@ impl Ticket {
         Ticket(State::Done)
     }
 
+    /// A ticket of a command that failed at submission.
+    #[must_use]
+    pub fn failed(error: StorageError) -> Ticket {
+        let (ticket, completer) = Ticket::pending();
+        completer.transferred(Err(error));
+        ticket
+    }
+
     /// A ticket and the device's end of it.
     #[must_use]
     pub fn pending() -> (Ticket, Completer) {

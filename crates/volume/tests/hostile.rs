@@ -5,9 +5,8 @@
 #[path = "support/hostile.rs"]
 mod support;
 
-use std::path::Path;
-
-use support::{Kind, Outcome, Seed, Seeds, live, within_memory};
+use support::trial::{cases, play_corpus, within_memory};
+use support::{Kind, Outcome, Seed, Seeds, live};
 use weir_runtime::{Runtime, Simulation};
 use weir_storage::Lba;
 
@@ -86,7 +85,7 @@ fn every_field() {
 /// many cases; 200 if it is not set.
 #[test]
 fn edits_of_chance() {
-    let cases = std::env::var("WEIR_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200);
+    let cases = cases(200);
     let runtime = Runtime::simulated(Simulation { seed: 14, ..Simulation::default() });
     let mut random = runtime.handle().random("edits");
     let seeds = Seeds::new();
@@ -117,14 +116,8 @@ fn edits_of_chance() {
 /// What the fuzz target has found worth keeping: each case a file of bytes that edit a seed.
 #[test]
 fn cases_of_the_fuzz_target() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/volume_recovery");
-    let mut files: Vec<_> =
-        folder.read_dir().expect("a corpus").map(|file| file.expect("a file").path()).collect();
-    files.sort();
-    assert!(files.len() >= 20, "{} cases", files.len());
     let seeds = Seeds::new();
-    for file in files {
-        eprintln!("{}", file.display());
-        seeds.play(&std::fs::read(&file).expect("a case"));
-    }
+    play_corpus("volume_recovery", |case| {
+        seeds.play(case);
+    });
 }

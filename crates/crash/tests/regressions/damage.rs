@@ -127,11 +127,8 @@ impl Interposed for BadBlock {
         let hit = |bad: &Lba| matches!(command, Command::Read { extent, .. } if extent.iter().any(|lba| lba == *bad));
         let Some(at) = self.bad.get().filter(hit) else { return self.disk.submit(command) };
         self.hits.set(self.hits.get() + 1);
-        let (ticket, completer) = Ticket::pending();
-        let error =
-            Err(StorageError::Device { command: command.kind(), at, cause: std::io::ErrorKind::Other });
-        completer.finish(error, error);
-        Ok(ticket)
+        let (command, cause) = (command.kind(), std::io::ErrorKind::Other);
+        Ok(Ticket::failed(StorageError::Device { command, at, cause }))
     }
 }
 

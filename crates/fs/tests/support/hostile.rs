@@ -1,26 +1,29 @@
 //! Hostile images: a filesystem with something of every structure in it, edits of any of them under good
 //! checksums, and what is done with what comes of that: a life on a mount, a check, and copies to the host.
 //!
-//! It stands alone, so that the fuzz target (fuzz/) compiles it too.
+//! It needs nothing of its crate, so that the fuzz target (fuzz/) compiles it too.
 
 #![allow(dead_code, reason = "each caller uses a part of it")]
 
+#[path = "in_memory.rs"]
+mod in_memory;
 #[path = "hostile/scratch.rs"]
 mod scratch;
+#[path = "../../../storage/tests/support/trial.rs"]
+mod trial;
 
 #[allow(unused_imports, reason = "each caller uses a part of it")]
+pub use in_memory::mount_with;
+#[allow(unused_imports, reason = "each caller uses a part of it")]
 pub use scratch::{CopyOutcome, Scratch};
+#[allow(unused_imports, reason = "each caller uses a part of it")]
+pub use trial::{play_corpus, run, within_memory};
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::ops::Range;
-use std::pin::pin;
-use std::rc::Rc;
-use std::time::Duration;
 
-use futures_util::future::{Either, select};
 use weir_ext4::acl::{ACCESS, DEFAULT};
-use weir_ext4::check::{ImageReader, Report, check};
+use weir_ext4::check::{Report, check};
 use weir_ext4::{
     BLOCK_BYTES, Blocks, Descriptor, ExtentTree, FileType, FormatError, INODE_BYTES, Inode, JOURNAL_INODE,
     Kind, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, inode_flags,
@@ -30,9 +33,10 @@ use weir_fs::{
     RenameFlags,
 };
 use weir_image::GetOptions;
-use weir_runtime::{Handle, Runtime, Simulation};
-use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Image, Lba, Ordering, Storage};
+use weir_storage::{Image, Lba};
 use zerocopy::{FromBytes, IntoBytes};
+
+use in_memory::{InMemory, LIST, mount};
 
 /// What every block of the journal but copies begins with, big-endian.
 const JOURNAL_MAGIC: [u8; 4] = 0xC03B_3998_u32.to_be_bytes();
@@ -46,19 +50,10 @@ const NAMES_LOOKED_UP: usize = 40;
 const INODES_CHANGED: usize = 16;
 /// And one that changes a little.
 const FILES_CHANGED: usize = 2;
-/// No life takes longer, in virtual time.
-const LIFE_MAX: Duration = Duration::from_secs(3600);
-/// What the tests and the fuzz target may have in memory at most.
-const MEMORY_MAX: u64 = 1 << 30;
 /// Bytes of the checksum at the end of a block of names, and of the shortest record.
 const RECORD_TAIL: usize = 12;
 /// The capability to bind low ports, as Linux keeps it: its version, then 32 bits of four sets.
 const CAPABILITY: [u8; 20] = [0, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// An access control list in the form of the kernel's interface: owner, user 1000, group, mask and others.
-const LIST: [u8; 44] = [
-    2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 6, 0, 232, 3, 0, 0, 4, 0, 5, 0, 255, 255, 255, 255, 16,
-    0, 6, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
-];
 /// The longest list of edits.
 const EDITS_MAX: usize = 16;
 /// Bytes that encode one of them.
@@ -563,39 +558,23 @@ fn live_with(
     change: impl AsyncFnOnce(&Filesystem, &[(u32, FileType)]),
 ) -> (Outcome, Option<Image>) {
     run(async |clock| {
-        let life = pin!(async {
-            let (fs, disk) = match mount(&clock, image).await {
-                Ok(mounted) => mounted,
-                Err(error) => return (Outcome::Refused(error), None),
-            };
-            let found = walk(&fs).await;
-            change(&fs, &found).await;
-            let outcome = match fs.unmount().await {
-                Ok(()) => Outcome::Unmounted,
-                Err(_) => Outcome::Failed,
-            };
-            (outcome, Some(disk.image()))
-        });
-        match select(life, pin!(clock.sleep(LIFE_MAX))).await {
-            Either::Left((outcome, _)) => outcome,
-            Either::Right(_) => panic!("a life without end"),
-        }
+        let (fs, disk) = match mount(&clock, image).await {
+            Ok(mounted) => mounted,
+            Err(error) => return (Outcome::Refused(error), None),
+        };
+        let found = walk(&fs).await;
+        change(&fs, &found).await;
+        let outcome = match fs.unmount().await {
+            Ok(()) => Outcome::Unmounted,
+            Err(_) => Outcome::Failed,
+        };
+        (outcome, Some(disk.image()))
     })
 }
 
 /// What the check says of an image.
 pub fn checked(image: &Image) -> Result<Report, FormatError> {
     run(async |_| check(&InMemory(image)).await)
-}
-
-/// Asserts that this process has never had more memory than it may.
-pub fn within_memory() {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let peak = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .and_then(|peak| peak.trim().strip_suffix("kB").and_then(|peak| peak.trim().parse::<u64>().ok()));
-    assert!(peak.is_none_or(|kib| kib * 1024 < MEMORY_MAX), "{peak:?} KiB of memory");
 }
 
 async fn walk(fs: &Filesystem) -> Vec<(u32, FileType)> {
@@ -796,53 +775,6 @@ fn changed(
         }
         disk.image()
     })
-}
-
-async fn mount(clock: &Handle, image: &Image) -> Result<(Filesystem, Rc<AdversaryDisk>), FsError> {
-    mount_with(clock, image, MountOptions::default()).await
-}
-
-pub async fn mount_with(
-    clock: &Handle,
-    image: &Image,
-    mounted: MountOptions,
-) -> Result<(Filesystem, Rc<AdversaryDisk>), FsError> {
-    let capabilities = Capabilities {
-        ordering: Ordering::Barrier,
-        ordered_service: true,
-        fua: true,
-        preflush: true,
-        discard: Discard::ReadsZero,
-        ..Capabilities::legacy(32, 256, 4096)
-    };
-    let options = AdversaryOptions { capabilities, ..AdversaryOptions::default() };
-    let disk = AdversaryDisk::from_image(clock, options, image);
-    let storage = Rc::clone(&disk) as Rc<dyn Storage>;
-    let fs = Filesystem::mount(clock, storage, mounted).await?;
-    Ok((fs, disk))
-}
-
-pub fn run<T>(script: impl AsyncFnOnce(Handle) -> T) -> T {
-    let runtime = Runtime::simulated(Simulation::default());
-    runtime.block_on(script(runtime.handle())).expect("it does not wait for ever")
-}
-
-/// An image that is only read.
-struct InMemory<'a>(&'a Image);
-
-impl ImageReader for InMemory<'_> {
-    type Error = FormatError;
-
-    fn blocks(&self) -> u64 {
-        self.0.blocks()
-    }
-
-    async fn read(&self, block: u64, bytes: &mut [u8]) -> Result<(), FormatError> {
-        for (part, number) in bytes.chunks_mut(BLOCK_BYTES).zip(block..) {
-            part.copy_from_slice(&self.0.read(Lba(number)));
-        }
-        Ok(())
-    }
 }
 
 impl Blocks for InMemory<'_> {

@@ -1,23 +1,27 @@
 //! Requests that no kernel sends: bytes make up a session of them, and what comes of it is looked at.
 //!
-//! It stands alone, so that the fuzz target (fuzz/) compiles it too.
+//! It needs nothing of its crate, so that the fuzz target (fuzz/) compiles it too.
 
 #![allow(dead_code, reason = "each caller uses a part of it")]
 
-use std::cell::RefCell;
-use std::fs;
-use std::pin::pin;
-use std::rc::Rc;
-use std::time::Duration;
+#[path = "../../../fs/tests/support/in_memory.rs"]
+mod in_memory;
+#[path = "../../../storage/tests/support/trial.rs"]
+pub mod trial;
 
-use futures_util::future::{Either, select};
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use weir_ext4::acl::DEFAULT;
-use weir_ext4::check::{ImageReader, check};
-use weir_ext4::{BLOCK_BYTES, FileType, FormatError, Mkfs, ROOT_INODE};
-use weir_fs::{Expect, Filesystem, FsError, MountOptions, NewNode};
+use weir_ext4::check::check;
+use weir_ext4::{BLOCK_BYTES, FileType, Mkfs, ROOT_INODE};
+use weir_fs::{Expect, Filesystem, FsError, NewNode};
 use weir_fuse::{Asked, SyncMode};
-use weir_runtime::{Handle, Runtime, Simulation};
-use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Discard, Image, Lba, Ordering, Storage};
+use weir_runtime::Handle;
+use weir_storage::{Image, Lba};
+
+use in_memory::{InMemory, LIST, mount};
+use trial::{run, within_memory};
 
 /// The kernel's number of the root.
 const ROOT: u64 = 1;
@@ -32,10 +36,6 @@ const REQUESTS_MAX: usize = 64;
 const NODES_MAX: usize = 200;
 /// Bytes that a request is given of what it says that it brings, at most.
 const BROUGHT_MAX: usize = 1 << 17;
-/// No session takes longer, in virtual time.
-const SESSION_MAX: Duration = Duration::from_secs(3600);
-/// What the tests and the fuzz target may have in memory at most.
-const MEMORY_MAX: u64 = 1 << 30;
 /// Blocks of the filesystem: little enough to become full.
 const BLOCKS: u64 = 2048;
 
@@ -44,12 +44,6 @@ const GIVES_NODE: [u32; 7] = [1, 6, 8, 9, 13, 35, 51];
 const TAKES_NODE: [u32; 3] = [12, 13, 45];
 const WRITE: u32 = 16;
 const SET_EXTENDED: u32 = 21;
-
-/// An access control list in the form of the kernel's interface: owner, user 1000, group, mask and others.
-const LIST: [u8; 44] = [
-    2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 6, 0, 232, 3, 0, 0, 4, 0, 5, 0, 255, 255, 255, 255, 16,
-    0, 6, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
-];
 
 /// What came of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,13 +85,7 @@ impl Sessions {
     /// # Panics
     /// If an answer makes no sense, the session does not end, or what it leaves is not whole.
     pub fn play(&self, data: &[u8]) -> Told {
-        let told = run(async |clock| {
-            let session = pin!(self.session(&clock, data));
-            match select(session, pin!(clock.sleep(SESSION_MAX))).await {
-                Either::Left((told, _)) => told,
-                Either::Right(_) => panic!("a session without end"),
-            }
-        });
+        let told = run(async |clock| self.session(&clock, data).await);
         within_memory();
         told
     }
@@ -213,53 +201,6 @@ async fn fill(fs: &Filesystem) -> Result<Vec<u32>, FsError> {
     let link = fs.symlink(ROOT_INODE, b"l", b"d/e", (0, 0)).await?;
     let fifo = fs.create(ROOT_INODE, b"p", &NewNode::new(FileType::Fifo, 0o644)).await?;
     Ok(vec![names, bare, plain, sparse, link, fifo])
-}
-
-async fn mount(clock: &Handle, image: &Image) -> Result<(Filesystem, Rc<AdversaryDisk>), FsError> {
-    let capabilities = Capabilities {
-        ordering: Ordering::Barrier,
-        ordered_service: true,
-        fua: true,
-        preflush: true,
-        discard: Discard::ReadsZero,
-        ..Capabilities::legacy(32, 256, 4096)
-    };
-    let options = AdversaryOptions { capabilities, ..AdversaryOptions::default() };
-    let disk = AdversaryDisk::from_image(clock, options, image);
-    let storage = Rc::clone(&disk) as Rc<dyn Storage>;
-    let fs = Filesystem::mount(clock, storage, MountOptions::default()).await?;
-    Ok((fs, disk))
-}
-
-fn run<T>(script: impl AsyncFnOnce(Handle) -> T) -> T {
-    let runtime = Runtime::simulated(Simulation::default());
-    runtime.block_on(script(runtime.handle())).expect("it does not wait for ever")
-}
-
-/// Asserts that this process has never had more memory than it may.
-fn within_memory() {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = peak.and_then(|peak| peak.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    assert!(kib.is_none_or(|kib| kib * 1024 < MEMORY_MAX), "{kib:?} KiB of memory");
-}
-
-/// An image that is only read.
-struct InMemory<'a>(&'a Image);
-
-impl ImageReader for InMemory<'_> {
-    type Error = FormatError;
-
-    fn blocks(&self) -> u64 {
-        self.0.blocks()
-    }
-
-    async fn read(&self, block: u64, bytes: &mut [u8]) -> Result<(), FormatError> {
-        for (part, number) in bytes.chunks_mut(BLOCK_BYTES).zip(block..) {
-            part.copy_from_slice(&self.0.read(Lba(number)));
-        }
-        Ok(())
-    }
 }
 
 /// A request of a session, as [`next`] reads it: the superuser asks, and waits.

@@ -1,24 +1,25 @@
 //! Hostile volumes: small ones with something of every structure in them, edits of any of them under good checksums,
 //! and a life with what comes of that: a check, an opening, reads, writes, and another opening.
 //!
-//! It stands alone, so that the fuzz target (fuzz/) compiles it too. It knows the format by docs/format/volume.md, and
+//! It needs nothing of its crate, so that the fuzz target (fuzz/) compiles it too. It knows the format by docs/format/volume.md, and
 //! shares no code with what it tries.
 
 #![allow(dead_code, reason = "each caller uses a part of it")]
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::pin::pin;
-use std::rc::Rc;
-use std::time::Duration;
+#[path = "../../../storage/tests/support/trial.rs"]
+pub mod trial;
 
-use futures_util::future::{Either, select};
-use weir_runtime::{Handle, Runtime, Simulation};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use weir_runtime::Handle;
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Image, Lba, Part,
     Rejected, Storage, StorageError, StreamId, flush, read, submit_when_free, write,
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeOptions, check, inspect};
+
+use trial::{run, within_memory};
 
 /// Blocks of the disks.
 const BLOCKS: u64 = 320;
@@ -35,10 +36,6 @@ const CHANGES: u64 = 320;
 /// Of so many one is a discard, and behind so many comes a flush.
 const DISCARD_EVERY: u64 = 19;
 const FLUSH_EVERY: u64 = 50;
-/// No life takes longer, in virtual time.
-const LIFE_MAX: Duration = Duration::from_secs(3600);
-/// What the tests and the fuzz target may have in memory at most.
-const MEMORY_MAX: u64 = 1 << 30;
 
 /// Places of fields, as the format has them.
 const SUPERBLOCK_SUM: usize = 12;
@@ -294,13 +291,7 @@ pub enum Outcome {
 /// # Panics
 /// If that takes longer than it may, in virtual time, or what was written is not what is read.
 pub fn live(image: &Image, how: u8) -> Outcome {
-    run(async |clock| {
-        let life = pin!(life(&clock, image, how));
-        match select(life, pin!(clock.sleep(LIFE_MAX))).await {
-            Either::Left((outcome, _)) => outcome,
-            Either::Right(_) => panic!("a life without end"),
-        }
-    })
+    run(async |clock| life(&clock, image, how).await)
 }
 
 async fn life(clock: &Handle, image: &Image, how: u8) -> Outcome {
@@ -398,14 +389,6 @@ async fn require(volume: &Volume, written: &BTreeMap<u64, u8>) {
     }
 }
 
-/// Asserts that this process has never had more memory than it may.
-pub fn within_memory() {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = peak.and_then(|peak| peak.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    assert!(kib.is_none_or(|kib| kib * 1024 < MEMORY_MAX), "{kib:?} KiB of memory");
-}
-
 /// A new volume that `script` has changed, closed or as a crash leaves it.
 fn made(logical_blocks: u64, close: bool, script: impl AsyncFnOnce(&Volume)) -> Image {
     run(async |clock| {
@@ -449,11 +432,6 @@ fn disk(clock: &Handle, image: &Image) -> Rc<AdversaryDisk> {
     let capabilities = Capabilities { discard: Discard::ReadsZero, ..Capabilities::legacy(32, 64, 4096) };
     let options = AdversaryOptions { capabilities, latency_ns_max: 50_000, ..AdversaryOptions::default() };
     AdversaryDisk::from_image(clock, options, image)
-}
-
-fn run<T>(script: impl AsyncFnOnce(Handle) -> T) -> T {
-    let runtime = Runtime::simulated(Simulation::default());
-    runtime.block_on(script(runtime.handle())).expect("it does not wait for ever")
 }
 
 fn put_bytes(image: &mut Image, block: u64, at: usize, value: &[u8]) {

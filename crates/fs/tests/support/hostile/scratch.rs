@@ -4,14 +4,12 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 
-use futures_util::future::{Either, select};
 use weir_fs::{Filesystem, FsError, MountOptions};
 use weir_image::{Copied, GetOptions, ImageError};
 use weir_storage::Image;
 
-use super::{LIFE_MAX, mount_with, run};
+use super::{mount_with, run};
 
 /// Directories that are listed at most, and bytes that are read of each file.
 const LISTED_MAX: usize = 64;
@@ -88,22 +86,16 @@ impl Scratch {
     /// The same without a judgement; the copy stays. `None` if the image cannot be mounted.
     pub fn copy_unjudged(&self, image: &Image, mount: MountOptions, get: GetOptions) -> Option<CopyOutcome> {
         run(async |clock| {
-            let copy = pin!(async {
-                let options = MountOptions { read_only: true, ..mount };
-                let (fs, _) = mount_with(&clock, image, options).await.ok()?;
-                list_everything(&fs).await;
-                let mut options = get;
-                options.recursive = true;
-                let mut told = Vec::new();
-                let mut tell = |damage: &ImageError| told.push(damage.to_string());
-                let copied = weir_image::get(&fs, b"/", &self.target(), &options, &mut tell).await;
-                let _ = fs.unmount().await;
-                Some(CopyOutcome { copied, told })
-            });
-            match select(copy, pin!(clock.sleep(LIFE_MAX))).await {
-                Either::Left((outcome, _)) => outcome,
-                Either::Right(_) => panic!("a copy without end"),
-            }
+            let options = MountOptions { read_only: true, ..mount };
+            let (fs, _) = mount_with(&clock, image, options).await.ok()?;
+            list_everything(&fs).await;
+            let mut options = get;
+            options.recursive = true;
+            let mut told = Vec::new();
+            let mut tell = |damage: &ImageError| told.push(damage.to_string());
+            let copied = weir_image::get(&fs, b"/", &self.target(), &options, &mut tell).await;
+            let _ = fs.unmount().await;
+            Some(CopyOutcome { copied, told })
         })
     }
 }
