@@ -1,8 +1,8 @@
 //! Writing checkpoints: when one is due, whether the log of changes will do or all of the map is written, and that
 //! log. What they look like on flash is in `checkpoint`.
 //!
-//! The increments behind a full checkpoint take as many pages as itself at most; then, and after a start, a full one is
-//! written. So the log is bounded, on flash and in memory, and so is what recovery reads.
+//! The increments behind a full checkpoint take a share of its own pages at most, which the profile says; then, and after a
+//! start, a full one is written. So the log is bounded, on flash and in memory, and so is what recovery reads.
 
 use crate::checkpoint::{Checkpoint, Full, Increment, Seal, SystemArea};
 use crate::geometry::Geometry;
@@ -19,6 +19,8 @@ struct Writing {
 pub(crate) struct Checkpointer {
     page_bytes: u64,
     full_pages: u64,
+    /// What increments behind a full one may take.
+    log_pages: u64,
     interval_pages: u64,
     /// Pages of the host's data programmed since the last one was begun.
     pub(crate) since: u64,
@@ -46,9 +48,11 @@ impl Checkpointer {
         keeps_map: bool,
     ) -> Checkpointer {
         let page_bytes = geometry.page_bytes();
+        let full_pages = Full::pages(profile.blocks, page_bytes);
         Checkpointer {
             page_bytes,
-            full_pages: Full::pages(profile.blocks, page_bytes),
+            full_pages,
+            log_pages: (full_pages as f64 * profile.ftl.log_share) as u64,
             interval_pages: (f64::from(geometry.pages()) * profile.ftl.checkpoint_share).max(1.0) as u64,
             since: 0,
             next_number: number + 1,
@@ -94,7 +98,7 @@ impl Checkpointer {
         let (checkpoint, pages) = if full {
             let (number, map) = (self.next_number, self.keeps_map.then(|| map.clone()));
             self.next_number += 1;
-            self.log_pages_left = self.full_pages;
+            self.log_pages_left = self.log_pages;
             (Checkpoint::Full(Full { number, seal, map }), self.full_pages)
         } else {
             let pages = Increment::pages(self.changed, self.page_bytes);
@@ -133,6 +137,7 @@ mod tests {
         Checkpointer {
             page_bytes: 4096,
             full_pages: Full::pages(BLOCKS, 4096),
+            log_pages: Full::pages(BLOCKS, 4096),
             interval_pages: 1,
             since: 0,
             next_number: 1,

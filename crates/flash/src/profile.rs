@@ -123,6 +123,9 @@ pub struct Ftl {
     pub gc_free_blocks: u32,
     /// Pages programmed between two checkpoints of the map, as a share of all pages, above 0 to 0.5.
     pub checkpoint_share: f64,
+    /// Pages that increments behind a full checkpoint may take together, as a share of its own, 0 to 1; with 0 every
+    /// checkpoint is full.
+    pub log_share: f64,
 }
 
 /// Which erase block is cleaned next.

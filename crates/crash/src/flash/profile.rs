@@ -61,6 +61,7 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
             gc: one(random, &[GcPolicy::Greedy, GcPolicy::CostBenefit]),
             gc_free_blocks,
             checkpoint_share: one(random, &[0.01, 0.05, 0.4]),
+            log_share: 1.0,
         },
         flush: Flush { fixed_ns: 10_000, journal_pages: random.below(2) as u32 },
         barrier: Barrier { mechanism, penalty: 0.0 },

@@ -94,6 +94,7 @@ impl Profile {
         within("flush.journal_pages", flush.journal_pages, 0, 1000)?;
         within("cache.destage_share", cache.destage_share, 0.0, 0.9)?;
         within("ftl.checkpoint_share", ftl.checkpoint_share, 1e-6, 0.5)?;
+        within("ftl.log_share", ftl.log_share, 0.0, 1.0)?;
         within("ftl.gc_free_blocks", ftl.gc_free_blocks, CLEANINGS_OWN as u32 + 1, 1000)?;
         within("barrier.penalty", self.barrier.penalty, 0.0, 1.0)?;
         self.check_geometry()

@@ -64,13 +64,14 @@ struct Document {
 }
 
 /// All keys of a profile.
-const KEYS: [&str; 30] = [
+const KEYS: [&str; 31] = [
     "device.capacity",
     "cache.size",
     "cache.destage_share",
     "ftl.gc",
     "ftl.gc_free_blocks",
     "ftl.checkpoint_share",
+    "ftl.log_share",
     "flush.fixed",
     "flush.journal_pages",
     "barrier.mechanism",
@@ -139,6 +140,7 @@ pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileErro
                 .word("ftl.gc", &[("greedy", GcPolicy::Greedy), ("cost-benefit", GcPolicy::CostBenefit)])?,
             gc_free_blocks: reader.count("ftl.gc_free_blocks")?,
             checkpoint_share: reader.share("ftl.checkpoint_share")?,
+            log_share: reader.share("ftl.log_share")?,
         },
         flush: Flush {
             fixed_ns: reader.quantity("flush.fixed", Quantity::Time)?,
