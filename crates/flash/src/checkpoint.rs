@@ -24,6 +24,13 @@ pub(crate) struct Seal {
     pub(crate) progress: Progress,
 }
 
+impl Seal {
+    fn words(&self) -> [u64; 5] {
+        let Seal { scan_from, end, next_version, progress } = *self;
+        [scan_from, end, next_version, progress.committed, progress.next]
+    }
+}
+
 /// All of the map at one moment.
 #[derive(Debug)]
 pub(crate) struct Full {
@@ -35,8 +42,9 @@ pub(crate) struct Full {
 }
 
 impl Full {
-    /// What an entry of the map takes: its slot, 4 bytes. Its version is in the slot's spare area. Only that of a
-    /// block whose older versions are still on their way is written down, and those find room beside the seal.
+    /// What an entry of the map is taken to cost on flash: its slot, 4 bytes. The map that is kept here holds versions
+    /// too, which a firmware would find in the spare areas. Recovery needs those of blocks alone whose older versions
+    /// were still on their way, and these find room beside the seal on all built-in profiles.
     const ENTRY_BYTES: u64 = 4;
 
     /// Pages that the map of so many blocks takes, with one for the seal.
@@ -142,12 +150,15 @@ impl SystemArea {
 
     /// Words that differ where recovery would see something else.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
-        self.places.iter().flat_map(|place| match place {
-            None => [0, 0],
-            Some(Place { full, log }) => {
-                let whole = log.iter().filter(|increment| increment.whole).count();
-                [full.number + 1, (log.len() + whole) as u64]
-            }
+        self.places.iter().flat_map(|place| {
+            let full = place
+                .iter()
+                .flat_map(|place| [place.full.number + 1].into_iter().chain(place.full.seal.words()));
+            let log = place.iter().flat_map(|place| &place.log).flat_map(|increment| {
+                let sizes = [u64::from(increment.whole), increment.changes.len() as u64];
+                sizes.into_iter().chain(increment.seal.words())
+            });
+            full.chain(log).chain([u64::MAX])
         })
     }
 }

@@ -459,10 +459,12 @@ impl Ftl {
         self.stats.increments += u64::from(!full);
         self.stats.checkpoint_pages += pages;
         let dies = u64::from(self.geometry.dies);
-        for die in 0..self.geometry.dies {
-            let share = (pages + dies - 1 - u64::from(die)) / dies;
+        // Increments are often of one page: each begins on the next die.
+        let first = if full { 0 } else { self.stats.increments % dies };
+        for nth in 0..dies {
+            let share = (pages + dies - 1 - nth) / dies;
             if share > 0 {
-                self.array.add_system(die, share as u32, now);
+                self.array.add_system(((first + nth) % dies) as u32, share as u32, now);
             }
         }
     }

@@ -64,6 +64,11 @@ impl Map {
         Map { entries: vec![[0; 9]; blocks as usize], rules }
     }
 
+    /// The map that a checkpoint holds, for firmware with these rules.
+    pub(crate) fn under(&self, rules: FlashRules) -> Map {
+        Map { entries: self.entries.clone(), rules }
+    }
+
     /// Where a block is.
     pub(crate) fn slot(&self, lpn: u32) -> Slot {
         self.entries.get(lpn as usize).map_or(Slot::NONE, |entry| slot_of(*entry))

@@ -109,7 +109,7 @@ fn replay(map: &mut Map, medium: &Medium, page: Page, spare: &Spare, rules: Flas
 fn loaded(medium: &Medium, newest: Option<&Place>, blocks: u64, rules: FlashRules) -> (Map, Seal) {
     let nothing = Seal { scan_from: 0, end: 0, next_version: 1, progress: Progress::default() };
     let Some(place) = newest else { return (Map::new(blocks, rules), nothing) };
-    let mut map = place.full.map.clone().unwrap_or_else(|| Map::new(blocks, rules));
+    let mut map = place.full.map.as_ref().map_or_else(|| Map::new(blocks, rules), |map| map.under(rules));
     let mut left = Vec::new();
     let increments = place.increments(rules);
     let mut in_order: Vec<&Increment> = increments.iter().map(|increment| &**increment).collect();

@@ -56,8 +56,7 @@ async fn seen(handle: &Handle, mechanism: Mechanism, others: u64) -> Vec<u8> {
     discard.transferred().await.unwrap();
     assert_eq!(content_now(&device), 0, "a discard was answered");
     submit(&device, Command::Flush).await.transferred().await.unwrap();
-    let contents = contents.borrow().clone();
-    contents
+    contents.take()
 }
 
 #[test]
