@@ -29,7 +29,7 @@
 //! are, the log, and what makes it durable, takes checkpoints, passes discards down, and cleans. `volume.rs` puts them
 //! together.
 //! Start reading in `log.rs` (how a write gets its place), then `recovery.rs` (what a crash leaves),
-//! then `checkpoint.rs`. Every bit on the medium is in `layout.rs` and in `docs/format/volume.md`.
+//! then `checkpointer.rs`. Every bit on the medium is in `layout.rs` and in `docs/format/volume.md`.
 //!
 //! Write, barrier, flush, crash, and open again, on the worst disk that the contract allows:
 //!

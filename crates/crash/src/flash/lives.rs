@@ -125,7 +125,7 @@ impl Chain {
         let device = FlashDevice::new(&self.handle, &self.profile, self.options.clone());
         let mut random = self.handle.random("used");
         if random.below(8) > 0 {
-            device.precondition(self.profile.blocks - random.below(self.profile.blocks / 4));
+            device.precondition(self.profile.blocks - random.below(self.profile.blocks / 6));
         }
         device
     }
