@@ -48,9 +48,9 @@ impl FreedBlocks {
         self.give(&freed, transferred);
     }
 
-    /// Holds back what comes from now on.
+    /// Holds back what comes from now on, with what a checkpoint that was given up held back.
     pub(crate) fn hold_back(&self) {
-        self.held_back.replace(Some(Vec::new()));
+        self.held_back.borrow_mut().get_or_insert_default();
     }
 
     /// Gives what was held back, and holds back no more: whether there was something.
