@@ -157,7 +157,7 @@ impl Disk {
         blocks: &[(u64, u64)],
         tickets: &mut Vec<Ticket>,
     ) -> Result<(), JournalError> {
-        for chunk in blocks.chunks(self.capabilities.max_transfer_blocks.max(1) as usize) {
+        for chunk in blocks.chunks(self.capabilities.max_share_blocks.max(1) as usize) {
             let mut pairs: Vec<SharePair> = Vec::new();
             for &(from, to) in chunk {
                 match pairs.last_mut() {

@@ -57,6 +57,8 @@ pub struct Capabilities {
     pub max_discard_extents: u32,
     /// The share command.
     pub share: bool,
+    /// Blocks that the pairs of one share remap at most. No data is transferred, so it is a limit of its own.
+    pub max_share_blocks: u32,
     /// Packed writes.
     pub packed: bool,
 }
@@ -80,6 +82,7 @@ impl Capabilities {
             discard: Discard::Unsupported,
             max_discard_extents: 256,
             share: false,
+            max_share_blocks: max_transfer_blocks,
             packed: false,
         }
     }
@@ -110,7 +113,8 @@ impl Capabilities {
             }
             Command::Share(pairs) => {
                 require(self.share, Feature::Share)?;
-                self.check_total(pairs.iter().map(|pair| u64::from(pair.from.blocks)).sum())?;
+                let total = pairs.iter().map(|pair| u64::from(pair.from.blocks)).sum();
+                check_limit(total, self.max_share_blocks)?;
                 pairs.iter().try_for_each(|pair| {
                     let to = Extent::new(pair.to, pair.from.blocks);
                     in_range(pair.from, blocks)?;
@@ -157,9 +161,12 @@ impl Capabilities {
     }
 
     fn check_total(&self, blocks: u64) -> Result<(), Rejected> {
-        let limit = self.max_transfer_blocks;
-        reject_if(blocks > u64::from(limit), Invalid::TooLarge { blocks, limit })
+        check_limit(blocks, self.max_transfer_blocks)
     }
+}
+
+fn check_limit(blocks: u64, limit: u32) -> Result<(), Rejected> {
+    reject_if(blocks > u64::from(limit), Invalid::TooLarge { blocks, limit })
 }
 
 fn require(able: bool, feature: Feature) -> Result<(), Rejected> {

@@ -147,7 +147,8 @@ impl<'a> Write<'a> {
     }
 }
 
-/// One pair of a share command: afterwards `to` reads what `from` read when the command was serviced.
+/// One pair of a share command: afterwards `to` reads what `from` read when the command was serviced, also if another
+/// pair of the command changes what `from` reads. Of pairs with one target, the last counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharePair {
     /// Whose content is shared.

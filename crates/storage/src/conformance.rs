@@ -30,6 +30,9 @@ pub const CONFORMANCE_BLOCKS_MIN: u64 = 64;
 /// The smallest "largest transfer" that the suite can work with, in blocks.
 pub const CONFORMANCE_TRANSFER_MIN: u32 = 4;
 
+/// The smallest "largest share" that the suite can work with, in blocks, where there is a share at all.
+pub const CONFORMANCE_SHARE_MIN: u32 = 2;
+
 /// What is checked, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {

@@ -142,7 +142,8 @@ pub use command::{
     WriteFlags,
 };
 pub use conformance::{
-    CONFORMANCE_BLOCKS_MIN, CONFORMANCE_TRANSFER_MIN, Expectations, Failure, Report, Rule, conformance,
+    CONFORMANCE_BLOCKS_MIN, CONFORMANCE_SHARE_MIN, CONFORMANCE_TRANSFER_MIN, Expectations, Failure, Report,
+    Rule, conformance,
 };
 pub use contract::{Storage, flush, read, submit_when_free, write};
 pub use error::{Feature, Invalid, Rejected, StorageError};

@@ -1,7 +1,7 @@
 //! What must be refused, and how.
 
 use super::content::{Subject, content};
-use super::{CONFORMANCE_BLOCKS_MIN, CONFORMANCE_TRANSFER_MIN, Checked, Verdict};
+use super::{CONFORMANCE_BLOCKS_MIN, CONFORMANCE_SHARE_MIN, CONFORMANCE_TRANSFER_MIN, Checked, Verdict};
 use crate::address::{BLOCK_BYTES, Extent, Lba};
 use crate::capability::Discard;
 use crate::command::{Command, Data, Part, Priority, SharePair, StreamId, Write, WriteFlags};
@@ -23,6 +23,10 @@ pub(super) fn description(subject: &Subject) -> Checked {
         return Err(format!(
             "{limit} blocks a command are too few; make it {CONFORMANCE_TRANSFER_MIN} or more"
         ));
+    }
+    if able.share && able.max_share_blocks < CONFORMANCE_SHARE_MIN {
+        let limit = able.max_share_blocks;
+        return Err(format!("{limit} blocks a share are too few; make it {CONFORMANCE_SHARE_MIN} or more"));
     }
     if ![512, 4096].contains(&able.tear_unit_bytes) {
         return Err(format!("a tear unit of {} bytes; it is 512 or 4096", able.tear_unit_bytes));
@@ -129,6 +133,11 @@ fn too_large(subject: &Subject) -> Result<(), String> {
         return Ok(());
     }
     let large = |how| matches!(how, Invalid::TooLarge { .. });
+    if subject.able().share {
+        let from = Extent::new(Lba(0), subject.able().max_share_blocks.saturating_add(1));
+        let pairs = [SharePair { from, to: Lba(0) }];
+        refuse(subject, "a share beyond the largest", Command::Share(&pairs), large)?;
+    }
     let extent = Extent::new(Lba(0), limit + 1);
     refuse(subject, "a read beyond the largest transfer", Command::read(extent), large)?;
     let data = content(extent, 9);

@@ -53,21 +53,64 @@ pub(super) async fn share(subject: &Subject) -> Checked {
     let from = Extent::new(Lba(0), 2);
     subject.write(from, 1).await?;
     let data = content(from, 1);
-    let near = SharePair { from: Extent::new(Lba(0), 1), to: Lba(20) };
-    let far = SharePair { from: Extent::new(Lba(1), 1), to: Lba(subject.blocks() - 1) };
+    let near = pair(0, 20);
+    let far = pair(1, subject.blocks() - 1);
     let pairs = [near, far];
-    subject.carry_out(Command::Share(&pairs)).await?;
+    share_blocks(subject, &pairs).await?;
     // The source changes, the copies keep what they got.
     subject.write(from, 2).await?;
     subject.carry_out(Command::Flush).await?;
     for pair in &pairs {
         let at = pair.from.start.0 as usize * BLOCK_BYTES;
-        if subject.read(Extent::new(pair.to, 1)).await? != data[at..at + BLOCK_BYTES] {
-            return Err(format!("{} does not read what was shared to it", pair.to));
-        }
+        reads(subject, pair.to, &data[at..at + BLOCK_BYTES]).await?;
     }
     subject.expect(from, 2).await?;
+    chained_shares(subject).await?;
     Ok(Verdict::Holds)
+}
+
+fn pair(from: u64, to: u64) -> SharePair {
+    SharePair { from: Extent::new(Lba(from), 1), to: Lba(to) }
+}
+
+async fn share_blocks(subject: &Subject, pairs: &[SharePair]) -> Result<(), String> {
+    subject.carry_out(Command::Share(pairs)).await.map(drop)
+}
+
+async fn reads(subject: &Subject, block: Lba, data: &[u8]) -> Result<(), String> {
+    if subject.read(Extent::new(block, 1)).await? == data {
+        return Ok(());
+    }
+    Err(format!("{block} does not read what was shared to it"))
+}
+
+/// Blocks that are shared on, written, discarded and shared over, two that change places, and one with two sources.
+async fn chained_shares(subject: &Subject) -> Result<(), String> {
+    let [first, second] = [30, 31].map(|lba| Extent::new(Lba(lba), 1));
+    let (ones, twos) = (content(first, 1), content(second, 2));
+    subject.write(first, 1).await?;
+    subject.write(second, 2).await?;
+    share_blocks(subject, &[pair(30, 32)]).await?;
+    share_blocks(subject, &[pair(32, 33), pair(31, 34)]).await?;
+    // Over what is shared already, and from a block that loses what it gives.
+    share_blocks(subject, &[pair(31, 32)]).await?;
+    subject.write(second, 3).await?;
+    for (block, data) in [(30, &ones), (32, &twos), (33, &ones), (34, &twos)] {
+        reads(subject, Lba(block), data).await?;
+    }
+    subject.expect(second, 3).await?;
+    share_blocks(subject, &[pair(30, 34), pair(34, 30)]).await?;
+    reads(subject, Lba(30), &twos).await?;
+    reads(subject, Lba(34), &ones).await?;
+    // Of two pairs with one target, the last counts.
+    share_blocks(subject, &[pair(30, 35), pair(34, 35)]).await?;
+    reads(subject, Lba(35), &ones).await?;
+    if subject.able().discard == Discard::ReadsZero {
+        subject.carry_out(Command::Discard(&[Extent::new(Lba(33), 1)])).await?;
+        share_blocks(subject, &[pair(33, 32)]).await?;
+        subject.expect(Extent::new(Lba(32), 2), 0).await?;
+    }
+    Ok(())
 }
 
 pub(super) async fn packed(subject: &Subject) -> Checked {
