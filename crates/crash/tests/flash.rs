@@ -113,7 +113,9 @@ fn a_log_of_changes_that_lies_is_noticed() {
 
 #[test]
 fn cleaning_that_loses_data_is_noticed() {
-    is_killed(FlashMutant::ErasesTooEarly, Mechanism::None);
+    for mechanism in Mechanism::ALL {
+        is_killed(FlashMutant::ErasesTooEarly, mechanism);
+    }
     is_killed(FlashMutant::ErasesBeforeCheckpoint, Mechanism::InOrderRecovery);
     is_killed(FlashMutant::CleansUncommitted, Mechanism::TransactionalWriteback);
 }

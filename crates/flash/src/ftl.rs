@@ -399,10 +399,12 @@ impl Ftl {
         }
     }
 
-    /// No block is in this slot any more.
+    /// No block is in this slot any more. Its erase block has no count left if that was erased too early: what was lost
+    /// so is for who reads it to notice.
     fn invalidate(&mut self, slot: Slot) {
         let (block, _) = self.geometry.place_of(slot);
-        self.blocks[block.0 as usize].valid -= 1;
+        let known = &mut self.blocks[block.0 as usize];
+        known.valid = known.valid.saturating_sub(1);
         if self.starved > 0 {
             let die = self.geometry.die_of(block);
             if std::mem::take(&mut self.dies[die as usize].starved) {

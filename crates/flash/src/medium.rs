@@ -224,6 +224,8 @@ impl Medium {
         for page in &mut spoilt.pages {
             *page = Spare { sequence: u64::MAX, tag: Tag::Torn, used: 0 };
         }
+        spoilt.labels.fill(Label::EMPTY);
+        spoilt.payloads.clear();
         spoilt.hash = mix(spoilt.hash, u64::MAX);
     }
 
