@@ -3,6 +3,7 @@
 //! read, and judged by what the witness saw. One of the cuts is where the next life begins: its recovery is cut
 //! too, and must find the same every time.
 
+mod driver;
 mod lives;
 pub(crate) mod profile;
 
@@ -38,6 +39,8 @@ pub struct FlashTotals {
     pub lives: u64,
     /// Commands accepted.
     pub commands: u64,
+    /// Of these, shares.
+    pub shares: u64,
     /// Events of the device.
     pub events: u64,
     /// Power cuts judged, some of which left the same.
@@ -63,6 +66,7 @@ impl FlashTotals {
         self.runs += other.runs;
         self.lives += other.lives;
         self.commands += other.commands;
+        self.shares += other.shares;
         self.events += other.events;
         self.cuts += other.cuts;
         self.states_distinct += other.states_distinct;

@@ -15,6 +15,7 @@ fn is_clean(mechanism: Mechanism) {
     assert!(totals.states_cleaning > STATES / 5, "cleaning in {} states only", totals.states_cleaning);
     assert!(totals.states_deep > STATES / 2 && totals.states_recovery > STATES / 200, "{totals:?}");
     assert!(totals.increments > totals.runs && totals.checkpoints > 2 * totals.runs, "{totals:?}");
+    assert!(totals.shares > 2 * totals.runs, "{totals:?}");
 }
 
 #[test]
@@ -118,6 +119,15 @@ fn cleaning_that_loses_data_is_noticed() {
     }
     is_killed(FlashMutant::ErasesBeforeCheckpoint, Mechanism::InOrderRecovery);
     is_killed(FlashMutant::CleansUncommitted, Mechanism::TransactionalWriteback);
+}
+
+#[test]
+fn shares_that_lose_names_or_pairs_are_noticed() {
+    is_killed(FlashMutant::SharedErased, Mechanism::None);
+    is_killed(FlashMutant::NameStaysBehind, Mechanism::InOrderRecovery);
+    is_killed(FlashMutant::ShareTorn, Mechanism::None);
+    is_killed(FlashMutant::ShareAhead, Mechanism::PowerLossProtection);
+    is_killed(FlashMutant::ShareForgotten, Mechanism::TransactionalWriteback);
 }
 
 #[test]

@@ -124,7 +124,8 @@ impl Cache {
         let Incoming { lpn, version, payload, epoch, owner } = incoming;
         let group = self.group(epoch);
         let discarded = if let Payload::Discard(blocks) = payload { Some(blocks) } else { None };
-        let newest = if discarded.is_some() { None } else { self.newest(lpn) };
+        let is_record = payload.is_record();
+        let newest = if is_record { None } else { self.newest(lpn) };
         if let Some(id) = newest {
             let entry = &mut self.entries[id as usize];
             if entry.waiting && !entry.closed && entry.group == group {
@@ -154,6 +155,7 @@ impl Cache {
                 entry.closed = true;
                 true
             }),
+            None if is_record => {}
             None => self.point_to(lpn, id),
         }
         false
@@ -227,14 +229,14 @@ impl Cache {
         Content { lpn: entry.lpn, version: entry.version, payload: entry.payload.clone() }
     }
 
-    /// Every version that is not committed yet, oldest first: what capacitors save. Discards are answered when they
-    /// are committed, so these may be lost.
+    /// Every version that is not committed yet, oldest first: what capacitors save. Discards and shares are answered
+    /// when they are committed, so these may be lost.
     pub(crate) fn all(&self) -> Vec<Content> {
         let mut live = vec![true; self.entries.len()];
         self.unused.iter().for_each(|id| live[*id as usize] = false);
         let ids = (0..self.entries.len() as EntryId).filter(|id| live[*id as usize]);
         let mut contents: Vec<Content> = ids.map(|id| self.content(id)).collect();
-        contents.retain(|content| !matches!(content.payload, Payload::Discard(_)));
+        contents.retain(|content| !content.payload.is_record());
         contents.sort_unstable_by_key(|content| content.version);
         contents
     }

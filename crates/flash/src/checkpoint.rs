@@ -47,9 +47,13 @@ impl Full {
     /// were still on their way, and these find room beside the seal on all built-in profiles.
     const ENTRY_BYTES: u64 = 4;
 
-    /// Pages that the map of so many blocks takes, with one for the seal.
-    pub(crate) fn pages(blocks: u64, page_bytes: u64) -> u64 {
-        (blocks * Full::ENTRY_BYTES).div_ceil(page_bytes) + 1
+    /// What it costs to say what a block reads by a share: the block, 4 bytes, and the version of the content, 5. A slot
+    /// does not tell, as it may have been programmed again since.
+    const SHARED_BYTES: u64 = 9;
+
+    /// Pages that the map of so many blocks takes, of which `shared` read something by a share, with one for the seal.
+    pub(crate) fn pages(blocks: u64, shared: u64, page_bytes: u64) -> u64 {
+        (blocks * Full::ENTRY_BYTES + shared * Full::SHARED_BYTES).div_ceil(page_bytes) + 1
     }
 }
 
@@ -68,9 +72,14 @@ impl Increment {
         Increment { seal, changes, whole: true }
     }
 
-    /// Pages that so many changes take, with the seal.
-    pub(crate) fn pages(changes: u64, page_bytes: u64) -> u64 {
-        changes / (page_bytes / Change::BYTES) + 1
+    /// Entries of the log of changes in it.
+    pub(crate) fn entries(&self) -> u64 {
+        self.changes.iter().map(Change::entries).sum()
+    }
+
+    /// Pages that so many entries take, with the seal.
+    pub(crate) fn pages(entries: u64, page_bytes: u64) -> u64 {
+        entries / (page_bytes / Change::ENTRY_BYTES) + 1
     }
 }
 

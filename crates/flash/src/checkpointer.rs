@@ -18,7 +18,8 @@ struct Writing {
 /// Decides about checkpoints, and follows the one that is being written.
 pub(crate) struct Checkpointer {
     page_bytes: u64,
-    full_pages: u64,
+    /// Logical blocks.
+    blocks: u64,
     /// What increments behind a full one may take.
     log_pages: u64,
     interval_pages: u64,
@@ -30,7 +31,7 @@ pub(crate) struct Checkpointer {
     scan_from: u64,
     /// Pages that increments behind the newest full one may still take.
     log_pages_left: u64,
-    /// Changes since the last one was begun.
+    /// Entries that the changes take since the last one was begun.
     changed: u64,
     /// The same, unless they are too many for an increment.
     changes: Vec<Change>,
@@ -48,10 +49,10 @@ impl Checkpointer {
         keeps_map: bool,
     ) -> Checkpointer {
         let page_bytes = geometry.page_bytes();
-        let full_pages = Full::pages(profile.blocks, page_bytes);
+        let full_pages = Full::pages(profile.blocks, 0, page_bytes);
         Checkpointer {
             page_bytes,
-            full_pages,
+            blocks: profile.blocks,
             log_pages: (full_pages as f64 * profile.ftl.log_share) as u64,
             interval_pages: (f64::from(geometry.pages()) * profile.ftl.checkpoint_share).max(1.0) as u64,
             since: 0,
@@ -81,7 +82,7 @@ impl Checkpointer {
 
     /// The map has changed.
     pub(crate) fn changed(&mut self, change: Change) {
-        self.changed += 1;
+        self.changed += change.entries();
         if self.keeps_map && self.fits() {
             self.changes.push(change);
         }
@@ -96,10 +97,11 @@ impl Checkpointer {
         let full = !self.fits();
         let changes = std::mem::take(&mut self.changes);
         let (checkpoint, pages) = if full {
+            let pages = Full::pages(self.blocks, map.shared(), self.page_bytes);
             let (number, map) = (self.next_number, self.keeps_map.then(|| map.clone()));
             self.next_number += 1;
             self.log_pages_left = self.log_pages;
-            (Checkpoint::Full(Full { number, seal, map }), self.full_pages)
+            (Checkpoint::Full(Full { number, seal, map }), pages)
         } else {
             let pages = Increment::pages(self.changed, self.page_bytes);
             self.log_pages_left -= pages;
@@ -126,8 +128,11 @@ impl Checkpointer {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
     use crate::geometry::Slot;
+    use crate::map::Pair;
     use crate::mechanism::Progress;
     use crate::mutants::FlashRules;
 
@@ -136,8 +141,8 @@ mod tests {
     fn checkpointer() -> Checkpointer {
         Checkpointer {
             page_bytes: 4096,
-            full_pages: Full::pages(BLOCKS, 4096),
-            log_pages: Full::pages(BLOCKS, 4096),
+            blocks: BLOCKS,
+            log_pages: Full::pages(BLOCKS, 0, 4096),
             interval_pages: 1,
             since: 0,
             next_number: 1,
@@ -156,7 +161,7 @@ mod tests {
         let mut map = place.full.map.clone().unwrap_or_else(|| Map::new(0, FlashRules::all()));
         let increments = place.increments(FlashRules::all());
         for change in increments.iter().flat_map(|increment| &increment.changes) {
-            map.apply(*change, &mut Vec::new());
+            map.apply(change, &mut Vec::new());
         }
         (map, increments.len())
     }
@@ -177,12 +182,17 @@ mod tests {
             for _ in 0..draw(if round % 7 == 0 { 3000 } else { 300 }) {
                 version += 1;
                 let (lpn, slot) = (draw(BLOCKS) as u32, Slot(version as u32));
-                let change = match draw(4) {
+                let change = match draw(5) {
                     0 => Change::Discarded { lpn, blocks: draw(9) as u32, version },
                     1 => Change::Moved { lpn, version: map.version(lpn), slot },
+                    2 => {
+                        let (from, next) = (draw(BLOCKS) as u32, (lpn + 1) % BLOCKS as u32);
+                        let pairs = [Pair { from, to: lpn }, Pair { from: lpn, to: next }];
+                        Change::Shared { version, pairs: Rc::new(pairs) }
+                    }
                     _ => Change::Written { lpn, version, slot },
                 };
-                if map.apply(change, &mut Vec::new()) {
+                if map.apply(&change, &mut Vec::new()) {
                     checkpointer.changed(change);
                 }
             }
@@ -199,7 +209,7 @@ mod tests {
             let (found, increments) = read_back(&system);
             assert!(found == map, "round {round}");
             most = most.max(increments);
-            assert!(log_pages <= Full::pages(BLOCKS, 4096));
+            assert!(log_pages <= Full::pages(BLOCKS, 0, 4096));
         }
         assert!((20..300).contains(&fulls) && most >= 3, "{fulls} full ones, {most} increments behind one");
     }

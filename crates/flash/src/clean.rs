@@ -1,5 +1,6 @@
 //! Cleaning (garbage collection): each die keeps a few free erase blocks by moving what is valid out of full ones. A
-//! copy keeps its version, and is committed as soon as it is programmed, since what it copies was committed before.
+//! copy keeps the block and the version that it was written for, whichever blocks read it now (F8), and is committed as
+//! soon as it is programmed, since what it copies was committed before.
 //!
 //! Where one block leaves a page of copies half empty, the next is begun to fill it: so even one superseded slot
 //! in a block is gained, and any device with spare slots beyond the firmware's reserve goes on for ever.
@@ -170,8 +171,8 @@ impl Ftl {
             if slot.0 - geometry.slot(page, 0).0 >= used {
                 continue;
             }
-            let lpn = self.medium.block(cleaning.victim).lpn(geometry.place_of(slot).1);
-            if self.map.slot(lpn) == slot {
+            let (lpn, version) = self.medium.block(cleaning.victim).origin(geometry.place_of(slot).1);
+            if self.map.reads(slot, lpn, version) {
                 contents.push(self.medium.content(slot));
                 reads += u32::from(last_page != Some(page));
                 last_page = Some(page);

@@ -1,6 +1,7 @@
 //! The emulated device as a [`Storage`], in the runtime's time: virtual, or the wall's.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
@@ -10,12 +11,13 @@ use std::task::{Context, Poll, Waker};
 use event_listener::Event;
 use weir_runtime::{Handle, Instant, Random, Sleep};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, CommandKind, Discard, Feature, Lba, Ordering, Priority, Rejected,
-    Storage, StorageError, Ticket, Write,
+    BLOCK_BYTES, Capabilities, Command, CommandKind, Discard, Extent, Feature, Lba, Ordering, Priority,
+    Rejected, SharePair, Storage, StorageError, Ticket, Write,
 };
 
 use crate::geometry::Geometry;
 use crate::machine::Machine;
+use crate::map::Pair;
 use crate::medium::{Medium, Payload};
 use crate::options::FlashOptions;
 use crate::profile::{Mechanism, OrderedService, Profile};
@@ -209,7 +211,7 @@ impl FlashDevice {
             Command::Discard(extents) => Kind::Discard(extents.to_vec()),
             Command::Barrier { .. } => Kind::Barrier,
             Command::Flush => Kind::Flush,
-            Command::Share(_) => return Err(Rejected::Unsupported(Feature::Share)),
+            Command::Share(pairs) => Kind::Share(blocks_shared(pairs)),
             Command::Packed(_) => return Err(Rejected::Unsupported(Feature::Packed)),
         })
     }
@@ -231,6 +233,16 @@ fn blocks_of(
     Ok(Blocks::Many(blocks.collect::<Result<_, _>>()?))
 }
 
+/// The pairs of a share, block by block, each target once: the last pair counts.
+fn blocks_shared(pairs: &[SharePair]) -> Rc<[Pair]> {
+    let blocks = pairs.iter().flat_map(|pair| {
+        let to = Extent::new(pair.to, pair.from.blocks);
+        pair.from.iter().zip(to.iter()).map(|(from, to)| (to.0 as u32, from.0 as u32))
+    });
+    let by_target: BTreeMap<u32, u32> = blocks.collect();
+    by_target.into_iter().map(|(to, from)| Pair { from, to }).collect()
+}
+
 /// What a device of this profile can do.
 fn capabilities(profile: &Profile) -> Capabilities {
     let host = &profile.host;
@@ -243,6 +255,8 @@ fn capabilities(profile: &Profile) -> Capabilities {
     able.fua = host.fua;
     able.discard = Discard::ReadsZero;
     able.max_discard_extents = DISCARD_EXTENTS_MAX.min(host.max_transfer_blocks);
+    able.share = profile.ftl.share > 0;
+    able.max_share_blocks = profile.ftl.share;
     able
 }
 

@@ -2,9 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::rc::Rc;
 
 use weir_runtime::Buffer;
 use weir_storage::Completer;
+
+use crate::map::Pair;
 
 /// Something that happens later.
 pub(crate) enum Event {
@@ -12,8 +15,10 @@ pub(crate) enum Event {
     ReadCarried { buffer: Buffer, completer: Completer },
     /// A flush that came at `since` is done.
     Flushed { since: u64, completer: Completer },
-    /// A FUA write is durable; everything waited for it if it is `held`.
-    Persisted { completer: Completer, held: bool },
+    /// A FUA write is durable.
+    Persisted { completer: Completer },
+    /// Everything before a share is committed: its record can be written.
+    Settled { pairs: Rc<[Pair]>, completer: Completer },
 }
 
 /// Events in the order of their times; of those at one time, in the order in which they were scheduled.

@@ -14,7 +14,7 @@ use crate::checkpoint::Seal;
 use crate::checkpointer::Checkpointer;
 use crate::clean::Cleaning;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
-use crate::map::{Change, Map};
+use crate::map::Map;
 use crate::mechanism::Sequencer;
 use crate::medium::{Content, Medium, Payload, Tag};
 use crate::mutants::{FlashMutant, FlashRules};
@@ -47,7 +47,7 @@ pub(crate) struct BlockState {
     pub(crate) state: State,
     /// Pages allocated since the last erase.
     pub(crate) next_page: u32,
-    /// Slots that the map points to.
+    /// Slots that the map points to, whatever the number of blocks in each.
     pub(crate) valid: u32,
     /// Pages allocated that are not committed yet.
     pub(crate) uncommitted: u32,
@@ -162,7 +162,7 @@ impl Ftl {
 
     /// Finds out what is in each erase block: after a start nothing is on its way.
     pub(crate) fn take_stock(&mut self) {
-        for (_, slot) in self.map.places() {
+        for slot in self.map.slots() {
             let (block, _) = self.geometry.place_of(slot);
             self.blocks[block.0 as usize].valid += 1;
         }
@@ -385,11 +385,10 @@ impl Ftl {
         }
         for nth in 0..u32::from(spare.used) {
             let change = self.medium.change(self.geometry.slot(page, nth), spare.tag);
-            if !self.map.apply(change, &mut self.left) {
+            if !self.map.apply(&change, &mut self.left) {
                 continue;
             }
-            let holds = !matches!(change, Change::Discarded { .. });
-            self.blocks[block.0 as usize].valid += u32::from(holds);
+            self.blocks[block.0 as usize].valid += u32::from(change.fills_slot());
             if spare.tag != Tag::Moved || !self.rules.drops(FlashMutant::MoveUnlogged) {
                 self.checkpointer.changed(change);
             }
@@ -492,3 +491,6 @@ impl Ftl {
         self.checkpointer.is_writing()
     }
 }
+
+#[cfg(test)]
+mod tests;

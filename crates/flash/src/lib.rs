@@ -12,13 +12,13 @@
 //! | command queue with simple, ordered and head-of-queue priority | `queue.rs` |
 //! | the way of a command | `machine.rs` |
 //! | the queue's limit, controller, link | `service.rs` |
-//! | flushes and FUA writes that wait | `waiters.rs` |
+//! | flushes, FUA writes and shares that wait | `waiters.rs` |
 //! | reads that wait | `reads.rs` |
-//! | writes and discards that are followed until they are committed | `requests.rs` |
+//! | writes, discards and shares that are followed until they are committed | `requests.rs` |
 //! | answers whose time is known | `events.rs` |
 //! | write-back cache: bounded, coalescing, written back in epochs, units or freely | `cache.rs` |
 //! | barrier mechanisms: when a page is committed, what recovery keeps | `mechanism.rs` |
-//! | the map, and what changes it | `map.rs` |
+//! | the map, the blocks that read one slot, and what changes them | `map.rs` |
 //! | allocation over idle dies, commits, the reclaim check before an erase | `ftl.rs` |
 //! | cleaning: greedy and cost-benefit | `clean.rs` |
 //! | checkpoints of the map, full ones and increments; when each is written | `checkpoint.rs`, `checkpointer.rs` |
@@ -40,8 +40,8 @@
 //!
 //! How the devices keep S1 to S4 and S7. A page is *committed* when no power cut can take it back.
 //!
-//! - **F1** Ordered commands are serviced in their place. A FUA write or a discard is transferred when it is durable:
-//!   barriers and ordered commands wait for it.
+//! - **F1** Ordered commands are serviced in their place. A FUA write, a discard or a share is transferred when it is
+//!   durable: barriers and ordered commands wait for it.
 //! - **F2** Writing back keeps the order of epochs as far as the mechanism needs it. A version takes the place of an
 //!   older one in the cache only within its epoch.
 //! - **F3** Recovery keeps what was committed, and nothing that could not have: the log to its first gap, whole
@@ -54,6 +54,8 @@
 //!   before it.
 //! - **F7** A checkpoint is the map at one moment: a whole full one, and the whole increments behind it in their order.
 //!   The log that they are made of has every change of the map.
+//! - **F8** A share is one record, all of its pairs or none, of what was committed before it. A slot that several blocks
+//!   read is valid until the last of them reads something else, and moves with all of them.
 //!
 //! docs/RULES.md has them with the tests.
 //!

@@ -7,6 +7,14 @@
 //! data; it enters the cache, gets its version and its epoch, and is answered. Decoding, carrying and writing
 //! back overlap between commands. From the cache it goes to flash, in whole pages where possible, and leaves
 //! the cache when it is committed there (see `mechanism`).
+//!
+//! # The way of a share
+//!
+//! It is serviced alone. It waits until everything transferred before it is committed, as a flush does but without a
+//! flush's own time; then its record enters the empty cache, is written at once, and is answered when it is committed.
+//! Nothing else is serviced meanwhile. So the map has what its sources read, no version of a source or target is on its
+//! way, and it lies between two epochs on every mechanism without a word about shares in any of them (S3, S7). This
+//! costs a page for each share, and the time to empty the cache and to write that page, in which the queue stands still.
 
 use std::io;
 use std::rc::Rc;
@@ -18,6 +26,7 @@ use crate::cache::{Cache, Incoming, Owner};
 use crate::events::{Event, Events};
 use crate::ftl::{Ftl, Outcome};
 use crate::geometry::Page;
+use crate::map::Pair;
 use crate::medium::{Content, Medium, Payload};
 use crate::mutants::{FlashMutant, FlashRules};
 use crate::options::{FlashOptions, Keep};
@@ -30,7 +39,7 @@ use crate::recovery::{Recovered, recover};
 use crate::requests::Requests;
 use crate::service::Service;
 use crate::stats::Stats;
-use crate::waiters::{Waiter, Waiters};
+use crate::waiters::{Wait, Waiter, Waiters};
 
 /// What follows a power cut.
 enum Phase {
@@ -269,7 +278,6 @@ impl Machine {
 
     /// A command has been decoded, and its data is here.
     fn serve(&mut self, command: Queued, now: u64) {
-        let held = command.is_exclusive();
         let Queued { kind, completer, .. } = command;
         match kind {
             Kind::Write { blocks, barrier, fua, tags } => {
@@ -286,7 +294,7 @@ impl Machine {
                 }
                 self.requests.transferred(owner);
                 if fua {
-                    self.wait(true, held, completer, now);
+                    self.wait(Wait::Fua, completer, now);
                 } else {
                     self.answer(&completer, Ok(()), Err(StorageError::DurabilityUnknown), now);
                 }
@@ -295,7 +303,8 @@ impl Machine {
                 self.end_epoch();
                 self.answer(&completer, Ok(()), Ok(()), now);
             }
-            Kind::Flush => self.wait(false, false, completer, now),
+            Kind::Flush => self.wait(Wait::Flush, completer, now),
+            Kind::Share(pairs) => self.wait(Wait::Share(pairs), completer, now),
             Kind::Discard(extents) => {
                 self.cache.reserved -= extents.len();
                 let owner = self.requests.follow(Vec::new(), extents.len(), Some(completer));
@@ -355,23 +364,43 @@ impl Machine {
                 }
                 self.answer(&completer, Ok(()), Ok(()), at);
             }
-            Event::Persisted { completer, held } => {
-                self.service.lingered(held);
+            Event::Persisted { completer } => {
+                self.service.lingered();
                 self.answer(&completer, Ok(()), Ok(()), at);
             }
+            Event::Settled { pairs, completer } => self.record_share(&pairs, completer),
         }
+    }
+
+    /// A share's record enters the cache, where nothing else is: one entry, so that all of its pairs are committed or
+    /// none (F8).
+    fn record_share(&mut self, pairs: &Rc<[Pair]>, completer: Completer) {
+        self.cache.reserved -= 1;
+        let torn = self.rules.drops(FlashMutant::ShareTorn);
+        let records: Vec<Rc<[Pair]>> =
+            if torn { pairs.chunks(1).map(Rc::from).collect() } else { vec![Rc::clone(pairs)] };
+        let owner = self.requests.follow(Vec::new(), records.len(), Some(completer));
+        for pairs in records {
+            let target = pairs.first().map_or(0, |pair| pair.to);
+            self.enter(target, Payload::Share(pairs), owner);
+        }
+        self.waiters.demand_up_to(self.next_version - 1);
     }
 }
 
 /// Flushes, and writing back.
 impl Machine {
-    /// A flush, or a FUA write: waits until everything transferred so far is committed.
-    fn wait(&mut self, fua: bool, held: bool, completer: Completer, now: u64) {
+    /// Lets a command wait until everything transferred so far is committed.
+    fn wait(&mut self, what: Wait, completer: Completer, now: u64) {
         let protected = self.mechanism == Mechanism::PowerLossProtection;
-        let lies = self.rules.drops(if fua { FlashMutant::FuaLies } else { FlashMutant::FlushLies });
-        let left = if protected || lies { 0 } else { self.cache.len() };
-        let target = self.next_version - 1;
-        let waiter = Waiter { target, left, fua, held, since: now, completer };
+        let waits = match what {
+            Wait::Flush => !protected && !self.rules.drops(FlashMutant::FlushLies),
+            Wait::Fua => !protected && !self.rules.drops(FlashMutant::FuaLies),
+            // Also where the cache is as good as committed: the record says what the map has.
+            Wait::Share(_) => !self.rules.drops(FlashMutant::ShareAhead),
+        };
+        let left = if waits { self.cache.len() } else { 0 };
+        let waiter = Waiter { target: self.next_version - 1, left, what, since: now, completer };
         self.waiters.add(waiter, now, &mut self.events);
     }
 
@@ -432,7 +461,7 @@ impl Machine {
             });
         }
         for completer in self.requests.committed() {
-            self.service.lingered(false);
+            self.service.lingered();
             self.answer(&completer, Ok(()), Ok(()), now);
         }
         self.waiters.release(now, &mut self.events);

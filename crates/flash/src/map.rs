@@ -5,32 +5,71 @@
 //! An entry has a version of its own, also where nothing is: a block that was discarded keeps the version of its
 //! discard. So the later version wins in whatever order pages are committed or found, and nobody looks into a slot
 //! to know how old it is: it may have been programmed again since.
+//!
+//! # Names
+//!
+//! A share lets several blocks read one *content*: these are its *names*. A content is known by the version that it was
+//! written with, which lies in the spare area of its slot wherever cleaning moves it, and all its names are in that slot.
+//! So a move names the content and not the place that it leaves, and takes all names along: also one whose share was
+//! written down before the move and is committed behind it, or the other way round, and also when recovery finds the
+//! move once more (F8). The slot is left when its last name is.
+//!
+//! Only names of contents that were shared are listed, so a map without any costs what it did, and an entry stays as
+//! small as it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use crate::geometry::Slot;
 use crate::mutants::{FlashMutant, FlashRules};
 
-/// What happened to one logical block, or to several.
+/// Of a share: the block `to` reads what the block `from` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+}
+
+impl Pair {
+    /// What a pair takes in a record of a share: two logical blocks.
+    pub(crate) const BYTES: u64 = 8;
+}
+
+/// What happened to one logical block, or to several.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// A version of a block was written to a slot.
     Written { lpn: u32, version: u64, slot: Slot },
-    /// Cleaning copied a version of a block to a slot.
+    /// Cleaning copied to a slot what was written as this version of a block.
     Moved { lpn: u32, version: u64, slot: Slot },
     /// So many blocks from this one were discarded.
     Discarded { lpn: u32, blocks: u32, version: u64 },
+    /// Each target reads what its source did before any of them changed. No block is the target of two pairs.
+    Shared { version: u64, pairs: Rc<[Pair]> },
 }
 
 impl Change {
-    /// What a change takes on flash: a logical block, 4 bytes; a slot or a number of blocks, 4; the version and the
-    /// kind, 5.
-    pub(crate) const BYTES: u64 = 13;
+    /// What an entry of a log of changes takes on flash: a logical block, 4 bytes; a slot, a number of blocks, or the
+    /// source of a share, 4; the version and the kind, 5.
+    pub(crate) const ENTRY_BYTES: u64 = 13;
 
-    pub(crate) fn version(self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         match self {
             Change::Written { version, .. }
             | Change::Moved { version, .. }
-            | Change::Discarded { version, .. } => version,
+            | Change::Discarded { version, .. }
+            | Change::Shared { version, .. } => *version,
         }
+    }
+
+    /// Whether its slot holds data that blocks read, and not a record.
+    pub(crate) fn fills_slot(&self) -> bool {
+        matches!(self, Change::Written { .. } | Change::Moved { .. })
+    }
+
+    /// Entries of a log of changes that it takes.
+    pub(crate) fn entries(&self) -> u64 {
+        if let Change::Shared { pairs, .. } = self { pairs.len() as u64 } else { 1 }
     }
 }
 
@@ -55,18 +94,23 @@ fn version_of([.., a, b, c, d, e]: Entry) -> u64 {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Map {
     entries: Vec<Entry>,
+    /// The names of each content that was shared and is not left yet: by the content's version.
+    names: BTreeSet<(u64, u32)>,
+    /// The content of each block that reads one by a share. Others read what was written with their own version.
+    shared: BTreeMap<u32, u64>,
     rules: FlashRules,
 }
 
 impl Map {
     /// The map of a device with so many logical blocks, none of them written.
     pub(crate) fn new(blocks: u64, rules: FlashRules) -> Map {
-        Map { entries: vec![[0; 9]; blocks as usize], rules }
+        let (names, shared) = Default::default();
+        Map { entries: vec![[0; 9]; blocks as usize], names, shared, rules }
     }
 
     /// The map that a checkpoint holds, for firmware with these rules.
     pub(crate) fn under(&self, rules: FlashRules) -> Map {
-        Map { entries: self.entries.clone(), rules }
+        Map { rules, ..self.clone() }
     }
 
     /// Where a block is.
@@ -85,93 +129,139 @@ impl Map {
         all.filter(|(_, slot)| *slot != Slot::NONE)
     }
 
+    /// The slots that blocks are in, each once.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.places().filter(|(lpn, _)| self.stands_for_slot(*lpn)).map(|(_, slot)| slot)
+    }
+
+    /// Whether a block is the first name of what it reads.
+    fn stands_for_slot(&self, lpn: u32) -> bool {
+        self.first_name_of(self.content(lpn)).is_none_or(|first| first == lpn)
+    }
+
+    /// Whether a block reads the slot, which holds what was written as this version of `lpn`.
+    pub(crate) fn reads(&self, slot: Slot, lpn: u32, version: u64) -> bool {
+        self.slot(lpn) == slot || (!self.names.is_empty() && self.reads_by_share(slot, version))
+    }
+
+    #[cold]
+    fn reads_by_share(&self, slot: Slot, content: u64) -> bool {
+        let named = self.first_name_of(content).is_some_and(|name| self.slot(name) == slot);
+        named && !self.rules.drops(FlashMutant::SharedErased)
+    }
+
+    /// Blocks that read what was written as another version than theirs.
+    pub(crate) fn shared(&self) -> u64 {
+        self.shared.len() as u64
+    }
+
+    /// The version with which was written what a block reads.
+    fn content(&self, lpn: u32) -> u64 {
+        self.shared.get(&lpn).copied().unwrap_or_else(|| self.version(lpn))
+    }
+
+    /// Whether a block reads what was written as another version than its own.
+    fn is_shared(&self, lpn: u32) -> bool {
+        self.shared.contains_key(&lpn)
+    }
+
+    /// The names of a content; none if it was never shared.
+    fn names_of(&self, content: u64) -> impl Iterator<Item = u32> {
+        self.names.range((content, 0)..=(content, u32::MAX)).map(|(_, lpn)| *lpn)
+    }
+
+    fn first_name_of(&self, content: u64) -> Option<u32> {
+        self.names_of(content).next()
+    }
+
     /// Applies a change; false if it says nothing new. Slots that no block is in any more go to `left`.
-    pub(crate) fn apply(&mut self, change: Change, left: &mut Vec<Slot>) -> bool {
-        match change {
+    pub(crate) fn apply(&mut self, change: &Change, left: &mut Vec<Slot>) -> bool {
+        match *change {
             Change::Written { lpn, version, slot } => self.set(lpn, version, slot, left),
-            Change::Moved { lpn, version, slot } => {
-                let known = (self.slot(lpn) != Slot::NONE).then(|| self.version(lpn));
-                let goes = known == Some(version) || self.rules.drops(FlashMutant::CopyResurrected);
-                goes && self.put(lpn, version, slot, left)
-            }
+            Change::Moved { lpn, version, slot } => self.move_content(lpn, version, slot, left),
             Change::Discarded { lpn, blocks, version } => {
                 let end = lpn.saturating_add(blocks).min(self.entries.len() as u32);
                 (lpn..end).filter(|lpn| self.set(*lpn, version, Slot::NONE, left)).count() > 0
             }
+            Change::Shared { version, ref pairs } => self.share(version, pairs, left),
         }
     }
 
     /// The later version wins.
     fn set(&mut self, lpn: u32, version: u64, slot: Slot, left: &mut Vec<Slot>) -> bool {
-        let later = version > self.version(lpn) || self.rules.drops(FlashMutant::VersionIgnored);
-        later && self.put(lpn, version, slot, left)
+        self.is_later(lpn, version) && self.put(lpn, version, slot, left)
+    }
+
+    fn is_later(&self, lpn: u32, version: u64) -> bool {
+        version > self.version(lpn) || self.rules.drops(FlashMutant::VersionIgnored)
     }
 
     fn put(&mut self, lpn: u32, version: u64, slot: Slot, left: &mut Vec<Slot>) -> bool {
         let Some(known) = self.entries.get_mut(lpn as usize) else { return false };
         let forgets = slot == Slot::NONE && self.rules.drops(FlashMutant::DiscardUnversioned);
-        let old = slot_of(std::mem::replace(known, entry(slot, if forgets { 0 } else { version })));
-        if old != Slot::NONE {
-            left.push(old);
+        let old = std::mem::replace(known, entry(slot, if forgets { 0 } else { version }));
+        if slot_of(old) != Slot::NONE && (self.names.is_empty() || self.was_last_name(lpn, version_of(old))) {
+            left.push(slot_of(old));
         }
         true
+    }
+
+    /// A block, which had this version, reads something else from now on: whether nobody reads what it read.
+    #[cold]
+    fn was_last_name(&mut self, lpn: u32, version: u64) -> bool {
+        let content = self.shared.remove(&lpn).unwrap_or(version);
+        !self.names.remove(&(content, lpn)) || self.first_name_of(content).is_none()
+    }
+
+    /// The names of a content move with it. Its own block is the only one if it was never shared.
+    fn move_content(&mut self, lpn: u32, content: u64, slot: Slot, left: &mut Vec<Slot>) -> bool {
+        if !self.names.is_empty() {
+            if let Some(first) = self.first_name_of(content) {
+                return self.move_names(lpn, content, first, slot, left);
+            }
+        }
+        let known = (self.slot(lpn) != Slot::NONE && !self.is_shared(lpn)).then(|| self.version(lpn));
+        let goes = known == Some(content) || self.rules.drops(FlashMutant::CopyResurrected);
+        goes && self.put(lpn, content, slot, left)
+    }
+
+    #[cold]
+    fn move_names(&mut self, lpn: u32, content: u64, first: u32, slot: Slot, left: &mut Vec<Slot>) -> bool {
+        left.push(self.slot(first));
+        let behind = self.rules.drops(FlashMutant::NameStaysBehind);
+        let Map { entries, names, .. } = self;
+        for (_, name) in names.range((content, 0)..=(content, u32::MAX)) {
+            if let Some(known) = entries.get_mut(*name as usize).filter(|_| !behind || *name == lpn) {
+                *known = entry(slot, version_of(*known));
+            }
+        }
+        true
+    }
+
+    /// All sources are looked up before a target changes, and new names are listed before old ones are gone: a block may
+    /// be both source and target.
+    #[cold]
+    fn share(&mut self, version: u64, pairs: &[Pair], left: &mut Vec<Slot>) -> bool {
+        let later = pairs.iter().filter(|pair| self.is_later(pair.to, version));
+        let renamed: Vec<(Pair, Slot, u64)> =
+            later.map(|pair| (*pair, self.slot(pair.from), self.content(pair.from))).collect();
+        for (pair, _, content) in renamed.iter().filter(|(_, slot, _)| *slot != Slot::NONE) {
+            self.names.extend([(*content, pair.from), (*content, pair.to)]);
+        }
+        for &(Pair { to, .. }, slot, content) in &renamed {
+            let reads_it = slot != Slot::NONE && self.slot(to) == slot;
+            if !reads_it {
+                self.put(to, version, slot, left);
+            } else if let Some(known) = self.entries.get_mut(to as usize) {
+                *known = entry(slot, version);
+            }
+            if slot != Slot::NONE {
+                self.shared.insert(to, content);
+            }
+        }
+        !renamed.is_empty()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const A: Slot = Slot(7);
-    const B: Slot = Slot(9);
-
-    fn written(version: u64, slot: Slot) -> Change {
-        Change::Written { lpn: 3, version, slot }
-    }
-
-    fn moved(version: u64, slot: Slot) -> Change {
-        Change::Moved { lpn: 3, version, slot }
-    }
-
-    /// Applies changes to a map of eight blocks; where block 3 is then, its version, and the slots that were left.
-    fn after(changes: &[Change]) -> (Slot, u64, Vec<Slot>) {
-        let mut map = Map::new(8, FlashRules::all());
-        let mut left = Vec::new();
-        for change in changes {
-            map.apply(*change, &mut left);
-        }
-        (map.slot(3), map.version(3), left)
-    }
-
-    #[test]
-    fn the_later_version_wins_in_any_order() {
-        assert_eq!(after(&[]), (Slot::NONE, 0, vec![]));
-        assert_eq!(after(&[written(1, A), written(2, B)]), (B, 2, vec![A]));
-        assert_eq!(after(&[written(2, B), written(1, A)]), (B, 2, vec![]));
-    }
-
-    #[test]
-    fn a_discard_is_a_version() {
-        let discard = Change::Discarded { lpn: 0, blocks: u32::MAX, version: 2 };
-        assert_eq!(after(&[written(1, A), discard]), (Slot::NONE, 2, vec![A]));
-        assert_eq!(after(&[discard, written(1, A)]), (Slot::NONE, 2, vec![]));
-        assert_eq!(after(&[discard, written(3, A)]), (A, 3, vec![]));
-    }
-
-    #[test]
-    fn a_copy_takes_the_place_of_its_own_version_only() {
-        assert_eq!(after(&[written(1, A), moved(1, B)]), (B, 1, vec![A]));
-        assert_eq!(after(&[moved(1, B)]), (Slot::NONE, 0, vec![]));
-        assert_eq!(after(&[written(2, A), moved(1, B)]), (A, 2, vec![]));
-        let discard = Change::Discarded { lpn: 3, blocks: 1, version: 1 };
-        assert_eq!(after(&[discard, moved(1, B)]), (Slot::NONE, 1, vec![]));
-    }
-
-    #[test]
-    fn an_entry_holds_all_of_its_numbers() {
-        let (slot, version) = (Slot(u32::MAX - 1), (1 << 40) - 1);
-        assert_eq!(after(&[written(version, slot)]), (slot, version, vec![]));
-        let nowhere = Change::Written { lpn: 8, version: 1, slot: A };
-        assert_eq!(after(&[nowhere]), (Slot::NONE, 0, vec![]));
-    }
-}
+mod tests;

@@ -8,10 +8,12 @@
 
 use std::rc::Rc;
 
+use weir_storage::BLOCK_BYTES;
+
 use crate::backing::BackedBlock;
 use crate::checkpoint::SystemArea;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
-use crate::map::Change;
+use crate::map::{Change, Pair};
 
 /// The content of a slot.
 #[derive(Clone, Debug)]
@@ -24,6 +26,19 @@ pub(crate) enum Payload {
     Filed(Rc<BackedBlock>),
     /// No data but a record: these many logical blocks from the slot's own are discarded.
     Discard(u32),
+    /// No data but a record: all of these logical blocks read others now. One slot of one page holds it, so it is on
+    /// flash as a whole or not at all.
+    Share(Rc<[Pair]>),
+}
+
+impl Payload {
+    /// Pairs in a record of a share at most.
+    pub(crate) const SHARE_PAIRS_MAX: u64 = BLOCK_BYTES as u64 / Pair::BYTES;
+
+    /// Whether it is no data but a record.
+    pub(crate) fn is_record(&self) -> bool {
+        matches!(self, Payload::Discard(_) | Payload::Share(_))
+    }
 }
 
 /// What one slot holds, with its spare area.
@@ -115,9 +130,11 @@ impl Block {
         self.labels.get(nth_slot).copied().unwrap_or(Label::EMPTY)
     }
 
-    /// The logical block of a slot; none that exists where nothing is programmed.
-    pub(crate) fn lpn(&self, nth_slot: usize) -> u32 {
-        self.label(nth_slot).lpn()
+    /// The logical block that the content of a slot was written for, and its version. None that exist where nothing is
+    /// programmed.
+    pub(crate) fn origin(&self, nth_slot: usize) -> (u32, u64) {
+        let label = self.label(nth_slot);
+        (label.lpn(), label.version())
     }
 
     /// What a programmed slot says of the map.
@@ -126,6 +143,7 @@ impl Block {
         let (lpn, version) = (label.lpn(), label.version());
         match self.payloads.get(nth_slot) {
             Some(Payload::Discard(blocks)) => Change::Discarded { lpn, blocks: *blocks, version },
+            Some(Payload::Share(pairs)) => Change::Shared { version, pairs: Rc::clone(pairs) },
             _ if tag == Tag::Moved => Change::Moved { lpn, version, slot },
             _ => Change::Written { lpn, version, slot },
         }

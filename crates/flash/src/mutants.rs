@@ -37,6 +37,17 @@ pub enum FlashMutant {
     DiscardForgotten,
     /// A discard leaves no version behind: an older one that is committed later brings the block back (S7).
     DiscardUnversioned,
+    /// Cleaning takes a slot for garbage when the block that it was written for has left it, though another reads it
+    /// (F8).
+    SharedErased,
+    /// Of the blocks that read what cleaning copies, only the one that it was written for moves (F8).
+    NameStaysBehind,
+    /// Each pair of a share has a record of its own (F8, S7).
+    ShareTorn,
+    /// A share is recorded before what was transferred earlier is committed (F8).
+    ShareAhead,
+    /// Recovery forgets shares (F8).
+    ShareForgotten,
     /// Recovery takes the version of a checkpoint's entry from the spare area of its slot, though that was
     /// programmed again since (S3).
     StalePlaceTrusted,

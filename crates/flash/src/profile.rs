@@ -126,6 +126,8 @@ pub struct Ftl {
     /// Pages that increments behind a full checkpoint may take together, as a share of its own, 0 to 1; with 0 every
     /// checkpoint is full.
     pub log_share: f64,
+    /// Blocks that one share command remaps at most, 0 to 512; with 0 the device has no share.
+    pub share: u32,
 }
 
 /// Which erase block is cleaned next.

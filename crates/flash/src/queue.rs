@@ -2,10 +2,12 @@
 //! order, but none past an ordered one; an ordered one when all before it have been.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use weir_runtime::Random;
 use weir_storage::{Completer, Extent, Tag};
 
+use crate::map::Pair;
 use crate::medium::Payload;
 use crate::probe::Subject;
 use crate::profile::SimpleService;
@@ -17,6 +19,7 @@ pub(crate) enum Kind {
     Barrier,
     Flush,
     Discard(Vec<Extent>),
+    Share(Rc<[Pair]>),
 }
 
 /// The blocks of a write.
@@ -55,9 +58,9 @@ impl Queued {
         matches!(self.kind, Kind::Write { barrier: true, .. } | Kind::Barrier)
     }
 
-    /// Whether it waits for all that linger before it, and everything for it if it lingers itself (S1, S2).
+    /// Whether it waits for all that linger before it, and everything for it if it lingers itself (S1, S2, F8).
     pub(crate) fn is_exclusive(&self) -> bool {
-        self.ordered || self.is_barrier()
+        self.ordered || self.is_barrier() || matches!(self.kind, Kind::Share(_))
     }
 
     /// What it is about, but for the epoch, which the machine counts.
@@ -69,6 +72,7 @@ impl Queued {
                 extents.first().map(|extent| extent.start.0),
                 extents.iter().map(|extent| extent.blocks).sum(),
             ),
+            Kind::Share(pairs) => (pairs.first().map(|pair| u64::from(pair.to)), pairs.len() as u32),
             Kind::Barrier | Kind::Flush => (None, 0),
         };
         Subject { block, blocks, epoch: None, barrier: self.is_barrier() }
@@ -76,7 +80,7 @@ impl Queued {
 
     /// Whether it is answered only when it is committed to flash.
     pub(crate) fn lingers(&self) -> bool {
-        matches!(self.kind, Kind::Write { fua: true, .. } | Kind::Discard(_))
+        matches!(self.kind, Kind::Write { fua: true, .. } | Kind::Discard(_) | Kind::Share(_))
     }
 
     /// Places in the cache that it needs.
@@ -84,6 +88,7 @@ impl Queued {
         match &self.kind {
             Kind::Write { blocks, .. } => blocks.len(),
             Kind::Discard(extents) => extents.len(),
+            Kind::Share(_) => 1,
             Kind::Read(_) | Kind::Barrier | Kind::Flush => 0,
         }
     }

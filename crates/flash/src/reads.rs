@@ -119,7 +119,7 @@ fn show(content: &Content, bytes: &mut [u8]) -> io::Result<()> {
             bytes[8..16].copy_from_slice(&content.version.to_le_bytes());
             bytes[16..].fill(0);
         }
-        Payload::Discard(_) => bytes.fill(0),
+        Payload::Discard(_) | Payload::Share(_) => bytes.fill(0),
     }
     Ok(())
 }

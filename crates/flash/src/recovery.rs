@@ -96,10 +96,13 @@ fn replay(map: &mut Map, medium: &Medium, page: Page, spare: &Spare, rules: Flas
     for nth in 0..u32::from(spare.used) {
         let change = medium.change(medium.geometry().slot(page, nth), spare.tag);
         latest = latest.max(change.version());
-        let forgotten =
-            matches!(change, Change::Discarded { .. }) && rules.drops(FlashMutant::DiscardForgotten);
+        let forgotten = match change {
+            Change::Discarded { .. } => rules.drops(FlashMutant::DiscardForgotten),
+            Change::Shared { .. } => rules.drops(FlashMutant::ShareForgotten),
+            Change::Written { .. } | Change::Moved { .. } => false,
+        };
         if !forgotten {
-            map.apply(change, &mut left);
+            map.apply(&change, &mut left);
         }
     }
     latest
@@ -117,13 +120,13 @@ fn loaded(medium: &Medium, newest: Option<&Place>, blocks: u64, rules: FlashRule
         in_order.reverse();
     }
     for change in in_order.into_iter().flat_map(|increment| &increment.changes) {
-        map.apply(*change, &mut left);
+        map.apply(change, &mut left);
     }
     if rules.drops(FlashMutant::StalePlaceTrusted) {
         let places: Vec<(u32, Slot)> = map.places().collect();
         for (lpn, slot) in places {
             let version = medium.content(slot).version;
-            map.apply(Change::Written { lpn, version, slot }, &mut left);
+            map.apply(&Change::Written { lpn, version, slot }, &mut left);
         }
     }
     (map, increments.last().map_or(place.full.seal, |last| last.seal))
@@ -133,9 +136,11 @@ fn loaded(medium: &Medium, newest: Option<&Place>, blocks: u64, rules: FlashRule
 /// at once.
 fn reading_ns(profile: &Profile, medium: &Medium, pages_found: u64, rules: FlashRules) -> u64 {
     let page_bytes = medium.geometry().page_bytes();
-    let log = medium.system.newest().map_or(&[][..], |place| place.increments(rules));
-    let log_pages = log.iter().map(|increment| Increment::pages(increment.changes.len() as u64, page_bytes));
-    let system_pages = Full::pages(profile.blocks, page_bytes) + log_pages.sum::<u64>();
+    let newest = medium.system.newest();
+    let shared = newest.and_then(|place| place.full.map.as_ref()).map_or(0, Map::shared);
+    let log = newest.map_or(&[][..], |place| place.increments(rules));
+    let log_pages = log.iter().map(|increment| Increment::pages(increment.entries(), page_bytes));
+    let system_pages = Full::pages(profile.blocks, shared, page_bytes) + log_pages.sum::<u64>();
     let Geometry { dies, blocks_per_die, .. } = *medium.geometry();
     let dies = u64::from(dies);
     let reads = system_pages.div_ceil(dies) + u64::from(blocks_per_die) + pages_found.div_ceil(dies);

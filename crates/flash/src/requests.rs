@@ -1,4 +1,4 @@
-//! Writes and discards whose blocks are followed until they are committed: for the recorder, or to be answered then.
+//! Writes, discards and shares that are followed until they are committed: for the recorder, or to be answered then.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ struct Request {
     tags: Vec<Tag>,
     /// Blocks that are not committed yet.
     left: usize,
-    /// A discard, answered when it is committed.
+    /// A discard or a share, answered when it is committed.
     answer: Option<Completer>,
 }
 
@@ -75,7 +75,7 @@ impl Requests {
         }
     }
 
-    /// Tells the recorder which requests are committed since the last call, and returns the discards among them.
+    /// Tells the recorder which requests are committed since the last call, and returns who is answered only then.
     pub(crate) fn committed(&mut self) -> Vec<Completer> {
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !self.persisted.is_empty()) {
             recorder.persisted(&self.persisted);

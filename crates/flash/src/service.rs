@@ -25,10 +25,10 @@ pub(crate) struct Service {
     in_flight: u32,
     /// The next command waits for room in the cache.
     stalled: bool,
-    /// FUA writes and discards that are serviced and not answered. An ordered command waits for them (S1), and
+    /// FUA writes, discards and shares that are serviced and not answered. An ordered command waits for them (S1), and
     /// so does a barrier: they are transferred, and belong to an epoch, when they are answered (S2).
     lingering: u32,
-    /// One of them is ordered or a barrier: everything waits for it.
+    /// The only one of them is ordered, a barrier or a share: everything waits for it.
     held: bool,
     /// A slot became free since the last look.
     freed: bool,
@@ -92,10 +92,10 @@ impl Service {
         self.stalled
     }
 
-    /// A FUA write or a discard that lingered is durable. `held`: everything waited for it.
-    pub(crate) fn lingered(&mut self, held: bool) {
+    /// What lingered is durable.
+    pub(crate) fn lingered(&mut self) {
         self.lingering -= 1;
-        self.held &= !held;
+        self.held &= self.lingering > 0;
     }
 
     /// The controller has recovered by now.
@@ -148,6 +148,7 @@ impl Service {
             Kind::Read(_) => (CommandKind::Read, 0, false),
             Kind::Flush => (CommandKind::Flush, 0, false),
             Kind::Discard(_) => (CommandKind::Discard, 0, false),
+            Kind::Share(_) => (CommandKind::Share, 0, false),
         };
         let carry = self.carry_ns(bytes);
         let serial = command.ordered && self.host.ordered_service == OrderedService::Serial;

@@ -1,19 +1,28 @@
-//! Flushes and FUA writes that wait until everything transferred before them is committed (F6), and what a flush
-//! costs then.
+//! Flushes, FUA writes and shares that wait until everything transferred before them is committed (F6, F8), and what
+//! a flush costs then.
+
+use std::rc::Rc;
 
 use weir_storage::Completer;
 
 use crate::events::{Event, Events};
+use crate::map::Pair;
 use crate::profile::Flush;
 
-/// Somebody waits until everything up to a version is committed: a flush, or a FUA write.
+/// What waits.
+pub(crate) enum Wait {
+    Flush,
+    /// A FUA write.
+    Fua,
+    Share(Rc<[Pair]>),
+}
+
+/// Somebody waits until everything up to a version is committed.
 pub(crate) struct Waiter {
     pub(crate) target: u64,
     /// Entries of the cache that are not committed yet.
     pub(crate) left: usize,
-    pub(crate) fua: bool,
-    /// Nothing is serviced before it is answered.
-    pub(crate) held: bool,
+    pub(crate) what: Wait,
     pub(crate) since: u64,
     pub(crate) completer: Completer,
 }
@@ -74,11 +83,14 @@ impl Waiters {
     }
 
     fn done(&mut self, waiter: Waiter, journal_ns: u64, now: u64, events: &mut Events) {
-        let Waiter { fua, held, since, completer, .. } = waiter;
-        if fua {
-            return events.schedule(now, Event::Persisted { completer, held });
+        let Waiter { what, since, completer, .. } = waiter;
+        match what {
+            Wait::Flush => {
+                self.free = self.free.max(now) + self.fixed_ns + journal_ns;
+                events.schedule(self.free, Event::Flushed { since, completer });
+            }
+            Wait::Fua => events.schedule(now, Event::Persisted { completer }),
+            Wait::Share(pairs) => events.schedule(now, Event::Settled { pairs, completer }),
         }
-        self.free = self.free.max(now) + self.fixed_ns + journal_ns;
-        events.schedule(self.free, Event::Flushed { since, completer });
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use weir_flash::{FlashDevice, FlashOptions, Kind, Mechanism, Profile, ProfileError};
 use weir_runtime::{Runtime, Simulation};
-use weir_storage::{CONFORMANCE_TRANSFER_MIN, Expectations, Storage, conformance};
+use weir_storage::{CONFORMANCE_SHARE_MIN, CONFORMANCE_TRANSFER_MIN, Expectations, Storage, conformance};
 
 fn text() -> String {
     std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/profiles/sata-ssd.toml")).unwrap()
@@ -190,6 +190,9 @@ fn changed_profiles_are_refused_or_conform() {
         let mut small = profile.with_capacity(2048).with_mechanism(mechanism);
         // The suite waits a minute for an answer, and needs a few blocks in a command.
         small.host.max_transfer_blocks = small.host.max_transfer_blocks.max(CONFORMANCE_TRANSFER_MIN);
+        if small.ftl.share > 0 {
+            small.ftl.share = small.ftl.share.max(CONFORMANCE_SHARE_MIN);
+        }
         let nand_times = small.nand.read_ns.iter_mut().chain(&mut small.nand.program_ns);
         for time in nand_times.chain([&mut small.host.command_ns, &mut small.host.latency_ns]) {
             *time = (*time).min(1_000_000);

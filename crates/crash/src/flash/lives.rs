@@ -8,12 +8,12 @@ use std::time::Duration;
 use weir_flash::{FlashDevice, FlashOptions, Medium, Profile};
 use weir_runtime::{Handle, Random};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, Extent, Image, Interposed, Lba, Part, Priority, Rejected, Storage,
-    StreamId, Ticket, Witness, Write, WriteFlags, submit_when_free,
+    BLOCK_BYTES, Capabilities, Command, Image, Interposed, Lba, Rejected, Storage, Ticket, Witness, Write,
+    WriteFlags,
 };
 
+use super::driver::Driver;
 use super::{FlashCampaign, FlashTotals, profile};
-use crate::content::mix;
 
 /// Lives of a run.
 const LIVES: u32 = 4;
@@ -24,8 +24,8 @@ const COMMANDS_MAX: u64 = 160;
 /// Cuts after one event: chance decides what becomes of pages and blocks in the making.
 const CUTS_PER_EVENT: usize = 3;
 
-/// How long the device may rest between two commands.
-const REST_NS_MAX: u64 = 3_000_000;
+/// Blocks that a device takes in one share; some have none.
+const SHARE_BLOCKS: [u32; 3] = [0, 4, 12];
 
 /// Where a run failed: the life, the event, and what was wrong.
 pub(super) type Wrong = (u32, u64, String);
@@ -76,7 +76,8 @@ pub(super) struct Chain {
 
 impl Chain {
     pub(super) fn new(handle: &Handle, campaign: &FlashCampaign) -> Chain {
-        let profile = profile::draw(campaign.mechanism, &mut handle.random("profile"));
+        let mut profile = profile::draw(campaign.mechanism, &mut handle.random("profile"));
+        profile.ftl.share = profile::one(&mut handle.random("share"), &SHARE_BLOCKS);
         let found = RunFindings::new(handle.random("cut"));
         Chain {
             handle: handle.clone(),
@@ -172,7 +173,7 @@ impl Chain {
         let witness = Witness::new(storage, initial);
         let look = self.cut_at_every_event(device, &witness);
         let mut driver = Driver::new(&self.handle, Rc::clone(&witness));
-        for _ in 0..20 + driver.random.below(COMMANDS_MAX - 20) {
+        for _ in 0..20 + driver.below(COMMANDS_MAX - 20) {
             if self.found.borrow().failure.is_some() {
                 break;
             }
@@ -184,6 +185,7 @@ impl Chain {
             look();
             self.found.borrow_mut().totals.commands += 1;
         }
+        self.found.borrow_mut().totals.shares += driver.shares();
         device.observe(|| {});
     }
 
@@ -236,112 +238,6 @@ fn image_of(device: &FlashDevice) -> Image {
         }
     }
     image
-}
-
-/// Draws commands that do not overlap what is in flight (S6).
-struct Driver {
-    handle: Handle,
-    storage: Rc<Witness>,
-    random: Random,
-    in_flight: Vec<(Ticket, Vec<Extent>)>,
-    written: u64,
-    hot_blocks: u64,
-    barrier_share: u64,
-    discard_share: u64,
-}
-
-impl Driver {
-    fn new(handle: &Handle, storage: Rc<Witness>) -> Driver {
-        let mut random = handle.random("workload");
-        let blocks = storage.blocks();
-        let hot_blocks = if random.below(2) == 0 { blocks } else { 2 + random.below(8) };
-        let barrier_share = [1, 3, 8][random.below(3) as usize];
-        let discard_share = [40, 40, 5][random.below(3) as usize];
-        let handle = handle.clone();
-        Driver {
-            handle,
-            storage,
-            random,
-            in_flight: Vec::new(),
-            written: 0,
-            hot_blocks,
-            barrier_share,
-            discard_share,
-        }
-    }
-
-    async fn one(&mut self) -> Result<(), Rejected> {
-        self.in_flight.retain(|(ticket, _)| ticket.poll_transferred().is_none());
-        let kind = self.random.below(40);
-        let discards = self.random.below(self.discard_share) == 0;
-        match kind {
-            0 | 1 => drop(submit_when_free(&*self.storage, Command::Flush).await?),
-            2 if self.storage.capabilities().barriers() => {
-                let mark = Command::Barrier { stream: StreamId::default() };
-                drop(submit_when_free(&*self.storage, mark).await?);
-            }
-            _ if discards => {
-                let extent = self.extent(8);
-                if self.is_free(extent) {
-                    let ticket = submit_when_free(&*self.storage, Command::Discard(&[extent])).await?;
-                    self.in_flight.push((ticket, vec![extent]));
-                }
-            }
-            _ => self.write().await?,
-        }
-        match self.random.below(10) {
-            0 => {
-                let rest = self.random.below(REST_NS_MAX);
-                self.handle.sleep(Duration::from_nanos(rest)).await;
-            }
-            1..4 => {
-                let rest = self.random.below(REST_NS_MAX / 30);
-                self.handle.sleep(Duration::from_nanos(rest)).await;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn extent(&mut self, most: u64) -> Extent {
-        let blocks = 1 + self.random.below(most.min(self.hot_blocks));
-        let start = self.random.below(self.hot_blocks - blocks + 1);
-        Extent::new(Lba(start), blocks as u32)
-    }
-
-    fn is_free(&self, extent: Extent) -> bool {
-        !self.in_flight.iter().any(|(_, extents)| extents.iter().any(|theirs| theirs.overlaps(extent)))
-    }
-
-    async fn write(&mut self) -> Result<(), Rejected> {
-        let able: Capabilities = *self.storage.capabilities();
-        let most = if self.random.below(3) == 0 { 4 } else { 1 };
-        let extent = self.extent(most);
-        if !self.is_free(extent) {
-            let rest = self.random.below(REST_NS_MAX / 100);
-            self.handle.sleep(Duration::from_nanos(rest)).await;
-            return Ok(());
-        }
-        self.written += 1;
-        let bytes: Vec<u8> = extent.iter().flat_map(|lba| self.page(lba)).collect();
-        let parts = [Part::bytes(extent.start, &bytes)];
-        let barrier = able.barriers() && self.random.below(self.barrier_share) == 0;
-        let ordered = able.ordered_service && (barrier || self.random.below(8) == 0);
-        let flags = WriteFlags { barrier, fua: self.random.below(12) == 0, ..WriteFlags::default() };
-        let priority = if ordered { Priority::Ordered } else { Priority::Simple };
-        let write = Write { flags, priority, ..Write::new(&parts) };
-        let ticket = submit_when_free(&*self.storage, Command::Write(write)).await?;
-        self.in_flight.push((ticket, vec![extent]));
-        Ok(())
-    }
-
-    /// A block that nobody writes twice.
-    fn page(&mut self, lba: Lba) -> [u8; BLOCK_BYTES] {
-        let stamp = mix(mix(self.random.below(u64::MAX), lba.0), self.written);
-        let mut page = [0; BLOCK_BYTES];
-        page.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&(stamp | 1).to_le_bytes()));
-        page
-    }
 }
 
 /// A legacy device that claims to keep barriers.

@@ -7,7 +7,7 @@ use weir_flash::{
 use weir_runtime::Random;
 
 /// One of `choices`.
-fn one<T: Copy>(random: &mut Random, choices: &[T]) -> T {
+pub(super) fn one<T: Copy>(random: &mut Random, choices: &[T]) -> T {
     choices[random.below(choices.len() as u64) as usize]
 }
 
@@ -62,6 +62,7 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
             gc_free_blocks,
             checkpoint_share: one(random, &[0.01, 0.05, 0.4]),
             log_share: 1.0,
+            share: 0,
         },
         flush: Flush { fixed_ns: 10_000, journal_pages: random.below(2) as u32 },
         barrier: Barrier { mechanism, penalty: 0.0 },

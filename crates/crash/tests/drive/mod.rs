@@ -35,7 +35,7 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             erase_ns: 2_000_000,
             channel_bytes_per_second: 300_000_000,
         },
-        ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 3, checkpoint_share: 0.1, log_share: 1.0 },
+        ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 3, checkpoint_share: 0.1, log_share: 1.0, share: 0 },
         flush: Flush { fixed_ns: 20_000, journal_pages: 1 },
         barrier: Barrier { mechanism, penalty: 0.0 },
     }

@@ -35,7 +35,7 @@ pub fn drive(mechanism: Mechanism) -> Profile {
             erase_ns: 3_000_000,
             channel_bytes_per_second: 333_000_000,
         },
-        ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 3, checkpoint_share: 0.2, log_share: 0.0 },
+        ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 3, checkpoint_share: 0.2, log_share: 0.0, share: 0 },
         flush: Flush { fixed_ns: 500_000, journal_pages: 1 },
         barrier: Barrier { mechanism, penalty: 0.0 },
     }

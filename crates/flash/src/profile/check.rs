@@ -6,6 +6,7 @@ use super::error::ProfileError;
 use super::unit::Quantity;
 use super::{Mechanism, Profile};
 use crate::ftl::CLEANINGS_OWN;
+use crate::medium::Payload;
 
 /// The longest time in a profile: a second, of which no flash comes near. Longer ones are mistakes.
 const TIME_NS_MAX: u64 = 1_000_000_000;
@@ -95,6 +96,7 @@ impl Profile {
         within("cache.destage_share", cache.destage_share, 0.0, 0.9)?;
         within("ftl.checkpoint_share", ftl.checkpoint_share, 1e-6, 0.5)?;
         within("ftl.log_share", ftl.log_share, 0.0, 1.0)?;
+        within("ftl.share", u64::from(ftl.share), 0, Payload::SHARE_PAIRS_MAX)?;
         within("ftl.gc_free_blocks", ftl.gc_free_blocks, CLEANINGS_OWN as u32 + 1, 1000)?;
         within("barrier.penalty", self.barrier.penalty, 0.0, 1.0)?;
         self.check_geometry()

@@ -64,7 +64,7 @@ struct Document {
 }
 
 /// All keys of a profile.
-const KEYS: [&str; 31] = [
+const KEYS: [&str; 32] = [
     "device.capacity",
     "cache.size",
     "cache.destage_share",
@@ -72,6 +72,7 @@ const KEYS: [&str; 31] = [
     "ftl.gc_free_blocks",
     "ftl.checkpoint_share",
     "ftl.log_share",
+    "ftl.share",
     "flush.fixed",
     "flush.journal_pages",
     "barrier.mechanism",
@@ -141,6 +142,7 @@ pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileErro
             gc_free_blocks: reader.count("ftl.gc_free_blocks")?,
             checkpoint_share: reader.share("ftl.checkpoint_share")?,
             log_share: reader.share("ftl.log_share")?,
+            share: reader.count("ftl.share")?,
         },
         flush: Flush {
             fixed_ns: reader.quantity("flush.fixed", Quantity::Time)?,

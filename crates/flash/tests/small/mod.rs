@@ -45,7 +45,13 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             erase_ns: 2_000_000,
             channel_bytes_per_second: 200_000_000,
         },
-        ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 3, checkpoint_share: 0.2, log_share: 1.0 },
+        ftl: Ftl {
+            gc: GcPolicy::Greedy,
+            gc_free_blocks: 3,
+            checkpoint_share: 0.2,
+            log_share: 1.0,
+            share: 16,
+        },
         flush: Flush { fixed_ns: 20_000, journal_pages: 1 },
         barrier: Barrier { mechanism, penalty: 0.0 },
     }
