@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use crate::map::{Change, Map};
+use crate::map::{Change, Logged, Map};
 use crate::mechanism::Progress;
 use crate::mutants::{FlashMutant, FlashRules};
 
@@ -62,19 +62,19 @@ impl Full {
 pub(crate) struct Increment {
     pub(crate) seal: Seal,
     /// Nothing on a device that is never cut.
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<Logged>,
     /// All of its pages are programmed.
     whole: bool,
 }
 
 impl Increment {
-    pub(crate) fn new(seal: Seal, changes: Vec<Change>) -> Increment {
+    pub(crate) fn new(seal: Seal, changes: Vec<Logged>) -> Increment {
         Increment { seal, changes, whole: true }
     }
 
     /// Entries of the log of changes in it.
     pub(crate) fn entries(&self) -> u64 {
-        self.changes.iter().map(Change::entries).sum()
+        self.changes.iter().map(|logged| logged.change().entries()).sum()
     }
 
     /// Pages that so many entries take, with the seal.

@@ -6,7 +6,7 @@
 
 use crate::checkpoint::{Checkpoint, Full, Increment, Seal, SystemArea};
 use crate::geometry::Geometry;
-use crate::map::{Change, Map};
+use crate::map::{Change, Logged, Map};
 use crate::profile::Profile;
 
 /// A checkpoint that is being written.
@@ -34,7 +34,7 @@ pub(crate) struct Checkpointer {
     /// Entries that the changes take since the last one was begun.
     changed: u64,
     /// The same, unless they are too many for an increment.
-    changes: Vec<Change>,
+    changes: Vec<Logged>,
     keeps_map: bool,
     writing: Option<Writing>,
 }
@@ -81,10 +81,10 @@ impl Checkpointer {
     }
 
     /// The map has changed.
-    pub(crate) fn changed(&mut self, change: Change) {
+    pub(crate) fn changed(&mut self, change: Change<'_>) {
         self.changed += change.entries();
         if self.keeps_map && self.fits() {
-            self.changes.push(change);
+            self.changes.push(change.into());
         }
     }
 
@@ -161,7 +161,7 @@ mod tests {
         let mut map = place.full.map.clone().unwrap_or_else(|| Map::new(0, FlashRules::all()));
         let increments = place.increments(FlashRules::all());
         for change in increments.iter().flat_map(|increment| &increment.changes) {
-            map.apply(change, &mut Vec::new());
+            map.apply(change.change(), &mut Vec::new());
         }
         (map, increments.len())
     }
@@ -182,17 +182,15 @@ mod tests {
             for _ in 0..draw(if round % 7 == 0 { 3000 } else { 300 }) {
                 version += 1;
                 let (lpn, slot) = (draw(BLOCKS) as u32, Slot(version as u32));
+                let (from, next) = (draw(BLOCKS) as u32, (lpn + 1) % BLOCKS as u32);
+                let pairs: Rc<[Pair]> = Rc::new([Pair { from, to: lpn }, Pair { from: lpn, to: next }]);
                 let change = match draw(5) {
                     0 => Change::Discarded { lpn, blocks: draw(9) as u32, version },
-                    1 => Change::Moved { lpn, version: map.version(lpn), slot },
-                    2 => {
-                        let (from, next) = (draw(BLOCKS) as u32, (lpn + 1) % BLOCKS as u32);
-                        let pairs = [Pair { from, to: lpn }, Pair { from: lpn, to: next }];
-                        Change::Shared { version, pairs: Rc::new(pairs) }
-                    }
+                    1 => Change::Moved { lpn, version: map.content(lpn), slot },
+                    2 => Change::Shared { version, pairs: &pairs },
                     _ => Change::Written { lpn, version, slot },
                 };
-                if map.apply(&change, &mut Vec::new()) {
+                if map.apply(change, &mut Vec::new()) {
                     checkpointer.changed(change);
                 }
             }

@@ -385,7 +385,7 @@ impl Ftl {
         }
         for nth in 0..u32::from(spare.used) {
             let change = self.medium.change(self.geometry.slot(page, nth), spare.tag);
-            if !self.map.apply(&change, &mut self.left) {
+            if !self.map.apply(change, &mut self.left) {
                 continue;
             }
             self.blocks[block.0 as usize].valid += u32::from(change.fills_slot());

@@ -36,8 +36,8 @@ impl Pair {
 }
 
 /// What happened to one logical block, or to several.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change<'a> {
     /// A version of a block was written to a slot.
     Written { lpn: u32, version: u64, slot: Slot },
     /// Cleaning copied to a slot what was written as this version of a block.
@@ -45,31 +45,64 @@ pub(crate) enum Change {
     /// So many blocks from this one were discarded.
     Discarded { lpn: u32, blocks: u32, version: u64 },
     /// Each target reads what its source did before any of them changed. No block is the target of two pairs.
-    Shared { version: u64, pairs: Rc<[Pair]> },
+    Shared { version: u64, pairs: &'a Rc<[Pair]> },
 }
 
-impl Change {
+impl Change<'_> {
     /// What an entry of a log of changes takes on flash: a logical block, 4 bytes; a slot, a number of blocks, or the
     /// source of a share, 4; the version and the kind, 5.
     pub(crate) const ENTRY_BYTES: u64 = 13;
 
-    pub(crate) fn version(&self) -> u64 {
+    pub(crate) fn version(self) -> u64 {
         match self {
             Change::Written { version, .. }
             | Change::Moved { version, .. }
             | Change::Discarded { version, .. }
-            | Change::Shared { version, .. } => *version,
+            | Change::Shared { version, .. } => version,
         }
     }
 
     /// Whether its slot holds data that blocks read, and not a record.
-    pub(crate) fn fills_slot(&self) -> bool {
+    pub(crate) fn fills_slot(self) -> bool {
         matches!(self, Change::Written { .. } | Change::Moved { .. })
     }
 
     /// Entries of a log of changes that it takes.
-    pub(crate) fn entries(&self) -> u64 {
+    pub(crate) fn entries(self) -> u64 {
         if let Change::Shared { pairs, .. } = self { pairs.len() as u64 } else { 1 }
+    }
+}
+
+/// A change as a log of changes keeps it, for longer than the page that said it.
+#[derive(Clone, Debug)]
+pub(crate) enum Logged {
+    /// Any change but a share.
+    One(Change<'static>),
+    Shared {
+        version: u64,
+        pairs: Rc<[Pair]>,
+    },
+}
+
+impl Logged {
+    pub(crate) fn change(&self) -> Change<'_> {
+        match self {
+            Logged::One(change) => *change,
+            Logged::Shared { version, pairs } => Change::Shared { version: *version, pairs },
+        }
+    }
+}
+
+impl From<Change<'_>> for Logged {
+    fn from(change: Change<'_>) -> Logged {
+        match change {
+            Change::Written { lpn, version, slot } => Logged::One(Change::Written { lpn, version, slot }),
+            Change::Moved { lpn, version, slot } => Logged::One(Change::Moved { lpn, version, slot }),
+            Change::Discarded { lpn, blocks, version } => {
+                Logged::One(Change::Discarded { lpn, blocks, version })
+            }
+            Change::Shared { version, pairs } => Logged::Shared { version, pairs: Rc::clone(pairs) },
+        }
     }
 }
 
@@ -156,13 +189,8 @@ impl Map {
     }
 
     /// The version with which was written what a block reads.
-    fn content(&self, lpn: u32) -> u64 {
+    pub(crate) fn content(&self, lpn: u32) -> u64 {
         self.shared.get(&lpn).copied().unwrap_or_else(|| self.version(lpn))
-    }
-
-    /// Whether a block reads what was written as another version than its own.
-    fn is_shared(&self, lpn: u32) -> bool {
-        self.shared.contains_key(&lpn)
     }
 
     /// The names of a content; none if it was never shared.
@@ -175,15 +203,15 @@ impl Map {
     }
 
     /// Applies a change; false if it says nothing new. Slots that no block is in any more go to `left`.
-    pub(crate) fn apply(&mut self, change: &Change, left: &mut Vec<Slot>) -> bool {
-        match *change {
+    pub(crate) fn apply(&mut self, change: Change<'_>, left: &mut Vec<Slot>) -> bool {
+        match change {
             Change::Written { lpn, version, slot } => self.set(lpn, version, slot, left),
             Change::Moved { lpn, version, slot } => self.move_content(lpn, version, slot, left),
             Change::Discarded { lpn, blocks, version } => {
                 let end = lpn.saturating_add(blocks).min(self.entries.len() as u32);
                 (lpn..end).filter(|lpn| self.set(*lpn, version, Slot::NONE, left)).count() > 0
             }
-            Change::Shared { version, ref pairs } => self.share(version, pairs, left),
+            Change::Shared { version, pairs } => self.share(version, pairs, left),
         }
     }
 
@@ -215,12 +243,12 @@ impl Map {
 
     /// The names of a content move with it. Its own block is the only one if it was never shared.
     fn move_content(&mut self, lpn: u32, content: u64, slot: Slot, left: &mut Vec<Slot>) -> bool {
-        if !self.names.is_empty() {
-            if let Some(first) = self.first_name_of(content) {
-                return self.move_names(lpn, content, first, slot, left);
-            }
+        if !self.names.is_empty()
+            && let Some(first) = self.first_name_of(content)
+        {
+            return self.move_names(lpn, content, first, slot, left);
         }
-        let known = (self.slot(lpn) != Slot::NONE && !self.is_shared(lpn)).then(|| self.version(lpn));
+        let known = (self.slot(lpn) != Slot::NONE).then(|| self.version(lpn));
         let goes = known == Some(content) || self.rules.drops(FlashMutant::CopyResurrected);
         goes && self.put(lpn, content, slot, left)
     }

@@ -138,12 +138,12 @@ impl Block {
     }
 
     /// What a programmed slot says of the map.
-    fn change(&self, nth_slot: usize, slot: Slot, tag: Tag) -> Change {
+    fn change(&self, nth_slot: usize, slot: Slot, tag: Tag) -> Change<'_> {
         let label = self.label(nth_slot);
         let (lpn, version) = (label.lpn(), label.version());
         match self.payloads.get(nth_slot) {
             Some(Payload::Discard(blocks)) => Change::Discarded { lpn, blocks: *blocks, version },
-            Some(Payload::Share(pairs)) => Change::Shared { version, pairs: Rc::clone(pairs) },
+            Some(Payload::Share(pairs)) => Change::Shared { version, pairs },
             _ if tag == Tag::Moved => Change::Moved { lpn, version, slot },
             _ => Change::Written { lpn, version, slot },
         }
@@ -202,7 +202,7 @@ impl Medium {
     }
 
     /// What a slot of a page with this tag says of the map.
-    pub(crate) fn change(&self, slot: Slot, tag: Tag) -> Change {
+    pub(crate) fn change(&self, slot: Slot, tag: Tag) -> Change<'_> {
         let (block, nth) = self.geometry.place_of(slot);
         self.block(block).change(nth, slot, tag)
     }

@@ -102,7 +102,7 @@ fn replay(map: &mut Map, medium: &Medium, page: Page, spare: &Spare, rules: Flas
             Change::Written { .. } | Change::Moved { .. } => false,
         };
         if !forgotten {
-            map.apply(&change, &mut left);
+            map.apply(change, &mut left);
         }
     }
     latest
@@ -120,13 +120,13 @@ fn loaded(medium: &Medium, newest: Option<&Place>, blocks: u64, rules: FlashRule
         in_order.reverse();
     }
     for change in in_order.into_iter().flat_map(|increment| &increment.changes) {
-        map.apply(change, &mut left);
+        map.apply(change.change(), &mut left);
     }
     if rules.drops(FlashMutant::StalePlaceTrusted) {
         let places: Vec<(u32, Slot)> = map.places().collect();
         for (lpn, slot) in places {
             let version = medium.content(slot).version;
-            map.apply(&Change::Written { lpn, version, slot }, &mut left);
+            map.apply(Change::Written { lpn, version, slot }, &mut left);
         }
     }
     (map, increments.last().map_or(place.full.seal, |last| last.seal))

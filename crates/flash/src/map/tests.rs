@@ -6,37 +6,38 @@ use super::*;
 const A: Slot = Slot(7);
 const B: Slot = Slot(9);
 
-fn written(version: u64, slot: Slot) -> Change {
+fn written(version: u64, slot: Slot) -> Change<'static> {
     Change::Written { lpn: 3, version, slot }
 }
 
-fn moved(version: u64, slot: Slot) -> Change {
+fn moved(version: u64, slot: Slot) -> Change<'static> {
     Change::Moved { lpn: 3, version, slot }
 }
 
-fn shared(version: u64, pairs: &[(u32, u32)]) -> Change {
-    let pairs = pairs.iter().map(|(from, to)| Pair { from: *from, to: *to });
-    Change::Shared { version, pairs: pairs.collect() }
+/// The pairs are never freed: there are few.
+fn shared(version: u64, pairs: &[(u32, u32)]) -> Change<'static> {
+    let pairs: Rc<[Pair]> = pairs.iter().map(|(from, to)| Pair { from: *from, to: *to }).collect();
+    Change::Shared { version, pairs: Box::leak(Box::new(pairs)) }
 }
 
 /// A map of eight blocks after these changes, and the slots that were left.
-fn applied(changes: &[Change]) -> (Map, Vec<Slot>) {
+fn applied(changes: &[Change<'_>]) -> (Map, Vec<Slot>) {
     let mut map = Map::new(8, FlashRules::all());
     let mut left = Vec::new();
     for change in changes {
-        map.apply(change, &mut left);
+        map.apply(*change, &mut left);
     }
     (map, left)
 }
 
 /// Where block 3 is after these changes, its version, and the slots that were left.
-fn after(changes: &[Change]) -> (Slot, u64, Vec<Slot>) {
+fn after(changes: &[Change<'_>]) -> (Slot, u64, Vec<Slot>) {
     let (map, left) = applied(changes);
     (map.slot(3), map.version(3), left)
 }
 
 /// Where the first five blocks are after these changes, and the slots that were left.
-fn slots(changes: &[Change]) -> ([Slot; 5], Vec<Slot>) {
+fn slots(changes: &[Change<'_>]) -> ([Slot; 5], Vec<Slot>) {
     let (map, left) = applied(changes);
     ([0, 1, 2, 3, 4].map(|lpn| map.slot(lpn)), left)
 }
@@ -51,8 +52,8 @@ fn the_later_version_wins_in_any_order() {
 #[test]
 fn a_discard_is_a_version() {
     let discard = Change::Discarded { lpn: 0, blocks: u32::MAX, version: 2 };
-    assert_eq!(after(&[written(1, A), discard.clone()]), (Slot::NONE, 2, vec![A]));
-    assert_eq!(after(&[discard.clone(), written(1, A)]), (Slot::NONE, 2, vec![]));
+    assert_eq!(after(&[written(1, A), discard]), (Slot::NONE, 2, vec![A]));
+    assert_eq!(after(&[discard, written(1, A)]), (Slot::NONE, 2, vec![]));
     assert_eq!(after(&[discard, written(3, A)]), (A, 3, vec![]));
 }
 
@@ -136,7 +137,7 @@ struct Firmware {
     random: u64,
     map: Map,
     /// All pages in the order in which they were issued, one change each.
-    pages: Vec<Change>,
+    pages: Vec<Logged>,
     on_their_way: Vec<usize>,
     /// The newest checkpoint, and the first page that recovery looks at.
     checkpoint: (Map, usize),
@@ -168,9 +169,9 @@ impl Firmware {
         (self.random >> 33) as u32 % below
     }
 
-    fn issue(&mut self, change: Change) {
+    fn issue(&mut self, change: Change<'_>) {
         self.on_their_way.push(self.pages.len());
-        self.pages.push(change);
+        self.pages.push(change.into());
     }
 
     /// A slot that was never programmed, or that was left and is not looked at by recovery.
@@ -183,7 +184,7 @@ impl Firmware {
     }
 
     fn has_host_data_on_its_way(&self) -> bool {
-        self.on_their_way.iter().any(|page| !matches!(self.pages[*page], Change::Moved { .. }))
+        self.on_their_way.iter().any(|page| !matches!(self.pages[*page].change(), Change::Moved { .. }))
     }
 
     fn write(&mut self) {
@@ -212,8 +213,8 @@ impl Firmware {
         }
         let before = self.expected.clone();
         pairs.iter().for_each(|(to, from)| self.expected[*to as usize] = before[*from as usize]);
-        let pairs = pairs.into_iter().map(|(to, from)| Pair { from, to }).collect();
-        self.issue(Change::Shared { version: self.version, pairs });
+        let pairs: Rc<[Pair]> = pairs.into_iter().map(|(to, from)| Pair { from, to }).collect();
+        self.issue(Change::Shared { version: self.version, pairs: &pairs });
     }
 
     /// A slot is on its way once at a time.
@@ -224,7 +225,7 @@ impl Firmware {
         }
         let slot = slots[self.draw(slots.len() as u32) as usize];
         let ((lpn, version), _) = self.labels[&slot];
-        let moving = |page: &usize| matches!(self.pages[*page], Change::Moved { lpn: l, version: v, .. } if (l, v) == (lpn, version));
+        let moving = |page: &usize| matches!(self.pages[*page].change(), Change::Moved { lpn: l, version: v, .. } if (l, v) == (lpn, version));
         if !self.on_their_way.iter().any(moving) {
             let slot = self.slot_for((lpn, version));
             self.issue(Change::Moved { lpn, version, slot });
@@ -238,12 +239,12 @@ impl Firmware {
         }
         let nth = self.draw(self.on_their_way.len() as u32) as usize;
         let page = self.on_their_way.swap_remove(nth);
-        let change = &self.pages[page];
+        let change = self.pages[page].change();
         let mut left = Vec::new();
         if self.map.apply(change, &mut left)
             && let Change::Written { slot, .. } | Change::Moved { slot, .. } = change
         {
-            assert!(self.valid.insert(*slot), "{slot:?} is taken twice by {change:?}");
+            assert!(self.valid.insert(slot), "{slot:?} is taken twice by {change:?}");
         }
         for slot in left {
             assert!(self.valid.remove(&slot), "{slot:?} is left twice by {change:?}");
@@ -252,7 +253,8 @@ impl Firmware {
 
     fn step(&mut self) {
         self.version += 1;
-        let sharing = self.on_their_way.iter().any(|page| matches!(self.pages[*page], Change::Shared { .. }));
+        let sharing =
+            self.on_their_way.iter().any(|page| matches!(self.pages[*page].change(), Change::Shared { .. }));
         match self.draw(16) {
             0..4 if !sharing => self.write(),
             4 if !sharing => self.discard(),
@@ -270,7 +272,7 @@ impl Firmware {
     fn recovered(&self) -> Map {
         let (mut map, from) = self.checkpoint.clone();
         for page in (from..self.pages.len()).filter(|page| !self.on_their_way.contains(page)) {
-            map.apply(&self.pages[page], &mut Vec::new());
+            map.apply(self.pages[page].change(), &mut Vec::new());
         }
         map
     }
