@@ -17,6 +17,11 @@ pub fn code_only(text: &str) -> String {
     out
 }
 
+/// The same without the tests that stand at the end of a file.
+pub fn product_code(text: &str) -> String {
+    code_only(text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default())
+}
+
 /// Bytes of the comment or literal that `rest` starts with; 0 if it starts with code.
 fn skipped(rest: &str, before: Option<char>) -> usize {
     if rest.starts_with("//") {
@@ -80,7 +85,7 @@ fn raw_string(rest: &str) -> usize {
     rest[body..].find(&end).map_or(rest.len(), |at| body + at + end.len())
 }
 
-fn is_word(c: char) -> bool {
+pub fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 

@@ -1,6 +1,6 @@
 //! Parts of the filesystem that know no format: another filesystem could have them as they are.
 
-use crate::code::{code_only, imports};
+use crate::code::{imports, product_code};
 use crate::tree::{Finding, Tree};
 
 /// How the paths of such parts begin: the page cache with its writeback, the synchronisation calls, the cache of names.
@@ -14,8 +14,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     });
     let mut findings = Vec::new();
     for file in parts {
-        let product = file.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        for (line, path) in imports(&code_only(product)) {
+        for (line, path) in imports(&product_code(file.text)) {
             let is_common = COMMON.iter().any(|common| path.starts_with(common));
             if path.starts_with("weir_ext4") || path.starts_with("crate::") && !is_common {
                 findings.push(Finding::new(file.path, line, format!("`{path}` may know the format")));

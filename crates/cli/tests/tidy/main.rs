@@ -5,12 +5,15 @@
 //! rules over the repository.
 
 mod absence;
+mod circles;
 mod code;
 mod dependencies;
 mod formats;
+mod impls;
 mod layers;
 mod links;
 mod map;
+mod modules;
 mod mutants;
 mod rules;
 mod tree;
@@ -47,6 +50,16 @@ fn crates_use_only_lower_floors() {
 #[test]
 fn parts_without_a_format_know_none() {
     expect_none(&formats::check(&Tree::load()));
+}
+
+#[test]
+fn imports_go_in_no_large_circle() {
+    expect_none(&circles::check(&Tree::load()));
+}
+
+#[test]
+fn methods_of_a_type_are_in_few_files() {
+    expect_none(&impls::check(&Tree::load()));
 }
 
 #[test]
