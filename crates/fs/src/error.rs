@@ -3,7 +3,7 @@
 use thiserror::Error;
 use weir_ext4::FormatError;
 use weir_journal::{JournalError, StopReason};
-use weir_storage::{Rejected, StorageError};
+use weir_storage::{Feature, Rejected, StorageError};
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -130,6 +130,7 @@ impl From<JournalError> for FsError {
             JournalError::Stopped(reason) => FsError::ReadOnly(reason.into()),
             JournalError::Format(error) => FsError::Format(error),
             JournalError::Storage(error) => FsError::Storage(error),
+            JournalError::NoShare => FsError::Refused(Rejected::Unsupported(Feature::Share)),
             JournalError::Refused(rejected) => FsError::Refused(rejected),
         }
     }

@@ -10,6 +10,11 @@ pub enum JournalError {
     /// One operation asks for more of the log than a transaction may have.
     #[error("the journal is too small for this operation: make the filesystem with a larger one")]
     TooSmall,
+    /// Checkpoints by remap, on a storage that cannot.
+    #[error(
+        "the storage has no share command (capability `share`), which checkpoints by remap need: let them copy"
+    )]
+    NoShare,
     /// The journal takes nothing any more.
     #[error("the journal takes no changes: {0}")]
     Stopped(StopReason),
@@ -48,7 +53,9 @@ impl JournalError {
             JournalError::Storage(error) => StopReason::Failed(*error),
             JournalError::Format(error) => StopReason::Damaged(error.clone()),
             JournalError::Stopped(reason) => reason.clone(),
-            JournalError::TooSmall | JournalError::Refused(_) => StopReason::Failed(StorageError::Aborted),
+            JournalError::TooSmall | JournalError::NoShare | JournalError::Refused(_) => {
+                StopReason::Failed(StorageError::Aborted)
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ pub enum CheckpointBy {
     #[default]
     Copy,
     /// Their homes are made to read the log's copies, by the share command; what the log holds in another form is written.
-    /// A storage without that command refuses the first checkpoint, which stops the journal.
+    /// [`Journal::open`](crate::Journal::open) refuses a storage without that command.
     Remap,
 }
 

@@ -14,17 +14,29 @@ use weir_journal::{
 };
 use weir_runtime::{Buffer as Memory, Handle as Clock, Random, Runtime, Simulation};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, Capabilities, Extent, Feature, Image, Lba, Ordering, Rejected, Rules,
-    Storage,
+    AdversaryDisk, AdversaryOptions, Capabilities, Command, Extent, Image, Interposed, Lba, Ordering,
+    Rejected, Rules, Storage, Ticket,
 };
 
-/// Where the journal lies, and how large it is.
-const AREA: JournalExtent = JournalExtent { first: 0, start: 1000, blocks: 64 };
-const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
-const LEGACY: Engine = Engine::Jbd2 { barrier: true };
+/// Where the journal lies, and how large it is: transactions wait for checkpoints.
+const AREA: JournalExtent = JournalExtent { first: 0, start: 1000, blocks: 40 };
 
-/// Blocks that transactions change; the log holds every other one escaped.
-const HOMES: std::ops::Range<u64> = 50..62;
+/// An engine, and the disk below it.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    engine: Engine,
+    /// Otherwise the host waits for transfers to keep order.
+    ordered_service: bool,
+}
+
+const DUAL: Setup = Setup { engine: Engine::Dual { conflicts: Conflicts::Copy }, ordered_service: true };
+const WAITING: Setup = Setup { ordered_service: false, ..DUAL };
+const LEGACY: Setup = Setup { engine: Engine::Jbd2 { barrier: true }, ordered_service: false };
+
+/// Blocks that transactions change; the log holds every fourth one escaped.
+const HOMES: std::ops::Range<u64> = 51..67;
+/// Blocks that a command transfers, so that a checkpoint takes several.
+const COMMAND_BLOCKS: u32 = 4;
 /// What comes to a block that was freed.
 const REUSED: u8 = 0xEE;
 /// The content of the homes, by the first transaction that left them so; a freed block has none.
@@ -53,7 +65,7 @@ impl Reuse for Ignored {
 /// A run, and the power cuts that were tried.
 struct Run {
     clock: Clock,
-    engine: Engine,
+    setup: Setup,
     rules: JournalRules,
     random: RefCell<Random>,
     /// After each transaction; the first is before all.
@@ -65,22 +77,24 @@ struct Run {
     cuts: RefCell<Vec<Cut>>,
 }
 
-fn options(engine: Engine) -> AdversaryOptions {
-    let legacy = Capabilities { fua: true, preflush: true, share: true, ..Capabilities::legacy(32, 8, 512) };
+fn options(setup: Setup) -> AdversaryOptions {
+    let Setup { engine, ordered_service } = setup;
+    let plain = Capabilities::legacy(32, COMMAND_BLOCKS, 512);
+    let legacy = Capabilities { fua: true, preflush: true, share: true, ..plain };
     let capabilities = match engine {
-        Engine::Dual { .. } => Capabilities { ordering: Ordering::Barrier, ordered_service: true, ..legacy },
+        Engine::Dual { .. } => Capabilities { ordering: Ordering::Barrier, ordered_service, ..legacy },
         Engine::Jbd2 { .. } => legacy,
     };
     AdversaryOptions { blocks: 1100, capabilities, latency_ns_max: 100_000, ..AdversaryOptions::default() }
 }
 
 impl Run {
-    fn new(runtime: &Runtime, engine: Engine, mutant: Option<JournalMutant>) -> Run {
+    fn new(runtime: &Runtime, setup: Setup, mutant: Option<JournalMutant>) -> Run {
         let clock = runtime.handle();
         Run {
             random: RefCell::new(clock.random("test.remap")),
             clock,
-            engine,
+            setup,
             rules: Rules::but(mutant),
             contents: RefCell::new(vec![HOMES.map(|block| (block, Some(vec![0; BLOCK_BYTES]))).collect()]),
             durable: Cell::new(0),
@@ -89,8 +103,8 @@ impl Run {
         }
     }
 
-    fn disk(&self, storage: Rc<AdversaryDisk>) -> Rc<Disk> {
-        let legacy = matches!(self.engine, Engine::Jbd2 { .. });
+    fn disk(&self, storage: Rc<dyn Storage>) -> Rc<Disk> {
+        let legacy = matches!(self.setup.engine, Engine::Jbd2 { .. });
         let dispatch = if legacy { Dispatch::Legacy } else { Dispatch::OrderPreserving };
         let capabilities = *storage.capabilities();
         let layer =
@@ -99,7 +113,7 @@ impl Run {
     }
 
     fn journal(&self, disk: &Rc<Disk>, buffers: &Rc<Buffers>) -> Rc<Journal> {
-        let (engine, rules) = (self.engine, self.rules);
+        let (engine, rules) = (self.setup.engine, self.rules);
         let commit_interval = Duration::from_secs(5);
         let options = JournalOptions { engine, commit_interval, checkpoint: CheckpointBy::Remap, rules };
         let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
@@ -113,8 +127,8 @@ impl Run {
 
     /// Changes blocks, commits and checkpoints; now and then a power cut is tried.
     async fn play(self: &Rc<Run>) {
-        let storage = AdversaryDisk::new(&self.clock, options(self.engine));
-        let disk = self.disk(Rc::clone(&storage));
+        let storage = AdversaryDisk::new(&self.clock, options(self.setup));
+        let disk = self.disk(Rc::<AdversaryDisk>::clone(&storage));
         let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
         let journal = self.journal(&disk, &buffers);
         journal.open().await.expect("open");
@@ -134,6 +148,7 @@ impl Run {
             }
         }
         assert!(journal.stats().checkpoints > 0);
+        journal.close().await.expect("closed");
     }
 
     /// One transaction: it changes some blocks, and may free one; which.
@@ -145,7 +160,7 @@ impl Run {
             let Some(content) = contents.get_mut(&block).and_then(Option::as_mut) else { continue };
             let buffer = buffers.cached(block).unwrap_or_else(|| buffers.fresh(block, Role::Data));
             content.fill(nth as u8);
-            if block.is_multiple_of(2) {
+            if block.is_multiple_of(4) {
                 content[..4].copy_from_slice(&[0xC0, 0x3B, 0x39, 0x98]);
             }
             handle.modify(&buffer, 0..BLOCK_BYTES, |bytes| bytes.copy_from_slice(content));
@@ -186,7 +201,7 @@ impl Run {
 
     /// Recovery leaves what some transaction left, and no older one than what was durable.
     async fn judge(&self, cut: &Cut) -> Result<(), String> {
-        let disk = self.disk(AdversaryDisk::from_image(&self.clock, options(self.engine), &cut.image));
+        let disk = self.disk(AdversaryDisk::from_image(&self.clock, options(self.setup), &cut.image));
         let block = disk.read(AREA.start, 1).await.map_err(|error| error.to_string())?;
         let superblock = JournalSuperblock::decode(&block, AREA.blocks).map_err(|error| error.to_string())?;
         let mut found = FoundJournal { superblock, area: vec![AREA] };
@@ -208,12 +223,12 @@ impl Run {
     }
 }
 
-/// Plays runs with an engine, and judges what power cuts leave of them: how many.
-fn campaign(engine: Engine, mutant: Option<JournalMutant>) -> Result<usize, String> {
+/// Plays runs, and judges what power cuts leave of them: how many.
+fn campaign(setup: Setup, mutant: Option<JournalMutant>) -> Result<usize, String> {
     let mut judged = 0;
     for seed in 0..24 {
         let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
-        let run = Rc::new(Run::new(&runtime, engine, mutant));
+        let run = Rc::new(Run::new(&runtime, setup, mutant));
         runtime.block_on(run.play()).expect("no stall");
         for cut in run.cuts.take() {
             runtime
@@ -230,31 +245,94 @@ fn campaign(engine: Engine, mutant: Option<JournalMutant>) -> Result<usize, Stri
 /// escaped is copied, and what was revoked is neither copied nor remapped.
 #[test]
 fn j5_what_goes_home_by_remap_is_there_after_a_power_cut() {
-    use JournalMutant::{NoRevoke, RemapsEscaped, RetiresAtDispatch, TailBeforeHome};
-    for (engine, third) in [(DUAL, RetiresAtDispatch), (LEGACY, TailBeforeHome)] {
-        let judged = campaign(engine, None);
+    use JournalMutant::{FreesLogEarly, NoRevoke, RemapsEscaped, RetiresAtDispatch, TailBeforeHome};
+    let mutants = [
+        (DUAL, &[RetiresAtDispatch][..]),
+        (WAITING, &[RetiresAtDispatch, TailBeforeHome]),
+        (LEGACY, &[TailBeforeHome, FreesLogEarly]),
+    ];
+    for (setup, others) in mutants {
+        let judged = campaign(setup, None);
         assert!(judged.as_ref().is_ok_and(|cuts| *cuts > 500), "{judged:?}");
-        for mutant in [RemapsEscaped, NoRevoke, third] {
-            assert!(campaign(engine, Some(mutant)).is_err(), "{engine:?}: {mutant:?} was not noticed");
+        for mutant in [RemapsEscaped, NoRevoke].iter().chain(others) {
+            assert!(campaign(setup, Some(*mutant)).is_err(), "{setup:?}: {mutant:?} was not noticed");
         }
     }
 }
 
+/// Stands before a disk and writes down which pairs each share command has: from where, to where, how many blocks.
+struct Scribe {
+    inner: Rc<AdversaryDisk>,
+    shares: RefCell<Vec<Vec<(u64, u64, u32)>>>,
+}
+
+impl Interposed for Scribe {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
+    }
+
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        if let Command::Share(pairs) = command {
+            let pairs = pairs.iter().map(|pair| (pair.from.start.0, pair.to.0, pair.from.blocks));
+            self.shares.borrow_mut().push(pairs.collect());
+        }
+        self.inner.submit(command)
+    }
+}
+
+/// Homes whose copies lie behind one another are one pair, others are several; a command has as many as it takes.
 #[test]
-fn a_storage_without_the_share_command_refuses_a_checkpoint_by_remap() {
+fn homes_behind_one_another_are_a_pair_where_their_copies_are() {
+    for setup in [DUAL, WAITING, LEGACY] {
+        let runtime = Runtime::simulated(Simulation::default());
+        let run = Run::new(&runtime, setup, None);
+        let script = async {
+            let inner = AdversaryDisk::new(&run.clock, options(setup));
+            let scribe = Rc::new(Scribe { inner, shares: RefCell::default() });
+            let disk = run.disk(Rc::<Scribe>::clone(&scribe));
+            let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
+            let journal = run.journal(&disk, &buffers);
+            journal.open().await.expect("open");
+            // The log: a descriptor, a copy of each block, and a commit block.
+            for homes in [&[50, 51, 52][..], &[53], &[54], &[60, 61, 63, 64, 65]] {
+                let handle = journal.start(8).await.expect("room");
+                for home in homes {
+                    let fill = |bytes: &mut [u8]| bytes.fill(*home as u8);
+                    handle.modify(&buffers.fresh(*home, Role::Data), 0..BLOCK_BYTES, fill);
+                }
+                let sequence = handle.sequence();
+                drop(handle);
+                journal.commit(sequence, Until::Transferred).await.expect("transferred");
+            }
+            journal.close().await.expect("closed");
+            for home in (50..55).chain([60, 61, 63, 64, 65]) {
+                let found = disk.read(home, 1).await.expect("read");
+                assert_eq!(found[..], [home as u8; BLOCK_BYTES], "{setup:?}: block {home}");
+            }
+            scribe.shares.take()
+        };
+        let shares = runtime.block_on(script).expect("no stall");
+        let commands = [
+            vec![(1002, 50, 3), (1007, 53, 1)],
+            vec![(1010, 54, 1), (1013, 60, 2), (1015, 63, 1)],
+            vec![(1016, 64, 2)],
+        ];
+        assert_eq!(shares, commands, "{setup:?}");
+    }
+}
+
+#[test]
+fn a_storage_without_the_share_command_is_refused_for_checkpoints_by_remap() {
     let mut below = options(LEGACY);
     below.capabilities.share = false;
     let runtime = Runtime::simulated(Simulation::default());
-    let run = Rc::new(Run::new(&runtime, LEGACY, None));
-    let refused = runtime.block_on(async {
+    let run = Run::new(&runtime, LEGACY, None);
+    let opened = runtime.block_on(async {
         let disk = run.disk(AdversaryDisk::new(&run.clock, below));
         let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
-        let journal = run.journal(&disk, &buffers);
-        run.transaction(&journal, &buffers, 1).await;
-        journal.close().await
+        run.journal(&disk, &buffers).open().await
     });
-    let lacks_share = JournalError::Refused(Rejected::Unsupported(Feature::Share));
-    assert_eq!(refused.expect("no stall"), Err(lacks_share));
+    assert_eq!(opened.expect("no stall"), Err(JournalError::NoShare));
 }
 
 fn require(holds: bool, what: &str) -> Result<(), String> {

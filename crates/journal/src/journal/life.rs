@@ -17,7 +17,7 @@ use crate::freed::{FreedBlocks, Reuse};
 use crate::handle::TxHandle;
 use crate::log::{JournalExtent, Log};
 use crate::mutants::JournalMutant;
-use crate::options::JournalOptions;
+use crate::options::{CheckpointBy, JournalOptions};
 use crate::running::Running;
 use crate::stage::Stage;
 use crate::unwritten::Unwritten;
@@ -138,9 +138,14 @@ impl Journal {
         Admission::Enters
     }
 
-    /// Writes the superblock of a journal whose log begins at its head, so that recovery looks at it. The caller
-    /// flushes.
+    /// Writes the superblock of a journal whose log begins at its head, so that recovery looks at it, and flushes.
+    ///
+    /// # Errors
+    /// [`JournalError::NoShare`] if checkpoints are to remap, and the storage cannot.
     pub async fn open(&self) -> Result<(), JournalError> {
+        if self.options.checkpoint == CheckpointBy::Remap && !self.disk.capabilities().share {
+            return Err(JournalError::NoShare);
+        }
         self.write_superblock(true).await
     }
 
