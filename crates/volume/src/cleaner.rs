@@ -37,6 +37,14 @@ pub(crate) const VICTIMS: usize = 8;
 /// times as many blocks a second in a row as one by one.
 const SPARSE: u32 = 6;
 
+/// A segment that is to be cleaned.
+#[derive(Clone, Copy)]
+struct Victim {
+    segment: u32,
+    /// [`Segments::changed`] when it was chosen: until it is empty, that stays.
+    changed: u64,
+}
+
 /// A block that is to be moved.
 struct LiveBlock {
     lba: u32,
@@ -168,7 +176,7 @@ impl Cleaner {
             for (victim, bytes) in victims.into_iter().zip(segments) {
                 let Ok(bytes) = bytes else {
                     // It cannot be read; the others can. What is live in it stays where it is.
-                    self.blocks.borrow_mut().segments.pin(victim);
+                    self.blocks.borrow_mut().segments.pin(victim.segment, victim.changed);
                     continue;
                 };
                 match self.clean(victim, &bytes).await {
@@ -217,7 +225,7 @@ impl Cleaner {
     }
 
     /// The segments to clean next, the best ones first; none when enough are free.
-    fn next_victims(&self) -> Vec<u32> {
+    fn next_victims(&self) -> Vec<Victim> {
         let segments = &mut self.blocks.borrow_mut().segments;
         let Head { segment: open, next_sequence, .. } = self.log.head();
         let open_is_empty = open.is_some_and(|open| segments.is_empty(open));
@@ -228,21 +236,21 @@ impl Cleaner {
         let full = self.common.geometry.data_blocks_per_segment() as u16;
         let wanted = (self.reserve.upkeep_goal(segments) - free).min(VICTIMS);
         let may_gain = |s: u32, live: u16| Some(s) != open && live < full;
-        match self.common.options.cleaning {
+        let chosen = match self.common.options.cleaning {
             CleaningPolicy::Greedy => segments.fewest_live(wanted, may_gain),
             CleaningPolicy::CostBenefit => best_benefit(segments, wanted, full, next_sequence, may_gain),
-        }
+        };
+        let victim = |segment| Victim { segment, changed: segments.changed(segment) };
+        chosen.into_iter().map(victim).collect()
     }
 
     /// The segment's blocks in their places; of a sparse one only headers and what is live.
-    async fn read_segment(&self, segment: u32) -> Result<Buffer, Rejected> {
+    async fn read_segment(&self, victim: Victim) -> Result<Buffer, Rejected> {
+        let Victim { segment, changed } = victim;
+        let live = u32::from(self.blocks.borrow().segments.live(segment));
         // Its last chunk may still be on its way to the disk.
-        let (live, last) = {
-            let segments = &self.blocks.borrow().segments;
-            (u32::from(segments.live(segment)), segments.changed(segment))
-        };
-        self.log.seal_record(last);
-        self.common.watermark.until_transferred(last).await?;
+        self.log.seal_record(changed);
+        self.common.watermark.until_transferred(changed).await?;
         if live * SPARSE < self.common.geometry.segment_blocks {
             return self.read_sparse(segment).await;
         }
@@ -276,9 +284,10 @@ impl Cleaner {
         read(&*self.common.disk, Extent::new(Lba(self.common.geometry.block(segment, offset)), 1)).await
     }
 
-    /// Moves what is live in `segment`. A block that fails its checksum stays where it is, and the segment
+    /// Moves what is live in a segment. A block that fails its checksum stays where it is, and the segment
     /// with it.
-    async fn clean(&self, segment: u32, bytes: &[u8]) -> Result<(), Rejected> {
+    async fn clean(&self, victim: Victim, bytes: &[u8]) -> Result<(), Rejected> {
+        let Victim { segment, changed } = victim;
         for found in self.live_blocks(segment, bytes) {
             let data = &bytes[found.at..found.at + BLOCK_BYTES];
             if content_checksum(data) == found.entry.checksum {
@@ -288,7 +297,7 @@ impl Cleaner {
         self.common.count(|stats| stats.segments_cleaned += 1);
         let segments = &mut self.blocks.borrow_mut().segments;
         trace!(segment, left = segments.live(segment), "cleaned");
-        segments.pin(segment);
+        segments.pin(segment, changed);
         Ok(())
     }
 

@@ -223,9 +223,9 @@ impl Segments {
     }
 
     /// Cleaning leaves a segment alone, because a block that is live in it is damaged. With its last live block it may be
-    /// written, and cleaned, again.
-    pub(crate) fn pin(&mut self, segment: u32) {
-        if self.live(segment) > 0 {
+    /// written, and cleaned, again. One that was emptied since `changed` is as good as any other.
+    pub(crate) fn pin(&mut self, segment: u32, changed: u64) {
+        if self.live(segment) > 0 && self.changed(segment) == changed {
             self.pinned.insert(segment);
         }
     }
@@ -427,5 +427,37 @@ impl Segments {
             + self.free_list.len() * 4
             + self.log.len() * 4
             + self.held.len() * size_of::<u32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes the next segment of the free-segment list, and fills it with two blocks, the records up to `sequence`.
+    fn write_next(segments: &mut Segments, sequence: u64) -> u32 {
+        let segment = segments.take(Rules::all()).expect("one is listed");
+        segments.add_live(segment, 2);
+        segments.sealed(segment, sequence);
+        segment
+    }
+
+    #[test]
+    fn a_segment_that_was_written_again_is_not_pinned_for_what_was_in_it() {
+        let mut segments = Segments::new(8);
+        segments.join(3);
+        assert_eq!(write_next(&mut segments, 10), 3);
+        let chosen = segments.changed(3);
+        segments.drop_live(3, 11);
+        segments.pin(3, chosen);
+        assert!(segments.is_pinned(3), "a block is left");
+        segments.drop_live(3, 12);
+        assert!(!segments.is_pinned(3), "its last block is gone");
+        segments.join(3);
+        assert_eq!(write_next(&mut segments, 14), 3);
+        segments.pin(3, chosen);
+        assert!(!segments.is_pinned(3), "it has other blocks");
+        segments.pin(3, segments.changed(3));
+        assert!(segments.is_pinned(3));
     }
 }

@@ -1,0 +1,102 @@
+//! Cleaning, and segments that it cannot read.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+#[path = "../../storage/tests/support/slow.rs"]
+mod slow;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use rand::RngExt;
+use slow::Slow;
+use weir_runtime::{Handle, Random, Runtime, Simulation};
+use weir_storage::{
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, Lba, Part, Storage, read, write,
+};
+use weir_volume::{CleaningPolicy, Format, Volume, VolumeOptions};
+
+const SMALL: Format = Format { logical_blocks: 0, segment_blocks: 8, overwrite: false };
+
+fn content(lba: u64, version: u64) -> Vec<u8> {
+    let mut block = vec![(lba * 31 + version * 7 + 1) as u8; BLOCK_BYTES];
+    block[..8].copy_from_slice(&lba.to_le_bytes());
+    block[8..16].copy_from_slice(&version.to_le_bytes());
+    block
+}
+
+/// A volume that is overwritten all the time, and the place on its disk that is looked at.
+struct Stage {
+    slow: Rc<Slow>,
+    volume: Volume,
+    random: Random,
+    version: u64,
+    place: Lba,
+}
+
+impl Stage {
+    async fn new(handle: &Handle, cleaning: CleaningPolicy) -> Stage {
+        let capabilities = Capabilities::legacy(32, 64, 512);
+        let options = AdversaryOptions { blocks: 400, capabilities, ..AdversaryOptions::default() };
+        let slow = Slow::new(handle, AdversaryDisk::new(handle, options), Duration::ZERO);
+        Volume::create(handle, &*slow, SMALL).await.unwrap();
+        let options = VolumeOptions { cleaning, ..VolumeOptions::default() };
+        let volume = Volume::open(handle, Rc::<Slow>::clone(&slow), options).await.unwrap();
+        let (random, version, place) = (handle.random("test"), 0, Lba(0));
+        let mut stage = Stage { slow, volume, random, version, place };
+        for lba in 0..stage.volume.blocks() {
+            stage.put(lba).await;
+        }
+        stage
+    }
+
+    async fn put(&mut self, lba: u64) {
+        self.version += 1;
+        write(&self.volume, Part::bytes(Lba(lba), &content(lba, self.version))).await.unwrap();
+    }
+
+    /// Overwrites all blocks but the first: how often others came to the place meanwhile.
+    async fn churn(&mut self) -> u32 {
+        let (mut changes, mut before) = (0, self.at_place());
+        for _ in 0..4000 {
+            let lba = self.random.random_range(1..self.volume.blocks());
+            self.put(lba).await;
+            let now = self.at_place();
+            changes += u32::from(now != before);
+            before = now;
+        }
+        changes
+    }
+
+    fn at_place(&self) -> Vec<u8> {
+        self.slow.disk.image().read(self.place).to_vec()
+    }
+}
+
+/// A segment that cannot be read stays as it is, and others are cleaned. When its last live block is overwritten, it is
+/// like any other: written, cleaned, and written again.
+#[test]
+fn a_segment_that_could_not_be_read_is_cleaned_again_when_all_of_it_was_overwritten() {
+    for cleaning in [CleaningPolicy::Greedy, CleaningPolicy::CostBenefit] {
+        let runtime = Runtime::simulated(Simulation { seed: 7, ..Simulation::default() });
+        let handle = runtime.handle();
+        let script = async {
+            let mut stage = Stage::new(&handle, cleaning).await;
+            stage.churn().await;
+            stage.put(0).await;
+            weir_storage::flush(&stage.volume).await.unwrap();
+            let (image, newest) = (stage.slow.disk.image(), content(0, stage.version));
+            stage.place = (0..image.blocks()).map(Lba).find(|block| image.read(*block) == newest).unwrap();
+            stage.slow.fails.set(Some(stage.place.0));
+            let cleaned = stage.volume.stats().segments_cleaned;
+            assert_eq!(stage.churn().await, 0, "the only copy of a block is where it was");
+            assert!(stage.volume.stats().segments_cleaned > cleaned + 100, "others are cleaned");
+            assert!(read(&stage.volume, Extent::new(Lba(0), 1)).await.is_err());
+            stage.slow.fails.set(None);
+            stage.put(0).await;
+            let changes = stage.churn().await;
+            assert!(changes > 15, "{cleaning:?}: written {changes} times");
+        };
+        runtime.block_on(script).unwrap();
+    }
+}
