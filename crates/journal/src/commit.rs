@@ -164,21 +164,24 @@ fn compose(journal: &Journal, mut locked: Locked) -> Result<(Composed, Logged), 
     if journal.options.rules.drops(JournalMutant::LogBlockNotCopied) {
         locked.frozen.iter_mut().for_each(|copy| copy.content = copy.buffer.snapshot());
     }
+    let (files, blocks) = (locked.data.len(), locked.frozen.len());
+    let changed_bytes: u64 = locked.frozen.iter().map(|copy| copy.changed.bytes()).sum();
+    let millis = journal.disk.handle().wall_clock_millis();
+    let (composed, logged) = journal.log.borrow_mut().append(locked, millis)?;
     journal.count(|stats| {
         stats.commits += 1;
-        stats.logged_blocks += locked.frozen.len() as u64;
-        stats.changed_bytes += locked.frozen.iter().map(|copy| copy.changed.bytes()).sum::<u64>();
+        stats.logged_blocks += blocks as u64;
+        stats.changed_bytes += changed_bytes;
     });
     debug!(
-        transaction = locked.sequence.0,
+        transaction = logged.sequence.0,
         engine = ?journal.options.engine,
-        blocks = locked.frozen.len(),
-        revokes = locked.revokes.len(),
-        files = locked.data.len(),
+        blocks,
+        revokes = logged.revokes.len(),
+        files,
         "commit"
     );
-    let millis = journal.disk.handle().wall_clock_millis();
-    Ok(journal.log.borrow_mut().append(locked, millis)?)
+    Ok((composed, logged))
 }
 
 /// When the running transaction is committed by its age.

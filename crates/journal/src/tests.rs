@@ -19,7 +19,7 @@ use crate::buffer::{BufferHead, Role};
 use crate::buffers::Buffers;
 use crate::disk::Disk;
 use crate::engine::{Conflicts, Engine};
-use crate::error::JournalError;
+use crate::error::{JournalError, StopReason};
 use crate::freed::Reuse;
 use crate::journal::{Journal, Until};
 use crate::log::JournalExtent;
@@ -698,6 +698,23 @@ fn an_error_aborts_the_journal_and_nothing_is_acknowledged_any_more() {
             require(stage.journal.aborted().is_some(), "the journal goes on")?;
             require(stage.journal.start(1).await.is_err(), "the journal takes changes")
         })
+    });
+}
+
+#[test]
+fn a_transaction_that_finds_no_place_in_the_log_is_not_counted() {
+    play(DUAL, None, async |stage| {
+        // The superblock says that the journal is longer.
+        let area = JournalExtent { blocks: 3, ..AREA };
+        let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
+        let (disk, buffers) = (Rc::clone(&stage.disk), Rc::clone(&stage.buffers));
+        let (freed, options) = (Rc::new(Freed::default()), stage.journal.options);
+        let journal = Journal::new(disk, buffers, freed, options, superblock, vec![area]);
+        let stage = Stage { journal, ..stage };
+        let sequence = stage.change(&[&stage.buffer(50)], 1, None).await;
+        let refused = stage.journal.commit(sequence, Until::Dispatched).await;
+        assert!(matches!(refused, Err(JournalError::Stopped(StopReason::Damaged(_)))), "{refused:?}");
+        assert_eq!(stage.journal.stats().commits, 0);
     });
 }
 
