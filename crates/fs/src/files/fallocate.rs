@@ -42,44 +42,49 @@ impl Files {
         offset: u64,
         length: u64,
     ) -> Result<(), FsError> {
-        self.changes.changing(self.allocate_or_free(caller, inode, mode, offset, length)).await
+        self.changes
+            .changing(async {
+                let node = self.node(inode).await?;
+                if length == 0 {
+                    return Err(FsError::Invalid("an empty range"));
+                }
+                let end =
+                    offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FsError::TooLarge)?;
+                let _locked = node.alone().await;
+                self.allocate_or_free(caller, &node, mode, offset..end).await
+            })
+            .await
     }
 
+    /// The same for a range that is not empty. The caller holds the lock.
     async fn allocate_or_free(
         &self,
         caller: Caller,
-        inode: InodeNumber,
+        node: &Rc<Node>,
         mode: Fallocate,
-        offset: u64,
-        length: u64,
+        range: Range<u64>,
     ) -> Result<(), FsError> {
-        let node = self.node(inode).await?;
-        if length == 0 {
-            return Err(FsError::Invalid("an empty range"));
-        }
-        let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FsError::TooLarge)?;
-        let _locked = node.alone().await;
-        let whole = index_of(offset.next_multiple_of(BLOCK))..index_of(end);
-        let touched = index_of(offset)..index_of(end - 1) + 1;
+        let whole = index_of(range.start.next_multiple_of(BLOCK))..index_of(range.end);
+        let touched = index_of(range.start)..index_of(range.end - 1) + 1;
         match mode {
             Fallocate::Allocate { keep_size } => {
-                self.allocate_whole(caller, &node, touched.clone()).await?;
+                self.allocate_whole(caller, node, touched.clone()).await?;
                 match keep_size {
                     true => Ok(()),
-                    false => self.map_all(caller, &node, touched, Wanted::Mapped, Some(end)).await,
+                    false => self.map_all(caller, node, touched, Wanted::Mapped, Some(range.end)).await,
                 }
             }
             Fallocate::PunchHole => {
-                self.zero_ends(&node, offset..end).await?;
-                self.punch(&node, whole).await
+                self.zero_ends(node, range).await?;
+                self.punch(node, whole).await
             }
             Fallocate::ZeroRange { keep_size } => {
-                self.allocate_whole(caller, &node, touched.clone()).await?;
-                self.zero_ends(&node, offset..end).await?;
-                let grow = (!keep_size).then_some(end);
-                self.map_all(caller, &node, whole, Wanted::Zeros, grow).await?;
+                self.allocate_whole(caller, node, touched.clone()).await?;
+                self.zero_ends(node, range.clone()).await?;
+                let grow = (!keep_size).then_some(range.end);
+                self.map_all(caller, node, whole, Wanted::Zeros, grow).await?;
                 // The blocks at both ends have got their zeros, but may be holes.
-                self.map_all(caller, &node, touched, Wanted::Mapped, grow).await
+                self.map_all(caller, node, touched, Wanted::Mapped, grow).await
             }
         }
     }
