@@ -27,7 +27,7 @@
 //! In journal mode data, D is among the log blocks, so a file's data is never dirty; in writeback mode only the D
 //! of the calling file is written.
 
-mod changed;
+mod last_changes;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -38,7 +38,7 @@ use weir_storage::Rules;
 
 use crate::cache::CachedFile;
 use crate::mutants::FsMutant;
-pub(crate) use changed::Changed;
+pub(crate) use last_changes::LastChanges;
 
 /// Synchronisation calls on files that were answered without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,14 +82,14 @@ impl Synchronisation {
     pub(crate) async fn synchronise(
         &self,
         journal: &Rc<Journal>,
-        (file, changed): (&CachedFile, &Changed),
+        (file, last_changes): (&CachedFile, &LastChanges),
         promise: Promise,
         data_only: bool,
     ) -> Result<(), JournalError> {
         let forgets = data_only
             && promise == Promise::Ordered
             && self.rules.drops(FsMutant::DataBarrierForgetsMetadata);
-        let changed_in = changed.last(data_only).filter(|_| !forgets);
+        let changed_in = last_changes.last(data_only).filter(|_| !forgets);
         let done = match (journal.engine().uses_barriers(), promise) {
             (true, Promise::Ordered) => self.order(journal, file, changed_in).await,
             (true, Promise::Durable) => self.make_durable(journal, file, changed_in).await,

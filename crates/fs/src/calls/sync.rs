@@ -96,6 +96,6 @@ impl Filesystem {
         // Mounted without a journal, nothing was ever changed.
         let Ok(journal) = fs.changes.mounted_with() else { return Ok(()) };
         fs.changes.journal()?;
-        Ok(fs.sync.synchronise(journal, (&node.file, &node.changed), promise, data_only).await?)
+        Ok(fs.sync.synchronise(journal, (&node.file, &node.last_changes), promise, data_only).await?)
     }
 }

@@ -169,7 +169,7 @@ impl Files {
             let size = if reached >= end { grow } else { grow.map(|to| to.min(u64::from(reached) * BLOCK)) };
             if let Some(size) = size.filter(|size| *size > node.size()) {
                 node.inode.borrow_mut().set_size(size);
-                node.changed.note_data();
+                node.last_changes.note_data();
             }
             node.stamp(self.timer.now());
         }

@@ -58,7 +58,7 @@ impl Files {
         node.inode.borrow_mut().set_size(size);
         node.stamp(self.timer.now());
         if size != old {
-            node.changed.note_data();
+            node.last_changes.note_data();
         }
         // Also where the size stays: blocks may have been allocated behind the end.
         let finished =

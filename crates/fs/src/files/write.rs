@@ -145,7 +145,7 @@ impl Files {
             self.changes.all_or_abort(self.put(node, Some(&handle), offset, &bytes[..done], &edges)).await?;
             if offset + done as u64 > node.size() {
                 node.inode.borrow_mut().set_size(offset + done as u64);
-                node.changed.note_data();
+                node.last_changes.note_data();
             }
             if times == Times::Stamped {
                 node.stamp(now);
@@ -279,7 +279,7 @@ impl Files {
             }
         };
         handle.modify(&buffer, at..at + part.len(), |bytes| bytes.copy_from_slice(part));
-        node.changed.note_data();
+        node.last_changes.note_data();
         node.file.forget_clean(index..index + 1);
         Ok(())
     }

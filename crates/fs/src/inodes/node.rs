@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 use super::metadata::Metadata;
 use crate::cache::{CachedFile, PageCache};
 use crate::error::FsError;
-use crate::sync::Changed;
+use crate::sync::LastChanges;
 
 /// Links that an inode can have, as ext4 counts them.
 pub(crate) const LINKS_MAX: u16 = 65_000;
@@ -28,7 +28,7 @@ pub(crate) struct Node {
     lock: Semaphore,
     /// The block of the inode table that it is in, and the byte where it starts.
     table: OnceCell<(Rc<BufferHead>, usize)>,
-    pub(crate) changed: Changed,
+    pub(crate) last_changes: LastChanges,
     /// How often it is open.
     pub(crate) opens: Cell<u32>,
     /// Its time of access is newer than in the log.
@@ -48,7 +48,7 @@ impl Node {
             inode: RefCell::new(inode),
             lock: Semaphore::new(LOOKS_MAX),
             table: OnceCell::new(),
-            changed: Changed::default(),
+            last_changes: LastChanges::default(),
             opens: Cell::new(0),
             accessed: Cell::new(false),
             takes_first_name: Cell::new(false),
@@ -90,7 +90,7 @@ impl Node {
         // J8: exactly its own bytes; others in the block are others'.
         handle.modify(table, *start..*start + INODE_BYTES, |bytes| bytes.copy_from_slice(inode.as_bytes()));
         self.accessed.set(false);
-        self.changed.logged_in(handle.sequence());
+        self.last_changes.logged_in(handle.sequence());
         Ok(())
     }
 

@@ -102,7 +102,7 @@ impl Nodes {
         if let Ok(journal) = self.changes.journal()
             && !self.rules.drops(FsMutant::ReloadForgetsTransaction)
         {
-            node.changed.changed_until(Sequence(journal.running().0.wrapping_sub(1)));
+            node.last_changes.changed_until(Sequence(journal.running().0.wrapping_sub(1)));
         }
         Ok((node, true))
     }
@@ -123,7 +123,7 @@ impl Nodes {
     /// The node of an inode that was just allocated: as it is logged first, all of it is new.
     pub(crate) fn insert(&self, number: u32, inode: Inode) -> Rc<Node> {
         let node = Node::new(number, inode, &self.metadata, &self.cache);
-        node.changed.note_data();
+        node.last_changes.note_data();
         let mut state = self.state.borrow_mut();
         let known = Known { node: Rc::clone(&node), used: false };
         // The one that had the number before was deleted, and its pages are forgotten.
@@ -182,7 +182,7 @@ impl Nodes {
             && Rc::strong_count(&node.file) == 1
             && node.opens.get() == 0
             && !node.accessed.get()
-            && node.changed.last(false).is_none_or(committed)
+            && node.last_changes.last(false).is_none_or(committed)
             && (node.file.is_on_disk() || self.rules.drops(FsMutant::ForgetsDirtyNodes))
     }
 }

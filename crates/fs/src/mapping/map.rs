@@ -80,7 +80,7 @@ impl Mapping {
         let end = extent.end().min(range.end);
         let written = wanted == Wanted::Written;
         if wanted != Wanted::Mapped && extent.written != written {
-            node.changed.note_data();
+            node.last_changes.note_data();
             if written && self.mode != JournalMode::Data {
                 // In writeback mode, too: a caller that has allocated a block of zeros never sees what was in it
                 // before.
@@ -121,7 +121,7 @@ impl Mapping {
         let found = self.metadata.space.allocate(handle, goal, most).await?;
         let (logical, length) = (hole.start, found.blocks);
         let extent = Extent { logical, length, physical: found.start.0, written };
-        tree.node.changed.note_data();
+        tree.node.last_changes.note_data();
         if let Err(error) = tree.change(async |extents| extents.insert(extent).await).await {
             self.metadata.space.free(handle, found).await?;
             return Err(error.full_is_no_space());
@@ -148,7 +148,7 @@ impl Mapping {
                 .map_err(FsError::full_is_no_space)?;
             let Some(extent) = removed else { return Ok(true) };
             if !self.rules.drops(FsMutant::HolesUnnoticed) {
-                node.changed.note_data();
+                node.last_changes.note_data();
             }
             tree.count_blocks(-i64::from(extent.length));
             let free = async {

@@ -158,7 +158,7 @@ impl Directories {
     pub(super) async fn changed(&self, handle: &TxHandle, directory: &Rc<Node>) -> Result<(), FsError> {
         directory.stamp(self.timer.now());
         // A directory's data are its names: `fdatasync` commits them (J3).
-        directory.changed.note_data();
+        directory.last_changes.note_data();
         directory.log(handle).await
     }
 

@@ -4,9 +4,9 @@ use std::cell::Cell;
 
 use weir_journal::Sequence;
 
-/// The changes of an inode.
+/// The last changes of an inode.
 #[derive(Default)]
-pub(crate) struct Changed {
+pub(crate) struct LastChanges {
     /// The last transaction that changed anything of the inode.
     anything_in: Cell<Option<Sequence>>,
     /// The last transaction that changed its size, its allocation, or what is written of it (J3).
@@ -15,7 +15,7 @@ pub(crate) struct Changed {
     data: Cell<bool>,
 }
 
-impl Changed {
+impl LastChanges {
     /// The size, the allocation, or what is written has changed: the transaction that the inode is logged in
     /// has to be committed before `fdatasync` and `fdatabarrier` have done their work (J3).
     pub(crate) fn note_data(&self) {
