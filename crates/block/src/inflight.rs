@@ -1,9 +1,9 @@
 //! Commands in flight: accepted by the device and not yet transferred. A command that was transferred on
 //! return from `submit` is never entered here.
 //!
-//! A command is *quiet* if its end matters to nobody in the layer but to those that want its slot or what it
+//! A command is *quiet* if its end matters to nothing in the layer but to those that want its slot or what it
 //! touches: its owner holds the device's own ticket. As long as nothing is queued, the end of a quiet command
-//! wakes nobody here, and it is forgotten when its slot is wanted.
+//! wakes no task here, and it is forgotten when its slot is wanted.
 
 use std::collections::VecDeque;
 use std::task::Waker;

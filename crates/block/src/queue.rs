@@ -12,7 +12,7 @@ use weir_storage::{
 
 use crate::inflight::{Extents, Owners, Tags};
 
-/// One part of a queued write: `bytes` bytes at `offset` of a buffer that nobody changes any more.
+/// One part of a queued write: `bytes` bytes at `offset` of a buffer that no caller changes any more.
 pub(crate) struct StoredPart {
     start: Lba,
     buffer: Rc<Buffer>,

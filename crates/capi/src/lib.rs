@@ -101,7 +101,7 @@ static LAST_DEVICE: AtomicU64 = AtomicU64::new(0);
 fn may_be_weirs(fd: c_int) -> bool {
     // SAFETY: it consists of numbers, of which zeros are values.
     let mut file: libc::statx = unsafe { std::mem::zeroed() };
-    // After a write the kernel would ask the mount for times and sizes anew, which nobody wants to know here.
+    // After a write the kernel would ask the mount for times and sizes anew, which no caller wants to know here.
     let cached = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     // SAFETY: the path ends with a zero, and `file` is large enough for what statx writes, as it has its type.
     let looked = unsafe { libc::statx(fd, c"".as_ptr(), cached, libc::STATX_TYPE, &raw mut file) } == 0;

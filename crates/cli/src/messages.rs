@@ -1,6 +1,6 @@
 //! Messages of a server about its own work: events of the libraries, as lines on standard error or in its log.
 //!
-//! `RUST_LOG` says which. Where somebody will read them, in a log or on the terminal of a server in the foreground,
+//! `RUST_LOG` says which. Where a person will read them, in a log or on the terminal of a server in the foreground,
 //! warnings are among them unless it says otherwise. Nothing but the runtime reads a clock, so the date of a line is the
 //! runtime's.
 
@@ -18,7 +18,7 @@ use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use weir_runtime::Handle;
 
-/// What `RUST_LOG` adds to where somebody will read it; and where only errors are told, by the commands themselves.
+/// What `RUST_LOG` adds to where a person will read it; and where only errors are told, by the commands themselves.
 const READ: &str = "warn";
 const UNREAD: &str = "off";
 

@@ -14,7 +14,7 @@ use std::process::Command;
 
 use support::{Place, error_of, is_mountpoint, mounts, runs, system, text, wait_until, weir, works};
 
-/// Numbers of devices: that of FUSE, and one that nobody has.
+/// Numbers of devices: that of FUSE, and one that no driver has.
 const FUSE: u32 = 229;
 const UNUSED: u32 = 199;
 
@@ -453,7 +453,7 @@ fn a_volume_cut_short_under_a_mount_gives_no_wrong_data() {
     }
     let disk = File::options().write(true).open(place.volume()).unwrap();
     disk.set_len(16 << 20).unwrap();
-    // Durable is what it was told, but somebody has taken it away since: reading says so, now and later.
+    // Durable is what it was told, but it was taken away since: reading says so, now and later.
     let _ = weir(&["umount", root.to_str().unwrap()]).output().unwrap();
     let _ = Command::new("umount").arg(&root).output().unwrap();
     wait_until("the volume is free", || {

@@ -93,7 +93,7 @@ fn trace_names_what_is_wrong() {
     let error = trace(&[volume.to_str().unwrap()]);
     assert!(error.contains("a.weir") && error.contains("name another file"), "{error}");
     assert_eq!(fs::read(&volume).unwrap(), b"what a volume begins with");
-    // A device that nobody has: what is on one is not looked at.
+    // A device that no driver has: what is on one is not looked at.
     let device = directory.path().join("device");
     if Command::new("mknod").arg(&device).args(["b", "199", "0"]).status().is_ok_and(|ended| ended.success())
     {

@@ -149,7 +149,7 @@ fn by_kernel(device: &OsStr, files: &Path) -> Result<u64, String> {
     let found = readable(files);
     drop(mounted);
     let mounted = Path::new("/sys/fs/ext4").join(Path::new(device).file_name().unwrap_or_default());
-    wait_until("nobody has it mounted", || !mounted.exists());
+    wait_until("it is unmounted", || !mounted.exists());
     by_looking(device)?;
     found
 }

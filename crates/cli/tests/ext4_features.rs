@@ -216,7 +216,7 @@ fn a_file_knows_when_it_was_made() {
     place.end();
 }
 
-/// Lets the clock that stamps inodes tick, and the server do what nobody waits for.
+/// Lets the clock that stamps inodes tick, and the server do what no call waits for.
 fn pause() {
     is_so_within(Duration::from_millis(50), || false);
 }
@@ -307,8 +307,8 @@ if ($what eq 'take') {
 }
 "#;
 
-/// The kernel forgets what nobody uses, and finds it by its handle all the same, as an NFS server asks it to; unless it
-/// was deleted, also where another file has its number now.
+/// The kernel forgets what no program uses, and finds it by its handle all the same, as an NFS server asks it to; unless
+/// it was deleted, also where another file has its number now.
 #[test]
 fn file_handles_outlive_the_kernels_cache() {
     const STALE: &str = "errno 116";

@@ -75,7 +75,7 @@ for name in "written", "mapped":
     place.end();
 }
 
-/// The user is of group 0, which is what the superblock names by default, and stands for nobody.
+/// The user is of group 0, which is what the superblock names by default, and stands for no user.
 #[test]
 fn a_plain_user_writes_what_df_tells() {
     let Some(place) = place() else { return };

@@ -61,7 +61,7 @@ fn judge(image: &Path) {
     assert!(output.status.success() && !told.contains("Fix?"), "{told}");
 }
 
-/// Makes files of every kind that nobody has to be root for.
+/// Makes files of every kind that take no root to make.
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("sub/deep")).unwrap();
     fs::create_dir(root.join("empty")).unwrap();
@@ -154,7 +154,7 @@ fn same(one: &Path, other: &Path) {
     assert!(different.is_empty(), "{different:?}");
 }
 
-/// Nobody uses a mount for longer that is not wanted any more.
+/// A mount that is not wanted any more is not used for longer.
 const UNMOUNTED_WITHIN: Duration = Duration::from_secs(30);
 
 /// A filesystem that the kernel has mounted, until dropped.
@@ -282,7 +282,7 @@ fn reading_a_volume_changes_nothing_and_needs_no_permission_to_write() {
     let volume = here.join("a.weir");
     let known = || (fs::read(&volume).unwrap(), fs::metadata(&volume).unwrap().modified().unwrap());
     let before = known();
-    // For root: nobody may write it, not even who may do anything else.
+    // For root: no user may write it, not even one who may do anything else.
     let reads = |as_user: bool| {
         for arguments in [&["fsck", "a.weir"][..], &["ls", "a.weir"], &["cat", "a.weir", "/text"]] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));

@@ -27,7 +27,7 @@ def lose(fd):
     return pages
 "#;
 
-/// Fills the filesystem, and writes into a hole of `file` through a mapping, of which nobody is told what becomes.
+/// Fills the filesystem, and writes into a hole of `file` through a mapping, of which no program is told what becomes.
 const SCRIPT: &str = r#"
 import mmap, os
 fd = os.open("file", os.O_RDWR | os.O_CREAT)

@@ -227,7 +227,7 @@ fn the_status_counts_marked_files() {
         }
     }
     assert_eq!(count(&place), Some(0));
-    // Nothing is left but that the root says that there may be some, until somebody has looked.
+    // Nothing is left but that the root says that there may be some, until a task has looked.
     place.umount();
     place.mount(&[]);
     wait_until("all are counted", || count(&place).is_some());

@@ -152,7 +152,7 @@ fn umount_of_weir_returns_when_everything_is_written_and_free() {
     let (volume, root) = (place.volume(), place.mountpoint());
     for nth in 0..5 {
         place.mount(&[]);
-        // Nobody made it durable.
+        // No call made it durable.
         fs::write(root.join(format!("file {nth}")), vec![nth; 3 << 20]).unwrap();
         place.umount();
         assert!(!is_mountpoint(&root));

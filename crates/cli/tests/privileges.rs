@@ -1,4 +1,4 @@
-//! Who may do what on a mount, and what a file loses when somebody changes it.
+//! Who may do what on a mount, and what a file loses when a user changes it.
 //! Where FUSE is not to be had, these tests say that they were skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -101,7 +101,7 @@ fn who_kept_a_file_that_has_gone_does_not_get_the_next_one() {
         fs::metadata(root.join(name)).unwrap().ino()
     };
     let number = made("gone");
-    // Just the name's: nobody has it open.
+    // Just the name's: no program has it open.
     let kept = rustix::fs::open(root.join("gone"), OFlags::PATH, Mode::empty()).unwrap();
     fs::remove_file(root.join("gone")).unwrap();
     assert!((0..100).any(|nth| made(&format!("next {nth}")) == number), "the number is used again");

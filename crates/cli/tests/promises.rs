@@ -29,7 +29,7 @@ fn what_fsync_promised_survives_a_killed_server() {
         file.write_all(&vec![nth; 10_000]).unwrap();
         file.sync_all().unwrap();
     }
-    // Nobody promised anything of this one.
+    // No call promised anything of this one.
     fs::write(root.join("lost or not"), "x").unwrap();
     server.kill();
     // The kernel takes a moment to notice: what comes in that is aborted then. Later it is ENOTCONN.
@@ -203,7 +203,7 @@ fn a_call_that_orders_saves_a_flush() {
         ["flushes", "flushes_saved", "calls_durable", "calls_ordered"]
             .map(|name| status[name].as_u64().unwrap())
     };
-    assert_eq!(counted(), [0, 0, 0, 0], "mounting counts as nobody's call");
+    assert_eq!(counted(), [0, 0, 0, 0], "mounting counts as no program's call");
     let file = File::create(root.join("file")).unwrap();
     file.write_all_at(b"safe", 0).unwrap();
     file.sync_all().unwrap();

@@ -392,7 +392,8 @@ fn a_transaction_whose_write_fails_is_undone() {
     }
 }
 
-/// A frame that could not be written is nobody's: it must not be put over one that somebody else has committed there.
+/// A frame that could not be written is no transaction's: it must not be put over one that another connection has
+/// committed there.
 #[test]
 fn a_frame_that_failed_is_not_written_later() {
     if !is_able() || !is_there("strace") {

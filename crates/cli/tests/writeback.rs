@@ -229,7 +229,7 @@ fn a_file_that_takes_anothers_place_brings_its_content() {
     assert_eq!(first, [7; 10_000]);
 }
 
-/// `cp` of a file that somebody writes looks for holes first.
+/// `cp` of a file that a program writes looks for holes first.
 #[test]
 fn who_looks_for_holes_finds_what_was_written() {
     let _alone = alone();
@@ -438,7 +438,7 @@ fn full() -> Option<(Place, PathBuf)> {
     Some((place, root))
 }
 
-/// What finds no room is told by `close` and `fsync`, and by a write soon after: nobody writes for ever.
+/// What finds no room is told by `close` and `fsync`, and by a write soon after: no program writes for ever.
 #[test]
 fn who_fills_it_is_told_at_the_latest_by_close() {
     let _alone = alone();

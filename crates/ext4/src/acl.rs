@@ -21,7 +21,7 @@ const STORED_VERSION: u32 = 1;
 /// Bytes of an entry, without and with a number.
 const SHORT: usize = 4;
 const LONG: usize = 8;
-/// The number in entries that have none, and that nobody has.
+/// The number in entries that have none, and that no user has.
 const NOBODY: u32 = u32::MAX;
 
 /// Whom an entry is for, in the order of a list.
@@ -208,7 +208,7 @@ impl Acl {
         self.change_mode_entries(|_, bits| bits, mode);
     }
 
-    /// The list of what is made, with a mode of these nine bits, where this one is the default: nobody gets more than
+    /// The list of what is made, with a mode of these nine bits, where this one is the default: no user gets more than
     /// both allow. The mode is then that of [`mode_bits`](Self::mode_bits).
     #[must_use]
     pub fn inherited(&self, mode: u16) -> Acl {

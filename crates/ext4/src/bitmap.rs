@@ -1,5 +1,5 @@
 //! Bitmaps: bit `n` is bit `n % 8` of byte `n / 8`, and is set when block or inode `n` of its group is in
-//! use. Bits that stand for nothing are set, so that nobody finds them free.
+//! use. Bits that stand for nothing are set, so that no search finds them free.
 //!
 //! Positions beyond the bitmap's bytes count as in use, so a damaged length can waste space but never lead
 //! out of the bytes.

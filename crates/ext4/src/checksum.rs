@@ -15,7 +15,7 @@ use crate::error::{FormatError, Place, Structure};
 const NO_SEED: u32 = !0;
 /// Where the superblock keeps its checksum, which covers what is before it.
 const SUPERBLOCK_SUM: usize = 0x3FC;
-/// Four bytes of a superblock that nobody reads: the end of the path of the last mount, which ends with a zero byte
+/// Four bytes of a superblock that no program reads: the end of the path of the last mount, which ends with a zero byte
 /// before, but for one of 60 bytes or more.
 const SUM_KEEPER: usize = 0xC4;
 /// The block of the primary superblock leaves this many bytes to boot loaders.

@@ -170,7 +170,7 @@ impl Descriptor {
         (self.directories_low, self.directories_high) = split(directories);
     }
 
-    /// Inodes at the end of the table that were never used, so nobody need read them.
+    /// Inodes at the end of the table that were never used, so no reader needs them.
     pub fn unused_inodes(&self) -> u32 {
         join(self.unused_inodes_low, self.unused_inodes_high)
     }

@@ -1,7 +1,7 @@
 //! The on-disk format: ext4 with a jbd2 journal, in a documented subset (docs/format/fs.md).
 //!
 //! Codecs over bytes, and algorithms over a small trait, [`Blocks`]. No input or output, no policy: what is
-//! cached, journaled or written when is somebody else's business.
+//! cached, journaled or written when is the business of the crates above.
 //!
 //! # How a file is found
 //!

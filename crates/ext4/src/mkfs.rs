@@ -19,7 +19,7 @@ const BLOCKS_PER_GROUP: u32 = BLOCK_BYTES as u32 * 8;
 const LOG_GROUPS_PER_FLEX: u8 = 4;
 /// The smallest journal that jbd2 takes.
 const JOURNAL_BLOCKS_MIN: u32 = 1024;
-/// The largest journal that is made if nobody asks for another: 256 MiB.
+/// The largest journal that is made unless the caller asks for another: 256 MiB.
 const JOURNAL_BLOCKS_SHARE_MAX: u32 = 65_536;
 /// 8 MiB: below, a journal leaves no room for files.
 const BLOCKS_MIN: u64 = 2048;

@@ -27,7 +27,7 @@ pub enum OrphanWork {
 }
 
 impl OrphanWork {
-    /// What is to be done with the orphan `inode`: nobody has a name for it, or somebody does.
+    /// What is to be done with the orphan `inode`: it has no name, or it has one.
     pub fn of(inode: &Inode) -> Self {
         if inode.links.get() == 0 { Self::Delete } else { Self::Truncate }
     }

@@ -239,7 +239,7 @@ impl Superblock {
     }
 
     /// The same without a change of the checksum, or of anything else in its sector, so that a torn write does no
-    /// harm: bytes that nobody reads make up for it.
+    /// harm: bytes that no program reads make up for it.
     pub fn update_checksum_in_place(&mut self) {
         if self.features().has(Feature::METADATA_CSUM) {
             keep_sum(self.as_mut_bytes());
@@ -339,7 +339,7 @@ impl Superblock {
         self.state.get() & STATE_CLEAN != 0
     }
 
-    /// Whether somebody found the filesystem damaged and nobody checked it since.
+    /// Whether a mount found the filesystem damaged and no check came since.
     pub fn has_errors(&self) -> bool {
         self.state.get() & STATE_ERRORS != 0
     }

@@ -167,7 +167,7 @@ fn metadata(image: &Image) -> Vec<(u64, std::ops::Range<usize>)> {
         for at in 0..u64::from(layout.table_blocks()) {
             let bytes = image.block(descriptor.inode_table() + at);
             for (slot, inode) in bytes.chunks(256).enumerate() {
-                // Inodes that somebody uses, several times, as that is where most fields are.
+                // Inodes that are used, several times, as that is where most fields are.
                 if inode.iter().any(|byte| *byte != 0) {
                     let range = slot * 256..slot * 256 + 256;
                     found.extend(vec![(descriptor.inode_table() + at, range); 3]);
@@ -250,7 +250,7 @@ const ONLY_WE: [(&str, &str); 15] = [
     ("differs from the original", "it looks at copies only when it needs one"),
     ("the checksum of the group descriptor", "it names them, and ends with 0 if nothing else is wrong"),
     ("unknown flags", "it has no opinion"),
-    ("number of unused inodes", "without checksums nobody reads the number"),
+    ("number of unused inodes", "without checksums no program reads the number"),
     ("number of its group", "it has no opinion on the primary superblock's"),
     ("has another type than what it stands for", "it lets entries without a type pass"),
     ("a name without a prefix", "it does not look at names of attributes in inodes"),
@@ -396,7 +396,7 @@ fn mount(file: &Path, directory: &Path) -> bool {
 }
 
 /// Unmounts. Other tests start programs meanwhile, and a child holds every file that was open here until it is a
-/// program: so the mount may be busy for a moment with nobody on it, and only that is waited for, for 10 s.
+/// program: so the mount may be busy for a moment with no program on it, and only that is waited for, for 10 s.
 #[expect(clippy::disallowed_methods, reason = "it waits for what other processes do")]
 fn unmount(path: &str) {
     for _ in 0..500 {
@@ -431,7 +431,7 @@ fn what_the_kernel_leaves_is_clean() {
             }
             std::fs::remove_dir_all(directory.path().join("folder-2"))?;
             std::os::unix::fs::symlink("t".repeat(300), directory.path().join("long"))?;
-            // A file without a name that somebody has open.
+            // A file without a name that a program has open.
             let open = File::create(directory.path().join("open"))?;
             open.write_all_at(&[1; 50_000], 0)?;
             std::fs::remove_file(directory.path().join("open"))?;
@@ -481,7 +481,7 @@ fn a_file_that_is_being_cut_short_has_blocks_behind_its_end() {
             report.findings.iter().filter(|found| matches!(found.problem, Problem::Size { .. })).count();
         (sizes as u64, report.total, report.orphans)
     };
-    assert_eq!(sizes(&Image::load(file.path())), (1, 1, 0), "nobody is cutting it");
+    assert_eq!(sizes(&Image::load(file.path())), (1, 1, 0), "no call is cutting it");
     let script = format!("ssv last_orphan {number}\nquit\n");
     judge::debugfs_script(Some(file.path()), script.as_bytes()).expect("debugfs is installed");
     assert_eq!(sizes(&Image::load(file.path())), (0, 0, 1));

@@ -149,7 +149,7 @@ fn history(seed: u64, checksums: bool) -> History {
         state.extend(writes);
         for &home in &revokes {
             // Data that goes home on its own: as durable as the revocation, in every state from here on,
-            // and if the revocation is lost then nobody may expect either version.
+            // and if the revocation is lost then neither version may be expected.
             state.remove(&home);
         }
         states.push(state);

@@ -10,7 +10,7 @@ use weir_storage::{Rejected, Violation};
 /// Why a figure gives no result.
 #[derive(Debug, Error)]
 pub enum FigureError {
-    /// Nobody drew this figure.
+    /// There is no such figure.
     #[error("there is no figure `{name}`; there are {}", known.join(", "))]
     Unknown {
         /// What was asked for.

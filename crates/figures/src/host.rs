@@ -2,7 +2,7 @@
 //! switches. It drives the simulated cores of the runtime.
 //!
 //! One thread writes. A call's time is spent on its core before the request is issued; a completion's is spent
-//! when the thread has been brought back by a context switch. Completions that nobody waits for are taken by
+//! when the thread has been brought back by a context switch. Completions that no thread waits for are taken by
 //! another core, as interrupts are on all three machines, and cost the writer nothing.
 
 use std::time::Duration;

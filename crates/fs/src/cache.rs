@@ -1,7 +1,7 @@
 //! The page cache: how much file data is in memory, over all files, and how much of it is dirty.
 //!
 //! Pages belong to their files; what is here is the order in which they leave. A page that comes to the front of
-//! the queue leaves if nobody has used it since it was queued, and goes to the back otherwise: what was used
+//! the queue leaves if no caller has used it since it was queued, and goes to the back otherwise: what was used
 //! longest ago leaves first, without anything to keep in order at every use.
 
 mod fetch;
@@ -50,7 +50,7 @@ pub(crate) struct PageCache {
     next_stamp: Cell<u64>,
     pages: Cell<usize>,
     dirty: Cell<usize>,
-    /// Files with dirty pages, by when the first of them became dirty. Somebody else keeps them in memory.
+    /// Files with dirty pages, by when the first of them became dirty. What else has them keeps them in memory.
     dirty_files: RefCell<BTreeMap<(Instant, u32), Weak<CachedFile>>>,
     /// There is something for the writeback task.
     wanted: Event,
@@ -111,7 +111,7 @@ impl PageCache {
         self.pages.set(self.pages.get() - pages);
     }
 
-    /// Lets pages go as far as there are too many. Nobody may be looking at any.
+    /// Lets pages go as far as there are too many. No caller may be looking at any.
     pub(crate) fn make_room(&self, entered: usize) {
         let mut looks = LOOKS * entered.max(1);
         while self.pages.get() > self.most && looks > 0 {
@@ -189,7 +189,7 @@ impl PageCache {
         dirty_files.iter().find_map(|((since, _), file)| Some((*since, file.upgrade()?)))
     }
 
-    /// Nobody has the filesystem any more: nothing more is written back. Somebody else may mount the storage.
+    /// No caller has the filesystem any more: nothing more is written back. The storage may be mounted again.
     pub(crate) fn abandon(&self) {
         drop(self.dirty_files.take());
         self.wanted.notify(usize::MAX);

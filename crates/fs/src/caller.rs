@@ -31,7 +31,7 @@ impl ReserveOwners {
     }
 
     /// Whether a caller may take what the superuser has reserved: the superuser, and the user and the group that
-    /// the superblock names. Group 0 is there by default, and stands for nobody but the superuser.
+    /// the superblock names. Group 0 is there by default, and stands for no user but the superuser.
     pub(crate) fn include(self, caller: Caller) -> bool {
         let is_group = self.group != 0 && caller.gid == self.group;
         caller.uid == 0 || caller.uid == self.user || is_group

@@ -79,7 +79,7 @@ impl Changes {
     /// Lets no more calls begin, and waits until all that are open have ended.
     ///
     /// # Errors
-    /// [`FsError::ReadOnly`] if somebody has done so before.
+    /// [`FsError::ReadOnly`] if a caller has done so before.
     pub(crate) async fn close(&self) -> Result<(), FsError> {
         self.check_open()?;
         self.closed.set(true);

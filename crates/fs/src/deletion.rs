@@ -66,7 +66,7 @@ impl Deletion {
     pub(crate) async fn delete(&self, node: &Rc<Node>) -> Result<(), FsError> {
         let _locked = node.alone().await;
         if !self.nodes.is_current(node) || node.links() > 0 {
-            // Somebody else was faster, or has given it its first name.
+            // Another call was faster, or has given it its first name.
             return Ok(());
         }
         let mapped = node.inode.borrow().has_flag(inode_flags::EXTENTS);

@@ -38,7 +38,7 @@ pub enum FsError {
     /// An argument that means nothing here.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
-    /// Something that nobody may do to such an inode.
+    /// Something that no caller may do to such an inode.
     #[error("not permitted: {0}")]
     NotPermitted(&'static str),
     /// Something that this filesystem does not do.

@@ -58,7 +58,7 @@ pub struct Statfs {
     /// Free blocks, with those that can be used only after the next commit.
     pub free_blocks: u64,
     /// Free blocks that a plain user may have: without those that are reserved for the superuser, and those that are
-    /// kept for extent trees ([`MountOptions::tree_reserve_blocks`]), which nobody's data takes.
+    /// kept for extent trees ([`MountOptions::tree_reserve_blocks`]), which no file's data takes.
     pub available_blocks: u64,
     /// Inodes.
     pub inodes: u32,

@@ -69,7 +69,7 @@ pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
     };
     mounted.accesses.log().await?;
     mounted.changes.close().await?;
-    // Nobody will come back to files that are open and have no name.
+    // No caller will come back to files that are open and have no name.
     mounted.deletion.finish_orphans().await?;
     mounted.write_back_everything().await?;
     journal.close().await?;
@@ -181,7 +181,7 @@ impl DiskContents {
         self.superblock.write_time = now.into();
         self.superblock.mounts = self.superblock.mounts.get().saturating_add(1).into();
         set_needs_recovery(&mut self.superblock, true);
-        // Durable before the log is used: without it nobody would look at the log.
+        // Durable before the log is used: without it recovery would not look at the log.
         write_superblock(&self.disk, &mut self.superblock, &options).await?;
         let metadata = self.load_with(options, journal_blocks).await?;
         let orphans = match orphans_on_disk(&metadata, &self.superblock).await {

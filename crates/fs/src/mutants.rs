@@ -36,7 +36,7 @@ pub enum FsMutant {
     ReusesFreed,
     /// J7: a freed block is discarded when its transaction is transferred, durable or not.
     DiscardsEarly,
-    /// J7: a freed block is discarded though somebody has allocated it again.
+    /// J7: a freed block is discarded though it was allocated again.
     DiscardsReused,
     /// J7: a block that is allocated and freed again is discarded when the transaction is durable that freed it first.
     DiscardsFreedTwice,
@@ -52,7 +52,7 @@ pub enum FsMutant {
     NoZeroing,
     /// J2: what is marked as written with zeros is marked, and not written.
     ZerosForgotten,
-    /// J2: the zeros of what is marked as written may come behind the commit block: nobody waits for them.
+    /// J2: the zeros of what is marked as written may come behind the commit block: no call waits for them.
     ZerosNotAwaited,
     /// J3: writeback decides whether it keeps order before it has its turn.
     WritebackDecidesEarly,

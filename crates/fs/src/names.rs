@@ -6,7 +6,7 @@
 //! order of inode numbers, so that no two tasks wait for each other. Which inode a name stands for is known only
 //! once the directory was searched, so that comes first, and is repeated under the locks: what has changed in
 //! between is looked up again. A rename between two directories holds `renaming` before all of them, so that
-//! which directory is above which does not change while somebody asks.
+//! which directory is above which does not change while a caller asks.
 //!
 //! # Atomic groups
 //!
@@ -93,7 +93,7 @@ impl Namespace {
     }
 }
 
-/// An entry whose inode was deleted, however often somebody looks.
+/// An entry whose inode was deleted, however often a caller looks.
 fn dangling(directory: &Node) -> FsError {
     let place = Place::Inode(directory.number);
     FormatError::corrupt(Structure::Directory, place, "an entry of a deleted inode").into()

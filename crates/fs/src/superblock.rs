@@ -56,7 +56,7 @@ impl MountedSuperblock {
         Ok(())
     }
 
-    /// Brings the superblock's totals up to date with the groups'. They are kept lazily, as ext4 does: nobody
+    /// Brings the superblock's totals up to date with the groups'. They are kept lazily, as ext4 does: no mount
     /// needs them after a crash. Costs [`SUPERBLOCK_CREDITS`].
     pub(crate) async fn log_totals(&self, handle: &TxHandle) -> Result<(), FsError> {
         let block = self.block().await?;

@@ -1,4 +1,4 @@
-//! Times of access: `relatime` and `noatime`, their way to the disk, and that nobody waits for them.
+//! Times of access: `relatime` and `noatime`, their way to the disk, and that no call waits for them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

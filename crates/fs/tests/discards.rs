@@ -49,7 +49,7 @@ async fn come_and_go(fs: &Filesystem) {
     fs.fbarrier(ROOT_INODE).await.expect("ordered");
 }
 
-/// A volume makes durable what it holds, and nobody asks for it (V5). The journal takes that for durable, and keeps
+/// A volume makes durable what it holds, and no caller asks for it (V5). The journal takes that for durable, and keeps
 /// no more than it must.
 #[test]
 fn j7_what_the_volume_makes_durable_by_itself_is_discarded() {
@@ -81,7 +81,7 @@ fn j7_what_the_volume_makes_durable_by_itself_is_discarded() {
     );
 }
 
-/// Space that files have left is the volume's again: at once, by default; and when somebody asks.
+/// Space that files have left is the volume's again: at once, by default; and when a caller asks.
 #[test]
 fn what_is_freed_returns_to_the_volume() {
     for (discard, at_once) in [(Discards::Auto, true), (Discards::Off, false)] {

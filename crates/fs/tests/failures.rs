@@ -207,7 +207,7 @@ fn a_failed_flush_fails_for_those_who_would_have_shared_it_or_the_next() {
     assert_eq!(holds(None, rule), Ok(()));
 }
 
-/// Writeback fails while nobody waits for it. Whoever asks is told, each time.
+/// Writeback fails while no caller waits for it. Whoever asks is told, each time.
 #[test]
 fn a_failed_write_is_told_by_every_later_call() {
     let rule = |options| {
@@ -436,14 +436,14 @@ fn each_command_fails_once_and_no_promise_is_broken() {
             };
             assert!(
                 fail_each(ignores, &image, kind).is_err(),
-                "errors ignored, and nobody noticed: {kind:?}"
+                "errors ignored, and no call noticed: {kind:?}"
             );
         }
     }
 }
 
 /// A hole is made, and its block cannot be freed: the bitmap cannot be read. The page that was dropped is not on the
-/// disk, so nothing of the file is called durable any more, and nobody waits for ever.
+/// disk, so nothing of the file is called durable any more, and no call waits for ever.
 #[test]
 fn a_hole_that_fails_halfway_is_no_hole_and_no_promise() {
     for engine in ENGINES {

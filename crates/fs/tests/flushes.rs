@@ -166,7 +166,7 @@ enum Call {
 const TAKES: [Takes; 3] = [Takes::Truncate, Takes::PunchHole, Takes::ZeroRange];
 const CALLS: [Call; 5] = [Call::Fsync, Call::Fdatasync, Call::Sync, Call::Fbarrier, Call::Fdatabarrier];
 
-/// A file loses a dirty page while somebody calls for order or durability, so long after that began. Whether any power
+/// A file loses a dirty page while a caller asks for order or durability, so long after that began. Whether any power
 /// cut right then, or after a later write that is ordered, leaves what was overwritten before both.
 fn shows_what_was_overwritten(options: MountOptions, takes: Takes, call: Call, after: Duration) -> bool {
     simulated_with(1, async |clock| {

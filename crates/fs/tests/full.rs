@@ -332,7 +332,7 @@ fn a_user_writes_what_is_available(mutant: Option<FsMutant>) -> Result<(), Strin
             Err(FsError::NoSpace)
         );
         require(fs.statfs().await.available_blocks == 0, || "some are available still".to_owned())?;
-        // The superuser has the reserve, and nobody's data has what is kept for trees.
+        // The superuser has the reserve, and no file's data has what is kept for trees.
         let file = fs.create(ROOT_INODE, b"superuser's", &NewNode::new(FileType::Regular, 0o644)).await;
         let more = fill(&fs, file.expect("made")).await;
         require(more == BLOCKS * 5 / 100, || format!("{more} blocks of the reserve"))?;

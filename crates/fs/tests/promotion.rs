@@ -104,7 +104,7 @@ fn e7_what_is_on_its_way_joins_the_epoch_of_what_is_dirty() {
             written_back(&clock, &fs).await;
             // No neighbour: the two are not merged.
             write_block(&fs, file, 5, 3).await;
-            assert!(fs.statistics().pages_dirty > 0, "nobody has come between");
+            assert!(fs.statistics().pages_dirty > 0, "no other task has come between");
             fs.fdatabarrier(file).await.expect("ordered");
             gate.closed.set(false);
             clock.sleep(Duration::from_millis(20)).await;

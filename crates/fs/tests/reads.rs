@@ -1,5 +1,5 @@
-//! Reads beside one another, and beside whatever changes the file: nobody waits for a read of somebody else, and
-//! nobody reads what was never there.
+//! Reads beside one another, and beside whatever changes the file: no call waits for a read of another one, and
+//! no call reads what was never there.
 
 #[path = "../../storage/tests/support/slow.rs"]
 mod slow;
@@ -106,7 +106,7 @@ fn who_changes_a_file_does_not_wait_for_its_readers() {
             let fs = fs.clone();
             async move { block_of(&fs, inode, 100).await }
         });
-        // A write of a part of a block reads the rest of it, and nobody waits for that either.
+        // A write of a part of a block reads the rest of it, and no call waits for that either.
         let part = clock.spawn({
             let fs = fs.clone();
             async move { fs.write(inode, 200 * BLOCK + 1, &[9; 10]).await }
@@ -177,7 +177,7 @@ async fn replace_and_push(fs: &Filesystem, inode: InodeNumber, other: InodeNumbe
     }
 }
 
-/// What the first block holds that was replaced while somebody read it.
+/// What the first block holds that was replaced while a task read it.
 fn read_beside_a_change(mutant: Option<FsMutant>) -> Vec<u8> {
     simulated(async |clock| {
         let (fs, inode, other) = pushed(&clock, mutant).await;
@@ -198,8 +198,8 @@ fn what_was_read_before_a_change_does_not_come_back_after_it() {
     assert!(read_beside_a_change(Some(FsMutant::ReadsOutliveBlocks)) == expected(0), "of before");
 }
 
-/// A block that is replaced, written back and forgotten faster than it can be read: how often, until somebody has read
-/// it; none if nobody has.
+/// A block that is replaced, written back and forgotten faster than it can be read: how often, until a task has read
+/// it; none if no task has.
 fn rounds_until_read(mutant: Option<FsMutant>) -> Option<u32> {
     simulated(async |clock| {
         let (fs, inode, other) = pushed(&clock, mutant).await;

@@ -1,4 +1,4 @@
-//! What is left when nobody unmounts: the next mount replays the journal and finishes orphans, and can itself be
+//! What is left without an unmount: the next mount replays the journal and finishes orphans, and can itself be
 //! interrupted anywhere.
 
 mod support;
@@ -95,7 +95,7 @@ fn what_is_dropped_is_recovered() {
     }
 }
 
-/// A filesystem that nobody has any more writes nothing: somebody else may have mounted the storage.
+/// A filesystem that no caller has any more writes nothing: the storage may be mounted again by then.
 #[test]
 fn what_is_dropped_writes_nothing_later() {
     for engine in ENGINES {
@@ -441,7 +441,7 @@ fn debugfs_replays_the_same() {
     }
 }
 
-/// An orphan file that somebody else has filled is emptied.
+/// An orphan file that another program has filled is emptied.
 #[test]
 fn orphans_in_a_file_are_processed() {
     let Some(image) = image_by_mke2fs(&["-O", "orphan_file"], "64M") else { return };

@@ -1,4 +1,4 @@
-//! What is behind the end of a file in its last block: nothing, on the disk too, and nobody ever reads it.
+//! What is behind the end of a file in its last block: nothing, on the disk too, and no call ever reads it.
 
 mod support;
 

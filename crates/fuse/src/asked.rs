@@ -50,7 +50,7 @@ impl Asked {
         Asked { calls, opened: RefCell::default() }
     }
 
-    /// Answers one request; `None` where nobody waits for an answer, or nobody can be answered.
+    /// Answers one request; `None` where the kernel waits for no answer, or cannot be answered.
     pub async fn answer(&self, request: &[u8]) -> Option<Vec<u8>> {
         let (header, body) = Header::split(request)?;
         let answer = match header.opcode {

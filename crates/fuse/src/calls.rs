@@ -390,7 +390,7 @@ impl Calls {
         }
         match self.marks.get(inode).await {
             Ok(mode) => mode.unwrap_or(self.sync),
-            // Nobody knows whether less would do.
+            // Whether less would do is not known.
             Err(_) => SyncMode::Durable,
         }
     }

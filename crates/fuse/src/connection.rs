@@ -18,7 +18,7 @@ use crate::protocol::{Answer, REQUEST_BYTES};
 
 /// How long to look for the next request before sleeping. To be woken costs tens of microseconds, most of all on a
 /// virtual machine, and a program that writes and orders, one call after the other, comes back sooner than that. It
-/// takes processor time that nobody else wants, since every look lets others run.
+/// takes processor time that no other task wants, since every look lets others run.
 const WATCH: Duration = Duration::from_micros(50);
 /// When to look again where there is no room on the ring for waiting.
 const RETRY: Duration = Duration::from_millis(1);

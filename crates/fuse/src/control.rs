@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub const FBARRIER: u32 = opcode::none(b'W', 1);
 /// The same of the data, and what is needed to find it.
 pub const FDATABARRIER: u32 = opcode::none(b'W', 2);
-/// Says what `fsync` of a file promises, as long as somebody has it open. The file has to be open for writing; to order
+/// Says what `fsync` of a file promises, as long as a program has it open. The file has to be open for writing; to order
 /// only is for its owner and the superuser to say, EPERM for others.
 pub const SET_SYNC: u32 = opcode::write::<u32>(b'W', 3);
 /// Orders each write from now on, as if [`FDATABARRIER`] followed it, but for those that make the file longer: they are

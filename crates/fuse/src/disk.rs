@@ -287,7 +287,7 @@ mod tests {
             let part = handle.spawn(async move { part.write(100, &[2; 50]).await });
             handle.give_way().await;
             other(&disk).await?;
-            part.await.expect("nobody cancels it")?;
+            part.await.expect("no task cancels it")?;
             disk.read(0, BLOCK_BYTES as u32).await
         };
         runtime.block_on(written).expect("no deadlock").expect("the device works")

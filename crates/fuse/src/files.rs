@@ -106,7 +106,7 @@ impl Files {
         }
     }
 
-    /// Whether somebody has an inode open for writing: the kernel hands over what is dirty before it says that the last
+    /// Whether a program has an inode open for writing: the kernel hands over what is dirty before it says that the last
     /// one has closed it.
     pub(crate) fn may_be_dirty(&self, inode: InodeNumber) -> bool {
         self.dirtying.borrow().contains_key(&inode)

@@ -24,7 +24,7 @@
 //! - `fbarrier` and `fdatabarrier` are ioctls ([`control`]).
 //! - `sync` and `syncfs` are not passed on by the kernel, so they make nothing durable; setting an attribute does
 //!   ([`control::SYNC_ALL`]). New files are written within the commit interval of 5 s, overwritten data within 30 s.
-//! - The kernel checks permissions, and nobody but the one who mounted may look in, unless that was allowed.
+//! - The kernel checks permissions, and no user but the one who mounted may look in, unless that was allowed.
 
 #[cfg(feature = "asked")]
 mod asked;

@@ -35,7 +35,7 @@ struct State {
     filesystem: Filesystem,
     /// There may be some.
     any: Cell<bool>,
-    /// Somebody has set one since the mount.
+    /// A program has set one since the mount.
     touched: Cell<bool>,
     /// All that were there when it was mounted are counted.
     complete: Cell<bool>,
@@ -46,7 +46,7 @@ struct State {
 impl Marks {
     /// Those of a filesystem that was just mounted; a task counts them, if there may be any.
     pub(crate) async fn of(handle: &Handle, filesystem: &Filesystem) -> Marks {
-        // Where the root cannot be read nobody knows, and the task finds out.
+        // Where the root cannot be read that is not known, and the task finds out.
         let none = matches!(
             filesystem.extended_attribute(ROOT_INODE, MARKED).await,
             Err(FsError::NoAttribute | FsError::Unsupported(_))

@@ -53,7 +53,7 @@ impl Caller {
     }
 }
 
-/// Permissions of a file without its privileges, when it is changed by somebody of its group or not; none if it has
+/// Permissions of a file without its privileges, when it is changed by a user of its group or not; none if it has
 /// none. Of directories they mean something else. Others that are not regular files lose them, too, as the kernel has it
 /// on its own filesystems.
 fn without_privileges(kind: FileType, permissions: u16, in_group: bool) -> Option<u16> {

@@ -106,7 +106,7 @@ pub(crate) async fn serve(
             return Err(io::ErrorKind::InvalidData.into());
         };
         match header.opcode {
-            // Nobody waits for an answer, and inodes are not counted here.
+            // The kernel waits for no answer, and inodes are not counted here.
             opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => continue,
             opcode::DESTROY => {
                 connection.answer(header.unique, Ok(&Answer::Done));
@@ -152,7 +152,7 @@ fn bytes_for(header: &Header, body: &[u8]) -> u64 {
 /// Begins at once, since most need not wait for anything; what is left then is a task.
 fn start(handle: &Handle, answering: impl Future<Output = ()> + 'static) {
     let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(answering);
-    // Whoever wakes it before it is a task wakes nobody, but a new task is ready in any case.
+    // Whoever wakes it before it is a task wakes no task, but a new task is ready in any case.
     if answering.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
         handle.spawn(answering);
     }
@@ -286,7 +286,7 @@ mod tests {
     fn each_is_answered_as_it_should_be() {
         let asked = asked();
         asked.ask(opcode::STATFS, 10, 5);
-        // Nobody waits for an answer to these.
+        // The kernel waits for no answer to these.
         for opcode in [opcode::FORGET, opcode::BATCH_FORGET, opcode::NOTIFY_REPLY] {
             asked.ask(opcode, 11, 5);
         }

@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    /// It may have the number of the one that was made. So it has to be the user's, and nobody else's to use.
+    /// It may have the number of the one that was made. So it has to be the user's, and no other user's to use.
     #[test]
     fn a_directory_that_is_filled_is_the_users_alone() {
         let place = tempfile::tempdir().unwrap();
@@ -408,7 +408,7 @@ mod tests {
         }
     }
 
-    /// The kernel mounts one filesystem within another one when somebody goes there, as it does at the places of autofs.
+    /// The kernel mounts one filesystem within another one when a program goes there, as it does at the places of autofs.
     #[test]
     fn what_is_mounted_on_demand_is_mounted_before_it_is_looked_at() {
         let place = tempfile::tempdir().unwrap();

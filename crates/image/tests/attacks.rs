@@ -128,7 +128,7 @@ fn a_directory_of_another_user_is_not_taken() {
     let seed = Seed::plain();
     let scratch = Scratch::new();
     fs::create_dir_all(scratch.target().join("tree")).unwrap();
-    // Nobody but the superuser can give it away.
+    // Only the superuser can give it away.
     if std::os::unix::fs::chown(scratch.target().join("tree"), Some(4711), None).is_err() {
         eprintln!("skipped: this takes the superuser");
         return;

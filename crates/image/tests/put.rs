@@ -194,7 +194,7 @@ fn a_file_is_replaced_when_the_new_one_is_whole() {
     let host = tempfile::tempdir().unwrap();
     let file = host.path().join("file");
     drop(made(3072, async |fs| {
-        // Somebody's own file, whose name is taken for that.
+        // A user's own file, whose name is taken for that.
         let own = fs.create(ROOT_INODE, b".weir-put-0", &NewNode::new(FileType::Regular, 0o644)).await?;
         fs.write(own, 0, b"own").await?;
         fs::write(&file, "old").unwrap();

@@ -18,7 +18,7 @@ const LOOKED_AT: usize = 8;
 
 /// What the cache has of a block.
 enum CacheSlot {
-    /// Somebody reads it.
+    /// A task reads it.
     Loading,
     Here {
         buffer: Rc<BufferHead>,
@@ -131,9 +131,9 @@ impl Buffers {
         self.make_room(&mut state);
     }
 
-    /// Forgets what was used longest ago and nobody needs, as far as there is too much, and returns how many uses it has
-    /// looked at. These are few: a large transaction may need more blocks than the cache is to hold, and nothing can be
-    /// forgotten then. Later uses look at the others.
+    /// Forgets what was used longest ago and no caller needs, as far as there is too much, and returns how many uses it
+    /// has looked at. These are few: a large transaction may need more blocks than the cache is to hold, and nothing can
+    /// be forgotten then. Later uses look at the others.
     fn make_room(&self, state: &mut State) -> usize {
         for looked_at in 0..state.uses.len().min(LOOKED_AT) {
             if state.places.len() <= self.limit && state.uses.len() <= 4 * self.limit.max(16) {

@@ -24,7 +24,7 @@ pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
         journal.changed.notify(usize::MAX);
     }
     let tickets = submitted?;
-    // J5 (b): the tail may move when the home writes are transferred, and not sooner. Nobody waits for us.
+    // J5 (b): the tail may move when the home writes are transferred, and not sooner. No caller waits for us.
     if !journal.options.rules.drops(JournalMutant::TailBeforeHome) {
         journal.disk.transferred(&tickets).await?;
     }
@@ -63,7 +63,7 @@ async fn move_tail(journal: &Journal, newest: Retired) -> Result<(), JournalErro
     disk.transferred(&tickets).await
 }
 
-/// Checkpoints whenever somebody wants room in the log.
+/// Checkpoints whenever a task wants room in the log.
 pub(crate) async fn checkpoint_task(journal: Weak<Journal>) {
     loop {
         let Some(now) = journal.upgrade() else { return };

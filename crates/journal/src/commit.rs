@@ -197,7 +197,7 @@ fn commit_is_due(journal: &Journal) -> bool {
     !journal.is_stopped() && !running.is_empty() && (due || running.is_requested())
 }
 
-/// Commits whenever somebody wants it, or the running transaction is old enough.
+/// Commits whenever a caller wants it, or the running transaction is old enough.
 pub(crate) async fn commit_task(journal: Weak<Journal>) {
     loop {
         let Some(now) = journal.upgrade() else { return };

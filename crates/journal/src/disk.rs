@@ -36,7 +36,7 @@ impl Run {
 /// What calls and the journal waited for. Waiting for queue space does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Times that somebody waited for a transfer of writes.
+    /// Times that a task waited for a transfer of writes.
     pub transfers: u64,
     /// Flushes that were sent to the device.
     pub flushes: u64,

@@ -1,4 +1,4 @@
-//! The encoding of the log: how what a transaction has frozen becomes JD and JC. Nobody else knows what a block of the
+//! The encoding of the log: how what a transaction has frozen becomes JD and JC. No other part knows what a block of the
 //! log looks like; what others have to know of a block is where the log holds it ([`LoggedAt`]).
 
 use std::rc::Rc;

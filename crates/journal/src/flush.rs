@@ -50,7 +50,7 @@ async fn flush_if_wanted(journal: &Journal) -> Result<bool, JournalError> {
 }
 
 /// Learns what the storage makes durable without being asked, such as a volume that keeps its loss window (V5): where
-/// all calls only order, nobody ever flushes. JC is in a later epoch than all before it, so when it is durable, that
+/// all calls only order, no caller ever flushes. JC is in a later epoch than all before it, so when it is durable, that
 /// is, too (S3). Callers that wait for durability are not answered by this: what they have written may be younger.
 pub(crate) async fn durability_task(journal: Weak<Journal>) {
     loop {

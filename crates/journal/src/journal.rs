@@ -88,7 +88,7 @@ pub struct Journal {
     /// The running transaction or the log's room has changed, or what was held back is given back, or the journal
     /// was stopped.
     pub(crate) changed: Event,
-    /// Somebody wants a commit; or a flush; or room in the log.
+    /// A caller wants a commit; or a flush; or room in the log.
     pub(crate) commit_wanted: Event,
     /// A transaction has got its first change.
     pub(crate) begun: Event,

@@ -20,7 +20,7 @@ pub(crate) struct Running {
     granted: u32,
     /// Nothing enters any more.
     locked: bool,
-    /// Somebody wants it committed.
+    /// A caller wants it committed.
     requested: bool,
     buffers: BTreeMap<u64, Rc<BufferHead>>,
     revokes: BTreeSet<u64>,
@@ -30,7 +30,7 @@ pub(crate) struct Running {
     freed: Vec<Extent>,
     /// Blocks that it has changed while an earlier transaction held them, and which (J4, policy list).
     conflicts: BTreeMap<u64, Sequence>,
-    /// Dirty pages were dropped since it takes their blocks away: somebody may wait for it already.
+    /// Dirty pages were dropped since it takes their blocks away: a caller may wait for it already.
     drops_pages: bool,
     /// When the first change came.
     since: Option<Instant>,
@@ -88,7 +88,7 @@ impl Running {
         self.requested = true;
     }
 
-    /// Whether somebody wants it committed.
+    /// Whether a caller wants it committed.
     pub(crate) fn is_requested(&self) -> bool {
         self.requested
     }

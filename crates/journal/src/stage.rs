@@ -5,7 +5,7 @@ use std::cell::Cell;
 use event_listener::Event;
 use weir_ext4::journal::Sequence;
 
-/// A stage that transactions reach in order: nobody is woken by any other than the one that he waits for.
+/// A stage that transactions reach in order: no task is woken by any other than the one that it waits for.
 pub(crate) struct Stage {
     to: Cell<Sequence>,
     reached: Event,

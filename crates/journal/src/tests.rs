@@ -391,7 +391,7 @@ fn j1_a_flush_that_is_under_way_covers_nothing_that_comes_later() {
             let covers = |told: &Told| {
                 told.flush && told.transferred.contains(&late) && told.ticket.poll_transferred().is_some()
             };
-            require(told.iter().any(covers), "the flush of somebody else was under way before the transfer")
+            require(told.iter().any(covers), "the flush of another caller was under way before the transfer")
         })
     });
 }

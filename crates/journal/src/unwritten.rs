@@ -13,7 +13,7 @@ use crate::transaction::{Logged, LoggedBlock};
 pub(crate) struct Unwritten(RefCell<BTreeMap<u64, (Sequence, LoggedBlock)>>);
 
 impl Unwritten {
-    /// Takes in what a retired transaction holds, and drops what it revokes: those blocks are somebody else's.
+    /// Takes in what a retired transaction holds, and drops what it revokes: those blocks have another owner.
     pub(crate) fn take_in(&self, logged: &Logged) {
         let mut blocks = self.0.borrow_mut();
         for block in &logged.revokes {

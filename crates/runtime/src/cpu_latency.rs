@@ -55,7 +55,7 @@ mod tests {
         };
         assert!(CpuLatencyGuard::is_kept());
         drop(awake);
-        // Somebody else may keep them awake, so nothing is said of what is the case now.
+        // Another program may keep them awake, so nothing is said of what is the case now.
         let missing = CpuLatencyGuard::by(Path::new("/nowhere/at/all")).expect_err("there is nothing");
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }

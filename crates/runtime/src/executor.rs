@@ -132,7 +132,7 @@ impl Executor {
     pub(crate) fn resume_given_way(&self) {
         let mut waiting = self.given_way.take();
         waiting.drain(..).for_each(Waker::wake);
-        // Its memory is used again and again: nobody can have given way meanwhile.
+        // Its memory is used again and again: no task can have given way meanwhile.
         self.given_way.replace(waiting);
     }
 

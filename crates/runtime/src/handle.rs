@@ -176,7 +176,7 @@ impl Handle {
         self.0.streams.take(label)
     }
 
-    /// A number that nobody draws twice, for identities that must differ from those of other runs. In virtual
+    /// A number that no caller draws twice, for identities that must differ from those of other runs. In virtual
     /// time it comes from the seeded stream `entropy`. In wall time it comes from the kernel, whatever the
     /// seed; where a sandbox forbids that, from the time and the process.
     pub fn entropy(&self) -> u64 {
@@ -222,7 +222,7 @@ impl Future for YieldNow {
 
 /// See [`Handle::give_way`].
 #[derive(Debug)]
-#[must_use = "nobody is given way unless awaited"]
+#[must_use = "no other task is given way unless awaited"]
 pub struct GiveWay {
     handle: Handle,
     given: bool,

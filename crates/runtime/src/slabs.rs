@@ -85,7 +85,7 @@ impl Piece {
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else has a way to it.
+        // SAFETY: as above, and no other code has a way to it.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 }

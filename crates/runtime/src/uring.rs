@@ -43,7 +43,7 @@ pub(crate) struct Operation {
 
 /// What to do, with the memory it takes.
 pub(crate) enum Request {
-    /// The kernel writes the buffer; nobody else has it.
+    /// The kernel writes the buffer; no other code has it.
     Read {
         buffer: Buffer,
         bytes: usize,

@@ -401,7 +401,7 @@ fn places_of_dropped_buffers_are_used_again() {
     assert!(runtime.block_on(read(&ring, &file, plain, 0)).unwrap().1.iter().all(|&byte| byte == 6));
 }
 
-/// Looks at the ring when it is dropped, as a guard that passes room on to somebody may.
+/// Looks at the ring when it is dropped, as a guard that passes room on to a waiting task may.
 struct LooksAtRing(Ring, Rc<RefCell<usize>>);
 
 impl Drop for LooksAtRing {

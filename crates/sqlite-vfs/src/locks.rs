@@ -20,7 +20,7 @@ pub(crate) struct Shared {
 }
 
 /// Locks on a database, at SQLite's levels: many may have SHARED, one beside them RESERVED or PENDING, and one alone
-/// EXCLUSIVE. While there is PENDING, nobody new gets SHARED.
+/// EXCLUSIVE. While there is PENDING, no further connection gets SHARED.
 #[derive(Default)]
 pub(crate) struct Locks(RefCell<BTreeMap<Who, c_int>>);
 

@@ -47,7 +47,7 @@ impl RawFile {
 /// The open file behind SQLite's.
 ///
 /// # Safety
-/// `file` is an open file of this VFS, and nobody closes it meanwhile.
+/// `file` is an open file of this VFS, and no other call closes it meanwhile.
 unsafe fn open_file<'a>(file: *mut sqlite3_file) -> &'a OpenFile {
     // SAFETY: an open file has one, until it is closed.
     unsafe { &*(*file.cast::<RawFile>()).open }

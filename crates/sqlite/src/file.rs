@@ -236,7 +236,7 @@ impl OrderedFile {
     /// uses it after SQLite has: so it is SQLite's pointer, and not one that was made of a reference.
     ///
     /// # Safety
-    /// `this` is open, in memory that SQLite gave, and nobody has a reference to it.
+    /// `this` is open, in memory that SQLite gave, and no code has a reference to it.
     unsafe fn joins(this: *mut OrderedFile, descriptor: Option<Descriptor>, path: &CStr) {
         // SAFETY: as the caller promises.
         let fd = match unsafe { &mut (*this).role } {
@@ -258,14 +258,14 @@ impl OrderedFile {
                 database.joined_by(descriptor)
             }
         };
-        // SAFETY: as above; nobody uses the reference to its role any more.
+        // SAFETY: as above; no code uses the reference to its role any more.
         unsafe { (*this).real.fd = fd };
     }
 
     /// Tells the database that its journal or log is closed. The real file is closed with it, or kept.
     pub(crate) fn leave(mut self) -> c_int {
         let down = self.put_down();
-        // SAFETY: nobody uses it again.
+        // SAFETY: no code uses it again.
         let closed = || unsafe { real::close(self.real.file) };
         match self.role {
             Role::Database(_) => closed(),
@@ -327,7 +327,7 @@ impl OrderedFile {
     }
 
     /// Writes, or holds back what is to be written: a journal until it is synchronised or the database is changed, the
-    /// header of a frame until its page comes. Until then nobody needs them, and a program that dies leaves what it
+    /// header of a frame until its page comes. Until then no reader needs them, and a program that dies leaves what it
     /// would have left a moment before.
     pub(crate) fn write(&mut self, offset: i64, bytes: &[u8]) -> Result<(), c_int> {
         let length = bytes.len() as i64;
@@ -349,7 +349,7 @@ impl OrderedFile {
             Role::Wal(wal) => {
                 wal.frames |= offset.saturating_add(length) > WAL_HEADER_BYTES;
                 let follows = !wal.held.range().is_empty() && wal.held.take(offset, bytes);
-                // Who hears of an error writes the frame anew, or somebody else writes one there.
+                // Who hears of an error writes the frame anew, or another connection writes one there.
                 wal.held.put_down_or_drop(&mut write)?;
                 // SQLite corrects the checksums of frames that it has written over: no page comes behind that.
                 let is_new = offset >= wal.end;
@@ -428,7 +428,7 @@ impl OrderedFile {
     }
 
     /// Asks the mount to order each write from now on, which spares most barriers their trip. It is worth one only for
-    /// what stays open, and it makes writes a little slower that nobody orders.
+    /// what stays open, and it makes a little slower the writes that no barrier follows.
     fn order_writes(&mut self) {
         let is_worth_it = match &self.role {
             Role::Database(_) => true,

@@ -1,7 +1,7 @@
 //! Writes that wait for the one behind them.
 //!
 //! SQLite writes a page of a journal in three pieces, and a frame of a write-ahead log in two: on a mount each is a trip
-//! to the server. Nobody looks at them before they are complete, so they go there together.
+//! to the server. No connection looks at them before they are complete, so they go there together.
 
 use std::ops::Range;
 

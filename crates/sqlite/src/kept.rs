@@ -2,7 +2,7 @@
 //!
 //! In the journal modes PERSIST and TRUNCATE, SQLite closes a journal after every transaction, and opens it twice for
 //! the next one: to see whether it is hot (left by a crash, to be rolled back), and to write it. On a mount that is as
-//! many trips to the server as the transaction itself. So the real file stays open, with nobody's name on it, and is
+//! many trips to the server as the transaction itself. So the real file stays open, belongs to no connection, and is
 //! used again if the path still leads to it. Journals of others are found as ever, since the path says so.
 
 use std::ffi::{CStr, c_char};
@@ -13,7 +13,7 @@ use crate::abi::File;
 use crate::mounted_database::{Descriptor, Identity};
 use crate::real;
 
-/// Room for an open file of the real VFS, that stays where it is. It is no box, as whoever moves a box says that nobody
+/// Room for an open file of the real VFS, that stays where it is. It is no box, as whoever moves a box says that no code
 /// has a pointer into it; and the real file's is in [`Real`](crate::real::Real).
 pub(crate) struct Room(*mut [u64]);
 
@@ -30,7 +30,7 @@ impl Room {
     /// Closes the file.
     ///
     /// # Safety
-    /// The file is open, and nobody uses it again.
+    /// The file is open, and no code uses it again.
     pub(crate) unsafe fn close(mut self) {
         // SAFETY: as the caller promises.
         unsafe { real::close(self.file()) };

@@ -61,7 +61,7 @@ macro_rules! call {
     }};
 }
 
-/// The same by the file that SQLite calls with, of which nobody has a reference meanwhile.
+/// The same by the file that SQLite calls with, of which no other code has a reference meanwhile.
 macro_rules! call_real {
     ($file:ident, $name:ident($($argument:expr),*)) => {{
         // SAFETY: SQLite calls with an open file.
@@ -73,7 +73,7 @@ macro_rules! call_real {
 /// The file that SQLite calls with.
 ///
 /// # Safety
-/// It is open, and nobody else uses it before the method returns.
+/// It is open, and no other code uses it before the method returns.
 unsafe fn ours<'a>(file: *mut File) -> &'a mut OrderedFile {
     // SAFETY: as the caller promises.
     unsafe { &mut *file.cast::<OrderedFile>() }
@@ -207,7 +207,7 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, length: c_int, off
     // SAFETY: SQLite calls with an open file.
     let ours = unsafe { ours(file) };
     let bytes = usize::try_from(length).unwrap_or(0);
-    // SAFETY: SQLite calls with room for that many bytes, which nobody else looks at.
+    // SAFETY: SQLite calls with room for that many bytes, which no other code looks at.
     let room = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), bytes) };
     match ours.read_held(offset, room) {
         Ok(true) => OK,

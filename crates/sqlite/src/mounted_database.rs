@@ -26,7 +26,7 @@ pub(crate) struct Identity {
     inode: u64,
 }
 
-/// What of a file the kernel knows without asking its mount, which nobody changes but by way of the kernel.
+/// What of a file the kernel knows without asking its mount, which no program changes but by way of the kernel.
 const KNOWN: StatxFlags = StatxFlags::INO.union(StatxFlags::SIZE);
 const WITHOUT_ASKING: AtFlags = AtFlags::STATX_DONT_SYNC;
 

@@ -40,7 +40,7 @@ impl Real {
 /// Closes a file of the real VFS, if it is open.
 ///
 /// # Safety
-/// There is room for one, zeroed or used, and nobody uses it again.
+/// There is room for one, zeroed or used, and no code uses it again.
 pub(crate) unsafe fn close(file: *mut File) -> c_int {
     // SAFETY: as the caller promises. A file that is not open has no methods.
     unsafe { (*file).methods.as_ref().and_then(|methods| methods.close).map_or(OK, |close| close(file)) }

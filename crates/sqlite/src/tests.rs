@@ -58,7 +58,7 @@ static METHODS: IoMethods = IoMethods {
 /// What is in a file.
 ///
 /// # Safety
-/// It is open, and nobody else looks into it meanwhile.
+/// It is open, and no other code looks into it meanwhile.
 unsafe fn content<'a>(file: *mut File) -> &'a mut Vec<u8> {
     // SAFETY: as the caller promises.
     unsafe { &mut *(*file.cast::<InMemory>()).content }
@@ -166,7 +166,7 @@ unsafe extern "C" fn database(_: *const c_char) -> *mut File {
 /// What SQLite has for as long as the process lives.
 struct Registered(*mut Vfs);
 
-// SAFETY: nobody changes it, and the tests' files are each of one thread.
+// SAFETY: no code changes it, and the tests' files are each of one thread.
 unsafe impl Send for Registered {}
 // SAFETY: as above.
 unsafe impl Sync for Registered {}

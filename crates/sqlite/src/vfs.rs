@@ -18,8 +18,8 @@ pub(crate) struct Weir {
     pub(crate) kept: KeptJournals,
 }
 
-/// Calls a function of the real VFS. One that it does not have is not in the table of ours either; so nobody gets to see
-/// what is said for that case.
+/// Calls a function of the real VFS. One that it does not have is not in the table of ours either; so no caller gets to
+/// see what is said for that case.
 macro_rules! call_real {
     ($real:expr, $name:ident($($argument:expr),*), $missing:expr) => {{
         let real = $real;
@@ -34,7 +34,7 @@ impl Weir {
     /// A VFS that stands before another one, to be registered. It stays for ever, as SQLite has it for as long as
     /// the process lives.
     pub(crate) fn before(real: *mut Vfs, routines: &'static Routines) -> *mut Vfs {
-        // SAFETY: `real` is registered, and nobody changes a registered VFS.
+        // SAFETY: `real` is registered, and no code changes a registered VFS.
         let vfs = unsafe { wrapped(real) };
         let weir: &'static mut Weir =
             Box::leak(Box::new(Weir { vfs, real, routines, kept: KeptJournals::default() }));

@@ -2,7 +2,7 @@
 //!
 //! A command borrows everything: it is built on the stack, handed to `submit`, and forgotten. A write
 //! carries its data as of submission (S6): a storage that keeps it beyond the call copies borrowed
-//! bytes, or takes a share of a [`Buffer`] that nobody can change any more.
+//! bytes, or takes a share of a [`Buffer`] that no caller can change any more.
 
 use std::rc::Rc;
 

@@ -119,7 +119,7 @@ impl FileDisk {
         }))
     }
 
-    /// Creates a regular file of `bytes` bytes that reads zero, with its space reserved, and opens it. Nobody but its
+    /// Creates a regular file of `bytes` bytes that reads zero, with its space reserved, and opens it. Only its
     /// owner may read it. An existing file is never overwritten.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ impl FileDisk {
     }
 
     /// Who may read it now, besides its owner, by the permissions of the file or device: whoever may can read all that
-    /// is in it. Nobody, if the system does not say.
+    /// is in it. No other user, if the system does not say.
     #[must_use]
     pub fn readers(&self) -> Readers {
         let mode = self.engine.permissions().unwrap_or(0);

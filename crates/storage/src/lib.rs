@@ -59,7 +59,7 @@
 //!
 //! [`AdversaryDisk`] does all that is allowed, and [`CrashStates`] lists or samples what may be left at any
 //! moment. [`Faults`] goes further, beyond the contract: failing and slow commands, inverted bits,
-//! misdirected writes, and a disk that turns read-only. Nobody promises order under these; the layers above
+//! misdirected writes, and a disk that turns read-only. No rule promises order under these; the layers above
 //! must notice what they can, and must not acknowledge what they cannot keep.
 //!
 //! # What proves it

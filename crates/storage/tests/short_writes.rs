@@ -29,7 +29,7 @@ fn written(path: &Path, mutant: Option<FileDiskMutant>) -> Vec<u8> {
     let data = vec![7; bytes];
     let ticket = disk.submit(Command::Write(Write::new(&[Part::bytes(Lba(0), &data)]))).unwrap();
     runtime.handle().ring().unwrap().submit();
-    // Another runtime waits, so that nobody hears of the write's end before the limit is gone.
+    // Another runtime waits, so that no task hears of the write's end before the limit is gone.
     let other = Runtime::wall(Wall::default()).unwrap();
     let wait = |time| other.block_on(other.handle().sleep(time)).unwrap();
     for _ in 0..60_000 {

@@ -193,7 +193,7 @@ impl Cleaner {
     /// Puts emptied segments on the free-segment list, by whatever the reclaim check asks for: nothing, a flush, a
     /// checkpoint.
     async fn reclaim(&self) -> Result<(), Rejected> {
-        // Somebody else's checkpoint decides what is on the free-segment list; this round begins behind it.
+        // A checkpoint of another task decides what is on the free-segment list; this round begins behind it.
         drop(self.common.checkpointing.acquire(1).await);
         // What is just being discarded may join the free-segment list when that is done.
         drop(self.discarder.on_the_way.acquire(1).await);

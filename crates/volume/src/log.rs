@@ -283,7 +283,7 @@ impl Log {
     }
 
     /// Wait-on-Transfer wants a user's record on the disk: if nothing is on its way, it goes now, else with
-    /// the next chunk, when the one before it has arrived. Nobody waits for what cleaning moved.
+    /// the next chunk, when the one before it has arrived. No caller waits for what cleaning moved.
     fn somebody_waits(&self, state: &State) -> bool {
         self.common.options.completion == Completion::Disk
             && state.open.as_ref().is_some_and(|open| open.user_since.is_some())
@@ -382,7 +382,7 @@ impl Log {
     }
 
     /// Seals the open chunk if a record is in it. Where nothing but cleaning goes on, no loss window runs for it, and
-    /// nobody else would seal it.
+    /// no other task would seal it.
     pub(crate) fn seal_record(&self, sequence: u64) {
         if self.state.borrow().open.as_ref().is_some_and(|open| sequence >= open.first_sequence) {
             self.seal();
@@ -457,7 +457,7 @@ impl Log {
     }
 
     /// The largest loss window so far. It only grows until something becomes durable, so it is enough to look
-    /// then, and when somebody asks.
+    /// then, and when a caller asks.
     pub(crate) fn loss_window_seen(&self) -> LossWindowSeen {
         self.seen(&self.state.borrow())
     }

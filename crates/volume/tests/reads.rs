@@ -109,7 +109,7 @@ fn damaged(mutant: Option<VolumeMutant>) -> Result<Vec<u8>, Rejected> {
 fn one_damaged_block_in_many_runs_is_named() {
     assert!(damaged(None) == Err(Rejected::Failed(StorageError::Damaged(Lba(40)))));
     let unchecked = damaged(Some(VolumeMutant::ReadUnchecked)).unwrap();
-    assert!(unchecked != whole(), "content that nobody wrote");
+    assert!(unchecked != whole(), "content that was never written");
 }
 
 #[test]

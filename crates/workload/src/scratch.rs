@@ -24,8 +24,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// A file of `bytes` bytes in `directory`; called `weir-bench-NAME` if `keep`, without a name otherwise. Nobody
-    /// but its owner may read it.
+    /// A file of `bytes` bytes in `directory`; called `weir-bench-NAME` if `keep`, without a name otherwise. Only
+    /// its owner may read it.
     ///
     /// # Errors
     /// [`BenchError::Kept`] if a file of that name is there, which is not touched; what the kernel refused.

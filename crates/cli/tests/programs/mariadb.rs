@@ -106,7 +106,7 @@ fn mariadb_keeps_what_it_has_committed() {
         for (number, counts) in CLIENTS.iter().zip(&lines[4..]) {
             let told = told(&beside, *number);
             trial.acknowledged += told;
-            // One more may have been committed of which nobody was told.
+            // One more may have been committed of which no client was told.
             let may_be = [told, told + 1].map(|count| format!("{count}\t{count}"));
             assert!(may_be.contains(&(*counts).to_string()), "round {round}: told {told}, found {counts}");
         }

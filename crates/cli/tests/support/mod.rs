@@ -200,7 +200,7 @@ impl Place {
 
     /// Children that other tests are starting have files open for a moment that are closed here.
     fn end_by(&self, unmount: impl Fn() -> Output) {
-        wait_until("nobody uses the mount", || {
+        wait_until("no program uses the mount", || {
             let output = unmount();
             let told = error_of(&output);
             let is_busy = ["busy", "have files open"].iter().any(|word| told.contains(word));
@@ -297,7 +297,7 @@ pub fn by_looking(disk: &OsStr) -> Result<(), String> {
     if clean { Ok(()) } else { Err(told) }
 }
 
-/// The filesystem of a volume that nobody has mounted, as e2fsck sees it: on a copy, with the journal replayed by
+/// The filesystem of a volume that is not mounted, as e2fsck sees it: on a copy, with the journal replayed by
 /// e2fsck; and on the volume, with it replayed by Weir. There is nothing to mend in either.
 pub fn e2fsck_judges(place: &Place) {
     if system("e2fsck").arg("-V").output().is_err() {

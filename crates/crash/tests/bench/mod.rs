@@ -75,7 +75,7 @@ pub async fn put(storage: &dyn Storage, block: u64, stamp: Stamp) -> Result<(), 
     weir_storage::write(storage, Part::bytes(Lba(block), &page)).await
 }
 
-/// Whose page a block holds; `Ok(None)` for nobody's.
+/// Whose page a block holds; `Ok(None)` if it holds none.
 pub async fn get(storage: &dyn Storage, block: u64) -> Result<Option<Stamp>, Rejected> {
     let page = weir_storage::read(storage, Extent::new(Lba(block), 1)).await?;
     Ok(stamp_of(&page, block))

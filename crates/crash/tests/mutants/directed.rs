@@ -58,7 +58,7 @@ fn read_damaged(mutant: Option<VolumeMutant>) -> Result<Option<u64>, Rejected> {
 #[test]
 fn blocks_that_are_read_back_unchecked() {
     assert_eq!(read_damaged(None), Err(Rejected::Failed(StorageError::Damaged(Lba(11)))));
-    assert_eq!(read_damaged(Some(VolumeMutant::ReadUnchecked)), Ok(None), "a page that nobody wrote");
+    assert_eq!(read_damaged(Some(VolumeMutant::ReadUnchecked)), Ok(None), "a page that was never written");
 }
 
 /// Whether anything is acknowledged as durable after a flush of the disk below has failed.
@@ -90,7 +90,7 @@ async fn windowed(handle: &Handle, mutant: Option<VolumeMutant>) -> Volume {
     open(handle, &disk, &options).await.expect("the volume is whole")
 }
 
-/// Whether a write becomes durable within the loss window though nobody asks for it.
+/// Whether a write becomes durable within the loss window though no caller asks for it.
 fn durable_in_time(mutant: Option<VolumeMutant>) -> bool {
     simulate(4, async |handle| {
         let volume = windowed(&handle, mutant).await;
@@ -106,7 +106,7 @@ fn v5_a_loss_window_without_a_bound_in_time() {
     assert!(!durable_in_time(Some(VolumeMutant::NoLossBound)));
 }
 
-/// The most bytes that were volatile while somebody wrote as fast as it was allowed.
+/// The most bytes that were volatile while a task wrote as fast as it was allowed.
 fn bytes_at_stake(mutant: Option<VolumeMutant>) -> u64 {
     simulate(5, async |handle| {
         let volume = windowed(&handle, mutant).await;
@@ -179,5 +179,5 @@ fn v1_a_newest_checkpoint_whose_loss_goes_unnoticed() {
     let damaged = Err(VolumeError::Damaged { what: Damage::NewestCheckpoint, at: NEWEST });
     assert_eq!(open_without_newest(None), damaged);
     let unnoticed = open_without_newest(Some(VolumeMutant::CheckpointLossUnnoticed));
-    assert_eq!(unnoticed, Ok(Some(0)), "what was acknowledged as durable is gone, and nobody was told");
+    assert_eq!(unnoticed, Ok(Some(0)), "what was acknowledged as durable is gone, and no caller was told");
 }

@@ -170,7 +170,7 @@ fn whoever_takes_checkpoints_fills_no_volume_and_reads_race_writes_unharmed() {
             let members: Vec<_> =
                 (0..6).map(|number| handle.spawn(Rc::clone(&crowd).member(number))).collect();
             for member in members {
-                member.await.expect("nobody is cancelled");
+                member.await.expect("no task is cancelled");
             }
             flush(&crowd.volume).await.expect("nothing fails");
             let blocks = crowd.versions.borrow().len() as u64;

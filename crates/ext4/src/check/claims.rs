@@ -1,4 +1,4 @@
-//! Which blocks somebody uses: one bit a block, for groups where any is used.
+//! Which blocks are used: one bit a block, for groups where any is used.
 
 use crate::bitmap;
 use crate::layout::Layout;

@@ -31,7 +31,7 @@ pub enum Problem {
     /// The filesystem was not unmounted, and has no journal that would make up for it.
     #[error("the filesystem was not unmounted cleanly")]
     NotClean,
-    /// Somebody noted errors in the superblock or the journal, and no check has cleared them since.
+    /// A mount noted errors in the superblock or the journal, and no check has cleared them since.
     #[error("the superblock says that errors occurred while it was in use")]
     ErrorsNoted,
     /// A copy of the superblock or of descriptors says something else than the original.
@@ -80,7 +80,7 @@ pub enum Problem {
     /// An inode is in use, and no name leads to it from the root.
     #[error("it is in use, but cannot be reached from the root directory")]
     Unreachable,
-    /// A bitmap calls in use what nobody uses.
+    /// A bitmap calls in use what is not used.
     #[error("the {structure} marks {count} as in use that are not, the first at {first}")]
     MarkedUsed {
         /// Which bitmap.

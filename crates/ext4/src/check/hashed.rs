@@ -121,7 +121,7 @@ impl<R: ImageReader> Index<'_, R> {
         Ok(())
     }
 
-    /// The children of a node that exist and that nobody led to before.
+    /// The children of a node that exist and that no node led to before.
     fn node(
         &mut self,
         at: usize,

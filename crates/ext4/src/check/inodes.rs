@@ -15,7 +15,7 @@ use crate::inode::{BAD_BLOCKS_INODE, FileType, INODE_BYTES, Inode, JOURNAL_INODE
 /// Blocks of an inode table that are read at a time.
 const RUN_BLOCKS: u64 = 16;
 
-/// What is wrong with an inode that nobody may use.
+/// What is wrong with an inode that no file may use.
 const RESERVED: &str = "it is reserved, and in use";
 
 /// The inodes of a filesystem.
@@ -112,7 +112,7 @@ impl<R: ImageReader> Inodes<'_, R> {
             return Ok(());
         };
         self.known.table.set(number, InodeState::Used(kind), inode.links.get());
-        // A removed directory that somebody has open is in no tree: its "." and ".." are no names any more.
+        // A removed directory that a program has open is in no tree: its "." and ".." are no names any more.
         if kind == FileType::Directory && inode.links.get() > 0 {
             self.known.directories.insert(number, DirectoryState::default());
         }

@@ -48,7 +48,7 @@ impl Known {
         }
     }
 
-    /// Claims blocks for `place`, and tells if they are somebody's already or beyond the end. False if so.
+    /// Claims blocks for `place`, and tells if they are claimed already or beyond the end. False if so.
     pub(super) fn claim(&mut self, place: Place, first: u64, count: u64) -> bool {
         let taken = self.claims.claim(first, count);
         if let Some(block) = taken {

@@ -6,7 +6,7 @@ use crate::layout::Layout;
 /// What is known of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum InodeState {
-    /// Nobody uses it.
+    /// It is not used.
     #[default]
     Free,
     /// It is in use, as this kind of file.

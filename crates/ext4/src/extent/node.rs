@@ -43,7 +43,7 @@ pub(crate) fn empty_root() -> [u8; BLOCK_AREA_BYTES] {
     root
 }
 
-/// Writes a header; its generation, which nobody uses, is zero.
+/// Writes a header; its generation, which no program uses, is zero.
 pub(crate) fn write_header(bytes: &mut [u8], count: usize, max: usize, depth: u16) {
     bytes[..HEADER_BYTES].fill(0);
     bytes[..2].copy_from_slice(&MAGIC.to_le_bytes());

@@ -231,7 +231,7 @@ impl NewImage {
 
     fn superblock_block(&self, group: u32) -> Block {
         let mut copy = self.superblock;
-        // Sixteen bits: groups beyond cannot say who they are, and nobody asks.
+        // Sixteen bits: groups beyond cannot say who they are, and no program asks.
         copy.group = (group as u16).into();
         copy.update_checksum();
         let mut block = [0; BLOCK_BYTES];

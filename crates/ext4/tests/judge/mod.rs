@@ -21,7 +21,7 @@ pub fn run(program: &str, arguments: &[&str], input: &[u8]) -> Option<Output> {
     output.ok()
 }
 
-/// A file without a name that holds `input`. A pipe would need somebody who fills it while the judge talks.
+/// A file without a name that holds `input`. A pipe would need a thread that fills it while the judge talks.
 fn file_of(input: &[u8]) -> File {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let unique = NEXT.fetch_add(1, Ordering::Relaxed);

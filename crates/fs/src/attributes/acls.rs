@@ -1,6 +1,6 @@
 //! Access control lists: what more there is to a mode, and what is made in a directory gets.
 //!
-//! Nobody's access is decided here: the kernel does that for a mount, by the lists that it asks for. Here they are kept
+//! No access is decided here: the kernel does that for a mount, by the lists that it asks for. Here they are kept
 //! true. A file's mode and its own list say the same of owner, group and others: to set one is to set the other in the
 //! same transaction (J8), and a list that says no more than a mode is not kept. What is made in a directory begins with
 //! the directory's default list, in the transaction that makes it.

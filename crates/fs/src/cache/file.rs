@@ -30,7 +30,7 @@ pub(crate) struct CachedFile {
     pub(super) read_ended: Event,
     /// The last transaction that refers to its data (J2).
     attached_in: Cell<Option<Sequence>>,
-    /// Dirty pages were dropped: by the transaction that takes their blocks away nobody misses them.
+    /// Dirty pages were dropped: by the transaction that takes their blocks away no call misses them.
     pub(super) dropped_in: Cell<Option<Sequence>>,
     pub(super) cache: Rc<PageCache>,
 }

@@ -21,7 +21,7 @@ struct Page {
     /// Where it is on disk.
     home: u64,
     dirty: bool,
-    /// Somebody looked at it since the cache did.
+    /// A caller looked at it since the cache did.
     used: bool,
     /// Which of the pages that were ever at this place it is.
     stamp: u64,
@@ -170,7 +170,7 @@ impl Pages {
         (before.0 - self.pages.len(), before.1 - self.dirty.len())
     }
 
-    /// Drops a page from memory if nobody has used it lately and the disk has it.
+    /// Drops a page from memory if no caller has used it lately and the disk has it.
     pub(super) fn evict(&mut self, index: u32, stamp: u64) -> Eviction {
         let Some(page) = self.pages.get_mut(&index).filter(|page| page.stamp == stamp) else {
             return Eviction::Gone;

@@ -1,7 +1,7 @@
 //! The *reads* of a file that are under way.
 //!
 //! A read finds the place of its blocks with the file's lock, begins here, and waits for the disk without the lock: so
-//! reads go side by side, and nobody who changes the file waits for one. What a read brings counts as far as its
+//! reads go side by side, and no call that changes the file waits for one. What a read brings counts as far as its
 //! blocks are still what they were when it began. One that is freed meanwhile may be another file's by then: it cuts
 //! the read short, and the caller tries again. One that is written meanwhile has its page in memory, which stays there
 //! until the read ends (`Pages::evict`), so nothing older takes its place. The blocks of two reads never overlap: whoever misses

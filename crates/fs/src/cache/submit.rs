@@ -124,7 +124,7 @@ impl CachedFile {
 
     /// Forgets the pages in a range, whose blocks are freed with `handle`. Their caller holds the file's lock.
     ///
-    /// Nobody submits any of them after this, so none is written over what comes to their blocks next (J7). If
+    /// No task submits any of them after this, so none is written over what comes to their blocks next (J7). If
     /// the transaction before is being committed, they are submitted first: it may map them, and would show what
     /// was in their blocks before (J2). That waits for queue space only, so an open handle may.
     pub(crate) async fn forget_pages(

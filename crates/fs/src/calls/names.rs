@@ -124,7 +124,7 @@ impl Filesystem {
         self.0.namespace.link(self.1, inode, directory, name).await
     }
 
-    /// Takes a name of anything but a directory. An inode without names is deleted once nobody has it open.
+    /// Takes a name of anything but a directory. An inode without names is deleted once no caller has it open.
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::NotDirectory`], [`FsError::NameLength`],

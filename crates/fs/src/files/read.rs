@@ -73,7 +73,7 @@ impl Files {
         let (index, at) = split(offset);
         let looking = node.beside_others().await;
         let next = Tree::of(node).next(index).await?;
-        // From here to the beginning of the read nothing waits, so nobody comes between.
+        // From here to the beginning of the read nothing waits, so no other task comes between.
         if offset + bytes.len() as u64 > node.size() || node.file.contains(index) {
             return Ok(Missed::Elsewhere);
         }

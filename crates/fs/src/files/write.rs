@@ -156,7 +156,7 @@ impl Files {
         done
     }
 
-    /// Reads the blocks that will be written in part into the page cache, while nobody has to wait for the lock. What
+    /// Reads the blocks that will be written in part into the page cache, while no call has to wait for the lock. What
     /// it cannot read, [`edges`](Self::edges) tells.
     async fn read_edges(&self, node: &Rc<Node>, changed: Range<u64>) {
         if self.mode == JournalMode::Data {
@@ -286,7 +286,7 @@ impl Files {
 }
 
 /// How many of a write's bytes go to pages that lie in the file whole. The page that its end is in is changed once, with
-/// the size: nobody may find it changed in part.
+/// the size: no reader may find it changed in part.
 fn within_size(offset: u64, bytes: usize, size: u64) -> usize {
     let last = if offset + bytes as u64 > size { size / BLOCK * BLOCK } else { size };
     bytes.min(usize::try_from(last.saturating_sub(offset)).unwrap_or(usize::MAX))

@@ -25,7 +25,7 @@ const LOOKS: usize = 8;
 
 struct Known {
     node: Rc<Node>,
-    /// Somebody asked for it since it was queued.
+    /// A caller asked for it since it was queued.
     used: bool,
 }
 
@@ -93,7 +93,7 @@ impl Nodes {
     /// Reads an inode; whether its node was not there before.
     async fn load(&self, number: u32) -> Result<(Rc<Node>, bool), FsError> {
         let inode = self.metadata.read_inode(number).await?;
-        // Somebody else may have been faster.
+        // Another call may have been faster.
         if let Some(node) = self.find(number) {
             return Ok((node, false));
         }

@@ -55,7 +55,7 @@ impl Mapping {
             let done = self.map_some(handle, node, at..range.end, wanted).await;
             match done {
                 Ok(reached) => at = reached,
-                // The caller writes what is mapped: what was in its blocks before is nobody's.
+                // The caller writes what is mapped: what was in its blocks before is no file's.
                 Err(_) if at > range.start => break,
                 Err(error) => return Err(error),
             }

@@ -10,7 +10,7 @@ use crate::error::FsError;
 use crate::inodes::{InodeNumber, Node};
 
 impl Namespace {
-    /// Takes a name of anything but a directory. An inode without names is deleted once nobody has it open.
+    /// Takes a name of anything but a directory. An inode without names is deleted once no caller has it open.
     pub(crate) async fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         check_ordinary(name)?;
         self.changes.changing(self.unlink_checked(directory, name)).await
@@ -107,7 +107,7 @@ impl Namespace {
         node.log(handle).await
     }
 
-    /// Deletes an inode that has no name, if nobody has it open. The caller holds no lock.
+    /// Deletes an inode that has no name, if no caller has it open. The caller holds no lock.
     pub(super) async fn delete_unused(&self, node: &Rc<Node>) -> Result<(), FsError> {
         if node.links() > 0 || node.opens.get() > 0 {
             return Ok(());

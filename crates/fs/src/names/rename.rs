@@ -14,7 +14,7 @@ use crate::inodes::{InodeNumber, Node, lock};
 use crate::space::GROUP_CREDITS;
 
 /// Blocks that a whiteout changes beside those of the rename: a bitmap, a descriptor, and two of an inode table, one of
-/// which nobody has used yet.
+/// which was never used.
 const WHITEOUT_CREDITS: u32 = GROUP_CREDITS + 2;
 
 /// What a rename does with names that are taken, and with the old one.
@@ -25,7 +25,7 @@ pub struct RenameFlags {
     /// What the two names stand for changes places.
     pub exchange: bool,
     /// The old name stays, and stands for a new *whiteout* from then on: a character device with the numbers 0 and 0,
-    /// the caller's, that nobody may open. An overlay takes it for a name that was deleted.
+    /// the caller's, that no user may open. An overlay takes it for a name that was deleted.
     pub whiteout: bool,
 }
 

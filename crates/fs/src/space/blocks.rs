@@ -123,7 +123,7 @@ impl Space {
         self.load_group(group).await?;
         let descriptors = self.descriptor_buffer(group).await?;
         let bits = self.block_bitmap(group).await?;
-        // Nothing waits from here on, so nobody comes between.
+        // Nothing waits from here on, so no other task comes between.
         let room = self.room(handle, purpose);
         if room < u64::from(wanted.least) {
             return Ok(None);
@@ -240,7 +240,7 @@ impl Space {
             self.layout.fresh_block_bitmap(group, &known.descriptor, &mut content);
         } else {
             bits.look(|bits| content.copy_from_slice(bits));
-            // What is beyond the group's end is nobody's, whatever the bits say.
+            // What is beyond the group's end is no file's, whatever the bits say.
             bitmap::set(&mut content, self.layout.blocks_in(group)..BLOCK_BYTES as u32 * 8);
         }
         let free = known.descriptor.free_blocks();

@@ -1,6 +1,6 @@
-//! Discarding free blocks: what was freed, in the background, and all that is free, when somebody asks (`Filesystem::trim`). Not
-//! before the transaction that freed them is durable (J7). While a discard is on its way its blocks count as taken, so
-//! that nobody allocates them meanwhile; and no two discards are on their way at one time.
+//! Discarding free blocks: what was freed, in the background, and all that is free, when a caller asks
+//! (`Filesystem::trim`). Not before the transaction that freed them is durable (J7). While a discard is on its way its
+//! blocks count as taken, so that no call allocates them meanwhile; and no two discards are on their way at one time.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::space::Space;
 use crate::space::freed::Freed;
 use crate::space::group::clear_runs;
 
-/// Blocks of one command of the background, at most: 256 MiB. So long as it takes, nobody can have them.
+/// Blocks of one command of the background, at most: 256 MiB. So long as it takes, no file can have them.
 const BLOCKS_MAX: u64 = 1 << 16;
 
 /// What was discarded, and what waits for that.
@@ -197,7 +197,7 @@ impl Space {
         Ok(())
     }
 
-    /// Lets nobody allocate blocks that are free.
+    /// Lets no call allocate blocks that are free.
     fn take(&self, extent: Extent) {
         for (group, bits) in self.parts(extent) {
             self.groups.borrow_mut()[group as usize].take(bits);
@@ -245,7 +245,7 @@ impl Space {
         }
     }
 
-    /// Discards what is left to discard, before the filesystem is unmounted: nobody would ever do so again.
+    /// Discards what is left to discard, before the filesystem is unmounted: no task would ever do so again.
     pub(crate) async fn discard_the_rest(&self, disk: &Disk) {
         if self.discarding.started.get() {
             // Nothing depends on it.

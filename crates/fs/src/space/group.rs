@@ -40,7 +40,7 @@ pub(super) fn clear_runs(bits: &[u8; BLOCK_BYTES], mut range: Range<u32>) -> Vec
 /// One group.
 pub(super) struct Group {
     pub(super) descriptor: Descriptor,
-    /// Blocks in use, and those that were freed and cannot be reused yet (J7); none before somebody needs it.
+    /// Blocks in use, and those that were freed and cannot be reused yet (J7); none before a call needs it.
     taken: Option<Box<[u8; BLOCK_BYTES]>>,
     /// Blocks that are not taken.
     available: u32,

@@ -32,7 +32,7 @@ impl Space {
         let descriptors = self.descriptor_buffer(group).await?;
         let bits = self.inode_bitmap(group).await?;
         let per_group = self.layout.inodes_per_group();
-        // Nothing waits from here on but for another group, so nobody comes between.
+        // Nothing waits from here on but for another group, so no other task comes between.
         let descriptor = self.descriptor(group);
         if descriptor.has_flag(group_flags::INODES_UNINITIALISED) {
             handle.modify(&bits, 0..BLOCK_BYTES, |bits| self.layout.fresh_inode_bitmap(bits));
@@ -40,7 +40,7 @@ impl Space {
         let reserved = if group == 0 { self.first_inode.saturating_sub(1) } else { 0 };
         let Some(index) = bits.look(|bits| bitmap::next_clear(bits, reserved..per_group)) else {
             if descriptor.free_inodes() == 0 {
-                // Somebody took the last one while its bitmap was read.
+                // Another call took the last one while its bitmap was read.
                 return Box::pin(self.allocate_inode(handle, near, kind)).await;
             }
             let what = "it has fewer free inodes than its descriptor says";
@@ -125,7 +125,7 @@ impl Space {
         }
     }
 
-    /// Fills the blocks of a table that nobody has used yet with zeros, up to the one of inode `index`: what is on
+    /// Fills the blocks of a table that were never used with zeros, up to the one of inode `index`: what is on
     /// disk there may be anything. As inodes are used from the lowest on, that is one block at most.
     fn clear_table(&self, handle: &TxHandle, group: u32, index: u32) {
         let descriptor = self.descriptor(group);

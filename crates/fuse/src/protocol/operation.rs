@@ -96,7 +96,7 @@ pub(crate) struct Header {
 
 impl Header {
     /// The header of a request, and what follows it. None if the bytes are too few to be a request: then there is
-    /// nobody to answer, either.
+    /// no request to answer, either.
     pub(crate) fn split(request: &[u8]) -> Option<(Header, &[u8])> {
         Header::read_from_prefix(request).ok()
     }
@@ -276,7 +276,7 @@ impl<'a> Operation<'a> {
             }
             opcode::TMPFILE => {
                 let arguments: CreateArguments = left.arguments()?;
-                // It has a name in the kernel, which nobody sees.
+                // It has a name in the kernel, which no program sees.
                 left.text()?;
                 Operation::CreateUnnamed {
                     mode: arguments.mode,

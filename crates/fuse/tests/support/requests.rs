@@ -124,7 +124,7 @@ impl Sessions {
 }
 
 /// The next request of a session, and whether it is waited for before the one behind it. Four bytes come first: what is
-/// asked (6 bits, and 64: nobody waits; 128: what follows is the whole request), of which of the known nodes, how many
+/// asked (6 bits, and 64: no caller waits; 128: what follows is the whole request), of which of the known nodes, how many
 /// bytes follow, and who asks (the lowest bit: user 1000) and which other node is meant.
 fn next(left: &mut &[u8], known: &[u64]) -> Option<(Vec<u8>, bool)> {
     let ([what, node, length, who], rest) = left.split_first_chunk()?;

@@ -195,7 +195,7 @@ impl State {
         self.last_key
     }
 
-    /// A failed change leaves any mixture, and nobody learns of its durability.
+    /// A failed change leaves any mixture, and no caller learns of its durability.
     fn fail_change(&mut self, number: u64, change: Change) {
         self.record(Recorder::failed, &change.tags);
         let keep_whole = self.random.below(2) == 0;

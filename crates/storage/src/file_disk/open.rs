@@ -35,7 +35,7 @@ pub(super) struct Opened {
     pub(super) punch: bool,
 }
 
-/// Creates a regular file of `bytes` bytes that nobody but its owner may read, with its space reserved where the
+/// Creates a regular file of `bytes` bytes that only its owner may read, with its space reserved where the
 /// filesystem can, and makes file and name durable; the name of a half-made file is removed again.
 pub(super) fn create(path: &Path, bytes: u64) -> Result<(), FileDiskError> {
     if bytes < BLOCK {

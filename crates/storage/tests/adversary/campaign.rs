@@ -141,7 +141,7 @@ async fn one(random: &mut Random, storage: &dyn Storage, stamp: u64, tickets: &m
     submit_when_free(storage, command).await.unwrap()
 }
 
-/// Submits a command, alone if nothing may overlap it (S6): nobody could say what a share found.
+/// Submits a command, alone if nothing may overlap it (S6): no judge could say what a share found.
 async fn submit(
     storage: &dyn Storage,
     command: Command<'_>,

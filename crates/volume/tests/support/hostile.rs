@@ -343,7 +343,7 @@ async fn reopened(
     Outcome::Kept
 }
 
-/// Writes, discards, orders and flushes; what is there then. Blocks of which nobody knows, since a request failed, are
+/// Writes, discards, orders and flushes; what is there then. Blocks that are not known, since a request failed, are
 /// not in it.
 async fn change(volume: &Volume, written: &mut BTreeMap<u64, u8>) -> Result<(), Rejected> {
     let blocks = volume.blocks();

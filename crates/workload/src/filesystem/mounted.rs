@@ -176,7 +176,7 @@ mod tests {
 
     const WRITES: u64 = 5000;
 
-    /// Writes through a filesystem in virtual time, unmounts it, lets somebody damage it, and verifies it.
+    /// Writes through a filesystem in virtual time, unmounts it, lets `damage` damage it, and verifies it.
     fn play(
         mode: FsMode,
         noted: u64,

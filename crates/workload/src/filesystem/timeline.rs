@@ -1,4 +1,4 @@
-//! Appending writes through BarrierFS on an emulated device, in virtual time, with somebody told of D, JD and JC.
+//! Appending writes through BarrierFS on an emulated device, in virtual time, with a listener told of D, JD and JC.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -53,7 +53,7 @@ struct Tap {
     journal: Rc<dyn JournalProbe>,
     /// The journal's first block, and how many it has.
     area: Cell<(u64, u64)>,
-    /// Somebody listens.
+    /// There is a listener.
     open: Cell<bool>,
 }
 
