@@ -60,6 +60,12 @@ pub(crate) enum CliError {
         /// What the kernel or `fusermount3` said.
         source: std::io::Error,
     },
+    /// Without flushes, and on a storage that keeps no order by itself.
+    #[error(
+        "--engine jbd2-nobarrier needs a volume: on other storage a crash would damage the filesystem: leave --engine \
+         out, or take --engine jbd2"
+    )]
+    NoOrder,
     /// There is no directory to mount on.
     #[error(
         "cannot mount on {0}: No such file or directory: make the directory first: `mkdir -p {0}`", path.display()

@@ -12,7 +12,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use clap::{CommandFactory as _, Parser};
+use clap::{CommandFactory as _, Parser, ValueEnum as _};
+
+use crate::journal_engine::JournalEngine;
 
 /// The exit codes of `mount`: wrong arguments, and a mount that failed.
 const WRONG_USE: u8 = 1;
@@ -23,6 +25,7 @@ Options behind -o, separated by commas; `weir mount --help` explains each:
   ro, noexec                      --read-only, --no-exec
   allow_other, awake              --allow-other, --awake
   sync=durable, sync=order        --sync durable, --sync order
+  engine=NAME                     --engine NAME
   discard, nodiscard              --discard, --no-discard
   discard_below                   --discard-below
   noatime, writeback_cache        --noatime, --writeback-cache
@@ -221,6 +224,10 @@ fn of_option(option: &str) -> Meaning {
         ("writeback_cache", None) => argument("--writeback-cache"),
         ("sync", Some("durable" | "order")) => argument(&format!("--{option}")),
         ("sync", _) => Meaning::WrongValue("sync=durable or sync=order"),
+        ("engine", Some(value)) if JournalEngine::from_str(value, false).is_ok() => {
+            argument(&format!("--{option}"))
+        }
+        ("engine", _) => Meaning::WrongValue("engine=dual, engine=jbd2, engine=jbd2-nobarrier or engine=prefix"),
         ("log", Some(value)) => Meaning::Argument(format!("--log={value}")),
         ("" | "defaults" | "ro" | "rw" | "auto" | "noauto" | "nofail" | "_netdev", None)
         | ("user" | "users" | "nouser" | "owner" | "noowner" | "group" | "nogroup", _)
@@ -242,10 +249,11 @@ mod tests {
 
     #[test]
     fn options_of_mount_become_those_of_the_program() {
-        let given = "rw,allow_other,sync=order,discard,discard_below,awake,noexec,noatime,writeback_cache,log=/var/log/weir,nosuid,nodev";
+        let given = "rw,allow_other,sync=order,engine=prefix,discard,discard_below,awake,noexec,noatime,writeback_cache,log=/var/log/weir,nosuid,nodev";
         let expected = [
             "--allow-other",
             "--sync=order",
+            "--engine=prefix",
             "--discard",
             "--discard-below",
             "--awake",
@@ -283,6 +291,10 @@ mod tests {
         for wrong in ["sync", "sync=maybe"] {
             let told = arguments(&format!("rw,{wrong}")).unwrap_err();
             assert!(told.contains(&format!("\"{wrong}\": write sync=durable or sync=order")), "{told}");
+        }
+        for wrong in ["engine", "engine=ext4"] {
+            let told = arguments(wrong).unwrap_err();
+            assert!(told.contains(&format!("\"{wrong}\": write engine=dual")), "{told}");
         }
         assert!(arguments("remount,ro").unwrap_err().contains("unmount it"));
         mount_arguments(["remount"].into_iter(), true).unwrap_err();

@@ -17,6 +17,7 @@ mod generate;
 mod get;
 mod helper;
 mod image;
+mod journal_engine;
 mod list;
 mod memory;
 mod messages;

@@ -13,6 +13,7 @@ use weir_volume::VolumeOptions;
 
 use crate::error::CliError;
 use crate::helper;
+use crate::journal_engine::JournalEngine;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::Stack;
@@ -40,6 +41,9 @@ pub(crate) struct MountArguments {
     /// What fsync and its like promise
     #[arg(long, value_enum, default_value_t = Sync::Durable)]
     sync: Sync,
+    /// How the journal commits, see `weir status` [default: dual on a volume, jbd2 on an image without one]
+    #[arg(long, value_enum, conflicts_with = "read_only")]
+    engine: Option<JournalEngine>,
     /// Let other users in; the kernel checks their permissions
     #[arg(long)]
     allow_other: bool,
@@ -146,7 +150,9 @@ async fn serve(
         }
     };
     let stack = Rc::new(stack);
+    let engine = arguments.engine.map(|engine| engine.on(&*stack.storage())).transpose()?;
     let options = MountOptions {
+        engine,
         read_only: arguments.read_only,
         discard: arguments.discards(),
         access_times: if arguments.noatime { AccessTimes::Never } else { AccessTimes::Relative },
@@ -191,6 +197,12 @@ async fn serve(
         eprintln!(
             "weir: --sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
              crash, newest first."
+        );
+    }
+    if engine.is_some_and(|engine| !engine.flushes()) {
+        eprintln!(
+            "weir: --engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \
+             for which fsync has returned may be lost in a crash, newest first."
         );
     }
     stack.warn_of_readers(source);

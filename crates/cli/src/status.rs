@@ -12,6 +12,7 @@ use weir_fuse::{FileCounts, Load, SyncMode};
 use weir_runtime::Handle;
 
 use crate::error::CliError;
+use crate::journal_engine::name;
 use crate::memory;
 use crate::mountpoint::owner_if_other;
 use crate::print;
@@ -20,6 +21,9 @@ use crate::stack::{self, Stack, StackStatus, VolumeStatus};
 
 /// Bytes of a status at most.
 const STATUS_MAX: usize = 1 << 16;
+
+/// The engine that flushes nothing.
+const NO_BARRIERS: &str = name(Engine::Jbd2 { barrier: false });
 
 /// Arguments of `weir status`.
 #[derive(Debug, Args)]
@@ -138,13 +142,14 @@ pub(crate) fn of_filesystem(
     let found = filesystem.statistics();
     let flushes = flushes(filesystem) - by_mounting;
     let Answered { durable, ordered } = found.answered;
+    let flushes_at_all = found.engine.is_none_or(Engine::flushes);
     told(
         handle,
         stack,
         load,
         memory::bounds(stack, Some(filesystem.memory_bound())),
         Some(FilesystemStatus {
-            sync: if sync == SyncMode::Order { "order" } else { "durable" }.to_owned(),
+            sync: if sync == SyncMode::Order || !flushes_at_all { "order" } else { "durable" }.to_owned(),
             writeback_cache,
             engine: found.engine.map(|engine| name(engine).to_owned()),
             read_only: filesystem.read_only().map(|reason| reason.to_string()),
@@ -196,13 +201,6 @@ fn told(
     };
     // Numbers and texts always become JSON.
     serde_json::to_string(&status).unwrap_or_default()
-}
-
-fn name(engine: Engine) -> &'static str {
-    match engine {
-        Engine::Dual { .. } => "dual",
-        Engine::Jbd2 { .. } => "jbd2",
-    }
 }
 
 /// Asks the server of the mount that `path` is on.
@@ -281,6 +279,9 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
     let (commits, checkpoints, log) =
         (found.commits, found.checkpoints, Size::of_blocks(found.log_blocks_used));
     let promise = match (found.sync == "order", found.order_files) {
+        (true, _) if found.engine.as_deref() == Some(NO_BARRIERS) => {
+            format!("order only (--engine {NO_BARRIERS}); durable later")
+        }
         (true, _) => "order only (--sync order)".to_owned(),
         (false, Some(0)) => "durability".to_owned(),
         (false, Some(1)) => "durability; order only for 1 file (user.weir.sync)".to_owned(),

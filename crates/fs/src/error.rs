@@ -59,6 +59,12 @@ pub enum FsError {
     /// Dual-mode journaling on storage that keeps no order.
     #[error("the storage keeps no order between writes: mount with the engine jbd2")]
     NoBarriers,
+    /// The engine for prefix devices on another storage.
+    #[error(
+        "the engine prefix needs a storage that keeps requests in order of receipt, such as a volume: mount with the \
+         engine dual if it keeps barriers, otherwise with jbd2"
+    )]
+    NoPrefix,
     /// The image is not a filesystem of the subset, or is damaged.
     #[error(transparent)]
     Format(#[from] FormatError),

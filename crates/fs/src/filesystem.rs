@@ -84,8 +84,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`FsError::Format`] names the feature that is not supported, or what is damaged;
-    /// [`FsError::NeedsRecovery`] for a read-only mount of what a crash has left; [`FsError::NoBarriers`] for an
-    /// engine that the storage cannot carry.
+    /// [`FsError::NeedsRecovery`] for a read-only mount of what a crash has left; [`FsError::NoPrefix`] and
+    /// [`FsError::NoBarriers`] for an engine that the storage cannot carry.
     pub async fn mount(
         clock: &Clock,
         device: Rc<dyn Storage>,

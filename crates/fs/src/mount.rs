@@ -14,7 +14,7 @@ use weir_journal::{
     Reuse,
 };
 use weir_runtime::Handle as Clock;
-use weir_storage::{Recorder, Storage};
+use weir_storage::{Ordering, Recorder, Storage};
 
 use crate::error::{FsError, ReadOnlyReason};
 use crate::inodes::Metadata;
@@ -38,8 +38,12 @@ pub(crate) async fn mount(
     });
     let dispatch = match engine {
         Engine::Dual { .. } => Dispatch::OrderPreserving,
-        Engine::Jbd2 { .. } => Dispatch::Legacy,
+        // Nothing that they write is order-preserving.
+        Engine::Jbd2 { .. } | Engine::Prefix => Dispatch::Legacy,
     };
+    if engine.needs_prefix() && device.capabilities().ordering != Ordering::Prefix {
+        return Err(FsError::NoPrefix);
+    }
     let device_blocks = device.blocks();
     let disk = disk_on(clock, device, dispatch, recorder, options)?;
     let found = DiskContents::look(disk, device_blocks, &options).await?;

@@ -20,6 +20,8 @@ pub enum FsMutant {
     NoBareBarrier,
     /// J3: a commit that is faster than the data of the file makes a barrier behind the data needless.
     TrustsFasterCommit,
+    /// J3: on the engine for prefix devices, a call that orders does not wait until the data is transferred.
+    FenceNotAwaited,
     /// J3: a hole that is made is no change of what has to be found.
     HolesUnnoticed,
     /// J3: an inode that comes back into memory has no transaction to wait for.

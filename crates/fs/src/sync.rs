@@ -20,7 +20,19 @@
 //!
 //! The engine `jbd2` keeps order by waiting, so there `fbarrier` is `fsync` and `fdatabarrier` is `fdatasync`, and
 //! a commit is: write D, wait, write JD, wait, flush, write JC with FUA, wait. Without barriers the flush and FUA
-//! are left out: it waits as much, and nothing is durable before the disk likes (EXT4-OD).
+//! are left out: it waits as much, and nothing is durable before the disk likes (EXT4-OD). On a prefix device that
+//! keeps order all the same: the OPTR paper's no-barrier mode.
+//!
+//! The engine `prefix` is for prefix devices, which keep requests in order of receipt (OPTR paper, section 4):
+//!
+//! | call | the paper's name | inode changed, not committed | nothing changed but data |
+//! |---|---|---|---|
+//! | `fsync`, `fdatasync` | optimized `fsync` | D, wait, JD, wait, JC, wait, flush | D, wait, flush |
+//! | `fbarrier` | `ffence` | D, wait, JD, wait, JC, wait | D, wait |
+//! | `fdatabarrier` | `fdatafence` | as `fbarrier` if one of those has changed (J3), else D, wait | D, wait |
+//!
+//! A wait is for the transfer, by which the device has received what comes before; barriers wait for none, so these
+//! calls are slower than those of `dual`, and need nothing but the device's order.
 //!
 //! A directory's data are its names: where one was added or removed, `fdatasync` is `fsync`.
 //!
@@ -43,9 +55,10 @@ pub(crate) use last_changes::LastChanges;
 /// Synchronisation calls on files that were answered without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
-    /// `fsync` and `fdatasync`.
+    /// `fsync` and `fdatasync`, where the engine flushes.
     pub durable: u64,
-    /// `fbarrier` and `fdatabarrier`, whatever it took to keep their promise.
+    /// `fbarrier` and `fdatabarrier`, whatever it took to keep their promise; the others, too, on an engine that does
+    /// not flush.
     pub ordered: u64,
 }
 
@@ -90,17 +103,21 @@ impl Synchronisation {
             && promise == Promise::Ordered
             && self.rules.drops(FsMutant::DataBarrierForgetsMetadata);
         let changed_in = last_changes.last(data_only).filter(|_| !forgets);
-        let done = match (journal.engine().uses_barriers(), promise) {
+        let engine = journal.engine();
+        let done = match (engine.uses_barriers(), promise) {
             (true, Promise::Ordered) => self.order(journal, file, changed_in).await,
             (true, Promise::Durable) => self.make_durable(journal, file, changed_in).await,
+            (false, Promise::Ordered) if !engine.orders_by_durability() => {
+                self.transfer(journal, file, changed_in).await
+            }
             (false, _) => self.transfer_and_flush(journal, file, changed_in).await,
         };
         // No call that comes later promises anything either.
         done.and_then(|()| file.check_written()).inspect_err(|error| journal.abort(error.stop_reason()))?;
         let mut answered = self.answered.get();
         match promise {
-            Promise::Durable => answered.durable += 1,
-            Promise::Ordered => answered.ordered += 1,
+            Promise::Durable if engine.flushes() => answered.durable += 1,
+            Promise::Durable | Promise::Ordered => answered.ordered += 1,
         }
         self.answered.set(answered);
         Ok(())
@@ -166,7 +183,26 @@ impl Synchronisation {
         if flushed { Ok(()) } else { self.disk.flush().await }
     }
 
-    /// All four calls, on the legacy path: a caller that wants order waits.
+    /// `ffence` and `fdatafence`, for a prefix device (OPTR paper, section 4): what is transferred was received before
+    /// all that comes later.
+    async fn transfer(
+        &self,
+        journal: &Rc<Journal>,
+        file: &CachedFile,
+        changed_in: Option<Sequence>,
+    ) -> Result<(), JournalError> {
+        file.submit_dirty(Class::Orderless, Class::Orderless).await?;
+        if !self.rules.drops(FsMutant::FenceNotAwaited) {
+            file.transferred().await?;
+        }
+        match later(changed_in, file.dropped_in()) {
+            Some(sequence) => journal.commit(sequence, Until::Transferred).await,
+            None => Ok(()),
+        }
+    }
+
+    /// All four calls on the legacy path, where a caller that wants order waits; and the durable ones on the engine for
+    /// prefix devices, where a flush at the end is the only one.
     async fn transfer_and_flush(
         &self,
         journal: &Rc<Journal>,
@@ -176,7 +212,7 @@ impl Synchronisation {
         file.submit_dirty(Class::Orderless, Class::Orderless).await?;
         file.transferred().await?;
         let changed_in = later(changed_in, file.dropped_in());
-        // The flush before the commit block covers what was transferred before it.
+        // The flush before the commit block, or behind it, covers what was transferred before that flush.
         let trusts = self.rules.drops(FsMutant::TrustsEarlierFlush);
         let flushed = changed_in
             .is_some_and(|sequence| journal.will_flush(sequence) || trusts && !journal.is_durable(sequence));

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use event_listener::Event;
-use support::{disk, mount, new_image, read_file, simulated_with, write_file};
+use support::{disk, disk_for, mount, new_image, read_file, simulated_with, write_file};
 use weir_fs::{Conflicts, Engine, Fallocate, FsMutant, JournalMutant, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, BLOCK_BYTES, Command, Interposed, Rejected, Rules, Storage, Ticket};
@@ -170,7 +170,8 @@ const CALLS: [Call; 5] = [Call::Fsync, Call::Fdatasync, Call::Sync, Call::Fbarri
 /// cut right then, or after a later write that is ordered, leaves what was overwritten before both.
 fn shows_what_was_overwritten(options: MountOptions, takes: Takes, call: Call, after: Duration) -> bool {
     simulated_with(1, async |clock| {
-        let below = disk(&clock, &new_image(support::BLOCKS), true);
+        let engine = options.engine.expect("one is given");
+        let below = disk_for(&clock, &new_image(support::BLOCKS), engine);
         let fs = mount(&clock, &below, options).await.expect("mounted");
         let file = write_file(&fs, b"a", &[1; 2 * BLOCK_BYTES]).await;
         let later = write_file(&fs, b"later", &[1; BLOCK_BYTES]).await;
@@ -208,7 +209,7 @@ fn shows_what_was_overwritten(options: MountOptions, takes: Takes, call: Call, a
         let left: Vec<_> = below.crash_states().all().take(24).collect();
         taken.await.expect("not cancelled").expect("taken");
         for image in left {
-            let after = disk(&clock, &image, true);
+            let after = disk_for(&clock, &image, engine);
             let fs = mount(&clock, &after, MountOptions::default()).await.expect("recovered");
             let is_later = read_file(&fs, b"later").await.expect("read").first() == Some(&9);
             let shows = read_file(&fs, b"a").await.expect("read").first() == Some(&1);
@@ -226,6 +227,7 @@ fn a_call_waits_for_the_transaction_that_drops_dirty_pages() {
         Engine::Dual { conflicts: Conflicts::Copy },
         Engine::Dual { conflicts: Conflicts::List },
         Engine::Jbd2 { barrier: true },
+        Engine::Prefix,
     ];
     for engine in engines {
         let mut noticed = Vec::new();
@@ -250,7 +252,7 @@ fn a_call_waits_for_the_transaction_that_drops_dirty_pages() {
         // `sync` writes the file back again after it has committed everything. On the legacy path, `fbarrier` is `fsync`.
         let calls = match engine {
             Engine::Dual { .. } => &[Call::Fsync, Call::Fdatasync, Call::Fbarrier, Call::Fdatabarrier][..],
-            Engine::Jbd2 { .. } => &[Call::Fsync, Call::Fdatasync],
+            Engine::Jbd2 { .. } | Engine::Prefix => &[Call::Fsync, Call::Fdatasync],
         };
         for call in calls {
             assert!(noticed.contains(call), "{engine:?}: the mutant was not noticed by {call:?}");

@@ -5,8 +5,8 @@ mod support;
 use std::rc::Rc;
 
 use support::{
-    BLOCKS, content, disk, flash, image_by_mke2fs, image_of_flash, judge, mount, new_image, plan, read_file,
-    simulated, store, verdict, write_file,
+    BLOCKS, content, disk, disk_for, flash, image_by_mke2fs, image_of_flash, judge, mount, new_image, plan,
+    prefix_disk, read_file, simulated, store, verdict, write_file,
 };
 use weir_ext4::{
     Descriptor, FileType, FormatError, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET,
@@ -16,11 +16,12 @@ use weir_fs::{Conflicts, Engine, Filesystem, FsError, JournalMode, MountOptions,
 use weir_storage::{Image, Lba, Storage};
 use zerocopy::IntoBytes;
 
-const ENGINES: [Engine; 4] = [
+const ENGINES: [Engine; 5] = [
     Engine::Dual { conflicts: Conflicts::Copy },
     Engine::Dual { conflicts: Conflicts::List },
     Engine::Jbd2 { barrier: true },
     Engine::Jbd2 { barrier: false },
+    Engine::Prefix,
 ];
 
 fn with(engine: Engine, mode: JournalMode) -> MountOptions {
@@ -62,7 +63,7 @@ fn what_was_written_is_there_after_unmount() {
     for engine in ENGINES {
         for mode in [JournalMode::Writeback, JournalMode::Ordered, JournalMode::Data] {
             let left = simulated(async |clock| {
-                let disk = disk(&clock, &new_image(BLOCKS), true);
+                let disk = disk_for(&clock, &new_image(BLOCKS), engine);
                 let fs = mount(&clock, &disk, with(engine, mode)).await.expect("mounted");
                 assert_eq!(fs.statistics().engine, Some(engine));
                 let inode = write_file(&fs, b"a", &content(100_000)).await;
@@ -103,6 +104,25 @@ fn without_barriers_the_legacy_path_is_taken() {
         assert_eq!(dual.err(), Some(FsError::NoBarriers));
         let fs = mount(&clock, &disk, MountOptions::default()).await.expect("mounted");
         assert_eq!(fs.statistics().engine, Some(Engine::Jbd2 { barrier: true }));
+        fs.unmount().await.expect("unmounted");
+    });
+}
+
+/// The engine for prefix devices says what to take instead.
+#[test]
+fn a_prefix_engine_is_refused_where_order_of_receipt_is_not_kept() {
+    simulated(async |clock| {
+        for barriers in [false, true] {
+            let disk = disk(&clock, &new_image(BLOCKS), barriers);
+            let refused = mount(&clock, &disk, with(Engine::Prefix, JournalMode::Ordered)).await;
+            let refused = refused.err().expect("refused");
+            assert_eq!(refused, FsError::NoPrefix);
+            let told = refused.to_string();
+            assert!(["engine prefix", "dual", "jbd2"].iter().all(|name| told.contains(name)), "{told}");
+        }
+        let disk = prefix_disk(&clock, &new_image(BLOCKS));
+        let fs = mount(&clock, &disk, with(Engine::Prefix, JournalMode::Ordered)).await.expect("mounted");
+        assert_eq!(fs.statistics().engine, Some(Engine::Prefix));
         fs.unmount().await.expect("unmounted");
     });
 }

@@ -7,7 +7,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use support::{BLOCKS, content, disk, mount, new_image, read_file, simulated_with, write_file};
+use support::{
+    BLOCKS, content, disk, disk_for, mount, new_image, prefix_disk, read_file, simulated_with, write_file,
+};
 use weir_ext4::ROOT_INODE;
 use weir_fs::{
     Conflicts, Engine, Fallocate, Filesystem, FsMutant, InodeNumber, JournalMode, MountOptions, Waits,
@@ -41,7 +43,7 @@ fn crashes(
     script: impl AsyncFnOnce(&Handle, &Filesystem, &dyn Fn()),
 ) -> Vec<Image> {
     simulated_with(seed, async |clock| {
-        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let disk = disk_for(&clock, &new_image(BLOCKS), options.engine.unwrap_or(DUAL));
         let fs = mount(&clock, &disk, options).await.expect("mounted");
         let images = Rc::new(RefCell::new(Vec::new()));
         let begin = || {
@@ -141,11 +143,78 @@ fn the_legacy_path_waits_for_each_step() {
     }
 }
 
+/// The OPTR paper's calls: the optimized `fsync`, `ffence` and `fdatafence`; and its no-barrier mode, which never flushes.
+#[test]
+fn on_a_prefix_device_a_fence_waits_for_transfers_and_fsync_for_one_flush_more() {
+    for (engine, flushes) in [(Engine::Prefix, 1), (Engine::Jbd2 { barrier: false }, 0)] {
+        simulated_with(1, async |clock| {
+            let disk = prefix_disk(&clock, &new_image(BLOCKS));
+            let options = MountOptions { engine: Some(engine), ..options(None) };
+            let fs = mount(&clock, &disk, options).await.expect("mounted");
+            let inode = write_file(&fs, b"a", &content(BLOCK)).await;
+            fs.fsync(inode).await.expect("durable");
+            for block in 1..5 {
+                let append = async |at: u64| {
+                    assert_eq!(fs.write(inode, (at + block) * BLOCK as u64, b"append").await, Ok(6));
+                };
+                let overwrite = async || assert_eq!(fs.write(inode, 0, b"over").await, Ok(4));
+                append(0).await;
+                let (waited, _) = measured(&clock, &fs, fs.fsync(inode)).await;
+                assert_eq!(waited, waits(3, flushes, 0), "{engine:?}: D, JD, JC, and a flush");
+                overwrite().await;
+                let (waited, _) = measured(&clock, &fs, fs.fdatasync(inode)).await;
+                assert_eq!(waited, waits(1, flushes, 0), "{engine:?}: D, and a flush");
+                append(100).await;
+                let (waited, _) = measured(&clock, &fs, fs.fbarrier(inode)).await;
+                assert_eq!(waited, waits(3, 0, 0), "{engine:?}: ffence, D, JD and JC");
+                overwrite().await;
+                let (waited, _) = measured(&clock, &fs, fs.fdatabarrier(inode)).await;
+                assert_eq!(waited, waits(1, 0, 0), "{engine:?}: fdatafence, D");
+                let (waited, _) = measured(&clock, &fs, fs.fdatabarrier(inode)).await;
+                assert_eq!(waited, waits(0, 0, 0), "{engine:?}: fdatafence with nothing dirty");
+            }
+            assert_eq!(fs.statistics().epochs, 0, "{engine:?}: barriers");
+        });
+    }
+}
+
+/// J3, for prefix devices: data that waits in the queue, since it overlaps what is in flight, would be received behind what
+/// comes after the call.
+#[test]
+fn j3_a_fence_returns_when_the_data_is_received() {
+    prove(&[FsMutant::FenceNotAwaited], |mutant| {
+        for seed in 0..5 {
+            let fences = MountOptions { engine: Some(Engine::Prefix), ..options(mutant) };
+            let images = crashes(seed, fences, async |_, fs, begin| {
+                let one = write_file(fs, b"one", &[1; BLOCK]).await;
+                let two = write_file(fs, b"two", &[1; BLOCK]).await;
+                fs.sync().await.expect("durable");
+                begin();
+                for round in 2..30 {
+                    fs.write(one, 0, &[round; BLOCK]).await.expect("written");
+                    fs.fdatabarrier(one).await.expect("ordered");
+                    fs.write(two, 0, &[round; BLOCK]).await.expect("written");
+                    fs.fdatabarrier(two).await.expect("ordered");
+                }
+                fs.fsync(two).await.expect("durable");
+            });
+            for image in images {
+                let [one, two] = after_crash(&image, async |fs| {
+                    [read_file(&fs, b"one").await, read_file(&fs, b"two").await]
+                        .map(|file| file.expect("read")[0])
+                });
+                require(one >= two, || format!("two is of round {two}, and one of round {one}"))?;
+            }
+        }
+        Ok(())
+    });
+}
+
 /// What calls of `fsync` by many tasks, each after an append to its own file, waited for: the first of all tasks
 /// come `apart` after each other.
 fn synced_by_many(engine: Engine, apart: Duration) -> Waits {
     simulated_with(1, async |clock| {
-        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let disk = disk_for(&clock, &new_image(BLOCKS), engine);
         let engine = MountOptions { engine: Some(engine), ..options(None) };
         let fs = mount(&clock, &disk, engine).await.expect("mounted");
         let mut files = Vec::new();
@@ -193,6 +262,10 @@ fn concurrent_fsyncs_take_a_flush_each_at_most_and_share_them() {
         let together = synced_by_many(engine, Duration::ZERO).flushes;
         assert!(together <= calls / 4, "{engine:?}: {together} flushes for {calls} calls at once");
     }
+    // Three waits and a flush, which calls share.
+    assert_eq!(synced_by_many(Engine::Prefix, alone), waits(3 * calls, calls, 0));
+    let together = synced_by_many(Engine::Prefix, Duration::ZERO);
+    assert!(together.flushes <= calls / 4, "{together:?} for {calls} calls at once");
     // Pre-flush and FUA: two flushes, as it were.
     let legacy = Engine::Jbd2 { barrier: true };
     assert_eq!(synced_by_many(legacy, alone), waits(3 * calls, 0, calls));
@@ -328,7 +401,7 @@ fn j3_a_faster_commit_is_no_barrier_behind_the_data() {
 /// What a power cut may leave as soon as `fsync` has returned that was called in the middle of a commit.
 fn synced_beside_a_commit(delay: Duration, engine: Engine, mutant: Option<FsMutant>) -> Vec<Image> {
     simulated_with(delay.as_micros() as u64, async |clock| {
-        let disk = disk(&clock, &new_image(BLOCKS), true);
+        let disk = disk_for(&clock, &new_image(BLOCKS), engine);
         let engine = MountOptions { engine: Some(engine), ..options(mutant) };
         let fs = mount(&clock, &disk, engine).await.expect("mounted");
         let file = write_file(&fs, b"a", &[1; BLOCK]).await;
@@ -363,7 +436,9 @@ fn j2_the_flush_of_a_commit_under_way_does_not_cover_later_data() {
         Ok(())
     };
     assert_eq!(holds(DUAL, None), Ok(()));
-    prove(&[FsMutant::TrustsEarlierFlush], |mutant| holds(Engine::Jbd2 { barrier: true }, mutant));
+    for engine in [Engine::Jbd2 { barrier: true }, Engine::Prefix] {
+        prove(&[FsMutant::TrustsEarlierFlush], |mutant| holds(engine, mutant));
+    }
 }
 
 /// J3: a file that grows into blocks that it has already changes its size only, and `fdatasync` commits it.

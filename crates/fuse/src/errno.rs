@@ -23,6 +23,7 @@ pub(crate) fn errno(error: &FsError) -> Errno {
         FsError::ReadOnly(_) => Errno::ROFS,
         FsError::NeedsRecovery
         | FsError::NoBarriers
+        | FsError::NoPrefix
         | FsError::Format(_)
         | FsError::Storage(_)
         | FsError::Refused(_) => Errno::IO,

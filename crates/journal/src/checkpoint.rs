@@ -46,11 +46,13 @@ async fn move_tail(journal: &Journal, newest: Retired) -> Result<(), JournalErro
     let (disk, options) = (&journal.disk, &journal.options);
     let (home, block) = journal.log.borrow_mut().superblock(Some(newest.log_end), newest.sequence.next())?;
     if !options.engine.uses_barriers() {
-        // The host keeps order: flush, and let the tail be durable before the space is used again.
-        if options.engine.flushes() {
+        // The host keeps order: flush, and let the tail be durable before the space is used again. To a prefix device
+        // the transfers are order enough.
+        let durable = options.engine.orders_by_flushes();
+        if durable {
             disk.flush().await?;
         }
-        return disk.write_commit(home, &block, options.engine.flushes()).await;
+        return disk.write_commit(home, &block, durable).await.map(drop);
     }
     // The home writes belong to the epoch in which they were transferred: close it.
     disk.barrier().await?;

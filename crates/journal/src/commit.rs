@@ -34,10 +34,11 @@ pub(crate) async fn commit_running(journal: &Journal) -> Result<(), JournalError
         dispatched(journal, logged, tickets);
     } else {
         let durable = graph.behind_log == Edge::TransferAndFlush;
-        let round = journal.durability.begin(logged.sequence);
-        journal.disk.write_commit(commit_at, &commit, durable).await?;
+        let by_callers = journal.options.engine.flushes_for_callers();
+        let round = (!by_callers).then(|| journal.durability.begin(logged.sequence));
+        let ticket = journal.disk.write_commit(commit_at, &commit, durable).await?;
         drop(round);
-        transferred_at_once(journal, logged);
+        transferred_at_once(journal, logged, ticket);
     }
     Ok(())
 }
@@ -91,6 +92,7 @@ async fn submit_log(
 async fn follow(journal: &Journal, edge: Edge, tickets: &mut Vec<Ticket>) -> Result<(), JournalError> {
     match edge {
         Edge::SameEpoch | Edge::Barrier => Ok(()),
+        Edge::Transfer if journal.options.rules.drops(JournalMutant::TransferNotAwaited) => Ok(()),
         Edge::Transfer | Edge::TransferAndFlush => journal.disk.transferred(&std::mem::take(tickets)).await,
     }
 }
@@ -103,13 +105,18 @@ fn dispatched(journal: &Journal, logged: Logged, tickets: Vec<Ticket>) {
     journal.flush_wanted.notify(usize::MAX);
 }
 
-/// JC is transferred, and durable where the engine flushes.
-fn transferred_at_once(journal: &Journal, logged: Logged) {
+/// JC is transferred. Where callers have it flushed, the flush task goes on (J1); elsewhere they are told at once that it
+/// is durable, which it is if the engine flushes.
+fn transferred_at_once(journal: &Journal, logged: Logged, commit: Ticket) {
     let sequence = logged.sequence;
     journal.dispatched.set(sequence);
     journal.dispatched.wake();
-    journal.retire(logged, None);
-    journal.set_durable_to(sequence);
+    journal.retire(logged, Some(commit));
+    if journal.options.engine.flushes_for_callers() {
+        journal.flush_wanted.notify(usize::MAX);
+    } else {
+        journal.set_durable_to(sequence);
+    }
 }
 
 /// Locks the running transaction when its handles are closed, freezes its blocks, and lets the next one run.

@@ -175,13 +175,14 @@ impl Disk {
         Ok(())
     }
 
-    /// Submits one block with pre-flush and FUA where `durable`, and waits until it is transferred, or durable.
+    /// Submits one block with pre-flush and FUA where `durable`, and waits until it is transferred, or durable. Its
+    /// ticket.
     pub async fn write_commit(
         &self,
         block: u64,
         buffer: &Rc<Buffer>,
         durable: bool,
-    ) -> Result<(), JournalError> {
+    ) -> Result<Ticket, JournalError> {
         let parts = [Part { start: Lba(block), data: whole(buffer) }];
         let mut request = Request::orderless(STREAM, &parts);
         (request.fua, request.preflush) = (durable, durable);
@@ -192,7 +193,8 @@ impl Disk {
             waits.transfers += 1;
             waits.durable_commits += u64::from(durable);
         }
-        Ok(self.answered(&ticket).await?)
+        self.answered(&ticket).await?;
+        Ok(ticket)
     }
 
     /// Waits until all of `tickets` are transferred; the first error, if there is one.

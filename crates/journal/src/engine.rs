@@ -5,10 +5,17 @@
 //! dual-mode (FAST 2018 paper, section 4.2)   D ------- JD --barrier-- JC --barrier-- next
 //! legacy, as jbd2 has it                     D --wait-- JD --wait, flush-- JC, FUA --wait-- next
 //! legacy without barriers (EXT4-OD)          D --wait-- JD --wait-- JC --wait-- next
+//! prefix (OPTR paper, section 4)             D --wait-- JD --wait-- JC --wait-- next
 //! ```
 //!
 //! The papers write a call as such a row: the dual-mode one is equation 3, and jbd2's equation 2, of the FAST 2018
-//! paper's earlier manuscript. What ends a call, the wait and the flush of equation 3, is in `flush`.
+//! paper's earlier manuscript. What ends a call, the wait and the flush of equation 3, is in `flush`. The last two rows
+//! differ there: a durable call of the prefix engine ends with one flush, one without barriers with none.
+//!
+//! On a *prefix device*, which keeps requests in order of receipt, what was transferred was received, so a wait is all
+//! that order takes: the flush between JD and JC is dropped (the OPTR paper's optimized `fsync`), and a call that only
+//! orders ends without any (`ffence`). Such a device makes the legacy path without barriers consistent, too: that is the
+//! paper's no-barrier mode, whose `fsync` promises order, and durability in the end.
 
 use crate::mutants::{JournalMutant, JournalRules};
 
@@ -16,7 +23,8 @@ use crate::mutants::{JournalMutant, JournalRules};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// The legacy path: one transaction at a time, and a wait for every transfer. With `barrier`, JC goes with
-    /// pre-flush and FUA and is durable; without, nothing is flushed and nothing ordered (EXT4-OD).
+    /// pre-flush and FUA and is durable; without, nothing is flushed, and nothing ordered (EXT4-OD) but by a prefix
+    /// device (the OPTR paper's no-barrier mode).
     Jbd2 {
         /// Whether JC is written with pre-flush and FUA.
         barrier: bool,
@@ -27,6 +35,10 @@ pub enum Engine {
         /// What happens to a block that is changed again while its transaction is being committed (J4).
         conflicts: Conflicts,
     },
+    /// The engine for prefix devices (OPTR paper, section 4): it waits for every transfer as the legacy path does, so
+    /// that the device receives D, JD and JC in this order, and needs neither barriers nor a flush between them. A
+    /// durable call ends with one flush, shared as in dual mode.
+    Prefix,
 }
 
 /// What happens to a block that is changed again while its transaction is being committed (J4).
@@ -83,6 +95,11 @@ impl Engine {
                 behind_log: if barrier { Edge::TransferAndFlush } else { Edge::Transfer },
                 behind_commit: Edge::Transfer,
             },
+            Engine::Prefix => CommitGraph {
+                behind_data: Edge::Transfer,
+                behind_log: Edge::Transfer,
+                behind_commit: Edge::Transfer,
+            },
         }
     }
 
@@ -99,5 +116,26 @@ impl Engine {
     /// Whether it makes anything durable: the legacy path without barriers does not.
     pub fn flushes(self) -> bool {
         self != Engine::Jbd2 { barrier: false }
+    }
+
+    /// Whether it is right on prefix devices alone.
+    pub fn needs_prefix(self) -> bool {
+        self == Engine::Prefix
+    }
+
+    /// Whether a call that only orders is made durable all the same, as no less keeps order: on the legacy path.
+    pub fn orders_by_durability(self) -> bool {
+        matches!(self, Engine::Jbd2 { .. })
+    }
+
+    /// Whether the host keeps order by flushes: JC and the log's tail go behind one, and are durable when they are
+    /// transferred.
+    pub(crate) fn orders_by_flushes(self) -> bool {
+        self == Engine::Jbd2 { barrier: true }
+    }
+
+    /// Whether a flush behind JC makes transactions durable, for the callers that want it (J1).
+    pub(crate) fn flushes_for_callers(self) -> bool {
+        matches!(self, Engine::Dual { .. } | Engine::Prefix)
     }
 }

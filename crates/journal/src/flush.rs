@@ -1,5 +1,6 @@
 //! The flush task of dual-mode journaling (FAST 2018 paper, section 4.2). The commit task dispatches and goes on; this
-//! one retires transactions in order, and makes durable what a caller wants durable (J1).
+//! one retires transactions in order, and makes durable what a caller wants durable (J1). With the engine for prefix
+//! devices the commit task has waited for the transfer and retires by itself, so only the flush is left here.
 
 use std::rc::Weak;
 
@@ -50,8 +51,9 @@ async fn flush_if_wanted(journal: &Journal) -> Result<bool, JournalError> {
 }
 
 /// Learns what the storage makes durable without being asked, such as a volume that keeps its loss window (V5): where
-/// all calls only order, no caller ever flushes. JC is in a later epoch than all before it, so when it is durable, that
-/// is, too (S3). Callers that wait for durability are not answered by this: what they have written may be younger.
+/// all calls only order, no caller ever flushes. JC is in a later epoch than all before it, or was received later by a prefix
+/// device, so when it is durable, that is, too (S3). Callers that wait for durability are not answered by this: what
+/// they have written may be younger.
 pub(crate) async fn durability_task(journal: Weak<Journal>) {
     loop {
         let Some(now) = journal.upgrade() else { return };
@@ -71,7 +73,7 @@ pub(crate) async fn durability_task(journal: Weak<Journal>) {
         match answer {
             Ok(()) => now.freed.reuse.are_durable(sequence),
             Err(StorageError::DurabilityUnknown) => {
-                if waiting >= WORTH_A_FLUSH {
+                if waiting >= WORTH_A_FLUSH && now.options.engine.flushes_for_callers() {
                     now.durability.want(sequence);
                     now.flush_wanted.notify(usize::MAX);
                 }

@@ -17,7 +17,7 @@
 //! | `engine` | a commit as a graph: what follows D, JD and JC |
 //! | `encoding` | how a transaction looks in the log, and where that holds its blocks |
 //! | `commit` | the commit task: a transaction is locked, and submitted as the graph has it |
-//! | `flush` | the flush task of dual mode: transactions are retired in order, and made durable |
+//! | `flush` | the flush task: in dual mode transactions are retired in order; they are made durable for who wants it |
 //! | `log` | where the log's blocks are, and what of it is in use |
 //! | `unwritten`, `home` | committed blocks that are not home, and how they go there: copied, or remapped |
 //! | `checkpoint` | when they go home, and when their place in the log is free again |
@@ -33,7 +33,8 @@
 //! - **J1** Two tasks: one dispatches JD and JC as barrier writes and goes on; one flushes, only for transactions that
 //!   a caller wants durable and once for many callers, and retires them in order.
 //! - **J2** D of every file in the transaction and JD are one epoch, JC is the next. An ordering call returns when JC is
-//!   dispatched, a durable one after one transfer and one flush.
+//!   dispatched, a durable one after one transfer and one flush. On the engine for prefix devices each of D, JD and JC is
+//!   submitted when the one before is transferred; an ordering call returns then, a durable one after one flush.
 //! - **J4** A block that changes while its transaction is committed is copied, or, by the papers' list, the next
 //!   transaction waits for the transfer. What is locked never changes.
 //! - **J5** A checkpoint needs no flush: home writes go after their JC, the tail moves by a barrier write after them, and

@@ -21,6 +21,8 @@ pub enum JournalMutant {
     SyncCoversLater,
     /// J2: JD is not closed by a barrier: JC belongs to its epoch.
     CommitInEpochOfLog,
+    /// J2: where a transfer keeps order, nothing waits for that of D and of JD.
+    TransferNotAwaited,
     /// J2: the data of attached inodes is written without order.
     DataOutsideEpoch,
     /// J2: only the data of the inode that asked goes before the commit.

@@ -271,15 +271,14 @@ fn play<T>(engine: Engine, mutant: Option<JournalMutant>, script: impl AsyncFnOn
     let clock = runtime.handle();
     let mut profile = Profile::builtin("ufs20").expect("built in").with_capacity(4096);
     profile.host.queue_depth = 32;
-    if engine == DUAL || matches!(engine, Engine::Dual { .. }) {
+    if engine.uses_barriers() {
         profile = profile.with_mechanism(Mechanism::InOrderRecovery);
     }
     let recorder = Recorder::new();
     let options = FlashOptions { recorder: Some(Rc::clone(&recorder)), ..FlashOptions::default() };
     let inner = FlashDevice::new(&clock, &profile, options);
     let scribe = Rc::new(Scribe { inner, told: RefCell::default(), fails: Cell::new(None) });
-    let legacy = matches!(engine, Engine::Jbd2 { .. });
-    let dispatch = if legacy { Dispatch::Legacy } else { Dispatch::OrderPreserving };
+    let dispatch = if engine.uses_barriers() { Dispatch::OrderPreserving } else { Dispatch::Legacy };
     let options = BlockOptions { dispatch, ..BlockOptions::default() };
     let storage = Rc::clone(&scribe) as Rc<dyn Storage>;
     let capabilities = *storage.capabilities();
@@ -300,7 +299,7 @@ fn play<T>(engine: Engine, mutant: Option<JournalMutant>, script: impl AsyncFnOn
     let journal = Journal::new(Rc::clone(&disk), Rc::clone(&buffers), reuse, options, superblock, vec![AREA]);
     let stage = Stage { clock: clock.clone(), scribe, disk, buffers, freed, journal };
     let result = runtime.block_on(script(stage)).expect("no stall");
-    if !matches!(engine, Engine::Jbd2 { .. }) {
+    if engine.uses_barriers() {
         recorder.check().expect("order is kept from the block layer to the flash (Eq. 1)");
     }
     result
@@ -352,24 +351,26 @@ fn j1_an_ordering_commit_waits_for_no_transfer_and_flushes_nothing() {
 
 #[test]
 fn j1_concurrent_fsyncs_share_flushes() {
-    play(DUAL, None, async |stage| {
-        let stage = Rc::new(stage);
-        let tasks: Vec<_> = (0..8u64)
-            .map(|nth| {
-                let stage = Rc::clone(&stage);
-                stage.clock.clone().spawn(async move {
-                    let buffer = stage.buffer(50 + nth);
-                    let sequence = stage.change(&[&buffer], 1, None).await;
-                    stage.journal.commit(sequence, Until::Durable).await
+    for engine in [DUAL, Engine::Prefix] {
+        play(engine, None, async |stage| {
+            let stage = Rc::new(stage);
+            let tasks: Vec<_> = (0..8u64)
+                .map(|nth| {
+                    let stage = Rc::clone(&stage);
+                    stage.clock.clone().spawn(async move {
+                        let buffer = stage.buffer(50 + nth);
+                        let sequence = stage.change(&[&buffer], 1, None).await;
+                        stage.journal.commit(sequence, Until::Durable).await
+                    })
                 })
-            })
-            .collect();
-        for task in tasks {
-            task.await.expect("not cancelled").expect("durable");
-        }
-        let flushes = stage.disk.waits().flushes;
-        assert!((1..=3).contains(&flushes), "{flushes} flushes for 8 calls");
-    });
+                .collect();
+            for task in tasks {
+                task.await.expect("not cancelled").expect("durable");
+            }
+            let flushes = stage.disk.waits().flushes;
+            assert!((1..=3).contains(&flushes), "{engine:?}: {flushes} flushes for 8 calls");
+        });
+    }
 }
 
 #[test]
@@ -555,7 +556,8 @@ fn j5_a_transaction_waits_until_the_log_has_room_for_all_of_it() {
 fn j5_log_space_is_free_when_the_tail_has_moved() {
     const SCATTERED: u32 = 12;
     prove(&[JournalMutant::FreesLogEarly], |mutant| {
-        for (engine, host_keeps_order) in [(DUAL, false), (Engine::Jbd2 { barrier: true }, true)] {
+        let legacy = Engine::Jbd2 { barrier: true };
+        for (engine, host_keeps_order) in [(DUAL, false), (legacy, true), (Engine::Prefix, true)] {
             let overwritten = play(engine, mutant, async |stage| {
                 stage.journal.open().await.expect("open");
                 // Few of them fill the log: the next one waits for the checkpoint.
@@ -738,6 +740,54 @@ fn the_legacy_path_waits_for_every_transfer_and_flushes_twice() {
     });
 }
 
+/// J2, for prefix devices: a device that receives JD before D, or JC before JD, keeps that order.
+#[test]
+fn j2_each_part_is_received_before_the_next_is_submitted() {
+    prove(&[JournalMutant::TransferNotAwaited, JournalMutant::OthersDataForgotten], |mutant| {
+        play(Engine::Prefix, mutant, async |stage| {
+            let (one, two) = (stage.buffer(50), stage.buffer(51));
+            let (mine, other) = (stage.file(200), stage.file(300));
+            stage.change(&[&one], 1, Some(&other)).await;
+            let sequence = stage.change(&[&two], 1, Some(&mine)).await;
+            stage.journal.commit(sequence, Until::Transferred).await.map_err(|error| error.to_string())?;
+            let scribe = &stage.scribe;
+            let (log, commit) = (scribe.descriptors()[0], scribe.commits()[0]);
+            let told = scribe.told.borrow();
+            for file in [200, 300] {
+                let data = scribe.writes_of(file);
+                let data = data.first().ok_or("data was not written")?.0;
+                require(told[log].transferred.contains(&data), "the log does not wait for data")?;
+            }
+            require(told[commit].transferred.contains(&log), "the commit block does not wait for the log")
+        })
+    });
+}
+
+/// J1 and J2, for prefix devices (OPTR paper, section 4): the flush before JC is dropped, and one is left at the end; a
+/// call that only orders has none.
+#[test]
+fn a_prefix_device_takes_one_flush_for_durability_and_none_for_order() {
+    prove(&[JournalMutant::FlushForgotten], |mutant| {
+        play(Engine::Prefix, mutant, async |stage| {
+            let (buffer, file) = (stage.buffer(50), stage.file(200));
+            let sequence = stage.change(&[&buffer], 1, Some(&file)).await;
+            stage.journal.commit(sequence, Until::Transferred).await.map_err(|error| error.to_string())?;
+            let waits = stage.disk.waits();
+            require((waits.transfers, waits.flushes) == (3, 0), "D, JD and JC are waited for, and no flush")?;
+            require(!stage.journal.is_durable(sequence), "called durable without a flush")?;
+            let sequence = stage.change(&[&buffer], 2, None).await;
+            stage.journal.commit(sequence, Until::Durable).await.map_err(|error| error.to_string())?;
+            let commit = stage.scribe.commits()[1];
+            let told = stage.scribe.told.borrow();
+            let covers = |told: &Told| told.flush && told.transferred.contains(&commit);
+            require(told[commit..].iter().any(covers), "no flush after the commit block was transferred")?;
+            let flags = |told: &Told| told.barrier || told.flags.fua || told.flags.preflush;
+            require(!told.iter().any(flags), "barriers, pre-flush or FUA")?;
+            require(stage.disk.waits().flushes == 1, "one flush")
+        })
+    });
+}
+
 #[test]
 fn without_barriers_the_legacy_path_flushes_nothing() {
     play(Engine::Jbd2 { barrier: false }, None, async |stage| {
@@ -750,7 +800,8 @@ fn without_barriers_the_legacy_path_flushes_nothing() {
 
 #[test]
 fn a_log_that_goes_round_is_checkpointed_and_every_operation_finds_room() {
-    for engine in [DUAL, Engine::Dual { conflicts: Conflicts::List }, Engine::Jbd2 { barrier: true }] {
+    let list = Engine::Dual { conflicts: Conflicts::List };
+    for engine in [DUAL, list, Engine::Jbd2 { barrier: true }, Engine::Prefix] {
         play(engine, None, async |stage| {
             for round in 0..200u64 {
                 let buffers: Vec<_> = (0..5).map(|nth| stage.buffer(50 + (round + nth) % 30)).collect();

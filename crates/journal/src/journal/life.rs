@@ -7,6 +7,7 @@ use std::rc::Rc;
 use event_listener::Event;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
 use weir_runtime::Semaphore;
+use weir_storage::Ordering;
 
 use super::Journal;
 use crate::buffers::Buffers;
@@ -79,12 +80,21 @@ impl Journal {
         // Tasks, all on the one thread; the names count where a simulation has a processor for each of its threads.
         drop(handle.spawn_thread("commit", commit::commit_task(weak())));
         drop(handle.spawn(commit::commit_timer(weak())));
-        if options.engine.uses_barriers() {
+        if options.engine.flushes_for_callers() {
             drop(handle.spawn_thread("flush", flush::flush_task(weak())));
+        }
+        if journal.commits_tell_durability() {
             drop(handle.spawn(flush::durability_task(weak())));
         }
         drop(handle.spawn_thread("checkpoint", checkpoint::checkpoint_task(weak())));
         journal
+    }
+
+    /// Whether a commit block that is durable says the same of all before it, which nobody has flushed: by its epoch, or
+    /// by its place on a prefix device (S3).
+    fn commits_tell_durability(&self) -> bool {
+        let (engine, ordering) = (self.options.engine, self.disk.capabilities().ordering);
+        engine.uses_barriers() || (ordering == Ordering::Prefix && !engine.orders_by_flushes())
     }
 
     /// Opens a handle that changes at most `credits` blocks in one transaction (J8). Waits for room in the log.

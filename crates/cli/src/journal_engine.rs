@@ -1,0 +1,69 @@
+//! The engines of the journal, as they are called on the command line and in a status.
+
+use clap::ValueEnum;
+use weir_fs::{Conflicts, Engine};
+use weir_storage::{Ordering, Storage};
+
+use crate::error::CliError;
+
+/// How the journal commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum JournalEngine {
+    /// Barriers order, nothing waits: for storage that keeps barriers, as a volume does
+    Dual,
+    /// Waits and flushes, as ext4 does: for any storage
+    Jbd2,
+    /// The same without flushes, as ext4 mounted nobarrier, on a volume: consistent after a crash, but fsync only orders
+    Jbd2Nobarrier,
+    /// Waits, and one flush for fsync: for storage that keeps writes in the order in which it receives them, as a
+    /// volume does
+    Prefix,
+}
+
+impl JournalEngine {
+    /// The engine that it means on a storage.
+    ///
+    /// # Errors
+    /// [`CliError::NoOrder`] for the engine whose filesystem a crash would damage there.
+    pub(crate) fn on(self, storage: &dyn Storage) -> Result<Engine, CliError> {
+        match self {
+            JournalEngine::Dual => Ok(Engine::Dual { conflicts: Conflicts::default() }),
+            JournalEngine::Jbd2 => Ok(Engine::Jbd2 { barrier: true }),
+            JournalEngine::Jbd2Nobarrier if storage.capabilities().ordering != Ordering::Prefix => {
+                Err(CliError::NoOrder)
+            }
+            JournalEngine::Jbd2Nobarrier => Ok(Engine::Jbd2 { barrier: false }),
+            JournalEngine::Prefix => Ok(Engine::Prefix),
+        }
+    }
+}
+
+/// The name of an engine.
+pub(crate) const fn name(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Dual { .. } => "dual",
+        Engine::Jbd2 { barrier: true } => "jbd2",
+        Engine::Jbd2 { barrier: false } => "jbd2-nobarrier",
+        Engine::Prefix => "prefix",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the command line takes is what a status says.
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        let engines = [
+            (JournalEngine::Dual, Engine::Dual { conflicts: Conflicts::List }),
+            (JournalEngine::Jbd2, Engine::Jbd2 { barrier: true }),
+            (JournalEngine::Jbd2Nobarrier, Engine::Jbd2 { barrier: false }),
+            (JournalEngine::Prefix, Engine::Prefix),
+        ];
+        assert_eq!(engines.map(|(typed, _)| typed), JournalEngine::value_variants());
+        for (typed, engine) in engines {
+            assert_eq!(JournalEngine::from_str(name(engine), false), Ok(typed));
+        }
+    }
+}
