@@ -9,6 +9,7 @@ use weir_storage::Rules;
 const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
 const LIST: Engine = Engine::Dual { conflicts: Conflicts::List };
 const JBD2: Engine = Engine::Jbd2 { barrier: true };
+const NOBARRIER: Engine = Engine::Jbd2 { barrier: false };
 const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
 const LEGACY: FsGround = FsGround::Adversary { barriers: false };
 const RECOVERY: FsGround = FsGround::Flash(Mechanism::InOrderRecovery);
@@ -88,15 +89,41 @@ fn the_legacy_engine_keeps_its_promises_in_the_other_modes() {
     pass(JBD2, JournalMode::Writeback, &[LEGACY], 6_000);
 }
 
+#[test]
+fn the_engine_for_prefix_devices_keeps_its_promises_on_a_volume() {
+    pass(Engine::Prefix, JournalMode::Ordered, &[FsGround::Volume], 9_000);
+}
+
+#[test]
+fn the_engine_for_prefix_devices_keeps_its_promises_on_the_worst_of_them() {
+    pass(Engine::Prefix, JournalMode::Ordered, &[FsGround::PrefixDisk], 9_000);
+}
+
+#[test]
+fn the_engine_for_prefix_devices_keeps_its_promises_in_the_other_modes() {
+    pass(Engine::Prefix, JournalMode::Data, &[FsGround::Volume, FsGround::PrefixDisk], 3_000);
+    pass(Engine::Prefix, JournalMode::Writeback, &[FsGround::PrefixDisk], 3_000);
+}
+
+/// The OPTR paper's no-barrier mode: consistent, and durable in the end.
+#[test]
+fn without_barriers_the_legacy_engine_is_consistent_on_prefix_devices() {
+    pass(NOBARRIER, JournalMode::Ordered, &[FsGround::Volume, FsGround::PrefixDisk], 6_000);
+}
+
 /// A campaign on the engine's worst disk.
 fn on_the_worst_disk(engine: Engine, mode: JournalMode, states: u64) -> FsCampaign {
-    let barriers = matches!(engine, Engine::Dual { .. });
-    FsCampaign::new(engine, mode, FsGround::Adversary { barriers }, states, 20_261_121)
+    let ground = match engine {
+        Engine::Dual { .. } => ADVERSARY,
+        Engine::Jbd2 { .. } => LEGACY,
+        Engine::Prefix => FsGround::PrefixDisk,
+    };
+    FsCampaign::new(engine, mode, ground, states, 20_261_121)
 }
 
 #[test]
 fn a_flush_that_fails_is_the_end_of_all_promises() {
-    for engine in [DUAL, JBD2] {
+    for engine in [DUAL, JBD2, Engine::Prefix] {
         let campaign = on_the_worst_disk(engine, JournalMode::Ordered, 1_500);
         let mut campaign = FsCampaign { flush_faults: true, ..campaign };
         pass_campaign(campaign.clone());
@@ -143,10 +170,23 @@ fn failure(campaign: FsCampaign) -> Option<String> {
 
 #[test]
 fn without_flushes_a_legacy_disk_keeps_nothing() {
-    let nobarrier = Engine::Jbd2 { barrier: false };
     for ground in [LEGACY, FsGround::Flash(Mechanism::None)] {
-        let campaign = FsCampaign::new(nobarrier, JournalMode::Ordered, ground, 20_000, 3);
+        let campaign = FsCampaign::new(NOBARRIER, JournalMode::Ordered, ground, 20_000, 3);
         assert_ne!(failure(campaign), None, "{}", ground.name());
+    }
+    // The refusal of such a disk is got round by what the disk says of itself.
+    let campaign = FsCampaign::new(Engine::Prefix, JournalMode::Ordered, FsGround::Claiming, 20_000, 3);
+    assert_ne!(failure(campaign), None, "an order that is only claimed suffices");
+}
+
+/// On the worst prefix device: what waits in the queue is received behind what does not.
+#[test]
+fn an_engine_for_prefix_devices_that_drops_a_rule_is_found_out() {
+    use JournalMutant::{FlushForgotten, OthersDataForgotten, TransferNotAwaited};
+    for mutant in [FlushForgotten, OthersDataForgotten, TransferNotAwaited] {
+        let mut campaign = on_the_worst_disk(Engine::Prefix, JournalMode::Ordered, 30_000);
+        (campaign.seed, campaign.options.rules) = (7, Rules::but(Some(FsMutant::Journal(mutant))));
+        assert_ne!(failure(campaign), None, "{mutant:?} survives");
     }
 }
 

@@ -19,6 +19,13 @@ fn an_engine_that_needs_barriers_is_refused_where_there_are_none() {
         }
         assert!(read(&format!("--engine jbd2 --ground {ground}")).is_ok());
     }
+    for ground in ["legacy", "adversary", "in-order-recovery"] {
+        let refused = read(&format!("--engine prefix --ground {ground}")).unwrap_err().to_string();
+        for words in ["prefix", ground, "order of receipt", "--engine jbd2"] {
+            assert!(refused.contains(words), "no {words:?} in {refused}");
+        }
+    }
+    assert_eq!(read("--engine prefix").unwrap().grounds().len(), 2);
     assert_eq!(read("").unwrap().grounds().len(), 6);
     assert!(read("--engine jbd2").unwrap().grounds().iter().any(|ground| ground.name() == "legacy"));
 }
@@ -26,7 +33,7 @@ fn an_engine_that_needs_barriers_is_refused_where_there_are_none() {
 #[test]
 fn an_unknown_ground_is_told_the_known_ones() {
     let refused = read("--ground bogus").unwrap_err().to_string();
-    for name in ["bogus", "adversary", "legacy", "volume", "plp", "in-order-recovery", "none"] {
+    for name in ["bogus", "adversary", "legacy", "prefix", "volume", "plp", "in-order-recovery", "none"] {
         assert!(refused.contains(name), "no {name} in {refused}");
     }
 }

@@ -9,9 +9,10 @@ use weir_crash::FsGround;
 use weir_fs::{Conflicts, Engine, JournalMode};
 
 /// The grounds, by name.
-const GROUNDS: [&str; 8] = [
+const GROUNDS: [&str; 9] = [
     "adversary",
     "legacy",
+    "prefix",
     "volume",
     "plp",
     "in-order-writeback",
@@ -35,8 +36,8 @@ pub struct Arguments {
     /// What the journal holds of file data.
     #[arg(long, value_enum, default_value_t = Journal::Ordered)]
     pub journal: Journal,
-    /// What is below: adversary (the worst disk, with barriers), legacy (without), volume (on the worst legacy
-    /// disk), or an emulated flash device by its barrier mechanism: plp, in-order-writeback, transactional,
+    /// What is below: adversary (the worst disk, with barriers), legacy (without), prefix (one that keeps requests in
+    /// order of receipt), volume (on the worst legacy disk), or an emulated flash device by its barrier mechanism: plp, in-order-writeback, transactional,
     /// in-order-recovery, none. By default all that the engine is for.
     #[arg(long, value_parser = PossibleValuesParser::new(GROUNDS))]
     pub ground: Option<String>,
@@ -74,8 +75,11 @@ pub enum EngineName {
     DualList,
     /// The legacy path: waits, flushes and FUA.
     Jbd2,
-    /// The legacy path without any flush: what it leaves is not consistent.
-    Nobarrier,
+    /// The legacy path without any flush, judged for order only: what it leaves is consistent on a volume and on a
+    /// prefix device, and not elsewhere.
+    Jbd2Nobarrier,
+    /// Transfer waits, and one flush for durability: for a volume and prefix devices.
+    Prefix,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -100,8 +104,12 @@ impl Arguments {
         let refused = arguments.grounds().into_iter().find(|&ground| !arguments.engine.can_stand_on(ground));
         let Some(ground) = refused else { return Ok(arguments) };
         let (engine, ground) = (name_of(arguments.engine), ground.name());
+        let needs = match arguments.engine {
+            EngineName::Prefix => "the order of receipt",
+            _ => "barriers",
+        };
         let why = format!(
-            "engine {engine} needs barriers, and {ground} keeps none: take --engine jbd2, or another ground"
+            "engine {engine} needs {needs}, which {ground} does not keep: take --engine jbd2, or another ground"
         );
         Err(Arguments::command().error(ErrorKind::ArgumentConflict, why))
     }
@@ -171,14 +179,18 @@ impl EngineName {
             EngineName::Dual => Engine::Dual { conflicts: Conflicts::Copy },
             EngineName::DualList => Engine::Dual { conflicts: Conflicts::List },
             EngineName::Jbd2 => Engine::Jbd2 { barrier: true },
-            EngineName::Nobarrier => Engine::Jbd2 { barrier: false },
+            EngineName::Jbd2Nobarrier => Engine::Jbd2 { barrier: false },
+            EngineName::Prefix => Engine::Prefix,
         }
     }
 
-    /// Whether it keeps its promises there: dual-mode journaling needs barriers.
+    /// Whether it can be mounted there: dual-mode journaling needs barriers, the engine for prefix devices one of them.
     fn can_stand_on(self, ground: FsGround) -> bool {
-        let barriers = !matches!(ground.name(), "legacy" | "none");
-        barriers || matches!(self, EngineName::Jbd2 | EngineName::Nobarrier)
+        match self {
+            EngineName::Dual | EngineName::DualList => !matches!(ground.name(), "legacy" | "none"),
+            EngineName::Jbd2 | EngineName::Jbd2Nobarrier => true,
+            EngineName::Prefix => matches!(ground.name(), "prefix" | "volume"),
+        }
     }
 
     /// The grounds of a whole campaign.
@@ -187,9 +199,8 @@ impl EngineName {
             EngineName::Dual | EngineName::DualList => {
                 &["adversary", "volume", "plp", "in-order-writeback", "transactional", "in-order-recovery"]
             }
-            EngineName::Jbd2 | EngineName::Nobarrier => {
-                &["legacy", "volume", "none", "plp", "in-order-recovery"]
-            }
+            EngineName::Jbd2 => &["legacy", "volume", "none", "plp", "in-order-recovery"],
+            EngineName::Jbd2Nobarrier | EngineName::Prefix => &["volume", "prefix"],
         }
     }
 }

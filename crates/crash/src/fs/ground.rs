@@ -44,17 +44,22 @@ pub enum FsGround {
         /// Whether it keeps barriers.
         barriers: bool,
     },
+    /// The worst disk that the contract allows, as a prefix device.
+    PrefixDisk,
+    /// The worst legacy disk, which claims to be a prefix device: the negative control.
+    Claiming,
     /// A volume on the worst legacy disk.
     Volume,
 }
 
 impl FsGround {
-    /// The ground that a name means: `adversary`, `legacy`, `volume`, or the name of a barrier mechanism.
+    /// The ground that a name means: `adversary`, `legacy`, `prefix`, `volume`, or the name of a barrier mechanism.
     #[must_use]
     pub fn named(name: &str) -> Option<FsGround> {
         match name {
             "adversary" => Some(FsGround::Adversary { barriers: true }),
             "legacy" => Some(FsGround::Adversary { barriers: false }),
+            "prefix" => Some(FsGround::PrefixDisk),
             "volume" => Some(FsGround::Volume),
             name => Mechanism::named(name).map(FsGround::Flash),
         }
@@ -62,12 +67,15 @@ impl FsGround {
 
     /// A recorder for what the ground promises.
     pub(crate) fn recorder(self) -> Rc<Recorder> {
-        if self == FsGround::Volume { Recorder::prefix() } else { Recorder::new() }
+        match self {
+            FsGround::Volume | FsGround::PrefixDisk => Recorder::prefix(),
+            _ => Recorder::new(),
+        }
     }
 
     /// Whether it can be told to fail.
     pub(crate) fn can_fail(self) -> bool {
-        matches!(self, FsGround::Adversary { .. })
+        matches!(self, FsGround::Adversary { .. } | FsGround::PrefixDisk)
     }
 
     /// Its name.
@@ -77,6 +85,8 @@ impl FsGround {
             FsGround::Flash(mechanism) => mechanism.name(),
             FsGround::Adversary { barriers: true } => "adversary",
             FsGround::Adversary { barriers: false } => "legacy",
+            FsGround::PrefixDisk => "prefix",
+            FsGround::Claiming => "a legacy disk that claims order",
             FsGround::Volume => "volume",
         }
     }
@@ -147,6 +157,41 @@ impl Interposed for Watch {
     }
 }
 
+/// Stands before a legacy disk, and says that it keeps requests in order of receipt.
+struct Claiming {
+    disk: Rc<AdversaryDisk>,
+    claims: Capabilities,
+}
+
+impl Claiming {
+    fn before(disk: &Rc<AdversaryDisk>) -> Rc<Claiming> {
+        let claims = Capabilities { ordering: Ordering::Prefix, ..*disk.capabilities() };
+        Rc::new(Claiming { disk: Rc::clone(disk), claims })
+    }
+}
+
+impl Interposed for Claiming {
+    fn below(&self) -> &dyn Storage {
+        &*self.disk
+    }
+
+    fn claims(&self) -> &Capabilities {
+        &self.claims
+    }
+
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        self.disk.submit(command)
+    }
+}
+
+/// How an adversary's disk is made again from what a power cut has left.
+#[derive(Clone)]
+pub(crate) struct DiskKind {
+    options: AdversaryOptions,
+    /// It claims an order that it does not keep.
+    claims: bool,
+}
+
 /// What is under a filesystem while it runs.
 pub(crate) struct StorageStack {
     below: Below,
@@ -165,7 +210,7 @@ type Observer = Rc<dyn Fn(Draw<'_>)>;
 
 enum Below {
     Flash(Rc<FlashDevice>, Profile),
-    Disk(Rc<AdversaryDisk>, AdversaryOptions),
+    Disk(Rc<AdversaryDisk>, DiskKind),
     Volume(Rc<AdversaryDisk>, AdversaryOptions, Rc<Volume>),
 }
 
@@ -173,7 +218,7 @@ enum Below {
 #[derive(Clone)]
 pub(crate) enum Left {
     Flash(Medium, Profile),
-    Disk(Image, AdversaryOptions),
+    Disk(Image, DiskKind),
     Volume(Image, AdversaryOptions),
 }
 
@@ -234,23 +279,25 @@ impl StorageStack {
                     profile,
                 )
             }
-            FsGround::Adversary { barriers } => {
-                let ordering = if barriers { Ordering::Barrier } else { legacy.ordering };
+            FsGround::Adversary { .. } | FsGround::PrefixDisk | FsGround::Claiming => {
+                let (ordering, serves_in_order) = match kind {
+                    FsGround::Adversary { barriers: true } => (Ordering::Barrier, random.below(2) == 0),
+                    FsGround::PrefixDisk => (Ordering::Prefix, false),
+                    _ => (legacy.ordering, false),
+                };
                 // What is read there once it is discarded, nobody knows.
                 let discard = if nature.discards { Discard::Undefined } else { legacy.discard };
                 let capabilities = Capabilities {
                     ordering,
-                    ordered_service: barriers && random.below(2) == 0,
+                    ordered_service: serves_in_order,
                     tear_unit_bytes: nature.tear_bytes,
                     discard,
                     ..legacy
                 };
                 let options = adversary(random, capabilities, BLOCKS);
                 let faults = one_fault(random, image.len() as u64, nature.fails);
-                Below::Disk(
-                    AdversaryDisk::new(handle, AdversaryOptions { faults, ..options.clone() }),
-                    options,
-                )
+                let disk = AdversaryDisk::new(handle, AdversaryOptions { faults, ..options.clone() });
+                Below::Disk(disk, DiskKind { options, claims: kind == FsGround::Claiming })
             }
             FsGround::Volume => {
                 let options = adversary(random, legacy, SEGMENTS * u64::from(SEGMENT_BLOCKS));
@@ -308,6 +355,7 @@ impl StorageStack {
         }
         match &self.below {
             Below::Flash(device, _) => Rc::clone(device) as Rc<dyn Storage>,
+            Below::Disk(disk, DiskKind { claims: true, .. }) => Claiming::before(disk),
             Below::Disk(disk, _) => Rc::clone(disk) as Rc<dyn Storage>,
             Below::Volume(_, _, volume) => Rc::clone(volume) as Rc<dyn Storage>,
         }
@@ -329,9 +377,9 @@ impl StorageStack {
                     look_at_device(&observer, &device, &profile);
                 });
             }
-            Below::Disk(disk, options) => {
-                let options = options.clone();
-                disk.observe(Box::new(move |disk| look_at_disk(&observer, disk, &options)));
+            Below::Disk(disk, kind) => {
+                let kind = kind.clone();
+                disk.observe(Box::new(move |disk| look_at_disk(&observer, disk, &kind)));
             }
             Below::Volume(disk, options, _) => {
                 let options = options.clone();
@@ -345,7 +393,7 @@ impl StorageStack {
     pub(crate) fn look(&self) {
         match &self.below {
             Below::Flash(device, profile) => look_at_device(&self.observer, device, profile),
-            Below::Disk(disk, options) => look_at_disk(&self.observer, disk, options),
+            Below::Disk(disk, kind) => look_at_disk(&self.observer, disk, kind),
             Below::Volume(disk, options, _) => look_below_volume(&self.observer, disk, options),
         }
     }
@@ -367,10 +415,10 @@ fn look_at_device(observer: &RefCell<Option<Observer>>, device: &FlashDevice, pr
     look(&mut |random| Left::Flash(device.after_cut(random), profile.clone()));
 }
 
-fn look_at_disk(observer: &RefCell<Option<Observer>>, disk: &AdversaryDisk, options: &AdversaryOptions) {
+fn look_at_disk(observer: &RefCell<Option<Observer>>, disk: &AdversaryDisk, kind: &DiskKind) {
     let Some(look) = observer.borrow().clone() else { return };
     let states = disk.crash_states();
-    look(&mut |random| Left::Disk(states.sample(random), options.clone()));
+    look(&mut |random| Left::Disk(states.sample(random), kind.clone()));
 }
 
 fn look_below_volume(observer: &RefCell<Option<Observer>>, disk: &AdversaryDisk, options: &AdversaryOptions) {
@@ -396,8 +444,8 @@ impl Left {
                 let device = FlashDevice::restarted(handle, profile, options, medium.clone());
                 Below::Flash(device, profile.clone())
             }
-            Left::Disk(image, options) => {
-                Below::Disk(AdversaryDisk::from_image(handle, options.clone(), image), options.clone())
+            Left::Disk(image, kind) => {
+                Below::Disk(AdversaryDisk::from_image(handle, kind.options.clone(), image), kind.clone())
             }
             Left::Volume(image, options) => {
                 let disk = AdversaryDisk::from_image(handle, options.clone(), image);

@@ -151,6 +151,11 @@ impl Chain {
         matches!(self.campaign.engine, Engine::Dual { .. })
     }
 
+    /// Whether the log's tail moves by order alone (J5): a flush that fails may take with it what that protects.
+    fn trusts_order(&self) -> bool {
+        !matches!(self.campaign.engine, Engine::Jbd2 { barrier: true })
+    }
+
     /// Lives all lives, or until something is wrong.
     pub(super) async fn live(&self) {
         if let Err(what) = self.try_live().await {
@@ -198,7 +203,7 @@ impl Chain {
         let terms = Terms {
             mode: self.campaign.mode,
             // Until the flush fails order is promised, and what it leaves then is judged on the legacy path only.
-            faulty: faulty && !(fails == Fails::Flush && self.is_dual()),
+            faulty: faulty && !(fails == Fails::Flush && self.trusts_order()),
             tear_bytes: self.campaign.tear_bytes as usize,
             watch: ground.watch(),
         };
@@ -212,7 +217,8 @@ impl Chain {
         tell_of_zeros(fs, &history, &inodes);
         let trims = self.options.discard != Discards::Off
             && ground.storage().capabilities().discard != Discard::Unsupported;
-        let plan = Plan { pages_max: self.pages_max, faulty, trims };
+        let flushes = self.campaign.engine.flushes();
+        let plan = Plan { pages_max: self.pages_max, faulty, trims, flushes };
         let script = |part| {
             let (story, inodes) = (Rc::clone(&self.found.borrow().story), Rc::clone(&inodes));
             Script::new(&self.handle, fs.clone(), Rc::clone(&history), part, plan, inodes, story)
@@ -270,7 +276,7 @@ impl Chain {
     fn cut_at_every_event(&self, ground: &StorageStack, history: &Rc<RefCell<History>>) {
         let (found, history) = (Rc::clone(&self.found), Rc::clone(history));
         let (campaign, options, refuses) = (self.campaign.clone(), self.options, self.is_dual());
-        let ends = ground.watch().filter(|_| self.is_dual());
+        let ends = ground.watch().filter(|_| self.trusts_order());
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
             found.event += 1;

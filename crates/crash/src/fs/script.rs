@@ -43,6 +43,8 @@ pub(super) struct Plan {
     pub faulty: bool,
     /// Free space is trimmed now and then.
     pub trims: bool,
+    /// Calls that promise durability keep it; without flushes they only order.
+    pub flushes: bool,
 }
 
 /// A workload that goes on for as long as it is asked to.
@@ -60,6 +62,8 @@ pub(super) struct Script {
     pages_max: u64,
     /// The storage may fail, and calls with it.
     faulty: bool,
+    /// Calls that promise durability keep it.
+    flushes: bool,
     /// Says when free space is trimmed, where it is.
     trimmer: Option<Random>,
     /// Counts writes: no two write the same.
@@ -111,6 +115,7 @@ impl Script {
             held: Vec::new(),
             pages_max: plan.pages_max,
             faulty: plan.faulty,
+            flushes: plan.flushes,
             trimmer: plan.trims.then(|| handle.random("trim")),
             written: mix(handle.now().as_nanos(), part as u64),
             when_full: 0,
@@ -690,7 +695,7 @@ impl Script {
                 self.tell("sync".to_owned());
                 let call = self.history.borrow_mut().call(self.part, ROOT_INODE, Reach::Everything);
                 self.fs.sync().await.map_err(|error| format!("sync: {error}"))?;
-                self.history.borrow_mut().promise(call, true);
+                self.history.borrow_mut().promise(call, self.flushes);
                 Ok(())
             }
             (1..6, Some(file)) => self.call(file, Reach::Data, durable).await,
@@ -731,7 +736,7 @@ impl Script {
             Err(FsError::NotFound) if others => Ok(()),
             Err(error) => Err(format!("{reach:?}, durable {durable}: {error}")),
             Ok(()) => {
-                self.history.borrow_mut().promise(call, durable);
+                self.history.borrow_mut().promise(call, durable && self.flushes);
                 Ok(())
             }
         }
