@@ -14,7 +14,7 @@ use std::time::UNIX_EPOCH;
 
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use support::{Place, error_of, fails, is_there, mounts, runs, weir};
+use support::{Place, error_of, fails, is_there, mounts, runs, weir, works};
 
 #[test]
 fn what_fsync_promised_survives_a_killed_server() {
@@ -142,6 +142,49 @@ fn what_fsync_promises_can_be_said() {
     assert!(told.status.success() && warning.matches("may be lost").count() == 1, "{warning}");
     assert!(synchronise("durable") <= 1);
     place.end();
+}
+
+#[test]
+fn an_engine_can_be_chosen_and_a_status_says_what_fsync_promises_with_it() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    let engines =
+        [("dual", "durable"), ("jbd2", "durable"), ("prefix", "durable"), ("jbd2-nobarrier", "order")];
+    for (engine, promise) in engines {
+        let root = place.mount(&["--engine", engine]);
+        let file = File::create(root.join(engine)).unwrap();
+        let before = flushes(&place);
+        for nth in 0..10 {
+            file.write_all_at(&[1; 4096], nth * 4096).unwrap();
+            file.sync_all().unwrap();
+        }
+        let flushed = flushes(&place) - before;
+        match engine {
+            "jbd2-nobarrier" => assert_eq!(flushed, 0),
+            "prefix" => assert_eq!(flushed, 10, "one for each call"),
+            _ => assert!(flushed >= 10, "{engine}: {flushed}"),
+        }
+        let status = place.status();
+        assert_eq!((&status["engine"], &status["sync"]), (&engine.into(), &promise.into()));
+        let told = works(&["status", root.to_str().unwrap()]);
+        let promise = match promise {
+            "order" => "order only (--engine jbd2-nobarrier); durable later",
+            _ => "durability",
+        };
+        let line = told.lines().find(|line| line.starts_with("fsync promises")).unwrap();
+        assert!(line.ends_with(promise), "{line}");
+        drop(file);
+        place.end();
+    }
+    let (image, root) = (place.path().join("a.img"), place.mountpoint());
+    works(&["mkfs", image.to_str().unwrap(), "--size", "64M"]);
+    for (engine, words) in
+        [("prefix", "order of receipt"), ("jbd2-nobarrier", "needs a volume"), ("dual", "engine jbd2")]
+    {
+        fails(&["mount", "--engine", engine, image.to_str().unwrap(), root.to_str().unwrap()], &[words]);
+    }
 }
 
 #[test]
