@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use support::{
-    BLOCKS, content, disk, journal_blocks, mount, new_image, read_file, simulated, simulated_with, write_file,
+    BLOCKS, content, disk, disk_for, journal_blocks, mount, new_image, read_file, simulated, simulated_with,
+    write_file,
 };
 use weir_ext4::{FileType, ROOT_INODE};
 use weir_fs::{
@@ -22,10 +23,11 @@ use weir_storage::{
     AdversaryDisk, Command, Image, Interposed, Rejected, Rules, Storage, StorageError, Ticket,
 };
 
-const ENGINES: [Engine; 3] = [
+const ENGINES: [Engine; 4] = [
     Engine::Dual { conflicts: Conflicts::Copy },
     Engine::Dual { conflicts: Conflicts::List },
     Engine::Jbd2 { barrier: true },
+    Engine::Prefix,
 ];
 
 const MODES: [JournalMode; 3] = [JournalMode::Ordered, JournalMode::Writeback, JournalMode::Data];
@@ -129,7 +131,7 @@ fn options(engine: Engine) -> MountOptions {
 fn what_is_old_enough_is_committed_without_a_call() {
     for engine in ENGINES {
         simulated_with(0, async |clock| {
-            let below = disk(&clock, &new_image(BLOCKS), true);
+            let below = disk_for(&clock, &new_image(BLOCKS), engine);
             let fs = mount(&clock, &below, options(engine)).await.unwrap();
             for name in [b"a", b"b"] {
                 let before = fs.statistics().journal.commits;
@@ -137,7 +139,7 @@ fn what_is_old_enough_is_committed_without_a_call() {
                 clock.sleep(Duration::from_secs(60)).await;
                 assert!(fs.statistics().journal.commits > before, "{engine:?}");
             }
-            let after = disk(&clock, &below.image(), true);
+            let after = disk_for(&clock, &below.image(), engine);
             let fs = mount(&clock, &after, options(engine)).await.unwrap();
             assert_eq!(read_file(&fs, b"b").await.unwrap(), content(10_000), "{engine:?}");
         });
@@ -148,7 +150,7 @@ fn what_is_old_enough_is_committed_without_a_call() {
 fn after_a_failed_flush_nothing_is_called_durable() {
     for engine in ENGINES {
         simulated_with(0, async |clock| {
-            let below = disk(&clock, &new_image(BLOCKS), true);
+            let below = disk_for(&clock, &new_image(BLOCKS), engine);
             let faulty = Faulty::new(&below);
             let fs = mount(&clock, &faulty, options(engine)).await.unwrap();
             let file = write_file(&fs, b"a", &content(10_000)).await;
@@ -180,9 +182,9 @@ fn holds(mutant: Option<FsMutant>, rule: impl Fn(MountOptions) -> Result<(), Str
 /// of both: the next one makes up for nothing. (The block layer refuses it, too.)
 #[test]
 fn a_failed_flush_fails_for_those_who_would_have_shared_it_or_the_next() {
-    let rule = |options| {
+    let rule = |options: MountOptions| {
         simulated_with(0, async |clock| {
-            let below = disk(&clock, &new_image(BLOCKS), true);
+            let below = disk_for(&clock, &new_image(BLOCKS), options.engine.expect("one is given"));
             let faulty = Faulty::new(&below);
             let fs = mount(&clock, &faulty, options).await.unwrap();
             let files = [write_file(&fs, b"a", &[1; 4096]).await, write_file(&fs, b"b", &[1; 4096]).await];
@@ -210,9 +212,9 @@ fn a_failed_flush_fails_for_those_who_would_have_shared_it_or_the_next() {
 /// Writeback fails while no caller waits for it. Whoever asks is told, each time.
 #[test]
 fn a_failed_write_is_told_by_every_later_call() {
-    let rule = |options| {
+    let rule = |options: MountOptions| {
         simulated_with(0, async |clock| {
-            let below = disk(&clock, &new_image(BLOCKS), true);
+            let below = disk_for(&clock, &new_image(BLOCKS), options.engine.expect("one is given"));
             let faulty = Faulty::new(&below);
             let eager = MountOptions { dirty_background_bytes: 0, ..options };
             let fs = mount(&clock, &faulty, eager).await.unwrap();
@@ -240,7 +242,7 @@ fn a_failed_write_is_told_by_every_later_call() {
 fn a_file_whose_data_failed_never_shows_what_its_blocks_held_before() {
     for engine in ENGINES {
         let image = simulated_with(3, async |clock| {
-            let below = disk(&clock, &new_image(BLOCKS), true);
+            let below = disk_for(&clock, &new_image(BLOCKS), engine);
             let fs = mount(&clock, &below, options(engine)).await.unwrap();
             write_file(&fs, b"secret", &vec![0x53; 4096 * 8000]).await;
             fs.sync().await.unwrap();
@@ -261,7 +263,7 @@ fn a_file_whose_data_failed_never_shows_what_its_blocks_held_before() {
             below.image()
         });
         simulated_with(1, async |clock| {
-            let below = disk(&clock, &image, true);
+            let below = disk_for(&clock, &image, engine);
             let fs = mount(&clock, &below, options(engine)).await.unwrap();
             if let Ok(found) = read_file(&fs, b"new").await {
                 assert!(!found.contains(&0x53), "{engine:?}: it shows a deleted file");
@@ -365,7 +367,7 @@ struct Left {
 /// not so many.
 fn fail_one(options: MountOptions, image: &Image, kind: Kind, nth: u64) -> Result<Option<Left>, String> {
     simulated_with(nth, async |clock| {
-        let below = disk(&clock, image, true);
+        let below = disk_for(&clock, image, options.engine.expect("one is given"));
         let faulty = Faulty::new(&below);
         faulty.fails.set(Fails::Nth(kind, nth));
         let played = async {
@@ -449,7 +451,7 @@ fn a_hole_that_fails_halfway_is_no_hole_and_no_promise() {
     for engine in ENGINES {
         simulated_with(1, async |clock| {
             let options = MountOptions { timer_hz: 1, ..options(engine) };
-            let below = disk(&clock, &new_image(BLOCKS), true);
+            let below = disk_for(&clock, &new_image(BLOCKS), engine);
             let fs = mount(&clock, &below, options).await.unwrap();
             let file = write_file(&fs, b"a", &[1; 3 * 4096]).await;
             fs.unmount().await.unwrap();
@@ -478,7 +480,7 @@ fn a_write_that_fails_halfway_shows_nothing_of_others() {
     for (engine, mode) in ENGINES.into_iter().flat_map(|engine| MODES.map(|mode| (engine, mode))) {
         simulated_with(1, async |clock| {
             let options = MountOptions { mode, ..options(engine) };
-            let below = disk(&clock, &new_image(BLOCKS), true);
+            let below = disk_for(&clock, &new_image(BLOCKS), engine);
             let fs = mount(&clock, &below, options).await.unwrap();
             write_file(&fs, b"secret", &vec![0x53; 4096 * 9000]).await;
             fs.sync().await.unwrap();

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use support::{
-    BLOCKS, content, debugfs, disk, image_by_mke2fs, journal_blocks, judge, load, mount, new_image,
+    BLOCKS, content, debugfs, disk, disk_for, image_by_mke2fs, journal_blocks, judge, load, mount, new_image,
     read_file, simulated_with, store, superblock, verdict, write_file,
 };
 use weir_ext4::{Feature, FileType, ROOT_INODE, SUPERBLOCK_OFFSET};
@@ -20,10 +20,11 @@ use weir_fs::{
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, Image, Lba, Rules, Storage};
 
-const ENGINES: [Engine; 3] = [
+const ENGINES: [Engine; 4] = [
     Engine::Dual { conflicts: Conflicts::Copy },
     Engine::Dual { conflicts: Conflicts::List },
     Engine::Jbd2 { barrier: true },
+    Engine::Prefix,
 ];
 
 fn options(engine: Engine) -> MountOptions {
@@ -72,7 +73,7 @@ async fn recover(
 fn what_is_dropped_is_recovered() {
     for engine in ENGINES {
         let left = simulated_with(1, async |clock| {
-            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let disk = disk_for(&clock, &new_image(BLOCKS), engine);
             let fs = mount(&clock, &disk, options(engine)).await.expect("mounted");
             let free = fs.statfs().await;
             let mut there = work(&fs).await;
@@ -100,7 +101,7 @@ fn what_is_dropped_is_recovered() {
 fn what_is_dropped_writes_nothing_later() {
     for engine in ENGINES {
         simulated_with(0, async |clock| {
-            let disk = disk(&clock, &new_image(BLOCKS), true);
+            let disk = disk_for(&clock, &new_image(BLOCKS), engine);
             let fs = mount(&clock, &disk, options(engine)).await.expect("mounted");
             let inode = write_file(&fs, b"a", &content(1_000_000)).await;
             fs.fsync(inode).await.expect("durable");
@@ -129,7 +130,7 @@ fn cut_twice(engine: Engine, seed: u64, mutant: Option<FsMutant>) -> Result<(), 
             &image,
         )
         .await;
-        let disk = disk(&clock, &half, true);
+        let disk = disk_for(&clock, &half, engine);
         let fs = recover(&clock, &disk, engine, &durable).await?;
         fs.unmount().await.map_err(|error| error.to_string())?;
         Ok::<_, String>(disk.image())
@@ -187,7 +188,7 @@ fn a_file_without_a_name_outlives_a_crash_only_with_one() {
     for (engine, seed) in ENGINES.into_iter().flat_map(|engine| (0..16).map(move |seed| (engine, seed))) {
         let left = simulated_with(seed, async |clock| {
             let (image, durable) = crash_of_unnamed(&clock, engine).await;
-            let disk = disk(&clock, &image, true);
+            let disk = disk_for(&clock, &image, engine);
             let fs = mount(&clock, &disk, options(engine)).await.expect("mounted");
             let found = read_file(&fs, b"named").await;
             match &found {
@@ -211,7 +212,7 @@ fn a_file_without_a_name_outlives_a_crash_only_with_one() {
 /// What a power cut leaves at some event of work on files without names, and whether the one that got a name was durable
 /// then.
 async fn crash_of_unnamed(clock: &Handle, engine: Engine) -> (Image, bool) {
-    let disk = disk(clock, &new_image(BLOCKS), true);
+    let disk = disk_for(clock, &new_image(BLOCKS), engine);
     let fs = mount(clock, &disk, options(engine)).await.expect("mounted");
     let durable = Rc::new(Cell::new(false));
     let state = Rc::new(RefCell::new((disk.image(), false)));
@@ -250,7 +251,7 @@ async fn crash(
     random: &mut weir_runtime::Random,
     engine: Engine,
 ) -> (Image, BTreeMap<Vec<u8>, usize>) {
-    let disk = disk(clock, &new_image(BLOCKS), true);
+    let disk = disk_for(clock, &new_image(BLOCKS), engine);
     let fs = mount(clock, &disk, options(engine)).await.expect("mounted");
     let durable = work(&fs).await;
     clock.sleep(Duration::from_micros(random.below(20_000))).await;
@@ -271,11 +272,11 @@ async fn interrupt(
         count
     };
     // How many events a mount has; then again, up to one of them.
-    let whole = disk(clock, image, true);
+    let whole = disk_for(clock, image, options.engine.expect("one is given"));
     let count = events(&whole);
     drop(mount(clock, &whole, options).await.expect("mounted"));
     let until = random.below(count.get()) + 1;
-    let disk = disk(clock, image, true);
+    let disk = disk_for(clock, image, options.engine.expect("one is given"));
     let state = Rc::new(RefCell::new(None));
     let (left, seen) = (Rc::clone(&state), Cell::new(0));
     let draws = RefCell::new(clock.random("test.interrupt"));
