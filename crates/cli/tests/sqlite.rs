@@ -157,6 +157,9 @@ fn a_transaction_costs_one_flush_or_none() {
         // More than that without the extension's doing: the counts above are its merit.
         let off = flushes(&format!("off{nth}"), "off", journal);
         assert!(off > each, "{journal}: {off}");
+        // SQLite's own sync for durability is that flush.
+        let extra = format!("{journal} PRAGMA synchronous=EXTRA;");
+        assert_eq!(flushes(&format!("extra{nth}"), "durable", &extra), each, "{extra}");
         let unsynchronised = format!("{journal} PRAGMA synchronous=OFF;");
         assert_eq!(flushes(&format!("none{nth}"), "durable", &unsynchronised), 0, "{journal}");
     }

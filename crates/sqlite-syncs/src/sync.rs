@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | rollback journal | barrier | barrier |
 //! | database, in a transaction | barrier; then one durable call, when the transaction is committed | barrier |
+//! | directory of a deleted journal (`EXTRA`) | nothing: it is that durable call | real |
 //! | database, in a transaction with a super-journal | real | real |
 //! | database, in a checkpoint of the write-ahead log | barrier | barrier |
 //! | write-ahead log, frames were written | real | barrier |
@@ -128,6 +129,15 @@ pub enum Finish {
     Database,
 }
 
+/// Whether the sync of the directory that a journal is deleted from (`PRAGMA synchronous = EXTRA`) is left to what comes
+/// after the deletion: where that makes the directory durable, a second time is needless. Of SQLite's five syncs of such
+/// a transaction, this is the only one that is there for durability (OPTR paper, section 4). Should the transaction be
+/// rolled back after all, nothing comes after it: then the journal may come back, and undo once more what it has undone.
+#[must_use]
+pub fn leaves_directory(mode: Mode, pending: Pending) -> bool {
+    at_commit(mode, pending, false) == Finish::Directory
+}
+
 /// What is to be done after a transaction without write-ahead log was committed.
 #[must_use]
 pub fn at_commit(mode: Mode, pending: Pending, journal_is_open: bool) -> Finish {
@@ -176,6 +186,15 @@ mod tests {
         assert_eq!(finish(Pending::Alone, false), durable(Finish::Database));
         for open in [true, false] {
             assert_eq!(finish(Pending::Nothing, open), durable(Finish::Nothing));
+        }
+    }
+
+    #[test]
+    fn a_directory_is_left_to_the_durable_call_on_it() {
+        let modes = [Mode::Durable, Mode::Order, Mode::Off];
+        assert_eq!(modes.map(|mode| leaves_directory(mode, Pending::WithJournal)), [true, false, true]);
+        for pending in [Pending::Nothing, Pending::Alone] {
+            assert_eq!(modes.map(|mode| leaves_directory(mode, pending)), [false; 3]);
         }
     }
 

@@ -12,7 +12,9 @@ use rusqlite::ffi::{
     SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE,
 };
 use weir_fs::InodeNumber;
-use weir_sqlite_syncs::{Finish, Mode, Pending, Sync, WAL_HEADER_BYTES, What, at_commit, at_sync};
+use weir_sqlite_syncs::{
+    Finish, Mode, Pending, Sync, WAL_HEADER_BYTES, What, at_commit, at_sync, leaves_directory,
+};
 
 use crate::fault::{Call, Fault};
 use crate::home::{Home, of_write};
@@ -104,7 +106,11 @@ impl OpenFile {
         self.shared.locks.unlock(self.who, 0);
         self.shared.index.unmap(self.who);
         match &self.role {
-            Role::Journal(database) => database.journal.set(None),
+            Role::Journal(database) => {
+                database.journal.set(None);
+                let leaves = leaves_directory(database.mode.get(), database.pending.get());
+                self.home.journal_closed(leaves.then_some(self.inode));
+            }
             Role::Wal(database) => database.has_wal.set(false),
             Role::Database(_) | Role::Other => {}
         }

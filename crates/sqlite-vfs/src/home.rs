@@ -57,6 +57,8 @@ pub(crate) struct Home {
     random: RefCell<Random>,
     files: Cell<Who>,
     shared: RefCell<BTreeMap<InodeNumber, Weak<Shared>>>,
+    /// The journal that was closed last, if its directory is made durable after its deletion.
+    leaving: Cell<Option<InodeNumber>>,
     interception: RefCell<Option<Interception>>,
 }
 
@@ -71,6 +73,7 @@ impl Home {
             handle,
             files: Cell::default(),
             shared: RefCell::default(),
+            leaving: Cell::default(),
             interception: RefCell::default(),
         }
     }
@@ -139,6 +142,18 @@ impl Home {
         let opened = self.open(name.as_bytes(), true, true).await?;
         self.filesystem.unlink(ROOT_INODE, name.as_bytes()).await?;
         Ok(opened)
+    }
+
+    /// A journal is closed; named if its directory is made durable after its deletion, which comes next.
+    pub(crate) fn journal_closed(&self, leaving: Option<InodeNumber>) {
+        self.leaving.set(leaving);
+    }
+
+    /// Whether a path leads to such a journal, so that its deletion need not synchronise the directory.
+    pub(crate) fn leaves_directory(&self, path: &[u8]) -> bool {
+        self.leaving
+            .take()
+            .is_some_and(|journal| self.drive(self.filesystem.resolve(path)).ok() == Some(journal))
     }
 
     /// Deletes a file; its directory.

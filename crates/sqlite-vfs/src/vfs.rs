@@ -230,8 +230,9 @@ unsafe extern "C" fn delete(vfs: *mut sqlite3_vfs, name: *const c_char, sync_dir
     if let Err(code) = home.check(Call::Delete, ffi::SQLITE_IOERR_DELETE) {
         return code;
     }
+    let synchronises = sync_directory != 0 && !home.leaves_directory(path);
     match home.drive(home.unlink(path)) {
-        Ok(_) if sync_directory == 0 => ffi::SQLITE_OK,
+        Ok(_) if !synchronises => ffi::SQLITE_OK,
         Ok(directory) => match home.drive(home.filesystem.fsync(directory)) {
             Ok(()) => ffi::SQLITE_OK,
             Err(_) => ffi::SQLITE_IOERR_DIR_FSYNC,

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use weir_ext4::Mkfs;
-use weir_fs::{Filesystem, MountOptions};
+use weir_fs::{Conflicts, Engine, Filesystem, MountOptions};
 use weir_runtime::{Runtime, Simulation};
 use weir_sqlite_vfs::{Call, Connection, Fault, Mode, Vfs, rusqlite};
 use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Ordering, Storage};
@@ -20,14 +20,18 @@ struct World {
 }
 
 fn world(seed: u64) -> World {
+    world_with(seed, Ordering::Barrier, None)
+}
+
+fn world_with(seed: u64, ordering: Ordering, engine: Option<Engine>) -> World {
     let runtime = Rc::new(Runtime::simulated(Simulation { seed, ..Simulation::default() }));
     let handle = runtime.handle();
-    let capabilities = Capabilities { ordering: Ordering::Barrier, ..Capabilities::legacy(32, 64, 4096) };
+    let capabilities = Capabilities { ordering, ..Capabilities::legacy(32, 64, 4096) };
     let options = AdversaryOptions { blocks: 4096, capabilities, ..AdversaryOptions::default() };
     let disk = AdversaryDisk::new(&handle, options) as Rc<dyn Storage>;
     let mount = async {
         Filesystem::make(&*disk, &Mkfs::new(4096, [1; 16], [2; 16], 1_700_000_000)).await.unwrap();
-        Filesystem::mount(&handle, disk, MountOptions::default()).await.unwrap()
+        Filesystem::mount(&handle, disk, MountOptions { engine, ..MountOptions::default() }).await.unwrap()
     };
     let filesystem = runtime.block_on(mount).unwrap();
     let vfs = Vfs::new(Rc::clone(&runtime), filesystem.clone()).unwrap();
@@ -113,6 +117,42 @@ fn a_failed_flush_fails_the_commit() {
         let failed = connection.execute_batch("INSERT INTO t VALUES(2)").unwrap_err();
         let code = failed.sqlite_error_code();
         assert_eq!(code, Some(rusqlite::ErrorCode::SystemIoFailure), "{name}: {failed}");
+    }
+}
+
+/// `PRAGMA synchronous = EXTRA` in mode DELETE has SQLite synchronise five times: four times for order, and at last the
+/// directory, for durability (OPTR paper, section 4). On every engine only that one is left, and is one flush.
+#[test]
+fn of_five_syncs_of_a_transaction_one_is_durable() {
+    let engines = [
+        (Ordering::Barrier, Engine::Dual { conflicts: Conflicts::Copy }),
+        (Ordering::Prefix, Engine::Prefix),
+    ];
+    for ((ordering, engine), synchronous) in
+        engines.into_iter().flat_map(|engine| ["FULL", "EXTRA"].map(|synchronous| (engine, synchronous)))
+    {
+        let flushes = |mode| {
+            let World { vfs, filesystem, .. } = world_with(9, ordering, Some(engine));
+            let connection = vfs.open("a.db", mode).unwrap();
+            journal(&connection, "DELETE");
+            let set = format!("PRAGMA synchronous = {synchronous}; CREATE TABLE t(a)");
+            connection.execute_batch(&set).unwrap();
+            let before = filesystem.statistics();
+            for _ in 0..10 {
+                connection.execute_batch("INSERT INTO t VALUES(1)").unwrap();
+            }
+            let after = filesystem.statistics();
+            let durable = after.answered.durable - before.answered.durable;
+            let flushes = after.waits.flushes - before.waits.flushes;
+            assert_eq!(after.waits.durable_commits, before.waits.durable_commits, "{engine:?}: FUA");
+            (durable, flushes, after.answered.ordered - before.answered.ordered)
+        };
+        let extra = u64::from(synchronous == "EXTRA");
+        // The journal's content, its header, and the database; the name of the journal comes with its first sync.
+        assert_eq!(flushes(Mode::Durable), (10, 10, 30), "{engine:?}, {synchronous}");
+        assert_eq!(flushes(Mode::Order), (10 * extra, 10 * extra, 30), "{engine:?}, {synchronous}");
+        let each = 3 + extra;
+        assert_eq!(flushes(Mode::Off), (10 * each, 10 * each, 0), "{engine:?}, {synchronous}");
     }
 }
 

@@ -8,6 +8,7 @@ use std::ptr::null;
 use weir::{FBARRIER, FDATABARRIER};
 use weir_sqlite_syncs::{
     Finish, Mode, Pending, Sync, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, What, at_commit, at_sync,
+    leaves_directory,
 };
 
 use crate::abi::{
@@ -271,7 +272,10 @@ impl OrderedFile {
             Role::Database(_) => closed(),
             Role::Journal(mut journal) => {
                 // SAFETY: SQLite closes a database after its journals.
-                unsafe { (*journal.of).database().journal = None };
+                let database = unsafe { (*journal.of).database() };
+                database.journal = None;
+                let leaves = leaves_directory(database.mode, database.pending);
+                self.weir.leaving.closed(journal.name.path(), leaves);
                 match (journal.room.take(), self.real.fd.and_then(Descriptor::look)) {
                     (Some(room), Some(descriptor)) if journal.ended && down.is_ok() => {
                         let of = journal.of.addr();

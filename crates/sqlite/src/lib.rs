@@ -15,6 +15,7 @@ mod abi;
 mod file;
 mod held;
 mod kept;
+mod leaving;
 mod methods;
 mod mounted_database;
 mod real;

@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 use crate::abi::{ACCESS_EXISTS, File, IO_ERROR, OK, Routines, Symbol, Vfs};
 use crate::file::{self, OrderedFile};
 use crate::kept::KeptJournals;
+use crate::leaving::LeavingJournals;
 
 pub(crate) const NAME: &CStr = c"weir";
 
@@ -16,6 +17,7 @@ pub(crate) struct Weir {
     pub(crate) real: *mut Vfs,
     pub(crate) routines: &'static Routines,
     pub(crate) kept: KeptJournals,
+    pub(crate) leaving: LeavingJournals,
 }
 
 /// Calls a function of the real VFS. One that it does not have is not in the table of ours either; so no caller gets to
@@ -36,8 +38,13 @@ impl Weir {
     pub(crate) fn before(real: *mut Vfs, routines: &'static Routines) -> *mut Vfs {
         // SAFETY: `real` is registered, and no code changes a registered VFS.
         let vfs = unsafe { wrapped(real) };
-        let weir: &'static mut Weir =
-            Box::leak(Box::new(Weir { vfs, real, routines, kept: KeptJournals::default() }));
+        let weir: &'static mut Weir = Box::leak(Box::new(Weir {
+            vfs,
+            real,
+            routines,
+            kept: KeptJournals::default(),
+            leaving: LeavingJournals::default(),
+        }));
         (&raw mut *weir).cast()
     }
 
@@ -145,12 +152,15 @@ unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, an
     }
 }
 
-/// Deletes a file, which is not kept then.
+/// Deletes a file, which is not kept then. The directory of a journal is synchronised here, or when the transaction is
+/// made durable right after.
 unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, sync_directory: c_int) -> c_int {
     // SAFETY: SQLite calls with a VFS that was registered, and with a name.
     unsafe {
         let weir = Weir::of(vfs);
-        weir.kept.close(CStr::from_ptr(name));
+        let path = CStr::from_ptr(name);
+        weir.kept.close(path);
+        let sync_directory = if weir.leaving.take(path) { 0 } else { sync_directory };
         call_real!(weir.real, delete(name, sync_directory), IO_ERROR)
     }
 }
