@@ -18,6 +18,7 @@
 //! | [`Report`] | that of a disk |
 //! | [`simulate`] | how fast an emulated device is simulated |
 //! | [`reads`] | reads of an emulated device, and of a volume and files on it |
+//! | [`BlockTrace`] | a recorded block trace, as other programs write them |
 //! | [`Emulated`] | an emulated device in place of a disk, in wall time |
 //! | [`trace`] | a run on an emulated device, told to a probe |
 //!
@@ -26,6 +27,7 @@
 //! [`RawRun`] and [`Stack`] work on any [`Storage`](weir_storage::Storage), in virtual time too.
 
 mod bench;
+mod block_trace;
 mod caller;
 mod chooser;
 mod cleaning;
@@ -58,6 +60,7 @@ mod turn;
 mod writes;
 
 pub use bench::bench;
+pub use block_trace::{BlockTrace, TraceError, TraceKind, TraceRequest};
 pub use caller::WeirCalls;
 pub use chooser::{Chooser, Distribution, ZIPF_EXPONENT};
 pub use cleaning::{CleaningCase, CleaningReport, cleaning};
