@@ -17,7 +17,8 @@ use weir_runtime::{Runtime, Wall};
 /// Cuts the power of an emulated flash device at every event, and judges what its firmware recovers.
 #[derive(Parser)]
 struct Arguments {
-    /// The barrier mechanism: none, plp, in-order-writeback, transactional, in-order-recovery; or all.
+    /// The barrier mechanism: none, plp, in-order-writeback, transactional, in-order-recovery,
+    /// order-preserving-recovery; or all.
     #[arg(long, default_value = "all")]
     mechanism: String,
     /// Distinct states of the flash to judge, for each mechanism.

@@ -59,6 +59,12 @@ pub struct FlashTotals {
     pub checkpoints: u64,
     /// Of these, increments.
     pub increments: u64,
+    /// Blocks that took the place of an older version in the cache.
+    pub coalesced_blocks: u64,
+    /// Pages of coalescing records written (order-preserving recovery).
+    pub record_pages: u64,
+    /// Flushes that the firmware made by itself (order-preserving recovery).
+    pub internal_flushes: u64,
 }
 
 impl FlashTotals {
@@ -76,6 +82,9 @@ impl FlashTotals {
         self.erases += other.erases;
         self.checkpoints += other.checkpoints;
         self.increments += other.increments;
+        self.coalesced_blocks += other.coalesced_blocks;
+        self.record_pages += other.record_pages;
+        self.internal_flushes += other.internal_flushes;
     }
 }
 

@@ -18,11 +18,12 @@ use weir_volume::{Format, Volume, VolumeOptions};
 
 const WRITES: u64 = 6000;
 
-const BARRIER_MECHANISMS: [Mechanism; 4] = [
+const BARRIER_MECHANISMS: [Mechanism; 5] = [
     Mechanism::PowerLossProtection,
     Mechanism::InOrderWriteback,
     Mechanism::TransactionalWriteback,
     Mechanism::InOrderRecovery,
+    Mechanism::OrderPreservingRecovery,
 ];
 
 /// Writes of all classes on few blocks and many, through the block layer.

@@ -9,6 +9,7 @@ use crate::geometry::{EraseBlock, Geometry, Page};
 use crate::medium::{Content, Tag};
 use crate::probe::{Busy, Probe, Subject};
 use crate::profile::Nand;
+use crate::recovery_point::Coalescing;
 
 /// Reads in a row on a die that other work has to wait for. Reads go first because a caller waits for each; but
 /// readers that leave no gap must not keep a flush waiting for ever (S2).
@@ -36,6 +37,8 @@ pub(crate) enum Work {
     Erase(EraseBlock),
     /// A page of the system area.
     System,
+    /// A page of coalescing records, with its number.
+    Records(u64, Rc<Vec<Coalescing>>),
 }
 
 impl Work {
@@ -219,7 +222,7 @@ impl Array {
                 (done, done)
             }
             Work::Erase(_) => (now, now + self.erase_ns),
-            Work::System => {
+            Work::System | Work::Records(..) => {
                 let cells_from = self.carry(die, subject, now);
                 (cells_from, cells_from + self.program_ns.iter().max().copied().unwrap_or(0))
             }
@@ -245,7 +248,7 @@ impl Array {
             Work::Program(_) => Busy::Program { die },
             Work::Read { .. } => Busy::Read { die },
             Work::Erase(_) => Busy::Erase { die },
-            Work::System => Busy::System { die },
+            Work::System | Work::Records(..) => Busy::System { die },
         };
         probe.busy(what, work.subject(), cells_from, done);
     }

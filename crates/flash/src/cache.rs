@@ -14,6 +14,7 @@ use crate::geometry::Page;
 use crate::medium::{Content, Payload};
 use crate::mutants::{FlashMutant, FlashRules};
 use crate::profile::Mechanism;
+use crate::recovery_point::Receipt;
 
 /// The number of an entry; reused once it is gone.
 pub(crate) type EntryId = u32;
@@ -25,8 +26,9 @@ pub(crate) type Owner = Option<u32>;
 #[derive(Debug)]
 pub(crate) struct Entry {
     lpn: u32,
-    version: u64,
+    pub(crate) version: u64,
     payload: Payload,
+    receipt: Receipt,
     /// The oldest version whose place it took.
     pub(crate) first_version: u64,
     epoch: u64,
@@ -47,6 +49,7 @@ pub(crate) struct Incoming {
     pub(crate) payload: Payload,
     pub(crate) epoch: u64,
     pub(crate) owner: Owner,
+    pub(crate) receipt: Receipt,
 }
 
 /// The cache.
@@ -68,9 +71,16 @@ pub(crate) struct Cache {
     unit_left: usize,
     /// Units begun.
     units: u64,
+    /// No version takes the place of one up to this: a flush waits for it (order-preserving recovery).
+    closed_to: u64,
     capacity: usize,
-    /// Places promised to commands that are being transferred.
-    pub(crate) reserved: usize,
+    /// Blocks that a page holds.
+    slots: usize,
+    /// Pages that what waits may need, with what is promised: the flash has room for so many before anything is
+    /// cleaned.
+    pub(crate) pages_max: usize,
+    /// Places promised to commands that are being transferred, and the pages that these need.
+    reserved: (usize, usize),
 }
 
 fn hash(word: u32) -> u64 {
@@ -78,7 +88,7 @@ fn hash(word: u32) -> u64 {
 }
 
 impl Cache {
-    pub(crate) fn new(capacity: usize, mechanism: Mechanism, rules: FlashRules) -> Cache {
+    pub(crate) fn new(capacity: usize, slots: usize, mechanism: Mechanism, rules: FlashRules) -> Cache {
         Cache {
             mechanism,
             rules,
@@ -91,8 +101,11 @@ impl Cache {
             epochs: VecDeque::new(),
             unit_left: 0,
             units: 0,
+            closed_to: 0,
             capacity,
-            reserved: 0,
+            slots,
+            pages_max: usize::MAX,
+            reserved: (0, 0),
         }
     }
 
@@ -107,31 +120,55 @@ impl Cache {
     }
 
     pub(crate) fn has_room(&self, blocks: usize) -> bool {
-        self.len() + self.reserved + blocks <= self.capacity
+        let pages = self.pages_needed() + blocks.div_ceil(self.slots);
+        self.len() + self.reserved.0 + blocks <= self.capacity && pages <= self.pages_max
+    }
+
+    /// Promises places to a command.
+    pub(crate) fn reserve(&mut self, blocks: usize) {
+        self.reserved.0 += blocks;
+        self.reserved.1 += blocks.div_ceil(self.slots);
+    }
+
+    /// The command that was promised places takes them.
+    pub(crate) fn redeem(&mut self, blocks: usize) {
+        self.reserved.0 -= blocks;
+        self.reserved.1 -= blocks.div_ceil(self.slots);
+    }
+
+    /// Pages that all that waits may need, and each command that is being transferred, if it is written by itself.
+    pub(crate) fn pages_needed(&self) -> usize {
+        self.waiting().div_ceil(self.slots) + self.reserved.1
+    }
+
+    /// Lets no version take the place of one up to this one any more.
+    pub(crate) fn close_to(&mut self, version: u64) {
+        self.closed_to = version;
     }
 
     fn group(&self, epoch: u64) -> (u64, u64) {
         match self.mechanism {
             _ if self.rules.drops(FlashMutant::CoalescesAcrossEpochs) => (0, 0),
-            Mechanism::None | Mechanism::PowerLossProtection => (0, 0),
+            Mechanism::None | Mechanism::PowerLossProtection | Mechanism::OrderPreservingRecovery => (0, 0),
             Mechanism::InOrderWriteback | Mechanism::InOrderRecovery => (0, epoch),
             Mechanism::TransactionalWriteback => (self.units, epoch),
         }
     }
 
-    /// Takes a block in; true if it took the place of an older version.
-    pub(crate) fn insert(&mut self, incoming: Incoming) -> bool {
-        let Incoming { lpn, version, payload, epoch, owner } = incoming;
+    /// Takes a block in; where it took the place of an older version, what request that came with.
+    pub(crate) fn insert(&mut self, incoming: Incoming) -> Option<Receipt> {
+        let Incoming { lpn, version, payload, epoch, owner, receipt } = incoming;
         let group = self.group(epoch);
         let discarded = if let Payload::Discard(blocks) = payload { Some(blocks) } else { None };
         let is_record = payload.is_record();
         let newest = if is_record { None } else { self.newest(lpn) };
         if let Some(id) = newest {
             let entry = &mut self.entries[id as usize];
-            if entry.waiting && !entry.closed && entry.group == group {
+            let open = !entry.closed && entry.version > self.closed_to;
+            if entry.waiting && open && entry.group == group {
                 entry.heirs.extend(entry.owner.take());
                 (entry.version, entry.payload, entry.owner) = (version, payload, owner);
-                return true;
+                return Some(std::mem::replace(&mut entry.receipt, receipt));
             }
         }
         let first_version = version;
@@ -139,6 +176,7 @@ impl Cache {
             lpn,
             version,
             payload,
+            receipt,
             first_version,
             epoch,
             group,
@@ -158,7 +196,7 @@ impl Cache {
             None if is_record => {}
             None => self.point_to(lpn, id),
         }
-        false
+        None
     }
 
     fn place(&mut self, entry: Entry) -> EntryId {
@@ -226,7 +264,8 @@ impl Cache {
 
     fn content(&self, id: EntryId) -> Content {
         let entry = &self.entries[id as usize];
-        Content { lpn: entry.lpn, version: entry.version, payload: entry.payload.clone() }
+        let Entry { lpn, version, receipt, .. } = *entry;
+        Content { lpn, version, payload: entry.payload.clone(), receipt }
     }
 
     /// Every version that is not committed yet, oldest first: what capacitors save. Discards and shares are answered

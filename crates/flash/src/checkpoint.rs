@@ -10,6 +10,7 @@ use std::rc::Rc;
 use crate::map::{Change, Logged, Map};
 use crate::mechanism::Progress;
 use crate::mutants::{FlashMutant, FlashRules};
+use crate::recovery_point::{Coalescing, Wid};
 
 /// What every checkpoint says besides the map.
 #[derive(Clone, Copy, Debug)]
@@ -22,12 +23,14 @@ pub(crate) struct Seal {
     pub(crate) next_version: u64,
     /// How far the barrier mechanism had come.
     pub(crate) progress: Progress,
+    /// Order-preserving recovery: the first request that was not received yet.
+    pub(crate) next_wid: Wid,
 }
 
 impl Seal {
-    fn words(&self) -> [u64; 5] {
-        let Seal { scan_from, end, next_version, progress } = *self;
-        [scan_from, end, next_version, progress.committed, progress.next]
+    fn words(&self) -> [u64; 6] {
+        let Seal { scan_from, end, next_version, progress, next_wid } = *self;
+        [scan_from, end, next_version, progress.committed, progress.next, next_wid]
     }
 }
 
@@ -119,6 +122,8 @@ impl Place {
 pub(crate) struct SystemArea {
     /// None: erased, or not completely written.
     places: [Option<Place>; 2],
+    /// Pages of coalescing records (order-preserving recovery), as far as no checkpoint covers their requests.
+    records: Vec<Rc<Vec<Coalescing>>>,
 }
 
 impl SystemArea {
@@ -131,10 +136,23 @@ impl SystemArea {
         self.places.iter_mut().flatten().max_by_key(|place| place.full.number)
     }
 
+    /// A page of coalescing records is programmed.
+    pub(crate) fn record(&mut self, page: Rc<Vec<Coalescing>>) {
+        self.records.push(page);
+    }
+
+    /// Coalescing records that the newest checkpoint does not cover, page by page.
+    pub(crate) fn records(&self) -> &[Rc<Vec<Coalescing>>] {
+        &self.records
+    }
+
     /// The first page of a checkpoint is about to be programmed: a full one takes the older place.
-    pub(crate) fn begin(&mut self, checkpoint: &Checkpoint) {
+    pub(crate) fn begin(&mut self, checkpoint: &Checkpoint, rules: FlashRules) {
         match checkpoint {
-            Checkpoint::Full(full) => self.places[(full.number % 2) as usize] = None,
+            Checkpoint::Full(full) => {
+                let over = u64::from(rules.drops(FlashMutant::ShadowOverwritten));
+                self.places[((full.number + over) % 2) as usize] = None;
+            }
             Checkpoint::Increment(Increment { seal, .. }) => {
                 let torn = Rc::new(Increment { seal: *seal, changes: Vec::new(), whole: false });
                 self.newest_mut().into_iter().for_each(|place| place.log.push(Rc::clone(&torn)));
@@ -144,6 +162,8 @@ impl SystemArea {
 
     /// The last page of the checkpoint that was begun is programmed.
     pub(crate) fn end(&mut self, checkpoint: Checkpoint) {
+        let next_wid = checkpoint.seal().next_wid;
+        self.records.retain(|page| page.iter().any(|record| record.later >= next_wid));
         match checkpoint {
             Checkpoint::Full(full) => {
                 let place = (full.number % 2) as usize;
@@ -159,7 +179,10 @@ impl SystemArea {
 
     /// Words that differ where recovery would see something else.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
-        self.places.iter().flat_map(|place| {
+        let records = self.records.iter().flat_map(|page| page.iter());
+        let records = records
+            .flat_map(|Coalescing { earlier, later, blocks }| [earlier.wid, *later, u64::from(*blocks)]);
+        let places = self.places.iter().flat_map(|place| {
             let full = place
                 .iter()
                 .flat_map(|place| [place.full.number + 1].into_iter().chain(place.full.seal.words()));
@@ -168,6 +191,7 @@ impl SystemArea {
                 sizes.into_iter().chain(increment.seal.words())
             });
             full.chain(log).chain([u64::MAX])
-        })
+        });
+        records.chain(places)
     }
 }

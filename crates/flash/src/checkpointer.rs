@@ -7,7 +7,8 @@
 use crate::checkpoint::{Checkpoint, Full, Increment, Seal, SystemArea};
 use crate::geometry::Geometry;
 use crate::map::{Change, Logged, Map};
-use crate::profile::Profile;
+use crate::mutants::FlashRules;
+use crate::profile::{Mechanism, Profile};
 
 /// A checkpoint that is being written.
 struct Writing {
@@ -31,11 +32,14 @@ pub(crate) struct Checkpointer {
     scan_from: u64,
     /// Pages that increments behind the newest full one may still take.
     log_pages_left: u64,
+    /// Coalescing records took the last of them.
+    log_full: bool,
     /// Entries that the changes take since the last one was begun.
     changed: u64,
     /// The same, unless they are too many for an increment.
     changes: Vec<Logged>,
     keeps_map: bool,
+    rules: FlashRules,
     writing: Option<Writing>,
 }
 
@@ -47,21 +51,27 @@ impl Checkpointer {
         geometry: &Geometry,
         (number, scan_from): (u64, u64),
         keeps_map: bool,
+        rules: FlashRules,
     ) -> Checkpointer {
         let page_bytes = geometry.page_bytes();
         let full_pages = Full::pages(profile.blocks, 0, page_bytes);
+        // Increments belong to order-preserving recovery, and its coalescing records need room beside them.
+        let ordered = profile.barrier.mechanism == Mechanism::OrderPreservingRecovery;
+        let log_share = if ordered { profile.ftl.log_share.max(1.0) } else { profile.ftl.log_share };
         Checkpointer {
             page_bytes,
             blocks: profile.blocks,
-            log_pages: (full_pages as f64 * profile.ftl.log_share) as u64,
+            log_pages: (full_pages as f64 * log_share) as u64,
             interval_pages: (f64::from(geometry.pages()) * profile.ftl.checkpoint_share).max(1.0) as u64,
             since: 0,
             next_number: number + 1,
             scan_from,
             log_pages_left: 0,
+            log_full: false,
             changed: 0,
             changes: Vec::new(),
             keeps_map,
+            rules,
             writing: None,
         }
     }
@@ -71,9 +81,16 @@ impl Checkpointer {
         self.scan_from
     }
 
-    /// So much was programmed since the last one that the next should be begun.
+    /// So much was programmed since the last one that the next should be begun, or coalescing records have filled the
+    /// log.
     pub(crate) fn is_due(&self) -> bool {
-        self.since >= self.interval_pages
+        self.since >= self.interval_pages || self.log_full
+    }
+
+    /// A page of the log is taken by coalescing records.
+    pub(crate) fn records_written(&mut self) {
+        self.log_pages_left = self.log_pages_left.saturating_sub(1);
+        self.log_full = self.log_pages_left == 0;
     }
 
     pub(crate) fn is_writing(&self) -> bool {
@@ -107,8 +124,8 @@ impl Checkpointer {
             self.log_pages_left -= pages;
             (Checkpoint::Increment(Increment::new(seal, changes)), pages)
         };
-        (self.changed, self.since) = (0, 0);
-        system.begin(&checkpoint);
+        (self.changed, self.since, self.log_full) = (0, 0, false);
+        system.begin(&checkpoint, self.rules);
         self.writing = Some(Writing { checkpoint, pages_left: pages });
         (pages, full)
     }
@@ -148,9 +165,11 @@ mod tests {
             next_number: 1,
             scan_from: 0,
             log_pages_left: 0,
+            log_full: false,
             changed: 0,
             changes: Vec::new(),
             keeps_map: true,
+            rules: FlashRules::all(),
             writing: None,
         }
     }
@@ -194,8 +213,13 @@ mod tests {
                     checkpointer.changed(change);
                 }
             }
-            let seal =
-                Seal { scan_from: round, end: round, next_version: version, progress: Progress::default() };
+            let seal = Seal {
+                scan_from: round,
+                end: round,
+                next_version: version,
+                progress: Progress::default(),
+                next_wid: 1,
+            };
             let before = read_back(&system).0;
             let (pages, full) = checkpointer.begin(seal, &map, &mut system);
             (fulls, log_pages) = if full { (fulls + 1, 0) } else { (fulls, log_pages + pages) };

@@ -28,22 +28,31 @@ impl Ftl {
             return;
         }
         if self.dies[die as usize].cleaning.is_none() {
-            if self.dies[die as usize].free.len() >= self.gc_free_blocks || !self.leaves_promised() {
+            if self.dies[die as usize].free.len() >= self.gc_free_blocks {
                 return;
+            }
+            if !self.leaves_promised() || !self.may_begin() {
+                return self.ask_for_more(die);
             }
             let Some(victim) = self.victim(die, self.room_moved(die)) else {
                 let already = std::mem::replace(&mut self.dies[die as usize].starved, true);
                 self.starved += u32::from(!already);
-                return;
+                return self.ask_for_more(die);
             };
+            self.begun();
             self.blocks[victim.0 as usize].state = State::Victim;
             self.dies[die as usize].cleaning = Some(Cleaning { victim, looked_at: 0, drained: Vec::new() });
         }
         self.move_on(die, now);
+        // A victim without content may wait for a flush, and then nothing else wakes this die.
+        let state = &self.dies[die as usize];
+        if state.cleaning.is_none() && state.free.len() < self.gc_free_blocks && self.array.is_idle(die) {
+            self.ask_for_more(die);
+        }
     }
 
     /// Whether cleaning one more block leaves the pages that a unit was promised.
-    fn leaves_promised(&self) -> bool {
+    pub(crate) fn leaves_promised(&self) -> bool {
         let promised = self.promised_pages;
         promised == 0 || self.room_pages() >= promised + self.geometry.pages_per_block
     }
@@ -57,7 +66,7 @@ impl Ftl {
             let known = known(block);
             let committed = known.uncommitted == 0 || self.rules.drops(FlashMutant::CleansUncommitted);
             let fits = known.valid.div_ceil(self.geometry.slots_per_page) <= pages;
-            known.state == State::Full && committed && known.valid < slots && fits
+            known.state == State::Full && committed && known.valid < slots && fits && self.may_clean(*block)
         });
         match self.gc {
             GcPolicy::Greedy => full.min_by_key(|block| known(block).valid),

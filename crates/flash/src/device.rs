@@ -22,6 +22,7 @@ use crate::medium::{Medium, Payload};
 use crate::options::FlashOptions;
 use crate::profile::{Mechanism, OrderedService, Profile};
 use crate::queue::{Blocks, Kind, Queued};
+use crate::recovery_point::RecoveryPoint;
 use crate::stats::Stats;
 
 /// Discarded extents in one command at most.
@@ -117,6 +118,12 @@ impl FlashDevice {
     #[must_use]
     pub fn is_serving(&self) -> bool {
         self.machine.borrow().is_serving()
+    }
+
+    /// What order-preserving firmware kept when it was switched on (OPTR paper, section 3.5); none on other devices.
+    #[must_use]
+    pub fn recovery_point(&self) -> Option<RecoveryPoint> {
+        self.machine.borrow().recovery_point()
     }
 
     /// Fills the first `blocks` blocks in no time, as if they had been written in order long ago.
@@ -247,10 +254,14 @@ fn blocks_shared(pairs: &[SharePair]) -> Rc<[Pair]> {
 fn capabilities(profile: &Profile) -> Capabilities {
     let host = &profile.host;
     let mut able = Capabilities::legacy(host.queue_depth, host.max_transfer_blocks, BLOCK_BYTES as u32);
-    if profile.barrier.mechanism != Mechanism::None {
-        able.ordering = Ordering::Barrier;
-    }
-    able.atomic_blocks = 1;
+    (able.ordering, able.atomic_blocks) = match profile.barrier.mechanism {
+        Mechanism::None => (Ordering::Legacy, 1),
+        Mechanism::OrderPreservingRecovery => (Ordering::Prefix, host.max_transfer_blocks),
+        Mechanism::PowerLossProtection
+        | Mechanism::InOrderWriteback
+        | Mechanism::TransactionalWriteback
+        | Mechanism::InOrderRecovery => (Ordering::Barrier, 1),
+    };
     able.ordered_service = host.ordered_service != OrderedService::None;
     able.fua = host.fua;
     able.discard = Discard::ReadsZero;

@@ -3,9 +3,10 @@
 //!
 //! # The reclaim check
 //!
-//! An erase block is erased when all three hold: nothing in it is valid; everything in it is committed, or never
-//! will be; and recovery will not look at it, because the newest whole checkpoint covers all its pages. What fails
-//! the last point waits for a checkpoint. Everything that is erased passes [`Ftl::release`].
+//! An erase block is erased when all four hold: nothing in it is valid; everything in it is committed, or never
+//! will be; recovery will not look at it, because the newest whole checkpoint covers all its pages; and recovery will
+//! not go back to anything in it (order-preserving recovery, `unsettled`). What fails the third point waits for a
+//! checkpoint, what fails the fourth for a flush. Everything that is erased passes [`Ftl::release`].
 
 use std::collections::VecDeque;
 
@@ -19,8 +20,11 @@ use crate::mechanism::Sequencer;
 use crate::medium::{Content, Medium, Payload, Tag};
 use crate::mutants::{FlashMutant, FlashRules};
 use crate::options::FlashOptions;
-use crate::profile::{GcPolicy, Profile};
+use crate::profile::{GcPolicy, Mechanism, Profile};
+use crate::record_buffer::RecordPage;
+use crate::recovery_point::{Receipt, Wid};
 use crate::stats::Stats;
+use crate::unsettled::Unsettled;
 
 /// Free blocks of each die that only cleaning takes: one to move to, and one more, since each power cut may tear
 /// a page of the first, and a victim's content would find no room any more.
@@ -51,13 +55,21 @@ pub(crate) struct BlockState {
     pub(crate) valid: u32,
     /// Pages allocated that are not committed yet.
     pub(crate) uncommitted: u32,
+    /// Slots that the map has left, and recovery may go back to.
+    pub(crate) unsettled: u32,
     /// The sequence number of its last page.
     pub(crate) last_sequence: u64,
 }
 
 impl BlockState {
-    pub(crate) const FREE: BlockState =
-        BlockState { state: State::Free, next_page: 0, valid: 0, uncommitted: 0, last_sequence: 0 };
+    pub(crate) const FREE: BlockState = BlockState {
+        state: State::Free,
+        next_page: 0,
+        valid: 0,
+        uncommitted: 0,
+        unsettled: 0,
+        last_sequence: 0,
+    };
 }
 
 /// What the firmware knows of a die.
@@ -82,6 +94,8 @@ pub(crate) struct Outcome {
     pub(crate) committed: Vec<Page>,
     /// Reads that are done.
     pub(crate) reads: Vec<u32>,
+    /// Pages of coalescing records that are programmed.
+    pub(crate) records: Vec<u64>,
 }
 
 /// The translation layer on its chips.
@@ -105,15 +119,17 @@ pub(crate) struct Ftl {
     /// Garbage that the newest whole checkpoint does not cover.
     waiting: Vec<EraseBlock>,
     checkpointer: Checkpointer,
-    /// Pages that the unit being written back still needs: cleaning leaves them, since what it frees may come back
-    /// only when the unit is committed.
+    /// Pages that the unit being written back still needs, or all that waits in the cache (order-preserving recovery):
+    /// cleaning leaves them, since what it frees may come back only when these are committed.
     pub(crate) promised_pages: u32,
     /// How many dies are starved.
     pub(crate) starved: u32,
     /// Dies that were starved until something of theirs was superseded.
-    relieved: Vec<u32>,
+    pub(crate) relieved: Vec<u32>,
     /// Slots that no block is in since the page at hand was committed.
-    left: Vec<Slot>,
+    pub(crate) left: Vec<Slot>,
+    /// What order-preserving recovery holds back.
+    pub(crate) unsettled: Option<Unsettled>,
     /// Emptied payloads, to be filled again.
     spare_contents: Vec<Vec<Content>>,
 }
@@ -132,7 +148,10 @@ impl Ftl {
     pub(crate) fn new(profile: &Profile, options: &FlashOptions, medium: Medium, start: Start) -> Ftl {
         let geometry = *medium.geometry();
         let array = Array::new(geometry, &profile.nand, options.probe.clone());
-        let checkpointer = Checkpointer::new(profile, &geometry, start.checkpoint, !options.never_cut);
+        let rules = options.rules;
+        let keeps_map = !options.never_cut;
+        let checkpointer = Checkpointer::new(profile, &geometry, start.checkpoint, keeps_map, rules);
+        let ordered = profile.barrier.mechanism == Mechanism::OrderPreservingRecovery;
         let mut ftl = Ftl {
             geometry,
             medium,
@@ -143,7 +162,7 @@ impl Ftl {
             dies: (0..geometry.dies).map(|_| DieState::default()).collect(),
             gc: profile.ftl.gc,
             gc_free_blocks: profile.ftl.gc_free_blocks as usize,
-            rules: options.rules,
+            rules,
             stats: Stats::default(),
             ready: VecDeque::new(),
             next_sequence: start.next_sequence,
@@ -154,6 +173,7 @@ impl Ftl {
             starved: 0,
             relieved: Vec::new(),
             left: Vec::new(),
+            unsettled: ordered.then(Unsettled::default),
             spare_contents: Vec::new(),
         };
         ftl.take_stock();
@@ -316,6 +336,10 @@ impl Ftl {
             Work::Read { read, .. } => outcome.reads.push(read),
             Work::Erase(block) => self.erased(die, block),
             Work::System => self.checkpointed(now),
+            Work::Records(number, records) => {
+                self.medium.system.record(records);
+                outcome.records.push(number);
+            }
         }
         self.clean(die, now);
         self.array.start(die, now);
@@ -343,7 +367,7 @@ impl Ftl {
             let mut contents = self.contents();
             contents.extend((filled..end).map(|lpn| {
                 let version = first_version + u64::from(lpn);
-                Content { lpn, version, payload: Payload::Version }
+                Content { lpn, version, payload: Payload::Version, receipt: Receipt::default() }
             }));
             let tag = self.sequencer.tag(end == blocks);
             let sequence = self.next_sequence;
@@ -389,8 +413,13 @@ impl Ftl {
                 continue;
             }
             self.blocks[block.0 as usize].valid += u32::from(change.fills_slot());
+            let version = change.version();
             if spare.tag != Tag::Moved || !self.rules.drops(FlashMutant::MoveUnlogged) {
                 self.checkpointer.changed(change);
+            }
+            // What a copy leaves behind is never gone back to: only blocks that are settled are moved.
+            if self.unsettled.is_some() && spare.tag != Tag::Moved {
+                self.hold_back(version);
             }
         }
         while let Some(slot) = self.left.pop() {
@@ -400,7 +429,7 @@ impl Ftl {
 
     /// No block is in this slot any more. Its erase block has no count left if that was erased too early: what was lost
     /// so is for who reads it to notice.
-    fn invalidate(&mut self, slot: Slot) {
+    pub(crate) fn invalidate(&mut self, slot: Slot) {
         let (block, _) = self.geometry.place_of(slot);
         let known = &mut self.blocks[block.0 as usize];
         known.valid = known.valid.saturating_sub(1);
@@ -416,13 +445,20 @@ impl Ftl {
     /// The reclaim check: erases a block without valid content as soon as recovery will not look at it.
     pub(crate) fn release(&mut self, block: EraseBlock, now: u64) {
         self.blocks[block.0 as usize].state = State::Garbage;
-        let covered = self.blocks[block.0 as usize].last_sequence < self.checkpointer.scan_from();
-        if covered || self.rules.drops(FlashMutant::ErasesBeforeCheckpoint) {
+        let covered = self.is_covered(block) || self.rules.drops(FlashMutant::ErasesBeforeCheckpoint);
+        let unsettled = self.blocks[block.0 as usize].unsettled > 0;
+        let settled = !unsettled || self.rules.drops(FlashMutant::ErasesUnsettled);
+        if covered && settled {
             let die = self.geometry.die_of(block);
             self.array.add(die, Work::Erase(block), now);
         } else {
             self.waiting.push(block);
         }
+    }
+
+    /// Whether the newest whole checkpoint covers all pages of a block.
+    pub(crate) fn is_covered(&self, block: EraseBlock) -> bool {
+        self.blocks[block.0 as usize].last_sequence < self.checkpointer.scan_from()
     }
 
     fn erased(&mut self, die: u32, block: EraseBlock) {
@@ -437,23 +473,31 @@ impl Ftl {
         self.next_sequence - self.committed.len() as u64
     }
 
-    /// Begins a checkpoint if one is due: after so many pages, or because something waits for the reclaim check.
-    pub(crate) fn checkpoint_if_due(&mut self, next_version: u64, now: u64) {
+    /// Whether a checkpoint should be begun: after so many pages, or because something waits for the reclaim check.
+    pub(crate) fn is_checkpoint_due(&self) -> bool {
         let from = self.uncommitted_from();
-        let covers = |block: &EraseBlock| self.blocks[block.0 as usize].last_sequence < from;
+        let covers = |block: &EraseBlock| {
+            !self.is_covered(*block) && self.blocks[block.0 as usize].last_sequence < from
+        };
         let due = self.checkpointer.is_due() || self.waiting.iter().any(covers);
-        if due && !self.checkpointer.is_writing() {
-            self.checkpoint(next_version, now);
+        due && !self.checkpointer.is_writing()
+    }
+
+    /// Begins a checkpoint if one is due.
+    pub(crate) fn checkpoint_if_due(&mut self, next_version: u64, now: u64) {
+        if self.is_checkpoint_due() {
+            self.checkpoint(next_version, 0, now);
         }
     }
 
-    /// Begins a checkpoint of the map as it is now.
-    pub(crate) fn checkpoint(&mut self, next_version: u64, now: u64) {
+    /// Begins a checkpoint of the map as it is now. `next_wid` is the first request that was not received yet.
+    pub(crate) fn checkpoint(&mut self, next_version: u64, next_wid: Wid, now: u64) {
         let seal = Seal {
             scan_from: self.uncommitted_from(),
             end: self.next_sequence,
             next_version,
             progress: self.sequencer.progress(),
+            next_wid,
         };
         let (pages, full) = self.checkpointer.begin(seal, &self.map, &mut self.medium.system);
         self.stats.checkpoints += 1;
@@ -475,10 +519,30 @@ impl Ftl {
         if !self.checkpointer.page_programmed(&mut self.medium.system) {
             return;
         }
+        self.cover();
+        self.release_waiting(now);
+        self.look_again();
+    }
+
+    /// Passes what failed the reclaim check through it again.
+    pub(crate) fn release_waiting(&mut self, now: u64) {
         for block in std::mem::take(&mut self.waiting) {
             self.release(block, now);
             self.refresh(self.geometry.die_of(block));
         }
+    }
+
+    /// Pages of coalescing records go to flash, each on the next die.
+    pub(crate) fn write_records(&mut self, (number, records): RecordPage, now: u64) {
+        self.stats.record_pages += 1;
+        self.checkpointer.records_written();
+        let die = (number % u64::from(self.geometry.dies)) as u32;
+        self.array.add(die, Work::Records(number, records), now);
+    }
+
+    /// Erase blocks that wait for the reclaim check.
+    pub(crate) fn waiting(&self) -> &[EraseBlock] {
+        &self.waiting
     }
 
     /// Whether a die is cleaning, or a cleaned block waits to be erased.

@@ -21,6 +21,10 @@
 //! | the map, the blocks that read one slot, and what changes them | `map.rs` |
 //! | allocation over idle dies, commits, the reclaim check before an erase | `ftl.rs` |
 //! | cleaning: greedy and cost-benefit | `clean.rs` |
+//! | order-preserving recovery: numbers of requests, internal flushes | `machine/prefix.rs` |
+//! | its coalescing records on their way to flash | `record_buffer.rs` |
+//! | which requests recovery keeps | `recovery_point.rs` |
+//! | older versions that recovery may go back to | `unsettled.rs` |
 //! | checkpoints of the map, full ones and increments; when each is written | `checkpoint.rs`, `checkpointer.rs` |
 //! | recovery from the spare areas | `recovery.rs` |
 //! | dies and channels, in time | `array.rs` |
@@ -49,13 +53,17 @@
 //! - **F4** The later version wins, a discard is a version, a copy made by cleaning never brings a block back, and what
 //!   capacitors saved is restored.
 //! - **F5** The reclaim check: an erase block is erased when nothing in it is valid, everything in it is committed or
-//!   never will be, and the newest whole checkpoint covers it.
+//!   never will be, the newest whole checkpoint covers it, and recovery cannot go back to anything in it.
 //! - **F6** A flush is answered when everything transferred before it is committed; a FUA write too, with what came
 //!   before it.
 //! - **F7** A checkpoint is the map at one moment: a whole full one, and the whole increments behind it in their order.
 //!   The log that they are made of has every change of the map.
 //! - **F8** A share is one record, all of its pairs or none, of what was committed before it. A slot that several blocks
 //!   read is valid until the last of them reads something else, and moves with all of them.
+//! - **F9** With order-preserving recovery, what is left is a prefix of the requests in order of receipt, each of them
+//!   whole. Coalesced requests are kept together. A flush is answered when all requests before it and their records are
+//!   on flash. What a request superseded is kept until a flush covers the request, and a checkpoint covers requests only
+//!   behind one.
 //!
 //! docs/RULES.md has them with the tests.
 //!
@@ -85,10 +93,13 @@ mod probe;
 mod profile;
 mod queue;
 mod reads;
+mod record_buffer;
 mod recovery;
+mod recovery_point;
 mod requests;
 mod service;
 mod stats;
+mod unsettled;
 mod waiters;
 
 pub use backing::Backing;
@@ -99,7 +110,8 @@ pub use mutants::FlashMutant;
 pub use options::{FlashOptions, Keep};
 pub use probe::{Busy, Probe, Subject};
 pub use profile::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, Kind, Mechanism, Nand, OrderedService, Parameter, Profile,
-    ProfileError, SimpleService,
+    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Kind, Mechanism, Nand, OrderedService,
+    Parameter, Profile, ProfileError, SimpleService,
 };
+pub use recovery_point::RecoveryPoint;
 pub use stats::Stats;

@@ -16,6 +16,8 @@
 //! way, and it lies between two epochs on every mechanism without a word about shares in any of them (S3, S7). This
 //! costs a page for each share, and the time to empty the cache and to write that page, in which the queue stands still.
 
+mod prefix;
+
 use std::io;
 use std::rc::Rc;
 
@@ -32,14 +34,16 @@ use crate::mutants::{FlashMutant, FlashRules};
 use crate::options::{FlashOptions, Keep};
 use crate::power;
 use crate::probe::{Busy, Probe, Subject};
-use crate::profile::{Mechanism, Profile};
+use crate::profile::{Host, Mechanism, Profile, SimpleService};
 use crate::queue::{Blocks, Kind, Queue, Queued};
 use crate::reads::{self, Reading, Reads};
 use crate::recovery::{Recovered, recover};
+use crate::recovery_point::Receipt;
 use crate::requests::Requests;
 use crate::service::Service;
 use crate::stats::Stats;
 use crate::waiters::{Wait, Waiter, Waiters};
+use prefix::Prefix;
 
 /// What follows a power cut.
 enum Phase {
@@ -58,6 +62,8 @@ pub(crate) struct Machine {
     requests: Requests,
     waiters: Waiters,
     reads: Reads,
+    /// Order-preserving recovery.
+    prefix: Option<Prefix>,
     phase: Phase,
     mechanism: Mechanism,
     /// Writing back begins where more than this waits.
@@ -89,26 +95,33 @@ impl Machine {
             if fresh { Recovered::nothing(profile, rules) } else { recover(&medium, profile, rules) };
         let capacity =
             (profile.cache.bytes / BLOCK_BYTES as u64).max(u64::from(profile.host.max_transfer_blocks));
-        let mut cache = Cache::new(capacity as usize, mechanism, rules);
-        for Content { lpn, version, payload } in recovered.dump {
+        let slots = medium.geometry().slots_per_page as usize;
+        let mut cache = Cache::new(capacity as usize, slots, mechanism, rules);
+        for Content { lpn, version, payload, receipt } in recovered.dump {
             // What was written back after an older version, but committed before it, is newer on flash.
             if recovered.start.map.version(lpn) >= version {
                 continue;
             }
-            cache.insert(Incoming { lpn, version, payload, epoch: 0, owner: None });
+            cache.insert(Incoming { lpn, version, payload, epoch: 0, owner: None, receipt });
         }
         let ftl = Ftl::new(profile, options, medium, recovered.start);
         let unsealed = rules.drops(FlashMutant::RecoveryUnsealed);
         let phase = if fresh || unsealed { Phase::Serving } else { Phase::Scanning(now + recovered.time_ns) };
-        let queue = Queue::new(profile.host.simple_service, random);
+        let ordered = mechanism == Mechanism::OrderPreservingRecovery;
+        // Requests are numbered when they enter the cache: only in order of receipt that is their order.
+        let simple_service = if ordered { SimpleService::Fifo } else { profile.host.simple_service };
+        let host = Host { simple_service, ..profile.host };
+        let queue = Queue::new(simple_service, random);
         let protected = mechanism == Mechanism::PowerLossProtection;
+        let prefix = ordered.then(|| Prefix::new(profile, (recovered.point, recovered.next_wid), rules));
         Machine {
-            service: Service::new(profile.host, profile.barrier.penalty, queue, options.probe.clone(), now),
+            service: Service::new(host, profile.barrier.penalty, queue, options.probe.clone(), now),
             cache,
             events: Events::default(),
             requests: Requests::new(options.recorder.clone(), protected),
-            waiters: Waiters::new(profile.flush, ftl.array.page_ns(), now),
+            waiters: Waiters::new(profile.flush, ftl.array.page_ns(), ordered, now),
             reads: Reads::default(),
+            prefix,
             ftl,
             phase,
             mechanism,
@@ -153,6 +166,7 @@ impl Machine {
             checkpoints,
             increments,
             checkpoint_pages,
+            record_pages,
             ..
         } = self.ftl.stats;
         Stats {
@@ -163,6 +177,7 @@ impl Machine {
             checkpoints,
             increments,
             checkpoint_pages,
+            record_pages,
             ..self.stats
         }
     }
@@ -195,7 +210,8 @@ impl Machine {
             Phase::Sealing => None,
             Phase::Serving => self.service.next_start(self.seen),
         };
-        let next = [self.ftl.array.next(), self.service.next_done(), self.events.next(), controller];
+        let prefix = self.prefix.as_ref().and_then(Prefix::next_event);
+        let next = [self.ftl.array.next(), self.service.next_done(), self.events.next(), controller, prefix];
         next.into_iter().flatten().min()
     }
 
@@ -218,9 +234,10 @@ impl Machine {
     /// Starts whatever can start.
     fn make_progress(&mut self, now: u64) {
         self.seen = now;
+        self.flush_internally(now);
         self.start_commands(now);
         self.write_back(now);
-        if self.is_serving() {
+        if self.is_serving() && self.prefix.is_none() {
             self.ftl.checkpoint_if_due(self.next_version, now);
         }
         self.ftl.array.start_deferred(now);
@@ -232,7 +249,8 @@ impl Machine {
     fn advance_recovery(&mut self, now: u64) -> bool {
         match self.phase {
             Phase::Scanning(until) if until <= now => {
-                self.ftl.checkpoint(self.next_version, now);
+                let next_wid = self.prefix.as_ref().map_or(0, Prefix::next_wid);
+                self.ftl.checkpoint(self.next_version, next_wid, now);
                 self.phase = Phase::Sealing;
                 true
             }
@@ -264,9 +282,9 @@ impl Machine {
 impl Machine {
     /// Starts commands, as far as the cache has room.
     fn start_commands(&mut self, now: u64) {
-        while self.is_serving()
-            && let Some(command) = self.service.next(&mut self.cache, now)
-        {
+        while self.is_serving() {
+            self.limit_waiting();
+            let Some(command) = self.service.next(&mut self.cache, now) else { return };
             // A flush does not wait for the way of the writes: all its time is in the profile's `flush`.
             if matches!(command.kind, Kind::Flush) {
                 self.serve(command, now);
@@ -282,11 +300,14 @@ impl Machine {
         match kind {
             Kind::Write { blocks, barrier, fua, tags } => {
                 let owner = self.requests.follow(tags, blocks.len(), None);
-                self.cache.reserved -= blocks.len();
+                self.cache.redeem(blocks.len());
+                let receipt = self.receive(blocks.len(), now);
                 match blocks {
-                    Blocks::One(lpn, payload) => self.enter(lpn, payload, owner),
+                    Blocks::One(lpn, payload) => self.enter(lpn, payload, owner, receipt),
                     Blocks::Many(blocks) => {
-                        blocks.into_iter().for_each(|(lpn, payload)| self.enter(lpn, payload, owner));
+                        blocks
+                            .into_iter()
+                            .for_each(|(lpn, payload)| self.enter(lpn, payload, owner, receipt));
                     }
                 }
                 if barrier {
@@ -294,7 +315,7 @@ impl Machine {
                 }
                 self.requests.transferred(owner);
                 if fua {
-                    self.wait(Wait::Fua, completer, now);
+                    self.wait(Wait::Fua(completer), now);
                 } else {
                     self.answer(&completer, Ok(()), Err(StorageError::DurabilityUnknown), now);
                 }
@@ -303,15 +324,16 @@ impl Machine {
                 self.end_epoch();
                 self.answer(&completer, Ok(()), Ok(()), now);
             }
-            Kind::Flush => self.wait(Wait::Flush, completer, now),
-            Kind::Share(pairs) => self.wait(Wait::Share(pairs), completer, now),
+            Kind::Flush => self.wait(Wait::Flush(completer), now),
+            Kind::Share(pairs) => self.wait(Wait::Share(pairs, completer), now),
             Kind::Discard(extents) => {
-                self.cache.reserved -= extents.len();
-                let owner = self.requests.follow(Vec::new(), extents.len(), Some(completer));
-                for extent in extents {
-                    self.enter(extent.start.0 as u32, Payload::Discard(extent.blocks), owner);
-                }
-                self.waiters.demand_up_to(self.next_version - 1);
+                self.cache.redeem(extents.len());
+                let receipt = self.receive(extents.len(), now);
+                let records = extents.into_iter().map(|extent| {
+                    let Extent { start, blocks } = extent;
+                    (start.0 as u32, Payload::Discard(blocks))
+                });
+                self.enter_records(records.collect(), receipt, completer, now);
             }
             Kind::Read(extent) => self.read(extent, completer, now),
         }
@@ -330,12 +352,15 @@ impl Machine {
     }
 
     /// A block enters the cache.
-    fn enter(&mut self, lpn: u32, payload: Payload, owner: Owner) {
+    fn enter(&mut self, lpn: u32, payload: Payload, owner: Owner, receipt: Receipt) {
         let version = self.next_version;
         self.next_version += 1;
         self.stats.written_blocks += 1;
-        let coalesced = self.cache.insert(Incoming { lpn, version, payload, epoch: self.epoch, owner });
-        self.stats.coalesced_blocks += u64::from(coalesced);
+        let incoming = Incoming { lpn, version, payload, epoch: self.epoch, owner, receipt };
+        if let Some(earlier) = self.cache.insert(incoming) {
+            self.stats.coalesced_blocks += 1;
+            self.coalesced(earlier, receipt);
+        }
     }
 
     fn answer(
@@ -368,40 +393,58 @@ impl Machine {
                 self.service.lingered();
                 self.answer(&completer, Ok(()), Ok(()), at);
             }
-            Event::Settled { pairs, completer } => self.record_share(&pairs, completer),
+            Event::Settled { pairs, completer } => self.record_share(&pairs, completer, at),
         }
     }
 
     /// A share's record enters the cache, where nothing else is: one entry, so that all of its pairs are committed or
     /// none (F8).
-    fn record_share(&mut self, pairs: &Rc<[Pair]>, completer: Completer) {
-        self.cache.reserved -= 1;
+    fn record_share(&mut self, pairs: &Rc<[Pair]>, completer: Completer, now: u64) {
+        self.cache.redeem(1);
         let torn = self.rules.drops(FlashMutant::ShareTorn);
         let records: Vec<Rc<[Pair]>> =
             if torn { pairs.chunks(1).map(Rc::from).collect() } else { vec![Rc::clone(pairs)] };
-        let owner = self.requests.follow(Vec::new(), records.len(), Some(completer));
-        for pairs in records {
-            let target = pairs.first().map_or(0, |pair| pair.to);
-            self.enter(target, Payload::Share(pairs), owner);
+        let receipt = self.receive(records.len(), now);
+        let target = |pairs: &Rc<[Pair]>| pairs.first().map_or(0, |pair| pair.to);
+        let records = records.into_iter().map(|pairs| (target(&pairs), Payload::Share(pairs)));
+        self.enter_records(records.collect(), receipt, completer, now);
+    }
+
+    /// Records without data enter the cache, are written at once, and are answered when no power cut takes them back.
+    fn enter_records(
+        &mut self,
+        records: Vec<(u32, Payload)>,
+        receipt: Receipt,
+        completer: Completer,
+        now: u64,
+    ) {
+        if self.prefix.is_some() {
+            records.into_iter().for_each(|(lpn, payload)| self.enter(lpn, payload, None, receipt));
+            return self.wait(Wait::Fua(completer), now);
         }
+        let owner = self.requests.follow(Vec::new(), records.len(), Some(completer));
+        records.into_iter().for_each(|(lpn, payload)| self.enter(lpn, payload, owner, receipt));
         self.waiters.demand_up_to(self.next_version - 1);
     }
 }
 
 /// Flushes, and writing back.
 impl Machine {
-    /// Lets a command wait until everything transferred so far is committed.
-    fn wait(&mut self, what: Wait, completer: Completer, now: u64) {
+    /// Lets a command, or the firmware itself, wait until everything transferred so far is committed.
+    fn wait(&mut self, what: Wait, now: u64) {
         let protected = self.mechanism == Mechanism::PowerLossProtection;
         let waits = match what {
-            Wait::Flush => !protected && !self.rules.drops(FlashMutant::FlushLies),
-            Wait::Fua => !protected && !self.rules.drops(FlashMutant::FuaLies),
+            Wait::Flush(_) => !protected && !self.rules.drops(FlashMutant::FlushLies),
+            Wait::Fua(_) => !protected && !self.rules.drops(FlashMutant::FuaLies),
             // Also where the cache is as good as committed: the record says what the map has.
-            Wait::Share(_) => !self.rules.drops(FlashMutant::ShareAhead),
+            Wait::Share(..) => !self.rules.drops(FlashMutant::ShareAhead),
+            Wait::Internal => true,
         };
         let left = if waits { self.cache.len() } else { 0 };
-        let waiter = Waiter { target: self.next_version - 1, left, what, since: now, completer };
+        let records = self.close_requests(now);
+        let waiter = Waiter { target: self.next_version - 1, left, records, what, since: now };
         self.waiters.add(waiter, now, &mut self.events);
+        self.settle(now);
     }
 
     /// Issues pages from the cache, as long as dies and the mechanism allow.
@@ -430,6 +473,7 @@ impl Machine {
                 Some(page) => self.cache.issued(page, ids),
                 None => return,
             }
+            self.limit_waiting();
             if last {
                 self.ftl.clean_idle(now);
             }
@@ -442,6 +486,9 @@ impl Machine {
         if !outcome.committed.is_empty() {
             self.pages_committed(&outcome.committed, now);
         }
+        if !outcome.records.is_empty() {
+            self.records_written(&mut outcome.records, now);
+        }
         for read in outcome.reads.drain(..) {
             if let Some(reading) = self.reads.page_read(read) {
                 self.carry_read(reading, now);
@@ -453,19 +500,29 @@ impl Machine {
 
     /// Pages are committed from now on.
     fn pages_committed(&mut self, pages: &[Page], now: u64) {
-        let Machine { cache, requests, waiters, .. } = self;
+        let Machine { cache, requests, waiters, prefix, .. } = self;
         for page in pages {
             cache.committed(*page, |entry| {
                 waiters.entry_committed(entry.first_version);
-                entry.owner.iter().chain(&entry.heirs).for_each(|owner| requests.block_committed(*owner));
+                let owners = entry.owner.iter().chain(&entry.heirs).copied();
+                match prefix {
+                    Some(prefix) => prefix.hold_back(entry.version, owners),
+                    None => owners.for_each(|owner| requests.block_committed(owner)),
+                }
             });
         }
+        self.answer_committed(now);
+        self.waiters.release(now, &mut self.events);
+        self.settle(now);
+        self.tell_cached(now);
+    }
+
+    /// Answers the discards that no power cut takes back any more.
+    fn answer_committed(&mut self, now: u64) {
         for completer in self.requests.committed() {
             self.service.lingered();
             self.answer(&completer, Ok(()), Ok(()), now);
         }
-        self.waiters.release(now, &mut self.events);
-        self.tell_cached(now);
     }
 }
 

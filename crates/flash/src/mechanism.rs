@@ -1,4 +1,4 @@
-//! The barrier mechanisms (FAST 2018 paper, section 3.2): what may be written back when, when a programmed page
+//! The barrier mechanisms (FAST 2018 paper, section 3.2; OPTR paper, section 3): what may be written back when, when a programmed page
 //! is *committed*, and what recovery keeps. A page is committed when no power cut can take it back; the map points to it
 //! from then on, and what it supersedes is garbage.
 //!
@@ -9,6 +9,7 @@
 //! | in-order writeback | one epoch after the other | when programmed | everything |
 //! | transactional writeback | in any order, as one unit | when its unit and all before it are programmed | whole units |
 //! | in-order recovery | in any order | when all pages before it in the log are programmed | the log to the first gap |
+//! | order-preserving recovery | in any order | when programmed, but what it supersedes is kept until it is settled | whole requests, to the recovery point |
 //!
 //! Copies made by cleaning ([`Tag::Moved`]) stand outside: what they copy was committed already.
 
@@ -61,6 +62,7 @@ impl Sequencer {
     pub(crate) fn tag(&mut self, last: bool) -> Tag {
         match self.mechanism {
             Mechanism::None | Mechanism::PowerLossProtection | Mechanism::InOrderWriteback => Tag::Plain,
+            Mechanism::OrderPreservingRecovery => Tag::Request,
             Mechanism::InOrderRecovery => {
                 self.log.push_back(None);
                 self.progress.next += 1;
@@ -87,7 +89,7 @@ impl Sequencer {
     pub(crate) fn programmed(&mut self, page: Page, tag: Tag, newly: &mut Vec<Page>) {
         let committed = self.progress.committed;
         match tag {
-            Tag::Plain | Tag::Moved | Tag::Torn => newly.push(page),
+            Tag::Plain | Tag::Request | Tag::Moved | Tag::Torn => newly.push(page),
             Tag::Log(position) => {
                 if let Some(place) = self.log.get_mut((position - committed) as usize) {
                     *place = Some(page);
@@ -131,7 +133,10 @@ impl Kept {
         rules: FlashRules,
     ) -> Kept {
         let end = match mechanism {
-            Mechanism::None | Mechanism::PowerLossProtection | Mechanism::InOrderWriteback => 0,
+            Mechanism::None
+            | Mechanism::PowerLossProtection
+            | Mechanism::InOrderWriteback
+            | Mechanism::OrderPreservingRecovery => 0,
             Mechanism::InOrderRecovery => {
                 let mut places: Vec<u64> = tags
                     .filter_map(|tag| match tag {
@@ -156,7 +161,7 @@ impl Kept {
     /// Whether a page with this tag is kept.
     pub(crate) fn keeps(&self, tag: Tag) -> bool {
         match tag {
-            Tag::Plain | Tag::Moved => true,
+            Tag::Plain | Tag::Request | Tag::Moved => true,
             Tag::Torn => false,
             Tag::Log(place) => place < self.end || self.mechanism != Mechanism::InOrderRecovery,
             Tag::Transaction { id, .. } => {

@@ -14,6 +14,7 @@ use crate::backing::BackedBlock;
 use crate::checkpoint::SystemArea;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
 use crate::map::{Change, Pair};
+use crate::recovery_point::Receipt;
 
 /// The content of a slot.
 #[derive(Clone, Debug)]
@@ -49,6 +50,8 @@ pub(crate) struct Content {
     /// Counts the blocks that entered the cache: a later version supersedes an earlier one.
     pub(crate) version: u64,
     pub(crate) payload: Payload,
+    /// The request that it came with, where the mechanism wants to know.
+    pub(crate) receipt: Receipt,
 }
 
 /// What a page belongs to: the part of the spare area that the barrier mechanisms use.
@@ -60,6 +63,8 @@ pub(crate) enum Tag {
     Log(u64),
     /// Part of an atomic unit; the last page carries the commit mark, the number of pages.
     Transaction { id: u64, pages: Option<u32> },
+    /// Counts as far as its requests are kept; each slot says which they are (order-preserving recovery).
+    Request,
     /// Copies that cleaning made of blocks which were committed already.
     Moved,
     /// Unreadable.
@@ -112,6 +117,8 @@ pub(crate) struct Block {
     labels: Vec<Label>,
     /// By place in the block; only slots that hold bytes or records are listed where versions are enough.
     payloads: Vec<Payload>,
+    /// By place in the block, where pages are tagged [`Tag::Request`].
+    receipts: Vec<Receipt>,
     /// Of everything programmed here since the last erase.
     hash: u64,
 }
@@ -149,11 +156,16 @@ impl Block {
         }
     }
 
+    /// The request that a slot came with.
+    fn receipt(&self, nth_slot: usize) -> Receipt {
+        self.receipts.get(nth_slot).copied().unwrap_or_default()
+    }
+
     /// What a slot holds.
     pub(crate) fn content(&self, nth_slot: usize) -> Content {
         let payload = self.payloads.get(nth_slot).cloned().unwrap_or(Payload::Version);
         let label = self.label(nth_slot);
-        Content { lpn: label.lpn(), version: label.version(), payload }
+        Content { lpn: label.lpn(), version: label.version(), payload, receipt: self.receipt(nth_slot) }
     }
 }
 
@@ -207,6 +219,12 @@ impl Medium {
         self.block(block).change(nth, slot, tag)
     }
 
+    /// The request that a slot came with.
+    pub(crate) fn receipt(&self, slot: Slot) -> Receipt {
+        let (block, nth) = self.geometry.place_of(slot);
+        self.block(block).receipt(nth)
+    }
+
     /// Programs the next page of its erase block.
     pub(crate) fn program(&mut self, page: Page, sequence: u64, tag: Tag, contents: &[Content]) {
         let geometry = self.geometry;
@@ -219,11 +237,15 @@ impl Medium {
         block.pages.push(Spare { sequence, tag, used: contents.len() as u8 });
         block.hash = mix(mix(block.hash, sequence), u64::from(tag == Tag::Torn));
         for content in contents {
-            let Content { lpn, version, payload } = content;
+            let Content { lpn, version, payload, receipt } = content;
             block.hash = mix(mix(block.hash, u64::from(*lpn)), *version);
             if !matches!(payload, Payload::Version) {
                 block.payloads.resize(block.labels.len(), Payload::Version);
                 block.payloads.push(payload.clone());
+            }
+            if tag == Tag::Request {
+                block.receipts.resize(block.labels.len(), Receipt::default());
+                block.receipts.push(*receipt);
             }
             block.labels.push(Label::new(*lpn, *version));
         }
@@ -244,6 +266,7 @@ impl Medium {
         }
         spoilt.labels.fill(Label::EMPTY);
         spoilt.payloads.clear();
+        spoilt.receipts.clear();
         spoilt.hash = mix(spoilt.hash, u64::MAX);
     }
 
@@ -254,6 +277,7 @@ impl Medium {
         erased.pages.clear();
         erased.labels.clear();
         erased.payloads.clear();
+        erased.receipts.clear();
         erased.hash = 0;
     }
 

@@ -68,4 +68,30 @@ pub enum FlashMutant {
     FuaLies,
     /// Ordered commands are serviced as simple ones (S1).
     PriorityIgnored,
+    /// A version takes the place of one in the cache, and no record says so (order-preserving recovery, S2).
+    CoalescingUnrecorded,
+    /// A flush is answered before the coalescing records are on flash (order-preserving recovery, S2).
+    RecordsLate,
+    /// A record names the size of the later request instead of the earlier one's (order-preserving recovery, S4).
+    SizeOfLater,
+    /// Recovery counts one block for each record, however many it stands for (order-preserving recovery, S2).
+    PairForgotten,
+    /// Recovery keeps requests of which only a part is on flash (order-preserving recovery, S3).
+    IncompleteKept,
+    /// Recovery passes over requests of which the flash says nothing (order-preserving recovery, S3).
+    RequestGapIgnored,
+    /// Recovery stops between two requests that coalesced (order-preserving recovery, S3).
+    PairsTornApart,
+    /// Algorithm 1 looks at the records in ascending order (order-preserving recovery, S3).
+    RecordsUnsorted,
+    /// A version takes the place of one that a flush under way waits for (order-preserving recovery, S2).
+    CoalescesBehindFlush,
+    /// A checkpoint is taken of requests that recovery could still take back (order-preserving recovery, S3).
+    CheckpointUnsettled,
+    /// Cleaning erases older versions that recovery could still go back to (order-preserving recovery, S3).
+    ErasesUnsettled,
+    /// Recovery takes the seal of the full checkpoint for that of the newest increment (S2).
+    OldSealTrusted,
+    /// A full checkpoint is written over the newest one, not over the older (S2).
+    ShadowOverwritten,
 }

@@ -1,5 +1,7 @@
 //! What a power cut leaves of what the dies are doing.
 
+use std::rc::Rc;
+
 use weir_runtime::Random;
 
 use crate::array::Work;
@@ -27,7 +29,8 @@ pub(crate) fn cut(ftl: &Ftl, at: u64, rules: FlashRules, random: &mut Random) ->
                 1 => medium.spoil(*block),
                 _ => medium.erase(*block),
             },
-            Work::Read { .. } | Work::System => {}
+            Work::Records(_, records) if random.below(2) == 0 => medium.system.record(Rc::clone(records)),
+            Work::Read { .. } | Work::System | Work::Records(..) => {}
         }
     }
     medium

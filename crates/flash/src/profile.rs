@@ -124,7 +124,7 @@ pub struct Ftl {
     /// Pages programmed between two checkpoints of the map, as a share of all pages, above 0 to 0.5.
     pub checkpoint_share: f64,
     /// Pages that increments behind a full checkpoint may take together, as a share of its own, 0 to 1; with 0 every
-    /// checkpoint is full.
+    /// checkpoint is full. Order-preserving recovery takes 1 at least: its log has the coalescing records too.
     pub log_share: f64,
     /// Blocks that one share command remaps at most, 0 to 512; with 0 the device has no share.
     pub share: u32,
@@ -156,9 +156,27 @@ pub struct Barrier {
     /// What a barrier costs on top, as a share of the time that a write occupies the link or the controller:
     /// the penalty that the papers assume for their SATA drives.
     pub penalty: f64,
+    /// When order-preserving recovery flushes by itself.
+    pub internal: InternalFlush,
 }
 
-/// Barrier mechanisms (FAST 2018 paper, section 3.2).
+/// When order-preserving recovery flushes by itself, besides before each checkpoint (OPTR paper, sections 3.4 and 7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InternalFlush {
+    /// So long after a write at the latest; 1 ms to 1 minute.
+    pub every_ns: u64,
+    /// Before each batch of so many erase blocks that are cleaned, 1 and more.
+    pub cleaning_batch: u32,
+}
+
+impl Default for InternalFlush {
+    /// What the paper's drive does.
+    fn default() -> InternalFlush {
+        InternalFlush { every_ns: 5_000_000_000, cleaning_batch: 16 }
+    }
+}
+
+/// Barrier mechanisms (FAST 2018 paper, section 3.2; OPTR paper, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// A legacy device: barriers are not supported.
@@ -171,16 +189,20 @@ pub enum Mechanism {
     TransactionalWriteback,
     /// One log in the order of transfer; recovery stops at the first page that was not programmed.
     InOrderRecovery,
+    /// Requests survive in order of receipt, each of them whole: their numbers and sizes are in the spare areas, what
+    /// coalesced is recorded, and recovery keeps the longest prefix (OPTR paper).
+    OrderPreservingRecovery,
 }
 
 impl Mechanism {
     /// All of them.
-    pub const ALL: [Mechanism; 5] = [
+    pub const ALL: [Mechanism; 6] = [
         Mechanism::None,
         Mechanism::PowerLossProtection,
         Mechanism::InOrderWriteback,
         Mechanism::TransactionalWriteback,
         Mechanism::InOrderRecovery,
+        Mechanism::OrderPreservingRecovery,
     ];
 
     /// Its name in profiles and on the command line.
@@ -192,6 +214,7 @@ impl Mechanism {
             Mechanism::InOrderWriteback => "in-order-writeback",
             Mechanism::TransactionalWriteback => "transactional",
             Mechanism::InOrderRecovery => "in-order-recovery",
+            Mechanism::OrderPreservingRecovery => "order-preserving-recovery",
         }
     }
 

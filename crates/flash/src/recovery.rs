@@ -16,11 +16,15 @@ use crate::mechanism::{Kept, Progress, Sequencer};
 use crate::medium::{Content, Medium, Spare, Tag};
 use crate::mutants::{FlashMutant, FlashRules};
 use crate::profile::Profile;
+use crate::recovery_point::{Evidences, Wid};
 
 /// What recovery found.
 pub(crate) struct Recovered {
     pub(crate) start: Start,
     pub(crate) next_version: u64,
+    /// The first request that was not kept, and the first that was never received (order-preserving recovery).
+    pub(crate) point: Wid,
+    pub(crate) next_wid: Wid,
     /// What the capacitors saved of the cache.
     pub(crate) dump: Vec<Content>,
     /// Time to read all this.
@@ -36,7 +40,7 @@ impl Recovered {
             next_sequence: 0,
             checkpoint: (0, 0),
         };
-        Recovered { start, next_version: 1, dump: Vec::new(), time_ns: 0 }
+        Recovered { start, next_version: 1, point: 1, next_wid: 1, dump: Vec::new(), time_ns: 0 }
     }
 }
 
@@ -49,9 +53,11 @@ pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> 
     let tags = pages.iter().map(|(_, spare)| spare.tag);
     let mechanism = profile.barrier.mechanism;
     let kept = Kept::of(tags, seal.progress, mechanism, rules);
+    let evidences = evidences(medium, &pages, seal.next_wid, rules);
+    let point = evidences.recovery_point(seal.next_wid);
     let mut last_version = 0;
     for (page, spare) in pages.iter().filter(|(_, spare)| kept.keeps(spare.tag)) {
-        last_version = replay(&mut map, medium, *page, spare, rules).max(last_version);
+        last_version = replay(&mut map, medium, (*page, spare), point, rules).max(last_version);
     }
     let all = all_pages(medium).filter(|(_, spare)| spare.tag != Tag::Torn);
     let next_sequence = all.map(|(_, spare)| spare.sequence + 1).max().unwrap_or(0).max(seal.end);
@@ -66,6 +72,8 @@ pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> 
             checkpoint: (number, seal.scan_from),
         },
         next_version: seal.next_version.max(last_version + 1),
+        point,
+        next_wid: seal.next_wid.max(evidences.end()),
         dump,
         time_ns: reading_ns(profile, medium, pages.len() as u64, rules),
     }
@@ -89,12 +97,33 @@ fn pages_since(medium: &Medium, from: u64, rules: FlashRules) -> Vec<(Page, Spar
     pages
 }
 
-/// Applies what the slots of a page say of the map; the latest version among them.
-fn replay(map: &mut Map, medium: &Medium, page: Page, spare: &Spare, rules: FlashRules) -> u64 {
+/// What pages and coalescing records say of the requests from `first` on (order-preserving recovery, phase 3).
+fn evidences(medium: &Medium, pages: &[(Page, Spare)], first: Wid, rules: FlashRules) -> Evidences {
+    let mut evidences = Evidences::new(rules);
+    for (page, spare) in pages.iter().filter(|(_, spare)| spare.tag == Tag::Request) {
+        let slots = (0..u32::from(spare.used)).map(|nth| medium.geometry().slot(*page, nth));
+        let receipts = slots.map(|slot| medium.receipt(slot));
+        receipts.filter(|receipt| receipt.wid >= first).for_each(|receipt| evidences.programmed(receipt));
+    }
+    let records = medium.system.records().iter().flat_map(|page| page.iter());
+    records.filter(|record| record.earlier.wid >= first).for_each(|record| evidences.recorded(*record));
+    evidences
+}
+
+/// Applies what the slots of a page say of the map; the latest version among them. Of requests those before `point`
+/// are kept (order-preserving recovery, phase 5).
+fn replay(
+    map: &mut Map,
+    medium: &Medium,
+    (page, spare): (Page, &Spare),
+    point: Wid,
+    rules: FlashRules,
+) -> u64 {
     let mut latest = 0;
     let mut left = Vec::new();
-    for nth in 0..u32::from(spare.used) {
-        let change = medium.change(medium.geometry().slot(page, nth), spare.tag);
+    let slots = (0..u32::from(spare.used)).map(|nth| medium.geometry().slot(page, nth));
+    for slot in slots.filter(|slot| spare.tag != Tag::Request || medium.receipt(*slot).wid < point) {
+        let change = medium.change(slot, spare.tag);
         latest = latest.max(change.version());
         let forgotten = match change {
             Change::Discarded { .. } => rules.drops(FlashMutant::DiscardForgotten),
@@ -110,7 +139,7 @@ fn replay(map: &mut Map, medium: &Medium, page: Page, spare: &Spare, rules: Flas
 
 /// The map of the newest checkpoint, an increment or a full one, and what that says besides.
 fn loaded(medium: &Medium, newest: Option<&Place>, blocks: u64, rules: FlashRules) -> (Map, Seal) {
-    let nothing = Seal { scan_from: 0, end: 0, next_version: 1, progress: Progress::default() };
+    let nothing = Seal { scan_from: 0, end: 0, next_version: 1, progress: Progress::default(), next_wid: 1 };
     let Some(place) = newest else { return (Map::new(blocks, rules), nothing) };
     let mut map = place.full.map.as_ref().map_or_else(|| Map::new(blocks, rules), |map| map.under(rules));
     let mut left = Vec::new();
@@ -129,7 +158,8 @@ fn loaded(medium: &Medium, newest: Option<&Place>, blocks: u64, rules: FlashRule
             map.apply(Change::Written { lpn, version, slot }, &mut left);
         }
     }
-    (map, increments.last().map_or(place.full.seal, |last| last.seal))
+    let newest = increments.last().filter(|_| !rules.drops(FlashMutant::OldSealTrusted));
+    (map, newest.map_or(place.full.seal, |last| last.seal))
 }
 
 /// Reads the newest checkpoint, the first spare area of every erase block, and those of the pages found, all dies
@@ -140,7 +170,9 @@ fn reading_ns(profile: &Profile, medium: &Medium, pages_found: u64, rules: Flash
     let shared = newest.and_then(|place| place.full.map.as_ref()).map_or(0, Map::shared);
     let log = newest.map_or(&[][..], |place| place.increments(rules));
     let log_pages = log.iter().map(|increment| Increment::pages(increment.entries(), page_bytes));
-    let system_pages = Full::pages(profile.blocks, shared, page_bytes) + log_pages.sum::<u64>();
+    let record_pages = medium.system.records().len() as u64;
+    let system_pages =
+        Full::pages(profile.blocks, shared, page_bytes) + log_pages.sum::<u64>() + record_pages;
     let Geometry { dies, blocks_per_die, .. } = *medium.geometry();
     let dies = u64::from(dies);
     let reads = system_pages.div_ceil(dies) + u64::from(blocks_per_die) + pages_found.div_ceil(dies);

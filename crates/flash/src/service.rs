@@ -32,6 +32,8 @@ pub(crate) struct Service {
     held: bool,
     /// A slot became free since the last look.
     freed: bool,
+    /// No command is begun: the firmware flushes by itself.
+    paused: bool,
 }
 
 impl Service {
@@ -55,6 +57,7 @@ impl Service {
             lingering: 0,
             held: false,
             freed: false,
+            paused: false,
         }
     }
 
@@ -87,6 +90,16 @@ impl Service {
         std::mem::take(&mut self.freed)
     }
 
+    /// Begins no command any more, or does so again.
+    pub(crate) fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// Whether no command is being decoded or carried, and none holds the others back.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.in_service.is_empty() && !self.held
+    }
+
     /// Whether the next command waits for room in the cache.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled
@@ -117,7 +130,10 @@ impl Service {
 
     /// Takes the next command, if it can be serviced now.
     pub(crate) fn next(&mut self, cache: &mut Cache, now: u64) -> Option<Queued> {
-        if self.held || (self.host.simple_service == SimpleService::Any && self.controller_free > now) {
+        if self.held
+            || self.paused
+            || (self.host.simple_service == SimpleService::Any && self.controller_free > now)
+        {
             return None;
         }
         let place = self.queue.next()?;
@@ -132,7 +148,7 @@ impl Service {
             return None;
         }
         let command = self.queue.take(place)?;
-        cache.reserved += blocks;
+        cache.reserve(blocks);
         if command.lingers() {
             self.lingering += 1;
             self.held = exclusive;

@@ -31,4 +31,8 @@ pub struct Stats {
     pub increments: u64,
     /// Pages of checkpoints programmed.
     pub checkpoint_pages: u64,
+    /// Pages of coalescing records programmed (order-preserving recovery).
+    pub record_pages: u64,
+    /// Flushes that the firmware made by itself (order-preserving recovery).
+    pub internal_flushes: u64,
 }

@@ -1,5 +1,5 @@
 //! Flushes, FUA writes and shares that wait until everything transferred before them is committed (F6, F8), and what
-//! a flush costs then.
+//! a flush costs then. With order-preserving recovery they wait for the coalescing records too.
 
 use std::rc::Rc;
 
@@ -11,10 +11,12 @@ use crate::profile::Flush;
 
 /// What waits.
 pub(crate) enum Wait {
-    Flush,
+    Flush(Completer),
     /// A FUA write.
-    Fua,
-    Share(Rc<[Pair]>),
+    Fua(Completer),
+    Share(Rc<[Pair]>, Completer),
+    /// The firmware flushes by itself.
+    Internal,
 }
 
 /// Somebody waits until everything up to a version is committed.
@@ -22,9 +24,26 @@ pub(crate) struct Waiter {
     pub(crate) target: u64,
     /// Entries of the cache that are not committed yet.
     pub(crate) left: usize,
+    /// The last page of coalescing records that it waits for.
+    pub(crate) records: u64,
     pub(crate) what: Wait,
     pub(crate) since: u64,
-    pub(crate) completer: Completer,
+}
+
+impl Waiter {
+    /// Whether nothing is missing, if so many pages of records are on flash.
+    fn is_over(&self, records: u64) -> bool {
+        self.left == 0 && self.records <= records
+    }
+}
+
+/// A waiter that is gone: everything up to its version is durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settled {
+    pub(crate) version: u64,
+    pub(crate) since: u64,
+    /// The firmware flushed by itself.
+    pub(crate) internal: bool,
 }
 
 /// All of them.
@@ -36,12 +55,24 @@ pub(crate) struct Waiters {
     free: u64,
     waiting: Vec<Waiter>,
     demand: u64,
+    /// Pages of coalescing records that are on flash, all of them up to this one.
+    records: u64,
+    /// Waiters that are gone, for [`Waiters::take_settled`]; not kept where no caller asks.
+    settled: Option<Vec<Settled>>,
 }
 
 impl Waiters {
-    pub(crate) fn new(flush: Flush, page_ns: u64, now: u64) -> Waiters {
-        let journal_ns = u64::from(flush.journal_pages) * page_ns;
-        Waiters { fixed_ns: flush.fixed_ns, journal_ns, free: now, waiting: Vec::new(), demand: 0 }
+    /// `settles`: the machine asks which waiters are gone.
+    pub(crate) fn new(flush: Flush, page_ns: u64, settles: bool, now: u64) -> Waiters {
+        Waiters {
+            fixed_ns: flush.fixed_ns,
+            journal_ns: u64::from(flush.journal_pages) * page_ns,
+            free: now,
+            waiting: Vec::new(),
+            demand: 0,
+            records: 0,
+            settled: settles.then(Vec::new),
+        }
     }
 
     /// Everything up to this version is to be written back at once.
@@ -55,7 +86,7 @@ impl Waiters {
     }
 
     pub(crate) fn add(&mut self, waiter: Waiter, now: u64, events: &mut Events) {
-        if waiter.left == 0 {
+        if waiter.is_over(self.records) {
             return self.done(waiter, 0, now, events);
         }
         self.demand = waiter.target;
@@ -65,15 +96,26 @@ impl Waiters {
     /// An entry of the cache is committed; `first_version` is the oldest version that it stands for.
     pub(crate) fn entry_committed(&mut self, first_version: u64) {
         for waiter in self.waiting.iter_mut().filter(|waiter| first_version <= waiter.target) {
-            waiter.left -= 1;
+            // Nothing is left for a waiter that lies.
+            waiter.left = waiter.left.saturating_sub(1);
         }
+    }
+
+    /// Pages of coalescing records up to this one are on flash.
+    pub(crate) fn records_written(&mut self, records: u64) {
+        self.records = records;
+    }
+
+    /// The waiters that are gone since the last call.
+    pub(crate) fn take_settled(&mut self) -> Vec<Settled> {
+        self.settled.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Lets those go that wait for nothing any more.
     pub(crate) fn release(&mut self, now: u64, events: &mut Events) {
         let mut place = 0;
         while place < self.waiting.len() {
-            if self.waiting[place].left == 0 {
+            if self.waiting[place].is_over(self.records) {
                 let waiter = self.waiting.remove(place);
                 self.done(waiter, self.journal_ns, now, events);
             } else {
@@ -83,14 +125,19 @@ impl Waiters {
     }
 
     fn done(&mut self, waiter: Waiter, journal_ns: u64, now: u64, events: &mut Events) {
-        let Waiter { what, since, completer, .. } = waiter;
+        let Waiter { target, what, since, .. } = waiter;
+        if let Some(settled) = &mut self.settled {
+            settled.push(Settled { version: target, since, internal: matches!(what, Wait::Internal) });
+        }
         match what {
-            Wait::Flush => {
+            Wait::Flush(completer) => {
                 self.free = self.free.max(now) + self.fixed_ns + journal_ns;
                 events.schedule(self.free, Event::Flushed { since, completer });
             }
-            Wait::Fua => events.schedule(now, Event::Persisted { completer }),
-            Wait::Share(pairs) => events.schedule(now, Event::Settled { pairs, completer }),
+            Wait::Fua(completer) => events.schedule(now, Event::Persisted { completer }),
+            Wait::Share(pairs, completer) => events.schedule(now, Event::Settled { pairs, completer }),
+            // It costs the time in which no command is serviced, and none at the interface.
+            Wait::Internal => {}
         }
     }
 }

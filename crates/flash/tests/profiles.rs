@@ -186,7 +186,7 @@ fn changed_profiles_are_refused_or_conform() {
             refused += 1;
             continue;
         };
-        let mechanism = Mechanism::ALL[random(5) as usize];
+        let mechanism = Mechanism::ALL[random(6) as usize];
         let mut small = profile.with_capacity(2048).with_mechanism(mechanism);
         // The suite waits a minute for an answer, and needs a few blocks in a command.
         small.host.max_transfer_blocks = small.host.max_transfer_blocks.max(CONFORMANCE_TRANSFER_MIN);

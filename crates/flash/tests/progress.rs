@@ -34,6 +34,13 @@ fn tight(random: &mut Random) -> Profile {
     tight.ftl.gc = one(random, &[GcPolicy::Greedy, GcPolicy::CostBenefit]);
     tight.ftl.gc_free_blocks = one(random, &[3, 4]);
     tight.cache.bytes = one(random, &[8, 64]) * 4096;
+    if tight.barrier.mechanism == Mechanism::OrderPreservingRecovery {
+        // A request fits into what cleaning keeps free on a die.
+        let together = if tight.nand.multi_plane { tight.nand.planes } else { 1 };
+        let page_blocks = tight.nand.page_bytes / 4096 * together;
+        let room = (tight.ftl.gc_free_blocks - 2) * tight.nand.pages_per_block * page_blocks;
+        tight.host.max_transfer_blocks = tight.host.max_transfer_blocks.min(room);
+    }
     // As many blocks as are allowed, or a few fewer.
     tight.blocks = tight.raw_blocks();
     while tight.check().is_err() && tight.blocks > 1 {

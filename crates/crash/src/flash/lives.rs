@@ -110,6 +110,9 @@ impl Chain {
             found.totals.erases += device.stats().erases;
             found.totals.checkpoints += device.stats().checkpoints;
             found.totals.increments += device.stats().increments;
+            found.totals.coalesced_blocks += device.stats().coalesced_blocks;
+            found.totals.record_pages += device.stats().record_pages;
+            found.totals.internal_flushes += device.stats().internal_flushes;
             before = found.next.take();
             if found.failure.is_some() || before.is_none() {
                 return;

@@ -2,7 +2,8 @@
 //! run.
 
 use weir_flash::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, Mechanism, Nand, OrderedService, Profile, SimpleService,
+    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Mechanism, Nand, OrderedService, Profile,
+    SimpleService,
 };
 use weir_runtime::Random;
 
@@ -25,6 +26,13 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
     let kept_blocks = gc_free_blocks + 2 + random.below(2) as u32;
     let reserve = channels * ways * kept_blocks * pages_per_block * page_bytes / 4096 * planes;
     let slow = one(random, &[1, 2, 5]);
+    let internal = match mechanism {
+        Mechanism::OrderPreservingRecovery => InternalFlush {
+            every_ns: one(random, &[1_000_000, 3_000_000, 1_000_000_000]),
+            cleaning_batch: one(random, &[1, 3, 16]),
+        },
+        _ => InternalFlush::default(),
+    };
     Profile {
         name: "drawn".to_owned(),
         title: "for power cuts".to_owned(),
@@ -65,6 +73,6 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
             share: 0,
         },
         flush: Flush { fixed_ns: 10_000, journal_pages: random.below(2) as u32 },
-        barrier: Barrier { mechanism, penalty: 0.0 },
+        barrier: Barrier { mechanism, penalty: 0.0, internal },
     }
 }

@@ -2,7 +2,8 @@
 //! page to page, so that pages finish in another order than they began.
 
 use weir_flash::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, Mechanism, Nand, OrderedService, Profile, SimpleService,
+    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Mechanism, Nand, OrderedService, Profile,
+    SimpleService,
 };
 
 pub fn profile(mechanism: Mechanism) -> Profile {
@@ -37,6 +38,6 @@ pub fn profile(mechanism: Mechanism) -> Profile {
         },
         ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 3, checkpoint_share: 0.1, log_share: 1.0, share: 0 },
         flush: Flush { fixed_ns: 20_000, journal_pages: 1 },
-        barrier: Barrier { mechanism, penalty: 0.0 },
+        barrier: Barrier { mechanism, penalty: 0.0, internal: InternalFlush::default() },
     }
 }

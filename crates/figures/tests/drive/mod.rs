@@ -1,7 +1,8 @@
 //! A small SATA drive for tests.
 
 use weir_flash::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, Mechanism, Nand, OrderedService, Profile, SimpleService,
+    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Mechanism, Nand, OrderedService, Profile,
+    SimpleService,
 };
 
 /// A drive of 64 MiB on 16 dies, with a queue of 32 commands.
@@ -37,6 +38,6 @@ pub fn drive(mechanism: Mechanism) -> Profile {
         },
         ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 3, checkpoint_share: 0.2, log_share: 0.0, share: 0 },
         flush: Flush { fixed_ns: 500_000, journal_pages: 1 },
-        barrier: Barrier { mechanism, penalty: 0.0 },
+        barrier: Barrier { mechanism, penalty: 0.0, internal: InternalFlush::default() },
     }
 }

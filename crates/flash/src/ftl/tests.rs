@@ -8,6 +8,7 @@ use super::*;
 use crate::map::Pair;
 use crate::profile::Mechanism;
 use crate::recovery::Recovered;
+use crate::recovery_point::Receipt;
 
 const BLOCKS: u32 = 100;
 
@@ -42,11 +43,16 @@ impl Host {
     fn write(&mut self, payload: Payload) {
         let lpn = self.draw(BLOCKS);
         self.version += 1;
-        let mut contents = vec![Content { lpn, version: self.version, payload }];
+        let mut contents = vec![Content { lpn, version: self.version, payload, receipt: Receipt::default() }];
         if self.draw(2) == 0 {
             self.version += 1;
             let lpn = (lpn + 1) % BLOCKS;
-            contents.push(Content { lpn, version: self.version, payload: Payload::Version });
+            contents.push(Content {
+                lpn,
+                version: self.version,
+                payload: Payload::Version,
+                receipt: Receipt::default(),
+            });
         }
         let page = self.ftl.write_back(contents, true, self.now);
         self.pages_on_their_way += usize::from(page.is_some());
@@ -57,7 +63,12 @@ impl Host {
         let by_target: BTreeMap<u32, u32> = pairs.filter(|(to, from)| to != from).collect();
         let pairs: Rc<[Pair]> = by_target.into_iter().map(|(to, from)| Pair { from, to }).collect();
         self.version += 1;
-        let contents = vec![Content { lpn: 0, version: self.version, payload: Payload::Share(pairs) }];
+        let contents = vec![Content {
+            lpn: 0,
+            version: self.version,
+            payload: Payload::Share(pairs),
+            receipt: Receipt::default(),
+        }];
         let page = self.ftl.write_back(contents, true, self.now);
         self.pages_on_their_way += usize::from(page.is_some());
     }

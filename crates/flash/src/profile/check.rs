@@ -4,8 +4,9 @@ use weir_storage::BLOCK_BYTES;
 
 use super::error::ProfileError;
 use super::unit::Quantity;
-use super::{Mechanism, Profile};
+use super::{InternalFlush, Mechanism, Profile};
 use crate::ftl::CLEANINGS_OWN;
+use crate::geometry::Geometry;
 use crate::medium::Payload;
 
 /// The longest time in a profile: a second, of which no flash comes near. Longer ones are mistakes.
@@ -99,6 +100,9 @@ impl Profile {
         within("ftl.share", u64::from(ftl.share), 0, Payload::SHARE_PAIRS_MAX)?;
         within("ftl.gc_free_blocks", ftl.gc_free_blocks, CLEANINGS_OWN as u32 + 1, 1000)?;
         within("barrier.penalty", self.barrier.penalty, 0.0, 1.0)?;
+        let InternalFlush { every_ns, cleaning_batch } = self.barrier.internal;
+        measures(Quantity::Time, "barrier.flush_every", every_ns, 1_000_000, 60 * TIME_NS_MAX)?;
+        within("barrier.cleaning_batch", cleaning_batch, 1, 1 << 16)?;
         self.check_geometry()
     }
 
@@ -144,7 +148,26 @@ impl Profile {
         if cache.bytes < u64::from(host.max_transfer_blocks) * BLOCK_BYTES as u64 {
             return impossible("cache.size is less than host.max_transfer".to_owned());
         }
+        if self.barrier.mechanism == Mechanism::OrderPreservingRecovery {
+            self.check_room()?;
+        }
         Ok(())
+    }
+
+    /// Order-preserving recovery takes a request only if all of it can be written before anything is cleaned: into the
+    /// erase blocks that cleaning keeps free for the host. Valid content may leave room on one die alone.
+    fn check_room(&self) -> Result<(), ProfileError> {
+        let Geometry { pages_per_block, slots_per_page, .. } = Geometry::new(&self.nand);
+        let free = u64::from(self.ftl.gc_free_blocks) - CLEANINGS_OWN as u64;
+        let room = free * u64::from(pages_per_block) * u64::from(slots_per_page);
+        if u64::from(self.host.max_transfer_blocks) <= room {
+            return Ok(());
+        }
+        Err(ProfileError::Geometry(format!(
+            "host.max_transfer is {} blocks of 4 KiB, and order-preserving recovery keeps room for {room}; enlarge \
+             ftl.gc_free_blocks, or lower host.max_transfer",
+            self.host.max_transfer_blocks
+        )))
     }
 
     /// The same device with a capacity of `blocks`, 256 and more, and fewer erase blocks; in the same proportion

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::error::ProfileError;
 use super::unit::Quantity;
 use super::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, Mechanism, Nand, OrderedService, Profile, SimpleService,
+    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Mechanism, Nand, OrderedService, Profile,
+    SimpleService,
 };
 
 /// Where a number comes from.
@@ -64,7 +65,7 @@ struct Document {
 }
 
 /// All keys of a profile.
-const KEYS: [&str; 32] = [
+const KEYS: [&str; 34] = [
     "device.capacity",
     "cache.size",
     "cache.destage_share",
@@ -77,6 +78,8 @@ const KEYS: [&str; 32] = [
     "flush.journal_pages",
     "barrier.mechanism",
     "barrier.penalty",
+    "barrier.flush_every",
+    "barrier.cleaning_batch",
     "host.queue_depth",
     "host.max_transfer",
     "host.link",
@@ -151,6 +154,7 @@ pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileErro
         barrier: Barrier {
             mechanism: reader.word("barrier.mechanism", &Mechanism::ALL.map(|m| (m.name(), m)))?,
             penalty: reader.share("barrier.penalty")?,
+            internal: reader.internal_flush()?,
         },
     };
     Ok((profile, reader.parameters))
@@ -294,6 +298,18 @@ impl Reader {
             names.iter().position(|name| *name == word)
         })?;
         Ok(words[place].1)
+    }
+
+    /// The paper's values where a profile says nothing: other mechanisms do not need them.
+    fn internal_flush(&mut self) -> Result<InternalFlush, ProfileError> {
+        let mut internal = InternalFlush::default();
+        if self.left.contains_key("barrier.flush_every") {
+            internal.every_ns = self.quantity("barrier.flush_every", Quantity::Time)?;
+        }
+        if self.left.contains_key("barrier.cleaning_batch") {
+            internal.cleaning_batch = self.count("barrier.cleaning_batch")?;
+        }
+        Ok(internal)
     }
 
     fn host(&mut self) -> Result<Host, ProfileError> {

@@ -3,15 +3,17 @@
 #![allow(dead_code, reason = "every test uses a part")]
 
 use weir_flash::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, Mechanism, Nand, OrderedService, Profile, SimpleService,
+    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Mechanism, Nand, OrderedService, Profile,
+    SimpleService,
 };
 
 /// All mechanisms that keep barriers.
-pub const BARRIER_MECHANISMS: [Mechanism; 4] = [
+pub const BARRIER_MECHANISMS: [Mechanism; 5] = [
     Mechanism::PowerLossProtection,
     Mechanism::InOrderWriteback,
     Mechanism::TransactionalWriteback,
     Mechanism::InOrderRecovery,
+    Mechanism::OrderPreservingRecovery,
 ];
 
 /// A device of 160 blocks on 4 dies with pages of two blocks each, and programming times that differ from page to page.
@@ -53,6 +55,6 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             share: 16,
         },
         flush: Flush { fixed_ns: 20_000, journal_pages: 1 },
-        barrier: Barrier { mechanism, penalty: 0.0 },
+        barrier: Barrier { mechanism, penalty: 0.0, internal: InternalFlush::default() },
     }
 }

@@ -1,0 +1,238 @@
+//! Phases 3 and 4 of order-preserving recovery (OPTR paper, section 3.5): which requests are complete on flash, and up
+//! to where they are kept.
+//!
+//! Requests are numbered as they are received: the *wid* of the paper. A request is *incomplete* if `P + D < size`: `P`
+//! of its blocks are on flash, and of `D` the flash says that a later request took their place in the cache. A request of
+//! which the flash says nothing is incomplete too. So a record that was lost with the buffer makes a request
+//! incomplete, never complete.
+//!
+//! What coalesced is kept together or not at all: a part of the earlier request exists as part of the later one only.
+//! The *recovery point* is the first request that is not kept; no pair of coalesced requests lies on both sides of it.
+//!
+//! The paper counts pages of 16 KiB, the unit of its map. The unit of this map is a block of 4 KiB, so blocks are
+//! counted here.
+
+use std::collections::BTreeMap;
+
+use crate::mutants::{FlashMutant, FlashRules};
+
+/// The number of a request, in order of receipt, from 1. There is room for 10^12 requests a second over half a year, so
+/// it never wraps in the life of a device.
+pub(crate) type Wid = u64;
+
+/// The request that a version of a block came with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Receipt {
+    pub(crate) wid: Wid,
+    /// Blocks of the request.
+    pub(crate) size: u32,
+}
+
+/// Where recovery ended. Writes, discards and shares are numbered as they are received, from 1 when the device was new;
+/// numbers of requests that a recovery dropped are not used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryPoint {
+    /// The last request that is kept, with all before it that no earlier recovery has dropped.
+    pub kept: u64,
+    /// The last request of which the flash said anything: those between were dropped.
+    pub found: u64,
+}
+
+/// A coalescing record, `<x, y>, size of x`: some blocks of the earlier request were still in the cache when the later
+/// one took their place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Coalescing {
+    pub(crate) earlier: Receipt,
+    pub(crate) later: Wid,
+    /// How many blocks. The paper writes one record a page.
+    pub(crate) blocks: u32,
+}
+
+/// What the flash says of one request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Evidence {
+    size: u32,
+    /// Blocks on flash, the paper's `P`.
+    programmed: u32,
+    /// Blocks whose place a later request took, the paper's `D`.
+    replaced: u32,
+}
+
+/// What the flash says of the requests since the newest checkpoint.
+#[derive(Debug)]
+pub(crate) struct Evidences {
+    requests: BTreeMap<Wid, Evidence>,
+    records: Vec<Coalescing>,
+    rules: FlashRules,
+}
+
+impl Evidences {
+    pub(crate) fn new(rules: FlashRules) -> Evidences {
+        Evidences { requests: BTreeMap::new(), records: Vec::new(), rules }
+    }
+
+    /// A block of a request is on flash.
+    pub(crate) fn programmed(&mut self, receipt: Receipt) {
+        let request = self.requests.entry(receipt.wid).or_default();
+        request.size = receipt.size;
+        request.programmed += 1;
+    }
+
+    /// A record is on flash.
+    pub(crate) fn recorded(&mut self, record: Coalescing) {
+        let request = self.requests.entry(record.earlier.wid).or_default();
+        request.size = record.earlier.size;
+        request.replaced += if self.rules.drops(FlashMutant::PairForgotten) { 1 } else { record.blocks };
+        self.records.push(record);
+    }
+
+    /// The number behind all requests of which the flash says anything.
+    pub(crate) fn end(&self) -> Wid {
+        let named = self.requests.keys().copied().chain(self.records.iter().map(|record| record.later));
+        named.max().map_or(0, |last| last + 1)
+    }
+
+    /// The first incomplete request from `first` on.
+    fn first_incomplete(&self, first: Wid) -> Wid {
+        let partly = self.rules.drops(FlashMutant::IncompleteKept);
+        let gaps = self.rules.drops(FlashMutant::RequestGapIgnored);
+        let complete = |wid: &Wid| match self.requests.get(wid) {
+            Some(request) => partly || request.programmed + request.replaced >= request.size,
+            None => gaps && *wid < self.end(),
+        };
+        (first..).find(|wid| !complete(wid)).unwrap_or(Wid::MAX)
+    }
+
+    /// The first request that is not kept, where everything before `first` is covered by a checkpoint.
+    pub(crate) fn recovery_point(&self, first: Wid) -> Wid {
+        let first_incomplete = self.first_incomplete(first);
+        if self.rules.drops(FlashMutant::PairsTornApart) {
+            return first_incomplete;
+        }
+        recovery_point(first_incomplete, &self.records, self.rules)
+    }
+}
+
+/// The paper's Algorithm 1. In descending order of the earlier request one look at each record is enough: a point that
+/// moved back lies at the earlier request of some record, and all records seen before begin there or later.
+fn recovery_point(first_incomplete: Wid, records: &[Coalescing], rules: FlashRules) -> Wid {
+    let mut pairs: Vec<(Wid, Wid)> =
+        records.iter().map(|record| (record.earlier.wid, record.later)).collect();
+    pairs.sort_unstable_by(|one, other| other.cmp(one));
+    if rules.drops(FlashMutant::RecordsUnsorted) {
+        pairs.reverse();
+    }
+    pairs.into_iter().fold(
+        first_incomplete,
+        |point, (earlier, later)| {
+            if earlier < point && later >= point { earlier } else { point }
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The definition: requests are vertices between a source and a sink, joined in their order by straight edges and
+    /// from earlier to later by one bent edge for each pair that coalesced.
+    struct FlowNetwork {
+        /// Whether each request is complete, from 1 on.
+        complete: Vec<bool>,
+        bent: Vec<(Wid, Wid)>,
+    }
+
+    impl FlowNetwork {
+        /// Edges from the source's side of a cut to the sink's, where the first request behind it is `point`.
+        fn size(&self, point: Wid) -> usize {
+            1 + self.bent.iter().filter(|(earlier, later)| *earlier < point && point <= *later).count()
+        }
+
+        /// Whether a device may recover to this cut.
+        fn is_valid(&self, point: Wid) -> bool {
+            let kept = &self.complete[..point as usize - 1];
+            self.size(point) == 1 && kept.iter().all(|complete| *complete)
+        }
+
+        /// All cuts to which a device may recover.
+        fn valid(&self) -> Vec<Wid> {
+            (1..=self.complete.len() as Wid + 1).filter(|point| self.is_valid(*point)).collect()
+        }
+    }
+
+    fn record(earlier: Wid, later: Wid) -> Coalescing {
+        Coalescing { earlier: Receipt { wid: earlier, size: 1 }, later, blocks: 1 }
+    }
+
+    /// Figure 6 of the paper: request 4 is incomplete; 1 and 2, 3 and 5, 5 and 6 coalesced.
+    #[test]
+    fn the_papers_example_has_two_valid_cuts() {
+        let complete = vec![true, true, true, false, true, true];
+        let network = FlowNetwork { complete, bent: vec![(1, 2), (3, 5), (5, 6)] };
+        assert_eq!(network.valid(), [1, 3]);
+        assert_eq!(recovery_point(4, &[record(1, 2), record(3, 5), record(5, 6)], FlashRules::all()), 3);
+    }
+
+    /// Algorithm 1 finds the last valid cut of the network, in a million random histories.
+    #[test]
+    fn algorithm_1_is_the_last_valid_cut() {
+        let mut random = 1_u64;
+        let mut below = |most: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % most
+        };
+        let (mut moved, mut far) = (0, 0);
+        for _ in 0..1_000_000 {
+            let requests = 1 + below(9);
+            let rare = 1 + below(12);
+            let complete: Vec<bool> = (0..requests).map(|_| below(rare + 1) > 0).collect();
+            let mut bent = Vec::new();
+            for _ in 0..below(8) {
+                let (one, other) = (1 + below(requests), 1 + below(requests));
+                if one != other {
+                    bent.push((one.min(other), one.max(other)));
+                }
+            }
+            let records: Vec<Coalescing> =
+                bent.iter().map(|(earlier, later)| record(*earlier, *later)).collect();
+            let first_incomplete = 1 + complete.iter().take_while(|complete| **complete).count() as Wid;
+            let network = FlowNetwork { complete, bent };
+            let point = recovery_point(first_incomplete, &records, FlashRules::all());
+            assert_eq!(Some(&point), network.valid().last(), "{:?} {:?}", network.complete, network.bent);
+            moved += u32::from(point < first_incomplete);
+            far += u32::from(point + 2 < first_incomplete);
+        }
+        assert!(moved > 100_000 && far > 10_000, "{moved} points moved, {far} of them far");
+    }
+
+    #[test]
+    fn a_request_is_complete_with_all_its_blocks_or_their_records() {
+        let mut evidences = Evidences::new(FlashRules::all());
+        let (three, two) = (Receipt { wid: 7, size: 3 }, Receipt { wid: 8, size: 2 });
+        assert_eq!(evidences.recovery_point(7), 7, "nothing is known");
+        evidences.programmed(three);
+        evidences.programmed(two);
+        evidences.programmed(two);
+        assert_eq!(evidences.recovery_point(7), 7);
+        evidences.recorded(Coalescing { earlier: three, later: 8, blocks: 2 });
+        assert_eq!((evidences.recovery_point(7), evidences.end()), (9, 9));
+        // Of request 9 nothing is known, of request 10 all: both are lost.
+        evidences.programmed(Receipt { wid: 10, size: 1 });
+        assert_eq!((evidences.recovery_point(7), evidences.end()), (9, 11));
+    }
+
+    /// All blocks of a request may live on in later ones: its size comes from the records alone.
+    #[test]
+    fn a_request_may_be_complete_without_a_block_on_flash() {
+        let mut evidences = Evidences::new(FlashRules::all());
+        let first = Receipt { wid: 1, size: 2 };
+        evidences.recorded(Coalescing { earlier: first, later: 2, blocks: 1 });
+        evidences.programmed(Receipt { wid: 2, size: 1 });
+        assert_eq!(evidences.recovery_point(1), 1);
+        evidences.recorded(Coalescing { earlier: first, later: 3, blocks: 1 });
+        // Requests 1 and 3 coalesced, and 3 is not there: nothing of the three can be kept.
+        assert_eq!(evidences.recovery_point(1), 1);
+        evidences.programmed(Receipt { wid: 3, size: 1 });
+        assert_eq!(evidences.recovery_point(1), 4);
+    }
+}
