@@ -55,6 +55,7 @@ mod request_history;
 mod run;
 mod sqlite;
 mod streams;
+mod vst;
 mod window;
 
 pub use campaign::{Campaign, Failed, Summary};
@@ -70,3 +71,4 @@ pub use sqlite::{
     SqliteTotals,
 };
 pub use streams::{StreamOptions, run_streams};
+pub use vst::{SECTOR_BYTES, Vst, VstRequest, VstSummary};

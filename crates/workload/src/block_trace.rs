@@ -43,6 +43,18 @@ pub struct TraceRequest {
     pub offset: u64,
     /// How long it is, in bytes; 0 for a flush.
     pub bytes: u64,
+    /// The disk flushes before it.
+    pub preflush: bool,
+    /// It is durable when it is done.
+    pub fua: bool,
+}
+
+impl TraceRequest {
+    const FLUSH: TraceRequest = TraceRequest::plain(TraceKind::Flush, 0, 0);
+
+    const fn plain(kind: TraceKind, offset: u64, bytes: u64) -> TraceRequest {
+        TraceRequest { kind, offset, bytes, preflush: false, fua: false }
+    }
 }
 
 /// Why a trace cannot be read.
@@ -169,7 +181,7 @@ impl<R: BufRead> Iterator for BlockTrace<R> {
 /// A range that ends within 2^63 bytes.
 fn request(kind: TraceKind, offset: u64, bytes: u64) -> Parsed {
     match offset.checked_add(bytes) {
-        Some(end) if end <= i64::MAX as u64 => Ok(Some(TraceRequest { kind, offset, bytes })),
+        Some(end) if end <= i64::MAX as u64 => Ok(Some(TraceRequest::plain(kind, offset, bytes))),
         _ => Err("the request ends behind 2^63 bytes"),
     }
 }
@@ -183,12 +195,12 @@ mod tests {
     }
 
     fn write(offset: u64, bytes: u64) -> TraceRequest {
-        TraceRequest { kind: TraceKind::Write, offset, bytes }
+        TraceRequest::plain(TraceKind::Write, offset, bytes)
     }
 
     #[test]
     fn every_format_is_known_by_its_first_line() {
-        let read_request = TraceRequest { kind: TraceKind::Read, offset: 8192, bytes: 512 };
+        let read_request = TraceRequest::plain(TraceKind::Read, 8192, 512);
         let msr =
             "128166372003061629,src1,0,Write,4096,8192,1331\n128166372016382155,src1,0,Read,8192,512,20\n";
         assert_eq!(read(msr), Ok(vec![write(4096, 8192), read_request]));

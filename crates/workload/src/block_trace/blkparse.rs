@@ -26,9 +26,10 @@ pub(super) fn parse(line: &str) -> Parsed {
     if action != "Q" {
         return Ok(None);
     }
-    let flush = TraceRequest { kind: TraceKind::Flush, offset: 0, bytes: 0 };
     let kind = match kinds.trim_start_matches('F').chars().next() {
-        _ if kinds.starts_with('F') && words.clone().nth(1) != Some("+") => return Ok(Some(flush)),
+        _ if kinds.starts_with('F') && words.clone().nth(1) != Some("+") => {
+            return Ok(Some(TraceRequest::FLUSH));
+        }
         Some('W') => TraceKind::Write,
         Some('R') => TraceKind::Read,
         Some('D') => TraceKind::Discard,
@@ -42,7 +43,9 @@ pub(super) fn parse(line: &str) -> Parsed {
         sectors.checked_mul(SECTOR).ok_or(what)
     };
     let offset = bytes(sector, "the sector is no number, or too large")?;
-    request(kind, offset, bytes(sectors, "the number of sectors is no number, or too large")?)
+    let parsed = request(kind, offset, bytes(sectors, "the number of sectors is no number, or too large")?)?;
+    let fua = kinds.get(1..).is_some_and(|rest| rest.contains('F'));
+    Ok(parsed.map(|plain| TraceRequest { preflush: kinds.starts_with('F'), fua, ..plain }))
 }
 
 #[cfg(test)]
@@ -59,7 +62,10 @@ mod tests {
         assert_eq!(kind("WS 0 + 8 [a]"), Ok(Some(TraceKind::Write)));
         assert_eq!(kind("RA 0 + 8 [a]"), Ok(Some(TraceKind::Read)));
         assert_eq!(kind("DS 0 + 8 [a]"), Ok(Some(TraceKind::Discard)));
-        assert_eq!(kind("FWFS 0 + 8 [a]"), Ok(Some(TraceKind::Write)));
+        let flags = |line| parse(line).map(|found| found.map(|found| (found.preflush, found.fua)));
+        assert_eq!(flags("8,0 1 2 0.1 7 Q FWFS 0 + 8 [a]"), Ok(Some((true, true))));
+        assert_eq!(flags("8,0 1 2 0.1 7 Q FWS 0 + 8 [a]"), Ok(Some((true, false))));
+        assert_eq!(flags("8,0 1 2 0.1 7 Q WFS 0 + 8 [a]"), Ok(Some((false, true))));
         assert_eq!(kind("FWS [a]"), Ok(Some(TraceKind::Flush)));
         assert_eq!(kind("N 0 + 8 [a]"), Ok(None));
         assert!(kind("W 0 8 [a]").is_err() && kind("W x + 8 [a]").is_err());

@@ -19,7 +19,7 @@ pub(super) fn parse(line: &str, with_times: bool) -> Parsed {
         "write" => TraceKind::Write,
         "trim" => TraceKind::Discard,
         "sync" | "datasync" => {
-            return Ok(Some(TraceRequest { kind: TraceKind::Flush, offset: 0, bytes: 0 }));
+            return Ok(Some(TraceRequest::FLUSH));
         }
         "add" | "open" | "close" | "wait" => return Ok(None),
         _ => return Err("the action is none of read, write, trim, sync, datasync, wait, add, open, close"),
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn both_versions_are_read() {
-        let flush = Ok(Some(TraceRequest { kind: TraceKind::Flush, offset: 0, bytes: 0 }));
+        let flush = Ok(Some(TraceRequest::FLUSH));
         assert_eq!(parse("/dev/a datasync 0 0", false), flush);
         assert_eq!(parse("17 /dev/a trim 0 4096", true), request(TraceKind::Discard, 0, 4096));
         assert_eq!(parse("17 /dev/a open", true), Ok(None));
