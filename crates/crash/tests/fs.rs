@@ -91,24 +91,32 @@ fn the_legacy_engine_keeps_its_promises_in_the_other_modes() {
 
 #[test]
 fn the_engine_for_prefix_devices_keeps_its_promises_on_a_volume() {
-    pass(Engine::Prefix, JournalMode::Ordered, &[FsGround::Volume], 9_000);
+    pass(Engine::Prefix, JournalMode::Ordered, &[FsGround::Volume], 4_000);
 }
 
 #[test]
 fn the_engine_for_prefix_devices_keeps_its_promises_on_the_worst_of_them() {
-    pass(Engine::Prefix, JournalMode::Ordered, &[FsGround::PrefixDisk], 9_000);
+    pass(Engine::Prefix, JournalMode::Ordered, &[FsGround::PrefixDisk], 4_000);
+}
+
+#[test]
+fn every_engine_keeps_its_promises_on_order_preserving_flash() {
+    for engine in [Engine::Prefix, NOBARRIER, DUAL] {
+        let ground = FsGround::Flash(Mechanism::OrderPreservingRecovery);
+        pass(engine, JournalMode::Ordered, &[ground], 2_000);
+    }
 }
 
 #[test]
 fn the_engine_for_prefix_devices_keeps_its_promises_in_the_other_modes() {
-    pass(Engine::Prefix, JournalMode::Data, &[FsGround::Volume, FsGround::PrefixDisk], 3_000);
-    pass(Engine::Prefix, JournalMode::Writeback, &[FsGround::PrefixDisk], 3_000);
+    pass(Engine::Prefix, JournalMode::Data, &[FsGround::Volume, FsGround::PrefixDisk], 2_000);
+    pass(Engine::Prefix, JournalMode::Writeback, &[FsGround::PrefixDisk], 2_000);
 }
 
 /// The OPTR paper's no-barrier mode: consistent, and durable in the end.
 #[test]
 fn without_barriers_the_legacy_engine_is_consistent_on_prefix_devices() {
-    pass(NOBARRIER, JournalMode::Ordered, &[FsGround::Volume, FsGround::PrefixDisk], 6_000);
+    pass(NOBARRIER, JournalMode::Ordered, &[FsGround::Volume, FsGround::PrefixDisk], 3_000);
 }
 
 /// A campaign on the engine's worst disk.

@@ -25,8 +25,8 @@ fn an_engine_that_needs_barriers_is_refused_where_there_are_none() {
             assert!(refused.contains(words), "no {words:?} in {refused}");
         }
     }
-    assert_eq!(read("--engine prefix").unwrap().grounds().len(), 2);
-    assert_eq!(read("").unwrap().grounds().len(), 6);
+    assert_eq!(read("--engine prefix").unwrap().grounds().len(), 3);
+    assert_eq!(read("").unwrap().grounds().len(), 7);
     assert!(read("--engine jbd2").unwrap().grounds().iter().any(|ground| ground.name() == "legacy"));
 }
 

@@ -9,7 +9,7 @@ use weir_crash::FsGround;
 use weir_fs::{Conflicts, Engine, JournalMode};
 
 /// The grounds, by name.
-const GROUNDS: [&str; 9] = [
+const GROUNDS: [&str; 10] = [
     "adversary",
     "legacy",
     "prefix",
@@ -18,6 +18,7 @@ const GROUNDS: [&str; 9] = [
     "in-order-writeback",
     "transactional",
     "in-order-recovery",
+    "order-preserving-recovery",
     "none",
 ];
 
@@ -37,8 +38,9 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Journal::Ordered)]
     pub journal: Journal,
     /// What is below: adversary (the worst disk, with barriers), legacy (without), prefix (one that keeps requests in
-    /// order of receipt), volume (on the worst legacy disk), or an emulated flash device by its barrier mechanism: plp, in-order-writeback, transactional,
-    /// in-order-recovery, none. By default all that the engine is for.
+    /// order of receipt), volume (on the worst legacy disk), or an emulated flash device by its barrier mechanism: plp,
+    /// in-order-writeback, transactional, in-order-recovery, order-preserving-recovery, none. By default all that the
+    /// engine is for.
     #[arg(long, value_parser = PossibleValuesParser::new(GROUNDS))]
     pub ground: Option<String>,
     /// Distinct states to judge, on each ground.
@@ -189,18 +191,30 @@ impl EngineName {
         match self {
             EngineName::Dual | EngineName::DualList => !matches!(ground.name(), "legacy" | "none"),
             EngineName::Jbd2 | EngineName::Jbd2Nobarrier => true,
-            EngineName::Prefix => matches!(ground.name(), "prefix" | "volume"),
+            EngineName::Prefix => {
+                matches!(ground.name(), "prefix" | "volume" | "order-preserving-recovery")
+            }
         }
     }
 
     /// The grounds of a whole campaign.
     fn grounds(self) -> &'static [&'static str] {
         match self {
-            EngineName::Dual | EngineName::DualList => {
-                &["adversary", "volume", "plp", "in-order-writeback", "transactional", "in-order-recovery"]
+            EngineName::Dual | EngineName::DualList => &[
+                "adversary",
+                "volume",
+                "plp",
+                "in-order-writeback",
+                "transactional",
+                "in-order-recovery",
+                "order-preserving-recovery",
+            ],
+            EngineName::Jbd2 => {
+                &["legacy", "volume", "none", "plp", "in-order-recovery", "order-preserving-recovery"]
             }
-            EngineName::Jbd2 => &["legacy", "volume", "none", "plp", "in-order-recovery"],
-            EngineName::Jbd2Nobarrier | EngineName::Prefix => &["volume", "prefix"],
+            EngineName::Jbd2Nobarrier | EngineName::Prefix => {
+                &["volume", "prefix", "order-preserving-recovery"]
+            }
         }
     }
 }

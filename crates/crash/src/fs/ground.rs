@@ -68,7 +68,9 @@ impl FsGround {
     /// A recorder for what the ground promises.
     pub(crate) fn recorder(self) -> Rc<Recorder> {
         match self {
-            FsGround::Volume | FsGround::PrefixDisk => Recorder::prefix(),
+            FsGround::Volume | FsGround::PrefixDisk | FsGround::Flash(Mechanism::OrderPreservingRecovery) => {
+                Recorder::prefix()
+            }
             _ => Recorder::new(),
         }
     }
