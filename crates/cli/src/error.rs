@@ -62,8 +62,8 @@ pub(crate) enum CliError {
     },
     /// Without flushes, and on a storage that keeps no order by itself.
     #[error(
-        "--engine jbd2-nobarrier needs a volume: on other storage a crash would damage the filesystem: leave --engine \
-         out, or take --engine jbd2"
+        "--engine jbd2-nobarrier needs a volume, or a drive that preserves order: on other storage a crash would damage \
+         the filesystem: leave --engine out, or take --engine jbd2"
     )]
     NoOrder,
     /// There is no directory to mount on.

@@ -41,7 +41,7 @@ pub(crate) struct MountArguments {
     /// What fsync and its like promise
     #[arg(long, value_enum, default_value_t = Sync::Durable)]
     sync: Sync,
-    /// How the journal commits, see `weir status` [default: dual on a volume, jbd2 on an image without one]
+    /// How the journal commits, see docs/mount.md [default: dual where the storage keeps barriers, otherwise jbd2]
     #[arg(long, value_enum, conflicts_with = "read_only")]
     engine: Option<JournalEngine>,
     /// Let other users in; the kernel checks their permissions

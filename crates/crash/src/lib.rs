@@ -32,12 +32,13 @@
 //! | [`Model`], [`Verdict`] | what may be left, and why something may not |
 //! | [`Findings`], [`Totals`], [`Failure`] | what was seen |
 //! | [`FlashCampaign`] | the same for an emulated flash device: its firmware recovers |
+//! | [`Vst`] | firmware that preserves order, driven by a trace, against a golden disk |
 //! | [`FsCampaign`] | the same for a filesystem, on each of these grounds, with e2fsck and the kernel as judges |
 //! | [`SqliteCampaign`] | the same for SQLite in a filesystem: its databases judge themselves, and what was committed is known |
 //! | [`SqliteOnce`] | every call of SQLite failing once |
 //! | [`push_page`], [`stamp_of`] | pages that say who wrote them |
 //!
-//! The examples: `volume_crash`, `flash_crash`, `fs_crash` and `sqlite_crash` are the campaigns as programs;
+//! The examples: `volume_crash`, `flash_crash`, `vst`, `fs_crash` and `sqlite_crash` are the campaigns as programs;
 //! `kill_loop` kills writers on a real disk.
 
 mod bound;

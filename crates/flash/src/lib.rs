@@ -43,6 +43,8 @@
 //! # The rules
 //!
 //! How the devices keep S1 to S4 and S7. A page is *committed* when no power cut can take it back.
+//! With order-preserving recovery that is so when a flush covers its request, which is *settled* then; the map points to
+//! the page before.
 //!
 //! - **F1** Ordered commands are serviced in their place. A FUA write, a discard or a share is transferred when it is
 //!   durable: barriers and ordered commands wait for it.
@@ -63,7 +65,7 @@
 //! - **F9** With order-preserving recovery, what is left is a prefix of the requests in order of receipt, each of them
 //!   whole. Coalesced requests are kept together. A flush is answered when all requests before it and their records are
 //!   on flash. What a request superseded is kept until a flush covers the request, and a checkpoint covers requests only
-//!   behind one.
+//!   behind one that covers them.
 //!
 //! docs/RULES.md has them with the tests.
 //!

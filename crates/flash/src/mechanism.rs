@@ -1,6 +1,7 @@
 //! The barrier mechanisms (FAST 2018 paper, section 3.2; OPTR paper, section 3): what may be written back when, when a programmed page
 //! is *committed*, and what recovery keeps. A page is committed when no power cut can take it back; the map points to it
-//! from then on, and what it supersedes is garbage.
+//! from then on, and what it supersedes is garbage. With order-preserving recovery the map points to a page before: what
+//! it supersedes is held back until its request is settled ([`crate::unsettled`]).
 //!
 //! | mechanism | written back | committed | recovery keeps |
 //! |---|---|---|---|

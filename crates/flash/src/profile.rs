@@ -163,9 +163,9 @@ pub struct Barrier {
 /// When order-preserving recovery flushes by itself, besides before each checkpoint (OPTR paper, sections 3.4 and 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InternalFlush {
-    /// So long after a write at the latest; 1 ms to 1 minute.
+    /// Key `barrier.flush_every`: so long after a write at the latest; 1 ms to 1 minute.
     pub every_ns: u64,
-    /// Before each batch of so many erase blocks that are cleaned, 1 and more.
+    /// Key `barrier.cleaning_batch`: before each batch of so many erase blocks that are cleaned, 1 and more.
     pub cleaning_batch: u32,
 }
 
