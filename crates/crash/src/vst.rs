@@ -20,7 +20,7 @@ use weir_flash::{
 };
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
-    BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, Storage, StorageError, Ticket, Write, submit_when_free,
+    BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, Storage, Ticket, Write, submit_when_free,
 };
 
 use crate::content::mix;
@@ -460,10 +460,10 @@ impl Driver {
 
     async fn flush(&mut self) -> Result<(), Rejected> {
         while let Some((ticket, _)) = self.in_flight.pop_front() {
-            transferred(&ticket).await?;
+            ticket.transferred().await?;
         }
         let covered = self.findings.borrow().summary.requests;
-        transferred(&submit_when_free(&*self.device, Command::Flush).await?).await?;
+        submit_when_free(&*self.device, Command::Flush).await?.transferred().await?;
         let findings = &mut *self.findings.borrow_mut();
         findings.flushed = covered;
         findings.summary.flushes += 1;
@@ -475,14 +475,10 @@ impl Driver {
     async fn wait_for(&mut self, extent: Extent) -> Result<(), Rejected> {
         while self.in_flight.iter().any(|(_, theirs)| theirs.overlaps(extent)) {
             if let Some((ticket, _)) = self.in_flight.pop_front() {
-                transferred(&ticket).await?;
+                ticket.transferred().await?;
             }
         }
         self.in_flight.retain(|(ticket, _)| ticket.poll_transferred().is_none());
         Ok(())
     }
-}
-
-async fn transferred(ticket: &Ticket) -> Result<(), StorageError> {
-    ticket.transferred().await
 }

@@ -64,8 +64,8 @@
 //!   read is valid until the last of them reads something else, and moves with all of them.
 //! - **F9** With order-preserving recovery, what is left is a prefix of the requests in order of receipt, each of them
 //!   whole. Coalesced requests are kept together. A flush is answered when all requests before it and their records are
-//!   on flash. What a request superseded is kept until a flush covers the request, and a checkpoint covers requests only
-//!   behind one that covers them.
+//!   on flash. What a request superseded is kept until a flush covers the request, and a checkpoint is taken only behind
+//!   a flush that covers its requests.
 //!
 //! docs/RULES.md has them with the tests.
 //!

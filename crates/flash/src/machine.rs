@@ -249,8 +249,7 @@ impl Machine {
     fn advance_recovery(&mut self, now: u64) -> bool {
         match self.phase {
             Phase::Scanning(until) if until <= now => {
-                let next_wid = self.prefix.as_ref().map_or(0, Prefix::next_wid);
-                self.ftl.checkpoint(self.next_version, next_wid, now);
+                self.checkpoint(now);
                 self.phase = Phase::Sealing;
                 true
             }

@@ -130,7 +130,7 @@ impl Engine {
 
     /// Whether the host keeps order by flushes: JC and the log's tail go behind one, and are durable when they are
     /// transferred.
-    pub(crate) fn orders_by_flushes(self) -> bool {
+    pub fn orders_by_flushes(self) -> bool {
         self == Engine::Jbd2 { barrier: true }
     }
 

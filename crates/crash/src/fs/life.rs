@@ -153,7 +153,7 @@ impl Chain {
 
     /// Whether the log's tail moves by order alone (J5): a flush that fails may take with it what that protects.
     fn trusts_order(&self) -> bool {
-        !matches!(self.campaign.engine, Engine::Jbd2 { barrier: true })
+        !self.campaign.engine.orders_by_flushes()
     }
 
     /// Lives all lives, or until something is wrong.

@@ -3,7 +3,7 @@
 //!
 //! A request is *settled* when recovery keeps it whatever happens: a flush covers it, so that all requests up to it and
 //! all records of what coalesced among them are on flash. For that a flush *closes* what waits in the cache: later versions
-//! get places of their own, so no later request holds a part of one that the flush covers. Flushes, FUA writes and
+//! get places of their own, so no later request holds a part of one that the flush covers. Flushes, FUA writes,
 //! discards and shares are answered when their requests are settled.
 //!
 //! The firmware flushes by itself before each checkpoint, before each batch of cleaning, and some time after a write at
@@ -56,11 +56,6 @@ impl Prefix {
         }
     }
 
-    /// The first request that was not received yet.
-    pub(super) fn next_wid(&self) -> Wid {
-        self.next_wid
-    }
-
     /// When the firmware flushes by itself at the latest.
     pub(super) fn next_event(&self) -> Option<u64> {
         let since = self.unsettled_since.filter(|_| self.phase == Phase::Idle)?;
@@ -88,6 +83,12 @@ impl Machine {
         prefix.next_wid += 1;
         prefix.unsettled_since.get_or_insert(now);
         Receipt { wid, size: blocks as u32 }
+    }
+
+    /// Begins a checkpoint of everything received so far.
+    pub(super) fn checkpoint(&mut self, now: u64) {
+        let next_wid = self.prefix.as_ref().map_or(0, |prefix| prefix.next_wid);
+        self.ftl.checkpoint(self.next_version, next_wid, now);
     }
 
     /// A block of a request took the place of one of an earlier request in the cache.
@@ -162,12 +163,11 @@ impl Machine {
     fn internal_flush_over(&mut self, now: u64) {
         let Some(prefix) = &mut self.prefix else { return };
         prefix.phase = Phase::Idle;
-        let (next_wid, batch) = (prefix.next_wid, prefix.internal.cleaning_batch);
+        let batch = prefix.internal.cleaning_batch;
         self.service.pause(false);
         self.stats.internal_flushes += 1;
         if self.ftl.wants_checkpoint() {
-            self.ftl.checkpoint(self.next_version, next_wid, now);
-            self.ftl.cover();
+            self.checkpoint(now);
         }
         self.limit_waiting();
         self.ftl.begin_batch(batch, now);
@@ -175,14 +175,14 @@ impl Machine {
 
     /// Goes on with an internal flush, or begins one.
     pub(super) fn flush_internally(&mut self, now: u64) {
-        let serving = self.is_serving();
-        self.write_records(false, now);
-        let Some(prefix) = self.prefix.as_mut().filter(|_| serving) else { return };
-        let next_wid = prefix.next_wid;
-        if self.ftl.wants_checkpoint() && self.rules.drops(FlashMutant::CheckpointUnsettled) {
-            self.ftl.checkpoint(self.next_version, next_wid, now);
-            return self.ftl.cover();
+        if self.prefix.is_none() || !self.is_serving() {
+            return;
         }
+        self.write_records(false, now);
+        if self.ftl.wants_checkpoint() && self.rules.drops(FlashMutant::CheckpointUnsettled) {
+            return self.checkpoint(now);
+        }
+        let Some(prefix) = &mut self.prefix else { return };
         let due = prefix.next_event().is_some_and(|at| at <= now);
         if prefix.phase == Phase::Idle && (due || self.ftl.wants_flush()) {
             prefix.phase = Phase::Quieting;
