@@ -15,8 +15,8 @@ use std::rc::Rc;
 
 use serde::Serialize;
 use weir_flash::{
-    Barrier, Cache, FlashDevice, FlashOptions, Flush, Ftl, GcPolicy, Host, InternalFlush, Mechanism, Nand,
-    OrderedService, Profile, RecoveryPoint, SimpleService,
+    Allocation, Barrier, Cache, FlashDevice, FlashOptions, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout,
+    Mechanism, Nand, OrderedService, Profile, RecoveryPoint, Replacement, SimpleService,
 };
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
@@ -178,7 +178,7 @@ impl Vst {
     }
 }
 
-/// The device: 64 MiB on 8 dies with pages of 16 KiB, small enough that it is cleaned all the time.
+/// The device: 64 MiB on 8 dies, laid out as the paper's drive, and small enough that it is cleaned all the time.
 fn profile() -> Profile {
     Profile {
         name: "vst".to_owned(),
@@ -195,13 +195,13 @@ fn profile() -> Profile {
             simple_service: SimpleService::Fifo,
             fua: true,
         },
-        cache: Cache { bytes: 1 << 20, destage_share: 0.5 },
+        cache: Cache { bytes: 1 << 20, destage_share: 0.5, replacement: Replacement::Lru },
         nand: Nand {
             channels: 4,
             ways: 2,
             planes: 1,
             multi_plane: false,
-            blocks_per_plane: 14,
+            blocks_per_plane: 20,
             pages_per_block: 32,
             page_bytes: 16_384,
             read_ns: vec![60_000],
@@ -209,7 +209,19 @@ fn profile() -> Profile {
             erase_ns: 3_000_000,
             channel_bytes_per_second: 200_000_000,
         },
-        ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 3, checkpoint_share: 0.1, log_share: 1.0, share: 0 },
+        ftl: Ftl {
+            gc: GcPolicy::Greedy,
+            gc_free_blocks: 7,
+            checkpoint_share: 0.1,
+            log_share: 1.0,
+            share: 0,
+            layout: Layout {
+                logical_page_blocks: 4,
+                allocation: Allocation::Static,
+                summary_pages: true,
+                log_buffer_bytes: 16_384,
+            },
+        },
         flush: Flush { fixed_ns: 100_000, journal_pages: 0 },
         barrier: Barrier {
             mechanism: Mechanism::OrderPreservingRecovery,

@@ -154,6 +154,17 @@ fn shares_that_lose_names_or_pairs_are_noticed() {
 }
 
 #[test]
+fn parts_of_logical_pages_that_go_wrong_are_noticed() {
+    is_killed(FlashMutant::RestFromFlash, Mechanism::None);
+}
+
+#[test]
+fn summary_pages_that_are_torn_and_trusted_are_noticed() {
+    is_killed(FlashMutant::TornSummaryTrusted, Mechanism::None);
+    is_killed(FlashMutant::TornSummaryTrusted, Mechanism::OrderPreservingRecovery);
+}
+
+#[test]
 fn lies_about_durability_are_noticed() {
     is_killed(FlashMutant::FlushLies, Mechanism::None);
     is_killed(FlashMutant::FuaLies, Mechanism::InOrderRecovery);

@@ -43,11 +43,14 @@ pub(crate) enum Work {
 
 impl Work {
     /// The blocks that it programs.
-    fn subject(&self) -> Subject {
+    fn subject(&self, blocks_per_slot: u32) -> Subject {
         let Work::Program(program) = self else { return Subject::default() };
         Subject {
-            block: program.contents.first().map(|content| u64::from(content.lpn)),
-            blocks: program.contents.len() as u32,
+            block: program
+                .contents
+                .first()
+                .map(|content| u64::from(content.lpn.wrapping_mul(blocks_per_slot))),
+            blocks: program.contents.len() as u32 * blocks_per_slot,
             ..Subject::default()
         }
     }
@@ -205,7 +208,7 @@ impl Array {
 
     /// When the cells begin to change, and when all is done.
     fn times(&mut self, die: u32, work: &Work, now: u64) -> (u64, u64) {
-        let subject = work.subject();
+        let subject = work.subject(self.geometry.blocks_per_slot);
         match work {
             Work::Program(program) => {
                 let nth = self.geometry.nth_page(program.page) as usize;
@@ -250,7 +253,7 @@ impl Array {
             Work::Erase(_) => Busy::Erase { die },
             Work::System | Work::Records(..) => Busy::System { die },
         };
-        probe.busy(what, work.subject(), cells_from, done);
+        probe.busy(what, work.subject(self.geometry.blocks_per_slot), cells_from, done);
     }
 
     /// What the dies do now.

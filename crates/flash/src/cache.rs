@@ -1,4 +1,4 @@
-//! The write-back cache: versions of blocks that are transferred and not committed to flash yet.
+//! The write-back cache: versions of logical pages that are transferred and not committed to flash yet.
 //!
 //! An entry is *waiting* until a page takes it, then *issued* until that page is committed, and gone then. A new
 //! version takes the place of one that waits if the mechanism treats both alike: then the older one is never
@@ -11,9 +11,10 @@ use std::collections::VecDeque;
 use hashbrown::HashTable;
 
 use crate::geometry::Page;
+use crate::logical_page::BlockSet;
 use crate::medium::{Content, Payload};
 use crate::mutants::{FlashMutant, FlashRules};
-use crate::profile::Mechanism;
+use crate::profile::{Mechanism, Replacement};
 use crate::recovery_point::Receipt;
 
 /// The number of an entry; reused once it is gone.
@@ -22,13 +23,15 @@ pub(crate) type EntryId = u32;
 /// Whose write it is; none where nobody asks.
 pub(crate) type Owner = Option<u32>;
 
-/// A version of a block.
+/// A version of a logical page.
 #[derive(Debug)]
 pub(crate) struct Entry {
     lpn: u32,
     pub(crate) version: u64,
     payload: Payload,
     receipt: Receipt,
+    /// Blocks of the logical page that are to be read before it is programmed: the rest of it is in memory.
+    missing: BlockSet,
     /// The oldest version whose place it took.
     pub(crate) first_version: u64,
     epoch: u64,
@@ -42,7 +45,7 @@ pub(crate) struct Entry {
     pub(crate) heirs: Vec<u32>,
 }
 
-/// A block that enters the cache.
+/// A version that enters the cache.
 pub(crate) struct Incoming {
     pub(crate) lpn: u32,
     pub(crate) version: u64,
@@ -50,17 +53,31 @@ pub(crate) struct Incoming {
     pub(crate) epoch: u64,
     pub(crate) owner: Owner,
     pub(crate) receipt: Receipt,
+    /// Of a logical page of several blocks, those that the host wrote, and those that are on flash alone.
+    pub(crate) written: BlockSet,
+    pub(crate) missing: BlockSet,
+}
+
+/// Waiting entries that a page takes.
+pub(crate) struct Taken {
+    pub(crate) ids: Vec<EntryId>,
+    /// They end a unit.
+    pub(crate) ends_unit: bool,
+    /// Pages to be read first.
+    pub(crate) reads: u32,
 }
 
 /// The cache.
 pub(crate) struct Cache {
     mechanism: Mechanism,
+    replacement: Replacement,
     rules: FlashRules,
     entries: Vec<Entry>,
     unused: Vec<EntryId>,
-    /// Waiting entries, in order of transfer.
+    /// Waiting entries, in the order in which they are written back: that of their first version's transfer, or of
+    /// their last one's. Those that a flush waits for come first.
     order: VecDeque<EntryId>,
-    /// The newest entry of each block. Never iterated in an order that matters.
+    /// The newest entry of each logical page. Never iterated in an order that matters.
     index: HashTable<EntryId>,
     /// The entries of each page that was issued. Never iterated.
     pages: HashTable<(Page, Vec<EntryId>)>,
@@ -73,14 +90,31 @@ pub(crate) struct Cache {
     units: u64,
     /// No version takes the place of one up to this: a flush waits for it (order-preserving recovery).
     closed_to: u64,
+    /// A flush waits for everything up to this: it keeps its place in the order.
+    flushed_to: u64,
     capacity: usize,
-    /// Blocks that a page holds.
+    /// Places promised to commands that are being transferred.
+    reserved: usize,
+    /// Where what waits must find room on flash before anything is cleaned (order-preserving recovery).
+    budget: Option<Budget>,
+}
+
+/// Pages that what waits in the cache may need.
+struct Budget {
+    /// Logical pages that a page holds.
     slots: usize,
-    /// Pages that what waits may need, with what is promised: the flash has room for so many before anything is
-    /// cleaned.
-    pub(crate) pages_max: usize,
-    /// Places promised to commands that are being transferred, and the pages that these need.
-    reserved: (usize, usize),
+    /// With what is promised.
+    pages_max: usize,
+    /// Pages that commands which are being transferred need.
+    reserved: usize,
+}
+
+impl Budget {
+    /// Pages that so many waiting versions may need, and each command that is being transferred, if it is written by
+    /// itself.
+    fn needed(&self, waiting: usize) -> usize {
+        waiting.div_ceil(self.slots) + self.reserved
+    }
 }
 
 fn hash(word: u32) -> u64 {
@@ -88,9 +122,17 @@ fn hash(word: u32) -> u64 {
 }
 
 impl Cache {
-    pub(crate) fn new(capacity: usize, slots: usize, mechanism: Mechanism, rules: FlashRules) -> Cache {
+    /// A cache of so many logical pages, of which a page on flash holds `slots`.
+    pub(crate) fn new(
+        capacity: usize,
+        slots: usize,
+        (mechanism, replacement): (Mechanism, Replacement),
+        rules: FlashRules,
+    ) -> Cache {
+        let ordered = mechanism == Mechanism::OrderPreservingRecovery;
         Cache {
             mechanism,
+            replacement,
             rules,
             entries: Vec::new(),
             unused: Vec::new(),
@@ -102,10 +144,10 @@ impl Cache {
             unit_left: 0,
             units: 0,
             closed_to: 0,
+            flushed_to: 0,
             capacity,
-            slots,
-            pages_max: usize::MAX,
-            reserved: (0, 0),
+            reserved: 0,
+            budget: ordered.then_some(Budget { slots, pages_max: 0, reserved: 0 }),
         }
     }
 
@@ -119,31 +161,46 @@ impl Cache {
         self.order.len()
     }
 
-    pub(crate) fn has_room(&self, blocks: usize) -> bool {
-        let pages = self.pages_needed() + blocks.div_ceil(self.slots);
-        self.len() + self.reserved.0 + blocks <= self.capacity && pages <= self.pages_max
+    /// Whether so many versions find places.
+    pub(crate) fn has_room(&self, places: usize) -> bool {
+        let in_budget = |budget: &Budget| {
+            budget.needed(self.waiting()) + places.div_ceil(budget.slots) <= budget.pages_max
+        };
+        self.len() + self.reserved + places <= self.capacity && self.budget.as_ref().is_none_or(in_budget)
     }
 
     /// Promises places to a command.
-    pub(crate) fn reserve(&mut self, blocks: usize) {
-        self.reserved.0 += blocks;
-        self.reserved.1 += blocks.div_ceil(self.slots);
+    pub(crate) fn reserve(&mut self, places: usize) {
+        self.reserved += places;
+        if let Some(budget) = &mut self.budget {
+            budget.reserved += places.div_ceil(budget.slots);
+        }
     }
 
     /// The command that was promised places takes them.
-    pub(crate) fn redeem(&mut self, blocks: usize) {
-        self.reserved.0 -= blocks;
-        self.reserved.1 -= blocks.div_ceil(self.slots);
+    pub(crate) fn redeem(&mut self, places: usize) {
+        self.reserved -= places;
+        if let Some(budget) = &mut self.budget {
+            budget.reserved -= places.div_ceil(budget.slots);
+        }
     }
 
-    /// Pages that all that waits may need, and each command that is being transferred, if it is written by itself.
-    pub(crate) fn pages_needed(&self) -> usize {
-        self.waiting().div_ceil(self.slots) + self.reserved.1
+    /// Lets what waits need so many pages at most. How many it may need now.
+    pub(crate) fn limit(&mut self, pages_max: usize) -> usize {
+        let waiting = self.waiting();
+        let Some(budget) = &mut self.budget else { return 0 };
+        budget.pages_max = pages_max;
+        budget.needed(waiting)
     }
 
     /// Lets no version take the place of one up to this one any more.
     pub(crate) fn close_to(&mut self, version: u64) {
         self.closed_to = version;
+    }
+
+    /// Everything up to this version is to be written back in the order that it has now.
+    pub(crate) fn flush_to(&mut self, version: u64) {
+        self.flushed_to = version;
     }
 
     fn group(&self, epoch: u64) -> (u64, u64) {
@@ -155,9 +212,9 @@ impl Cache {
         }
     }
 
-    /// Takes a block in; where it took the place of an older version, what request that came with.
+    /// Takes a version in; where it took the place of an older one, what request that came with.
     pub(crate) fn insert(&mut self, incoming: Incoming) -> Option<Receipt> {
-        let Incoming { lpn, version, payload, epoch, owner, receipt } = incoming;
+        let Incoming { lpn, version, payload, epoch, owner, receipt, written, missing } = incoming;
         let group = self.group(epoch);
         let discarded = if let Payload::Discard(blocks) = payload { Some(blocks) } else { None };
         let is_record = payload.is_record();
@@ -168,7 +225,10 @@ impl Cache {
             if entry.waiting && open && entry.group == group {
                 entry.heirs.extend(entry.owner.take());
                 (entry.version, entry.payload, entry.owner) = (version, payload, owner);
-                return Some(std::mem::replace(&mut entry.receipt, receipt));
+                entry.missing &= !written;
+                let earlier = std::mem::replace(&mut entry.receipt, receipt);
+                self.used_again(id);
+                return Some(earlier);
             }
         }
         let first_version = version;
@@ -177,6 +237,7 @@ impl Cache {
             version,
             payload,
             receipt,
+            missing,
             first_version,
             epoch,
             group,
@@ -197,6 +258,19 @@ impl Cache {
             None => self.point_to(lpn, id),
         }
         None
+    }
+
+    /// A waiting entry has a new version: the last to be written back, where that is the order. Caches with this order are
+    /// small enough to be searched.
+    fn used_again(&mut self, id: EntryId) {
+        let kept = self.entries[id as usize].first_version <= self.flushed_to;
+        if self.replacement == Replacement::Fifo || kept {
+            return;
+        }
+        if let Some(place) = self.order.iter().position(|other| *other == id) {
+            self.order.remove(place);
+            self.order.push_back(id);
+        }
     }
 
     fn place(&mut self, entry: Entry) -> EntryId {
@@ -257,7 +331,7 @@ impl Cache {
         }
     }
 
-    /// The newest version of a block.
+    /// The newest version of a logical page.
     pub(crate) fn find(&self, lpn: u32) -> Option<Content> {
         self.newest(lpn).map(|id| self.content(id))
     }
@@ -281,12 +355,14 @@ impl Cache {
     }
 
     /// Begins a unit of what waits, where there is none (transactional writeback): of `most` entries at most,
-    /// since a unit that finds no room on flash would never end.
-    pub(crate) fn begin_unit(&mut self, most: usize) {
-        if self.mechanism == Mechanism::TransactionalWriteback && self.unit_left == 0 && most > 0 {
+    /// since a unit that finds no room on flash would never end. Whether one begins.
+    pub(crate) fn begin_unit(&mut self, most: usize) -> bool {
+        let begins = self.mechanism == Mechanism::TransactionalWriteback && self.unit_left == 0 && most > 0;
+        if begins {
             self.unit_left = most.min(self.order.len());
             self.units += 1;
         }
+        begins
     }
 
     /// Waiting entries of the unit that is being written back; 0 where there is none.
@@ -312,26 +388,42 @@ impl Cache {
         }
     }
 
-    /// The oldest version that waits.
-    pub(crate) fn oldest_waiting(&self) -> Option<u64> {
-        self.order.front().map(|id| self.entries[*id as usize].first_version)
+    /// The first of the waiting entries that a page may take whose logical page `may` be written back now. A log has
+    /// its epochs in order (in-order recovery).
+    pub(crate) fn first_that(&self, may: impl Fn(u32) -> bool) -> Option<usize> {
+        let (run, _) = self.eligible(usize::MAX);
+        let one_epoch =
+            self.mechanism == Mechanism::InOrderRecovery && !self.rules.drops(FlashMutant::LogOutOfOrder);
+        let mut entries = self.order.iter().take(run).map(|id| &self.entries[*id as usize]).peekable();
+        let oldest = entries.peek()?.epoch;
+        entries.take_while(|entry| !one_epoch || entry.epoch == oldest).position(|entry| may(entry.lpn))
     }
 
-    /// Takes the next `count` waiting entries for a page; true if they end a unit. Tell [`Cache::issued`] which
-    /// page it was.
-    pub(crate) fn take(&mut self, count: usize, contents: &mut Vec<Content>) -> (Vec<EntryId>, bool) {
+    /// Whether a waiting entry has a version up to this one.
+    pub(crate) fn waits_since(&self, place: usize, version: u64) -> bool {
+        self.order.get(place).is_some_and(|id| self.entries[*id as usize].first_version <= version)
+    }
+
+    /// Takes `count` waiting entries from this place on for a page. Tell [`Cache::issued`] which page it was.
+    pub(crate) fn take(&mut self, place: usize, count: usize, contents: &mut Vec<Content>) -> Taken {
         let mut ids = self.spare_lists.pop().unwrap_or_default();
+        let mut reads = 0;
         for _ in 0..count {
             let backwards = self.rules.drops(FlashMutant::LogOutOfOrder);
-            let next = if backwards { self.order.pop_back() } else { self.order.pop_front() };
+            let next = match place {
+                _ if backwards => self.order.pop_back(),
+                0 => self.order.pop_front(),
+                place => self.order.remove(place),
+            };
             let Some(id) = next else { break };
             self.entries[id as usize].waiting = false;
+            reads += u32::from(self.entries[id as usize].missing != 0);
             contents.push(self.content(id));
             ids.push(id);
         }
         let in_unit = self.unit_left > 0;
         self.unit_left = self.unit_left.saturating_sub(ids.len());
-        (ids, in_unit && self.unit_left == 0)
+        Taken { ids, ends_unit: in_unit && self.unit_left == 0, reads }
     }
 
     /// The page that took entries.

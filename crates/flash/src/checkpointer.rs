@@ -19,11 +19,13 @@ struct Writing {
 /// Decides about checkpoints, and follows the one that is being written.
 pub(crate) struct Checkpointer {
     page_bytes: u64,
-    /// Logical blocks.
-    blocks: u64,
+    /// Logical pages.
+    logical_pages: u64,
     /// What increments behind a full one may take.
     log_pages: u64,
     interval_pages: u64,
+    /// Bytes of changes that wait in memory before the next one is begun.
+    buffer_bytes: u64,
     /// Pages of the host's data programmed since the last one was begun.
     pub(crate) since: u64,
     /// The number of the next full one.
@@ -54,15 +56,18 @@ impl Checkpointer {
         rules: FlashRules,
     ) -> Checkpointer {
         let page_bytes = geometry.page_bytes();
-        let full_pages = Full::pages(profile.blocks, 0, page_bytes);
+        let logical_pages = profile.logical_pages();
+        let full_pages = Full::pages(logical_pages, 0, page_bytes);
         // Increments belong to order-preserving recovery, and its coalescing records need room beside them.
         let ordered = profile.barrier.mechanism == Mechanism::OrderPreservingRecovery;
         let log_share = if ordered { profile.ftl.log_share.max(1.0) } else { profile.ftl.log_share };
+        let buffer_bytes = profile.ftl.layout.log_buffer_bytes;
         Checkpointer {
             page_bytes,
-            blocks: profile.blocks,
+            logical_pages,
             log_pages: (full_pages as f64 * log_share) as u64,
             interval_pages: (f64::from(geometry.pages()) * profile.ftl.checkpoint_share).max(1.0) as u64,
+            buffer_bytes: if buffer_bytes == 0 { u64::MAX } else { buffer_bytes },
             since: 0,
             next_number: number + 1,
             scan_from,
@@ -81,10 +86,11 @@ impl Checkpointer {
         self.scan_from
     }
 
-    /// So much was programmed since the last one that the next should be begun, or coalescing records have filled the
-    /// log.
+    /// So much was programmed or changed since the last one that the next should be begun, or coalescing records have
+    /// filled the log.
     pub(crate) fn is_due(&self) -> bool {
-        self.since >= self.interval_pages || self.log_full
+        let buffered = self.changed * Change::ENTRY_BYTES;
+        self.since >= self.interval_pages || buffered >= self.buffer_bytes || self.log_full
     }
 
     /// A page of the log is taken by coalescing records.
@@ -114,7 +120,7 @@ impl Checkpointer {
         let full = !self.fits();
         let changes = std::mem::take(&mut self.changes);
         let (checkpoint, pages) = if full {
-            let pages = Full::pages(self.blocks, map.shared(), self.page_bytes);
+            let pages = Full::pages(self.logical_pages, map.shared(), self.page_bytes);
             let (number, map) = (self.next_number, self.keeps_map.then(|| map.clone()));
             self.next_number += 1;
             self.log_pages_left = self.log_pages;
@@ -158,9 +164,10 @@ mod tests {
     fn checkpointer() -> Checkpointer {
         Checkpointer {
             page_bytes: 4096,
-            blocks: BLOCKS,
+            logical_pages: BLOCKS,
             log_pages: Full::pages(BLOCKS, 0, 4096),
             interval_pages: 1,
+            buffer_bytes: u64::MAX,
             since: 0,
             next_number: 1,
             scan_from: 0,

@@ -31,7 +31,7 @@ impl Ftl {
             if self.dies[die as usize].free.len() >= self.gc_free_blocks {
                 return;
             }
-            if !self.leaves_promised() || !self.may_begin() {
+            if !self.leaves_promised(die) || !self.may_begin() {
                 return self.ask_for_more(die);
             }
             let Some(victim) = self.victim(die, self.room_moved(die)) else {
@@ -51,16 +51,16 @@ impl Ftl {
         }
     }
 
-    /// Whether cleaning one more block leaves the pages that a unit was promised.
-    pub(crate) fn leaves_promised(&self) -> bool {
+    /// Whether cleaning one more block of a die leaves the pages that a unit was promised.
+    pub(crate) fn leaves_promised(&self, die: u32) -> bool {
         let promised = self.promised_pages;
-        promised == 0 || self.room_pages() >= promised + self.geometry.pages_per_block
+        promised == 0 || self.room_pages_on(die) >= promised + self.geometry.data_pages_per_block
     }
 
     /// The full block of a die that is best cleaned next, of those whose content takes at most `pages`; none if
     /// nothing would be gained.
     fn victim(&self, die: u32, pages: u32) -> Option<EraseBlock> {
-        let slots = self.geometry.slots_per_block();
+        let slots = self.geometry.data_slots_per_block();
         let known = |block: &EraseBlock| &self.blocks[block.0 as usize];
         let full = self.geometry.blocks_of(die).filter(|block| {
             let known = known(block);
@@ -82,7 +82,7 @@ impl Ftl {
 
     /// Pages that copies can be programmed to in the blocks that the die has left.
     fn room_moved(&self, die: u32) -> u32 {
-        let (state, pages) = (&self.dies[die as usize], self.geometry.pages_per_block);
+        let (state, pages) = (&self.dies[die as usize], self.geometry.data_pages_per_block);
         let open = state.open_moved.map_or(0, |block| pages - self.blocks[block.0 as usize].next_page);
         open + state.free.len() as u32 * pages
     }
@@ -151,7 +151,7 @@ impl Ftl {
         // The page may need a free block to begin.
         let taken = usize::from(state.open_moved.is_none());
         let free = (state.free.len() + cleaning.drained.len() + 1).saturating_sub(taken);
-        if free >= self.gc_free_blocks || !self.leaves_promised() {
+        if free >= self.gc_free_blocks || !self.leaves_promised(die) {
             return false;
         }
         let Some(next) = self.victim(die, u32::MAX) else { return false };

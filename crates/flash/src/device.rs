@@ -16,6 +16,7 @@ use weir_storage::{
 };
 
 use crate::geometry::Geometry;
+use crate::logical_page::{Discarded, Update};
 use crate::machine::Machine;
 use crate::map::Pair;
 use crate::medium::{Medium, Payload};
@@ -54,7 +55,7 @@ impl FlashDevice {
     /// A new device: nothing was ever written to it.
     #[must_use]
     pub fn new(handle: &Handle, profile: &Profile, options: FlashOptions) -> Rc<FlashDevice> {
-        let medium = Medium::new(Geometry::new(&profile.nand));
+        let medium = Medium::new(Geometry::new(profile));
         FlashDevice::switched_on(handle, profile, &options, medium, true)
     }
 
@@ -148,7 +149,8 @@ impl FlashDevice {
     /// Blocks in a page of its flash: what one program operation writes.
     #[must_use]
     pub fn blocks_per_page(&self) -> u32 {
-        self.machine.borrow().ftl.geometry.slots_per_page
+        let Geometry { slots_per_page, blocks_per_slot, .. } = self.machine.borrow().ftl.geometry;
+        slots_per_page * blocks_per_slot
     }
 
     /// What it has counted.
@@ -207,15 +209,16 @@ impl FlashDevice {
             };
             machine.payload(bytes).map_err(failed)
         };
+        let geometry = &machine.ftl.geometry;
         Ok(match command {
             Command::Write(write) => Kind::Write {
-                blocks: blocks_of(write, payload)?,
+                blocks: blocks_of(write, payload, geometry)?,
                 barrier: write.flags.barrier,
                 fua: write.flags.fua,
                 tags: if machine.follows_requests() { write.tags.to_vec() } else { Vec::new() },
             },
             Command::Read { extent, .. } => Kind::Read(*extent),
-            Command::Discard(extents) => Kind::Discard(extents.to_vec()),
+            Command::Discard(extents) => Kind::Discard(Discarded::new(extents, geometry)),
             Command::Barrier { .. } => Kind::Barrier,
             Command::Flush => Kind::Flush,
             Command::Share(pairs) => Kind::Share(blocks_shared(pairs)),
@@ -227,9 +230,11 @@ impl FlashDevice {
 fn blocks_of(
     write: &Write<'_>,
     payload: impl Fn(Lba, &[u8]) -> Result<Payload, StorageError>,
+    geometry: &Geometry,
 ) -> Result<Blocks, StorageError> {
     if let [part] = write.parts
         && part.extent().blocks == 1
+        && geometry.blocks_per_slot == 1
     {
         return Ok(Blocks::One(part.start.0 as u32, payload(part.start, part.data.bytes())?));
     }
@@ -237,7 +242,11 @@ fn blocks_of(
         let blocks = part.data.bytes().chunks_exact(BLOCK_BYTES);
         part.extent().iter().zip(blocks).map(|(lba, bytes)| Ok((lba.0 as u32, payload(lba, bytes)?)))
     });
-    Ok(Blocks::Many(blocks.collect::<Result<_, _>>()?))
+    let blocks: Vec<(u32, Payload)> = blocks.collect::<Result<_, _>>()?;
+    if geometry.blocks_per_slot == 1 {
+        return Ok(Blocks::Many(blocks));
+    }
+    Ok(Blocks::Updates(Update::of_write(blocks, geometry)))
 }
 
 /// The pairs of a share, block by block, each target once: the last pair counts.
@@ -265,7 +274,9 @@ fn capabilities(profile: &Profile) -> Capabilities {
     able.ordered_service = host.ordered_service != OrderedService::None;
     able.fua = host.fua;
     able.discard = Discard::ReadsZero;
-    able.max_discard_extents = DISCARD_EXTENTS_MAX.min(host.max_transfer_blocks);
+    // Where a logical page has several blocks, an extent may begin and end within one.
+    let places = if profile.ftl.layout.logical_page_blocks == 1 { 1 } else { 3 };
+    able.max_discard_extents = DISCARD_EXTENTS_MAX.min((host.max_transfer_blocks / places).max(1));
     able.share = profile.ftl.share > 0;
     able.max_share_blocks = profile.ftl.share;
     able

@@ -20,7 +20,7 @@ use crate::mechanism::Sequencer;
 use crate::medium::{Content, Medium, Payload, Tag};
 use crate::mutants::{FlashMutant, FlashRules};
 use crate::options::FlashOptions;
-use crate::profile::{GcPolicy, Mechanism, Profile};
+use crate::profile::{Allocation, GcPolicy, Mechanism, Profile};
 use crate::record_buffer::RecordPage;
 use crate::recovery_point::{Receipt, Wid};
 use crate::stats::Stats;
@@ -109,6 +109,7 @@ pub(crate) struct Ftl {
     pub(crate) dies: Vec<DieState>,
     pub(crate) gc: GcPolicy,
     pub(crate) gc_free_blocks: usize,
+    allocation: Allocation,
     pub(crate) rules: FlashRules,
     pub(crate) stats: Stats,
     /// Dies that may take a page, in the order in which they became idle. Looked at again when taken.
@@ -162,6 +163,7 @@ impl Ftl {
             dies: (0..geometry.dies).map(|_| DieState::default()).collect(),
             gc: profile.ftl.gc,
             gc_free_blocks: profile.ftl.gc_free_blocks as usize,
+            allocation: profile.ftl.layout.allocation,
             rules,
             stats: Stats::default(),
             ready: VecDeque::new(),
@@ -208,11 +210,11 @@ impl Ftl {
                 State::Free
             }
             // A block that was being filled is filled on, first by cleaning, which must never lack a place.
-            pages if pages < self.geometry.pages_per_block && owner.open_moved.is_none() => {
+            pages if pages < self.geometry.data_pages_per_block && owner.open_moved.is_none() => {
                 owner.open_moved = Some(block);
                 State::Open
             }
-            pages if pages < self.geometry.pages_per_block && owner.open.is_none() => {
+            pages if pages < self.geometry.data_pages_per_block && owner.open.is_none() => {
                 owner.open = Some(block);
                 State::Open
             }
@@ -238,16 +240,46 @@ impl Ftl {
         state.cleaning.is_none() && self.array.is_idle(die) && has_block
     }
 
-    /// Pages of the host's data that can be programmed before anything more is cleaned. Where cleaning is at work
-    /// it may take one free block more than its own.
+    /// Pages of the host's data that can be programmed before anything more is cleaned, whichever logical pages they
+    /// hold: with static allocation all may go to one die.
     pub(crate) fn room_pages(&self) -> u32 {
-        let pages = self.geometry.pages_per_block;
-        let room = |die: &DieState| {
-            let open = die.open.map_or(0, |block| pages - self.blocks[block.0 as usize].next_page);
-            let kept = CLEANINGS_OWN + usize::from(die.cleaning.is_some());
-            open + (die.free.len().saturating_sub(kept)) as u32 * pages
-        };
-        self.dies.iter().map(room).sum()
+        let room = self.dies.iter().map(|die| self.room_of(die));
+        match self.allocation {
+            Allocation::Dynamic => room.sum(),
+            Allocation::Static => room.min().unwrap_or(0),
+        }
+    }
+
+    /// The same, of what may go to one die only.
+    pub(crate) fn room_pages_on(&self, die: u32) -> u32 {
+        match self.allocation {
+            Allocation::Dynamic => self.room_pages(),
+            Allocation::Static => self.room_of(&self.dies[die as usize]),
+        }
+    }
+
+    /// Where cleaning is at work it may take one free block more than its own.
+    fn room_of(&self, die: &DieState) -> u32 {
+        let pages = self.geometry.data_pages_per_block;
+        let open = die.open.map_or(0, |block| pages - self.blocks[block.0 as usize].next_page);
+        let kept = CLEANINGS_OWN + usize::from(die.cleaning.is_some());
+        open + (die.free.len().saturating_sub(kept)) as u32 * pages
+    }
+
+    /// Whether the die that a logical page must go to may take it now; any die may where that is for the firmware to
+    /// choose.
+    pub(crate) fn takes(&self, lpn: u32) -> bool {
+        self.die_for(lpn).is_none_or(|die| self.may_take(die))
+    }
+
+    /// The die that a logical page must go to.
+    fn die_for(&self, lpn: u32) -> Option<u32> {
+        (self.allocation == Allocation::Static).then_some(lpn % self.geometry.dies)
+    }
+
+    /// Whether logical pages have dies of their own.
+    pub(crate) fn allocates_statically(&self) -> bool {
+        self.allocation == Allocation::Static
     }
 
     /// Lets every idle die clean that wants to: what kept it from that may be over.
@@ -271,21 +303,37 @@ impl Ftl {
         self.spare_contents.pop().unwrap_or_default()
     }
 
-    /// Programs a page of the host's data, on the die that has been idle longest. `last` closes the unit of
-    /// transactional writeback. None if there is no room.
-    pub(crate) fn write_back(&mut self, contents: Vec<Content>, last: bool, now: u64) -> Option<Page> {
-        if !self.has_room() {
-            return None;
-        }
-        let die = self.ready.pop_front()?;
-        self.dies[die as usize].listed = false;
+    /// Programs a page of the host's data: on the die of its logical page, or on the one that has been idle longest.
+    /// `last` closes the unit of transactional writeback; so many pages are read first, to complete logical pages of
+    /// which the cache has a part. None if there is no room.
+    pub(crate) fn write_back(
+        &mut self,
+        contents: Vec<Content>,
+        last: bool,
+        reads: u32,
+        now: u64,
+    ) -> Option<Page> {
+        let die = match contents.first().and_then(|content| self.die_for(content.lpn)) {
+            Some(die) => die,
+            None => self.idle_longest()?,
+        };
         let page = self.take_page(die, false)?;
         self.promised_pages = self.promised_pages.saturating_sub(1);
         let tag = self.sequencer.tag(last);
         self.stats.programmed_pages += 1;
         self.checkpointer.since += 1;
-        self.program(die, page, tag, contents, 0, now);
+        self.stats.completing_reads += u64::from(reads);
+        self.program(die, page, tag, contents, reads, now);
         Some(page)
+    }
+
+    fn idle_longest(&mut self) -> Option<u32> {
+        if !self.has_room() {
+            return None;
+        }
+        let die = self.ready.pop_front()?;
+        self.dies[die as usize].listed = false;
+        Some(die)
     }
 
     /// The next page of a die.
@@ -306,7 +354,7 @@ impl Ftl {
         known.next_page += 1;
         known.uncommitted += 1;
         known.last_sequence = self.next_sequence;
-        if known.next_page == self.geometry.pages_per_block {
+        if known.next_page == self.geometry.data_pages_per_block {
             known.state = State::Full;
             *open = None;
         }
@@ -322,10 +370,34 @@ impl Ftl {
         reads: u32,
         now: u64,
     ) {
-        let sequence = self.next_sequence;
+        let sequence = self.take_sequence();
+        self.array.add(die, Work::Program(Program { page, sequence, tag, contents, reads }), now);
+        if let Some(summary) = self.summary_behind(page) {
+            self.array.add(die, Work::Program(summary), now);
+        }
+    }
+
+    fn take_sequence(&mut self) -> u64 {
         self.next_sequence += 1;
         self.committed.push_back(false);
-        self.array.add(die, Work::Program(Program { page, sequence, tag, contents, reads }), now);
+        self.next_sequence - 1
+    }
+
+    /// The summary page of an erase block whose last page of data this is.
+    fn summary_behind(&mut self, page: Page) -> Option<Program> {
+        if !self.geometry.precedes_summary(page) {
+            return None;
+        }
+        let block = self.geometry.block_of(page);
+        let sequence = self.take_sequence();
+        let known = &mut self.blocks[block.0 as usize];
+        let page = self.geometry.page(block, known.next_page);
+        known.next_page += 1;
+        known.uncommitted += 1;
+        known.last_sequence = sequence;
+        self.stats.summary_pages += 1;
+        let contents = self.contents();
+        Some(Program { page, sequence, tag: Tag::Summary, contents, reads: 0 })
     }
 
     /// Takes in what one die has done by `now`; false if none has done anything.
@@ -351,9 +423,10 @@ impl Ftl {
         true
     }
 
-    /// Programs the first `blocks` logical blocks in order, in no time; how many found room.
+    /// Programs the logical pages of the first `blocks` blocks in order, in no time; how many found room.
     pub(crate) fn fill(&mut self, blocks: u32, first_version: u64) -> u32 {
-        let slots = self.geometry.slots_per_page;
+        let Geometry { blocks_per_slot, slots_per_page: slots, .. } = self.geometry;
+        let blocks = blocks / blocks_per_slot;
         let mut filled = 0;
         let mut outcome = Outcome::default();
         while filled < blocks {
@@ -366,18 +439,19 @@ impl Ftl {
             let end = (filled + slots).min(blocks);
             let mut contents = self.contents();
             contents.extend((filled..end).map(|lpn| {
-                let version = first_version + u64::from(lpn);
+                let version = first_version + u64::from((lpn + 1) * blocks_per_slot) - 1;
                 Content { lpn, version, payload: Payload::Version, receipt: Receipt::default() }
             }));
             let tag = self.sequencer.tag(end == blocks);
-            let sequence = self.next_sequence;
-            self.next_sequence += 1;
-            self.committed.push_back(false);
+            let sequence = self.take_sequence();
             self.programmed(Program { page, sequence, tag, contents, reads: 0 }, &mut outcome);
+            if let Some(summary) = self.summary_behind(page) {
+                self.programmed(summary, &mut outcome);
+            }
             outcome.committed.clear();
             filled = end;
         }
-        filled
+        filled * blocks_per_slot
     }
 
     fn programmed(&mut self, program: Program, outcome: &mut Outcome) {
@@ -390,7 +464,7 @@ impl Ftl {
         for at in first..outcome.committed.len() {
             self.commit(outcome.committed[at]);
         }
-        if tag == Tag::Moved {
+        if matches!(tag, Tag::Moved | Tag::Summary) {
             outcome.committed.truncate(first);
         }
     }

@@ -1,19 +1,22 @@
-//! Where things are on the flash chips. A *slot* is a 4 KiB place; a *page* is what one program operation
-//! writes, one or more slots; an *erase block* is what one erase empties.
+//! Where things are on the flash chips. A *slot* is the place of one *logical page*, the unit of the map: a block of
+//! 4 KiB, or several ([`Layout`](crate::Layout)). A *page* is what one program operation writes, one or more slots; an
+//! *erase block* is what one erase empties. Its last page may be a *summary page*: it has no slots, but repeats what
+//! the spare areas of the others say.
 //!
 //! Where a die programs all its planes together, such a multi-plane page counts as one page here, and the erase
 //! blocks of the planes as one.
 
 use weir_storage::BLOCK_BYTES;
 
-use crate::profile::Nand;
+use crate::logical_page::BlockSet;
+use crate::profile::Profile;
 
-/// A 4 KiB place on flash.
+/// The place of a logical page on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot(pub(crate) u32);
 
 impl Slot {
-    /// Nowhere: a logical block that is not mapped.
+    /// Nowhere: a logical page that is not mapped.
     pub(crate) const NONE: Slot = Slot(u32::MAX);
 }
 
@@ -32,20 +35,38 @@ pub(crate) struct Geometry {
     pub(crate) dies: u32,
     pub(crate) blocks_per_die: u32,
     pub(crate) pages_per_block: u32,
+    /// Of these, pages with slots: all but the summary page.
+    pub(crate) data_pages_per_block: u32,
     pub(crate) slots_per_page: u32,
+    /// Blocks of 4 KiB in a logical page.
+    pub(crate) blocks_per_slot: u32,
 }
 
 impl Geometry {
     /// The geometry of the chips that a checked profile describes.
-    pub(crate) fn new(nand: &Nand) -> Geometry {
-        let together = if nand.multi_plane { nand.planes } else { 1 };
+    pub(crate) fn new(profile: &Profile) -> Geometry {
+        let Profile { nand, ftl, .. } = profile;
+        let together = nand.planes_together();
+        let blocks_per_slot = ftl.layout.logical_page_blocks;
         Geometry {
             channels: nand.channels,
             dies: nand.channels * nand.ways,
             blocks_per_die: nand.blocks_per_plane * nand.planes / together,
             pages_per_block: nand.pages_per_block,
-            slots_per_page: nand.page_bytes * together / BLOCK_BYTES as u32,
+            data_pages_per_block: nand.pages_per_block - u32::from(ftl.layout.summary_pages),
+            slots_per_page: nand.page_bytes * together / BLOCK_BYTES as u32 / blocks_per_slot,
+            blocks_per_slot,
         }
+    }
+
+    /// The logical page of a block, and the block's place in it.
+    pub(crate) fn logical_page_of(&self, block: u32) -> (u32, usize) {
+        (block / self.blocks_per_slot, (block % self.blocks_per_slot) as usize)
+    }
+
+    /// All blocks of a logical page.
+    pub(crate) fn whole_page(&self) -> BlockSet {
+        BlockSet::MAX >> (BlockSet::BITS - self.blocks_per_slot)
     }
 
     pub(crate) fn blocks(&self) -> u32 {
@@ -56,8 +77,20 @@ impl Geometry {
         self.blocks() * self.pages_per_block
     }
 
+    /// Slot numbers of an erase block, those of a summary page included.
     pub(crate) fn slots_per_block(&self) -> u32 {
         self.pages_per_block * self.slots_per_page
+    }
+
+    /// What an erase block holds.
+    pub(crate) fn data_slots_per_block(&self) -> u32 {
+        self.data_pages_per_block * self.slots_per_page
+    }
+
+    /// Whether a summary page comes behind this page.
+    pub(crate) fn precedes_summary(&self, page: Page) -> bool {
+        self.nth_page(page) + 1 == self.data_pages_per_block
+            && self.data_pages_per_block < self.pages_per_block
     }
 
     /// The erase blocks of a die.
@@ -103,6 +136,6 @@ impl Geometry {
     }
 
     pub(crate) fn page_bytes(&self) -> u64 {
-        u64::from(self.slots_per_page) * BLOCK_BYTES as u64
+        u64::from(self.slots_per_page * self.blocks_per_slot) * BLOCK_BYTES as u64
     }
 }

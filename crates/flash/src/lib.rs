@@ -66,6 +66,8 @@
 //!   whole. Coalesced requests are kept together. A flush is answered when all requests before it and their records are
 //!   on flash. What a request superseded is kept until a flush covers the request, and a checkpoint is taken only behind
 //!   a flush that covers its requests.
+//! - **F10** A version of a logical page is a whole one: what a command does not change of it is what it was, whatever is
+//!   on its way to flash. A summary page that is torn says nothing: recovery reads the pages themselves.
 //!
 //! docs/RULES.md has them with the tests.
 //!
@@ -84,6 +86,7 @@ mod device;
 mod events;
 mod ftl;
 mod geometry;
+mod logical_page;
 mod machine;
 mod map;
 mod mechanism;
@@ -112,8 +115,8 @@ pub use mutants::FlashMutant;
 pub use options::{FlashOptions, Keep};
 pub use probe::{Busy, Probe, Subject};
 pub use profile::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Kind, Mechanism, Nand, OrderedService,
-    Parameter, Profile, ProfileError, SimpleService,
+    Allocation, Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Kind, Layout, Mechanism, Nand,
+    OrderedService, Parameter, Profile, ProfileError, Replacement, SimpleService,
 };
 pub use recovery_point::RecoveryPoint;
 pub use stats::Stats;

@@ -22,12 +22,13 @@ use std::io;
 use std::rc::Rc;
 
 use weir_runtime::{Buffer, Random};
-use weir_storage::{BLOCK_BYTES, Completer, Extent, StorageError};
+use weir_storage::{Completer, Extent, StorageError};
 
-use crate::cache::{Cache, Incoming, Owner};
+use crate::cache::{Cache, Incoming, Owner, Taken};
 use crate::events::{Event, Events};
 use crate::ftl::{Ftl, Outcome};
 use crate::geometry::Page;
+use crate::logical_page::{Discarded, Update};
 use crate::map::Pair;
 use crate::medium::{Content, Medium, Payload};
 use crate::mutants::{FlashMutant, FlashRules};
@@ -93,16 +94,25 @@ impl Machine {
         let mechanism = profile.barrier.mechanism;
         let recovered =
             if fresh { Recovered::nothing(profile, rules) } else { recover(&medium, profile, rules) };
-        let capacity =
-            (profile.cache.bytes / BLOCK_BYTES as u64).max(u64::from(profile.host.max_transfer_blocks));
+        let capacity = profile.cache_places().max(profile.command_places());
         let slots = medium.geometry().slots_per_page as usize;
-        let mut cache = Cache::new(capacity as usize, slots, mechanism, rules);
+        let mut cache = Cache::new(capacity as usize, slots, (mechanism, profile.cache.replacement), rules);
         for Content { lpn, version, payload, receipt } in recovered.dump {
             // What was written back after an older version, but committed before it, is newer on flash.
             if recovered.start.map.version(lpn) >= version {
                 continue;
             }
-            cache.insert(Incoming { lpn, version, payload, epoch: 0, owner: None, receipt });
+            let (written, missing) = (0, 0);
+            cache.insert(Incoming {
+                lpn,
+                version,
+                payload,
+                epoch: 0,
+                owner: None,
+                receipt,
+                written,
+                missing,
+            });
         }
         let ftl = Ftl::new(profile, options, medium, recovered.start);
         let unsealed = rules.drops(FlashMutant::RecoveryUnsealed);
@@ -167,6 +177,8 @@ impl Machine {
             increments,
             checkpoint_pages,
             record_pages,
+            completing_reads,
+            summary_pages,
             ..
         } = self.ftl.stats;
         Stats {
@@ -178,6 +190,8 @@ impl Machine {
             increments,
             checkpoint_pages,
             record_pages,
+            completing_reads,
+            summary_pages,
             ..self.stats
         }
     }
@@ -199,6 +213,9 @@ impl Machine {
     /// Takes a command into the queue. The queue must not be full.
     pub(crate) fn accept(&mut self, mut command: Queued, head_of_queue: bool, now: u64) {
         command.ordered &= !self.rules.drops(FlashMutant::PriorityIgnored);
+        if let Kind::Discard(discarded) = &mut command.kind {
+            discarded.exclusive &= !self.rules.drops(FlashMutant::PartUnderDiscard);
+        }
         self.service.accept(command, head_of_queue, now);
         self.make_progress(now);
     }
@@ -298,15 +315,19 @@ impl Machine {
         let Queued { kind, completer, .. } = command;
         match kind {
             Kind::Write { blocks, barrier, fua, tags } => {
-                let owner = self.requests.follow(tags, blocks.len(), None);
-                self.cache.redeem(blocks.len());
-                let receipt = self.receive(blocks.len(), now);
+                let places = blocks.places();
+                let owner = self.requests.follow(tags, places, None);
+                self.cache.redeem(places);
+                let receipt = self.receive(places, now);
                 match blocks {
                     Blocks::One(lpn, payload) => self.enter(lpn, payload, owner, receipt),
                     Blocks::Many(blocks) => {
                         blocks
                             .into_iter()
                             .for_each(|(lpn, payload)| self.enter(lpn, payload, owner, receipt));
+                    }
+                    Blocks::Updates(updates) => {
+                        updates.into_iter().for_each(|update| self.update(update, owner, receipt));
                     }
                 }
                 if barrier {
@@ -325,15 +346,7 @@ impl Machine {
             }
             Kind::Flush => self.wait(Wait::Flush(completer), now),
             Kind::Share(pairs) => self.wait(Wait::Share(pairs, completer), now),
-            Kind::Discard(extents) => {
-                self.cache.redeem(extents.len());
-                let receipt = self.receive(extents.len(), now);
-                let records = extents.into_iter().map(|extent| {
-                    let Extent { start, blocks } = extent;
-                    (start.0 as u32, Payload::Discard(blocks))
-                });
-                self.enter_records(records.collect(), receipt, completer, now);
-            }
+            Kind::Discard(discarded) => self.discard(discarded, completer, now),
             Kind::Read(extent) => self.read(extent, completer, now),
         }
         self.tell_cached(now);
@@ -350,12 +363,38 @@ impl Machine {
         self.epoch += u64::from(!self.rules.drops(FlashMutant::BarrierIgnored));
     }
 
-    /// A block enters the cache.
+    /// A block that is a logical page, or a record, enters the cache.
     fn enter(&mut self, lpn: u32, payload: Payload, owner: Owner, receipt: Receipt) {
         let version = self.next_version;
         self.next_version += 1;
         self.stats.written_blocks += 1;
-        let incoming = Incoming { lpn, version, payload, epoch: self.epoch, owner, receipt };
+        let (written, missing) = (0, 0);
+        self.insert(Incoming { lpn, version, payload, epoch: self.epoch, owner, receipt, written, missing });
+    }
+
+    /// A change of a logical page of several blocks enters the cache, as a whole page.
+    fn update(&mut self, update: Update, owner: Owner, receipt: Receipt) {
+        let geometry = self.ftl.geometry;
+        let (lpn, written) = (update.lpn, update.written());
+        let others = geometry.whole_page() & !written;
+        let base = if others == 0 { None } else { self.newest(lpn) };
+        let on_flash = base.as_ref().is_some_and(|(_, page)| page.is_some());
+        self.next_version += update.blocks();
+        self.stats.written_blocks += update.blocks();
+        let payload = update.on(base.as_ref().map(|(content, _)| content), self.next_version, &geometry);
+        let missing = if on_flash { others } else { 0 };
+        let version = self.next_version - 1;
+        self.insert(Incoming { lpn, version, payload, epoch: self.epoch, owner, receipt, written, missing });
+    }
+
+    fn newest(&self, lpn: u32) -> Option<(Content, Option<Page>)> {
+        let in_cache =
+            reads::cached(&self.cache, lpn).filter(|_| !self.rules.drops(FlashMutant::RestFromFlash));
+        in_cache.or_else(|| reads::stored(&self.ftl, lpn))
+    }
+
+    fn insert(&mut self, incoming: Incoming) {
+        let receipt = incoming.receipt;
         if let Some(earlier) = self.cache.insert(incoming) {
             self.stats.coalesced_blocks += 1;
             self.coalesced(earlier, receipt);
@@ -405,25 +444,49 @@ impl Machine {
             if torn { pairs.chunks(1).map(Rc::from).collect() } else { vec![Rc::clone(pairs)] };
         let receipt = self.receive(records.len(), now);
         let target = |pairs: &Rc<[Pair]>| pairs.first().map_or(0, |pair| pair.to);
-        let records = records.into_iter().map(|pairs| (target(&pairs), Payload::Share(pairs)));
-        self.enter_records(records.collect(), receipt, completer, now);
+        self.enter_answered_late(records.len(), completer, now, |machine, owner| {
+            for pairs in records {
+                machine.enter(target(&pairs), Payload::Share(pairs), owner, receipt);
+            }
+        });
     }
 
-    /// Records without data enter the cache, are written at once, and are answered when no power cut takes them back.
-    fn enter_records(
+    /// The records of a discard, and zeros for logical pages that it covers in part.
+    fn discard(&mut self, discarded: Discarded, completer: Completer, now: u64) {
+        let places = discarded.places();
+        self.cache.redeem(places);
+        let receipt = self.receive(places, now);
+        let Discarded { whole, zeroed, .. } = discarded;
+        self.enter_answered_late(places, completer, now, |machine, owner| {
+            for Extent { start, blocks } in whole {
+                machine.enter(start.0 as u32, Payload::Discard(blocks), owner, receipt);
+            }
+            zeroed.into_iter().for_each(|update| machine.update(update, owner, receipt));
+        });
+    }
+
+    /// Lets `enter` bring so many versions into the cache. They are written at once, and answered when no power cut takes
+    /// them back.
+    fn enter_answered_late(
         &mut self,
-        records: Vec<(u32, Payload)>,
-        receipt: Receipt,
+        places: usize,
         completer: Completer,
         now: u64,
+        enter: impl FnOnce(&mut Machine, Owner),
     ) {
         if self.prefix.is_some() {
-            records.into_iter().for_each(|(lpn, payload)| self.enter(lpn, payload, None, receipt));
+            enter(self, None);
             return self.wait(Wait::Fua(completer), now);
         }
-        let owner = self.requests.follow(Vec::new(), records.len(), Some(completer));
-        records.into_iter().for_each(|(lpn, payload)| self.enter(lpn, payload, owner, receipt));
-        self.waiters.demand_up_to(self.next_version - 1);
+        let owner = self.requests.follow(Vec::new(), places, Some(completer));
+        enter(self, owner);
+        self.demand_up_to(self.next_version - 1);
+    }
+
+    /// Everything up to a version is to be written back at once.
+    fn demand_up_to(&mut self, version: u64) {
+        self.cache.flush_to(version);
+        self.waiters.demand_up_to(version);
     }
 }
 
@@ -441,7 +504,9 @@ impl Machine {
         };
         let left = if waits { self.cache.len() } else { 0 };
         let records = self.close_requests(now);
-        let waiter = Waiter { target: self.next_version - 1, left, records, what, since: now };
+        let target = self.next_version - 1;
+        self.cache.flush_to(target);
+        let waiter = Waiter { target, left, records, what, since: now };
         self.waiters.add(waiter, now, &mut self.events);
         self.settle(now);
     }
@@ -450,30 +515,38 @@ impl Machine {
     fn write_back(&mut self, now: u64) {
         let slots = self.ftl.geometry.slots_per_page as usize;
         while self.is_serving() && self.cache.waiting() > 0 && self.ftl.has_room() {
-            let demanded =
-                self.cache.oldest_waiting().is_some_and(|version| version <= self.waiters.demand());
+            // What a flush waits for comes first.
+            let mut demanded = self.cache.waits_since(0, self.waiters.demand());
             // Commands that wait for room in a cache of which nothing is on its way are a demand too.
             let stuck = self.service.is_stalled() && self.cache.waiting() == self.cache.len();
             let over = self.cache.waiting() >= (self.destage_over + 1).max(slots);
             if !(demanded || stuck || over || self.cache.unit_left() > 0) {
                 return;
             }
-            if self.cache.unit_left() == 0 {
-                self.cache.begin_unit(self.ftl.room_pages() as usize * slots);
+            if self.cache.begin_unit(self.ftl.room_pages() as usize * slots) {
                 self.ftl.promised_pages = self.cache.unit_left().div_ceil(slots) as u32;
+            }
+            let mut place = 0;
+            if self.ftl.allocates_statically() {
+                let Some(first) = self.cache.first_that(|lpn| self.ftl.takes(lpn)) else { return };
+                place = first;
+                demanded = self.cache.waits_since(place, self.waiters.demand());
+                if !(demanded || stuck || over || self.cache.unit_left() > 0) {
+                    return;
+                }
             }
             let (count, no_more) = self.cache.eligible(slots);
             if count == 0 || !(count == slots || no_more || demanded || stuck) {
                 return;
             }
             let mut contents = self.ftl.contents();
-            let (ids, last) = self.cache.take(count, &mut contents);
-            match self.ftl.write_back(contents, last, now) {
+            let Taken { ids, ends_unit, reads } = self.cache.take(place, count, &mut contents);
+            match self.ftl.write_back(contents, ends_unit, reads, now) {
                 Some(page) => self.cache.issued(page, ids),
                 None => return,
             }
             self.limit_waiting();
-            if last {
+            if ends_unit {
                 self.ftl.clean_idle(now);
             }
         }
@@ -547,7 +620,7 @@ impl Machine {
     }
 
     /// What a read would find.
-    pub(crate) fn peek(&self, lpn: u32, bytes: &mut [u8]) -> io::Result<()> {
-        reads::peek(lpn, bytes, &self.cache, &self.ftl)
+    pub(crate) fn peek(&self, block: u32, bytes: &mut [u8]) -> io::Result<()> {
+        reads::peek(block, bytes, &self.cache, &self.ftl)
     }
 }

@@ -49,9 +49,9 @@ pub(crate) enum Change<'a> {
 }
 
 impl Change<'_> {
-    /// What an entry of a log of changes takes on flash: a logical block, 4 bytes; a slot, a number of blocks, or the
-    /// source of a share, 4; the version and the kind, 5.
-    pub(crate) const ENTRY_BYTES: u64 = 13;
+    /// What an entry of a log of changes takes on flash: a logical page, 4 bytes, and a slot, 4, as in the OPTR paper. As
+    /// with full checkpoints, the version is what the spare area of the slot says.
+    pub(crate) const ENTRY_BYTES: u64 = 8;
 
     pub(crate) fn version(self) -> u64 {
         match self {
@@ -69,7 +69,12 @@ impl Change<'_> {
 
     /// Entries of a log of changes that it takes.
     pub(crate) fn entries(self) -> u64 {
-        if let Change::Shared { pairs, .. } = self { pairs.len() as u64 } else { 1 }
+        match self {
+            Change::Written { .. } | Change::Moved { .. } => 1,
+            // The pages, and the version, which no slot tells.
+            Change::Discarded { .. } => 2,
+            Change::Shared { pairs, .. } => pairs.len() as u64 + 1,
+        }
     }
 }
 

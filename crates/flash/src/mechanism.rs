@@ -90,7 +90,7 @@ impl Sequencer {
     pub(crate) fn programmed(&mut self, page: Page, tag: Tag, newly: &mut Vec<Page>) {
         let committed = self.progress.committed;
         match tag {
-            Tag::Plain | Tag::Request | Tag::Moved | Tag::Torn => newly.push(page),
+            Tag::Plain | Tag::Request | Tag::Moved | Tag::Summary | Tag::Torn => newly.push(page),
             Tag::Log(position) => {
                 if let Some(place) = self.log.get_mut((position - committed) as usize) {
                     *place = Some(page);
@@ -162,7 +162,7 @@ impl Kept {
     /// Whether a page with this tag is kept.
     pub(crate) fn keeps(&self, tag: Tag) -> bool {
         match tag {
-            Tag::Plain | Tag::Request | Tag::Moved => true,
+            Tag::Plain | Tag::Request | Tag::Moved | Tag::Summary => true,
             Tag::Torn => false,
             Tag::Log(place) => place < self.end || self.mechanism != Mechanism::InOrderRecovery,
             Tag::Transaction { id, .. } => {

@@ -13,6 +13,7 @@ use weir_storage::BLOCK_BYTES;
 use crate::backing::BackedBlock;
 use crate::checkpoint::SystemArea;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
+use crate::logical_page::Part;
 use crate::map::{Change, Pair};
 use crate::recovery_point::Receipt;
 
@@ -25,7 +26,9 @@ pub(crate) enum Payload {
     Bytes(Rc<[u8]>),
     /// One block, in a backing file.
     Filed(Rc<BackedBlock>),
-    /// No data but a record: these many logical blocks from the slot's own are discarded.
+    /// The blocks of a logical page that has several; none where one reads as zeros.
+    Page(Rc<[Option<Part>]>),
+    /// No data but a record: these many logical pages from the slot's own are discarded.
     Discard(u32),
     /// No data but a record: all of these logical blocks read others now. One slot of one page holds it, so it is on
     /// flash as a whole or not at all.
@@ -45,9 +48,10 @@ impl Payload {
 /// What one slot holds, with its spare area.
 #[derive(Clone, Debug)]
 pub(crate) struct Content {
-    /// The logical block.
+    /// The logical page.
     pub(crate) lpn: u32,
-    /// Counts the blocks that entered the cache: a later version supersedes an earlier one.
+    /// Counts the blocks that entered the cache: a later version supersedes an earlier one. That of a logical page of
+    /// several blocks is its newest block's.
     pub(crate) version: u64,
     pub(crate) payload: Payload,
     /// The request that it came with, where the mechanism wants to know.
@@ -67,6 +71,8 @@ pub(crate) enum Tag {
     Request,
     /// Copies that cleaning made of blocks which were committed already.
     Moved,
+    /// Without slots: repeats what the spare areas of its erase block say.
+    Summary,
     /// Unreadable.
     Torn,
 }

@@ -92,6 +92,12 @@ pub enum FlashMutant {
     ErasesUnsettled,
     /// Recovery takes the seal of the full checkpoint for that of the newest increment (S2).
     OldSealTrusted,
+    /// What a command does not change of a logical page is taken from flash, though a newer version is in the cache (F10).
+    RestFromFlash,
+    /// A part of a logical page is written before a discard of the whole is committed (F10, S7).
+    PartUnderDiscard,
+    /// Recovery trusts a summary page that is torn, and so finds no page of its erase block (F10).
+    TornSummaryTrusted,
     /// A full checkpoint is written over the newest one, not over the older (S2).
     ShadowOverwritten,
 }

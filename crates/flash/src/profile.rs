@@ -85,6 +85,18 @@ pub struct Cache {
     pub bytes: u64,
     /// The share that is filled before writing back begins, 0 to 0.9; 0 writes back as soon as a page is full.
     pub destage_share: f64,
+    /// Key `cache.replacement`: what is written back first.
+    pub replacement: Replacement,
+}
+
+/// What the cache writes back first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replacement {
+    /// What was written first, also if it was overwritten since.
+    #[default]
+    Fifo,
+    /// What was not written for longest.
+    Lru,
 }
 
 /// The flash chips. A page is what one program operation writes on one plane.
@@ -114,6 +126,13 @@ pub struct Nand {
     pub channel_bytes_per_second: u64,
 }
 
+impl Nand {
+    /// Planes of a die that one program operation writes.
+    pub(crate) fn planes_together(&self) -> u32 {
+        if self.multi_plane { self.planes } else { 1 }
+    }
+}
+
 /// The translation layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ftl {
@@ -123,11 +142,49 @@ pub struct Ftl {
     pub gc_free_blocks: u32,
     /// Pages programmed between two checkpoints of the map, as a share of all pages, above 0 to 0.5.
     pub checkpoint_share: f64,
-    /// Pages that increments behind a full checkpoint may take together, as a share of its own, 0 to 1; with 0 every
+    /// Pages that increments behind a full checkpoint may take together, as a share of its own, 0 to 16; with 0 every
     /// checkpoint is full. Order-preserving recovery takes 1 at least: its log has the coalescing records too.
     pub log_share: f64,
     /// Blocks that one share command remaps at most, 0 to 512; with 0 the device has no share.
     pub share: u32,
+    /// Where logical pages go on flash.
+    pub layout: Layout,
+}
+
+/// Where logical pages go on flash, and how the firmware writes down where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Key `ftl.logical_page`: blocks of 4 KiB in a *logical page*, the unit of the map: a divisor of those in a flash
+    /// page of all planes that program together, 64 at most. A write of a part of it reads the rest and programs all.
+    pub logical_page_blocks: u32,
+    /// Key `ftl.allocation`: which die takes a logical page.
+    pub allocation: Allocation,
+    /// Key `ftl.summary_pages`: whether the last page of an erase block repeats what the spare areas of the others say, so
+    /// that recovery reads one page of a full erase block.
+    pub summary_pages: bool,
+    /// Key `ftl.log_buffer`: a checkpoint is begun when so many bytes of changes of the map wait; 0 for no such buffer.
+    pub log_buffer_bytes: u64,
+}
+
+impl Default for Layout {
+    /// A page map of blocks, on any die.
+    fn default() -> Layout {
+        Layout {
+            logical_page_blocks: 1,
+            allocation: Allocation::Dynamic,
+            summary_pages: false,
+            log_buffer_bytes: 0,
+        }
+    }
+}
+
+/// Which die takes a logical page that is written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// The one that has been idle longest.
+    Dynamic,
+    /// Always the same: its number modulo the number of dies. Only where a logical page is a whole flash page.
+    Static,
 }
 
 /// Which erase block is cleaned next.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use weir_runtime::Random;
 use weir_storage::{Completer, Extent, Tag};
 
+use crate::logical_page::{Discarded, Update};
 use crate::map::Pair;
 use crate::medium::Payload;
 use crate::probe::Subject;
@@ -18,7 +19,7 @@ pub(crate) enum Kind {
     Read(Extent),
     Barrier,
     Flush,
-    Discard(Vec<Extent>),
+    Discard(Discarded),
     Share(Rc<[Pair]>),
 }
 
@@ -26,6 +27,8 @@ pub(crate) enum Kind {
 pub(crate) enum Blocks {
     One(u32, Payload),
     Many(Vec<(u32, Payload)>),
+    /// Where a logical page has several.
+    Updates(Vec<Update>),
 }
 
 impl Blocks {
@@ -33,15 +36,22 @@ impl Blocks {
         match self {
             Blocks::One(..) => 1,
             Blocks::Many(blocks) => blocks.len(),
+            Blocks::Updates(updates) => updates.iter().map(|update| update.blocks() as usize).sum(),
         }
+    }
+
+    /// Logical pages that they are in: the places in the cache that they need.
+    pub(crate) fn places(&self) -> usize {
+        if let Blocks::Updates(updates) = self { updates.len() } else { self.len() }
     }
 
     fn first(&self) -> Option<u64> {
         let block = match self {
-            Blocks::One(block, _) => Some(block),
-            Blocks::Many(blocks) => blocks.first().map(|(block, _)| block),
+            Blocks::One(block, _) => Some(*block),
+            Blocks::Many(blocks) => blocks.first().map(|(block, _)| *block),
+            Blocks::Updates(updates) => updates.first().map(|update| update.first_block),
         };
-        block.copied().map(u64::from)
+        block.map(u64::from)
     }
 }
 
@@ -60,7 +70,12 @@ impl Queued {
 
     /// Whether it waits for all that linger before it, and everything for it if it lingers itself (S1, S2, F8).
     pub(crate) fn is_exclusive(&self) -> bool {
-        self.ordered || self.is_barrier() || matches!(self.kind, Kind::Share(_))
+        let alone = match &self.kind {
+            Kind::Share(_) => true,
+            Kind::Discard(discarded) => discarded.exclusive,
+            _ => false,
+        };
+        self.ordered || self.is_barrier() || alone
     }
 
     /// What it is about, but for the epoch, which the machine counts.
@@ -68,10 +83,7 @@ impl Queued {
         let (block, blocks) = match &self.kind {
             Kind::Write { blocks, .. } => (blocks.first(), blocks.len() as u32),
             Kind::Read(extent) => (Some(extent.start.0), extent.blocks),
-            Kind::Discard(extents) => (
-                extents.first().map(|extent| extent.start.0),
-                extents.iter().map(|extent| extent.blocks).sum(),
-            ),
+            Kind::Discard(Discarded { first, blocks, .. }) => (Some(*first), *blocks),
             Kind::Share(pairs) => (pairs.first().map(|pair| u64::from(pair.to)), pairs.len() as u32),
             Kind::Barrier | Kind::Flush => (None, 0),
         };
@@ -84,10 +96,10 @@ impl Queued {
     }
 
     /// Places in the cache that it needs.
-    pub(crate) fn cache_blocks(&self) -> usize {
+    pub(crate) fn places(&self) -> usize {
         match &self.kind {
-            Kind::Write { blocks, .. } => blocks.len(),
-            Kind::Discard(extents) => extents.len(),
+            Kind::Write { blocks, .. } => blocks.places(),
+            Kind::Discard(discarded) => discarded.places(),
             Kind::Share(_) => 1,
             Kind::Read(_) | Kind::Barrier | Kind::Flush => 0,
         }

@@ -9,6 +9,7 @@ use crate::array::Work;
 use crate::cache::Cache;
 use crate::ftl::Ftl;
 use crate::geometry::{Page, Slot};
+use crate::logical_page::Part;
 use crate::medium::{Content, Payload};
 use crate::stats::Stats;
 
@@ -73,8 +74,9 @@ pub(crate) fn fill(
     let mut shown = Ok(());
     for (lba, bytes) in extent.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
         stats.read_blocks += 1;
-        let Some((content, page)) = newest(cache, ftl, lba.0 as u32) else { continue };
-        shown = shown.and(show(&content, bytes).map_err(|cause| (lba, cause)));
+        let (lpn, nth) = ftl.geometry.logical_page_of(lba.0 as u32);
+        let Some((content, page)) = newest(cache, ftl, lpn) else { continue };
+        shown = shown.and(show_block(&content, nth, ftl, bytes).map_err(|cause| (lba, cause)));
         match page {
             None => stats.read_hits += 1,
             Some(page) if pages.last() != Some(&page) => pages.push(page),
@@ -90,9 +92,10 @@ pub(crate) fn fill(
 }
 
 /// What a read of a block would find.
-pub(crate) fn peek(lpn: u32, bytes: &mut [u8], cache: &Cache, ftl: &Ftl) -> io::Result<()> {
+pub(crate) fn peek(block: u32, bytes: &mut [u8], cache: &Cache, ftl: &Ftl) -> io::Result<()> {
+    let (lpn, nth) = ftl.geometry.logical_page_of(block);
     match newest(cache, ftl, lpn) {
-        Some((content, _)) => show(&content, bytes),
+        Some((content, _)) => show_block(&content, nth, ftl, bytes),
         None => {
             bytes.fill(0);
             Ok(())
@@ -100,26 +103,46 @@ pub(crate) fn peek(lpn: u32, bytes: &mut [u8], cache: &Cache, ftl: &Ftl) -> io::
     }
 }
 
-/// The newest content of a block, with the page of flash that it lies in if it is not in the cache.
+/// The newest content of a logical page, with the page of flash that it lies in if it is not in the cache.
 fn newest(cache: &Cache, ftl: &Ftl, lpn: u32) -> Option<(Content, Option<Page>)> {
-    if let Some(content) = cache.find(lpn) {
-        return Some((content, None));
-    }
+    cached(cache, lpn).or_else(|| stored(ftl, lpn))
+}
+
+pub(crate) fn cached(cache: &Cache, lpn: u32) -> Option<(Content, Option<Page>)> {
+    cache.find(lpn).map(|content| (content, None))
+}
+
+pub(crate) fn stored(ftl: &Ftl, lpn: u32) -> Option<(Content, Option<Page>)> {
     let slot = ftl.map.slot(lpn);
     (slot != Slot::NONE).then(|| (ftl.medium.content(slot), Some(ftl.geometry.page_of(slot))))
 }
 
-/// Puts the content of a slot into a block of memory.
-fn show(content: &Content, bytes: &mut [u8]) -> io::Result<()> {
-    match &content.payload {
+/// Puts a block of a logical page into memory.
+fn show_block(content: &Content, nth: usize, ftl: &Ftl, bytes: &mut [u8]) -> io::Result<()> {
+    if ftl.geometry.blocks_per_slot == 1 {
+        return show(content.lpn, content.version, &content.payload, bytes);
+    }
+    let block = content.lpn.wrapping_mul(ftl.geometry.blocks_per_slot).wrapping_add(nth as u32);
+    match content.part(nth, &ftl.geometry) {
+        Some(Part { version, payload }) => show(block, version, &payload, bytes),
+        None => {
+            bytes.fill(0);
+            Ok(())
+        }
+    }
+}
+
+/// Puts a version of a block into memory.
+fn show(block: u32, version: u64, payload: &Payload, bytes: &mut [u8]) -> io::Result<()> {
+    match payload {
         Payload::Bytes(kept) => bytes.copy_from_slice(kept),
         Payload::Filed(place) => return place.read(bytes),
         Payload::Version => {
-            bytes[..8].copy_from_slice(&u64::from(content.lpn).to_le_bytes());
-            bytes[8..16].copy_from_slice(&content.version.to_le_bytes());
+            bytes[..8].copy_from_slice(&u64::from(block).to_le_bytes());
+            bytes[8..16].copy_from_slice(&version.to_le_bytes());
             bytes[16..].fill(0);
         }
-        Payload::Discard(_) | Payload::Share(_) => bytes.fill(0),
+        Payload::Page(_) | Payload::Discard(_) | Payload::Share(_) => bytes.fill(0),
     }
     Ok(())
 }

@@ -8,6 +8,8 @@
 //! discarded now must not be taken for valid after the next power cut. A cut during recovery leaves the old
 //! checkpoint and the same pages, so recovery begins anew and finds the same.
 
+use std::collections::BTreeSet;
+
 use crate::checkpoint::{Full, Increment, Place, Seal};
 use crate::ftl::Start;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
@@ -35,7 +37,7 @@ impl Recovered {
     /// What there is on a device that was never written.
     pub(crate) fn nothing(profile: &Profile, rules: FlashRules) -> Recovered {
         let start = Start {
-            map: Map::new(profile.blocks, rules),
+            map: Map::new(profile.logical_pages(), rules),
             sequencer: Sequencer::new(profile.barrier.mechanism, Progress::default()),
             next_sequence: 0,
             checkpoint: (0, 0),
@@ -48,7 +50,7 @@ impl Recovered {
 pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> Recovered {
     let newest = medium.system.newest();
     let number = newest.map_or(0, |place| place.full.number);
-    let (mut map, seal) = loaded(medium, newest, profile.blocks, rules);
+    let (mut map, seal) = loaded(medium, newest, profile.logical_pages(), rules);
     let pages = pages_since(medium, seal.scan_from, rules);
     let tags = pages.iter().map(|(_, spare)| spare.tag);
     let mechanism = profile.barrier.mechanism;
@@ -75,8 +77,19 @@ pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> 
         point,
         next_wid: seal.next_wid.max(evidences.end()),
         dump,
-        time_ns: reading_ns(profile, medium, pages.len() as u64, rules),
+        time_ns: reading_ns(profile, medium, &pages, rules),
     }
+}
+
+/// Whether recovery looks at the pages of a block at all. The mutant takes a summary page that is torn for one that names
+/// none; rightly, the spare areas of the other pages are read then.
+fn is_listed(medium: &Medium, page: Page, rules: FlashRules) -> bool {
+    let Geometry { pages_per_block, data_pages_per_block, .. } = *medium.geometry();
+    if data_pages_per_block == pages_per_block || !rules.drops(FlashMutant::TornSummaryTrusted) {
+        return true;
+    }
+    let summary = medium.block(medium.geometry().block_of(page)).spare(data_pages_per_block);
+    summary.is_none_or(|spare| spare.tag != Tag::Torn)
 }
 
 fn all_pages(medium: &Medium) -> impl Iterator<Item = (Page, Spare)> {
@@ -90,7 +103,8 @@ fn all_pages(medium: &Medium) -> impl Iterator<Item = (Page, Spare)> {
 /// The readable pages with a sequence number from `from` on, in the order of these.
 fn pages_since(medium: &Medium, from: u64, rules: FlashRules) -> Vec<(Page, Spare)> {
     let readable = all_pages(medium).filter(|(_, spare)| spare.tag != Tag::Torn && spare.sequence >= from);
-    let mut pages: Vec<(Page, Spare)> = readable.collect();
+    let mut pages: Vec<(Page, Spare)> =
+        readable.filter(|(page, _)| is_listed(medium, *page, rules)).collect();
     if !rules.drops(FlashMutant::VersionIgnored) {
         pages.sort_unstable_by_key(|(_, spare)| spare.sequence);
     }
@@ -162,9 +176,8 @@ fn loaded(medium: &Medium, newest: Option<&Place>, blocks: u64, rules: FlashRule
     (map, newest.map_or(place.full.seal, |last| last.seal))
 }
 
-/// Reads the newest checkpoint, the first spare area of every erase block, and those of the pages found, all dies
-/// at once.
-fn reading_ns(profile: &Profile, medium: &Medium, pages_found: u64, rules: FlashRules) -> u64 {
+/// Reads the newest checkpoint and what tells of the pages found, all dies at once.
+fn reading_ns(profile: &Profile, medium: &Medium, pages: &[(Page, Spare)], rules: FlashRules) -> u64 {
     let page_bytes = medium.geometry().page_bytes();
     let newest = medium.system.newest();
     let shared = newest.and_then(|place| place.full.map.as_ref()).map_or(0, Map::shared);
@@ -172,9 +185,27 @@ fn reading_ns(profile: &Profile, medium: &Medium, pages_found: u64, rules: Flash
     let log_pages = log.iter().map(|increment| Increment::pages(increment.entries(), page_bytes));
     let record_pages = medium.system.records().len() as u64;
     let system_pages =
-        Full::pages(profile.blocks, shared, page_bytes) + log_pages.sum::<u64>() + record_pages;
-    let Geometry { dies, blocks_per_die, .. } = *medium.geometry();
-    let dies = u64::from(dies);
-    let reads = system_pages.div_ceil(dies) + u64::from(blocks_per_die) + pages_found.div_ceil(dies);
+        Full::pages(profile.logical_pages(), shared, page_bytes) + log_pages.sum::<u64>() + record_pages;
+    let dies = u64::from(medium.geometry().dies);
+    let reads = system_pages.div_ceil(dies) + spare_reads(medium, pages);
     reads * profile.nand.read_ns.iter().max().copied().unwrap_or(0)
+}
+
+/// Pages that each die reads for the spare areas of the pages found. Without summary pages: one of every erase block, to
+/// know which to look at, and those found. With summary pages the seal and one summary page after the other lead to the
+/// blocks written since (OPTR paper, section 3.3): of each its summary page, or all pages where that is not there.
+fn spare_reads(medium: &Medium, pages: &[(Page, Spare)]) -> u64 {
+    let geometry = medium.geometry();
+    let dies = u64::from(geometry.dies);
+    if geometry.data_pages_per_block == geometry.pages_per_block {
+        return u64::from(geometry.blocks_per_die) + (pages.len() as u64).div_ceil(dies);
+    }
+    let blocks: BTreeSet<u32> = pages.iter().map(|(page, _)| geometry.block_of(*page).0).collect();
+    let reads = blocks.into_iter().map(|block| {
+        let block = medium.block(EraseBlock(block));
+        let summary = block.spare(geometry.data_pages_per_block);
+        let whole = summary.is_some_and(|spare| spare.tag == Tag::Summary);
+        if whole { 1 } else { u64::from(block.programmed()) }
+    });
+    reads.sum::<u64>().div_ceil(dies)
 }

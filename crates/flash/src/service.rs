@@ -142,13 +142,13 @@ impl Service {
         if exclusive && self.lingering > 0 {
             return None;
         }
-        let blocks = command.cache_blocks();
-        self.stalled = blocks > 0 && !cache.has_room(blocks);
+        let places = command.places();
+        self.stalled = places > 0 && !cache.has_room(places);
         if self.stalled {
             return None;
         }
         let command = self.queue.take(place)?;
-        cache.reserve(blocks);
+        cache.reserve(places);
         if command.lingers() {
             self.lingering += 1;
             self.held = exclusive;

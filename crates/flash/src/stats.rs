@@ -19,7 +19,11 @@ pub struct Stats {
     pub barriers: u64,
     /// Pages programmed with the host's data.
     pub programmed_pages: u64,
-    /// Blocks that cleaning moved.
+    /// Pages read to complete logical pages of which the host wrote a part.
+    pub completing_reads: u64,
+    /// Summary pages programmed.
+    pub summary_pages: u64,
+    /// Logical pages that cleaning moved.
     pub moved_blocks: u64,
     /// Pages that cleaning programmed.
     pub moved_pages: u64,

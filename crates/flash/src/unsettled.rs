@@ -119,13 +119,13 @@ impl Ftl {
         if self.unsettled.is_none() {
             return;
         }
-        let slots = self.geometry.slots_per_block();
+        let slots = self.geometry.data_slots_per_block();
         let uncovered = self.geometry.blocks_of(die).any(|block| {
             let known = &self.blocks[block.0 as usize];
             known.state == State::Full && known.valid < slots && !self.is_covered(block)
         });
         let held_back = self.waiting().iter().any(|block| self.blocks[block.0 as usize].unsettled > 0);
-        let exhausted = !self.may_begin() || !self.leaves_promised();
+        let exhausted = !self.may_begin() || !self.leaves_promised(die);
         if let Some(unsettled) = &mut self.unsettled {
             unsettled.checkpoint_wanted |= uncovered;
             unsettled.flush_wanted |= held_back || exhausted;

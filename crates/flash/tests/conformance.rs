@@ -27,6 +27,9 @@ fn every_mechanism_conforms() {
                 profile.host.ordered_service = ordered_service;
                 profile.host.simple_service = simple_service;
                 conforms(&profile);
+                let mut paged = small::paged(mechanism);
+                paged.host = profile.host;
+                conforms(&paged);
             }
         }
     }

@@ -8,7 +8,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_flash::{FlashDevice, FlashOptions, GcPolicy, Keep, Mechanism, Profile};
+use weir_flash::{
+    Allocation, FlashDevice, FlashOptions, GcPolicy, Keep, Layout, Mechanism, Profile, Replacement,
+};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
     BLOCK_BYTES, Command, Extent, Lba, Part, Storage, Ticket, Write, WriteFlags, submit_when_free,
@@ -34,20 +36,51 @@ fn tight(random: &mut Random) -> Profile {
     tight.ftl.gc = one(random, &[GcPolicy::Greedy, GcPolicy::CostBenefit]);
     tight.ftl.gc_free_blocks = one(random, &[3, 4]);
     tight.cache.bytes = one(random, &[8, 64]) * 4096;
+    let together = if tight.nand.multi_plane { tight.nand.planes } else { 1 };
+    let page_blocks = tight.nand.page_bytes / 4096 * together;
+    tight.ftl.layout = layout(random, page_blocks);
+    tight.ftl.layout.summary_pages &= tight.nand.pages_per_block > 2;
+    if tight.ftl.layout.logical_page_blocks > 1 {
+        tight.ftl.share = 0;
+    }
+    tight.cache.bytes *= u64::from(tight.ftl.layout.logical_page_blocks);
+    tight.cache.replacement = one(random, &[Replacement::Fifo, Replacement::Lru]);
     if tight.barrier.mechanism == Mechanism::OrderPreservingRecovery {
-        // A request fits into what cleaning keeps free on a die.
-        let together = if tight.nand.multi_plane { tight.nand.planes } else { 1 };
-        let page_blocks = tight.nand.page_bytes / 4096 * together;
-        let room = (tight.ftl.gc_free_blocks - 2) * tight.nand.pages_per_block * page_blocks;
+        // A request fits into what cleaning keeps free on a die: one of three logical pages at least.
+        let free_pages = (tight.ftl.gc_free_blocks - 2) * tight.nand.pages_per_block;
+        if free_pages < 6 {
+            tight.ftl.layout = Layout::default();
+        }
+        let Layout { logical_page_blocks, summary_pages, .. } = tight.ftl.layout;
+        let data_pages = free_pages - (tight.ftl.gc_free_blocks - 2) * u32::from(summary_pages);
+        let room = data_pages * page_blocks / logical_page_blocks;
         tight.host.max_transfer_blocks = tight.host.max_transfer_blocks.min(room);
     }
     // As many blocks as are allowed, or a few fewer.
     tight.blocks = tight.raw_blocks();
+    shrink_until_possible(&mut tight);
+    tight.blocks -= random.below(3).min(tight.blocks - 1);
+    shrink_until_possible(&mut tight);
+    tight
+}
+
+fn shrink_until_possible(tight: &mut Profile) {
     while tight.check().is_err() && tight.blocks > 1 {
         tight.blocks -= 1;
     }
-    tight.blocks -= random.below(3).min(tight.blocks - 1);
-    tight
+    tight.check().unwrap();
+}
+
+/// Half of the devices have a map of blocks.
+fn layout(random: &mut Random, page_blocks: u32) -> Layout {
+    let logical_page_blocks = one(random, &[1, 1, page_blocks / 2, page_blocks]).clamp(1, 64);
+    let whole = logical_page_blocks == page_blocks;
+    Layout {
+        logical_page_blocks,
+        allocation: if whole { Allocation::Static } else { Allocation::Dynamic },
+        summary_pages: random.below(2) == 0,
+        log_buffer_bytes: one(random, &[0, 4096]),
+    }
 }
 
 fn options() -> FlashOptions {

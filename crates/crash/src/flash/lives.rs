@@ -77,7 +77,9 @@ pub(super) struct Chain {
 impl Chain {
     pub(super) fn new(handle: &Handle, campaign: &FlashCampaign) -> Chain {
         let mut profile = profile::draw(campaign.mechanism, &mut handle.random("profile"));
-        profile.ftl.share = profile::one(&mut handle.random("share"), &SHARE_BLOCKS);
+        if profile.ftl.layout.logical_page_blocks == 1 {
+            profile.ftl.share = profile::one(&mut handle.random("share"), &SHARE_BLOCKS);
+        }
         let found = RunFindings::new(handle.random("cut"));
         Chain {
             handle: handle.clone(),

@@ -2,8 +2,8 @@
 //! run.
 
 use weir_flash::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Mechanism, Nand, OrderedService, Profile,
-    SimpleService,
+    Allocation, Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout, Mechanism, Nand,
+    OrderedService, Profile, Replacement, SimpleService,
 };
 use weir_runtime::Random;
 
@@ -20,11 +20,19 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
     let (channels, ways) = one(random, &[(1, 1), (1, 2), (2, 1), (2, 2)]);
     let pages_per_block = one(random, &[4, 6]);
     let blocks_per_plane = one(random, &[10, 12]);
-    let slots = channels * ways * blocks_per_plane * pages_per_block * page_bytes / 4096 * planes;
+    let dies = channels * ways;
+    let page_blocks = page_bytes / 4096 * planes;
+    let layout = layout(random, page_blocks);
+    let data_pages = pages_per_block;
+    let pages_per_block = data_pages + u32::from(layout.summary_pages);
+    let slots = dies * blocks_per_plane * data_pages * page_blocks;
     let gc_free_blocks = one(random, &[3, 4]);
     // The free blocks that cleaning needs, two that are being filled, and little to make it worth its while.
     let kept_blocks = gc_free_blocks + 2 + random.below(2) as u32;
-    let reserve = channels * ways * kept_blocks * pages_per_block * page_bytes / 4096 * planes;
+    let reserve = dies * kept_blocks * data_pages * page_blocks;
+    let capacity = slots - reserve;
+    // As many logical pages for each die.
+    let capacity = capacity - capacity % (page_blocks * dies);
     let slow = one(random, &[1, 2, 5]);
     let internal = match mechanism {
         Mechanism::OrderPreservingRecovery => InternalFlush {
@@ -36,7 +44,7 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
     Profile {
         name: "drawn".to_owned(),
         title: "for power cuts".to_owned(),
-        blocks: u64::from(slots - reserve),
+        blocks: u64::from(capacity),
         host: Host {
             queue_depth: one(random, &[2, 8, 16]),
             max_transfer_blocks: 4,
@@ -51,7 +59,11 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
             simple_service: one(random, &[SimpleService::Fifo, SimpleService::Any]),
             fua: true,
         },
-        cache: Cache { bytes: one(random, &[6, 16, 40]) * 4096, destage_share: one(random, &[0.0, 0.5]) },
+        cache: Cache {
+            bytes: one(random, &[6, 16, 40]) * 4096 * u64::from(layout.logical_page_blocks),
+            destage_share: one(random, &[0.0, 0.5]),
+            replacement: one(random, &[Replacement::Fifo, Replacement::Lru]),
+        },
         nand: Nand {
             channels,
             ways,
@@ -71,8 +83,29 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
             checkpoint_share: one(random, &[0.01, 0.05, 0.4]),
             log_share: 1.0,
             share: 0,
+            layout,
         },
         flush: Flush { fixed_ns: 10_000, journal_pages: random.below(2) as u32 },
         barrier: Barrier { mechanism, penalty: 0.0, internal },
+    }
+}
+
+/// Half of the devices have a map of blocks; the others have logical pages of a flash page or of a part of one, and what
+/// belongs to that.
+fn layout(random: &mut Random, page_blocks: u32) -> Layout {
+    if random.below(2) == 0 {
+        return Layout::default();
+    }
+    let logical_page_blocks = one(random, &[1, page_blocks / 2, page_blocks]).max(1);
+    let whole = logical_page_blocks == page_blocks;
+    Layout {
+        logical_page_blocks,
+        allocation: if whole {
+            one(random, &[Allocation::Dynamic, Allocation::Static])
+        } else {
+            Allocation::Dynamic
+        },
+        summary_pages: random.below(2) == 0,
+        log_buffer_bytes: one(random, &[0, 64, 400]),
     }
 }

@@ -245,15 +245,17 @@ fn one_fault(random: &mut Random, writes: u64, fails: Fails) -> Faults {
 fn flash_profile(mechanism: Mechanism, random: &mut Random) -> Profile {
     let mut profile = profile::draw(mechanism, random);
     let nand = &mut profile.nand;
-    nand.pages_per_block = 32;
+    let data_pages = 32;
+    nand.pages_per_block = data_pages + u32::from(profile.ftl.layout.summary_pages);
     let planes = if nand.multi_plane { 2 } else { 1 };
-    let row =
-        nand.channels * nand.ways * planes * nand.pages_per_block * (nand.page_bytes / BLOCK_BYTES as u32);
+    let row = nand.channels * nand.ways * planes * data_pages * (nand.page_bytes / BLOCK_BYTES as u32);
     // What cleaning needs, and a little to make it worth its while.
     nand.blocks_per_plane = (BLOCKS as u32).div_ceil(row) + pick(random, &[6, 8]);
     profile.blocks = BLOCKS;
     profile.host.max_transfer_blocks = pick(random, &[4, TRANSFER_BLOCKS]);
-    profile.cache.bytes *= 4;
+    let places = u64::from(profile.host.max_transfer_blocks * profile.ftl.layout.logical_page_blocks);
+    profile.cache.bytes = (4 * profile.cache.bytes).max(places * BLOCK_BYTES as u64);
+    debug_assert_eq!(profile.check(), Ok(()));
     profile
 }
 

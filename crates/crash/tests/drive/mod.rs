@@ -2,8 +2,8 @@
 //! page to page, so that pages finish in another order than they began.
 
 use weir_flash::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Mechanism, Nand, OrderedService, Profile,
-    SimpleService,
+    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout, Mechanism, Nand, OrderedService,
+    Profile, Replacement, SimpleService,
 };
 
 pub fn profile(mechanism: Mechanism) -> Profile {
@@ -22,7 +22,7 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             simple_service: SimpleService::Any,
             fua: true,
         },
-        cache: Cache { bytes: 4 << 20, destage_share: 0.0 },
+        cache: Cache { bytes: 4 << 20, destage_share: 0.0, replacement: Replacement::Fifo },
         nand: Nand {
             channels: 4,
             ways: 2,
@@ -36,7 +36,14 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             erase_ns: 2_000_000,
             channel_bytes_per_second: 300_000_000,
         },
-        ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 3, checkpoint_share: 0.1, log_share: 1.0, share: 0 },
+        ftl: Ftl {
+            gc: GcPolicy::Greedy,
+            gc_free_blocks: 3,
+            checkpoint_share: 0.1,
+            log_share: 1.0,
+            share: 0,
+            layout: Layout::default(),
+        },
         flush: Flush { fixed_ns: 20_000, journal_pages: 1 },
         barrier: Barrier { mechanism, penalty: 0.0, internal: InternalFlush::default() },
     }

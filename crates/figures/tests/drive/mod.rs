@@ -1,8 +1,8 @@
 //! A small SATA drive for tests.
 
 use weir_flash::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Mechanism, Nand, OrderedService, Profile,
-    SimpleService,
+    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout, Mechanism, Nand, OrderedService,
+    Profile, Replacement, SimpleService,
 };
 
 /// A drive of 64 MiB on 16 dies, with a queue of 32 commands.
@@ -22,7 +22,7 @@ pub fn drive(mechanism: Mechanism) -> Profile {
             simple_service: SimpleService::Any,
             fua: true,
         },
-        cache: Cache { bytes: 4 << 20, destage_share: 0.5 },
+        cache: Cache { bytes: 4 << 20, destage_share: 0.5, replacement: Replacement::Fifo },
         nand: Nand {
             channels: 8,
             ways: 4,
@@ -36,7 +36,14 @@ pub fn drive(mechanism: Mechanism) -> Profile {
             erase_ns: 3_000_000,
             channel_bytes_per_second: 333_000_000,
         },
-        ftl: Ftl { gc: GcPolicy::Greedy, gc_free_blocks: 3, checkpoint_share: 0.2, log_share: 0.0, share: 0 },
+        ftl: Ftl {
+            gc: GcPolicy::Greedy,
+            gc_free_blocks: 3,
+            checkpoint_share: 0.2,
+            log_share: 0.0,
+            share: 0,
+            layout: Layout::default(),
+        },
         flush: Flush { fixed_ns: 500_000, journal_pages: 1 },
         barrier: Barrier { mechanism, penalty: 0.0, internal: InternalFlush::default() },
     }

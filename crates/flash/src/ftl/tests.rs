@@ -54,7 +54,7 @@ impl Host {
                 receipt: Receipt::default(),
             });
         }
-        let page = self.ftl.write_back(contents, true, self.now);
+        let page = self.ftl.write_back(contents, true, 0, self.now);
         self.pages_on_their_way += usize::from(page.is_some());
     }
 
@@ -69,7 +69,7 @@ impl Host {
             payload: Payload::Share(pairs),
             receipt: Receipt::default(),
         }];
-        let page = self.ftl.write_back(contents, true, self.now);
+        let page = self.ftl.write_back(contents, true, 0, self.now);
         self.pages_on_their_way += usize::from(page.is_some());
     }
 
@@ -96,7 +96,7 @@ impl Host {
 fn valid_slots_are_counted_once_each() {
     let profile = profile();
     let start = Recovered::nothing(&profile, FlashRules::all()).start;
-    let medium = Medium::new(Geometry::new(&profile.nand));
+    let medium = Medium::new(Geometry::new(&profile));
     let ftl = Ftl::new(&profile, &FlashOptions::default(), medium, start);
     let mut host = Host { ftl, random: 1, now: 0, version: 0, pages_on_their_way: 0 };
     for _ in 0..6000 {

@@ -47,7 +47,7 @@ impl Prefix {
     pub(super) fn new(profile: &Profile, (point, next_wid): (Wid, Wid), rules: FlashRules) -> Prefix {
         Prefix {
             recovered: RecoveryPoint { kept: point.saturating_sub(1), found: next_wid.saturating_sub(1) },
-            records: RecordBuffer::new(Geometry::new(&profile.nand).page_bytes(), rules),
+            records: RecordBuffer::new(Geometry::new(profile).page_bytes(), rules),
             next_wid,
             internal: profile.barrier.internal,
             phase: Phase::Idle,
@@ -132,8 +132,7 @@ impl Machine {
         if self.prefix.is_none() {
             return;
         }
-        self.cache.pages_max = self.ftl.room_pages() as usize;
-        self.ftl.promised_pages = self.cache.pages_needed() as u32;
+        self.ftl.promised_pages = self.cache.limit(self.ftl.room_pages() as usize) as u32;
     }
 
     /// Takes in which flushes are over.

@@ -4,7 +4,7 @@ use weir_storage::BLOCK_BYTES;
 
 use super::error::ProfileError;
 use super::unit::Quantity;
-use super::{InternalFlush, Mechanism, Profile};
+use super::{Allocation, InternalFlush, Layout, Mechanism, Profile};
 use crate::ftl::CLEANINGS_OWN;
 use crate::geometry::Geometry;
 use crate::medium::Payload;
@@ -17,6 +17,9 @@ const ERASE_BLOCKS_MAX: u64 = 1 << 22;
 
 /// Places of 4 KiB on flash: 2 TiB. The firmware keeps 9 bytes for each in the map, 9 more once it is programmed.
 const RAW_BLOCKS_MAX: u64 = 1 << 29;
+
+/// Changes of the map that wait in memory: 256 MiB.
+const LOG_BUFFER_BYTES_MAX: u64 = 1 << 28;
 
 /// Bytes of a block.
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -50,19 +53,26 @@ fn measures(quantity: Quantity, key: &str, value: u64, least: u64, most: u64) ->
 }
 
 impl Profile {
-    /// 4 KiB places on the flash, spare ones included.
+    /// 4 KiB places on the flash, spare ones included, without summary pages.
     #[must_use]
     pub fn raw_blocks(&self) -> u64 {
         let Self { nand, .. } = self;
-        let pages = [nand.channels, nand.ways, nand.planes, nand.blocks_per_plane, nand.pages_per_block];
-        let pages = pages.iter().fold(1_u64, |product, factor| product.saturating_mul(u64::from(*factor)));
+        let erase_blocks = [nand.channels, nand.ways, nand.planes, nand.blocks_per_plane];
+        let pages = erase_blocks
+            .iter()
+            .fold(self.data_pages_per_block(), |product, factor| product.saturating_mul(u64::from(*factor)));
         pages.saturating_mul(u64::from(nand.page_bytes) / BLOCK_BYTES as u64)
+    }
+
+    /// Pages of an erase block without its summary page.
+    fn data_pages_per_block(&self) -> u64 {
+        u64::from(self.nand.pages_per_block.saturating_sub(u32::from(self.ftl.layout.summary_pages)))
     }
 
     /// Blocks of the free erase blocks, and of those being filled, that the firmware cannot do without.
     fn reserve_blocks(&self) -> u64 {
-        let erase_block = u64::from(self.nand.pages_per_block) * u64::from(self.nand.page_bytes) / 4096;
-        let together = if self.nand.multi_plane { u64::from(self.nand.planes) } else { 1 };
+        let erase_block = self.data_pages_per_block() * u64::from(self.nand.page_bytes) / 4096;
+        let together = u64::from(self.nand.planes_together());
         let dies = u64::from(self.nand.channels) * u64::from(self.nand.ways);
         dies * (u64::from(self.ftl.gc_free_blocks) + 2) * erase_block * together
     }
@@ -96,7 +106,7 @@ impl Profile {
         within("flush.journal_pages", flush.journal_pages, 0, 1000)?;
         within("cache.destage_share", cache.destage_share, 0.0, 0.9)?;
         within("ftl.checkpoint_share", ftl.checkpoint_share, 1e-6, 0.5)?;
-        within("ftl.log_share", ftl.log_share, 0.0, 1.0)?;
+        within("ftl.log_share", ftl.log_share, 0.0, 16.0)?;
         within("ftl.share", u64::from(ftl.share), 0, Payload::SHARE_PAIRS_MAX)?;
         within("ftl.gc_free_blocks", ftl.gc_free_blocks, CLEANINGS_OWN as u32 + 1, 1000)?;
         within("barrier.penalty", self.barrier.penalty, 0.0, 1.0)?;
@@ -107,7 +117,7 @@ impl Profile {
     }
 
     fn check_geometry(&self) -> Result<(), ProfileError> {
-        let Self { host, nand, cache, .. } = self;
+        let Self { nand, cache, .. } = self;
         for (key, count) in [
             ("nand.channels", nand.channels),
             ("nand.ways", nand.ways),
@@ -117,13 +127,19 @@ impl Profile {
             within(key, count, 1, 1 << 20)?;
         }
         within("nand.channels * nand.ways", u64::from(nand.channels) * u64::from(nand.ways), 1, 1024)?;
-        within("nand.pages_per_block", nand.pages_per_block, 2, 65_535)?;
+        within(
+            "nand.pages_per_block",
+            nand.pages_per_block,
+            2 + u32::from(self.ftl.layout.summary_pages),
+            65_535,
+        )?;
         let impossible = |what: String| Err(ProfileError::Geometry(what));
         if nand.page_bytes == 0 || nand.page_bytes % BLOCK_BYTES as u32 != 0 {
             return impossible(format!("nand.page is {} bytes, not a multiple of 4 KiB", nand.page_bytes));
         }
-        let together = if nand.multi_plane { u64::from(nand.planes) } else { 1 };
-        within("blocks in a page of all planes", u64::from(nand.page_bytes) / 4096 * together, 1, 255)?;
+        let page_blocks = u64::from(nand.page_bytes) / 4096 * u64::from(nand.planes_together());
+        within("blocks in a page of all planes", page_blocks, 1, 255)?;
+        self.check_layout(page_blocks)?;
         if self.blocks == 0 {
             return impossible("device.capacity is less than one block of 4 KiB".to_owned());
         }
@@ -145,8 +161,13 @@ impl Profile {
                 self.blocks
             ));
         }
-        if cache.bytes < u64::from(host.max_transfer_blocks) * BLOCK_BYTES as u64 {
-            return impossible("cache.size is less than host.max_transfer".to_owned());
+        if self.cache_places() < self.command_places() {
+            let places = if self.ftl.layout.logical_page_blocks == 1 {
+                String::new()
+            } else {
+                ", of which each block may need a logical page of its own".to_owned()
+            };
+            return impossible(format!("cache.size is less than host.max_transfer{places}"));
         }
         if self.barrier.mechanism == Mechanism::OrderPreservingRecovery {
             self.check_room()?;
@@ -154,20 +175,75 @@ impl Profile {
         Ok(())
     }
 
+    /// Logical pages that the cache holds.
+    pub(crate) fn cache_places(&self) -> u64 {
+        self.cache.bytes / (u64::from(self.ftl.layout.logical_page_blocks) * BLOCK)
+    }
+
+    /// Logical pages that one command may change: each block of a write may lie in one of its own, and a discard may
+    /// begin and end within one.
+    pub(crate) fn command_places(&self) -> u64 {
+        let least = if self.ftl.layout.logical_page_blocks == 1 { 1 } else { 3 };
+        u64::from(self.host.max_transfer_blocks).max(least)
+    }
+
+    /// Logical pages of the device.
+    pub(crate) fn logical_pages(&self) -> u64 {
+        self.blocks / u64::from(self.ftl.layout.logical_page_blocks)
+    }
+
+    /// `page_blocks`: blocks in a page of all planes that program together.
+    fn check_layout(&self, page_blocks: u64) -> Result<(), ProfileError> {
+        let Layout { logical_page_blocks, allocation, log_buffer_bytes, .. } = self.ftl.layout;
+        let impossible = |what: String| Err(ProfileError::Geometry(what));
+        within("blocks in ftl.logical_page", logical_page_blocks, 1, 64)?;
+        measures(Quantity::Size, "ftl.log_buffer", log_buffer_bytes, 0, LOG_BUFFER_BYTES_MAX)?;
+        let logical = u64::from(logical_page_blocks);
+        if !page_blocks.is_multiple_of(logical) || !self.blocks.is_multiple_of(logical) {
+            return impossible(format!(
+                "ftl.logical_page is {logical} blocks of 4 KiB, and neither a page of all planes, {page_blocks} blocks, \
+                 nor device.capacity may end within one"
+            ));
+        }
+        if allocation == Allocation::Static && page_blocks != logical {
+            return impossible(format!(
+                "ftl.allocation is static, so ftl.logical_page must be a page of all planes, {page_blocks} blocks"
+            ));
+        }
+        if !self.blocks.is_multiple_of(self.capacity_step()) {
+            return impossible(
+                "ftl.allocation is static, so each die must take as many logical pages".to_owned(),
+            );
+        }
+        if logical > 1 && self.ftl.share > 0 {
+            return impossible("ftl.share needs logical pages of one block".to_owned());
+        }
+        Ok(())
+    }
+
     /// Order-preserving recovery takes a request only if all of it can be written before anything is cleaned: into the
     /// erase blocks that cleaning keeps free for the host. Valid content may leave room on one die alone.
     fn check_room(&self) -> Result<(), ProfileError> {
-        let Geometry { pages_per_block, slots_per_page, .. } = Geometry::new(&self.nand);
         let free = u64::from(self.ftl.gc_free_blocks) - CLEANINGS_OWN as u64;
-        let room = free * u64::from(pages_per_block) * u64::from(slots_per_page);
-        if u64::from(self.host.max_transfer_blocks) <= room {
+        let room = free * u64::from(Geometry::new(self).data_slots_per_block());
+        if self.command_places() <= room {
             return Ok(());
         }
         Err(ProfileError::Geometry(format!(
-            "host.max_transfer is {} blocks of 4 KiB, and order-preserving recovery keeps room for {room}; enlarge \
+            "host.max_transfer is {} blocks, and order-preserving recovery keeps room for {room} logical pages; enlarge \
              ftl.gc_free_blocks, or lower host.max_transfer",
             self.host.max_transfer_blocks
         )))
+    }
+
+    /// A capacity is a multiple of so many blocks: of a logical page, of one on each die where allocation is static.
+    fn capacity_step(&self) -> u64 {
+        let Layout { logical_page_blocks, allocation, .. } = self.ftl.layout;
+        let dies = match allocation {
+            Allocation::Dynamic => 1,
+            Allocation::Static => u64::from(self.nand.channels) * u64::from(self.nand.ways),
+        };
+        u64::from(logical_page_blocks) * dies
     }
 
     /// The same device with a capacity of `blocks`, 256 and more, and fewer erase blocks; in the same proportion
@@ -175,7 +251,7 @@ impl Profile {
     #[must_use]
     pub fn with_capacity(&self, blocks: u64) -> Profile {
         let mut small = self.clone();
-        small.blocks = blocks.max(256).min(self.blocks);
+        small.blocks = blocks.max(256).next_multiple_of(self.capacity_step()).min(self.blocks);
         let share = small.blocks as f64 / self.blocks as f64;
         let wanted = (f64::from(self.nand.blocks_per_plane) * share).ceil() as u32;
         small.nand.blocks_per_plane = wanted.clamp(1, self.nand.blocks_per_plane);

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::error::ProfileError;
 use super::unit::Quantity;
 use super::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Mechanism, Nand, OrderedService, Profile,
-    SimpleService,
+    Allocation, Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout, Mechanism, Nand,
+    OrderedService, Profile, Replacement, SimpleService,
 };
 
 /// Where a number comes from.
@@ -65,15 +65,20 @@ struct Document {
 }
 
 /// All keys of a profile.
-const KEYS: [&str; 34] = [
+const KEYS: [&str; 39] = [
     "device.capacity",
     "cache.size",
     "cache.destage_share",
+    "cache.replacement",
     "ftl.gc",
     "ftl.gc_free_blocks",
     "ftl.checkpoint_share",
     "ftl.log_share",
     "ftl.share",
+    "ftl.logical_page",
+    "ftl.allocation",
+    "ftl.summary_pages",
+    "ftl.log_buffer",
     "flush.fixed",
     "flush.journal_pages",
     "barrier.mechanism",
@@ -137,6 +142,7 @@ pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileErro
         cache: Cache {
             bytes: reader.quantity("cache.size", Quantity::Size)?,
             destage_share: reader.share("cache.destage_share")?,
+            replacement: reader.replacement()?,
         },
         nand: reader.nand()?,
         ftl: Ftl {
@@ -146,6 +152,7 @@ pub(super) fn parse(text: &str) -> Result<(Profile, Vec<Parameter>), ProfileErro
             checkpoint_share: reader.share("ftl.checkpoint_share")?,
             log_share: reader.share("ftl.log_share")?,
             share: reader.count("ftl.share")?,
+            layout: reader.layout()?,
         },
         flush: Flush {
             fixed_ns: reader.quantity("flush.fixed", Quantity::Time)?,
@@ -300,16 +307,50 @@ impl Reader {
         Ok(words[place].1)
     }
 
+    /// What `read` gives for `key`; `default` where the profile says nothing of it.
+    fn or<T>(
+        &mut self,
+        key: &str,
+        default: T,
+        read: impl FnOnce(&mut Reader, &str) -> Result<T, ProfileError>,
+    ) -> Result<T, ProfileError> {
+        if self.left.contains_key(key) { read(self, key) } else { Ok(default) }
+    }
+
     /// The paper's values where a profile says nothing: other mechanisms do not need them.
     fn internal_flush(&mut self) -> Result<InternalFlush, ProfileError> {
-        let mut internal = InternalFlush::default();
-        if self.left.contains_key("barrier.flush_every") {
-            internal.every_ns = self.quantity("barrier.flush_every", Quantity::Time)?;
+        let InternalFlush { every_ns, cleaning_batch } = InternalFlush::default();
+        Ok(InternalFlush {
+            every_ns: self
+                .or("barrier.flush_every", every_ns, |reader, key| reader.quantity(key, Quantity::Time))?,
+            cleaning_batch: self.or("barrier.cleaning_batch", cleaning_batch, Reader::count)?,
+        })
+    }
+
+    fn replacement(&mut self) -> Result<Replacement, ProfileError> {
+        let words = [("fifo", Replacement::Fifo), ("lru", Replacement::Lru)];
+        self.or("cache.replacement", Replacement::default(), |reader, key| reader.word(key, &words))
+    }
+
+    fn layout(&mut self) -> Result<Layout, ProfileError> {
+        let size = |reader: &mut Reader, key: &str| reader.quantity(key, Quantity::Size);
+        let Layout { logical_page_blocks, allocation, summary_pages, log_buffer_bytes } = Layout::default();
+        let logical_page = self.or("ftl.logical_page", u64::from(logical_page_blocks) * 4096, size)?;
+        if logical_page % 4096 != 0 {
+            let right = "a multiple of 4 KiB".to_owned();
+            return Err(ProfileError::Value {
+                key: "ftl.logical_page".to_owned(),
+                found: logical_page.to_string(),
+                right,
+            });
         }
-        if self.left.contains_key("barrier.cleaning_batch") {
-            internal.cleaning_batch = self.count("barrier.cleaning_batch")?;
-        }
-        Ok(internal)
+        let words = [("dynamic", Allocation::Dynamic), ("static", Allocation::Static)];
+        Ok(Layout {
+            logical_page_blocks: u32::try_from(logical_page / 4096).unwrap_or(u32::MAX),
+            allocation: self.or("ftl.allocation", allocation, |reader, key| reader.word(key, &words))?,
+            summary_pages: self.or("ftl.summary_pages", summary_pages, Reader::switch)?,
+            log_buffer_bytes: self.or("ftl.log_buffer", log_buffer_bytes, size)?,
+        })
     }
 
     fn host(&mut self) -> Result<Host, ProfileError> {

@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "every test uses a part")]
 
 use weir_flash::{
-    Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Mechanism, Nand, OrderedService, Profile,
-    SimpleService,
+    Allocation, Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Layout, Mechanism, Nand,
+    OrderedService, Profile, Replacement, SimpleService,
 };
 
 /// All mechanisms that keep barriers.
@@ -15,6 +15,21 @@ pub const BARRIER_MECHANISMS: [Mechanism; 5] = [
     Mechanism::InOrderRecovery,
     Mechanism::OrderPreservingRecovery,
 ];
+
+/// The same with logical pages of a whole flash page, two blocks, each on a die of its own, summary pages, and a cache
+/// that writes back what was used least recently.
+pub fn paged(mechanism: Mechanism) -> Profile {
+    let mut paged = profile(mechanism);
+    (paged.nand.pages_per_block, paged.ftl.gc_free_blocks, paged.ftl.share) = (9, 4, 0);
+    (paged.cache.replacement, paged.cache.bytes) = (Replacement::Lru, 48 * 4096);
+    paged.ftl.layout = Layout {
+        logical_page_blocks: 2,
+        allocation: Allocation::Static,
+        summary_pages: true,
+        log_buffer_bytes: 400,
+    };
+    paged
+}
 
 /// A device of 160 blocks on 4 dies with pages of two blocks each, and programming times that differ from page to page.
 pub fn profile(mechanism: Mechanism) -> Profile {
@@ -33,7 +48,7 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             simple_service: SimpleService::Any,
             fua: true,
         },
-        cache: Cache { bytes: 24 * 4096, destage_share: 0.0 },
+        cache: Cache { bytes: 24 * 4096, destage_share: 0.0, replacement: Replacement::Fifo },
         nand: Nand {
             channels: 2,
             ways: 2,
@@ -53,6 +68,7 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             checkpoint_share: 0.2,
             log_share: 1.0,
             share: 16,
+            layout: Layout::default(),
         },
         flush: Flush { fixed_ns: 20_000, journal_pages: 1 },
         barrier: Barrier { mechanism, penalty: 0.0, internal: InternalFlush::default() },
