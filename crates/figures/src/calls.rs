@@ -33,7 +33,7 @@ pub enum On {
     /// The legacy journal with flush and FUA.
     #[serde(rename = "EXT4")]
     Ext4,
-    /// The legacy journal without: `nobarrier`.
+    /// The legacy journal without: `nobarrier`. On a prefix device that keeps order (OPTR paper, no-barrier mode).
     #[serde(rename = "EXT4 without barriers")]
     Ext4Unbarriered,
     /// Dual-mode journaling as the paper has it, with a list of conflicts.
@@ -42,6 +42,10 @@ pub enum On {
     /// Dual-mode journaling that copies where the paper waits.
     #[serde(rename = "BarrierFS with copies")]
     BarrierFsCopies,
+    /// The journal for prefix devices: it waits for every transfer, and a durable call ends with one flush (OPTR paper,
+    /// section 4). Other devices refuse it.
+    #[serde(rename = "EXT4 for prefix devices")]
+    Prefix,
 }
 
 /// What a thread changes before it synchronises.
@@ -76,6 +80,7 @@ impl On {
             On::Ext4Unbarriered => Engine::Jbd2 { barrier: false },
             On::BarrierFs => Engine::Dual { conflicts: Conflicts::List },
             On::BarrierFsCopies => Engine::Dual { conflicts: Conflicts::Copy },
+            On::Prefix => Engine::Prefix,
         }
     }
 
@@ -92,6 +97,7 @@ impl fmt::Display for On {
             On::Ext4Unbarriered => "EXT4 without barriers",
             On::BarrierFs => "BarrierFS",
             On::BarrierFsCopies => "BarrierFS with copies",
+            On::Prefix => "EXT4 for prefix devices",
         })
     }
 }

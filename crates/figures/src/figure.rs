@@ -80,6 +80,9 @@ pub struct Config {
     /// Devices are shortened to this capacity, in blocks of 4 KiB: fewer erase blocks, and all else the same, so
     /// that they are made quickly.
     pub capacity_blocks: u64,
+    /// Devices are new, with nothing written to them; otherwise every block was written once in order.
+    #[serde(default)]
+    pub erased: bool,
     /// Blocks that are written to.
     pub span_blocks: u64,
     /// Writes in the window of a way that fills the queue.
@@ -138,6 +141,9 @@ pub struct Series {
     /// If set, the share in percent of what this way gives on the device as its profile has it.
     #[serde(default)]
     pub over: Option<Way>,
+    /// Another barrier mechanism than the profile's for `over`.
+    #[serde(default)]
+    pub over_mechanism: Option<String>,
     /// The devices it is run on; all of the figure's if it is left out.
     #[serde(default)]
     pub devices: Option<Vec<String>>,
@@ -181,6 +187,12 @@ pub enum Measure {
     LatencyP999,
     /// The 99.99th percentile of them.
     LatencyP9999,
+    /// Flash pages that the device programs for each write or insert, whatever for.
+    Pages,
+    /// Those of them with data that the host wrote.
+    DataPages,
+    /// All others: checkpoints of the map, coalescing records, and what cleaning moves.
+    FirmwarePages,
     /// Context switches of the calling thread for each call.
     Switches,
     /// Microseconds from one commit of the journal to the next.
@@ -209,6 +221,9 @@ impl Measure {
             Measure::LatencyP99 => outcome.latency.p99 / 1e3,
             Measure::LatencyP999 => outcome.latency.p999 / 1e3,
             Measure::LatencyP9999 => outcome.latency.p9999 / 1e3,
+            Measure::Pages => outcome.data_pages() + outcome.firmware_pages(),
+            Measure::DataPages => outcome.data_pages(),
+            Measure::FirmwarePages => outcome.firmware_pages(),
             Measure::Switches => outcome.switches,
             Measure::CommitInterval => outcome.commits.interval_us,
             Measure::CommitDispatch => outcome.commits.dispatch_us,
@@ -232,6 +247,7 @@ impl Measure {
             | Measure::LatencyP99
             | Measure::LatencyP999
             | Measure::LatencyP9999 => "ms",
+            Measure::Pages | Measure::DataPages | Measure::FirmwarePages => "pages",
             Measure::Switches => "switches",
             Measure::CommitInterval
             | Measure::CommitDispatch
@@ -343,7 +359,13 @@ impl Figure {
             let device = device.with_capacity(self.config.capacity_blocks);
             let parameters: Rc<[Parameter]> = parameters.into();
             for series in self.config.series.iter().filter(|series| series.is_on(&place.profile)) {
-                let over = series.over.map(|way| self.run(device.clone(), &host, way, quick));
+                let over = match series.over {
+                    Some(way) => {
+                        let other = self.with_mechanism(device.clone(), series.over_mechanism.as_ref())?;
+                        Some(self.run(other, &host, way, quick))
+                    }
+                    None => None,
+                };
                 let changed = self.variant(device.clone(), series)?;
                 let run = self.run(changed, &host, series.way, quick);
                 let parameters = Rc::clone(&parameters);
@@ -354,27 +376,30 @@ impl Figure {
     }
 
     /// The device that a series asks for.
-    fn variant(&self, mut device: Profile, series: &Series) -> Result<Profile, FigureError> {
-        let unknown = |what, name: &String, known: String| FigureError::Name {
-            file: format!("{}/figure.toml", self.name),
-            what,
-            name: name.clone(),
-            known,
-        };
-        if let Some(name) = &series.mechanism {
-            let known = || Mechanism::ALL.map(Mechanism::name).join(", ");
-            device.barrier.mechanism =
-                Mechanism::named(name).ok_or_else(|| unknown("barrier mechanism", name, known()))?;
-        }
+    fn variant(&self, device: Profile, series: &Series) -> Result<Profile, FigureError> {
+        let mut device = self.with_mechanism(device, series.mechanism.as_ref())?;
         if let Some(name) = &series.service {
             let known = || "none, serial, pipelined".to_owned();
             device.host.ordered_service =
-                service_named(name).ok_or_else(|| unknown("ordered service", name, known()))?;
+                service_named(name).ok_or_else(|| self.unknown("ordered service", name, known()))?;
         }
         if let Some(penalty) = series.penalty {
             device.barrier.penalty = penalty;
         }
         Ok(device)
+    }
+
+    /// The device with another barrier mechanism, where one is named.
+    fn with_mechanism(&self, device: Profile, name: Option<&String>) -> Result<Profile, FigureError> {
+        let Some(name) = name else { return Ok(device) };
+        let known = || Mechanism::ALL.map(Mechanism::name).join(", ");
+        let mechanism =
+            Mechanism::named(name).ok_or_else(|| self.unknown("barrier mechanism", name, known()))?;
+        Ok(device.with_mechanism(mechanism))
+    }
+
+    fn unknown(&self, what: &'static str, name: &str, known: String) -> FigureError {
+        FigureError::Name { file: format!("{}/figure.toml", self.name), what, name: name.to_owned(), known }
     }
 
     fn run(&self, device: Profile, host: &Host, way: Way, quick: bool) -> Run {
@@ -385,6 +410,7 @@ impl Figure {
             device,
             host: host.clone(),
             way,
+            erased: config.erased,
             span: config.span_blocks,
             writes: (writes / share).max(2),
             warm_up_max: config.warm_up_max / share,

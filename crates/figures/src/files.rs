@@ -10,8 +10,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use weir_ext4::{FileType, Mkfs, ROOT_INODE};
-use weir_flash::{FlashDevice, FlashOptions};
-use weir_fs::{AttributeChanges, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
+use weir_flash::{FlashDevice, FlashOptions, Stats};
+use weir_fs::{AttributeChanges, Discards, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
 use weir_runtime::{Cores, Handle, Random, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Recorder};
 
@@ -19,7 +19,7 @@ use crate::calls::{Call, Calls, Change, On};
 use crate::error::FigureError;
 use crate::gauge::{Gauge, Window, delays};
 use crate::host::{Host, microseconds};
-use crate::run::{Commits, Outcome, RECORDED, Run};
+use crate::run::{Commits, Outcome, Run};
 use crate::tap::Tap;
 
 /// The threads whose context switches count.
@@ -50,10 +50,10 @@ impl Run {
         let window = Window { warm_up: NEVER, measured: 2, sample_ns: self.sample_ns };
         let gauge = Rc::new(Gauge::new(window));
         let probe = Rc::clone(&gauge);
-        let recorder = calls.on.has_barriers().then(|| Recorder::with(false, RECORDED));
+        let recorder = self.recorder();
         let options = FlashOptions { recorder: recorder.clone(), probe: Some(probe), ..options };
         let device = FlashDevice::new(&handle, &self.device, options);
-        device.precondition(self.device.blocks);
+        self.prepare(&device, self.device.blocks);
         let tap = Tap::new(&handle, device, self.host.no_fua.is_none());
         let stage = Stage { run: self, calls, handle: handle.clone(), tap, gauge: Rc::clone(&gauge) };
         let ended = runtime.block_on(stage.perform(recorder.clone()));
@@ -64,6 +64,7 @@ impl Run {
             latency: delays(seen.latencies),
             commits: seen.commits,
             switches: seen.switches,
+            counts: seen.counts,
             ..self.read(&handle, &gauge, recorder.as_deref())?
         })
     }
@@ -83,6 +84,8 @@ pub(crate) async fn mount(
     let options = MountOptions {
         engine: Some(on.engine()),
         timer_hz: host.timer_hz.value.round().max(1.0) as u32,
+        // As the papers' mounts: ext4 does not by itself.
+        discard: Discards::Off,
         ..MountOptions::default()
     };
     let device = Rc::<Tap>::clone(tap);
@@ -103,6 +106,7 @@ pub(crate) struct Seen {
     pub(crate) latencies: Vec<u64>,
     pub(crate) commits: Commits,
     pub(crate) switches: f64,
+    pub(crate) counts: Stats,
 }
 
 impl Stage<'_> {
@@ -178,6 +182,7 @@ struct Counted {
     switches: u64,
     switches_of_commit: u64,
     nanoseconds: u64,
+    device: Stats,
 }
 
 impl Progress {
@@ -236,6 +241,7 @@ impl Progress {
             switches: of(APPLICATION),
             switches_of_commit: of("commit"),
             nanoseconds: self.handle.now().as_nanos(),
+            device: self.tap.stats(),
         }
     }
 
@@ -262,7 +268,30 @@ impl Progress {
             flush_us: micro(measured.flushes.nanoseconds as f64 + until_durable),
         };
         let switches = (ended.switches - begun.switches) as f64 / self.measured as f64;
-        Seen { latencies: self.latencies.take(), commits, switches }
+        let counts = counted_between(begun.device, ended.device);
+        Seen { latencies: self.latencies.take(), commits, switches, counts }
+    }
+}
+
+/// What a device counted between two moments.
+fn counted_between(begun: Stats, ended: Stats) -> Stats {
+    Stats {
+        commands: ended.commands - begun.commands,
+        written_blocks: ended.written_blocks - begun.written_blocks,
+        coalesced_blocks: ended.coalesced_blocks - begun.coalesced_blocks,
+        read_blocks: ended.read_blocks - begun.read_blocks,
+        read_hits: ended.read_hits - begun.read_hits,
+        flushes: ended.flushes - begun.flushes,
+        barriers: ended.barriers - begun.barriers,
+        programmed_pages: ended.programmed_pages - begun.programmed_pages,
+        moved_blocks: ended.moved_blocks - begun.moved_blocks,
+        moved_pages: ended.moved_pages - begun.moved_pages,
+        erases: ended.erases - begun.erases,
+        checkpoints: ended.checkpoints - begun.checkpoints,
+        increments: ended.increments - begun.increments,
+        checkpoint_pages: ended.checkpoint_pages - begun.checkpoint_pages,
+        record_pages: ended.record_pages - begun.record_pages,
+        internal_flushes: ended.internal_flushes - begun.internal_flushes,
     }
 }
 

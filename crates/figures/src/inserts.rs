@@ -7,7 +7,7 @@ use weir_sqlite_vfs::Mode;
 
 use crate::calls::On;
 
-/// A program that inserts one row after the other, each in a transaction of its own, with `synchronous = FULL`.
+/// A program that inserts one row after the other, each in a transaction of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inserts {
@@ -15,6 +15,9 @@ pub struct Inserts {
     pub on: On,
     /// How a transaction is kept whole.
     pub journal: Journal,
+    /// How much SQLite synchronises.
+    #[serde(default)]
+    pub synchronous: Synchronous,
     /// What SQLite's syncs are.
     pub syncs: Syncs,
 }
@@ -23,10 +26,23 @@ pub struct Inserts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Journal {
+    /// A rollback journal that is made anew and deleted.
+    Delete,
     /// A rollback journal whose header is zeroed.
     Persist,
     /// A write-ahead log, checkpointed at 1,000 pages.
     Wal,
+}
+
+/// How much SQLite synchronises: `PRAGMA synchronous`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Synchronous {
+    /// Its default.
+    #[default]
+    Full,
+    /// The directory, too, when a journal was deleted from it.
+    Extra,
 }
 
 /// What SQLite's syncs are.
@@ -45,8 +61,19 @@ impl Journal {
     /// Its name in `PRAGMA journal_mode`.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Journal::Delete => "DELETE",
             Journal::Persist => "PERSIST",
             Journal::Wal => "WAL",
+        }
+    }
+}
+
+impl Synchronous {
+    /// Its name in `PRAGMA synchronous`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Synchronous::Full => "FULL",
+            Synchronous::Extra => "EXTRA",
         }
     }
 }
@@ -65,6 +92,11 @@ impl Inserts {
     /// Whether a transaction waits for more than dispatch.
     pub(crate) fn waits(self) -> bool {
         self.syncs != Syncs::Order || !self.on.has_barriers()
+    }
+
+    /// Whether the call that deletes a journal synchronises its directory, too; if not, a later call does, or none.
+    pub(crate) fn deletion_synchronises(self) -> bool {
+        self.synchronous == Synchronous::Extra && self.syncs != Syncs::Durable
     }
 }
 

@@ -55,7 +55,7 @@ pub use figure::{Config, Described, Figure, Measure, Plot, Series, Testbed};
 pub use gauge::{Delays, Depth};
 pub use host::Host;
 pub use html::report;
-pub use inserts::{Inserts, Journal, Syncs};
+pub use inserts::{Inserts, Journal, Synchronous, Syncs};
 pub use lab::{Curve, Lab, Origin, Progress, Sheet};
 pub use paper::{Paper, Printed, PrintedKind};
 pub use parameter::Parameter;

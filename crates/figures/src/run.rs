@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
-use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
+use weir_flash::{FlashDevice, FlashOptions, Keep, Mechanism, Profile, Stats};
 use weir_runtime::{Buffer, Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Recorder, Rejected, Storage as _};
 
@@ -29,6 +29,8 @@ pub struct Run {
     pub host: Host,
     /// The way to write.
     pub way: Way,
+    /// Whether the device is new; otherwise every block that is used was written once in order.
+    pub erased: bool,
     /// Blocks that are written to, 1 and more; all of the device if it has fewer.
     pub span: u64,
     /// Writes in the window, 2 and more.
@@ -58,6 +60,8 @@ pub struct Outcome {
     pub commits: Commits,
     /// Context switches of the writing threads for each write; at the block layer, warm-up included.
     pub switches: f64,
+    /// What the device counted in the window; nothing at the block layer.
+    pub counts: Stats,
     /// Hash of everything that happened: the same for the same run and seed.
     pub trace_hash: u64,
 }
@@ -74,6 +78,25 @@ pub struct Commits {
     pub transfer_us: f64,
     /// From the dispatch to the answer of its flushes, and what writes with FUA take beyond a transfer.
     pub flush_us: f64,
+}
+
+impl Outcome {
+    /// Flash pages programmed with data that the host wrote, for each write.
+    #[must_use]
+    pub fn data_pages(&self) -> f64 {
+        self.per_write(self.counts.programmed_pages)
+    }
+
+    /// Flash pages programmed for anything else, for each write: checkpoints, coalescing records, what cleaning moves.
+    #[must_use]
+    pub fn firmware_pages(&self) -> f64 {
+        let Stats { checkpoint_pages, record_pages, moved_pages, .. } = self.counts;
+        self.per_write(checkpoint_pages + record_pages + moved_pages)
+    }
+
+    fn per_write(&self, count: u64) -> f64 {
+        count as f64 / (self.iops * self.seconds)
+    }
 }
 
 impl Run {
@@ -144,8 +167,22 @@ impl Run {
             latency: Delays::default(),
             commits: Commits::default(),
             switches: 0.0,
+            counts: Stats::default(),
             trace_hash: handle.trace_hash(),
         })
+    }
+
+    /// Fills the first `blocks` blocks of a new device, unless it is to stay erased.
+    pub(crate) fn prepare(&self, device: &FlashDevice, blocks: u64) {
+        if !self.erased {
+            device.precondition(blocks);
+        }
+    }
+
+    /// What watches the order of a run through the filesystem: of its barriers, and of all requests on a prefix device.
+    pub(crate) fn recorder(&self) -> Option<Rc<Recorder>> {
+        let prefix = self.device.barrier.mechanism == Mechanism::OrderPreservingRecovery;
+        (prefix || self.way.has_barriers()).then(|| Recorder::with(prefix, RECORDED))
     }
 
     fn window(&self) -> Window {
@@ -169,7 +206,7 @@ impl Run {
         let recorder = options.recorder.clone();
         let device = FlashDevice::new(handle, &self.device, options);
         let span = self.span.clamp(1, device.blocks());
-        device.precondition(span);
+        self.prepare(&device, span);
         let dispatch = if self.way.has_barriers() { Dispatch::OrderPreserving } else { Dispatch::Legacy };
         // Random writes have nothing to merge; without it a request is a command, and can be counted.
         let queue_requests = QUEUE as usize;
@@ -204,6 +241,7 @@ mod tests {
     use super::drive::drive;
     use super::*;
     use crate::calls::{Call, Calls, Change, On};
+    use crate::inserts::{Inserts, Journal, Synchronous, Syncs};
 
     /// Negative control: the check at the end of a run notices firmware that does not keep order.
     #[test]
@@ -212,6 +250,7 @@ mod tests {
             device: drive(Mechanism::InOrderRecovery),
             host: Host::builtin("pc").unwrap(),
             way: Way::B,
+            erased: false,
             span: 8192,
             writes: 4000,
             warm_up_max: 4000,
@@ -243,6 +282,7 @@ mod tests {
             device: drive(Mechanism::InOrderRecovery),
             host: Host::builtin("pc").unwrap(),
             way: Way::Files(calls),
+            erased: false,
             span: 1024,
             writes: 2000,
             warm_up_max: 100,
@@ -254,5 +294,30 @@ mod tests {
                 .outcome_with(1, FlashOptions { rules: Rules::but(Some(mutant)), ..FlashOptions::default() });
             assert!(matches!(broken, Err(FigureError::Order { .. })), "{mutant:?}: {broken:?}");
         }
+    }
+
+    /// The same through SQLite, where the drive keeps the order of receipt.
+    #[test]
+    fn inserts_on_such_a_prefix_device_have_no_outcome() {
+        let inserts = Inserts {
+            on: On::Prefix,
+            journal: Journal::Delete,
+            synchronous: Synchronous::Extra,
+            syncs: Syncs::Durable,
+        };
+        let run = Run {
+            device: drive(Mechanism::OrderPreservingRecovery),
+            host: Host::builtin("desktop").unwrap(),
+            way: Way::Sqlite(inserts),
+            erased: true,
+            span: 1,
+            writes: 200,
+            warm_up_max: 50,
+            sample_ns: 1000,
+        };
+        run.outcome(1).unwrap();
+        let rules = Rules::but(Some(FlashMutant::FlushLies));
+        let broken = run.outcome_with(1, FlashOptions { rules, ..FlashOptions::default() });
+        assert!(matches!(broken, Err(FigureError::Order { .. })), "{broken:?}");
     }
 }

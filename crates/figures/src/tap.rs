@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use weir_flash::{FlashDevice, Stats};
 use weir_runtime::Handle;
 use weir_storage::{Capabilities, Command, Interposed, Rejected, Storage, Ticket};
 
@@ -35,7 +36,7 @@ pub(crate) struct Measured {
 /// See the head of this file.
 pub(crate) struct Tap {
     handle: Handle,
-    device: Rc<dyn Storage>,
+    device: Rc<FlashDevice>,
     capabilities: Capabilities,
     open: Cell<bool>,
     measured: Rc<RefCell<Measured>>,
@@ -46,7 +47,7 @@ type CounterOf = fn(&mut Measured) -> &mut Kind;
 
 impl Tap {
     /// A tap on `device`. Without `fua`, the host does not use that: it flushes after a write instead.
-    pub(crate) fn new(handle: &Handle, device: Rc<dyn Storage>, fua: bool) -> Rc<Tap> {
+    pub(crate) fn new(handle: &Handle, device: Rc<FlashDevice>, fua: bool) -> Rc<Tap> {
         let mut capabilities = *device.capabilities();
         capabilities.fua &= fua;
         Rc::new(Tap {
@@ -65,6 +66,11 @@ impl Tap {
 
     pub(crate) fn measured(&self) -> Measured {
         *self.measured.borrow()
+    }
+
+    /// What the device has counted.
+    pub(crate) fn stats(&self) -> Stats {
+        self.device.stats()
     }
 
     fn watch(&self, ticket: &Ticket, place: CounterOf) {

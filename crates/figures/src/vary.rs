@@ -59,7 +59,7 @@ pub(crate) fn worded(device: &Profile, series: &Series, key: &str, word: &str) -
         "host.ordered_service" if series.service.is_none() => {
             device.host.ordered_service = service_named(word)?;
         }
-        "barrier.mechanism" if series.mechanism.is_none() => {
+        "barrier.mechanism" if series.mechanism.is_none() && series.over_mechanism.is_none() => {
             device.barrier.mechanism = Mechanism::named(word)?;
         }
         _ => return None,

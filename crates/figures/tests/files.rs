@@ -21,6 +21,7 @@ fn run(on: On, change: Change, call: Call) -> Run {
         device: drive(Mechanism::InOrderRecovery),
         host: Host::builtin("pc").unwrap(),
         way: Way::Files(Calls { on, change, call, threads: 2, cores: None }),
+        erased: false,
         span: 1024,
         writes: 400,
         warm_up_max: 100,
@@ -94,6 +95,20 @@ fn a_host_without_fua_flushes_twice() {
     let with = Run { host: Host { no_fua: None, ..run.host.clone() }, ..run.clone() };
     let (without, with) = (run.outcome(1).unwrap(), with.outcome(1).unwrap());
     assert!(without.latency.mean > 1.2 * with.latency.mean, "{without:?} {with:?}");
+}
+
+/// The device's order of receipt takes the place of a flush in each commit.
+#[test]
+fn a_prefix_device_saves_a_flush_and_every_one_where_order_will_do() {
+    let device = drive(Mechanism::OrderPreservingRecovery);
+    let latency = |on, call| {
+        let run = run(on, Change::Append, call);
+        Run { device: device.clone(), ..run }.outcome(1).unwrap().latency.mean
+    };
+    let [ext4, prefix, fence] =
+        [(On::Ext4, Call::Fsync), (On::Prefix, Call::Fsync), (On::Prefix, Call::Fbarrier)]
+            .map(|(on, call)| latency(on, call));
+    assert!(prefix < 0.7 * ext4 && fence < 0.5 * prefix, "{ext4} {prefix} {fence}");
 }
 
 /// Negative control: on a device without barriers there is no such run to be had.

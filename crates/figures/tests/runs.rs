@@ -16,6 +16,7 @@ fn run(way: Way) -> Run {
         device: drive(Mechanism::InOrderRecovery),
         host: Host::builtin("pc").unwrap(),
         way,
+        erased: false,
         span: 8192,
         writes: if way == Way::XnF { 200 } else { 4000 },
         warm_up_max: 10_000,

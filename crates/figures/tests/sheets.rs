@@ -210,8 +210,23 @@ fn runs_are_shared_and_told_of() {
 }
 
 #[test]
+fn a_share_can_be_of_a_device_with_another_mechanism() {
+    let over = FIGURE.replace("over = \"P\"\nmechanism = \"plp\"", "over = \"B\"\nover_mechanism = \"plp\"");
+    assert_ne!(over, FIGURE);
+    let mut told = 0;
+    let figure = Figure::parse("mine", &over, PAPER, "").unwrap();
+    let rows = lab().run(&[figure], &mut |progress| told = progress.total).unwrap().remove(0).rows;
+    // XnF, P, X, and B on either mechanism.
+    assert_eq!((told, rows[2].unit.as_str()), (5, "% of B"));
+    assert!(rows[2].ours > 90.0 && rows[2].ours < 110.0, "{:?}", rows[2]);
+}
+
+#[test]
 fn a_mechanism_that_is_not_known_is_an_error_that_names_the_known_ones() {
-    let figure = Figure::parse("mine", &FIGURE.replace("plp", "prayer"), PAPER, "").unwrap();
-    let error = lab().run(&[figure], &mut |_| {}).unwrap_err().to_string();
-    assert!(error.contains("prayer") && error.contains("in-order-recovery"), "{error}");
+    for key in ["mechanism", "over_mechanism"] {
+        let text = FIGURE.replace("mechanism = \"plp\"", &format!("{key} = \"prayer\""));
+        let figure = Figure::parse("mine", &text, PAPER, "").unwrap();
+        let error = lab().run(&[figure], &mut |_| {}).unwrap_err().to_string();
+        assert!(error.contains("prayer") && error.contains("in-order-recovery"), "{error}");
+    }
 }

@@ -1,0 +1,87 @@
+//! Inserts on an order-preserving drive and on an ordinary one: how often each transaction flushes, and what a drive
+//! programs for it (OPTR paper, section 4).
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod drive;
+
+use drive::drive;
+use weir_figures::{FigureError, Host, Inserts, Journal, On, Run, Synchronous, Syncs, Way};
+use weir_flash::Mechanism;
+
+const INSERTS: u64 = 200;
+
+fn run(on: On, syncs: Syncs, synchronous: Synchronous, mechanism: Mechanism) -> Run {
+    let inserts = Inserts { on, journal: Journal::Delete, synchronous, syncs };
+    Run {
+        device: drive(mechanism),
+        host: Host::builtin("desktop").unwrap(),
+        way: Way::Sqlite(inserts),
+        erased: true,
+        span: 1,
+        writes: INSERTS,
+        warm_up_max: 50,
+        sample_ns: 10_000,
+    }
+}
+
+fn flushes(on: On, syncs: Syncs, synchronous: Synchronous, mechanism: Mechanism) -> f64 {
+    let seen = run(on, syncs, synchronous, mechanism).outcome(1).unwrap();
+    seen.counts.flushes as f64 / INSERTS as f64
+}
+
+/// The journal's content, its directory, its header, the database, and the directory again. The first and the last
+/// commit, which takes EXT4 two flushes. A few more come where the database grows and where the log's tail moves.
+#[test]
+fn five_syncs_are_seven_flushes_and_one_is_enough() {
+    for (mechanism, engines) in [
+        (Mechanism::None, [On::Ext4, On::Ext4Unbarriered].as_slice()),
+        (Mechanism::OrderPreservingRecovery, [On::Ext4, On::Prefix, On::Ext4Unbarriered].as_slice()),
+    ] {
+        for on in engines {
+            let each = [
+                (Syncs::Stock, Synchronous::Extra),
+                (Syncs::Stock, Synchronous::Full),
+                (Syncs::Durable, Synchronous::Extra),
+            ]
+            .map(|(syncs, synchronous)| flushes(*on, syncs, synchronous, mechanism));
+            let expected = match on {
+                On::Ext4 => [7.0, 5.0, 7.0],
+                On::Prefix => [5.0, 4.0, 1.0],
+                _ => [0.0; 3],
+            };
+            for (seen, expected) in each.into_iter().zip(expected) {
+                assert!((expected..=1.03 * expected).contains(&seen), "{on} on {mechanism:?}: {each:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_programmed_is_data_or_the_firmwares_and_records_are_an_order_preserving_drives() {
+    let seen = |mechanism| {
+        let run = run(On::Ext4Unbarriered, Syncs::Stock, Synchronous::Extra, mechanism);
+        Run { writes: 2000, ..run }.outcome(1).unwrap()
+    };
+    for (mechanism, has_records) in [(Mechanism::None, false), (Mechanism::OrderPreservingRecovery, true)] {
+        let seen = seen(mechanism);
+        let counts = seen.counts;
+        let firmware = counts.checkpoint_pages + counts.record_pages + counts.moved_pages;
+        assert_eq!(counts.record_pages > 0, has_records, "{counts:?}");
+        assert!((2000.0 * seen.data_pages() - counts.programmed_pages as f64).abs() < 1e-6, "{seen:?}");
+        assert!((2000.0 * seen.firmware_pages() - firmware as f64).abs() < 1e-6, "{seen:?}");
+    }
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let run = run(On::Prefix, Syncs::Durable, Synchronous::Extra, Mechanism::OrderPreservingRecovery);
+    assert_eq!(run.outcome(1).unwrap(), run.outcome(1).unwrap());
+}
+
+/// Negative control: what leaves the flushes out relies on the drive.
+#[test]
+fn an_ordinary_drive_refuses_the_engine_for_prefix_devices() {
+    let refused = run(On::Prefix, Syncs::Durable, Synchronous::Extra, Mechanism::None).outcome(1);
+    assert!(matches!(refused, Err(FigureError::Files { .. })), "{refused:?}");
+}
