@@ -110,7 +110,7 @@ enum Command {
     Fsck(fsck::FsckArguments),
     /// Measure what order costs: raw disk, host's filesystem, Weir
     Bench(bench::BenchArguments),
-    /// Run the FAST 2018 paper's figures on emulated devices
+    /// Run the papers' figures on emulated devices
     Figures(figures::FiguresArguments),
     /// List the devices that can be emulated
     Devices(devices::DevicesArguments),

@@ -4,7 +4,7 @@
 
 use std::process::{Command, Output};
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 13] = [
     "fast18-fig01",
     "fast18-fig05-ablations",
     "fast18-fig09",
@@ -15,6 +15,9 @@ const NAMES: [&str; 10] = [
     "fast18-fig12",
     "fast18-fig13",
     "fast18-fig15",
+    "optr-fig09",
+    "optr-fig10",
+    "optr-fig11",
 ];
 
 fn figures(arguments: &[&str]) -> Output {

@@ -41,7 +41,7 @@ macro_rules! folder {
     };
 }
 
-const FOLDERS: [Folder; 10] = [
+const FOLDERS: [Folder; 13] = [
     folder!("fast18-fig01"),
     folder!("fast18-fig05-ablations"),
     folder!("fast18-fig09"),
@@ -52,6 +52,9 @@ const FOLDERS: [Folder; 10] = [
     folder!("fast18-fig12"),
     folder!("fast18-fig13"),
     folder!("fast18-fig15"),
+    folder!("optr-fig09"),
+    folder!("optr-fig10"),
+    folder!("optr-fig11"),
 ];
 
 /// A figure: what is run, and what the paper prints.

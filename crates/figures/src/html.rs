@@ -22,7 +22,7 @@ details { background: #f6f6f6; padding: 0.5em 1em; }
 dt { font-weight: bold; }";
 
 /// What the words of the report mean.
-const DEFINITIONS: [(&str, &str); 11] = [
+const DEFINITIONS: [(&str, &str); 13] = [
     (
         "fitted",
         "Parameters of the device or the host were chosen so that this row comes out: it proves nothing.",
@@ -43,6 +43,16 @@ const DEFINITIONS: [(&str, &str); 11] = [
     ("D, JD, JC", "A file's data; the journal's blocks; the journal's commit block."),
     ("EXT4-DR, BFS-DR", "Each transaction is durable when it returns; on the kernel's ext4, on BarrierFS."),
     ("EXT4-OD, BFS-OD", "Each transaction is only in order; on ext4 without flushes, on BarrierFS."),
+    (
+        "OPTR, mode 1, mode 2",
+        "The OPTR paper's drive, which keeps requests in order of receipt; `fsync` with one flush for two, and SQLite \
+         with one durable call a transaction.",
+    ),
+    (
+        "mode 3, upper bound",
+        "EXT4 without barriers: on the OPTR drive, which keeps order all the same, and on an ordinary one, where \
+         nothing does.",
+    ),
 ];
 
 /// The report of some figures, run with `seed`.
@@ -58,11 +68,11 @@ pub fn report(sheets: &[Sheet], seed: u64, quick: bool) -> Result<String, Figure
         html lang="en" {
             head {
                 meta charset="utf-8";
-                title { "Weir: the FAST 2018 paper's figures" }
+                title { "Weir: the papers' figures" }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { "Weir: the FAST 2018 paper's figures" }
+                h1 { "Weir: the papers' figures" }
                 p {
                     "Run in virtual time with seed " (seed) "."
                     @if quick { " This was a quick run, with a tenth of the writes: its results are rough." }

@@ -155,3 +155,39 @@ fn commits_with_barriers_are_concurrent() {
         );
     }
 }
+
+/// SQLite's bars in figures 9 to 11 of the OPTR paper, the slowest first.
+const BARS: [&str; 5] = ["baseline", "OPTR, mode 1", "OPTR, mode 2", "OPTR, mode 3", "upper bound"];
+
+#[test]
+fn order_of_receipt_saves_flushes_and_costs_inserts_nothing() {
+    let rows = rows("optr-fig09");
+    let of = |series: &str| ours(&rows, &rows[0].device, series);
+    let rates = BARS.map(of);
+    assert!(rates[..4].is_sorted_by(|slow, fast| 1.2 * slow < *fast), "{rates:?}");
+    assert!(rates[4] >= 0.999 * rates[3], "{rates:?}");
+    let unchanged = of("OPTR, nothing changed over baseline");
+    assert!((99.0..=101.0).contains(&unchanged), "{unchanged}");
+}
+
+#[test]
+fn whoever_flushes_less_programs_fewer_pages() {
+    let rows = rows("optr-fig10");
+    let of = |series: &str| ours(&rows, &rows[0].device, series);
+    let pages = BARS.map(|bar| of(&format!("{bar}: user data")));
+    assert!(pages[..4].is_sorted_by(|more, fewer| *more > 1.05 * fewer), "{pages:?}");
+    for bar in BARS {
+        let parts = of(&format!("{bar}: user data")) + of(&format!("{bar}: the firmware's"));
+        assert!((of(bar) - parts).abs() < 1e-9, "{bar}");
+    }
+}
+
+#[test]
+fn an_insert_takes_less_time_in_each_mode_also_at_worst() {
+    let rows = rows("optr-fig11");
+    let of = |series: &str| ours(&rows, &rows[0].device, series);
+    for what in ["mean", "median", "99 %"] {
+        let times = BARS.map(|bar| of(&format!("{bar}, {what}")));
+        assert!(times[..4].is_sorted_by(|long, short| *long > 1.2 * short), "{what}: {times:?}");
+    }
+}
