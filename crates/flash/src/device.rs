@@ -23,6 +23,7 @@ use crate::medium::{Medium, Payload};
 use crate::options::FlashOptions;
 use crate::profile::{Mechanism, OrderedService, Profile};
 use crate::queue::{Blocks, Kind, Queued};
+use crate::recovery::RecoveryReads;
 use crate::recovery_point::RecoveryPoint;
 use crate::stats::Stats;
 
@@ -125,6 +126,19 @@ impl FlashDevice {
     #[must_use]
     pub fn recovery_point(&self) -> Option<RecoveryPoint> {
         self.machine.borrow().recovery_point()
+    }
+
+    /// What the firmware's recovery read when the device was switched on; nothing on a new device.
+    #[must_use]
+    pub fn recovery_reads(&self) -> RecoveryReads {
+        self.machine.borrow().recovery_reads
+    }
+
+    /// Full erase blocks that cleaning may not take, since they were programmed after the newest checkpoint
+    /// (order-preserving recovery); and all erase blocks.
+    #[must_use]
+    pub fn held_back(&self) -> (u32, u32) {
+        self.machine.borrow().ftl.held_back()
     }
 
     /// Fills the first `blocks` blocks in no time, as if they had been written in order long ago.

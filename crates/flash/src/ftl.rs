@@ -577,6 +577,7 @@ impl Ftl {
         self.stats.checkpoints += 1;
         self.stats.increments += u64::from(!full);
         self.stats.checkpoint_pages += pages;
+        self.stats.increment_pages += if full { 0 } else { pages };
         let dies = u64::from(self.geometry.dies);
         // Increments are often of one page: each begins on the next die.
         let first = if full { 0 } else { self.stats.increments % dies };

@@ -22,8 +22,8 @@
 //! | allocation over idle dies, commits, the reclaim check before an erase | `ftl.rs` |
 //! | cleaning: greedy and cost-benefit | `clean.rs` |
 //! | order-preserving recovery: numbers of requests, internal flushes | `machine/prefix.rs` |
-//! | its coalescing records on their way to flash | `record_buffer.rs` |
-//! | which requests recovery keeps | `recovery_point.rs` |
+//! | its coalescing records on their way to flash; the memory that it takes | `record_buffer.rs`, `order_memory.rs` |
+//! | which requests recovery keeps; what it may keep, by definition | `recovery_point.rs`, `flow_network.rs` |
 //! | older versions that recovery may go back to | `unsettled.rs` |
 //! | checkpoints of the map, full ones and increments; when each is written | `checkpoint.rs`, `checkpointer.rs` |
 //! | recovery from the spare areas | `recovery.rs` |
@@ -84,6 +84,7 @@ mod checkpointer;
 mod clean;
 mod device;
 mod events;
+mod flow_network;
 mod ftl;
 mod geometry;
 mod logical_page;
@@ -93,6 +94,7 @@ mod mechanism;
 mod medium;
 mod mutants;
 mod options;
+mod order_memory;
 mod power;
 mod probe;
 mod profile;
@@ -109,14 +111,17 @@ mod waiters;
 
 pub use backing::Backing;
 pub use device::FlashDevice;
+pub use flow_network::FlowNetwork;
 pub use medium::Medium;
 #[cfg(feature = "mutants")]
 pub use mutants::FlashMutant;
 pub use options::{FlashOptions, Keep};
+pub use order_memory::OrderMemory;
 pub use probe::{Busy, Probe, Subject};
 pub use profile::{
     Allocation, Barrier, Cache, Flush, Ftl, GcPolicy, Host, InternalFlush, Kind, Layout, Mechanism, Nand,
     OrderedService, Parameter, Profile, ProfileError, Replacement, SimpleService,
 };
+pub use recovery::RecoveryReads;
 pub use recovery_point::RecoveryPoint;
 pub use stats::Stats;

@@ -38,7 +38,7 @@ use crate::probe::{Busy, Probe, Subject};
 use crate::profile::{Host, Mechanism, Profile, SimpleService};
 use crate::queue::{Blocks, Kind, Queue, Queued};
 use crate::reads::{self, Reading, Reads};
-use crate::recovery::{Recovered, recover};
+use crate::recovery::{Recovered, RecoveryReads, recover};
 use crate::recovery_point::Receipt;
 use crate::requests::Requests;
 use crate::service::Service;
@@ -78,6 +78,7 @@ pub(crate) struct Machine {
     seen: u64,
     outcome: Outcome,
     stats: Stats,
+    pub(crate) recovery_reads: RecoveryReads,
 }
 
 impl Machine {
@@ -116,7 +117,8 @@ impl Machine {
         }
         let ftl = Ftl::new(profile, options, medium, recovered.start);
         let unsealed = rules.drops(FlashMutant::RecoveryUnsealed);
-        let phase = if fresh || unsealed { Phase::Serving } else { Phase::Scanning(now + recovered.time_ns) };
+        let phase =
+            if fresh || unsealed { Phase::Serving } else { Phase::Scanning(now + recovered.reads.time_ns) };
         let ordered = mechanism == Mechanism::OrderPreservingRecovery;
         // Requests are numbered when they enter the cache: only in order of receipt that is their order.
         let simple_service = if ordered { SimpleService::Fifo } else { profile.host.simple_service };
@@ -144,6 +146,7 @@ impl Machine {
             seen: now,
             outcome: Outcome::default(),
             stats: Stats::default(),
+            recovery_reads: recovered.reads,
         }
     }
 
@@ -176,6 +179,7 @@ impl Machine {
             checkpoints,
             increments,
             checkpoint_pages,
+            increment_pages,
             record_pages,
             completing_reads,
             summary_pages,
@@ -189,6 +193,7 @@ impl Machine {
             checkpoints,
             increments,
             checkpoint_pages,
+            increment_pages,
             record_pages,
             completing_reads,
             summary_pages,
@@ -539,12 +544,16 @@ impl Machine {
             if count == 0 || !(count == slots || no_more || demanded || stuck) {
                 return;
             }
+            // By the host itself.
+            let asked = self.cache.waits_since(place, self.waiters.host_demand());
             let mut contents = self.ftl.contents();
             let Taken { ids, ends_unit, reads } = self.cache.take(place, count, &mut contents);
             match self.ftl.write_back(contents, ends_unit, reads, now) {
                 Some(page) => self.cache.issued(page, ids),
                 None => return,
             }
+            let internally = demanded && !asked && !stuck && !over;
+            self.stats.internally_flushed_pages += u64::from(internally);
             self.limit_waiting();
             if ends_unit {
                 self.ftl.clean_idle(now);

@@ -29,8 +29,31 @@ pub(crate) struct Recovered {
     pub(crate) next_wid: Wid,
     /// What the capacitors saved of the cache.
     pub(crate) dump: Vec<Content>,
-    /// Time to read all this.
-    pub(crate) time_ns: u64,
+    /// What was read for this.
+    pub(crate) reads: RecoveryReads,
+}
+
+/// What recovery reads, in pages of flash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReads {
+    /// Of the newest full checkpoint.
+    pub checkpoint_pages: u64,
+    /// Of the increments behind it, and of coalescing records.
+    pub log_pages: u64,
+    /// To learn which erase blocks were programmed since: the first page of each, or summary pages.
+    pub probed_pages: u64,
+    /// Programmed since: their spare areas.
+    pub scanned_pages: u64,
+    /// The time, nanoseconds. All dies read at once.
+    pub time_ns: u64,
+}
+
+impl RecoveryReads {
+    /// All of them.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.checkpoint_pages + self.log_pages + self.probed_pages + self.scanned_pages
+    }
 }
 
 impl Recovered {
@@ -42,7 +65,14 @@ impl Recovered {
             next_sequence: 0,
             checkpoint: (0, 0),
         };
-        Recovered { start, next_version: 1, point: 1, next_wid: 1, dump: Vec::new(), time_ns: 0 }
+        Recovered {
+            start,
+            next_version: 1,
+            point: 1,
+            next_wid: 1,
+            dump: Vec::new(),
+            reads: RecoveryReads::default(),
+        }
     }
 }
 
@@ -77,7 +107,7 @@ pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> 
         point,
         next_wid: seal.next_wid.max(evidences.end()),
         dump,
-        time_ns: reading_ns(profile, medium, &pages, rules),
+        reads: reads(profile, medium, &pages, rules),
     }
 }
 
@@ -176,36 +206,41 @@ fn loaded(medium: &Medium, newest: Option<&Place>, blocks: u64, rules: FlashRule
     (map, newest.map_or(place.full.seal, |last| last.seal))
 }
 
-/// Reads the newest checkpoint and what tells of the pages found, all dies at once.
-fn reading_ns(profile: &Profile, medium: &Medium, pages: &[(Page, Spare)], rules: FlashRules) -> u64 {
-    let page_bytes = medium.geometry().page_bytes();
+/// Reads the newest checkpoint, with the log behind it, and what tells of the pages found, all dies at once.
+fn reads(profile: &Profile, medium: &Medium, found: &[(Page, Spare)], rules: FlashRules) -> RecoveryReads {
+    let geometry = medium.geometry();
+    let page_bytes = geometry.page_bytes();
     let newest = medium.system.newest();
     let shared = newest.and_then(|place| place.full.map.as_ref()).map_or(0, Map::shared);
     let log = newest.map_or(&[][..], |place| place.increments(rules));
-    let log_pages = log.iter().map(|increment| Increment::pages(increment.entries(), page_bytes));
-    let record_pages = medium.system.records().len() as u64;
-    let system_pages =
-        Full::pages(profile.logical_pages(), shared, page_bytes) + log_pages.sum::<u64>() + record_pages;
-    let dies = u64::from(medium.geometry().dies);
-    let reads = system_pages.div_ceil(dies) + spare_reads(medium, pages);
-    reads * profile.nand.read_ns.iter().max().copied().unwrap_or(0)
+    let increments = log.iter().map(|increment| Increment::pages(increment.entries(), page_bytes));
+    let checkpoint_pages = Full::pages(profile.logical_pages(), shared, page_bytes);
+    let log_pages = increments.sum::<u64>() + medium.system.records().len() as u64;
+    let (probed_pages, scanned_pages) = spare_reads(medium, found);
+    let on_each_die = |pages: u64| pages.div_ceil(u64::from(geometry.dies));
+    let reads =
+        on_each_die(checkpoint_pages + log_pages) + on_each_die(probed_pages) + on_each_die(scanned_pages);
+    let time_ns = reads * profile.nand.read_ns.iter().max().copied().unwrap_or(0);
+    RecoveryReads { checkpoint_pages, log_pages, probed_pages, scanned_pages, time_ns }
 }
 
-/// Pages that each die reads for the spare areas of the pages found. Without summary pages: one of every erase block, to
-/// know which to look at, and those found. With summary pages the seal and one summary page after the other lead to the
-/// blocks written since (OPTR paper, section 3.3): of each its summary page, or all pages where that is not there.
-fn spare_reads(medium: &Medium, pages: &[(Page, Spare)]) -> u64 {
+/// Pages that are read to know which erase blocks to look at, and those read for the spare areas of the pages found.
+/// Without summary pages: one of every erase block, and all that are found. With summary pages the seal and one summary
+/// page after the other lead to the blocks written since (OPTR paper, section 3.3): of each its summary page, or all
+/// pages where that is not there.
+fn spare_reads(medium: &Medium, found: &[(Page, Spare)]) -> (u64, u64) {
     let geometry = medium.geometry();
-    let dies = u64::from(geometry.dies);
     if geometry.data_pages_per_block == geometry.pages_per_block {
-        return u64::from(geometry.blocks_per_die) + (pages.len() as u64).div_ceil(dies);
+        return (u64::from(geometry.blocks()), found.len() as u64);
     }
-    let blocks: BTreeSet<u32> = pages.iter().map(|(page, _)| geometry.block_of(*page).0).collect();
-    let reads = blocks.into_iter().map(|block| {
+    let blocks: BTreeSet<u32> = found.iter().map(|(page, _)| geometry.block_of(*page).0).collect();
+    blocks.into_iter().fold((0, 0), |(summaries, scanned), block| {
         let block = medium.block(EraseBlock(block));
         let summary = block.spare(geometry.data_pages_per_block);
-        let whole = summary.is_some_and(|spare| spare.tag == Tag::Summary);
-        if whole { 1 } else { u64::from(block.programmed()) }
-    });
-    reads.sum::<u64>().div_ceil(dies)
+        if summary.is_some_and(|spare| spare.tag == Tag::Summary) {
+            (summaries + 1, scanned)
+        } else {
+            (summaries, scanned + u64::from(block.programmed()))
+        }
+    })
 }

@@ -109,15 +109,15 @@ impl Evidences {
         if self.rules.drops(FlashMutant::PairsTornApart) {
             return first_incomplete;
         }
-        recovery_point(first_incomplete, &self.records, self.rules)
+        let pairs = self.records.iter().map(|record| (record.earlier.wid, record.later));
+        recovery_point(first_incomplete, pairs.collect(), self.rules)
     }
 }
 
 /// The paper's Algorithm 1. In descending order of the earlier request one look at each record is enough: a point that
-/// moved back lies at the earlier request of some record, and all records seen before begin there or later.
-fn recovery_point(first_incomplete: Wid, records: &[Coalescing], rules: FlashRules) -> Wid {
-    let mut pairs: Vec<(Wid, Wid)> =
-        records.iter().map(|record| (record.earlier.wid, record.later)).collect();
+/// moved back lies at the earlier request of some record, and all records seen before begin there or later. `pairs` are
+/// the numbers of the earlier and the later request.
+pub(crate) fn recovery_point(first_incomplete: Wid, mut pairs: Vec<(Wid, Wid)>, rules: FlashRules) -> Wid {
     pairs.sort_unstable_by(|one, other| other.cmp(one));
     if rules.drops(FlashMutant::RecordsUnsorted) {
         pairs.reverse();
@@ -133,44 +133,15 @@ fn recovery_point(first_incomplete: Wid, records: &[Coalescing], rules: FlashRul
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The definition: requests are vertices between a source and a sink, joined in their order by straight edges and
-    /// from earlier to later by one bent edge for each pair that coalesced.
-    struct FlowNetwork {
-        /// Whether each request is complete, from 1 on.
-        complete: Vec<bool>,
-        bent: Vec<(Wid, Wid)>,
-    }
-
-    impl FlowNetwork {
-        /// Edges from the source's side of a cut to the sink's, where the first request behind it is `point`.
-        fn size(&self, point: Wid) -> usize {
-            1 + self.bent.iter().filter(|(earlier, later)| *earlier < point && point <= *later).count()
-        }
-
-        /// Whether a device may recover to this cut.
-        fn is_valid(&self, point: Wid) -> bool {
-            let kept = &self.complete[..point as usize - 1];
-            self.size(point) == 1 && kept.iter().all(|complete| *complete)
-        }
-
-        /// All cuts to which a device may recover.
-        fn valid(&self) -> Vec<Wid> {
-            (1..=self.complete.len() as Wid + 1).filter(|point| self.is_valid(*point)).collect()
-        }
-    }
-
-    fn record(earlier: Wid, later: Wid) -> Coalescing {
-        Coalescing { earlier: Receipt { wid: earlier, size: 1 }, later, blocks: 1 }
-    }
+    use crate::flow_network::FlowNetwork;
 
     /// Figure 6 of the paper: request 4 is incomplete; 1 and 2, 3 and 5, 5 and 6 coalesced.
     #[test]
     fn the_papers_example_has_two_valid_cuts() {
         let complete = vec![true, true, true, false, true, true];
-        let network = FlowNetwork { complete, bent: vec![(1, 2), (3, 5), (5, 6)] };
-        assert_eq!(network.valid(), [1, 3]);
-        assert_eq!(recovery_point(4, &[record(1, 2), record(3, 5), record(5, 6)], FlashRules::all()), 3);
+        let network = FlowNetwork { complete, coalesced: vec![(1, 2), (3, 5), (5, 6)] };
+        assert_eq!((network.cuts(), network.valid_cuts()), (7, vec![1, 3]));
+        assert_eq!(network.recovery_point(), 3);
     }
 
     /// Algorithm 1 finds the last valid cut of the network, in a million random histories.
@@ -193,12 +164,10 @@ mod tests {
                     bent.push((one.min(other), one.max(other)));
                 }
             }
-            let records: Vec<Coalescing> =
-                bent.iter().map(|(earlier, later)| record(*earlier, *later)).collect();
             let first_incomplete = 1 + complete.iter().take_while(|complete| **complete).count() as Wid;
-            let network = FlowNetwork { complete, bent };
-            let point = recovery_point(first_incomplete, &records, FlashRules::all());
-            assert_eq!(Some(&point), network.valid().last(), "{:?} {:?}", network.complete, network.bent);
+            let network = FlowNetwork { complete, coalesced: bent };
+            let point = network.recovery_point();
+            assert_eq!(Some(&point), network.valid_cuts().last(), "{network:?}");
             moved += u32::from(point < first_incomplete);
             far += u32::from(point + 2 < first_incomplete);
         }

@@ -35,8 +35,13 @@ pub struct Stats {
     pub increments: u64,
     /// Pages of checkpoints programmed.
     pub checkpoint_pages: u64,
+    /// Of these, pages of increments.
+    pub increment_pages: u64,
     /// Pages of coalescing records programmed (order-preserving recovery).
     pub record_pages: u64,
     /// Flushes that the firmware made by itself (order-preserving recovery).
     pub internal_flushes: u64,
+    /// Of the pages with the host's data, those that were written back because the firmware flushed by itself: what was
+    /// in them would have stayed in the cache, as no command asked for it and the cache was not full enough.
+    pub internally_flushed_pages: u64,
 }

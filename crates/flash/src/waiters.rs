@@ -55,6 +55,8 @@ pub(crate) struct Waiters {
     free: u64,
     waiting: Vec<Waiter>,
     demand: u64,
+    /// The same by commands alone, not by the firmware.
+    host_demand: u64,
     /// Pages of coalescing records that are on flash, all of them up to this one.
     records: u64,
     /// Waiters that are gone, for [`Waiters::take_settled`]; not kept where no caller asks.
@@ -70,6 +72,7 @@ impl Waiters {
             free: now,
             waiting: Vec::new(),
             demand: 0,
+            host_demand: 0,
             records: 0,
             settled: settles.then(Vec::new),
         }
@@ -80,9 +83,14 @@ impl Waiters {
         self.demand
     }
 
-    /// Asks for everything up to a version.
+    /// Commands ask for everything up to this version.
+    pub(crate) fn host_demand(&self) -> u64 {
+        self.host_demand
+    }
+
+    /// A command asks for everything up to a version.
     pub(crate) fn demand_up_to(&mut self, version: u64) {
-        self.demand = version;
+        (self.demand, self.host_demand) = (version, version);
     }
 
     pub(crate) fn add(&mut self, waiter: Waiter, now: u64, events: &mut Events) {
@@ -90,6 +98,9 @@ impl Waiters {
             return self.done(waiter, 0, now, events);
         }
         self.demand = waiter.target;
+        if !matches!(waiter.what, Wait::Internal) {
+            self.host_demand = waiter.target;
+        }
         self.waiting.push(waiter);
     }
 
