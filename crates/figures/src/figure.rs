@@ -8,11 +8,13 @@ use std::rc::Rc;
 
 use serde::Deserialize;
 use weir_flash::{Mechanism, OrderedService, Parameter, Profile};
+use weir_storage::BLOCK_BYTES;
 
 use crate::error::FigureError;
 use crate::host::Host;
 use crate::paper::{Paper, Printed};
 use crate::run::{Outcome, Run};
+use crate::sweep::{Sweep, Take};
 use crate::way::Way;
 
 /// A device's profile, and where its numbers come from.
@@ -41,7 +43,7 @@ macro_rules! folder {
     };
 }
 
-const FOLDERS: [Folder; 13] = [
+const FOLDERS: [Folder; 19] = [
     folder!("fast18-fig01"),
     folder!("fast18-fig05-ablations"),
     folder!("fast18-fig09"),
@@ -52,9 +54,15 @@ const FOLDERS: [Folder; 13] = [
     folder!("fast18-fig12"),
     folder!("fast18-fig13"),
     folder!("fast18-fig15"),
+    folder!("optr-fig03"),
+    folder!("optr-fig06"),
     folder!("optr-fig09"),
     folder!("optr-fig10"),
     folder!("optr-fig11"),
+    folder!("optr-fig12"),
+    folder!("optr-fig13"),
+    folder!("optr-recovery"),
+    folder!("optr-memory"),
 ];
 
 /// A figure: what is run, and what the paper prints.
@@ -104,7 +112,11 @@ pub struct Config {
     #[serde(rename = "device")]
     pub devices: Vec<Testbed>,
     /// In which ways.
+    #[serde(default)]
     pub series: Vec<Series>,
+    /// Further series, described together.
+    #[serde(default)]
+    pub sweep: Option<Sweep>,
 }
 
 fn sample_us() -> f64 {
@@ -139,6 +151,12 @@ pub struct Series {
     pub name: String,
     /// The way to write.
     pub way: Way,
+    /// Further ways that make one row with it.
+    #[serde(skip)]
+    pub rest: Vec<Way>,
+    /// What is made of them.
+    #[serde(skip)]
+    pub take: Take,
     /// What is shown.
     pub measure: Measure,
     /// If set, the share in percent of what this way gives on the device as its profile has it.
@@ -196,6 +214,40 @@ pub enum Measure {
     DataPages,
     /// All others: checkpoints of the map, coalescing records, and what cleaning moves.
     FirmwarePages,
+    /// Megabytes that are written in a second.
+    Megabytes,
+    /// How much less that is, in percent.
+    Overhead,
+    /// Pages of increments in percent of the pages with the host's data.
+    IncrementShare,
+    /// Pages of coalescing records, in the same way.
+    RecordShare,
+    /// Pages of full checkpoints.
+    FullCheckpointShare,
+    /// Pages with the host's data that are written because the firmware flushes by itself.
+    InternalFlushShare,
+    /// Full erase blocks that cleaning may not take before the next checkpoint, in percent of all erase blocks.
+    HeldBackShare,
+    /// Pages that recovery reads.
+    RecoveryPages,
+    /// Of these, pages of the full checkpoint.
+    RecoveryCheckpointPages,
+    /// Of these, pages of increments and coalescing records.
+    RecoveryLogPages,
+    /// Of these, first pages of erase blocks.
+    RecoveryProbedPages,
+    /// Of these, pages programmed since the newest checkpoint.
+    RecoveryScannedPages,
+    /// Milliseconds that recovery reads.
+    RecoveryTime,
+    /// States after a power cut.
+    States,
+    /// Cuts between requests.
+    Cuts,
+    /// The number of a request.
+    Request,
+    /// Bytes of memory.
+    Bytes,
     /// Context switches of the calling thread for each call.
     Switches,
     /// Microseconds from one commit of the journal to the next.
@@ -227,6 +279,23 @@ impl Measure {
             Measure::Pages => outcome.data_pages() + outcome.firmware_pages(),
             Measure::DataPages => outcome.data_pages(),
             Measure::FirmwarePages => outcome.firmware_pages(),
+            Measure::Megabytes | Measure::Overhead => {
+                outcome.counts.written_blocks as f64 * BLOCK_BYTES as f64 / 1e6 / outcome.seconds
+            }
+            Measure::IncrementShare => outcome.share_of_data(outcome.counts.increment_pages),
+            Measure::RecordShare => outcome.share_of_data(outcome.counts.record_pages),
+            Measure::FullCheckpointShare => {
+                outcome.share_of_data(outcome.counts.checkpoint_pages - outcome.counts.increment_pages)
+            }
+            Measure::InternalFlushShare => outcome.share_of_data(outcome.counts.internally_flushed_pages),
+            Measure::HeldBackShare => 100.0 * outcome.held_back,
+            Measure::RecoveryPages => outcome.recovery.pages() as f64,
+            Measure::RecoveryCheckpointPages => outcome.recovery.checkpoint_pages as f64,
+            Measure::RecoveryLogPages => outcome.recovery.log_pages as f64,
+            Measure::RecoveryProbedPages => outcome.recovery.probed_pages as f64,
+            Measure::RecoveryScannedPages => outcome.recovery.scanned_pages as f64,
+            Measure::RecoveryTime => outcome.recovery.time_ns as f64 / 1e6,
+            Measure::States | Measure::Cuts | Measure::Request | Measure::Bytes => outcome.number,
             Measure::Switches => outcome.switches,
             Measure::CommitInterval => outcome.commits.interval_us,
             Measure::CommitDispatch => outcome.commits.dispatch_us,
@@ -235,6 +304,13 @@ impl Measure {
                 outcome.commits.dispatch_us + outcome.commits.transfer_us + outcome.commits.flush_us
             }
         }
+    }
+
+    /// What is shown of a number beside the one that it is shown as a share of.
+    #[must_use]
+    pub fn beside(self, ours: f64, over: f64) -> f64 {
+        let share = 100.0 * ours / over;
+        if self == Measure::Overhead { 100.0 - share } else { share }
     }
 
     /// Its unit.
@@ -251,6 +327,23 @@ impl Measure {
             | Measure::LatencyP999
             | Measure::LatencyP9999 => "ms",
             Measure::Pages | Measure::DataPages | Measure::FirmwarePages => "pages",
+            Measure::Megabytes => "MB/s",
+            Measure::Overhead => "% less",
+            Measure::IncrementShare
+            | Measure::RecordShare
+            | Measure::FullCheckpointShare
+            | Measure::InternalFlushShare => "% of data pages",
+            Measure::HeldBackShare => "% of erase blocks",
+            Measure::RecoveryPages
+            | Measure::RecoveryCheckpointPages
+            | Measure::RecoveryLogPages
+            | Measure::RecoveryProbedPages
+            | Measure::RecoveryScannedPages => "pages",
+            Measure::RecoveryTime => "ms",
+            Measure::States => "states",
+            Measure::Cuts => "cuts",
+            Measure::Request => "request",
+            Measure::Bytes => "bytes",
             Measure::Switches => "switches",
             Measure::CommitInterval
             | Measure::CommitDispatch
@@ -267,6 +360,7 @@ impl Series {
         match self.over {
             Some(Way::Files(calls)) => format!("% of {}", calls.on),
             Some(Way::Sqlite(inserts)) => format!("% of {}", inserts.on),
+            Some(_) if self.measure == Measure::Overhead => self.measure.unit().to_owned(),
             Some(way) => format!("% of {way}"),
             None => self.measure.unit().to_owned(),
         }
@@ -285,6 +379,8 @@ pub(crate) struct Case<'a> {
     pub(crate) run: Run,
     /// What the result is shown as a share of.
     pub(crate) over: Option<Run>,
+    /// Further runs that make one row with it, each with its own.
+    pub(crate) rest: Vec<(Run, Option<Run>)>,
     /// The device's parameters.
     pub(crate) parameters: Rc<[Parameter]>,
 }
@@ -297,12 +393,14 @@ impl Case<'_> {
             series: self.series,
             run: change(&self.run),
             over: self.over.as_ref().map(&change),
+            rest: self.rest.iter().map(|(run, over)| (change(run), over.as_ref().map(&change))).collect(),
             parameters: Rc::clone(&self.parameters),
         }
     }
 
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
-        std::iter::once(&self.run).chain(&self.over)
+        let rest = self.rest.iter().flat_map(|(run, over)| std::iter::once(run).chain(over));
+        std::iter::once(&self.run).chain(&self.over).chain(rest)
     }
 }
 
@@ -334,9 +432,11 @@ impl Figure {
             file: format!("{name}/{file}"),
             source: Box::new(source),
         };
+        let mut config: Config = toml::from_str(figure).map_err(|source| failed("figure.toml", source))?;
+        config.series.extend(config.sweep.iter().flat_map(Sweep::all));
         Ok(Figure {
             name: name.to_owned(),
-            config: toml::from_str(figure).map_err(|source| failed("figure.toml", source))?,
+            config,
             paper: toml::from_str(paper).map_err(|source| failed("paper.toml", source))?,
             notes: notes.to_owned(),
         })
@@ -371,8 +471,11 @@ impl Figure {
                 };
                 let changed = self.variant(device.clone(), series)?;
                 let run = self.run(changed, &host, series.way, quick);
+                let same = |run: &Run, way| Run { way, ..run.clone() };
+                let rest = |way: &Way| (same(&run, *way), over.as_ref().map(|over| same(over, *way)));
+                let rest = series.rest.iter().map(rest).collect();
                 let parameters = Rc::clone(&parameters);
-                cases.push(Case { device: &place.profile, series, run, over, parameters });
+                cases.push(Case { device: &place.profile, series, run, over, rest, parameters });
             }
         }
         Ok(cases)

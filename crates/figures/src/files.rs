@@ -268,30 +268,8 @@ impl Progress {
             flush_us: micro(measured.flushes.nanoseconds as f64 + until_durable),
         };
         let switches = (ended.switches - begun.switches) as f64 / self.measured as f64;
-        let counts = counted_between(begun.device, ended.device);
+        let counts = ended.device.since(&begun.device);
         Seen { latencies: self.latencies.take(), commits, switches, counts }
-    }
-}
-
-/// What a device counted between two moments.
-fn counted_between(begun: Stats, ended: Stats) -> Stats {
-    Stats {
-        commands: ended.commands - begun.commands,
-        written_blocks: ended.written_blocks - begun.written_blocks,
-        coalesced_blocks: ended.coalesced_blocks - begun.coalesced_blocks,
-        read_blocks: ended.read_blocks - begun.read_blocks,
-        read_hits: ended.read_hits - begun.read_hits,
-        flushes: ended.flushes - begun.flushes,
-        barriers: ended.barriers - begun.barriers,
-        programmed_pages: ended.programmed_pages - begun.programmed_pages,
-        moved_blocks: ended.moved_blocks - begun.moved_blocks,
-        moved_pages: ended.moved_pages - begun.moved_pages,
-        erases: ended.erases - begun.erases,
-        checkpoints: ended.checkpoints - begun.checkpoints,
-        increments: ended.increments - begun.increments,
-        checkpoint_pages: ended.checkpoint_pages - begun.checkpoint_pages,
-        record_pages: ended.record_pages - begun.record_pages,
-        internal_flushes: ended.internal_flushes - begun.internal_flushes,
     }
 }
 

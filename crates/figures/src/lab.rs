@@ -176,12 +176,16 @@ impl Lab {
 
     /// What a case shows: a number, or a share in percent.
     fn value(&self, case: &Case<'_>) -> f64 {
-        let measure =
-            |run| self.outcomes.get(&key(run)).map_or(f64::NAN, |outcome| case.series.measure.of(outcome));
-        match &case.over {
-            Some(over) => 100.0 * measure(&case.run) / measure(over),
-            None => measure(&case.run),
-        }
+        let measure = |run: &Run| {
+            self.outcomes.get(&key(run)).map_or(f64::NAN, |outcome| case.series.measure.of(outcome))
+        };
+        let value = |run: &Run, over: &Option<Run>| match over {
+            Some(over) => case.series.measure.beside(measure(run), measure(over)),
+            None => measure(run),
+        };
+        let rest = case.rest.iter().map(|(run, over)| value(run, over));
+        let values: Vec<f64> = std::iter::once(value(&case.run, &case.over)).chain(rest).collect();
+        case.series.take.of(&values)
     }
 
     fn sheet(&self, figure: &Figure, cases: &[Case<'_>], varied: &[Vec<Case<'_>>]) -> Sheet {

@@ -2,7 +2,7 @@
 //!
 //! A [`Figure`] is a folder below `figures/`: what is run, what the paper prints, and notes. Its rows are devices
 //! by series. A row's [`Run`] writes 4 KiB after 4 KiB in one [`Way`], by one [`Host`], on one emulated device,
-//! through the block layer, through the filesystem ([`Calls`]), or through SQLite on it ([`Inserts`]); a gauge at the device's command queue measures
+//! through the block layer, to the device itself ([`RandomWrites`]), through the filesystem ([`Calls`]), or through SQLite on it ([`Inserts`]); a gauge at the device's command queue measures
 //! a window of it, and the order recorder watches every run with barriers. The [`Lab`] runs each distinct run once and makes [`Row`]s of it.
 //!
 //! | noun | file |
@@ -14,6 +14,9 @@
 //! | a run, and the gauge that measures it | `run.rs`, `gauge.rs` |
 //! | calls to a filesystem, a run of them, and the tap that measures commands | `calls.rs`, `files.rs`, `tap.rs` |
 //! | inserts of SQLite, and a run of them | `inserts.rs`, `sqlite.rs` |
+//! | random writes with flushes, and series of them | `random_writes.rs`, `sweep.rs` |
+//! | what recovery reads after them | `recovery.rs` |
+//! | what is counted and not measured | `fact.rs` |
 //! | the lab, its rows, and how far they depend on what was assumed | `lab.rs`, `row.rs`, `vary.rs` |
 //! | plots, notes, and the report | `plot.rs`, `notes.rs`, `html.rs` |
 //!
@@ -31,6 +34,7 @@
 
 mod calls;
 mod error;
+mod fact;
 mod figure;
 mod files;
 mod gauge;
@@ -42,15 +46,19 @@ mod notes;
 mod paper;
 mod parameter;
 mod plot;
+mod random_writes;
+mod recovery;
 mod row;
 mod run;
 mod sqlite;
+mod sweep;
 mod tap;
 mod vary;
 mod way;
 
 pub use calls::{Call, Calls, Change, On};
 pub use error::FigureError;
+pub use fact::Fact;
 pub use figure::{Config, Described, Figure, Measure, Plot, Series, Testbed};
 pub use gauge::{Delays, Depth};
 pub use host::Host;
@@ -59,6 +67,8 @@ pub use inserts::{Inserts, Journal, Synchronous, Syncs};
 pub use lab::{Curve, Lab, Origin, Progress, Sheet};
 pub use paper::{Paper, Printed, PrintedKind};
 pub use parameter::Parameter;
+pub use random_writes::{RandomWrites, Size};
 pub use row::{Ours, Row};
 pub use run::{Commits, Outcome, Run};
+pub use sweep::{Sweep, Swept, Take};
 pub use way::Way;

@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
-use weir_flash::{FlashDevice, FlashOptions, Keep, Mechanism, Profile, Stats};
+use weir_flash::{FlashDevice, FlashOptions, Keep, Mechanism, Profile, RecoveryReads, Stats};
 use weir_runtime::{Buffer, Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Recorder, Rejected, Storage as _};
 
@@ -42,9 +42,9 @@ pub struct Run {
 }
 
 /// What a run's window showed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Writes a second.
+    /// Writes a second; of random writes, requests.
     pub iops: f64,
     /// The window's length, in seconds of virtual time.
     pub seconds: f64,
@@ -62,6 +62,13 @@ pub struct Outcome {
     pub switches: f64,
     /// What the device counted in the window; nothing at the block layer.
     pub counts: Stats,
+    /// Full erase blocks that cleaning may not take before the next checkpoint, of all erase blocks, on average; of random
+    /// writes alone.
+    pub held_back: f64,
+    /// What recovery read after a power cut.
+    pub recovery: RecoveryReads,
+    /// What was counted, of a fact.
+    pub number: f64,
     /// Hash of everything that happened: the same for the same run and seed.
     pub trace_hash: u64,
 }
@@ -97,6 +104,11 @@ impl Outcome {
     fn per_write(&self, count: u64) -> f64 {
         count as f64 / (self.iops * self.seconds)
     }
+
+    /// A number of pages, in percent of the pages with the host's data.
+    pub(crate) fn share_of_data(&self, pages: u64) -> f64 {
+        100.0 * pages as f64 / self.counts.programmed_pages.max(1) as f64
+    }
 }
 
 impl Run {
@@ -119,11 +131,13 @@ impl Run {
     }
 
     fn outcome_with(&self, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
-        if let Way::Files(calls) = self.way {
-            return self.files_outcome(calls, seed, options);
-        }
-        if let Way::Sqlite(inserts) = self.way {
-            return self.sqlite_outcome(inserts, seed, options);
+        match self.way {
+            Way::Files(calls) => return self.files_outcome(calls, seed, options),
+            Way::Sqlite(inserts) => return self.sqlite_outcome(inserts, seed, options),
+            Way::Random(writes) => return self.random_outcome(writes, seed, options),
+            Way::Recovery(writes) => return self.recovery_outcome(writes, seed),
+            Way::Fact(fact) => return self.fact(fact),
+            _ => {}
         }
         let cores = Some(self.host.simulated());
         let runtime = Runtime::simulated(Simulation { seed, cores, ..Simulation::default() });
@@ -164,11 +178,8 @@ impl Run {
             drift: reading.drift,
             depth: reading.depth,
             delays: reading.delays,
-            latency: Delays::default(),
-            commits: Commits::default(),
-            switches: 0.0,
-            counts: Stats::default(),
             trace_hash: handle.trace_hash(),
+            ..Outcome::default()
         })
     }
 

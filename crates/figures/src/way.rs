@@ -12,10 +12,12 @@ use weir_runtime::{Buffer, Handle, Random};
 use weir_storage::{BLOCK_BYTES, Data, Lba, Part, Rejected, StreamId, Ticket};
 
 use crate::calls::Calls;
+use crate::fact::Fact;
 use crate::gauge::Gauge;
 use crate::host::{Host, microseconds};
 use crate::inserts::Inserts;
 use crate::parameter::Parameter;
+use crate::random_writes::RandomWrites;
 
 /// Requests that leave the queue before a writer that found it full goes on (Linux: `BLK_BATCH_REQ`).
 const BATCH: u64 = 32;
@@ -44,6 +46,12 @@ pub enum Way {
     Files(Calls),
     /// Through SQLite, on the filesystem.
     Sqlite(Inserts),
+    /// To the device itself, in one area, with flushes.
+    Random(RandomWrites),
+    /// The same, until recovery has most to read; then a power cut.
+    Recovery(RandomWrites),
+    /// Not at all: something is counted.
+    Fact(Fact),
 }
 
 impl fmt::Display for Way {
@@ -51,6 +59,9 @@ impl fmt::Display for Way {
         match self {
             Way::Files(calls) => calls.fmt(f),
             Way::Sqlite(inserts) => inserts.fmt(f),
+            Way::Random(writes) => writes.fmt(f),
+            Way::Recovery(writes) => write!(f, "recovery, {writes}"),
+            Way::Fact(fact) => fact.fmt(f),
             way => fmt::Debug::fmt(way, f),
         }
     }
@@ -63,7 +74,8 @@ impl Way {
         match self {
             Way::Files(calls) => calls.on.has_barriers(),
             Way::Sqlite(inserts) => inserts.on.has_barriers(),
-            way => !matches!(way, Way::XnF | Way::X | Way::P),
+            Way::XnF | Way::X | Way::P | Way::Random(_) | Way::Recovery(_) | Way::Fact(_) => false,
+            Way::B | Way::BarrierCommand | Way::BarrierBurst | Way::BarrierWaiting => true,
         }
     }
 
@@ -119,7 +131,9 @@ impl Writer {
                 Way::BarrierCommand => self.separately().await?,
                 Way::BarrierBurst => self.burst().await?,
                 // Not for one thread at the block layer.
-                Way::Files(_) | Way::Sqlite(_) => return Ok(()),
+                Way::Files(_) | Way::Sqlite(_) | Way::Random(_) | Way::Recovery(_) | Way::Fact(_) => {
+                    return Ok(());
+                }
             }
         }
         Ok(())

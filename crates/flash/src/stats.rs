@@ -45,3 +45,32 @@ pub struct Stats {
     /// in them would have stayed in the cache, as no command asked for it and the cache was not full enough.
     pub internally_flushed_pages: u64,
 }
+
+impl Stats {
+    /// What was counted since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Stats) -> Stats {
+        Stats {
+            commands: self.commands - before.commands,
+            written_blocks: self.written_blocks - before.written_blocks,
+            coalesced_blocks: self.coalesced_blocks - before.coalesced_blocks,
+            read_blocks: self.read_blocks - before.read_blocks,
+            read_hits: self.read_hits - before.read_hits,
+            flushes: self.flushes - before.flushes,
+            barriers: self.barriers - before.barriers,
+            programmed_pages: self.programmed_pages - before.programmed_pages,
+            moved_blocks: self.moved_blocks - before.moved_blocks,
+            moved_pages: self.moved_pages - before.moved_pages,
+            erases: self.erases - before.erases,
+            checkpoints: self.checkpoints - before.checkpoints,
+            increments: self.increments - before.increments,
+            checkpoint_pages: self.checkpoint_pages - before.checkpoint_pages,
+            increment_pages: self.increment_pages - before.increment_pages,
+            record_pages: self.record_pages - before.record_pages,
+            completing_reads: self.completing_reads - before.completing_reads,
+            summary_pages: self.summary_pages - before.summary_pages,
+            internal_flushes: self.internal_flushes - before.internal_flushes,
+            internally_flushed_pages: self.internally_flushed_pages - before.internally_flushed_pages,
+        }
+    }
+}

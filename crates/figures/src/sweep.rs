@@ -1,0 +1,115 @@
+//! A *sweep* runs series of random writes for every combination of footprint, size and flush interval (`[sweep]` in
+//! `figure.toml`). A combination is a row, or all of them are one.
+
+use serde::Deserialize;
+
+use crate::figure::{Measure, Series};
+use crate::random_writes::{RandomWrites, Size};
+use crate::way::Way;
+
+/// The combinations, and the series that are run for them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// The areas that are written to, in MiB.
+    pub footprints_mib: Vec<u64>,
+    /// The sizes of the requests.
+    pub sizes: Vec<Size>,
+    /// Requests from one flush to the next.
+    pub flush_every: Vec<u64>,
+    /// The series.
+    pub series: Vec<Swept>,
+}
+
+/// One series of a sweep.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Swept {
+    /// Its name in the figure, to which that of the combination is added where each is a row.
+    pub name: String,
+    /// What is shown.
+    pub measure: Measure,
+    /// What is made of the combinations.
+    #[serde(default)]
+    pub take: Take,
+    /// Another barrier mechanism than the profile's, by its name there.
+    #[serde(default)]
+    pub mechanism: Option<String>,
+    /// If set, the combination with this mechanism is what the result is beside.
+    #[serde(default)]
+    pub over_mechanism: Option<String>,
+    /// Fewer footprints than the sweep has.
+    #[serde(default)]
+    pub footprints_mib: Option<Vec<u64>>,
+    /// Fewer flush intervals than the sweep has.
+    #[serde(default)]
+    pub flush_every: Option<Vec<u64>>,
+}
+
+/// What is made of several results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Take {
+    /// Each is a row.
+    #[default]
+    Each,
+    /// Their mean is the row.
+    Mean,
+    /// The greatest of them is the row.
+    Most,
+}
+
+impl Take {
+    /// One of several; of the first where each is a row.
+    pub(crate) fn of(self, values: &[f64]) -> f64 {
+        let all = || values.iter().copied();
+        match self {
+            Take::Each => all().next().unwrap_or(f64::NAN),
+            Take::Mean => all().sum::<f64>() / values.len() as f64,
+            Take::Most => all().fold(f64::NAN, f64::max),
+        }
+    }
+}
+
+impl Sweep {
+    /// The series that a figure has in its place.
+    pub(crate) fn all(&self) -> Vec<Series> {
+        self.series.iter().flat_map(|swept| self.of(swept)).collect()
+    }
+
+    fn of(&self, swept: &Swept) -> Vec<Series> {
+        let footprints = swept.footprints_mib.as_ref().unwrap_or(&self.footprints_mib);
+        let intervals = swept.flush_every.as_ref().unwrap_or(&self.flush_every);
+        let mut ways = Vec::new();
+        for footprint_mib in footprints.iter().copied() {
+            for size in self.sizes.iter().copied() {
+                let way = |flush_every| Way::Random(RandomWrites { footprint_mib, size, flush_every });
+                ways.extend(intervals.iter().copied().map(way));
+            }
+        }
+        if swept.take == Take::Each {
+            let named = |way| swept.series(format!("{}: {way}", swept.name), way, &[]);
+            return ways.into_iter().map(named).collect();
+        }
+        let together = |(first, rest): (&Way, &[Way])| swept.series(swept.name.clone(), *first, rest);
+        ways.split_first().map(together).into_iter().collect()
+    }
+}
+
+impl Swept {
+    fn series(&self, name: String, way: Way, rest: &[Way]) -> Series {
+        Series {
+            name,
+            way,
+            rest: rest.to_vec(),
+            take: self.take,
+            measure: self.measure,
+            over: self.over_mechanism.as_ref().map(|_| way),
+            over_mechanism: self.over_mechanism.clone(),
+            devices: None,
+            mechanism: self.mechanism.clone(),
+            service: None,
+            penalty: None,
+        }
+    }
+}
