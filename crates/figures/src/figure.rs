@@ -226,8 +226,8 @@ pub enum Measure {
     FullCheckpointShare,
     /// Pages with the host's data that are written because the firmware flushes by itself.
     InternalFlushShare,
-    /// Full erase blocks that cleaning may not take before the next checkpoint, in percent of all erase blocks.
-    HeldBackShare,
+    /// Full erase blocks that cleaning may not take before the next checkpoint, on average.
+    HeldBack,
     /// Pages that recovery reads.
     RecoveryPages,
     /// Of these, pages of the full checkpoint.
@@ -288,7 +288,7 @@ impl Measure {
                 outcome.share_of_data(outcome.counts.checkpoint_pages - outcome.counts.increment_pages)
             }
             Measure::InternalFlushShare => outcome.share_of_data(outcome.counts.internally_flushed_pages),
-            Measure::HeldBackShare => 100.0 * outcome.held_back,
+            Measure::HeldBack => outcome.held_back,
             Measure::RecoveryPages => outcome.recovery.pages() as f64,
             Measure::RecoveryCheckpointPages => outcome.recovery.checkpoint_pages as f64,
             Measure::RecoveryLogPages => outcome.recovery.log_pages as f64,
@@ -333,7 +333,7 @@ impl Measure {
             | Measure::RecordShare
             | Measure::FullCheckpointShare
             | Measure::InternalFlushShare => "% of data pages",
-            Measure::HeldBackShare => "% of erase blocks",
+            Measure::HeldBack => "erase blocks",
             Measure::RecoveryPages
             | Measure::RecoveryCheckpointPages
             | Measure::RecoveryLogPages

@@ -204,8 +204,7 @@ async fn measured(
         while written < warm_up + blocks * look / LOOKS {
             written += writer.request().await?;
         }
-        let (held, all) = writer.device.held_back();
-        held_back += f64::from(held) / f64::from(all) / LOOKS as f64;
+        held_back += f64::from(writer.device.held_back()) / LOOKS as f64;
         if look == LOOKS / 2 {
             gauge.halve(now(&writer));
         }

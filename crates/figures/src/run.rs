@@ -62,8 +62,7 @@ pub struct Outcome {
     pub switches: f64,
     /// What the device counted in the window; nothing at the block layer.
     pub counts: Stats,
-    /// Full erase blocks that cleaning may not take before the next checkpoint, of all erase blocks, on average; of random
-    /// writes alone.
+    /// Full erase blocks that cleaning may not take before the next checkpoint, on average; of random writes alone.
     pub held_back: f64,
     /// What recovery read after a power cut.
     pub recovery: RecoveryReads,

@@ -135,9 +135,9 @@ impl FlashDevice {
     }
 
     /// Full erase blocks that cleaning may not take, since they were programmed after the newest checkpoint
-    /// (order-preserving recovery); and all erase blocks.
+    /// (order-preserving recovery).
     #[must_use]
-    pub fn held_back(&self) -> (u32, u32) {
+    pub fn held_back(&self) -> u32 {
         self.machine.borrow().ftl.held_back()
     }
 

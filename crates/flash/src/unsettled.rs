@@ -114,11 +114,11 @@ impl Ftl {
             || self.rules.drops(FlashMutant::ErasesBeforeCheckpoint)
     }
 
-    /// Full erase blocks that cleaning may not take until the next checkpoint; and all erase blocks.
-    pub(crate) fn held_back(&self) -> (u32, u32) {
+    /// Full erase blocks that cleaning may not take until the next checkpoint.
+    pub(crate) fn held_back(&self) -> u32 {
         let all = (0..self.geometry.blocks()).map(EraseBlock);
         let full = all.filter(|block| self.blocks[block.0 as usize].state == State::Full);
-        (full.filter(|block| !self.may_clean(*block)).count() as u32, self.geometry.blocks())
+        full.filter(|block| !self.may_clean(*block)).count() as u32
     }
 
     /// A die wants cleaning, and nothing can be cleaned: says what would help.
