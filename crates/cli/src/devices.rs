@@ -2,10 +2,11 @@
 
 use clap::Args;
 use serde::Serialize;
-use weir_flash::{Kind, Parameter, Profile};
+use weir_flash::{Kind, OrderMemory, Parameter, Profile};
 
 use crate::error::CliError;
 use crate::print;
+use crate::size::Size;
 use crate::table::paragraphs;
 
 /// Arguments of `weir devices`.
@@ -34,6 +35,9 @@ struct Device {
     assumed: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parameters: Vec<Parameter>,
+    /// What keeping requests in order takes, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order_memory: Option<OrderMemory>,
 }
 
 impl Device {
@@ -46,6 +50,7 @@ impl Device {
             dies: profile.nand.channels * profile.nand.ways,
             queue_depth: profile.host.queue_depth,
             mechanism: profile.barrier.mechanism.name(),
+            order_memory: profile.order_memory(),
             sourced: count(Kind::Sourced),
             fitted: count(Kind::Fitted),
             assumed: count(Kind::Assumed),
@@ -63,8 +68,10 @@ pub(crate) fn run(arguments: &DevicesArguments) -> Result<(), CliError> {
         return print(&if arguments.json { serde_json::to_string_pretty(&device)? } else { one(&device) });
     }
     let devices = Profile::NAMES.into_iter().map(Device::load).collect::<Result<Vec<_>, _>>()?;
-    let devices: Vec<Device> =
-        devices.into_iter().map(|device| Device { parameters: Vec::new(), ..device }).collect();
+    let devices: Vec<Device> = devices
+        .into_iter()
+        .map(|device| Device { parameters: Vec::new(), order_memory: None, ..device })
+        .collect();
     print(&if arguments.json { serde_json::to_string_pretty(&devices)? } else { all(&devices) })
 }
 
@@ -104,6 +111,15 @@ fn one(device: &Device) -> String {
             format!(", {least} {to} {most}")
         });
         text += &format!("\n{key}: {value} ({kind}{range})\n  {source}");
+    }
+    if let Some(OrderMemory { tags, increments, records }) = device.order_memory {
+        for (key, bytes, what) in [
+            ("tags", tags, "request and size of each entry of the cache"),
+            ("increments", increments, "changes of the map that wait for the next checkpoint"),
+            ("records", records, "coalescing records that wait for the next page of them"),
+        ] {
+            text += &format!("\nmemory.{key}: {} (computed)\n  {what}", Size(bytes));
+        }
     }
     paragraphs(&text)
 }

@@ -76,6 +76,23 @@ fn a_profile_of_your_own_is_shown_or_refused_with_the_reason() {
     refused("nowhere/mine.toml", &["nowhere/mine.toml"]);
 }
 
+/// Only a drive that keeps requests in order pays for it with memory.
+#[test]
+fn the_memory_that_order_takes_is_shown() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("mine.toml");
+    let path = path.to_str().unwrap();
+    let text = include_str!("../../flash/profiles/sata-ssd.toml");
+    fs::write(path, text.replace("\"in-order-recovery\", kind", "\"order-preserving-recovery\", kind"))
+        .unwrap();
+    let shown = printed(&[path]);
+    // 12 bytes for each block of a cache of 32 MiB; a page of two planes of 8 KiB.
+    assert!(shown.contains("memory.tags: 96 KiB") && shown.contains("memory.records: 16 KiB"), "{shown}");
+    let device: serde_json::Value = serde_json::from_str(&printed(&[path, "--json"])).unwrap();
+    assert_eq!(device["order_memory"]["tags"], 96 << 10);
+    assert!(!printed(&["sata-ssd"]).contains("memory."));
+}
+
 /// A file that cannot be made is named, and so is a device that keeps no barriers.
 #[test]
 fn trace_names_what_is_wrong() {

@@ -4,7 +4,7 @@
 
 use std::process::{Command, Output};
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 19] = [
     "fast18-fig01",
     "fast18-fig05-ablations",
     "fast18-fig09",
@@ -15,9 +15,15 @@ const NAMES: [&str; 13] = [
     "fast18-fig12",
     "fast18-fig13",
     "fast18-fig15",
+    "optr-fig03",
+    "optr-fig06",
     "optr-fig09",
     "optr-fig10",
     "optr-fig11",
+    "optr-fig12",
+    "optr-fig13",
+    "optr-recovery",
+    "optr-memory",
 ];
 
 fn figures(arguments: &[&str]) -> Output {

@@ -22,7 +22,7 @@ details { background: #f6f6f6; padding: 0.5em 1em; }
 dt { font-weight: bold; }";
 
 /// What the words of the report mean.
-const DEFINITIONS: [(&str, &str); 13] = [
+const DEFINITIONS: [(&str, &str); 15] = [
     (
         "fitted",
         "Parameters of the device or the host were chosen so that this row comes out: it proves nothing.",
@@ -52,6 +52,11 @@ const DEFINITIONS: [(&str, &str); 13] = [
         "mode 3, upper bound",
         "EXT4 without barriers: on the OPTR drive, which keeps order all the same, and on an ordinary one, where \
          nothing does.",
+    ),
+    ("OPTR, ordinary", "The drive with order-preserving recovery; the same without any order."),
+    (
+        "80 MiB small, flush/64",
+        "Random writes in an area of 80 MiB, of 16 KiB each (large: 1 MiB, hybrid: half of each), with a flush after every 64.",
     ),
 ];
 

@@ -41,6 +41,9 @@ pub struct Swept {
     /// Fewer footprints than the sweep has.
     #[serde(default)]
     pub footprints_mib: Option<Vec<u64>>,
+    /// Fewer sizes than the sweep has.
+    #[serde(default)]
+    pub sizes: Option<Vec<Size>>,
     /// Fewer flush intervals than the sweep has.
     #[serde(default)]
     pub flush_every: Option<Vec<u64>>,
@@ -79,10 +82,11 @@ impl Sweep {
 
     fn of(&self, swept: &Swept) -> Vec<Series> {
         let footprints = swept.footprints_mib.as_ref().unwrap_or(&self.footprints_mib);
+        let sizes = swept.sizes.as_ref().unwrap_or(&self.sizes);
         let intervals = swept.flush_every.as_ref().unwrap_or(&self.flush_every);
         let mut ways = Vec::new();
         for footprint_mib in footprints.iter().copied() {
-            for size in self.sizes.iter().copied() {
+            for size in sizes.iter().copied() {
                 let way = |flush_every| Way::Random(RandomWrites { footprint_mib, size, flush_every });
                 ways.extend(intervals.iter().copied().map(way));
             }
@@ -111,5 +115,55 @@ impl Swept {
             service: None,
             penalty: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SWEEP: &str = r#"
+footprints_mib = [1, 80]
+sizes = ["large", "small"]
+flush_every = [1, 4, 16]
+
+[[series]]
+name = "a"
+measure = "megabytes"
+
+[[series]]
+name = "b"
+measure = "overhead"
+take = "most"
+mechanism = "order-preserving-recovery"
+over_mechanism = "none"
+sizes = ["small"]
+flush_every = [16, 4]
+"#;
+
+    #[test]
+    fn a_combination_is_a_row_or_all_are_one() {
+        let sweep: Sweep = toml::from_str(SWEEP).unwrap();
+        let series = sweep.all();
+        let names: Vec<&str> = series.iter().map(|series| series.name.as_str()).collect();
+        assert_eq!(names.len(), 2 * 2 * 3 + 1);
+        assert_eq!((names[0], names[4]), ("a: 1 MiB large, flush/1", "a: 1 MiB small, flush/4"));
+        assert_eq!(names[12], "b");
+        let ways: Vec<String> =
+            std::iter::once(&series[12].way).chain(&series[12].rest).map(Way::to_string).collect();
+        let expected = [
+            "1 MiB small, flush/16",
+            "1 MiB small, flush/4",
+            "80 MiB small, flush/16",
+            "80 MiB small, flush/4",
+        ];
+        assert_eq!(ways, expected);
+        assert_eq!(series[12].over, Some(series[12].way));
+    }
+
+    #[test]
+    fn several_results_are_one() {
+        let of = |take: Take| take.of(&[2.0, -1.0, 5.0]);
+        assert_eq!([Take::Each, Take::Mean, Take::Most].map(of), [2.0, 2.0, 5.0]);
     }
 }

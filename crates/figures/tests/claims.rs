@@ -191,3 +191,65 @@ fn an_insert_takes_less_time_in_each_mode_also_at_worst() {
         assert!(times[..4].is_sorted_by(|long, short| *long > 1.05 * short), "{what}: {times:?}");
     }
 }
+
+/// The drive of the OPTR paper's figures.
+const ORDERED: &str = "sata-ssd";
+
+#[test]
+fn requests_in_order_leave_3_states_of_36() {
+    let rows = rows("optr-fig03");
+    let [ordinary, ordered] = ["ordinary drive", "OPTR drive"].map(|series| ours(&rows, ORDERED, series));
+    assert_eq!((ordinary, ordered), (36.0, 3.0));
+}
+
+#[test]
+fn recovery_may_end_at_two_of_seven_cuts_and_takes_the_last() {
+    let rows = rows("optr-fig06");
+    let found = ["cuts", "valid cuts", "recovery point"].map(|series| ours(&rows, ORDERED, series));
+    assert_eq!(found, [7.0, 2.0, 3.0]);
+}
+
+#[test]
+fn requests_in_order_cost_no_more_than_the_paper_says() {
+    let rows = rows("optr-fig13");
+    for series in ["overhead, mean", "overhead, most"] {
+        let row = rows.iter().find(|row| row.series == series).unwrap();
+        assert!(row.is_bound() && !row.breaks_bound(), "{row:?}");
+    }
+    let rate = |series: &str| ours(&rows, ORDERED, series);
+    for drive in ["ordinary", "OPTR"] {
+        assert!(
+            rate(&format!("{drive}: 80 MiB small, flush/1"))
+                < 0.1 * rate(&format!("{drive}: 80 MiB small, flush/256"))
+        );
+    }
+}
+
+#[test]
+fn what_the_firmware_writes_for_order_is_little_beside_the_data() {
+    let rows = rows("optr-fig12");
+    for row in rows.iter().filter(|row| row.unit == "% of data pages") {
+        let most = if row.series.starts_with("internal") { 25.0 } else { 2.0 };
+        assert!((0.0..most).contains(&row.ours), "{row:?}");
+    }
+}
+
+#[test]
+fn recovery_reads_the_checkpoint_its_log_and_what_was_programmed_since() {
+    let rows = rows("optr-recovery");
+    let pages = |series: &str| ours(&rows, ORDERED, series);
+    let parts =
+        ["full checkpoint", "increments and records", "first pages of erase blocks", "programmed since"];
+    assert_eq!(parts.map(pages).iter().sum::<f64>(), pages("all pages"));
+    assert!(parts.iter().all(|part| pages(part) > 0.0));
+}
+
+#[test]
+fn order_takes_memory_for_tags_increments_and_records() {
+    let rows = rows("optr-memory");
+    let (profile, _) = Profile::load(ORDERED).unwrap();
+    let page =
+        u64::from(profile.nand.page_bytes * if profile.nand.multi_plane { profile.nand.planes } else { 1 });
+    assert_eq!(ours(&rows, ORDERED, "coalescing records"), page as f64);
+    assert!(rows.iter().all(|row| row.unit == "bytes" && row.ours >= 4096.0), "{rows:?}");
+}

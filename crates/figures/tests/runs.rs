@@ -5,7 +5,7 @@
 mod drive;
 
 use drive::drive;
-use weir_figures::{FigureError, Host, Outcome, Run, Way};
+use weir_figures::{FigureError, Host, Outcome, RandomWrites, Run, Size, Way};
 use weir_flash::{Mechanism, OrderedService};
 
 const WAYS: [Way; 7] =
@@ -101,4 +101,48 @@ fn every_mechanism_keeps_order() {
 fn a_device_without_barriers_has_no_barrier_writes() {
     let refused = Run { device: drive(Mechanism::None), ..run(Way::B) }.outcome(1);
     assert!(matches!(refused, Err(FigureError::Block { .. })), "{refused:?}");
+}
+
+/// Random writes in all of the drive's area but a quarter, so that it cleans.
+fn random(mechanism: Mechanism, size: Size, flush_every: u64) -> Outcome {
+    let way = Way::Random(RandomWrites { footprint_mib: 48, size, flush_every });
+    let run = Run { device: drive(mechanism), way, writes: 16_384, warm_up_max: 32_768, ..run(Way::P) };
+    let seen = run.outcome(1).unwrap();
+    assert_eq!(seen, run.outcome(1).unwrap(), "{}", run.title());
+    assert_ne!(seen.trace_hash, run.outcome(2).unwrap().trace_hash, "{}", run.title());
+    seen
+}
+
+#[test]
+fn random_writes_are_counted_in_the_window_alone() {
+    for (size, requests) in [(Size::Large, 64), (Size::Small, 4096)] {
+        let seen = random(Mechanism::OrderPreservingRecovery, size, 16);
+        assert_eq!((seen.iops * seen.seconds).round() as u64, requests, "{size:?}");
+        assert_eq!(seen.counts.flushes, requests / 16, "{size:?}");
+        // What was transferred in the window, but for the commands on their way at both of its ends.
+        assert!(seen.counts.written_blocks.abs_diff(16_384) <= 32 * 64, "{size:?}: {:?}", seen.counts);
+        assert!(
+            seen.counts.moved_pages > 0 && seen.counts.increment_pages > 0,
+            "{size:?}: {:?}",
+            seen.counts
+        );
+    }
+}
+
+#[test]
+fn only_a_drive_that_keeps_order_flushes_by_itself_and_holds_blocks_back() {
+    let [ordered, ordinary] = [Mechanism::OrderPreservingRecovery, Mechanism::None]
+        .map(|mechanism| random(mechanism, Size::Hybrid, 1024));
+    assert!(ordered.counts.internal_flushes > 0 && ordered.held_back > 0.0, "{ordered:?}");
+    // The drive's cache is half full before it is written back.
+    let caused = ordered.counts.internally_flushed_pages;
+    assert!(caused > 0 && caused < ordered.counts.programmed_pages, "{:?}", ordered.counts);
+    let none = (ordinary.counts.internal_flushes, ordinary.counts.internally_flushed_pages);
+    assert_eq!((none, ordinary.held_back), ((0, 0), 0.0));
+}
+
+#[test]
+fn who_flushes_often_writes_little() {
+    let iops = |every| random(Mechanism::None, Size::Small, every).iops;
+    assert!(iops(1) < 0.5 * iops(16) && iops(16) < iops(256));
 }

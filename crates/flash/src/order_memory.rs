@@ -1,5 +1,7 @@
 //! The memory that order-preserving recovery takes, beside what every device has (OPTR paper, section 7).
 
+use serde::Serialize;
+
 use crate::geometry::Geometry;
 use crate::map::Change;
 use crate::profile::{Mechanism, Profile};
@@ -8,7 +10,7 @@ use crate::profile::{Mechanism, Profile};
 const TAG_BYTES: u64 = 12;
 
 /// Memory in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OrderMemory {
     /// The tags of the cache's entries.
     pub tags: u64,
