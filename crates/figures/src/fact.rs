@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Deserialize;
-use weir_flash::{FlashDevice, FlashOptions, FlowNetwork, Keep, OrderMemory};
+use weir_flash::{FlashDevice, FlashOptions, FlowNetwork, Keep, OrderMemory, Profile};
 use weir_runtime::{Runtime, Simulation};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Command, Lba, Part, Rejected, Storage, Write, flush,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Command, Image, Lba, Part, Rejected, Storage, Write, flush,
 };
 
 use crate::error::FigureError;
-use crate::run::{Outcome, Run};
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -40,39 +39,39 @@ impl fmt::Display for Fact {
     }
 }
 
-impl Run {
-    /// Counts.
-    pub(crate) fn fact(&self, fact: Fact) -> Result<Outcome, FigureError> {
-        let memory = |part: fn(&OrderMemory) -> u64| self.device.order_memory().as_ref().map_or(0, part);
-        let number = match fact {
-            Fact::States => self.states()?,
+impl Fact {
+    /// Counts on this device.
+    pub(crate) fn number(self, device: &Profile) -> Result<u64, FigureError> {
+        let memory = |part: fn(&OrderMemory) -> u64| device.order_memory().as_ref().map_or(0, part);
+        Ok(match self {
+            Fact::States => states(device)?,
             Fact::Cuts => six_requests().cuts(),
             Fact::ValidCuts => six_requests().valid_cuts().len() as u64,
             Fact::RecoveryPoint => six_requests().recovery_point(),
             Fact::Tags => memory(|memory| memory.tags),
             Fact::Increments => memory(|memory| memory.increments),
             Fact::Records => memory(|memory| memory.records),
-        };
-        Ok(Outcome { number: number as f64, drift: 1.0, ..Outcome::default() })
+        })
     }
+}
 
-    /// How many states the worst disk may leave of the paper's figure 3.
-    fn states(&self) -> Result<u64, FigureError> {
-        let runtime = Runtime::simulated(Simulation::default());
-        let options = FlashOptions { keep: Keep::Versions, never_cut: true, ..FlashOptions::default() };
-        let capabilities = *FlashDevice::new(&runtime.handle(), &self.device, options).capabilities();
-        let options =
-            AdversaryOptions { blocks: SECTORS as u64, capabilities, ..AdversaryOptions::default() };
-        let disk = AdversaryDisk::new(&runtime.handle(), options);
-        let ended = runtime.block_on(four_writes(&*disk));
-        ended
-            .map_err(|source| FigureError::Stalled { run: self.title(), source })?
-            .map_err(|source| FigureError::Command { run: self.title(), source })?;
-        let states = disk.crash_states();
-        let seen: BTreeSet<[u8; SECTORS]> =
-            states.all().map(|image| std::array::from_fn(|at| image.read(Lba(at as u64))[0])).collect();
-        Ok(seen.len() as u64)
-    }
+/// How many states the worst disk that claims what the device claims may leave of the paper's figure 3.
+fn states(device: &Profile) -> Result<u64, FigureError> {
+    let runtime = Runtime::simulated(Simulation::default());
+    let options = FlashOptions { keep: Keep::Versions, never_cut: true, ..FlashOptions::default() };
+    let capabilities = *FlashDevice::new(&runtime.handle(), device, options).capabilities();
+    let options = AdversaryOptions { blocks: SECTORS as u64, capabilities, ..AdversaryOptions::default() };
+    let disk = AdversaryDisk::new(&runtime.handle(), options);
+    let run = || format!("four writes on the worst disk with the capabilities of {}", device.name);
+    runtime
+        .block_on(four_writes(&*disk))
+        .map_err(|source| FigureError::Stalled { run: run(), source })?
+        .map_err(|source| FigureError::Command { run: run(), source })?;
+    let version = |image: &Image, sector: usize| image.read(Lba(sector as u64))[0];
+    let states = disk.crash_states();
+    let states: BTreeSet<[u8; SECTORS]> =
+        states.all().map(|image| std::array::from_fn(|sector| version(&image, sector))).collect();
+    Ok(states.len() as u64)
 }
 
 /// Sectors of figure 3.

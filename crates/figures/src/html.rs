@@ -22,7 +22,7 @@ details { background: #f6f6f6; padding: 0.5em 1em; }
 dt { font-weight: bold; }";
 
 /// What the words of the report mean.
-const DEFINITIONS: [(&str, &str); 15] = [
+const DEFINITIONS: [(&str, &str); 14] = [
     (
         "fitted",
         "Parameters of the device or the host were chosen so that this row comes out: it proves nothing.",
@@ -40,6 +40,10 @@ const DEFINITIONS: [(&str, &str); 15] = [
     ("X", "Each write is waited for before the next (wait on transfer)."),
     ("B", "Each write is a barrier; nothing is waited for but room in the queue (wait on dispatch)."),
     ("P", "Writes without order, at full queue depth."),
+    (
+        "80 MiB small, flush/64",
+        "Random writes in an area of 80 MiB, of 16 KiB each (large: 1 MiB, hybrid: half of each), with a flush after every 64.",
+    ),
     ("D, JD, JC", "A file's data; the journal's blocks; the journal's commit block."),
     ("EXT4-DR, BFS-DR", "Each transaction is durable when it returns; on the kernel's ext4, on BarrierFS."),
     ("EXT4-OD, BFS-OD", "Each transaction is only in order; on ext4 without flushes, on BarrierFS."),
@@ -52,11 +56,6 @@ const DEFINITIONS: [(&str, &str); 15] = [
         "mode 3, upper bound",
         "EXT4 without barriers: on the OPTR drive, which keeps order all the same, and on an ordinary one, where \
          nothing does.",
-    ),
-    ("OPTR, ordinary", "The drive with order-preserving recovery; the same without any order."),
-    (
-        "80 MiB small, flush/64",
-        "Random writes in an area of 80 MiB, of 16 KiB each (large: 1 MiB, hybrid: half of each), with a flush after every 64.",
     ),
 ];
 

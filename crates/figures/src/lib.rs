@@ -14,7 +14,7 @@
 //! | a run, and the gauge that measures it | `run.rs`, `gauge.rs` |
 //! | calls to a filesystem, a run of them, and the tap that measures commands | `calls.rs`, `files.rs`, `tap.rs` |
 //! | inserts of SQLite, and a run of them | `inserts.rs`, `sqlite.rs` |
-//! | random writes with flushes, and series of them | `random_writes.rs`, `sweep.rs` |
+//! | random writes with flushes, a run of them, and series | `random_writes.rs`, `random_writer.rs`, `sweep.rs` |
 //! | what recovery reads after them | `recovery.rs` |
 //! | what is counted and not measured | `fact.rs` |
 //! | the lab, its rows, and how far they depend on what was assumed | `lab.rs`, `row.rs`, `vary.rs` |
@@ -46,6 +46,7 @@ mod notes;
 mod paper;
 mod parameter;
 mod plot;
+mod random_writer;
 mod random_writes;
 mod recovery;
 mod row;

@@ -8,7 +8,8 @@ use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::Rejected;
 
 use crate::error::FigureError;
-use crate::random_writes::{RandomWriter, RandomWrites};
+use crate::random_writer::RandomWriter;
+use crate::random_writes::RandomWrites;
 use crate::run::{Outcome, Run};
 
 impl Run {

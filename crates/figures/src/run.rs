@@ -135,7 +135,10 @@ impl Run {
             Way::Sqlite(inserts) => return self.sqlite_outcome(inserts, seed, options),
             Way::Random(writes) => return self.random_outcome(writes, seed, options),
             Way::Recovery(writes) => return self.recovery_outcome(writes, seed),
-            Way::Fact(fact) => return self.fact(fact),
+            Way::Fact(fact) => {
+                let number = fact.number(&self.device)? as f64;
+                return Ok(Outcome { number, drift: 1.0, ..Outcome::default() });
+            }
             _ => {}
         }
         let cores = Some(self.host.simulated());
