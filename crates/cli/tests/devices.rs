@@ -83,8 +83,7 @@ fn the_memory_that_order_takes_is_shown() {
     let path = directory.path().join("mine.toml");
     let path = path.to_str().unwrap();
     let text = include_str!("../../flash/profiles/sata-ssd.toml");
-    fs::write(path, text.replace("\"in-order-recovery\", kind", "\"order-preserving-recovery\", kind"))
-        .unwrap();
+    fs::write(path, text.replace("\"in-order-recovery\"", "\"order-preserving-recovery\"")).unwrap();
     let shown = printed(&[path]);
     // 12 bytes for each block of a cache of 32 MiB; a page of two planes of 8 KiB.
     assert!(shown.contains("memory.tags: 96 KiB") && shown.contains("memory.records: 16 KiB"), "{shown}");
