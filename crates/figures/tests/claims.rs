@@ -193,7 +193,7 @@ fn an_insert_takes_less_time_in_each_mode_also_at_worst() {
 }
 
 /// The drive of the OPTR paper's figures.
-const ORDERED: &str = "sata-ssd";
+const ORDERED: &str = "openssd";
 
 #[test]
 fn requests_in_order_leave_3_states_of_36() {

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashTable;
 
+use crate::clean_pages::CleanPages;
 use crate::geometry::Page;
 use crate::logical_page::BlockSet;
 use crate::medium::{Content, Payload};
@@ -95,6 +96,8 @@ pub(crate) struct Cache {
     capacity: usize,
     /// Places promised to commands that are being transferred.
     reserved: usize,
+    /// What is committed and still here (LRU).
+    clean: Option<CleanPages>,
     /// Where what waits must find room on flash before anything is cleaned (order-preserving recovery).
     budget: Option<Budget>,
 }
@@ -147,6 +150,7 @@ impl Cache {
             flushed_to: 0,
             capacity,
             reserved: 0,
+            clean: (replacement == Replacement::Lru).then(CleanPages::default),
             budget: ordered.then_some(Budget { slots, pages_max: 0, reserved: 0 }),
         }
     }
@@ -247,6 +251,7 @@ impl Cache {
             heirs: Vec::new(),
         };
         let id = self.place(entry);
+        self.shrink_clean();
         self.order.push_back(id);
         self.count_epoch(epoch);
         match discarded {
@@ -329,6 +334,16 @@ impl Cache {
                 newest.remove();
             }
         }
+    }
+
+    /// Whether a logical page that is committed is still here.
+    pub(crate) fn has_clean(&mut self, lpn: u32) -> bool {
+        self.clean.as_mut().is_some_and(|clean| clean.find(lpn))
+    }
+
+    fn shrink_clean(&mut self) {
+        let places = self.capacity.saturating_sub(self.len());
+        self.clean.iter_mut().for_each(|clean| clean.shrink_to(places));
     }
 
     /// The newest version of a logical page.
@@ -450,6 +465,9 @@ impl Cache {
                 *count -= 1;
             }
             self.unused.push(id);
+            if let Some(clean) = self.clean.as_mut().filter(|_| !payload.is_record()) {
+                clean.keep(lpn);
+            }
             // What it covers is found until then, and never again.
             if let Payload::Discard(blocks) = payload {
                 self.of_covered(lpn, blocks, |entry| entry.version > version);
@@ -459,5 +477,6 @@ impl Cache {
             self.epochs.pop_front();
         }
         self.spare_lists.push(ids);
+        self.shrink_clean();
     }
 }

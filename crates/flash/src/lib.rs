@@ -82,6 +82,7 @@ mod cache;
 mod checkpoint;
 mod checkpointer;
 mod clean;
+mod clean_pages;
 mod device;
 mod events;
 mod flow_network;

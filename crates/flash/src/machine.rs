@@ -387,7 +387,7 @@ impl Machine {
         self.next_version += update.blocks();
         self.stats.written_blocks += update.blocks();
         let payload = update.on(base.as_ref().map(|(content, _)| content), self.next_version, &geometry);
-        let missing = if on_flash { others } else { 0 };
+        let missing = if on_flash && !self.cache.has_clean(lpn) { others } else { 0 };
         let version = self.next_version - 1;
         self.insert(Incoming { lpn, version, payload, epoch: self.epoch, owner, receipt, written, missing });
     }
@@ -611,7 +611,7 @@ impl Machine {
 impl Machine {
     fn read(&mut self, extent: Extent, completer: Completer, now: u64) {
         let mut buffer = Buffer::new(extent.bytes());
-        match reads::fill(extent, &mut buffer, &self.cache, &self.ftl, &mut self.stats) {
+        match reads::fill(extent, &mut buffer, &mut self.cache, &self.ftl, &mut self.stats) {
             Err(failed) => self.answer(&completer, Err(failed), Err(failed), now),
             Ok(pages) => {
                 let reading = Reading { extent, buffer, completer };

@@ -95,7 +95,7 @@ pub enum Replacement {
     /// What was written first, also if it was overwritten since.
     #[default]
     Fifo,
-    /// What was not written for longest.
+    /// What was not written for longest. What is committed stays in the cache as long as there are places.
     Lru,
 }
 

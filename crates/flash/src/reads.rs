@@ -66,7 +66,7 @@ impl Reads {
 pub(crate) fn fill(
     extent: Extent,
     buffer: &mut Buffer,
-    cache: &Cache,
+    cache: &mut Cache,
     ftl: &Ftl,
     stats: &mut Stats,
 ) -> Result<Vec<Page>, StorageError> {
@@ -79,6 +79,7 @@ pub(crate) fn fill(
         shown = shown.and(show_block(&content, nth, ftl, bytes).map_err(|cause| (lba, cause)));
         match page {
             None => stats.read_hits += 1,
+            Some(_) if cache.has_clean(lpn) => stats.read_hits += 1,
             Some(page) if pages.last() != Some(&page) => pages.push(page),
             Some(_) => {}
         }
