@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 use weir_crash::{FsGround, SqliteCampaign, SqliteJournal, SqliteSync};
+use weir_fs::{Engine, MountOptions};
 use weir_runtime::{Runtime, Wall};
 use weir_sqlite_vfs::Mode;
 
@@ -36,6 +37,12 @@ struct Arguments {
     /// Distinct states to judge, on each ground, for each journal mode and promise
     #[arg(long, default_value_t = 2_000)]
     states: u64,
+    /// synchronous = EXTRA: the deletion of a journal is synchronised too
+    #[arg(long)]
+    extra: bool,
+    /// The journal's engine for prefix devices (grounds prefix and order-preserving-recovery)
+    #[arg(long)]
+    prefix: bool,
     /// Determines everything
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -80,6 +87,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             Some(known.ok_or_else(|| format!("no sync is named {name}"))?)
         }
     };
+    let engine = arguments.prefix.then_some(Engine::Prefix);
+    let options = MountOptions { engine, ..MountOptions::default() };
     let clock = Runtime::wall(Wall::default())?.handle();
     let mut documents = Vec::new();
     let mut failed = false;
@@ -91,6 +100,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                     only: arguments.only,
                     ignores_barriers: arguments.deaf,
                     dropped,
+                    extra: arguments.extra,
+                    options,
                     ..SqliteCampaign::new(journal, *mode, ground, arguments.states, arguments.seed)
                 };
                 let began = clock.now();

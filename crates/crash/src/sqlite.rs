@@ -67,6 +67,8 @@ pub struct SqliteCampaign {
     pub journal: SqliteJournal,
     /// What COMMIT promises.
     pub mode: Mode,
+    /// `synchronous = EXTRA`: the deletion of a journal is synchronised too. FULL otherwise.
+    pub extra: bool,
     /// What the filesystem stands on. Without barriers, it has the legacy journal.
     pub ground: FsGround,
     /// Distinct states to judge.
@@ -152,6 +154,7 @@ impl SqliteCampaign {
         SqliteCampaign {
             journal,
             mode,
+            extra: false,
             ground,
             states,
             seed,
@@ -162,14 +165,14 @@ impl SqliteCampaign {
         }
     }
 
-    /// Whether a COMMIT that has returned is durable. Stock SQLite does not synchronise the deletion of a journal,
-    /// which is the commit.
+    /// Whether a COMMIT that has returned is durable. Stock SQLite synchronises the deletion of a journal, which is the
+    /// commit, only where it is told to.
     #[must_use]
     pub fn promises_durability(&self) -> bool {
         match self.mode {
             Mode::Durable => true,
             Mode::Order => false,
-            Mode::Off => self.journal != SqliteJournal::Delete,
+            Mode::Off => self.extra || self.journal != SqliteJournal::Delete,
         }
     }
 

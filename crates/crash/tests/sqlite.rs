@@ -3,7 +3,7 @@
 
 use weir_crash::{FsGround, SqliteCampaign, SqliteJournal, SqliteOnce, SqliteSync, SqliteTotals};
 use weir_flash::Mechanism;
-use weir_fs::{FsMutant, JournalMutant, MountOptions};
+use weir_fs::{Engine, FsMutant, JournalMutant, MountOptions};
 use weir_sqlite_vfs::Mode;
 use weir_storage::Rules;
 
@@ -53,6 +53,29 @@ fn ordered_transactions_are_a_prefix_on_flash() {
 fn without_barriers_order_is_kept_by_waiting() {
     for mode in [Mode::Durable, Mode::Order, Mode::Off] {
         pass(mode, &[LEGACY, FsGround::Flash(Mechanism::None)], 100);
+    }
+}
+
+/// The OPTR paper's modes: a drive that keeps requests in order, and the journal's engine for it.
+#[test]
+fn transactions_are_kept_on_prefix_devices() {
+    let grounds = [FsGround::PrefixDisk, FsGround::Flash(Mechanism::OrderPreservingRecovery)];
+    let options = MountOptions { engine: Some(Engine::Prefix), ..MountOptions::default() };
+    for (ground, mode) in
+        grounds.into_iter().flat_map(|ground| [(ground, Mode::Durable), (ground, Mode::Off)])
+    {
+        let campaign = SqliteCampaign {
+            extra: true,
+            options,
+            ..SqliteCampaign::new(SqliteJournal::Delete, mode, ground, 400, 20_261_123)
+        };
+        let summary = campaign.go();
+        assert_eq!(summary.failure, None, "{mode:?} on {}", ground.name());
+        assert!(
+            summary.totals.states_distinct >= 400 && summary.totals.lost_max == 0,
+            "{:?}",
+            summary.totals
+        );
     }
 }
 

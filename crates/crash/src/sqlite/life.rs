@@ -150,7 +150,7 @@ impl Chain {
         let mut script = Script::new(self.handle.random("script"), &self.past);
         // A rollback has syncs of its own.
         script.rolls_back = self.campaign.dropped.is_none();
-        Script::set_up(&connection, self.campaign.journal.name(), settings)
+        Script::set_up(&connection, self.campaign.journal.name(), self.campaign.extra, settings)
             .map_err(|error| format!("setting up: {error}"))?;
         for number in 0..warm_up + 1 + random.below(TRANSACTIONS_MAX) {
             if number == warm_up && warm_up > 0 {

@@ -127,10 +127,16 @@ impl Script {
     }
 
     /// Sets a connection up; what is drawn here is the same in all lives of a run.
-    pub(super) fn set_up(connection: &Connection, journal: &str, settings: Settings) -> rusqlite::Result<()> {
+    pub(super) fn set_up(
+        connection: &Connection,
+        journal: &str,
+        extra: bool,
+        settings: Settings,
+    ) -> rusqlite::Result<()> {
+        let synchronous = if extra { "EXTRA" } else { "FULL" };
         let Settings { page_bytes, cache_pages, checkpoint_pages, journal_bytes } = settings;
         connection.execute_batch(&format!(
-            "PRAGMA page_size = {page_bytes}; PRAGMA cache_size = {cache_pages}; PRAGMA synchronous = FULL;
+            "PRAGMA page_size = {page_bytes}; PRAGMA cache_size = {cache_pages}; PRAGMA synchronous = {synchronous};
              PRAGMA journal_mode = {journal}; PRAGMA wal_autocheckpoint = {checkpoint_pages};
              PRAGMA journal_size_limit = {journal_bytes};"
         ))
