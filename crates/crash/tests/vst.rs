@@ -39,7 +39,7 @@ fn a_trace_is_replayed_until_there_are_enough_images() {
         VstRequest::Discard { sector: 0, sectors: 9 },
         write(4, 900),
     ];
-    let summary = is_clean(&Vst { trace, flush_every: Some(7), ..Vst::new(50, 3) });
+    let summary = is_clean(&Vst { trace, flush_every: Some(7), ..Vst::new(300, 3) });
     assert!(summary.requests > 50, "{summary:?}");
 }
 

@@ -22,7 +22,8 @@ pub(crate) struct Program {
     pub(crate) sequence: u64,
     pub(crate) tag: Tag,
     pub(crate) contents: Vec<Content>,
-    /// Pages to be read first: those that cleaning copies from.
+    /// Pages to be read first: those that cleaning copies from, and those that complete logical pages, which are taken to
+    /// lie on the same die.
     pub(crate) reads: u32,
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct Entry {
     waiting: bool,
     /// A discard came later: no version after that takes its place.
     closed: bool,
+    /// When the host used it last (LRU).
+    used: u64,
     pub(crate) owner: Owner,
     /// The owners of versions whose place it took.
     pub(crate) heirs: Vec<u32>,
@@ -222,6 +224,7 @@ impl Cache {
         let group = self.group(epoch);
         let discarded = if let Payload::Discard(blocks) = payload { Some(blocks) } else { None };
         let is_record = payload.is_record();
+        let used = self.clean.as_mut().map_or(0, CleanPages::use_now);
         let newest = if is_record { None } else { self.newest(lpn) };
         if let Some(id) = newest {
             let entry = &mut self.entries[id as usize];
@@ -230,6 +233,7 @@ impl Cache {
                 entry.heirs.extend(entry.owner.take());
                 (entry.version, entry.payload, entry.owner) = (version, payload, owner);
                 entry.missing &= !written;
+                entry.used = used;
                 let earlier = std::mem::replace(&mut entry.receipt, receipt);
                 self.used_again(id);
                 return Some(earlier);
@@ -247,10 +251,14 @@ impl Cache {
             group,
             waiting: true,
             closed: false,
+            used,
             owner,
             heirs: Vec::new(),
         };
         let id = self.place(entry);
+        if let Some(clean) = self.clean.as_mut().filter(|_| !is_record) {
+            clean.forget(lpn..lpn.saturating_add(1));
+        }
         self.shrink_clean();
         self.order.push_back(id);
         self.count_epoch(epoch);
@@ -455,7 +463,7 @@ impl Cache {
             gone(entry);
             entry.heirs.clear();
             let payload = std::mem::replace(&mut entry.payload, Payload::Version);
-            let (lpn, version, epoch) = (entry.lpn, entry.version, entry.epoch);
+            let (lpn, version, epoch, used) = (entry.lpn, entry.version, entry.epoch, entry.used);
             if let Ok(newest) = self.index.find_entry(hash(lpn), |newest| *newest == id) {
                 newest.remove();
             }
@@ -465,8 +473,14 @@ impl Cache {
                 *count -= 1;
             }
             self.unused.push(id);
-            if let Some(clean) = self.clean.as_mut().filter(|_| !payload.is_record()) {
-                clean.keep(lpn);
+            if let Some(clean) = &mut self.clean {
+                match &payload {
+                    Payload::Discard(blocks) => clean.forget(lpn..lpn.saturating_add(*blocks)),
+                    Payload::Share(pairs) => {
+                        pairs.iter().for_each(|pair| clean.forget(pair.to..pair.to.saturating_add(1)));
+                    }
+                    _ => clean.keep(lpn, used),
+                }
             }
             // What it covers is found until then, and never again.
             if let Payload::Discard(blocks) = payload {

@@ -58,7 +58,7 @@ impl Checkpointer {
         let page_bytes = geometry.page_bytes();
         let logical_pages = profile.logical_pages();
         let full_pages = Full::pages(logical_pages, 0, page_bytes);
-        // Increments belong to order-preserving recovery, and its coalescing records need room beside them.
+        // Order-preserving recovery has its coalescing records in the log, and needs room for them.
         let ordered = profile.barrier.mechanism == Mechanism::OrderPreservingRecovery;
         let log_share = if ordered { profile.ftl.log_share.max(1.0) } else { profile.ftl.log_share };
         let buffer_bytes = profile.ftl.layout.log_buffer_bytes;

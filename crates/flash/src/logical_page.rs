@@ -121,7 +121,7 @@ pub(crate) struct Discarded {
 impl Discarded {
     pub(crate) fn new(extents: &[Extent], geometry: &Geometry) -> Discarded {
         let first = extents.first().map_or(0, |extent| extent.start.0);
-        let blocks = extents.iter().map(|extent| extent.blocks).sum();
+        let blocks = extents.iter().fold(0_u32, |sum, extent| sum.saturating_add(extent.blocks));
         if geometry.blocks_per_slot == 1 {
             return Discarded {
                 first,

@@ -120,8 +120,10 @@ impl Machine {
         let phase =
             if fresh || unsealed { Phase::Serving } else { Phase::Scanning(now + recovered.reads.time_ns) };
         let ordered = mechanism == Mechanism::OrderPreservingRecovery;
-        // Requests are numbered when they enter the cache: only in order of receipt that is their order.
-        let simple_service = if ordered { SimpleService::Fifo } else { profile.host.simple_service };
+        // Requests are numbered when they enter the cache: only in order of receipt that is their order. Discards that
+        // wait for all before them would wait for ever if others passed them.
+        let fifo = ordered || profile.ftl.layout.logical_page_blocks > 1;
+        let simple_service = if fifo { SimpleService::Fifo } else { profile.host.simple_service };
         let host = Host { simple_service, ..profile.host };
         let queue = Queue::new(simple_service, random);
         let protected = mechanism == Mechanism::PowerLossProtection;

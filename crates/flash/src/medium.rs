@@ -125,6 +125,8 @@ pub(crate) struct Block {
     payloads: Vec<Payload>,
     /// By place in the block, where pages are tagged [`Tag::Request`].
     receipts: Vec<Receipt>,
+    /// What its summary page says: pages, by place in the block, with their spare areas.
+    summary: Vec<(u32, Spare)>,
     /// Of everything programmed here since the last erase.
     hash: u64,
 }
@@ -137,6 +139,11 @@ impl Block {
 
     pub(crate) fn spare(&self, nth_page: u32) -> Option<&Spare> {
         self.pages.get(nth_page as usize)
+    }
+
+    /// What its summary page says; nothing while there is none that can be read.
+    pub(crate) fn summary(&self) -> &[(u32, Spare)] {
+        &self.summary
     }
 
     fn label(&self, nth_slot: usize) -> Label {
@@ -240,6 +247,10 @@ impl Medium {
             block.pages.reserve_exact(geometry.pages_per_block as usize);
             block.labels.reserve_exact(geometry.slots_per_block() as usize);
         }
+        if tag == Tag::Summary {
+            let readable = (0..).zip(&block.pages).filter(|(_, spare)| spare.tag != Tag::Torn);
+            block.summary = readable.map(|(nth, spare)| (nth, *spare)).collect();
+        }
         block.pages.push(Spare { sequence, tag, used: contents.len() as u8 });
         block.hash = mix(mix(block.hash, sequence), u64::from(tag == Tag::Torn));
         for content in contents {
@@ -273,6 +284,7 @@ impl Medium {
         spoilt.labels.fill(Label::EMPTY);
         spoilt.payloads.clear();
         spoilt.receipts.clear();
+        spoilt.summary.clear();
         spoilt.hash = mix(spoilt.hash, u64::MAX);
     }
 
@@ -284,6 +296,7 @@ impl Medium {
         erased.labels.clear();
         erased.payloads.clear();
         erased.receipts.clear();
+        erased.summary.clear();
         erased.hash = 0;
     }
 

@@ -68,7 +68,7 @@ impl Queued {
         matches!(self.kind, Kind::Write { barrier: true, .. } | Kind::Barrier)
     }
 
-    /// Whether it waits for all that linger before it, and everything for it if it lingers itself (S1, S2, F8).
+    /// Whether it waits for all that linger before it, and everything for it if it lingers itself (S1, S2, F8, F10).
     pub(crate) fn is_exclusive(&self) -> bool {
         let alone = match &self.kind {
             Kind::Share(_) => true,

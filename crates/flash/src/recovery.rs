@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use crate::checkpoint::{Full, Increment, Place, Seal};
 use crate::ftl::Start;
-use crate::geometry::{EraseBlock, Geometry, Page, Slot};
+use crate::geometry::{EraseBlock, Page, Slot};
 use crate::map::{Change, Map};
 use crate::mechanism::{Kept, Progress, Sequencer};
 use crate::medium::{Content, Medium, Spare, Tag};
@@ -91,7 +91,7 @@ pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> 
     for (page, spare) in pages.iter().filter(|(_, spare)| kept.keeps(spare.tag)) {
         last_version = replay(&mut map, medium, (*page, spare), point, rules).max(last_version);
     }
-    let all = all_pages(medium).filter(|(_, spare)| spare.tag != Tag::Torn);
+    let all = all_pages(medium, rules).filter(|(_, spare)| spare.tag != Tag::Torn);
     let next_sequence = all.map(|(_, spare)| spare.sequence + 1).max().unwrap_or(0).max(seal.end);
     let dump = medium.dump.as_ref().filter(|_| !rules.drops(FlashMutant::DumpForgotten));
     let dump: Vec<Content> = dump.map(|dump| dump.to_vec()).unwrap_or_default();
@@ -111,30 +111,34 @@ pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> 
     }
 }
 
-/// Whether recovery looks at the pages of a block at all. The mutant takes a summary page that is torn for one that names
-/// none; rightly, the spare areas of the other pages are read then.
-fn is_listed(medium: &Medium, page: Page, rules: FlashRules) -> bool {
-    let Geometry { pages_per_block, data_pages_per_block, .. } = *medium.geometry();
-    if data_pages_per_block == pages_per_block || !rules.drops(FlashMutant::TornSummaryTrusted) {
-        return true;
+/// The pages of an erase block, as its summary page says, or one after the other where that cannot be read. The mutant
+/// takes a torn one for one that names none.
+fn listed(medium: &Medium, block: EraseBlock, rules: FlashRules) -> Vec<(Page, Spare)> {
+    let geometry = medium.geometry();
+    let known = medium.block(block);
+    let nth_summary = geometry.data_pages_per_block;
+    let summary = known.spare(nth_summary).filter(|summary| match summary.tag {
+        Tag::Torn => rules.drops(FlashMutant::TornSummaryTrusted),
+        tag => tag == Tag::Summary,
+    });
+    if let Some(summary) = summary {
+        let pages = known.summary().iter().copied().chain([(nth_summary, *summary)]);
+        return pages.map(|(nth, spare)| (geometry.page(block, nth), spare)).collect();
     }
-    let summary = medium.block(medium.geometry().block_of(page)).spare(data_pages_per_block);
-    summary.is_none_or(|spare| spare.tag != Tag::Torn)
+    let pages = (0..known.programmed()).filter_map(|nth| Some((nth, known.spare(nth)?)));
+    pages.map(|(nth, spare)| (geometry.page(block, nth), *spare)).collect()
 }
 
-fn all_pages(medium: &Medium) -> impl Iterator<Item = (Page, Spare)> {
-    let geometry = *medium.geometry();
-    (0..geometry.blocks()).map(EraseBlock).flat_map(move |block| {
-        let pages = 0..medium.block(block).programmed();
-        pages.filter_map(move |nth| Some((geometry.page(block, nth), *medium.block(block).spare(nth)?)))
-    })
+fn all_pages(medium: &Medium, rules: FlashRules) -> impl Iterator<Item = (Page, Spare)> {
+    let blocks = (0..medium.geometry().blocks()).map(EraseBlock);
+    blocks.flat_map(move |block| listed(medium, block, rules))
 }
 
 /// The readable pages with a sequence number from `from` on, in the order of these.
 fn pages_since(medium: &Medium, from: u64, rules: FlashRules) -> Vec<(Page, Spare)> {
-    let readable = all_pages(medium).filter(|(_, spare)| spare.tag != Tag::Torn && spare.sequence >= from);
-    let mut pages: Vec<(Page, Spare)> =
-        readable.filter(|(page, _)| is_listed(medium, *page, rules)).collect();
+    let readable =
+        all_pages(medium, rules).filter(|(_, spare)| spare.tag != Tag::Torn && spare.sequence >= from);
+    let mut pages: Vec<(Page, Spare)> = readable.collect();
     if !rules.drops(FlashMutant::VersionIgnored) {
         pages.sort_unstable_by_key(|(_, spare)| spare.sequence);
     }

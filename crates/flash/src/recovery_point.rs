@@ -9,8 +9,8 @@
 //! What coalesced is kept together or not at all: a part of the earlier request exists as part of the later one only.
 //! The *recovery point* lies before the first request that is not kept; no pair of coalesced requests lies on both sides of it.
 //!
-//! The paper counts pages of 16 KiB, the unit of its map. The unit of this map is a block of 4 KiB, so blocks are
-//! counted here.
+//! As in the paper the unit of the map is counted, a logical page: where this says blocks of a request, it has so many
+//! logical pages, and a discard so many records.
 
 use std::collections::BTreeMap;
 

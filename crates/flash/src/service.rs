@@ -28,7 +28,7 @@ pub(crate) struct Service {
     /// FUA writes, discards and shares that are serviced and not answered. An ordered command waits for them (S1), and
     /// so does a barrier: they are transferred, and belong to an epoch, when they are answered (S2).
     lingering: u32,
-    /// The only one of them is ordered, a barrier or a share: everything waits for it.
+    /// The only one of them is ordered, a barrier, a share, or a discard that goes alone: everything waits for it.
     held: bool,
     /// A slot became free since the last look.
     freed: bool,

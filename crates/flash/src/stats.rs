@@ -5,9 +5,9 @@
 pub struct Stats {
     /// Commands answered.
     pub commands: u64,
-    /// Blocks that the host wrote.
+    /// Blocks that the host wrote; zeros of logical pages that it discarded in part count.
     pub written_blocks: u64,
-    /// Of these, blocks that took the place of an older version in the cache.
+    /// Logical pages that took the place of an older version in the cache.
     pub coalesced_blocks: u64,
     /// Blocks that the host read.
     pub read_blocks: u64,

@@ -66,7 +66,7 @@ impl Ftl {
         (wanted && !self.is_checkpointing()) || self.is_checkpoint_due()
     }
 
-    /// An internal flush is over: everything is settled. Cleaning may begin so many blocks.
+    /// An internal flush is over: everything received before it is settled. Cleaning may begin so many blocks.
     pub(crate) fn begin_batch(&mut self, blocks: u32, now: u64) {
         if let Some(unsettled) = &mut self.unsettled {
             (unsettled.batch_left, unsettled.flush_wanted) = (blocks, false);
@@ -134,8 +134,9 @@ impl Ftl {
         let held_back = self.waiting().iter().any(|block| self.blocks[block.0 as usize].unsettled > 0);
         let exhausted = !self.may_begin() || !self.leaves_promised(die);
         if let Some(unsettled) = &mut self.unsettled {
-            unsettled.checkpoint_wanted |= uncovered;
-            unsettled.flush_wanted |= held_back || exhausted;
+            let flush_helps = held_back || exhausted;
+            unsettled.flush_wanted |= flush_helps;
+            unsettled.checkpoint_wanted |= uncovered && !flush_helps;
         }
     }
 }

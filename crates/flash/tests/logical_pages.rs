@@ -5,7 +5,12 @@
 
 mod small;
 
-use weir_flash::{FlashDevice, FlashOptions, Mechanism, Replacement};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use weir_flash::{
+    Allocation, Busy, FlashDevice, FlashOptions, Mechanism, Probe, Profile, Replacement, Subject,
+};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Command, Extent, Lba, Part, Storage, Write, submit_when_free};
 
@@ -110,4 +115,110 @@ fn what_is_not_written_is_read_once() {
     assert_eq!(completing_reads(Replacement::Fifo), [0, 1, 1, 1]);
     // What is committed is still in the cache.
     assert_eq!(completing_reads(Replacement::Lru), [0; 4]);
+}
+
+/// Sees which die programs which block, in order.
+#[derive(Default)]
+struct Programs(RefCell<Vec<(u32, u64)>>);
+
+impl Probe for Programs {
+    fn busy(&self, what: Busy, subject: Subject, _: u64, _: u64) {
+        if let (Busy::Program { die }, Some(block)) = (what, subject.block) {
+            self.0.borrow_mut().push((die, block));
+        }
+    }
+
+    fn queue_depth(&self, _: u64, _: u32) {}
+
+    fn cached(&self, _: u64, _: u64) {}
+}
+
+/// What is programmed when these logical pages are written, in this order, and flushed.
+fn programs(profile: &Profile, pages: &[u64]) -> Vec<(u32, u64)> {
+    let runtime = Runtime::simulated(Simulation::default());
+    let seen = Rc::new(Programs::default());
+    let options = FlashOptions { probe: Some(Rc::clone(&seen) as Rc<dyn Probe>), ..FlashOptions::default() };
+    let device = FlashDevice::new(&runtime.handle(), profile, options);
+    let run = async {
+        for page in pages {
+            let bytes = vec![7; 2 * BLOCK_BYTES];
+            command(&device, Command::Write(Write::new(&[Part::bytes(Lba(2 * page), &bytes)]))).await;
+        }
+        command(&device, Command::Flush).await;
+    };
+    runtime.block_on(run).unwrap();
+    seen.0.take()
+}
+
+/// A device that writes back when a flush asks for it.
+fn lazy(replacement: Replacement) -> Profile {
+    let mut profile = small::paged(Mechanism::None);
+    (profile.cache.destage_share, profile.cache.replacement) = (0.9, replacement);
+    profile
+}
+
+#[test]
+fn with_static_allocation_each_logical_page_has_its_die() {
+    let pages: Vec<u64> = (0..16).map(|nth| nth * 7 % 16).collect();
+    let on_its_die = |(die, block): &(u32, u64)| u64::from(*die) == block / 2 % 4;
+    let mut profile = lazy(Replacement::Lru);
+    let found = programs(&profile, &pages);
+    assert!(found.len() == 16 && found.iter().all(on_its_die), "{found:?}");
+    profile.ftl.layout.allocation = Allocation::Dynamic;
+    assert!(!programs(&profile, &pages).iter().all(on_its_die));
+}
+
+#[test]
+fn what_was_written_again_is_written_back_last() {
+    // All on one die.
+    let again = [0, 4, 8, 12, 0];
+    let order = |replacement| -> Vec<u64> {
+        programs(&lazy(replacement), &again).into_iter().map(|(_, block)| block / 2).collect()
+    };
+    assert_eq!(order(Replacement::Fifo), [0, 4, 8, 12]);
+    assert_eq!(order(Replacement::Lru), [4, 8, 12, 0]);
+}
+
+/// What a flush waits for keeps its place, so that the flush ends, also if it is written again and nothing else comes.
+#[test]
+fn a_flush_ends_though_its_pages_are_written_again() {
+    let runtime = Runtime::simulated(Simulation::default());
+    let device = FlashDevice::new(&runtime.handle(), &lazy(Replacement::Lru), FlashOptions::default());
+    let run = async {
+        let bytes = vec![7; 2 * BLOCK_BYTES];
+        let write = |page: u64| {
+            device.submit(Command::Write(Write::new(&[Part::bytes(Lba(2 * page), &bytes)]))).unwrap()
+        };
+        for page in [0, 4, 8, 12, 16] {
+            write(page).transferred().await.unwrap();
+        }
+        let flush = device.submit(Command::Flush).unwrap();
+        for page in [20, 16, 12, 8] {
+            write(page).transferred().await.unwrap();
+        }
+        flush.transferred().await.unwrap();
+    };
+    runtime.block_on(run).unwrap();
+}
+
+#[test]
+fn a_full_buffer_of_changes_is_a_checkpoint() {
+    let checkpoints = |log_buffer_bytes| {
+        let runtime = Runtime::simulated(Simulation::default());
+        let mut profile = small::paged(Mechanism::None);
+        (profile.ftl.checkpoint_share, profile.ftl.layout.log_buffer_bytes) = (0.5, log_buffer_bytes);
+        let device = FlashDevice::new(&runtime.handle(), &profile, FlashOptions::default());
+        let run = async {
+            let bytes = vec![7; 2 * BLOCK_BYTES];
+            for page in 0..40 {
+                let parts = [Part::bytes(Lba(2 * page), &bytes)];
+                command(&device, Command::Write(Write::new(&parts))).await;
+            }
+            command(&device, Command::Flush).await;
+            device.stats().checkpoints
+        };
+        runtime.block_on(run).unwrap()
+    };
+    // 40 changes of 8 bytes.
+    assert_eq!((checkpoints(0), checkpoints(320)), (0, 1));
 }

@@ -7,7 +7,8 @@
 //! discards and shares are answered when their requests are settled.
 //!
 //! The firmware flushes by itself before each checkpoint, before each batch of cleaning, and some time after a write at
-//! the latest. No command is serviced meanwhile, so that the map of the checkpoint is the state after one request.
+//! the latest. Before a checkpoint no command is serviced meanwhile, so that its map is the state after one request.
+//! Otherwise commands go on: only what was received before the flush is settled by it, and nothing else is erased.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,10 @@ enum Phase {
     /// Commands that are being decoded and carried come to their end.
     Quieting,
     /// The cache is written back.
-    Flushing,
+    Flushing {
+        /// For a checkpoint: no command is serviced.
+        quiet: bool,
+    },
 }
 
 pub(super) struct Prefix {
@@ -158,14 +162,14 @@ impl Machine {
         }
     }
 
-    /// Everything received so far is settled, and no command is under way.
+    /// Everything received before the flush is settled; where it is for a checkpoint, no command is under way.
     fn internal_flush_over(&mut self, now: u64) {
         let Some(prefix) = &mut self.prefix else { return };
-        prefix.phase = Phase::Idle;
+        let quiet = std::mem::replace(&mut prefix.phase, Phase::Idle) == Phase::Flushing { quiet: true };
         let batch = prefix.internal.cleaning_batch;
-        self.service.pause(false);
         self.stats.internal_flushes += 1;
-        if self.ftl.wants_checkpoint() {
+        if quiet {
+            self.service.pause(false);
             self.checkpoint(now);
         }
         self.limit_waiting();
@@ -181,14 +185,29 @@ impl Machine {
         if self.ftl.wants_checkpoint() && self.rules.drops(FlashMutant::CheckpointUnsettled) {
             return self.checkpoint(now);
         }
+        self.begin_internal_flush(now);
+        // Where nothing had to be written it is over, and cleaning has found out that it lacks a checkpoint.
+        if self.ftl.wants_checkpoint() {
+            self.begin_internal_flush(now);
+        }
+    }
+
+    /// Begins an internal flush, if one is wanted and none is under way.
+    fn begin_internal_flush(&mut self, now: u64) {
         let Some(prefix) = &mut self.prefix else { return };
         let due = prefix.next_event().is_some_and(|at| at <= now);
-        if prefix.phase == Phase::Idle && (due || self.ftl.wants_flush()) {
+        if prefix.phase == Phase::Idle && self.ftl.wants_checkpoint() {
             prefix.phase = Phase::Quieting;
             self.service.pause(true);
         }
-        if prefix.phase == Phase::Quieting && self.service.is_quiet() {
-            prefix.phase = Phase::Flushing;
+        let quiet = prefix.phase == Phase::Quieting;
+        let begins = if quiet {
+            self.service.is_quiet()
+        } else {
+            prefix.phase == Phase::Idle && (due || self.ftl.wants_flush())
+        };
+        if begins {
+            prefix.phase = Phase::Flushing { quiet };
             self.wait(Wait::Internal, now);
         }
     }

@@ -4,7 +4,7 @@ use weir_storage::BLOCK_BYTES;
 
 use super::error::ProfileError;
 use super::unit::Quantity;
-use super::{Allocation, InternalFlush, Layout, Mechanism, Profile};
+use super::{Allocation, InternalFlush, Layout, Mechanism, Profile, Replacement};
 use crate::ftl::CLEANINGS_OWN;
 use crate::geometry::Geometry;
 use crate::medium::Payload;
@@ -20,6 +20,9 @@ const RAW_BLOCKS_MAX: u64 = 1 << 29;
 
 /// Changes of the map that wait in memory: 256 MiB.
 const LOG_BUFFER_BYTES_MAX: u64 = 1 << 28;
+
+/// Logical pages of a cache whose order is searched: 1 GiB of 16 KiB each.
+const SEARCHED_PLACES_MAX: u64 = 1 << 16;
 
 /// Bytes of a block.
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -203,6 +206,13 @@ impl Profile {
             return impossible(format!(
                 "ftl.logical_page is {logical} blocks of 4 KiB, and neither a page of all planes, {page_blocks} blocks, \
                  nor device.capacity may end within one"
+            ));
+        }
+        let searched = allocation == Allocation::Static || self.cache.replacement == Replacement::Lru;
+        if searched && self.cache_places() > SEARCHED_PLACES_MAX {
+            return impossible(format!(
+                "cache.size is {} logical pages, and with static allocation or LRU at most {SEARCHED_PLACES_MAX} go",
+                self.cache_places()
             ));
         }
         if allocation == Allocation::Static && page_blocks != logical {
