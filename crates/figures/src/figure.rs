@@ -212,7 +212,7 @@ pub enum Measure {
     Pages,
     /// Those of them with data that the host wrote.
     DataPages,
-    /// All others: checkpoints of the map, coalescing records, and what cleaning moves.
+    /// All others: checkpoints of the map, coalescing records, summary pages, and what cleaning moves.
     FirmwarePages,
     /// Megabytes that are written in a second.
     Megabytes,

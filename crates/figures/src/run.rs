@@ -93,11 +93,12 @@ impl Outcome {
         self.per_write(self.counts.programmed_pages)
     }
 
-    /// Flash pages programmed for anything else, for each write: checkpoints, coalescing records, what cleaning moves.
+    /// Flash pages programmed for anything else, for each write: checkpoints, coalescing records, summary pages, what
+    /// cleaning moves.
     #[must_use]
     pub fn firmware_pages(&self) -> f64 {
-        let Stats { checkpoint_pages, record_pages, moved_pages, .. } = self.counts;
-        self.per_write(checkpoint_pages + record_pages + moved_pages)
+        let Stats { checkpoint_pages, record_pages, summary_pages, moved_pages, .. } = self.counts;
+        self.per_write(checkpoint_pages + record_pages + summary_pages + moved_pages)
     }
 
     fn per_write(&self, count: u64) -> f64 {

@@ -11,8 +11,7 @@ use std::collections::VecDeque;
 use hashbrown::HashTable;
 
 use crate::clean_pages::CleanPages;
-use crate::geometry::Page;
-use crate::logical_page::BlockSet;
+use crate::geometry::{BlockSet, Page};
 use crate::medium::{Content, Payload};
 use crate::mutants::{FlashMutant, FlashRules};
 use crate::profile::{Mechanism, Replacement};

@@ -8,7 +8,6 @@
 
 use weir_storage::BLOCK_BYTES;
 
-use crate::logical_page::BlockSet;
 use crate::profile::Profile;
 
 /// The place of a logical page on flash.
@@ -19,6 +18,9 @@ impl Slot {
     /// Nowhere: a logical page that is not mapped.
     pub(crate) const NONE: Slot = Slot(u32::MAX);
 }
+
+/// Blocks of a logical page: a bit for each.
+pub(crate) type BlockSet = u64;
 
 /// A page of all pages of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,15 +9,8 @@ use std::collections::BTreeMap;
 
 use weir_storage::{Extent, Lba};
 
-use crate::geometry::Geometry;
-use crate::medium::{Content, Payload};
-
-/// A block of a logical page.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub(crate) version: u64,
-    pub(crate) payload: Payload,
-}
+use crate::geometry::{BlockSet, Geometry};
+use crate::medium::{Content, Part, Payload};
 
 /// What a command changes of one logical page: by place in it. No payload means zeros.
 #[derive(Debug)]
@@ -27,9 +20,6 @@ pub(crate) struct Update {
     pub(crate) first_block: u32,
     blocks: BTreeMap<usize, Option<Payload>>,
 }
-
-/// Blocks of a logical page: a bit for each.
-pub(crate) type BlockSet = u64;
 
 impl Update {
     /// The updates of a write, one for each logical page.

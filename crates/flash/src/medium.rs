@@ -13,7 +13,6 @@ use weir_storage::BLOCK_BYTES;
 use crate::backing::BackedBlock;
 use crate::checkpoint::SystemArea;
 use crate::geometry::{EraseBlock, Geometry, Page, Slot};
-use crate::logical_page::Part;
 use crate::map::{Change, Pair};
 use crate::recovery_point::Receipt;
 
@@ -43,6 +42,13 @@ impl Payload {
     pub(crate) fn is_record(&self) -> bool {
         matches!(self, Payload::Discard(_) | Payload::Share(_))
     }
+}
+
+/// A block of a logical page that has several.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) version: u64,
+    pub(crate) payload: Payload,
 }
 
 /// What one slot holds, with its spare area.

@@ -9,8 +9,7 @@ use crate::array::Work;
 use crate::cache::Cache;
 use crate::ftl::Ftl;
 use crate::geometry::{Page, Slot};
-use crate::logical_page::Part;
-use crate::medium::{Content, Payload};
+use crate::medium::{Content, Part, Payload};
 use crate::stats::Stats;
 
 /// A read, with what it found.
