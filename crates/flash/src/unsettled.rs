@@ -2,10 +2,10 @@
 //! as it is programmed, but recovery may drop its request and go back to the version before. So what a request has
 //! superseded is *unsettled* until a flush covers the request, and cleaning keeps two rules:
 //!
-//! - it takes no block that was programmed after the newest checkpoint, since recovery counts the blocks of requests
-//!   there;
-//! - it begins a batch of blocks after an internal flush only, and erases none that holds something unsettled. A block
-//!   that only fills a page of copies does not count.
+//! - it takes no erase block that was programmed after the newest checkpoint, since recovery counts there what is on flash
+//!   of each request;
+//! - it begins a batch of erase blocks after an internal flush only, and erases none that holds something unsettled. One
+//!   that it begins only to fill a page of copies does not count.
 //!
 //! An internal flush needs room for all that waits in the cache. So the cache takes no more than there is room for, and
 //! cleaning leaves that room alone ([`Ftl::promised_pages`]).
@@ -19,7 +19,7 @@ use crate::mutants::FlashMutant;
 pub(crate) struct Unsettled {
     /// Slots that the map has left, with the version that superseded each.
     slots: Vec<(u64, Slot)>,
-    /// Blocks that cleaning may still begin before the next internal flush.
+    /// Erase blocks that cleaning may still begin before the next internal flush.
     batch_left: u32,
     /// Cleaning waits for an internal flush.
     flush_wanted: bool,
@@ -66,7 +66,7 @@ impl Ftl {
         (wanted && !self.is_checkpointing()) || self.is_checkpoint_due()
     }
 
-    /// An internal flush is over: everything received before it is settled. Cleaning may begin so many blocks.
+    /// An internal flush is over: everything received before it is settled. Cleaning may begin so many erase blocks.
     pub(crate) fn begin_batch(&mut self, blocks: u32, now: u64) {
         if let Some(unsettled) = &mut self.unsettled {
             (unsettled.batch_left, unsettled.flush_wanted) = (blocks, false);

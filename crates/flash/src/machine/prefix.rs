@@ -2,8 +2,9 @@
 //! recorded, and the firmware flushes by itself.
 //!
 //! A request is *settled* when recovery keeps it whatever happens: a flush covers it, so that all requests up to it and
-//! all records of what coalesced among them are on flash. For that a flush *closes* what waits in the cache: later versions
-//! get places of their own, so no later request holds a part of one that the flush covers. Flushes, FUA writes,
+//! all records of what coalesced among them are on flash. For that a flush *closes* what waits in the cache: versions
+//! that come later get entries of their own and coalesce with none of these, so no later request is needed to complete one
+//! that the flush covers. Flushes, FUA writes,
 //! discards and shares are answered when their requests are settled.
 //!
 //! The firmware flushes by itself before each checkpoint, before each batch of cleaning, and some time after a write at
@@ -42,7 +43,7 @@ pub(super) struct Prefix {
     phase: Phase,
     /// A moment before the oldest write that is not settled.
     unsettled_since: Option<u64>,
-    /// Followed requests whose blocks are on flash and not settled, by version.
+    /// Requests that are followed, whose blocks are on flash and not settled, by version.
     owners: BTreeMap<u64, Vec<u32>>,
 }
 
