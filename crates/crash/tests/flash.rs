@@ -202,6 +202,8 @@ fn checkpoints_and_cleaning_that_forget_older_versions_are_noticed() {
     breaks_the_prefix(&[
         FlashMutant::CheckpointUnsettled,
         FlashMutant::ErasesUnsettled,
+        FlashMutant::SettlesBehindFlush,
+        FlashMutant::CheckpointUnquiet,
         FlashMutant::ErasesBeforeCheckpoint,
         FlashMutant::OldSealTrusted,
         FlashMutant::ShadowOverwritten,

@@ -5,7 +5,7 @@
 //! Where one block leaves a page of copies half empty, the next is begun to fill it: so even one superseded slot
 //! in a block is gained, and any device with spare slots beyond the firmware's reserve goes on for ever.
 
-use crate::ftl::{Ftl, State};
+use crate::ftl::{CLEANINGS_OWN, Ftl, State};
 use crate::geometry::{EraseBlock, Slot};
 use crate::medium::{Content, Tag};
 use crate::mutants::FlashMutant;
@@ -31,7 +31,7 @@ impl Ftl {
             if self.dies[die as usize].free.len() >= self.gc_free_blocks {
                 return;
             }
-            if !self.leaves_promised(die) || !self.may_begin() {
+            if !self.leaves_promised(die) || !self.may_begin() || self.needs_its_own(die) {
                 return self.ask_for_more(die);
             }
             let Some(victim) = self.victim(die, self.room_moved(die)) else {
@@ -49,6 +49,14 @@ impl Ftl {
         if state.cleaning.is_none() && state.free.len() < self.gc_free_blocks && self.array.is_idle(die) {
             self.ask_for_more(die);
         }
+    }
+
+    /// Whether a die has no more free blocks than cleaning's own, and gets back some that wait for a flush. If the power
+    /// went, these might hold something valid again, and need the others (order-preserving recovery).
+    fn needs_its_own(&self, die: u32) -> bool {
+        self.unsettled.is_some()
+            && self.dies[die as usize].free.len() < CLEANINGS_OWN
+            && self.waiting().iter().any(|block| self.geometry.die_of(*block) == die)
     }
 
     /// Whether cleaning one more block of a die leaves the pages that a unit was promised.

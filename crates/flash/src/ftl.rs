@@ -129,6 +129,8 @@ pub(crate) struct Ftl {
     pub(crate) relieved: Vec<u32>,
     /// Slots that no block is in since the page at hand was committed.
     pub(crate) left: Vec<Slot>,
+    /// The newest version that was committed.
+    newest_version: u64,
     /// What order-preserving recovery holds back.
     pub(crate) unsettled: Option<Unsettled>,
     /// Emptied payloads, to be filled again.
@@ -175,6 +177,7 @@ impl Ftl {
             starved: 0,
             relieved: Vec::new(),
             left: Vec::new(),
+            newest_version: 0,
             unsettled: ordered.then(Unsettled::default),
             spare_contents: Vec::new(),
         };
@@ -483,17 +486,21 @@ impl Ftl {
         }
         for nth in 0..u32::from(spare.used) {
             let change = self.medium.change(self.geometry.slot(page, nth), spare.tag);
+            let names = self.map.has_names();
             if !self.map.apply(change, &mut self.left) {
                 continue;
             }
             self.blocks[block.0 as usize].valid += u32::from(change.fills_slot());
             let version = change.version();
+            self.newest_version = self.newest_version.max(version);
             if spare.tag != Tag::Moved || !self.rules.drops(FlashMutant::MoveUnlogged) {
                 self.checkpointer.changed(change);
             }
             // What a copy leaves behind is never gone back to: only blocks that are settled are moved.
             if self.unsettled.is_some() && spare.tag != Tag::Moved {
-                self.hold_back(version);
+                // The last of several names to go need not be the newest change that took one.
+                let newest = names && !self.rules.drops(FlashMutant::LastNameSettles);
+                self.hold_back(if newest { self.newest_version } else { version });
             }
         }
         while let Some(slot) = self.left.pop() {

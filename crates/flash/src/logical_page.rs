@@ -86,7 +86,7 @@ impl Content {
             // Its blocks were written together, so their versions follow one another.
             Payload::Version => {
                 let behind = geometry.blocks_per_slot as usize - 1 - nth;
-                Some(Part { version: self.version - behind as u64, payload: Payload::Version })
+                Some(Part { version: self.version.saturating_sub(behind as u64), payload: Payload::Version })
             }
             Payload::Discard(_) | Payload::Share(_) => None,
             payload => Some(Part { version: self.version, payload: payload.clone() }),

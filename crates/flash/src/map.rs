@@ -188,6 +188,11 @@ impl Map {
         named && !self.rules.drops(FlashMutant::SharedErased)
     }
 
+    /// Whether a content has several names, or had.
+    pub(crate) fn has_names(&self) -> bool {
+        !self.names.is_empty()
+    }
+
     /// Blocks that read what was written as another version than theirs.
     pub(crate) fn shared(&self) -> u64 {
         self.shared.len() as u64

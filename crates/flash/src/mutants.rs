@@ -90,6 +90,13 @@ pub enum FlashMutant {
     CheckpointUnsettled,
     /// Cleaning erases older versions that recovery could still go back to (order-preserving recovery, S3).
     ErasesUnsettled,
+    /// A flush settles what was received while it was under way, too (order-preserving recovery, S3).
+    SettlesBehindFlush,
+    /// A checkpoint is taken while commands go on (order-preserving recovery, S3).
+    CheckpointUnquiet,
+    /// What several blocks read is settled with the last of them that leaves it, though one that left it before is newer
+    /// (order-preserving recovery, S3).
+    LastNameSettles,
     /// Recovery takes the seal of the full checkpoint for that of the newest increment (S2).
     OldSealTrusted,
     /// What a command does not change of a logical page is taken from flash, though a newer version is in the cache (F10).

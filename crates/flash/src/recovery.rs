@@ -111,8 +111,8 @@ pub(crate) fn recover(medium: &Medium, profile: &Profile, rules: FlashRules) -> 
     }
 }
 
-/// The pages of an erase block, as its summary page says, or one after the other where that cannot be read. The mutant
-/// takes a torn one for one that names none.
+/// The pages of an erase block, as its summary page lists them, or one after the other where that cannot be read; what
+/// their slots hold is looked up in either case. The mutant takes a torn summary for one that lists none.
 fn listed(medium: &Medium, block: EraseBlock, rules: FlashRules) -> Vec<(Page, Spare)> {
     let geometry = medium.geometry();
     let known = medium.block(block);

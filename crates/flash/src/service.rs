@@ -32,7 +32,7 @@ pub(crate) struct Service {
     held: bool,
     /// A slot became free since the last look.
     freed: bool,
-    /// No command is begun: the firmware flushes by itself.
+    /// No command is begun: the firmware flushes for a checkpoint.
     paused: bool,
 }
 

@@ -54,13 +54,12 @@ impl Ftl {
         self.release_waiting(now);
     }
 
-    /// Whether the firmware should flush by itself: for a checkpoint, or for cleaning.
+    /// Whether cleaning waits for a flush.
     pub(crate) fn wants_flush(&self) -> bool {
-        let wanted = self.unsettled.as_ref().is_some_and(|unsettled| unsettled.flush_wanted);
-        wanted || self.wants_checkpoint()
+        self.unsettled.as_ref().is_some_and(|unsettled| unsettled.flush_wanted)
     }
 
-    /// Whether the flush is for a checkpoint.
+    /// Whether the firmware should flush for a checkpoint.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let wanted = self.unsettled.as_ref().is_some_and(|unsettled| unsettled.checkpoint_wanted);
         (wanted && !self.is_checkpointing()) || self.is_checkpoint_due()

@@ -147,7 +147,7 @@ impl Waiters {
             }
             Wait::Fua(completer) => events.schedule(now, Event::Persisted { completer }),
             Wait::Share(pairs, completer) => events.schedule(now, Event::Settled { pairs, completer }),
-            // It costs the time in which no command is serviced, and none at the interface.
+            // It costs nothing at the interface; before a checkpoint no command is serviced meanwhile.
             Wait::Internal => {}
         }
     }

@@ -157,7 +157,8 @@ impl Machine {
         prefix.unsettled_since = (version + 1 < self.next_version).then_some(since);
         owners.into_values().flatten().for_each(|owner| self.requests.block_committed(owner));
         self.answer_committed(now);
-        self.ftl.settle(version, now);
+        let behind = self.rules.drops(FlashMutant::SettlesBehindFlush);
+        self.ftl.settle(if behind { self.next_version - 1 } else { version }, now);
         if internal {
             self.internal_flush_over(now);
         }
@@ -171,6 +172,8 @@ impl Machine {
         self.stats.internal_flushes += 1;
         if quiet {
             self.service.pause(false);
+        }
+        if quiet || (self.rules.drops(FlashMutant::CheckpointUnquiet) && self.ftl.wants_checkpoint()) {
             self.checkpoint(now);
         }
         self.limit_waiting();
@@ -197,7 +200,8 @@ impl Machine {
     fn begin_internal_flush(&mut self, now: u64) {
         let Some(prefix) = &mut self.prefix else { return };
         let due = prefix.next_event().is_some_and(|at| at <= now);
-        if prefix.phase == Phase::Idle && self.ftl.wants_checkpoint() {
+        let checkpoint = self.ftl.wants_checkpoint();
+        if prefix.phase == Phase::Idle && checkpoint && !self.rules.drops(FlashMutant::CheckpointUnquiet) {
             prefix.phase = Phase::Quieting;
             self.service.pause(true);
         }
@@ -205,7 +209,7 @@ impl Machine {
         let begins = if quiet {
             self.service.is_quiet()
         } else {
-            prefix.phase == Phase::Idle && (due || self.ftl.wants_flush())
+            prefix.phase == Phase::Idle && (due || checkpoint || self.ftl.wants_flush())
         };
         if begins {
             prefix.phase = Phase::Flushing { quiet };
