@@ -40,8 +40,6 @@ pub(crate) struct Entry {
     waiting: bool,
     /// A discard came later: no version after that takes its place.
     closed: bool,
-    /// When the host used it last (LRU).
-    used: u64,
     pub(crate) owner: Owner,
     /// The owners of versions whose place it took.
     pub(crate) heirs: Vec<u32>,
@@ -223,7 +221,6 @@ impl Cache {
         let group = self.group(epoch);
         let discarded = if let Payload::Discard(blocks) = payload { Some(blocks) } else { None };
         let is_record = payload.is_record();
-        let used = self.clean.as_mut().map_or(0, CleanPages::use_now);
         let newest = if is_record { None } else { self.newest(lpn) };
         if let Some(id) = newest {
             let entry = &mut self.entries[id as usize];
@@ -232,9 +229,9 @@ impl Cache {
                 entry.heirs.extend(entry.owner.take());
                 (entry.version, entry.payload, entry.owner) = (version, payload, owner);
                 entry.missing &= !written;
-                entry.used = used;
                 let earlier = std::mem::replace(&mut entry.receipt, receipt);
                 self.used_again(id);
+                self.clean.iter_mut().for_each(|clean| clean.written(lpn, version, false));
                 return Some(earlier);
             }
         }
@@ -250,15 +247,14 @@ impl Cache {
             group,
             waiting: true,
             closed: false,
-            used,
             owner,
             heirs: Vec::new(),
         };
         let id = self.place(entry);
-        if let Some(clean) = self.clean.as_mut().filter(|_| !is_record) {
-            clean.forget(lpn..lpn.saturating_add(1));
+        if let Some(clean) = &mut self.clean {
+            clean.written(lpn, version, is_record);
+            self.shrink_clean();
         }
-        self.shrink_clean();
         self.order.push_back(id);
         self.count_epoch(epoch);
         match discarded {
@@ -462,7 +458,7 @@ impl Cache {
             gone(entry);
             entry.heirs.clear();
             let payload = std::mem::replace(&mut entry.payload, Payload::Version);
-            let (lpn, version, epoch, used) = (entry.lpn, entry.version, entry.epoch, entry.used);
+            let (lpn, version, epoch) = (entry.lpn, entry.version, entry.epoch);
             if let Ok(newest) = self.index.find_entry(hash(lpn), |newest| *newest == id) {
                 newest.remove();
             }
@@ -478,7 +474,7 @@ impl Cache {
                     Payload::Share(pairs) => {
                         pairs.iter().for_each(|pair| clean.forget(pair.to..pair.to.saturating_add(1)));
                     }
-                    _ => clean.keep(lpn, used),
+                    _ => clean.keep(lpn, version),
                 }
             }
             // What it covers is found until then, and never again.
@@ -490,6 +486,8 @@ impl Cache {
             self.epochs.pop_front();
         }
         self.spare_lists.push(ids);
-        self.shrink_clean();
+        if self.clean.is_some() {
+            self.shrink_clean();
+        }
     }
 }

@@ -5,24 +5,33 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// When a logical page was used: the newest version then, and how many reads came since.
+type Moment = (u64, u64);
+
 #[derive(Debug, Default)]
 pub(crate) struct CleanPages {
-    /// When each was used last, counted in uses.
-    used: BTreeMap<u32, u64>,
+    /// When each was used last.
+    used: BTreeMap<u32, Moment>,
     /// The same, the least recently used first.
-    by_use: BTreeMap<u64, u32>,
-    uses: u64,
+    by_use: BTreeMap<Moment, u32>,
+    now: Moment,
 }
 
 impl CleanPages {
-    /// The moment of a use: later ones are larger.
-    pub(crate) fn use_now(&mut self) -> u64 {
-        self.uses += 1;
-        self.uses
+    /// A version of a logical page, or a record, enters the cache.
+    pub(crate) fn written(&mut self, lpn: u32, version: u64, is_record: bool) {
+        self.now = (version, 0);
+        if !is_record {
+            self.forget(lpn..lpn.saturating_add(1));
+        }
     }
 
-    /// A logical page that the host used last at that moment is committed.
-    pub(crate) fn keep(&mut self, lpn: u32, used: u64) {
+    /// A version is committed.
+    pub(crate) fn keep(&mut self, lpn: u32, version: u64) {
+        self.keep_since(lpn, (version, 0));
+    }
+
+    fn keep_since(&mut self, lpn: u32, used: Moment) {
         self.forget(lpn..lpn.saturating_add(1));
         self.used.insert(lpn, used);
         self.by_use.insert(used, lpn);
@@ -32,8 +41,8 @@ impl CleanPages {
     pub(crate) fn find(&mut self, lpn: u32) -> bool {
         let found = self.used.contains_key(&lpn);
         if found {
-            let now = self.use_now();
-            self.keep(lpn, now);
+            self.now.1 += 1;
+            self.keep_since(lpn, self.now);
         }
         found
     }
@@ -63,9 +72,9 @@ mod tests {
     #[test]
     fn the_least_recently_used_goes_first() {
         let mut pages = CleanPages::default();
-        let moments = [1, 2, 3].map(|lpn| (lpn, pages.use_now()));
+        (1..4).for_each(|lpn| pages.written(lpn, u64::from(lpn), false));
         // They are committed in another order than they were used.
-        moments.into_iter().rev().for_each(|(lpn, used)| pages.keep(lpn, used));
+        (1..4).rev().for_each(|lpn| pages.keep(lpn, u64::from(lpn)));
         assert!(pages.find(1) && !pages.find(4));
         pages.shrink_to(2);
         assert!(pages.find(1) && !pages.find(2) && pages.find(3));

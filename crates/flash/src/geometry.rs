@@ -20,7 +20,7 @@ impl Slot {
 }
 
 /// Blocks of a logical page: a bit for each.
-pub(crate) type BlockSet = u64;
+pub(crate) type BlockSet = u16;
 
 /// A page of all pages of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -155,7 +155,7 @@ pub struct Ftl {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Key `ftl.logical_page`: blocks of 4 KiB in a *logical page*, the unit of the map: a divisor of those in a flash
-    /// page of all planes that program together, 64 at most. A write of a part of it reads the rest and programs all.
+    /// page of all planes that program together, 16 at most. A write of a part of it reads the rest and programs all.
     pub logical_page_blocks: u32,
     /// Key `ftl.allocation`: which die takes a logical page.
     pub allocation: Allocation,

@@ -73,7 +73,7 @@ fn shrink_until_possible(tight: &mut Profile) {
 
 /// Half of the devices have a map of blocks.
 fn layout(random: &mut Random, page_blocks: u32) -> Layout {
-    let logical_page_blocks = one(random, &[1, 1, page_blocks / 2, page_blocks]).clamp(1, 64);
+    let logical_page_blocks = one(random, &[1, 1, page_blocks / 2, page_blocks]).clamp(1, 16);
     let whole = logical_page_blocks == page_blocks;
     Layout {
         logical_page_blocks,

@@ -6,7 +6,7 @@ use super::error::ProfileError;
 use super::unit::Quantity;
 use super::{Allocation, InternalFlush, Layout, Mechanism, Profile, Replacement};
 use crate::ftl::CLEANINGS_OWN;
-use crate::geometry::Geometry;
+use crate::geometry::{BlockSet, Geometry};
 use crate::medium::Payload;
 
 /// The longest time in a profile: a second, of which no flash comes near. Longer ones are mistakes.
@@ -199,7 +199,7 @@ impl Profile {
     fn check_layout(&self, page_blocks: u64) -> Result<(), ProfileError> {
         let Layout { logical_page_blocks, allocation, log_buffer_bytes, .. } = self.ftl.layout;
         let impossible = |what: String| Err(ProfileError::Geometry(what));
-        within("blocks in ftl.logical_page", logical_page_blocks, 1, 64)?;
+        within("blocks in ftl.logical_page", logical_page_blocks, 1, BlockSet::BITS)?;
         measures(Quantity::Size, "ftl.log_buffer", log_buffer_bytes, 0, LOG_BUFFER_BYTES_MAX)?;
         let logical = u64::from(logical_page_blocks);
         if !page_blocks.is_multiple_of(logical) || !self.blocks.is_multiple_of(logical) {
