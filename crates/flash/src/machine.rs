@@ -546,15 +546,15 @@ impl Machine {
             if count == 0 || !(count == slots || no_more || demanded || stuck) {
                 return;
             }
-            // By the host itself.
-            let asked = self.cache.waits_since(place, self.waiters.host_demand());
+            let internally = self.prefix.is_some()
+                && demanded
+                && !(stuck || over || self.cache.waits_since(place, self.waiters.host_demand()));
             let mut contents = self.ftl.contents();
             let Taken { ids, ends_unit, reads } = self.cache.take(place, count, &mut contents);
             match self.ftl.write_back(contents, ends_unit, reads, now) {
                 Some(page) => self.cache.issued(page, ids),
                 None => return,
             }
-            let internally = demanded && !asked && !stuck && !over;
             self.stats.internally_flushed_pages += u64::from(internally);
             self.limit_waiting();
             if ends_unit {
