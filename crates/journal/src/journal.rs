@@ -96,6 +96,8 @@ pub struct Journal {
     pub(crate) checkpoint_wanted: Event,
     counted: Cell<JournalStats>,
     stopped: RefCell<Option<StopReason>>,
+    /// Handles that ask for more than a transaction's share of the log, and have not entered.
+    large_handles_waiting: Cell<u32>,
     closing: Cell<bool>,
     abandoning: Cell<bool>,
 }

@@ -43,6 +43,7 @@
 //! - **J7** A freed block may take order-preserving data once the JC that freed it is dispatched, other data once that is
 //!   transferred. It is discarded when the newest transaction that freed it is durable and nothing has allocated it.
 //! - **J8** Metadata changes through a handle. What is changed with one handle is one group, and no commit parts it.
+//!   A handle that asks for more than a quarter of the log is alone in its transaction.
 //!
 //! A write or flush that fails aborts the journal: it takes nothing more, says why ([`StopReason`]), and no later call
 //! reports durability.

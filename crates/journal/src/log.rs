@@ -80,6 +80,12 @@ impl Log {
         self.encoding.blocks_for(changed, revoked)
     }
 
+    /// Blocks that a transaction may change at most, if the log is empty, and it revokes some.
+    pub(crate) fn most_credits(&self) -> u32 {
+        let fits = |changed: &u32| self.blocks_for(*changed as usize, 1) < self.blocks();
+        (0..self.blocks()).rev().find(fits).unwrap_or(0)
+    }
+
     /// Gives a transaction its place at the log's head, and says what is to be written there. The head moves on.
     pub(crate) fn append(
         &mut self,

@@ -53,6 +53,8 @@ pub enum JournalMutant {
     ReusesBeforeHomeWrites,
     /// J7: what the storage makes durable by itself counts for nothing.
     DurabilityUnnoticed,
+    /// J8: handles enter the running transaction while one waits that has to be alone in it.
+    LargeStarved,
     /// J8: an atomic group is split between two transactions.
     GroupSplit,
     /// J3: writeback has no order, also behind a call that promised some.

@@ -24,14 +24,15 @@ use crate::stage::Stage;
 use crate::unwritten::Unwritten;
 use crate::{checkpoint, commit, flush};
 
-/// Share of the log that one transaction may take: a quarter, as jbd2 has it.
+/// Share of the log that one transaction may take: a quarter, as jbd2 has it. A single *large* handle may ask for more:
+/// then it is alone in its transaction.
 const TRANSACTION_SHARE: u32 = 4;
 
 /// Whether a handle may enter the running transaction.
 enum Admission {
     Enters,
-    /// The running transaction is about to be committed.
-    WhenUnlocked,
+    /// The running transaction is about to be committed, or a large handle goes first.
+    Later,
     /// It is as large as a transaction may be.
     AfterCommit,
     /// The log has no room.
@@ -73,6 +74,7 @@ impl Journal {
             checkpoint_wanted: Event::new(),
             counted: Cell::default(),
             stopped: RefCell::default(),
+            large_handles_waiting: Cell::new(0),
             closing: Cell::new(false),
             abandoning: Cell::new(false),
         });
@@ -97,16 +99,28 @@ impl Journal {
         engine.uses_barriers() || (ordering == Ordering::Prefix && !engine.orders_by_flushes())
     }
 
-    /// Opens a handle that changes at most `credits` blocks in one transaction (J8). Waits for room in the log.
+    /// The most blocks that one handle may ask to change: what the whole log has room for, beside its descriptors, a block
+    /// of revokes and the commit block.
+    pub fn most_credits(&self) -> u32 {
+        self.log.borrow().most_credits()
+    }
+
+    /// Opens a handle that changes at most `credits` blocks in one transaction (J8). Waits for room in the log; one that
+    /// asks for more than a quarter of the log waits until it is alone, and others wait behind it.
     ///
     /// A task has one handle at a time, and does not wait for a commit while it holds one.
     pub async fn start(self: &Rc<Journal>, credits: u32) -> Result<TxHandle, JournalError> {
+        let mut turn = None;
         loop {
             self.check()?;
             if self.is_closing() {
                 return Err(JournalError::Stopped(StopReason::Closed));
             }
-            match self.admission(credits) {
+            let is_large = credits >= self.share();
+            if is_large && turn.is_none() && !self.options.rules.drops(JournalMutant::LargeStarved) {
+                turn = Some(LargeTurn::before_others(self));
+            }
+            match self.admission(credits, is_large) {
                 Admission::Enters => {
                     let counted = !self.options.rules.drops(JournalMutant::GroupSplit);
                     self.running.borrow_mut().open(credits, counted);
@@ -121,24 +135,29 @@ impl Journal {
                     self.checkpoint_wanted.notify(usize::MAX);
                 }
                 Admission::Never => return Err(JournalError::TooSmall),
-                Admission::WhenUnlocked => {}
+                Admission::Later => {}
             }
             self.changed.listen().await;
         }
     }
 
+    /// Blocks that a transaction takes of the log, unless a single handle asks for more.
+    fn share(&self) -> u32 {
+        self.log.borrow().blocks() / TRANSACTION_SHARE
+    }
+
     /// Whether a handle may enter the running transaction.
-    fn admission(&self, credits: u32) -> Admission {
+    fn admission(&self, credits: u32, is_large: bool) -> Admission {
         let (running, log) = (self.running.borrow(), self.log.borrow());
-        if running.is_locked() {
-            return Admission::WhenUnlocked;
-        }
-        let most = log.blocks() / TRANSACTION_SHARE;
-        if credits >= most {
+        if is_large && credits > log.most_credits() {
             return Admission::Never;
         }
+        if running.is_locked() || (!is_large && self.large_handles_waiting.get() > 0) {
+            return Admission::Later;
+        }
         let blocks = running.changed_or_granted() + credits;
-        if blocks > most {
+        let is_alone = blocks == credits && running.revoked() == 0 && !running.has_handles();
+        if if is_large { !is_alone } else { blocks > self.share() } {
             return Admission::AfterCommit;
         }
         // A block granted may be changed, or revoked, which takes less.
@@ -191,5 +210,22 @@ impl Journal {
         };
         self.disk.write_commit(home, &block, false).await?;
         self.disk.flush().await
+    }
+}
+
+/// A large handle waits, and no other enters before it: they would never leave the transaction to it.
+struct LargeTurn(Rc<Journal>);
+
+impl LargeTurn {
+    fn before_others(journal: &Rc<Journal>) -> LargeTurn {
+        journal.large_handles_waiting.set(journal.large_handles_waiting.get() + 1);
+        LargeTurn(Rc::clone(journal))
+    }
+}
+
+impl Drop for LargeTurn {
+    fn drop(&mut self) {
+        self.0.large_handles_waiting.set(self.0.large_handles_waiting.get() - 1);
+        self.0.changed.notify(usize::MAX);
     }
 }
