@@ -100,7 +100,7 @@ impl AttributeStore {
             takes_first_name: node.takes_first_name.get(),
             uid: found.uid(),
             gid: found.gid(),
-            size: found.size(),
+            size: node.size_with_update(),
             sectors: found.sectors(),
             accessed: found.time(Stamp::Accessed),
             changed: found.time(Stamp::Changed),

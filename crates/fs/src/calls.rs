@@ -4,3 +4,4 @@ mod attributes;
 mod files;
 mod names;
 mod sync;
+mod updates;

@@ -29,6 +29,18 @@ pub enum FsError {
     /// Beyond the largest size of a file.
     #[error("the file would be larger than the format allows")]
     TooLarge,
+    /// An atomic file has more changes than the journal takes at once.
+    #[error(
+        "the changes of atomic files that are not synchronised would be more than the journal takes at once ({most} \
+         blocks): synchronise them more often, or make the filesystem with a larger journal"
+    )]
+    UpdateTooLarge {
+        /// Blocks that one transaction takes at most.
+        most: u32,
+    },
+    /// An atomic file has an update that keeps it from what was asked.
+    #[error("the atomic file has an update that is not finished: synchronise it, or end or abandon the update")]
+    UpdateOpen,
     /// A name of more than 255 bytes, or an empty one.
     #[error("a name has 1 to 255 bytes")]
     NameLength,

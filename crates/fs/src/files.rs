@@ -26,7 +26,7 @@ pub(crate) use write::Times;
 
 /// The largest size of a file, as the kernel's ext4 has it: its last block has the greatest number that an extent can
 /// map, as the one behind it is a number of 32 bits, too.
-const SIZE_MAX: u64 = u32::MAX as u64 * BLOCK;
+pub(crate) const SIZE_MAX: u64 = u32::MAX as u64 * BLOCK;
 
 /// Reads and changes what files hold.
 pub(crate) struct Files {
@@ -118,7 +118,7 @@ impl Files {
 
     /// The content of a data block that went through the journal: at home it may be older.
     fn journaled(&self, node: &Node, home: u64) -> Option<Rc<Memory>> {
-        if self.mode != JournalMode::Data {
+        if !node.is_journaled(self.mode) {
             return None;
         }
         let buffer = node.metadata().buffers.cached(home)?;

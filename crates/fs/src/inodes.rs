@@ -3,10 +3,12 @@
 mod metadata;
 mod node;
 mod nodes;
+mod update;
 
 pub(crate) use metadata::Metadata;
 pub(crate) use node::{LINKS_MAX, Node, lock};
 pub(crate) use nodes::Nodes;
+pub(crate) use update::Update;
 
 /// Bits of a mode by which directories hand down their group.
 pub(crate) const SET_GROUP: u16 = 0o2000;

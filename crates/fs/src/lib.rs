@@ -71,6 +71,7 @@
 //! read-only from then on, says why ([`ReadOnlyReason`]), and no later call reports durability.
 
 mod accesses;
+mod atomic;
 mod attributes;
 mod cache;
 mod caller;

@@ -65,7 +65,7 @@ impl Mapping {
 
     /// Logs the inode, and attaches the dirty pages if the transaction refers to them (J2).
     pub(crate) async fn log_data(&self, node: &Node, handle: &TxHandle) -> Result<(), FsError> {
-        if node.last_changes.has_data() && self.mode == JournalMode::Ordered {
+        if node.last_changes.has_data() && self.mode == JournalMode::Ordered && !node.is_atomic() {
             node.file.attach(handle);
         }
         node.log(handle).await

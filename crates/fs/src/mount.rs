@@ -73,6 +73,7 @@ pub(crate) async fn unmount(mounted: &Mounted) -> Result<(), FsError> {
     };
     mounted.accesses.log().await?;
     mounted.changes.close().await?;
+    mounted.atomic.commit_rest(&mounted.nodes.all()).await?;
     // No caller will come back to files that are open and have no name.
     mounted.deletion.finish_orphans().await?;
     mounted.write_back_everything().await?;

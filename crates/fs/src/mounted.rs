@@ -7,15 +7,17 @@ use weir_ext4::Superblock;
 use weir_journal::{Disk, Journal};
 
 use crate::accesses::Accesses;
+use crate::atomic::AtomicFiles;
 use crate::attributes::AttributeStore;
 use crate::cache::PageCache;
 use crate::changes::Changes;
 use crate::deletion::Deletion;
 use crate::error::{FsError, ReadOnlyReason};
 use crate::files::Files;
-use crate::inodes::{Metadata, Nodes};
+use crate::inodes::{InodeNumber, Metadata, Nodes};
 use crate::mapping::Mapping;
 use crate::names::{Directories, Namespace};
+use crate::mutants::FsMutant;
 use crate::options::MountOptions;
 use crate::orphans::Orphans;
 use crate::superblock::MountedSuperblock;
@@ -35,6 +37,7 @@ pub(crate) struct Mounted {
     pub(crate) nodes: Rc<Nodes>,
     pub(crate) mapping: Rc<Mapping>,
     pub(crate) files: Rc<Files>,
+    pub(crate) atomic: Rc<AtomicFiles>,
     pub(crate) attributes: Rc<AttributeStore>,
     pub(crate) accesses: Rc<Accesses>,
     pub(crate) deletion: Rc<Deletion>,
@@ -64,6 +67,8 @@ impl Mounted {
         let below = (disk.clone(), cache.clone(), changes.clone());
         let files =
             Files::new(below, (nodes.clone(), mapping.clone(), orphans.clone()), timer.clone(), options);
+        let atomic =
+            AtomicFiles::new(changes.clone(), files.clone(), mapping.clone(), timer.clone(), options);
         let attributes = AttributeStore::new(nodes.clone(), changes.clone(), timer.clone());
         let content = (files.clone(), attributes.clone());
         let deletion =
@@ -88,11 +93,25 @@ impl Mounted {
             nodes,
             mapping,
             files,
+            atomic,
             attributes,
             deletion,
             directories,
             namespace,
         })
+    }
+
+    /// Whether writes to a file are deferred until it is synchronised.
+    pub(crate) async fn is_deferred(&self, inode: InodeNumber) -> Result<bool, FsError> {
+        let node = self.nodes.get(inode).await?;
+        Ok(node.is_atomic() && !self.options.rules.drops(FsMutant::UpdateNotDeferred))
+    }
+
+    /// The size of a file that has an update, with what that adds.
+    pub(crate) async fn size_of_updated(&self, inode: InodeNumber) -> Result<Option<u64>, FsError> {
+        let node = self.nodes.get(inode).await?;
+        let update = node.update.borrow();
+        Ok(update.as_ref().map(|update| update.size()))
     }
 
     /// Submits all dirty pages, and waits until all pages on their way are transferred.

@@ -46,6 +46,12 @@ pub enum FsMutant {
     TrimTakesNothing,
     /// J7: a trim discards what a transaction has freed that is not durable.
     TrimsUndurable,
+    /// J8: the updates of a group of atomic files go by a transaction each.
+    UpdateSplit,
+    /// J8: the size of an atomic file, and what it writes, do not wait for a synchronisation call.
+    UpdateNotDeferred,
+    /// J5: a file that is atomic no more leaves its blocks in the log.
+    LeavesJournalBehind,
     /// Operations that look for space once more take turns, each with its locks.
     RetriesTakeTurns,
     /// Space: data takes the blocks that are kept for extent trees.

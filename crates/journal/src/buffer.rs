@@ -104,6 +104,12 @@ impl BufferHead {
         change(&mut bytes[range])
     }
 
+    /// Takes other content, of a block. Only a transaction's handle may give it.
+    pub(crate) fn replace(&self, content: Rc<Memory>) {
+        self.changed.borrow_mut().add(0..content.len());
+        self.content.replace(content);
+    }
+
     /// What was changed since this was asked last: a transaction that is locked takes it with it.
     pub(crate) fn take_changed(&self) -> ChangedRanges {
         self.changed.take()

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::journal::Sequence;
+use weir_runtime::Buffer as Memory;
 use weir_storage::Extent;
 
 use crate::buffer::BufferHead;
@@ -54,6 +55,12 @@ impl TxHandle {
     ) -> T {
         self.enter(buffer);
         buffer.change(range, change)
+    }
+
+    /// Gives a buffer other content, all of it.
+    pub fn replace(&self, buffer: &Rc<BufferHead>, content: Rc<Memory>) {
+        self.enter(buffer);
+        buffer.replace(content);
     }
 
     /// Makes a buffer part of the transaction.

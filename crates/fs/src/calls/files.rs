@@ -15,7 +15,7 @@ impl Filesystem {
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content, and what
     /// the storage fails by.
     pub async fn read(&self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<usize, FsError> {
-        self.0.files.read(inode, offset, bytes).await
+        self.0.atomic.read(inode, offset, bytes).await
     }
 
     /// What an inode holds was read just now: notes that, as [`MountOptions::access_times`] says. Whether its time of
@@ -38,9 +38,10 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content,
-    /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`], and what the storage fails by.
+    /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`], and what the storage fails by;
+    /// [`FsError::UpdateTooLarge`] for an atomic file ([`set_atomic`](Self::set_atomic)).
     pub async fn write(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
-        self.0.files.write(self.1, inode, offset, bytes, Times::Stamped).await
+        self.write_with(inode, offset, bytes, Times::Stamped).await
     }
 
     /// Writes as [`write`](Self::write) does, and leaves the times: for who keeps a cache of its own, writes it back
@@ -49,7 +50,21 @@ impl Filesystem {
     /// # Errors
     /// Those of [`write`](Self::write).
     pub async fn write_back(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
-        self.0.files.write(self.1, inode, offset, bytes, Times::Kept).await
+        self.write_with(inode, offset, bytes, Times::Kept).await
+    }
+
+    async fn write_with(
+        &self,
+        inode: InodeNumber,
+        offset: u64,
+        bytes: &[u8],
+        times: Times,
+    ) -> Result<usize, FsError> {
+        let fs = &self.0;
+        match fs.is_deferred(inode).await? {
+            true => fs.atomic.write(self.1, inode, offset, bytes, times).await,
+            false => fs.files.write(self.1, inode, offset, bytes, times).await,
+        }
     }
 
     /// Sets the size of a file. What is behind it is freed, also what was allocated behind the end; what is new is a
@@ -59,7 +74,11 @@ impl Filesystem {
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content,
     /// [`FsError::TooLarge`], [`FsError::ReadOnly`], and what the storage fails by.
     pub async fn truncate(&self, inode: InodeNumber, size: u64) -> Result<(), FsError> {
-        self.0.files.truncate(inode, size).await
+        let fs = &self.0;
+        match fs.is_deferred(inode).await? {
+            true => fs.atomic.truncate(inode, size).await,
+            false => fs.files.truncate(inode, size).await,
+        }
     }
 
     /// Allocates, zeroes or frees the blocks of `length` bytes from `offset` on. If it fails in between, a part of
@@ -77,7 +96,13 @@ impl Filesystem {
         offset: u64,
         length: u64,
     ) -> Result<(), FsError> {
-        self.0.files.fallocate(self.1, inode, mode, offset, length).await
+        let fs = &self.0;
+        match offset.checked_add(length).filter(|_| length > 0) {
+            Some(end) if fs.is_deferred(inode).await? => {
+                fs.atomic.fallocate(self.1, inode, mode, offset..end).await
+            }
+            _ => fs.files.fallocate(self.1, inode, mode, offset, length).await,
+        }
     }
 
     /// The first byte at or behind `offset` that is not in a hole; `None` if there is none.
@@ -85,7 +110,11 @@ impl Filesystem {
     /// # Errors
     /// As [`read`](Self::read).
     pub async fn seek_data(&self, inode: InodeNumber, offset: u64) -> Result<Option<u64>, FsError> {
-        self.0.files.seek_data(inode, offset).await
+        // What an update has written to holes is data already.
+        match self.0.size_of_updated(inode).await? {
+            Some(size) => Ok((offset < size).then_some(offset)),
+            None => self.0.files.seek_data(inode, offset).await,
+        }
     }
 
     /// The first byte at or behind `offset` that is in a hole, as the end of a file is; `None` if `offset` is
@@ -94,7 +123,10 @@ impl Filesystem {
     /// # Errors
     /// As [`read`](Self::read).
     pub async fn seek_hole(&self, inode: InodeNumber, offset: u64) -> Result<Option<u64>, FsError> {
-        self.0.files.seek_hole(inode, offset).await
+        match self.0.size_of_updated(inode).await? {
+            Some(size) => Ok((offset < size).then_some(size)),
+            None => self.0.files.seek_hole(inode, offset).await,
+        }
     }
 
     /// Blocks that the extents of a file map up to its end, written or not. The count ends when it is above `limit`:

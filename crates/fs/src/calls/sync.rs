@@ -63,7 +63,7 @@ impl Filesystem {
         Ok(done)
     }
 
-    /// Makes everything durable.
+    /// Makes everything durable, but for updates of atomic files that are not synchronised: those stay whole.
     ///
     /// # Errors
     /// As [`fsync`](Self::fsync), of any file.
@@ -85,7 +85,7 @@ impl Filesystem {
         Ok(journal.flush().await?)
     }
 
-    async fn synchronise(
+    pub(super) async fn synchronise(
         &self,
         inode: InodeNumber,
         promise: Promise,
@@ -96,6 +96,7 @@ impl Filesystem {
         // Mounted without a journal, nothing was ever changed.
         let Ok(journal) = fs.changes.mounted_with() else { return Ok(()) };
         fs.changes.journal()?;
+        fs.atomic.commit(std::slice::from_ref(&node)).await?;
         Ok(fs.sync.synchronise(journal, (&node.file, &node.last_changes), promise, data_only).await?)
     }
 }

@@ -13,7 +13,6 @@ use crate::error::FsError;
 use crate::inodes::{InodeNumber, Node};
 use crate::mapping::{Tree, Wanted, covers};
 use crate::mutants::FsMutant;
-use crate::options::JournalMode;
 
 /// What [`Filesystem::fallocate`](crate::Filesystem::fallocate) does to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +256,7 @@ impl Files {
     /// Overwrites as much of a range, which is mapped and written, as one handle may: how far it went.
     async fn overwrite_some(&self, node: &Rc<Node>, range: Range<u32>) -> Result<u32, FsError> {
         self.cache.throttle().await;
-        let journaled = self.mode == JournalMode::Data;
+        let journaled = node.is_journaled(self.mode);
         let most = if journaled { CHUNK_JOURNALED } else { CHUNK_BLOCKS.min(self.cache.allowance()) } as u32;
         let end = range.end.min(range.start.saturating_add(most));
         let credits = TRUNCATE_CREDITS + if journaled { end - range.start } else { 0 };

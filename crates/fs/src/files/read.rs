@@ -17,7 +17,6 @@ use crate::error::FsError;
 use crate::inodes::{InodeNumber, Node};
 use crate::mapping::{Tree, covers, place};
 use crate::mutants::FsMutant;
-use crate::options::JournalMode;
 
 /// Times that a read in a row may find that its first block was freed meanwhile. Then it holds off changes.
 const OVERTAKEN_MAX: u32 = 4;
@@ -119,9 +118,9 @@ impl Files {
         let file_end = u32::try_from(node.size().div_ceil(BLOCK)).unwrap_or(u32::MAX);
         let ahead = node.file.blocks_ahead(index, wanted, extent.end().min(file_end.max(index + 1)));
         let journaled = |index: &u32| self.journaled(node, place(extent, *index)).is_some();
-        match self.mode {
-            JournalMode::Data => index..(index + 1..ahead.end).find(journaled).unwrap_or(ahead.end),
-            _ => ahead,
+        match node.is_journaled(self.mode) {
+            true => index..(index + 1..ahead.end).find(journaled).unwrap_or(ahead.end),
+            false => ahead,
         }
     }
 }

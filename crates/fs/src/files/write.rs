@@ -20,7 +20,6 @@ use crate::error::FsError;
 use crate::inodes::{InodeNumber, Node};
 use crate::mapping::{MAP_CREDITS, Tree, Wanted, place};
 use crate::mutants::FsMutant;
-use crate::options::JournalMode;
 
 /// Blocks that one handle writes at most: 8 MiB.
 pub(super) const CHUNK_BLOCKS: usize = 2048;
@@ -102,7 +101,7 @@ impl Files {
         bytes: &[u8],
         times: Times,
     ) -> Result<usize, FsError> {
-        let journaled = self.mode == JournalMode::Data;
+        let journaled = node.is_journaled(self.mode);
         let now = self.timer.now();
         let stamped = times == Times::Kept || {
             let inode = node.inode.borrow();
@@ -159,7 +158,7 @@ impl Files {
     /// Reads the blocks that will be written in part into the page cache, while no call has to wait for the lock. What
     /// it cannot read, [`edges`](Self::edges) tells.
     async fn read_edges(&self, node: &Rc<Node>, changed: Range<u64>) {
-        if self.mode == JournalMode::Data {
+        if node.is_journaled(self.mode) {
             return;
         }
         for at in [changed.start, changed.end] {
@@ -210,7 +209,7 @@ impl Files {
     }
 
     /// The content of a block that is mapped and written.
-    async fn content(&self, node: &Node, index: u32, home: u64) -> Result<Rc<Memory>, FsError> {
+    pub(crate) async fn content(&self, node: &Node, index: u32, home: u64) -> Result<Rc<Memory>, FsError> {
         let here = self.journaled(node, home).or_else(|| node.file.snapshot(index));
         match here {
             Some(content) => Ok(content),
@@ -234,7 +233,7 @@ impl Files {
             let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
             let part = &bytes[done..done + taken];
             done += taken;
-            if let Some(handle) = handle.filter(|_| self.mode == JournalMode::Data) {
+            if let Some(handle) = handle.filter(|_| node.is_journaled(self.mode)) {
                 self.put_journaled(node, handle, index, at, part, edges).await?;
                 continue;
             }

@@ -3,14 +3,16 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use weir_ext4::{Extent, FileTime, FileType, INODE_BYTES, Inode, Stamp};
+use weir_ext4::{Extent, FileTime, FileType, INODE_BYTES, Inode, Stamp, inode_flags};
 use weir_journal::{BufferHead, TxHandle};
 use weir_runtime::{Acquire, Permit, Semaphore};
 use zerocopy::IntoBytes;
 
 use super::metadata::Metadata;
+use super::update::Update;
 use crate::cache::{CachedFile, PageCache};
 use crate::error::FsError;
+use crate::options::JournalMode;
 use crate::sync::LastChanges;
 
 /// Links that an inode can have, as ext4 counts them.
@@ -35,6 +37,10 @@ pub(crate) struct Node {
     pub(crate) accessed: Cell<bool>,
     /// It was made without a name, and had none so far.
     pub(crate) takes_first_name: Cell<bool>,
+    /// What was written to an atomic file and is not in the journal.
+    pub(crate) update: RefCell<Option<Update>>,
+    /// A caller has begun its update, and ends it: no synchronisation call does.
+    pub(crate) update_begun: Cell<bool>,
     /// The extent found last: most lookups are near the one before.
     pub(crate) extent: Cell<Option<Extent>>,
     pub(crate) file: Rc<CachedFile>,
@@ -52,6 +58,8 @@ impl Node {
             opens: Cell::new(0),
             accessed: Cell::new(false),
             takes_first_name: Cell::new(false),
+            update: RefCell::default(),
+            update_begun: Cell::new(false),
             extent: Cell::new(None),
             file: CachedFile::new(number, cache),
             metadata: Rc::clone(metadata),
@@ -71,6 +79,28 @@ impl Node {
     /// The size in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.inode.borrow().size()
+    }
+
+    /// The size that programs see: with what the update of an atomic file adds.
+    pub(crate) fn size_with_update(&self) -> u64 {
+        let update = self.update.borrow();
+        update.as_ref().map_or_else(|| self.size(), Update::size)
+    }
+
+    /// Whether it is an atomic file. On the disk that is ext4's flag for files whose data goes through the journal.
+    pub(crate) fn is_atomic(&self) -> bool {
+        let inode = self.inode.borrow();
+        inode.has_flag(inode_flags::JOURNAL_DATA) && inode.file_type() == Some(FileType::Regular)
+    }
+
+    /// Whether it is an atomic file, or a directory that makes files atomic which are made in it.
+    pub(crate) fn hands_down_atomicity(&self) -> bool {
+        self.inode.borrow().has_flag(inode_flags::JOURNAL_DATA)
+    }
+
+    /// Whether its data goes through the journal.
+    pub(crate) fn is_journaled(&self, mode: JournalMode) -> bool {
+        mode == JournalMode::Data || self.is_atomic()
     }
 
     /// Puts the inode, as it is now, into the transaction.
@@ -128,7 +158,7 @@ impl Node {
     /// Whether a subdirectory more can be counted: hashed directories of more than 65,000 links count as having
     /// one (`dir_nlink`).
     pub(crate) fn takes_subdirectory(&self, uncounted: bool) -> bool {
-        let indexed = self.inode.borrow().has_flag(weir_ext4::inode_flags::INDEXED);
+        let indexed = self.inode.borrow().has_flag(inode_flags::INDEXED);
         self.links() < LINKS_MAX || (uncounted && indexed)
     }
 

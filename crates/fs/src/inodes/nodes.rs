@@ -182,6 +182,8 @@ impl Nodes {
             && Rc::strong_count(&node.file) == 1
             && node.opens.get() == 0
             && !node.accessed.get()
+            && node.update.borrow().is_none()
+            && !node.update_begun.get()
             && node.last_changes.last(false).is_none_or(committed)
             && (node.file.is_on_disk() || self.rules.drops(FsMutant::ForgetsDirtyNodes))
     }

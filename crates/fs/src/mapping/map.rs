@@ -12,7 +12,6 @@ use super::tree::{Tree, covers, place};
 use crate::error::FsError;
 use crate::inodes::Node;
 use crate::mutants::FsMutant;
-use crate::options::JournalMode;
 use crate::space::GROUP_CREDITS;
 
 /// Most blocks of an extent in either state.
@@ -81,7 +80,7 @@ impl Mapping {
         let written = wanted == Wanted::Written;
         if wanted != Wanted::Mapped && extent.written != written {
             node.last_changes.note_data();
-            if written && self.mode != JournalMode::Data {
+            if written && !node.is_journaled(self.mode) {
                 // In writeback mode, too: a caller that has allocated a block of zeros never sees what was in it
                 // before.
                 node.file.attach(handle);
@@ -94,7 +93,7 @@ impl Mapping {
                 marked => marked?,
             }
             if !written {
-                if self.mode == JournalMode::Data {
+                if node.is_journaled(self.mode) {
                     self.changes.made_unwritten(handle.sequence());
                 }
                 node.file.forget_pages(self.changes.journal()?, handle, range.start..end).await?;
@@ -167,7 +166,7 @@ impl Mapping {
     /// replayed once its blocks are free, or read as zeros (J5 d).
     fn forget_journaled(&self, handle: &TxHandle, node: &Node, start: u64, blocks: u32) {
         let kind = node.inode.borrow().file_type();
-        if kind == Some(FileType::Regular) && self.mode != JournalMode::Data {
+        if kind == Some(FileType::Regular) && !node.is_journaled(self.mode) {
             return;
         }
         let revokes = kind != Some(FileType::Directory) || !self.rules.drops(FsMutant::NoDirectoryRevoke);

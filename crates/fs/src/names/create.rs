@@ -215,6 +215,11 @@ impl Namespace {
                 inode.mode = (inode.mode.get() | SET_GROUP).into();
             }
         }
+        if parent.hands_down_atomicity()
+            && matches!(inode.file_type(), Some(FileType::Regular | FileType::Directory))
+        {
+            inode.set_flag(inode_flags::JOURNAL_DATA, true);
+        }
         inode
     }
 

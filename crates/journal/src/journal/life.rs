@@ -196,6 +196,15 @@ impl Journal {
         Ok(())
     }
 
+    /// Commits whatever runs, and brings it home with all that was committed before: the log holds nothing of it any more.
+    ///
+    /// # Errors
+    /// [`JournalError::Stopped`] if the journal stops before.
+    pub async fn bring_home(&self) -> Result<(), JournalError> {
+        self.commit_all().await?;
+        self.checkpoint().await
+    }
+
     /// Brings everything home that is transferred.
     pub(crate) async fn checkpoint(&self) -> Result<(), JournalError> {
         checkpoint::checkpoint(self).await

@@ -1,0 +1,484 @@
+//! *Atomic files* (SHARE paper, section 4: application-level data journaling, SADJ): what is written to one stays out of
+//! its home until a synchronisation call, and then all of it, of one file or of a group, is there after a crash or none
+//! is.
+//!
+//! On the disk an atomic file has ext4's flag for data that goes through the journal. Its writes are kept in memory as
+//! an [`Update`]; blocks that they need are allocated at once, but unwritten, so that nothing of an update is to be seen
+//! on the disk, its new size neither. A synchronisation call puts the whole update into one transaction, by one handle
+//! (J8): log copies of the blocks, what becomes written of the extents, and the inode. From there on the data is like
+//! that of journal mode data: home by a checkpoint, revoked when it is freed.
+//!
+//! In the paper the timer, and `fsync` of other files, are kept from committing part of an update by deferring the
+//! writes of files that were opened with `O_ATOMIC`. Here it is an attribute of the file, since a mount does not see a
+//! flag of `open` that the kernel does not know. An update that the journal cannot take at once is refused at the
+//! write that makes it so; nothing is lost by that.
+//!
+//! A caller may also *begin* an update. Then only [`end`](AtomicFiles::end) puts it into the journal, and
+//! [`abandon`](AtomicFiles::abandon) takes it back.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use weir_block::Class;
+use weir_ext4::{FileType, Stamp, inode_flags};
+use weir_journal::{Role, TxHandle};
+use weir_runtime::Buffer as Memory;
+use weir_storage::{BLOCK_BYTES, Rules};
+
+use crate::cache::{BLOCK, index_of, split};
+use crate::caller::Caller;
+use crate::changes::Changes;
+use crate::error::FsError;
+use crate::files::{Fallocate, Files, SIZE_MAX, Times};
+use crate::inodes::{InodeNumber, Node, Update, lock};
+use crate::mapping::{MAP_CREDITS, Mapping, Tree, Wanted, place};
+use crate::mutants::FsMutant;
+use crate::options::MountOptions;
+use crate::timer::Timer;
+
+/// Blocks that one step of a write stages.
+const STEP_BLOCKS: usize = 256;
+/// Journaled blocks that the commit of an update changes beside what the update counts, for each file: the inode, and
+/// of the tree and the bitmaps what a split takes.
+const FILE_CREDITS: u32 = MAP_CREDITS + 1;
+
+/// Writes to atomic files, and puts their updates into the journal.
+pub(crate) struct AtomicFiles {
+    changes: Rc<Changes>,
+    files: Rc<Files>,
+    mapping: Rc<Mapping>,
+    timer: Timer,
+    rules: Rules<FsMutant>,
+    /// What the updates of all files count together: no more than one transaction takes, so that any group of files can
+    /// be synchronised, and memory has a bound.
+    staged: Cell<u32>,
+}
+
+impl AtomicFiles {
+    pub(crate) fn new(
+        changes: Rc<Changes>,
+        files: Rc<Files>,
+        mapping: Rc<Mapping>,
+        timer: Timer,
+        MountOptions { rules, .. }: MountOptions,
+    ) -> Rc<AtomicFiles> {
+        Rc::new(AtomicFiles { changes, files, mapping, timer, rules, staged: Cell::new(0) })
+    }
+
+    /// Makes a file an atomic one, or an ordinary one again; of a directory, whether files that are made in it are
+    /// atomic.
+    pub(crate) async fn set(&self, node: &Rc<Node>, atomic: bool) -> Result<(), FsError> {
+        if !matches!(node.kind(), Some(FileType::Regular | FileType::Directory)) {
+            return Err(FsError::NotPermitted("only files and directories are atomic"));
+        }
+        self.changes
+            .changing(async {
+                let _locked = node.alone().await;
+                if node.hands_down_atomicity() == atomic {
+                    return Ok(());
+                }
+                if node.update_begun.get() {
+                    return Err(FsError::UpdateOpen);
+                }
+                match (node.is_directory(), atomic) {
+                    (true, _) => {}
+                    (false, true) => self.write_home(node).await?,
+                    (false, false) => self.bring_home(node).await?,
+                }
+                let handle = self.changes.start(1).await?;
+                {
+                    let mut inode = node.inode.borrow_mut();
+                    inode.set_flag(inode_flags::JOURNAL_DATA, atomic);
+                    inode.set_time(Stamp::Changed, self.timer.now());
+                }
+                self.changes.all_or_abort(node.log(&handle)).await
+            })
+            .await
+    }
+
+    /// Dirty pages are on the disk before anything newer of the file is in the journal.
+    async fn write_home(&self, node: &Rc<Node>) -> Result<(), FsError> {
+        let barriers = self.changes.journal()?.engine().uses_barriers();
+        let class = if barriers { Class::Ordered } else { Class::Orderless };
+        node.file.submit_dirty(class, class).await?;
+        node.file.transferred().await?;
+        Ok(node.file.check_written()?)
+    }
+
+    /// What the journal holds of a file goes home before anything newer is written there in place.
+    async fn bring_home(&self, node: &Rc<Node>) -> Result<(), FsError> {
+        self.commit_locked(std::slice::from_ref(node)).await?;
+        if self.rules.drops(FsMutant::LeavesJournalBehind) {
+            return Ok(());
+        }
+        self.changes.journal()?.bring_home().await?;
+        let tree = Tree::of(node);
+        let mut at = 0;
+        while let Some(extent) = tree.next(at).await? {
+            for home in extent.physical..extent.physical + u64::from(extent.length) {
+                node.metadata().buffers.forget(home);
+            }
+            at = extent.end();
+        }
+        Ok(())
+    }
+
+    /// Writes at `offset`: how many bytes, all of them unless space ends in between. They are part of the file's update.
+    ///
+    /// # Errors
+    /// [`FsError::UpdateTooLarge`] if the journal could not take the update at once; those of writing to any file.
+    pub(crate) async fn write(
+        &self,
+        caller: Caller,
+        inode: InodeNumber,
+        offset: u64,
+        bytes: &[u8],
+        times: Times,
+    ) -> Result<usize, FsError> {
+        let node = self.files.node(inode).await?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        if offset >= SIZE_MAX {
+            return Err(FsError::TooLarge);
+        }
+        let most = usize::try_from(SIZE_MAX - offset).unwrap_or(usize::MAX).min(bytes.len());
+        match self.changes.changing(self.stage_all(caller, &node, offset, &bytes[..most], times)).await? {
+            Some(written) => Ok(written),
+            // It has become an ordinary file meanwhile.
+            None => self.files.write(caller, inode, offset, bytes, times).await,
+        }
+    }
+
+    /// Adds to the update, as much as space allows. `None` if the file is not atomic any more.
+    async fn stage_all(
+        &self,
+        caller: Caller,
+        node: &Rc<Node>,
+        offset: u64,
+        bytes: &[u8],
+        times: Times,
+    ) -> Result<Option<usize>, FsError> {
+        let _locked = node.alone().await;
+        if !node.is_atomic() {
+            return Ok(None);
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let step = (bytes.len() - done).min(STEP_BLOCKS * BLOCK_BYTES - split(at).1);
+            let some = &bytes[done..done + step];
+            match self.changes.with_space(async || self.stage(caller, node, at, some).await).await {
+                Ok(()) => done += step,
+                Err(FsError::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if times == Times::Stamped {
+            node.stamp(self.timer.now());
+        }
+        Ok(Some(done))
+    }
+
+    /// Adds to the update. The caller holds the lock.
+    async fn stage(&self, caller: Caller, node: &Rc<Node>, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
+        let end = offset + bytes.len() as u64;
+        let range = index_of(offset)..index_of(end - 1) + 1;
+        self.stage_tail(node, end).await?;
+        let written = self.mapping.is_written(node, range.clone()).await?;
+        self.take_room(node, range.clone(), written)?;
+        if !written {
+            self.allocate(caller, node, range.clone()).await?;
+        }
+        let mut bases = Vec::new();
+        for index in [range.start, range.end - 1] {
+            bases.push((index, self.base(node, index).await?));
+        }
+        let mut update = node.update.borrow_mut();
+        let update = update.get_or_insert_with(|| Update::new(node.size()));
+        let mut done = 0;
+        while done < bytes.len() {
+            let (index, at) = split(offset + done as u64);
+            let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
+            let base = bases.iter().find(|(base, _)| *base == index).map(|(_, content)| Rc::clone(content));
+            update.change(index, at, &bytes[done..done + taken], base);
+            done += taken;
+        }
+        update.grow(end);
+        Ok(())
+    }
+
+    /// Refuses what would make the updates too large for one transaction.
+    fn take_room(&self, node: &Node, range: Range<u32>, written: bool) -> Result<(), FsError> {
+        let mut update = node.update.borrow_mut();
+        let new = if update.is_none() { FILE_CREDITS } else { 0 };
+        let update = update.get_or_insert_with(|| Update::new(node.size()));
+        let cost = update.cost_of(range, written);
+        let staged = self.staged.get().saturating_add(new + cost);
+        let most = self.changes.journal()?.most_credits();
+        if staged > most {
+            return Err(FsError::UpdateTooLarge { most });
+        }
+        self.staged.set(staged);
+        update.charge(new + cost);
+        Ok(())
+    }
+
+    /// Gives blocks a place, unwritten: they read as they did, also after a crash.
+    async fn allocate(&self, caller: Caller, node: &Rc<Node>, range: Range<u32>) -> Result<(), FsError> {
+        let mut at = range.start;
+        while at < range.end {
+            let handle = self.changes.start_for(caller, MAP_CREDITS).await?;
+            let mapped = self.mapping.map(&handle, node, at..range.end, Wanted::Mapped).await;
+            // Also after an error: the tree may have grown.
+            self.mapping.log_data(node, &handle).await?;
+            at = mapped?;
+        }
+        Ok(())
+    }
+
+    /// What a block holds without the update, with zeros behind the end of the file. What a power cut has left there is
+    /// no content.
+    async fn base(&self, node: &Rc<Node>, index: u32) -> Result<Rc<Memory>, FsError> {
+        let (start, size) = (u64::from(index) * BLOCK, node.size());
+        let home = if start < size { self.mapping.home(node, index).await? } else { None };
+        let Some(home) = home else { return Ok(Rc::new(Memory::new(BLOCK_BYTES))) };
+        let mut content = self.files.content(node, index, home).await?;
+        if size < start + BLOCK {
+            Rc::make_mut(&mut content)[(size - start) as usize..].fill(0);
+        }
+        Ok(content)
+    }
+
+    /// Where the file becomes longer, its last block goes into the update, if it is not whole: behind the end on the
+    /// disk may be what a power cut has left. The caller holds the lock.
+    async fn stage_tail(&self, node: &Rc<Node>, size: u64) -> Result<(), FsError> {
+        let old = node.size();
+        let (last, at) = split(old);
+        let staged = node.update.borrow().as_ref().is_some_and(|update| update.block(last).is_some());
+        if size <= old || at == 0 || staged || self.mapping.home(node, last).await?.is_none() {
+            return Ok(());
+        }
+        let base = self.base(node, last).await?;
+        self.take_room(node, last..last + 1, true)?;
+        if let Some(update) = node.update.borrow_mut().as_mut() {
+            update.change(last, 0, &[], Some(base));
+        }
+        Ok(())
+    }
+
+    /// The file is to have at least `size` bytes. The caller holds the lock.
+    async fn grow(&self, node: &Rc<Node>, size: u64) -> Result<(), FsError> {
+        self.stage_tail(node, size).await?;
+        self.take_room(node, 0..0, true)?;
+        if let Some(update) = node.update.borrow_mut().as_mut() {
+            update.grow(size);
+        }
+        Ok(())
+    }
+
+    /// Sets the size of a file. One that grows is part of the update.
+    ///
+    /// # Errors
+    /// [`FsError::UpdateOpen`] for a file that has an update and is to become shorter; those of any file.
+    pub(crate) async fn truncate(&self, inode: InodeNumber, size: u64) -> Result<(), FsError> {
+        let node = self.files.node(inode).await?;
+        if size > SIZE_MAX {
+            return Err(FsError::TooLarge);
+        }
+        if size > node.size_with_update() {
+            let grow = async {
+                let _locked = node.alone().await;
+                self.grow(&node, size).await?;
+                node.stamp(self.timer.now());
+                Ok(())
+            };
+            return self.changes.changing(grow).await;
+        }
+        if node.update.borrow().is_none() {
+            return self.files.truncate(inode, size).await;
+        }
+        if size == node.size_with_update() { Ok(()) } else { Err(FsError::UpdateOpen) }
+    }
+
+    /// Allocates, zeroes or frees blocks. What makes the file longer is part of the update.
+    ///
+    /// # Errors
+    /// [`FsError::UpdateOpen`] for zeros and holes in a file that has an update; those of any file.
+    pub(crate) async fn fallocate(
+        &self,
+        caller: Caller,
+        inode: InodeNumber,
+        mode: Fallocate,
+        range: Range<u64>,
+    ) -> Result<(), FsError> {
+        let node = self.files.node(inode).await?;
+        let (offset, length) = (range.start, range.end - range.start);
+        if mode == (Fallocate::Allocate { keep_size: false }) {
+            let mode = Fallocate::Allocate { keep_size: true };
+            self.files.fallocate(caller, inode, mode, offset, length).await?;
+            return if range.end > node.size_with_update() { self.truncate(inode, range.end).await } else { Ok(()) };
+        }
+        let allocates = matches!(mode, Fallocate::Allocate { .. });
+        if !allocates && node.update.borrow().is_some() {
+            return Err(FsError::UpdateOpen);
+        }
+        self.files.fallocate(caller, inode, mode, offset, length).await
+    }
+
+    /// Reads from `offset` on, as [`Files::read`] does, with what the update changes.
+    pub(crate) async fn read(&self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<usize, FsError> {
+        let node = self.files.node(inode).await?;
+        // As of now: should the update be committed meanwhile, what it changes would be missed.
+        let (size, changed) = {
+            let update = node.update.borrow();
+            let Some(update) = update.as_ref() else {
+                drop(update);
+                return self.files.read(inode, offset, bytes).await;
+            };
+            let end = offset.saturating_add(bytes.len() as u64).min(update.size());
+            if offset >= end {
+                return Ok(0);
+            }
+            (end - offset, update.blocks_in(index_of(offset)..index_of(end - 1) + 1))
+        };
+        let length = size as usize;
+        let read = self.files.read(inode, offset, &mut bytes[..length]).await?;
+        bytes[read.min(length)..length].fill(0);
+        for (index, content) in changed {
+            let start = u64::from(index) * BLOCK;
+            let (from, to) = (start.max(offset), (start + BLOCK).min(offset + size));
+            bytes[(from - offset) as usize..(to - offset) as usize]
+                .copy_from_slice(&content[(from - start) as usize..(to - start) as usize]);
+        }
+        Ok(length)
+    }
+
+    /// Puts the updates of files into the running transaction, together. Those that have none do not count.
+    ///
+    /// # Errors
+    /// [`FsError::UpdateOpen`] if one of them was begun; what changing any file may fail by.
+    pub(crate) async fn commit(&self, nodes: &[Rc<Node>]) -> Result<(), FsError> {
+        if nodes.iter().all(|node| node.update.borrow().is_none() && !node.update_begun.get()) {
+            return Ok(());
+        }
+        let commit = async {
+            let _locked = lock(&nodes.iter().collect::<Vec<_>>()).await;
+            if nodes.iter().any(|node| node.update_begun.get()) {
+                return Err(FsError::UpdateOpen);
+            }
+            self.commit_locked(nodes).await
+        };
+        self.changes.changing(commit).await
+    }
+
+    /// The same at the end of a mount, for all that are left, begun or not: those are abandoned.
+    pub(crate) async fn commit_rest(&self, nodes: &[Rc<Node>]) -> Result<(), FsError> {
+        for node in nodes.iter().filter(|node| node.update.borrow().is_some()) {
+            if node.update_begun.get() {
+                self.abandon(node);
+            }
+            let one = std::slice::from_ref(node);
+            self.changes.undivided(self.commit_locked(one)).await?;
+        }
+        Ok(())
+    }
+
+    /// The same for callers that hold the locks.
+    async fn commit_locked(&self, nodes: &[Rc<Node>]) -> Result<(), FsError> {
+        let mut updates = Vec::new();
+        for node in nodes {
+            let update = node.update.borrow().clone();
+            // One that appears twice in a group goes once.
+            let known = updates.iter().any(|(known, _): &(&Rc<Node>, Update)| known.number == node.number);
+            updates.extend(update.filter(|_| !known).map(|update| (node, update)));
+        }
+        let credits: u32 = updates.iter().map(|(_, update)| update.credits()).sum();
+        if updates.is_empty() {
+            return Ok(());
+        }
+        if self.rules.drops(FsMutant::UpdateSplit) {
+            for (node, update) in &updates {
+                let handle = self.changes.start(credits).await?;
+                self.put(node, &handle, update).await?;
+                drop(handle);
+                self.changes.journal()?.commit_all().await?;
+            }
+        } else {
+            let handle = self.changes.start(credits).await?;
+            let put_all = async {
+                for (node, update) in &updates {
+                    self.put(node, &handle, update).await?;
+                }
+                Ok(())
+            };
+            self.changes.all_or_abort(put_all).await?;
+        }
+        for (node, _) in updates {
+            self.forget(node);
+        }
+        Ok(())
+    }
+
+    /// Puts one update into a transaction.
+    async fn put(&self, node: &Rc<Node>, handle: &TxHandle, update: &Update) -> Result<(), FsError> {
+        for run in update.runs() {
+            let mut at = run.start;
+            while at < run.end {
+                at = self.mapping.map(handle, node, at..run.end, Wanted::Written).await?;
+            }
+        }
+        for (index, content) in update.blocks() {
+            let Some(extent) = Tree::of(node).find(index).await? else {
+                return Err(FsError::Invalid("a block that is not mapped"));
+            };
+            let buffer = node.metadata().buffers.fresh(place(&extent, index), Role::Data);
+            handle.replace(&buffer, Rc::clone(content));
+            node.file.forget_clean(index..index + 1);
+        }
+        let size = update.size().max(node.size());
+        node.inode.borrow_mut().set_size(size);
+        node.last_changes.note_data();
+        self.mapping.log_data(node, handle).await
+    }
+
+    /// The update is in the journal, or is not to be.
+    fn forget(&self, node: &Node) {
+        if let Some(update) = node.update.take() {
+            self.staged.set(self.staged.get() - update.credits());
+        }
+    }
+
+    /// Begins an update. What was written before is put into the journal first, as an update of its own.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for a file that is not atomic, [`FsError::UpdateOpen`] for one that has begun one.
+    pub(crate) async fn begin(&self, node: &Rc<Node>) -> Result<(), FsError> {
+        if !node.is_atomic() {
+            return Err(FsError::Invalid("the file is not atomic: set its attribute user.weir.atomic to 1"));
+        }
+        self.commit(std::slice::from_ref(node)).await?;
+        if node.update_begun.replace(true) { Err(FsError::UpdateOpen) } else { Ok(()) }
+    }
+
+    /// Ends updates that were begun, and puts them into the running transaction, together.
+    pub(crate) async fn end(&self, nodes: &[Rc<Node>]) -> Result<(), FsError> {
+        if nodes.iter().any(|node| !node.update_begun.get()) {
+            return Err(FsError::Invalid("no update was begun"));
+        }
+        let end = async {
+            let _locked = lock(&nodes.iter().collect::<Vec<_>>()).await;
+            self.commit_locked(nodes).await?;
+            nodes.iter().for_each(|node| node.update_begun.set(false));
+            Ok(())
+        };
+        self.changes.changing(end).await
+    }
+
+    /// Takes back what was written since the update was begun, or since the file was synchronised.
+    pub(crate) fn abandon(&self, node: &Node) {
+        self.forget(node);
+        node.update_begun.set(false);
+    }
+}
