@@ -21,6 +21,21 @@ int fdatabarrier(int fd);
 /* 1 if the file is on a mount of Weir, 0 if not, -1 with errno. */
 int weir_is_mounted(int fd);
 
+/* Atomic files: after a crash, all that was written to one between two calls of fsync, fdatasync, msync or their like is
+ * there, or none of it. They need a mount of Weir, ENOTSUP elsewhere: nothing else can promise that.
+ * The attribute user.weir.atomic with the value 1 says the same of a file, or of all files made in a directory. */
+int weir_set_atomic(int fd, int atomic);
+
+/* Makes up to 127 files durable, as fsync does: after a crash the changes of all atomic ones among them are there, or
+ * none is. All but the first have to be the caller's own. */
+int weir_syncv(const int *fds, int count);
+
+/* From weir_begin_update on, no fsync puts a part of an atomic file's changes on the disk, and weir_abandon_update takes
+ * them back, as does closing the descriptor. weir_end_update makes them one change, which fsync makes durable. */
+int weir_begin_update(int fd);
+int weir_end_update(int fd);
+int weir_abandon_update(int fd);
+
 /* What the library calls, for programs that cannot link it. */
 #define WEIR_IOC_FBARRIER _IO('W', 1)
 #define WEIR_IOC_FDATABARRIER _IO('W', 2)
@@ -32,6 +47,16 @@ int weir_is_mounted(int fd);
 /* The first two, for a program that has called sync_file_range or msync before. */
 #define WEIR_IOC_FBARRIER_AFTER_PAGES _IO('W', 5)
 #define WEIR_IOC_FDATABARRIER_AFTER_PAGES _IO('W', 6)
+/* Updates of atomic files, and groups of files. */
+#define WEIR_IOC_BEGIN_UPDATE _IO('W', 7)
+#define WEIR_IOC_END_UPDATE _IO('W', 8)
+#define WEIR_IOC_ABANDON_UPDATE _IO('W', 9)
+struct weir_group {
+    unsigned int mode;               /* 0 durable, 1 order */
+    unsigned int count;              /* files beside the one that the call is made on */
+    unsigned long long inodes[126];  /* st_ino of each */
+};
+#define WEIR_IOC_SYNC_GROUP _IOW('W', 10, struct weir_group)
 
 #ifdef __cplusplus
 }

@@ -1,9 +1,12 @@
-//! libweir: `fbarrier` and `fdatabarrier` for C, and for whatever calls C. The header is `include/weir.h`.
+//! libweir: `fbarrier` and `fdatabarrier` for C, and for whatever calls C; and updates of atomic files ([`updates`]). The
+//! header is `include/weir.h`.
 //!
 //! On a mount of Weir they are ioctls; anywhere else they are `fsync` and `fdatasync`, which promise more. So a
 //! program that calls them is right on every filesystem, and fast on Weir.
 
 #![allow(unsafe_code, reason = "it is called by C, and calls the C library")]
+
+mod updates;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,6 +22,8 @@ const FBARRIER_AFTER_PAGES: u32 = 0x5705;
 const FDATABARRIER_AFTER_PAGES: u32 = 0x5706;
 /// `_IO('W', 4)`.
 pub const ORDER_WRITES: u32 = 0x5704;
+pub use updates::{abandon_update, begin_update, end_update, is_atomic, set_atomic};
+
 /// What `statfs` tells of a mount through FUSE.
 const FUSE_MAGIC: libc::__fsword_t = 0x6573_5546;
 

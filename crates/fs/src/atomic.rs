@@ -318,7 +318,11 @@ impl AtomicFiles {
         if mode == (Fallocate::Allocate { keep_size: false }) {
             let mode = Fallocate::Allocate { keep_size: true };
             self.files.fallocate(caller, inode, mode, offset, length).await?;
-            return if range.end > node.size_with_update() { self.truncate(inode, range.end).await } else { Ok(()) };
+            return if range.end > node.size_with_update() {
+                self.truncate(inode, range.end).await
+            } else {
+                Ok(())
+            };
         }
         let allocates = matches!(mode, Fallocate::Allocate { .. });
         if !allocates && node.update.borrow().is_some() {
@@ -328,7 +332,12 @@ impl AtomicFiles {
     }
 
     /// Reads from `offset` on, as [`Files::read`] does, with what the update changes.
-    pub(crate) async fn read(&self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<usize, FsError> {
+    pub(crate) async fn read(
+        &self,
+        inode: InodeNumber,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> Result<usize, FsError> {
         let node = self.files.node(inode).await?;
         // As of now: should the update be committed meanwhile, what it changes would be missed.
         let (size, changed) = {
@@ -373,11 +382,26 @@ impl AtomicFiles {
         self.changes.changing(commit).await
     }
 
+    /// A file is open no more: its update goes into the journal, or is taken back if it was begun.
+    pub(crate) async fn settle(&self, node: &Rc<Node>) -> Result<(), FsError> {
+        if node.update_begun.get() {
+            self.abandon(node);
+        }
+        // What has no name any more is deleted.
+        if node.links() == 0 {
+            self.forget(node);
+        }
+        self.commit(std::slice::from_ref(node)).await
+    }
+
     /// The same at the end of a mount, for all that are left, begun or not: those are abandoned.
     pub(crate) async fn commit_rest(&self, nodes: &[Rc<Node>]) -> Result<(), FsError> {
         for node in nodes.iter().filter(|node| node.update.borrow().is_some()) {
             if node.update_begun.get() {
                 self.abandon(node);
+            }
+            if node.links() == 0 {
+                self.forget(node);
             }
             let one = std::slice::from_ref(node);
             self.changes.undivided(self.commit_locked(one)).await?;

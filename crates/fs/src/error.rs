@@ -39,7 +39,9 @@ pub enum FsError {
         most: u32,
     },
     /// An atomic file has an update that keeps it from what was asked.
-    #[error("the atomic file has an update that is not finished: synchronise it, or end or abandon the update")]
+    #[error(
+        "the atomic file has an update that is not finished: synchronise it, or end or abandon the update"
+    )]
     UpdateOpen,
     /// A name of more than 255 bytes, or an empty one.
     #[error("a name has 1 to 255 bytes")]

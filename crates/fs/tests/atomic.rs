@@ -154,7 +154,9 @@ fn a_file_reads_as_it_was_written() {
         fs.set_atomic(file, true).await.expect("atomic");
         assert_eq!(fs.is_atomic(file).await, Ok(true));
         let mut model = content(3 * BLOCK + 100);
-        for (offset, bytes) in [(10, 20), (BLOCK - 5, 10), (3 * BLOCK + 50, 2 * BLOCK), (9 * BLOCK + 7, 3), (0, 1)] {
+        for (offset, bytes) in
+            [(10, 20), (BLOCK - 5, 10), (3 * BLOCK + 50, 2 * BLOCK), (9 * BLOCK + 7, 3), (0, 1)]
+        {
             model.resize(model.len().max(offset + bytes), 0);
             model[offset..offset + bytes].fill(0xEE);
             assert_eq!(fs.write(file, offset as u64, &vec![0xEE; bytes]).await, Ok(bytes));
@@ -170,7 +172,9 @@ fn a_file_reads_as_it_was_written() {
         assert_eq!(fs.truncate(file, 5).await, Err(FsError::UpdateOpen), "it has an update");
         fs.fdatasync(file).await.expect("durable");
         fs.truncate(file, 5).await.expect("shorter");
-        fs.fallocate(file, Fallocate::Allocate { keep_size: false }, 0, 2 * BLOCK as u64).await.expect("longer");
+        fs.fallocate(file, Fallocate::Allocate { keep_size: false }, 0, 2 * BLOCK as u64)
+            .await
+            .expect("longer");
         model.truncate(5);
         model.resize(2 * BLOCK, 0);
         assert_eq!(read_file(fs, b"a").await.as_ref(), Ok(&model));

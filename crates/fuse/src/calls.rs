@@ -14,8 +14,9 @@ use weir_fs::{
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::control::{
-    FBARRIER, FBARRIER_AFTER_PAGES, FDATABARRIER, FDATABARRIER_AFTER_PAGES, ORDER_WRITES, SET_SYNC,
-    STATUS_ATTRIBUTE, SYNC_ALL, SYNC_ATTRIBUTE, SyncMode, TRIM, TrimRange,
+    ABANDON_UPDATE, ATOMIC_ATTRIBUTE, BEGIN_UPDATE, END_UPDATE, FBARRIER, FBARRIER_AFTER_PAGES, FDATABARRIER,
+    FDATABARRIER_AFTER_PAGES, ORDER_WRITES, SET_SYNC, STATUS_ATTRIBUTE, SYNC_ALL, SYNC_ATTRIBUTE, SYNC_GROUP,
+    SyncMode, TRIM, TrimRange,
 };
 use crate::convert;
 use crate::errno::{errno, errno_of_sync};
@@ -259,6 +260,7 @@ impl Calls {
         {
             self.kernel.forget_attributes(inode).await;
         }
+        self.abandon_with(handle).await;
         self.release(handle).await
     }
 
@@ -409,7 +411,7 @@ impl Calls {
     }
 
     /// Refuses to let anybody but its owner and the superuser say what `fsync` of a file promises: others rely on it.
-    async fn require_owner(&self, inode: InodeNumber, caller: Caller) -> Result<(), Errno> {
+    pub(crate) async fn require_owner(&self, inode: InodeNumber, caller: Caller) -> Result<(), Errno> {
         let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
         if caller.may_speak_for(found.uid) { Ok(()) } else { Err(Errno::PERM) }
     }
@@ -504,6 +506,8 @@ impl Calls {
                 }
                 file.orders_writes.set(true);
             }
+            BEGIN_UPDATE | END_UPDATE | ABANDON_UPDATE => self.update(inode, handle, command).await?,
+            SYNC_GROUP => self.sync_group(inode, argument, caller).await?,
             _ => return Err(Errno::NOTTY),
         }
         Ok(Vec::new())
@@ -514,7 +518,7 @@ impl Calls {
     ///
     /// # Errors
     /// EAGAIN if too many wait for that.
-    async fn take_over(&self, inode: InodeNumber) -> Result<(), Errno> {
+    pub(crate) async fn take_over(&self, inode: InodeNumber) -> Result<(), Errno> {
         if !self.kernel.is_writeback || !self.files.may_be_dirty(inode) {
             return Ok(());
         }
@@ -565,6 +569,9 @@ impl Calls {
             let mark = self.marks.get(inode).await.map_err(|error| errno(&error))?;
             return mark.map(|mode| mode.name().to_vec()).ok_or(Errno::NODATA);
         }
+        if name == ATOMIC_ATTRIBUTE {
+            return self.atomic_attribute(inode).await;
+        }
         if is_own_attribute(name) {
             return Err(Errno::NODATA);
         }
@@ -600,6 +607,9 @@ impl Calls {
             self.files.clear_promise(inode);
             return Ok(());
         }
+        if name == ATOMIC_ATTRIBUTE {
+            return self.set_atomic(inode, Some(value), expect, caller).await;
+        }
         if is_own_attribute(name) {
             return Err(Errno::PERM);
         }
@@ -632,6 +642,9 @@ impl Calls {
             self.marks.remove(inode).await.map_err(|error| errno(&error))?;
             self.files.clear_promise(inode);
             return Ok(());
+        }
+        if name == ATOMIC_ATTRIBUTE {
+            return self.set_atomic(inode, None, Expect::Present, caller).await;
         }
         if is_own_attribute(name) {
             return Err(Errno::NODATA);

@@ -1,4 +1,4 @@
-//! What a mount understands beyond the usual calls: seven ioctls, and two extended attributes.
+//! What a mount understands beyond the usual calls: eleven ioctls, and three extended attributes.
 //!
 //! | number | name | argument | what it does |
 //! |---|---|---|---|
@@ -8,11 +8,17 @@
 //! | `_IO('W', 4)` | [`ORDER_WRITES`] | | `fdatabarrier` follows each write of this open file that does not make it longer |
 //! | `_IO('W', 5)` | [`FBARRIER_AFTER_PAGES`] | | `fbarrier`, for a caller that has had the kernel hand over the file's dirty pages |
 //! | `_IO('W', 6)` | [`FDATABARRIER_AFTER_PAGES`] | | `fdatabarrier`, the same |
+//! | `_IO('W', 7)` | [`BEGIN_UPDATE`] | | an update of an atomic file begins |
+//! | `_IO('W', 8)` | [`END_UPDATE`] | | it ends: after a crash all of it is there, or none |
+//! | `_IO('W', 9)` | [`ABANDON_UPDATE`] | | it is taken back |
+//! | `_IOW('W', 10, ...)` | [`SYNC_GROUP`] | [`SyncGroup`] | `fsync` or `fbarrier` of a group of files, whose updates go together |
 //! | `_IOWR('X', 121, [u64; 3])` | [`TRIM`] | start, length and minimum, in bytes | discards what is free there: the kernel's `FITRIM`, as `fstrim` asks for it |
 //!
 //! The attribute [`SYNC_ATTRIBUTE`], `durable` or `order`, says the same as the third, and stays; to set or remove it
 //! takes back what the third has said. It is not carried into copies, as no list of attributes shows it. A file's owner
-//! and the superuser may set and remove it, and may lower the promise by the third. The attribute [`STATUS_ATTRIBUTE`] of every file and directory is the status of
+//! and the superuser may set and remove it, and may lower the promise by the third. The attribute [`ATOMIC_ATTRIBUTE`],
+//! `1`, makes a file atomic, or a directory one in which files are made so; it is as hidden, and theirs, too. The
+//! attribute [`STATUS_ATTRIBUTE`] of every file and directory is the status of
 //! the mount, as JSON; no list of attributes shows it. Setting it to [`SYNC_ALL`] makes everything on the mount durable,
 //! and fails with EIO if that cannot be done: the kernel does not pass on `sync` and `syncfs`. Any other value is
 //! refused. A storage that is mounted as one file understands this attribute, and nothing else of these.
@@ -40,6 +46,19 @@ pub const FDATABARRIER_AFTER_PAGES: u32 = opcode::none(b'W', 6);
 /// Discards what is free in a range of the filesystem, in runs of a minimum of bytes. What it gives has the bytes that
 /// were discarded in place of the length. For the superuser; `fstrim` asks for it at the mountpoint.
 pub const TRIM: u32 = opcode::read_write::<TrimRange>(b'X', 121);
+/// Begins an update of an atomic file that is open for writing: from now on only [`END_UPDATE`] puts what is written
+/// into the journal. `fsync` of the file fails with EBUSY meanwhile. EINVAL if the file is not atomic.
+pub const BEGIN_UPDATE: u32 = opcode::none(b'W', 7);
+/// Ends the update that was begun through the same open file. It is ordered before what comes later, and durable by the
+/// next `fsync`.
+pub const END_UPDATE: u32 = opcode::none(b'W', 8);
+/// Takes that update back. A program that closes the file, or dies, in the middle of an update does the same.
+pub const ABANDON_UPDATE: u32 = opcode::none(b'W', 9);
+/// Makes a group of files durable, or orders them: the updates of atomic files among them are there together after a
+/// crash, or none is. The file that it is called on is one of the group; the others must be the caller's own (EPERM).
+pub const SYNC_GROUP: u32 = opcode::write::<SyncGroup>(b'W', 10);
+/// Whether a file is atomic: `1`.
+pub const ATOMIC_ATTRIBUTE: &[u8] = b"user.weir.atomic";
 /// The status of the mount.
 pub const STATUS_ATTRIBUTE: &[u8] = b"user.weir.status";
 /// What [`STATUS_ATTRIBUTE`] is set to so that all of the mount becomes durable.
@@ -57,6 +76,21 @@ pub struct TrimRange {
     pub length: u64,
     /// Bytes in a row that are worth a discard, at least.
     pub minimum: u64,
+}
+
+/// Files in a group at most, that which the call is made on left out.
+pub const GROUP_FILES_MAX: usize = 126;
+
+/// The argument of [`SYNC_GROUP`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct SyncGroup {
+    /// 0 durable, 1 order.
+    pub mode: u32,
+    /// How many other files are in the group.
+    pub count: u32,
+    /// Their inode numbers, as `stat` tells them.
+    pub inodes: [u64; GROUP_FILES_MAX],
 }
 
 /// What `fsync`, `fdatasync` and their like promise.

@@ -18,6 +18,8 @@ pub(crate) struct OpenFile {
     pub(crate) quiet: bool,
     /// Each write is ordered that does not make it longer.
     pub(crate) orders_writes: Cell<bool>,
+    /// An update of the file was begun through it, and not ended.
+    pub(crate) has_begun_update: Cell<bool>,
     /// Names that were read and did not fit into the answer, and the cookie of the last that did. Names with one
     /// hash have one cookie, so reading on from that would skip the others.
     left: RefCell<(u64, VecDeque<DirectoryEntry>)>,
@@ -31,6 +33,7 @@ impl OpenFile {
             writable,
             quiet: false,
             orders_writes: Cell::new(false),
+            has_begun_update: Cell::new(false),
             left: RefCell::default(),
         }
     }

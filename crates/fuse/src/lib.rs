@@ -44,6 +44,7 @@ mod protocol;
 mod requests;
 mod serve;
 mod server;
+mod updates;
 
 #[cfg(feature = "asked")]
 pub use asked::Asked;

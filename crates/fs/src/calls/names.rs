@@ -170,11 +170,15 @@ impl Filesystem {
         self.0.namespace.open(inode).await
     }
 
-    /// Undoes one [`open`](Self::open); the last one deletes an inode that has no name any more.
+    /// Undoes one [`open`](Self::open); the last one deletes an inode that has no name any more. It also puts the update of
+    /// an atomic file into the journal, as no caller can synchronise it any more; one that was begun is taken back.
     ///
     /// # Errors
     /// [`FsError::Invalid`] for an inode that is not open, and what changes may fail by.
     pub async fn release(&self, inode: InodeNumber) -> Result<(), FsError> {
+        if let Some(node) = self.0.nodes.find(inode).filter(|node| node.opens.get() == 1) {
+            self.0.atomic.settle(&node).await?;
+        }
         self.0.namespace.release(inode).await
     }
 }
