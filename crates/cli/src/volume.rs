@@ -224,8 +224,14 @@ fn is_whole(report: &CheckReport) -> bool {
 }
 
 fn findings(report: &CheckReport) -> String {
-    let CheckReport { superblock_copies, records, live_blocks, damaged, damaged_total } = report;
-    let read = format!("{live_blocks} live blocks read, {records} records behind the newest checkpoint");
+    let CheckReport { superblock_copies, records, live_blocks, shared_names, damaged, damaged_total } =
+        report;
+    let shared = match shared_names {
+        0 => String::new(),
+        names => format!(" for {names} shared logical blocks and others"),
+    };
+    let read =
+        format!("{live_blocks} live blocks read{shared}, {records} records behind the newest checkpoint");
     if is_whole(report) {
         return format!("clean: {read}");
     }

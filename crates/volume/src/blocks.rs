@@ -1,36 +1,58 @@
-//! *Blocks*: where each logical block is, and how many live ones each segment holds. The two change together, when a
-//! block is written, moved, discarded, replayed or loaded, and nowhere else.
+//! *Blocks*: where each logical block is, which of them read the same, and how many live ones each segment holds. These
+//! change together, when a block is written, shared, moved, discarded, replayed or loaded, and nowhere else.
 
 use weir_storage::{Rules, Write};
 
 use crate::error::Damage;
 use crate::geometry::Geometry;
+use crate::layout::ENTRIES_PER_CHUNK;
 use crate::map::{Entry, Map};
 use crate::mutants::VolumeMutant;
+use crate::names::{Names, Pairs, SHARED};
 use crate::segments::Segments;
+
+/// Names beyond the first of a block take entries in headers when it is moved: so many may cost a block. A record does not
+/// span two chunks, so a header may be left half empty.
+const NAMES_PER_HEADER: u64 = ENTRIES_PER_CHUNK as u64 / 2;
 
 /// The blocks of a volume.
 pub(crate) struct Blocks {
     geometry: Geometry,
     map: Map,
+    names: Names,
+    /// [`SHARED`], or 0 in a volume without shares: there the bit belongs to the address.
+    mark: u32,
+    rules: Rules<VolumeMutant>,
     pub segments: Segments,
 }
 
 impl Blocks {
     /// No block is anywhere.
-    pub(crate) fn new(geometry: &Geometry) -> Blocks {
+    pub(crate) fn new(geometry: &Geometry, rules: Rules<VolumeMutant>) -> Blocks {
         let (map, segments) = (Map::new(geometry.map_pages), Segments::new(geometry.segments));
-        Blocks { geometry: *geometry, map, segments }
+        let mark = if geometry.shares { SHARED } else { 0 };
+        Blocks { geometry: *geometry, map, names: Names::default(), mark, rules, segments }
     }
 
     /// Where a logical block is.
+    #[inline]
     pub(crate) fn entry(&self, lba: u32) -> Entry {
-        self.map.get(lba)
+        self.unmarked(self.map.get(lba))
+    }
+
+    #[inline]
+    fn unmarked(&self, entry: Entry) -> Entry {
+        Entry { block: entry.block & !self.mark, ..entry }
+    }
+
+    #[inline]
+    fn is_marked(&self, entry: Entry) -> bool {
+        entry.block & self.mark != 0
     }
 
     /// All that are somewhere, in order.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (u32, Entry)> {
-        self.map.mapped_from(0)
+        self.map.mapped_from(0).map(|(lba, entry)| (lba, self.unmarked(entry)))
     }
 
     /// The record `sequence` says where a logical block is from now on.
@@ -40,8 +62,51 @@ impl Blocks {
             self.segments.add_live(segment, 1);
         }
         let old = self.map.set(lba, new);
-        if let Some(segment) = self.geometry.segment_of(old.block) {
+        self.leave(lba, old, sequence);
+    }
+
+    /// A logical block reads something else than this from now on. With its mark, a block is in no segment.
+    #[inline]
+    fn leave(&mut self, lba: u32, old: Entry, sequence: u64) {
+        match self.geometry.segment_of(old.block) {
+            Some(segment) => self.segments.drop_live(segment, sequence),
+            None if old.is_mapped() => self.leave_shared(lba, old, sequence),
+            None => {}
+        }
+    }
+
+    /// A shared block is live until its last name is gone (V7).
+    #[cold]
+    fn leave_shared(&mut self, lba: u32, old: Entry, sequence: u64) {
+        let Entry { block, .. } = self.unmarked(old);
+        let mut was_last = self.names.remove(block, lba);
+        while self.rules.drops(VolumeMutant::SharedLeftWithFirst)
+            && let Some(other) = self.names.first(block)
+        {
+            was_last |= self.names.remove(block, other);
+        }
+        if let Some(segment) = self.geometry.segment_of(block).filter(|_| was_last) {
             self.segments.drop_live(segment, sequence);
+        }
+    }
+
+    /// The record `sequence` lets each target read what its source does. All sources are looked up before a target
+    /// changes, and new names are listed before old ones are gone: a block may be both source and target.
+    pub(crate) fn share(&mut self, pairs: &Pairs, sequence: u64) {
+        let found: Vec<(u32, Entry)> = pairs.iter().map(|(to, from)| (*to, self.entry(*from))).collect();
+        for ((to, from), (_, entry)) in pairs.iter().zip(&found).filter(|(_, (_, entry))| entry.is_mapped()) {
+            if !self.is_marked(self.map.get(*from)) {
+                self.map.set(*from, Entry { block: entry.block | self.mark, ..*entry });
+                self.names.add(entry.block, *from);
+            }
+            self.names.add(entry.block, *to);
+        }
+        for (to, entry) in found {
+            let mark = if entry.is_mapped() { self.mark } else { 0 };
+            let old = self.map.set(to, Entry { block: entry.block | mark, ..entry });
+            if self.unmarked(old).block != entry.block {
+                self.leave(to, old, sequence);
+            }
         }
     }
 
@@ -55,27 +120,113 @@ impl Blocks {
         }
     }
 
-    /// Takes in what a map page on the disk says of a block.
+    /// Takes in what a map page on the disk says of a block. What names the same block reads the same.
     pub(crate) fn load(&mut self, lba: u64, entry: Entry) -> Result<(), Damage> {
-        let segment = self.geometry.segment_of(entry.block).ok_or(Damage::MapEntry)?;
-        let is_full = u32::from(self.segments.live(segment)) >= self.geometry.segment_blocks;
-        if lba >= self.geometry.logical_blocks || is_full {
+        let Entry { block, checksum } = self.unmarked(entry);
+        let segment = self.geometry.segment_of(block).ok_or(Damage::MapEntry)?;
+        let other = if self.is_marked(entry) { self.names.first(block) } else { None };
+        let is_full =
+            other.is_none() && u32::from(self.segments.live(segment)) >= self.geometry.segment_blocks;
+        if lba >= self.geometry.logical_blocks
+            || is_full
+            || other.is_some_and(|other| self.entry(other).checksum != checksum)
+        {
             return Err(Damage::MapEntry);
         }
-        self.segments.add_live(segment, 1);
+        if self.is_marked(entry) {
+            self.names.add(block, lba as u32);
+        }
+        if other.is_none() {
+            self.segments.add_live(segment, 1);
+        }
         self.map.load(lba as u32, entry);
         Ok(())
     }
 
-    /// Thin provisioning: a block that was never written takes space that may not be there.
+    /// All pages are loaded.
+    pub(crate) fn loaded(&mut self) {
+        if self.rules.drops(VolumeMutant::NamesForgotten) {
+            self.names = Names::default();
+            let plain: Vec<(u32, Entry)> = self.mapped().collect();
+            plain.into_iter().for_each(|(lba, entry)| self.map.load(lba, entry));
+        }
+    }
+
+    /// What is live at a block that was written as `written_as`: content that a logical block reads.
+    pub(crate) fn live_at(&self, block: u32, written_as: u32) -> Option<Entry> {
+        let entry = self.entry(written_as);
+        if entry.block == block {
+            return Some(entry);
+        }
+        self.names.first(block).map(|name| self.entry(name))
+    }
+
+    /// A logical block that reads this, which was written as `written_as`: the first of its names.
+    pub(crate) fn first_name(&self, entry: Entry, written_as: u32) -> Option<u32> {
+        let name = self.names.first(entry.block).unwrap_or(written_as);
+        (self.entry(name) == entry).then_some(name)
+    }
+
+    /// The other names of a block, which move with the first.
+    pub(crate) fn other_names(&mut self, block: u32) -> Vec<u32> {
+        let mut others: Vec<u32> = self.names.of(block).skip(1).collect();
+        if self.rules.drops(VolumeMutant::NamesStayBehind) {
+            others.drain(..).for_each(|name| {
+                self.names.remove(block, name);
+            });
+        }
+        others
+    }
+
+    /// Whether a logical block is the first name of what it reads: each physical block has one such.
+    pub(crate) fn is_first_name(&self, lba: u32, entry: Entry) -> bool {
+        !self.is_marked(self.map.get(lba)) || self.names.first(entry.block) == Some(lba)
+    }
+
+    /// The names of blocks that were shared.
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Live blocks, and the headers that moving their names may take.
+    #[inline]
+    fn taken(&self) -> u64 {
+        self.segments.live_total() + self.names.surplus() / NAMES_PER_HEADER
+    }
+
+    /// Blocks that would be live if nothing were shared.
+    fn unshared(&self) -> u64 {
+        self.segments.live_total() + self.names.surplus()
+    }
+
+    /// Thin provisioning: a block that was never written takes space that may not be there, and so does one whose
+    /// content another name keeps.
     pub(crate) fn have_space_for(&self, write: &Write<'_>, blocks: u64) -> bool {
         let usable = self.geometry.usable_blocks();
-        if self.segments.live_total() + blocks <= usable {
+        if self.taken() + blocks <= usable {
             return true;
         }
-        let lbas = write.parts.iter().flat_map(|part| part.extent().iter());
-        let fresh = lbas.filter(|lba| !self.map.get(lba.0 as u32).is_mapped()).count() as u64;
-        fresh == 0 || self.segments.live_total() + fresh <= usable
+        let (mut unmapped, mut kept) = (0, 0);
+        for lba in write.parts.iter().flat_map(|part| part.extent().iter()) {
+            let entry = self.map.get(lba.0 as u32);
+            unmapped += u64::from(!entry.is_mapped());
+            let shared = self.is_marked(entry) && self.names.of(self.unmarked(entry).block).nth(1).is_some();
+            kept += u64::from(shared);
+        }
+        unmapped + kept == 0
+            || self.unshared() + unmapped <= usable
+            || self.taken() + unmapped + kept <= usable
+    }
+
+    /// The same for a share, which takes no block, but entries when its blocks are moved.
+    pub(crate) fn have_space_to_share(&self, pairs: &Pairs) -> bool {
+        let usable = self.geometry.usable_blocks();
+        let mapped = |lba: &u32| self.map.get(*lba).is_mapped();
+        let gained = pairs.iter().filter(|(to, from)| !mapped(to) && mapped(from)).count() as u64;
+        let lost = pairs.iter().filter(|(to, from)| mapped(to) && !mapped(from)).count() as u64;
+        let names = self.names.surplus() + pairs.len() as u64;
+        self.segments.live_total() + names / NAMES_PER_HEADER <= usable
+            || self.unshared() + gained <= usable + lost
     }
 
     /// Map pages copied aside for the checkpoint that is being taken.
@@ -89,8 +240,8 @@ impl Blocks {
     }
 
     /// One map page as it was when the checkpoint began, ready to be written, with its checksum.
-    pub(crate) fn frozen_page(&mut self, page: u32, block: &mut [u8], rules: Rules<VolumeMutant>) -> u32 {
-        self.map.frozen_page(page, self.geometry.volume, block, rules)
+    pub(crate) fn frozen_page(&mut self, page: u32, block: &mut [u8]) -> u32 {
+        self.map.frozen_page(page, self.geometry.volume, block, self.rules)
     }
 
     /// Bytes of memory that the map takes.

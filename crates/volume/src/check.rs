@@ -1,10 +1,10 @@
 //! Looking at a volume from outside: is there one, what does it say of itself, is it whole.
 
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Rules, Storage};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Part, Rules, Storage, flush, write};
 
 use crate::checkpoint::Checkpoint;
-use crate::error::VolumeError;
-use crate::geometry::Geometry;
+use crate::error::{Damage, VolumeError};
+use crate::geometry::{Geometry, may_share};
 use crate::layout::{FORMAT_VERSION, SUPERBLOCK_COPIES, content_checksum};
 use crate::recovery::Recovered;
 use crate::transfer::read_extent;
@@ -37,6 +37,8 @@ pub struct Info {
     pub generation: u64,
     /// Sequence number of the first request behind it.
     pub next_sequence: u64,
+    /// The volume takes shares; [`upgrade`] has those of older programs take them.
+    pub shares: bool,
 }
 
 /// What a check found.
@@ -48,7 +50,9 @@ pub struct CheckReport {
     pub records: u64,
     /// Live blocks, each read and compared with its checksum.
     pub live_blocks: u64,
-    /// Blocks that failed their checksum or could not be read; at most the first 64.
+    /// Logical blocks whose block was shared: that others read, too, or did before it was overwritten there.
+    pub shared_names: u64,
+    /// Logical blocks that failed their checksum or could not be read; at most the first 64.
     pub damaged: Vec<Lba>,
     /// How many there are in all.
     pub damaged_total: u64,
@@ -112,6 +116,7 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
         checkpoint: checkpoint.number,
         generation: checkpoint.generation,
         next_sequence: checkpoint.next_sequence,
+        shares: geometry.shares,
     })
 }
 
@@ -123,19 +128,56 @@ pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     let geometry = read_superblock(disk).await?;
     let Recovered { blocks, records, .. } = Recovered::from(disk, &geometry, Rules::all()).await?;
     let superblock_copies = whole_superblocks(disk, &geometry).await;
+    let shared_names = blocks.names().count();
+    let (live_blocks, damaged, damaged_total) = (0, Vec::new(), 0);
     let mut report =
-        CheckReport { superblock_copies, records, live_blocks: 0, damaged: Vec::new(), damaged_total: 0 };
-    for (lba, entry) in blocks.mapped() {
+        CheckReport { superblock_copies, records, live_blocks, shared_names, damaged, damaged_total };
+    let mut seen = vec![0_u64; (geometry.physical_blocks as usize).div_ceil(64)];
+    for (lba, entry) in blocks.mapped().filter(|(lba, entry)| blocks.is_first_name(*lba, *entry)) {
+        let at = Lba(u64::from(entry.block));
+        let (word, bit) = (entry.block as usize / 64, 1 << (entry.block % 64));
+        if seen[word] & bit != 0 {
+            return Err(VolumeError::Damaged { what: Damage::Names, at });
+        }
+        seen[word] |= bit;
         report.live_blocks += 1;
-        let read = read_extent(disk, Extent::new(Lba(u64::from(entry.block)), 1)).await;
+        let read = read_extent(disk, Extent::new(at, 1)).await;
         if !read.is_ok_and(|block| content_checksum(&block) == entry.checksum) {
-            report.damaged_total += 1;
-            if report.damaged.len() < DAMAGED_LISTED {
-                report.damaged.push(Lba(u64::from(lba)));
+            let others = blocks.names().of(entry.block).filter(|name| *name != lba);
+            for name in others.chain([lba]) {
+                report.damaged_total += 1;
+                if report.damaged.len() < DAMAGED_LISTED {
+                    report.damaged.push(Lba(u64::from(name)));
+                }
             }
         }
     }
+    report.damaged.sort_unstable();
     Ok(report)
+}
+
+/// Has a volume that an older program made take shares; older programs do not read it from then on. Whether it did not
+/// before. A crash leaves a volume that takes them or one that does not.
+///
+/// # Errors
+/// [`VolumeError::TooLargeToShare`] if addresses leave no room for the mark of a shared block; [`VolumeError`] if there is
+/// no whole volume.
+pub async fn upgrade(disk: &dyn Storage) -> Result<bool, VolumeError> {
+    let geometry = read_superblock(disk).await?;
+    if !may_share(geometry.physical_blocks) {
+        return Err(VolumeError::TooLargeToShare(geometry.physical_blocks));
+    }
+    let upgraded = Geometry { shares: true, ..geometry };
+    if whole_superblocks(disk, &upgraded).await == SUPERBLOCK_COPIES {
+        return Ok(false);
+    }
+    let block = upgraded.to_superblock();
+    // The first whole copy counts. It comes last, so that there is a whole copy of the new kind when it does.
+    for copy in (0..SUPERBLOCK_COPIES).rev() {
+        write(disk, Part::bytes(Lba(copy), &block)).await?;
+        flush(disk).await?;
+    }
+    Ok(!geometry.shares)
 }
 
 /// Refuses a storage that holds anything but zeroes.

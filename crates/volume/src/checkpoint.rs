@@ -9,7 +9,7 @@
 use std::mem::offset_of;
 
 use futures_util::future::join_all;
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage, read};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Rules, Storage, read};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -21,6 +21,7 @@ use crate::layout::{
     CHECKPOINT_MAGIC, CheckpointHeader, ENTRIES_PER_PAGE, MapPage, checksum_matches, stamp_checksum,
 };
 use crate::map::{Entry, page_sum};
+use crate::mutants::VolumeMutant;
 use crate::sparse::Sparse;
 use crate::transfer::read_extent;
 
@@ -307,8 +308,9 @@ impl Checkpoint {
         &mut self,
         disk: &dyn Storage,
         geometry: &Geometry,
+        rules: Rules<VolumeMutant>,
     ) -> Result<Blocks, VolumeError> {
-        let mut blocks = Blocks::new(geometry);
+        let mut blocks = Blocks::new(geometry, rules);
         let mut sum = 0_u64;
         for (first, count, place) in self.pages.runs() {
             let extent = Extent::new(geometry.map_page(place.area(), first), count);
@@ -324,6 +326,7 @@ impl Checkpoint {
         if sum != self.pages.sum {
             return Err(VolumeError::Damaged { what: Damage::StaleMap, at: geometry.map_page(0, 0) });
         }
+        blocks.loaded();
         Ok(blocks)
     }
 }

@@ -159,7 +159,7 @@ impl Checkpointer {
             let run = rest.iter().enumerate().take(PAGES_PER_WRITE).take_while(follows).count();
             let mut buffer = Buffer::new(run * BLOCK_BYTES);
             for (block, page) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(rest) {
-                let checksum = self.blocks.borrow_mut().frozen_page(*page, block, self.common.options.rules);
+                let checksum = self.blocks.borrow_mut().frozen_page(*page, block);
                 table.moved(*page, place, checksum);
             }
             let start = self.common.geometry.map_page(place.area(), first);

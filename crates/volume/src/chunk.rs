@@ -13,6 +13,7 @@ use crate::layout::{
     stamp_checksum,
 };
 use crate::map::Entry;
+use crate::names::Pairs;
 
 const HEADER_BYTES: usize = size_of::<ChunkHeader>();
 const ENTRY_BYTES: usize = size_of::<RecordEntry>();
@@ -107,7 +108,15 @@ impl OpenChunk {
         Entry { block, checksum }
     }
 
-    /// Adds an entry without data: `count` blocks or segments from `first`.
+    /// Adds the pairs of a share, the last ones of their record.
+    pub(crate) fn push_shares(&mut self, pairs: &Pairs) {
+        let last = pairs.last_key_value().map(|(to, _)| *to);
+        for (to, from) in pairs {
+            self.push_bare(RecordKind::Share, *to, *from, Some(*to) == last);
+        }
+    }
+
+    /// Adds an entry without data: `count` blocks or segments from `first`; of a share, target and source.
     pub(crate) fn push_bare(&mut self, kind: RecordKind, first: u32, count: u32, last: bool) {
         self.push_entry(RecordEntry::new(kind, first, count, last));
     }

@@ -47,7 +47,8 @@ struct Victim {
 
 /// A block that is to be moved.
 struct LiveBlock {
-    lba: u32,
+    /// What its chunk says; a shared block may have other names.
+    written_as: u32,
     entry: Entry,
     /// Where its data starts in the segment's bytes.
     at: usize,
@@ -319,9 +320,9 @@ impl Cleaner {
                 {
                     break;
                 }
-                let entry = blocks.entry(lba);
-                if u64::from(entry.block) == self.common.geometry.block(segment, inside) {
-                    found.push(LiveBlock { lba, entry, at: inside as usize * BLOCK_BYTES });
+                let block = self.common.geometry.block(segment, inside) as u32;
+                if let Some(entry) = blocks.live_at(block, lba) {
+                    found.push(LiveBlock { written_as: lba, entry, at: inside as usize * BLOCK_BYTES });
                 }
             }
             offset += chunk.blocks();
@@ -333,7 +334,7 @@ impl Cleaner {
     /// only grows by what cleaning leads to.
     async fn append_when_free(&self, found: &LiveBlock, data: &[u8]) -> Result<(), Rejected> {
         loop {
-            match self.log.append_moved(found.lba, found.entry, data) {
+            match self.log.append_moved(found.written_as, found.entry, data) {
                 Err(Rejected::Busy) if self.blocks.borrow().segments.free_listed() > 0 => {
                     self.common.slots.listen().await
                 }

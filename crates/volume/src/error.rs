@@ -61,6 +61,9 @@ pub enum VolumeError {
         /// Blocks that the disk takes in one command.
         found: u32,
     },
+    /// Addresses of so large a volume leave no room for the mark of a shared block.
+    #[error("a volume of {0} blocks cannot take shares, only those of up to 2^31 blocks (8 TiB)")]
+    TooLargeToShare(u64),
     /// A structure does not hold together.
     #[error("the volume is damaged: {what} at {at}; restore it from a copy")]
     Damaged {
@@ -107,6 +110,9 @@ pub enum Damage {
     /// A map entry points outside the segments.
     #[error("a map entry points outside the segments")]
     MapEntry,
+    /// Several logical blocks read a physical block of which not all names are listed (V7).
+    #[error("a block has names that its map entries do not tell of")]
+    Names,
     /// A record that was known durable is missing or fails its checksum (V2).
     #[error("a record that was durable is missing or damaged")]
     LostRecord,

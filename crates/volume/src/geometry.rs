@@ -6,9 +6,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Damage, FormatError, VolumeError};
 use crate::layout::{
-    CheckpointHeader, ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, FORMAT_VERSION, SUPERBLOCK_COPIES,
+    CheckpointHeader, ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, FEATURE_SHARES, FORMAT_VERSION, SUPERBLOCK_COPIES,
     SUPERBLOCK_MAGIC, Superblock, checksum_matches, stamp_checksum,
 };
+use crate::names::SHARED;
 
 /// Checkpoints alternate between this many slots.
 pub(crate) const CHECKPOINT_SLOTS: u64 = 2;
@@ -52,6 +53,8 @@ pub(crate) struct Geometry {
     pub map_pages: u32,
     pub map_start: u64,
     pub segments_start: u64,
+    /// The volume takes shares.
+    pub shares: bool,
 }
 
 impl Geometry {
@@ -101,6 +104,7 @@ impl Geometry {
             map_pages,
             map_start,
             segments_start,
+            shares: may_share(physical_blocks),
         }
     }
 
@@ -171,7 +175,7 @@ impl Geometry {
             map_pages: self.map_pages.into(),
             map_start: self.map_start.into(),
             segments_start: self.segments_start.into(),
-            features: 0.into(),
+            features: (if self.shares { FEATURE_SHARES } else { 0 }).into(),
         };
         let mut block = vec![0; BLOCK_BYTES];
         block[..size_of::<Superblock>()].copy_from_slice(superblock.as_bytes());
@@ -196,8 +200,9 @@ impl Geometry {
             let (found, known) = (superblock.version.get(), FORMAT_VERSION);
             return Err(VolumeError::OlderVersion { found, known });
         }
-        if superblock.features.get() != 0 {
-            return Err(VolumeError::UnknownFeatures(superblock.features.get()));
+        let unknown = superblock.features.get() & !FEATURE_SHARES;
+        if unknown != 0 {
+            return Err(VolumeError::UnknownFeatures(unknown));
         }
         Geometry::check_fields(&superblock)
             .map_err(|field| VolumeError::Damaged { what: Damage::Field(field), at })
@@ -223,8 +228,15 @@ impl Geometry {
         check(superblock.segments_start.get() == expected.segments_start, "segments_start")?;
         check(superblock.segments.get() == expected.segments, "segments")?;
         check(expected.segments > RESERVE_MIN, "segments")?;
-        Ok(Geometry { logical_blocks: logical, ..expected })
+        let shares = superblock.features.get() & FEATURE_SHARES != 0;
+        check(!shares || may_share(physical), "features")?;
+        Ok(Geometry { logical_blocks: logical, shares, ..expected })
     }
+}
+
+/// Whether a map entry has room for the mark of a shared block beside any address.
+pub(crate) fn may_share(physical_blocks: u64) -> bool {
+    physical_blocks <= u64::from(SHARED)
 }
 
 /// Bytes of a checkpoint with so many segments on its free-segment list and so many map pages.

@@ -17,6 +17,8 @@ pub(crate) const CHECKPOINT_MAGIC: [u8; 8] = *b"WEIR-CKP";
 pub(crate) const CHUNK_MAGIC: [u8; 4] = *b"WCHK";
 /// The version of the format that this crate writes and reads.
 pub(crate) const FORMAT_VERSION: u32 = 2;
+/// Feature: records may be shares, and map entries may be marked.
+pub(crate) const FEATURE_SHARES: u64 = 1;
 /// Blocks at the start that hold the two copies of the superblock.
 pub(crate) const SUPERBLOCK_COPIES: u64 = 2;
 /// Map entries in one map page.
@@ -25,7 +27,7 @@ pub(crate) const ENTRIES_PER_PAGE: usize = 510;
 pub(crate) const ENTRIES_PER_CHUNK: usize =
     (BLOCK_BYTES - size_of::<ChunkHeader>()) / size_of::<RecordEntry>();
 
-/// The superblock: what never changes over a volume's life. Two copies, in blocks 0 and 1.
+/// The superblock: of it, only `features` ever changes over a volume's life. Two copies, in blocks 0 and 1.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct Superblock {
@@ -43,7 +45,7 @@ pub(crate) struct Superblock {
     pub map_pages: U32,
     pub map_start: U64,
     pub segments_start: U64,
-    /// Features that a reader must know; none is defined yet.
+    /// Features that a reader must know: [`FEATURE_SHARES`].
     pub features: U64,
 }
 
@@ -98,9 +100,10 @@ pub(crate) struct ChunkHeader {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct RecordEntry {
-    /// The first logical block. Free-segment list: the first segment.
+    /// The first logical block; of a share, the target. Free-segment list: the first segment.
     pub lba: U32,
-    /// Data: the CRC-32C of the block. Discard: how many blocks. Free-segment list: how many segments.
+    /// Data: the content checksum of the block. Discard: how many blocks. Share: the logical block that is the source.
+    /// Free-segment list: how many segments.
     pub word: U32,
     /// Bits 0 to 30: [`RecordKind`]. Bit 31: the last entry of its request.
     pub info: U32,
@@ -110,9 +113,9 @@ pub(crate) struct RecordEntry {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct MapEntry {
-    /// Physical block; 0 where nothing is mapped.
+    /// Physical block; 0 where nothing is mapped. Bit 31, in a volume with shares: several names of it may be listed.
     pub block: U32,
-    /// CRC-32C of the block's content.
+    /// Content checksum of the block.
     pub checksum: U32,
 }
 
@@ -147,6 +150,8 @@ pub(crate) enum RecordKind {
     Data,
     /// Blocks that read zero from here on.
     Discard,
+    /// A block that reads what another one did before the record's shares.
+    Share,
     /// Segments that join the end of the free-segment list (V4).
     FreeSegments,
 }
@@ -158,6 +163,7 @@ impl RecordEntry {
         let kind = match kind {
             RecordKind::Data => 1,
             RecordKind::Discard => 2,
+            RecordKind::Share => 3,
             RecordKind::FreeSegments => 4,
         };
         let info = if last { kind | LAST_OF_REQUEST } else { kind };
@@ -169,6 +175,7 @@ impl RecordEntry {
         match self.info.get() & !LAST_OF_REQUEST {
             1 => Some(RecordKind::Data),
             2 => Some(RecordKind::Discard),
+            3 => Some(RecordKind::Share),
             4 => Some(RecordKind::FreeSegments),
             _ => None,
         }

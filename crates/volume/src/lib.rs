@@ -16,6 +16,7 @@
 //! | V4 | the segments that come next are in the checkpoint, or in records that lengthen its list; recovery reads a bounded tail | `segments.rs`, `checkpointer.rs`, `log.rs` |
 //! | V5 | the loss window: what may be lost without a flush is bounded, configurable and reported | `flush.rs`, `log.rs` |
 //! | V6 | memory, checkpoints and what opening reads follow what is used and what changes, not the volume's size | `sparse.rs`, `map.rs`, `segments.rs`, `checkpointer.rs` |
+//! | V7 | a share is one record; a block that several names read is live until the last is gone, and moves with all of them | `names.rs`, `blocks.rs`, `log.rs`, `recovery.rs` |
 //!
 //! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the
 //! time is over, and how long it takes is up to the disk. If the whole time is over before it is done, the
@@ -89,6 +90,7 @@ mod layout;
 mod log;
 mod map;
 mod mutants;
+mod names;
 mod options;
 mod read;
 mod recovery;
@@ -100,7 +102,7 @@ mod stats;
 mod transfer;
 mod volume;
 
-pub use check::{CheckReport, Info, check, inspect};
+pub use check::{CheckReport, Info, check, inspect, upgrade};
 pub use error::{Damage, FormatError, VolumeError};
 pub use geometry::Format;
 #[cfg(feature = "mutants")]

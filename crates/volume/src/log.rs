@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tracing::warn;
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Recorder, Rejected, StorageError, Tag, Write};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Recorder, Rejected, SharePair, StorageError, Tag, Write};
 
 use crate::blocks::Blocks;
 use crate::chunk::{ChunkStamp, OpenChunk};
@@ -20,6 +20,7 @@ use crate::common::Common;
 use crate::layout::{ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, RecordKind};
 use crate::map::{COPIES_LIMIT, Entry};
 use crate::mutants::VolumeMutant;
+use crate::names::{Pairs, one_by_one};
 use crate::options::Completion;
 use crate::reserve::Reserve;
 use crate::sealed::Sealed;
@@ -56,6 +57,16 @@ impl Needs {
     fn discards(extents: &[Extent]) -> Needs {
         let pages = |extent: &Extent| extent.blocks as usize / ENTRIES_PER_PAGE + 2;
         Needs { data: 0, entries: extents.len() as u64, map_pages: extents.iter().map(pages).sum() }
+    }
+
+    /// One entry a pair, and the map pages of both its blocks.
+    fn shares(pairs: usize) -> Needs {
+        Needs { data: 0, entries: pairs as u64, map_pages: 2 * pairs }
+    }
+
+    /// A block, and those of its other names that move in the same record.
+    fn moved(others: usize) -> Needs {
+        Needs { data: 1, entries: 1 + others as u64, map_pages: 1 + others }
     }
 }
 
@@ -200,6 +211,39 @@ impl Log {
         Ok(self.placed(&mut blocks, &mut state, &[]))
     }
 
+    /// Appends a share as one record (V7), and returns its sequence number. Of no pairs, it is the number of the newest
+    /// record.
+    pub(crate) fn append_share(&self, pairs: &[SharePair]) -> Result<u64, Rejected> {
+        let mut pairs = one_by_one(pairs);
+        if !self.blocks.borrow().have_space_to_share(&pairs) {
+            return Err(Rejected::Failed(StorageError::NoSpace));
+        }
+        if self.common.drops(VolumeMutant::ShareTorn)
+            && let Some(middle) = pairs.keys().nth(pairs.len() / 2).copied().filter(|_| pairs.len() > 1)
+        {
+            let rest = pairs.split_off(&middle);
+            self.append_pairs(&pairs)?;
+            self.seal();
+            pairs = rest;
+        }
+        if pairs.is_empty() { Ok(self.placed_to()) } else { self.append_pairs(&pairs) }
+    }
+
+    fn append_pairs(&self, pairs: &Pairs) -> Result<u64, Rejected> {
+        let mut blocks = self.blocks.borrow_mut();
+        let mut state = self.state.borrow_mut();
+        self.make_room(&mut blocks, &mut state, Needs::shares(pairs.len()), Writer::User)?;
+        let State { open, head, .. } = &mut *state;
+        let open = open.as_mut().ok_or(Rejected::Busy)?;
+        open.push_shares(pairs);
+        blocks.share(pairs, head.next_sequence);
+        if open.user_since.is_none() {
+            self.begin_window(open);
+        }
+        self.common.count(|stats| stats.shared_by_users += pairs.len() as u64);
+        Ok(self.placed(&mut blocks, &mut state, &[]))
+    }
+
     /// Lengthens the free-segment list by what the reclaim check lets through: one record that names the segments
     /// (V4). While a checkpoint is being taken it waits, for the order of the free-segment list is the checkpoint's
     /// then.
@@ -240,23 +284,35 @@ impl Log {
         segments.empty(None).filter(passes).take(nameable.min(ENTRIES_PER_CHUNK / 2)).collect()
     }
 
-    /// Moves one live block to the head of the log, if it still is where the cleaner found it.
-    pub(crate) fn append_moved(&self, lba: u32, from: Entry, data: &[u8]) -> Result<(), Rejected> {
+    /// Moves one live block, written as `written_as`, to the head of the log, if anybody still reads it there. All its
+    /// names move in one record (V7): the data as the first, shares of that for the others. What does not fit, follows
+    /// at once. Should there be no room for that, it stays, and reads the same at the old place.
+    pub(crate) fn append_moved(&self, written_as: u32, from: Entry, data: &[u8]) -> Result<(), Rejected> {
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
-        if blocks.entry(lba) != from {
-            return Ok(());
-        }
+        let Some(first) = blocks.first_name(from, written_as) else { return Ok(()) };
         if self.common.drops(VolumeMutant::CleanerDropsBlocks) {
-            blocks.set(lba, Entry::default(), state.head.next_sequence);
+            blocks.set(first, Entry::default(), state.head.next_sequence);
             return Ok(());
         }
-        self.make_room(&mut blocks, &mut state, Needs::data(1), Writer::Cleaner)?;
+        let others = blocks.other_names(from.block);
+        let (along, behind) = others.split_at(others.len().min(ENTRIES_PER_CHUNK - 1));
+        self.make_room(&mut blocks, &mut state, Needs::moved(along.len()), Writer::Cleaner)?;
         let open = state.open.as_mut().ok_or(Rejected::Busy)?;
-        let new = open.push_data(lba, data, true);
-        blocks.set(lba, new, state.head.next_sequence);
+        let new = open.push_data(first, data, along.is_empty());
+        let pairs = along.iter().map(|name| (*name, first)).collect();
+        open.push_shares(&pairs);
+        blocks.set(first, new, state.head.next_sequence);
+        blocks.share(&pairs, state.head.next_sequence);
         self.common.count(|stats| stats.cleaned_blocks += 1);
         self.placed(&mut blocks, &mut state, &[]);
+        for names in behind.chunks(ENTRIES_PER_CHUNK) {
+            let pairs: Pairs = names.iter().map(|name| (*name, first)).collect();
+            self.make_room(&mut blocks, &mut state, Needs::shares(pairs.len()), Writer::Cleaner)?;
+            state.open.as_mut().ok_or(Rejected::Busy)?.push_shares(&pairs);
+            blocks.share(&pairs, state.head.next_sequence);
+            self.placed(&mut blocks, &mut state, &[]);
+        }
         Ok(())
     }
 

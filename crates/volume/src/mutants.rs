@@ -54,4 +54,18 @@ pub enum VolumeMutant {
     FailureForgotten,
     /// V1: recovery takes records for durable that the disk below may still lose.
     RecoveryUnflushed,
+    /// V7: the pairs of one share lie in two records.
+    ShareTorn,
+    /// V7: recovery applies the shares of a chunk behind everything else in it: their sources are of a later time.
+    ShareLate,
+    /// V7: recovery looks up the source of a pair when earlier pairs of the share have changed it.
+    PairsInTurn,
+    /// V7: a shared block counts as live until one of its names is gone.
+    SharedLeftWithFirst,
+    /// V7: the names that the map's marks stand for are not listed when the volume is opened.
+    NamesForgotten,
+    /// V7: cleaning moves a shared block with one of its names, and gives its place up.
+    NamesStayBehind,
+    /// V7: a checkpoint does not hold the marks of shared blocks.
+    MarkNotKept,
 }

@@ -22,6 +22,7 @@ use crate::geometry::Geometry;
 use crate::layout::{RecordEntry, RecordKind, content_checksum};
 use crate::map::Entry;
 use crate::mutants::VolumeMutant;
+use crate::names::Pairs;
 use crate::transfer::Reading;
 
 /// Blocks of the log that are on their way from the disk at one time: 16 MiB.
@@ -55,7 +56,7 @@ impl Recovered {
             alone = checkpoint.alone,
             "checkpoint found"
         );
-        let mut blocks = checkpoint.load_blocks(disk, geometry).await?;
+        let mut blocks = checkpoint.load_blocks(disk, geometry, rules).await?;
         let doubtful = checkpoint.alone && !rules.drops(VolumeMutant::CheckpointLossUnnoticed);
         let mut looked_at = BTreeSet::new();
         if doubtful {
@@ -88,6 +89,8 @@ struct Replay<'a> {
     on_free_list: BTreeSet<u32>,
     /// Sequence number of the record that comes next.
     next_sequence: u64,
+    /// The pairs of the share that is being applied.
+    pairs: Pairs,
     chunks: u64,
     records: u64,
     bytes_read: u64,
@@ -134,6 +137,7 @@ impl<'a> Replay<'a> {
             free_list,
             on_free_list,
             next_sequence,
+            pairs: Pairs::new(),
             chunks: 0,
             records: 0,
             bytes_read: 0,
@@ -277,6 +281,9 @@ impl<'a> Replay<'a> {
                 record.clear();
             }
         }
+        if self.rules.drops(VolumeMutant::ShareLate) {
+            self.share();
+        }
         self.blocks.segments.sealed(segment, self.next_sequence - 1);
         Ok(true)
     }
@@ -291,6 +298,10 @@ impl<'a> Replay<'a> {
                     self.lengthen(entry.lba.get(), entry.word.get())?;
                     continue;
                 }
+                RecordKind::Share => {
+                    self.add_pair(entry)?;
+                    continue;
+                }
             };
             if first + count > self.geometry.logical_blocks {
                 return Err(Damage::Record);
@@ -300,7 +311,32 @@ impl<'a> Replay<'a> {
                 false => self.blocks.discard(first, first + count, self.next_sequence),
             }
         }
+        if !self.rules.drops(VolumeMutant::ShareLate) {
+            self.share();
+        }
         Ok(())
+    }
+
+    /// A pair of the record's share. The pairs are applied together, behind the record's data: what a record of cleaning
+    /// shares is the block that it has moved.
+    fn add_pair(&mut self, entry: &RecordEntry) -> Result<(), Damage> {
+        let (to, from) = (entry.lba.get(), entry.word.get());
+        let logical = |lba: u32| u64::from(lba) < self.geometry.logical_blocks;
+        if !self.geometry.shares || !logical(to) || !logical(from) {
+            return Err(Damage::Record);
+        }
+        self.pairs.insert(to, from);
+        Ok(())
+    }
+
+    /// Applies the pairs of a share.
+    fn share(&mut self) {
+        let pairs = std::mem::take(&mut self.pairs);
+        if self.rules.drops(VolumeMutant::PairsInTurn) {
+            pairs.into_iter().for_each(|pair| self.blocks.share(&[pair].into(), self.next_sequence));
+        } else if !pairs.is_empty() {
+            self.blocks.share(&pairs, self.next_sequence);
+        }
     }
 
     /// V4: segments join the free-segment list. None may be on it already, or it would be read twice.

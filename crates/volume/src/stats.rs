@@ -9,6 +9,8 @@ use weir_storage::BLOCK_BYTES;
 pub struct Stats {
     /// Blocks that users wrote.
     pub user_blocks: u64,
+    /// Blocks that users shared with another, without writing them.
+    pub shared_by_users: u64,
     /// Data blocks sealed into chunks: user blocks and moved ones.
     pub data_blocks: u64,
     /// Chunk headers written.
@@ -29,14 +31,20 @@ pub struct Stats {
     pub segments: u32,
     /// Segments that hold no live block.
     pub free_segments: u32,
-    /// Live data blocks.
+    /// Live data blocks, each counted once however many logical blocks read it.
     pub live_blocks: u64,
+    /// Of these, blocks whose names are listed: that were shared, and not moved since with one name left.
+    pub shared_blocks: u64,
+    /// Logical blocks that read them.
+    pub shared_names: u64,
     /// Data blocks that may be live at most.
     pub usable_blocks: u64,
     /// Data blocks that the segments hold when written in whole chunks.
     pub data_capacity_blocks: u64,
     /// Bytes of memory that the map takes.
     pub map_bytes: u64,
+    /// Bytes of memory that the names of shared blocks take at most.
+    pub names_bytes: u64,
     /// Bytes of memory that is kept of segments and of the map's pages on the disk.
     pub segments_bytes: u64,
     /// Bytes of memory in segment buffers.

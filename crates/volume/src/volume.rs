@@ -132,7 +132,7 @@ impl Volume {
         let log = Log::new(Rc::clone(&common), blocks, (next_sequence, generation), checkpoint.number);
         let log = Rc::new(log);
         Volume {
-            capabilities: capabilities(atomic),
+            capabilities: capabilities(atomic, geometry.shares),
             flusher: Rc::new(Flusher::new(Rc::clone(&log))),
             checkpointer: Rc::new(Checkpointer::new(Rc::clone(&log), checkpoint)),
             discarder: Rc::new(Discarder::new(Rc::clone(&log))),
@@ -243,13 +243,16 @@ impl Volume {
     /// Bytes of memory that the volume takes at most, but for what reads that are under way hold themselves: its segment
     /// buffers, 8 segments that are being cleaned, 4,152 bytes for each page of the map (510 blocks), 4 MiB of pages that
     /// change during a checkpoint, 64 bytes for each segment, and what a checkpoint writes, which takes 8 MiB at one time.
+    /// Each logical block that reads a shared block takes 32 bytes more ([`Stats::shared_names`]): those that do now are in
+    /// it.
     #[must_use]
     pub fn memory_bound(&self) -> u64 {
         let geometry = &self.common.geometry;
         let segments = (self.common.options.buffers + VICTIMS) as u64 * self.common.segment_bytes();
         let of_segments = u64::from(geometry.segments) * SEGMENT_COST;
         let checkpoint = u64::from(geometry.checkpoint_blocks) * BLOCK_BYTES as u64 + CHECKPOINT_WRITES;
-        segments + Map::bytes_max(geometry.map_pages) + of_segments + checkpoint
+        let names = self.log.blocks.borrow().names().bytes() as u64;
+        segments + Map::bytes_max(geometry.map_pages) + names + of_segments + checkpoint
     }
 
     /// What the volume has done and seen so far.
@@ -261,10 +264,13 @@ impl Volume {
             segments: geometry.segments,
             free_segments: geometry.segments - blocks.segments.with_live(),
             live_blocks: blocks.segments.live_total(),
+            shared_blocks: blocks.names().blocks(),
+            shared_names: blocks.names().count(),
             usable_blocks: geometry.usable_blocks(),
             data_capacity_blocks: u64::from(geometry.segments)
                 * u64::from(geometry.data_blocks_per_segment()),
             map_bytes: blocks.map_bytes() as u64,
+            names_bytes: blocks.names().bytes() as u64,
             segments_bytes: (blocks.segments.bytes() + self.checkpointer.table_bytes()) as u64,
             buffer_bytes: self.common.options.buffers as u64 * self.common.segment_bytes(),
             loss_window: self.log.loss_window_seen(),
@@ -303,7 +309,7 @@ impl Drop for Volume {
     }
 }
 
-fn capabilities(atomic_blocks: u32) -> Capabilities {
+fn capabilities(atomic_blocks: u32, share: bool) -> Capabilities {
     Capabilities {
         atomic_blocks,
         ordering: Ordering::Prefix,
@@ -315,6 +321,9 @@ fn capabilities(atomic_blocks: u32) -> Capabilities {
         durable_tickets: true,
         discard: Discard::ReadsZero,
         max_discard_extents: ENTRIES_PER_CHUNK as u32,
+        share,
+        // One record, and so one header.
+        max_share_blocks: ENTRIES_PER_CHUNK as u32,
         ..Capabilities::legacy(QUEUE_DEPTH, atomic_blocks, BLOCK_BYTES as u32)
     }
 }
@@ -365,7 +374,7 @@ impl Storage for Volume {
                 Ok(self.ticket(placed, LogPhase::Durable))
             }
             Command::Discard(extents) => Ok(self.placed(self.log.append_discard(extents)?)),
-            Command::Share(_) => Err(Rejected::Unsupported(Feature::Share)),
+            Command::Share(pairs) => Ok(self.placed(self.log.append_share(pairs)?)),
             Command::Packed(_) => Err(Rejected::Unsupported(Feature::Packed)),
         }
     }
