@@ -22,6 +22,9 @@ use crate::stack::{self, Stack, StackStatus, VolumeStatus};
 /// Bytes of a status at most.
 const STATUS_MAX: usize = 1 << 16;
 
+/// Bytes of a page of the kernel's cache.
+const PAGE_BYTES: u32 = 4096;
+
 /// The engine that flushes nothing.
 const NO_BARRIERS: &str = name(Engine::Jbd2 { barrier: false });
 
@@ -111,6 +114,12 @@ pub(crate) struct FilesystemStatus {
     blocks_discarded: u64,
     #[serde(default)]
     blocks_to_discard: u64,
+    /// Bytes of an aligned write that a crash leaves whole, and how often the blocks of such a part of a file had to be
+    /// allocated in two places, so that it does not.
+    #[serde(default)]
+    unit_bytes: u32,
+    #[serde(default)]
+    split_units: u64,
 }
 
 /// The same, with what the kernel knows of the space.
@@ -171,6 +180,9 @@ pub(crate) fn of_filesystem(
             discards: found.discards.commands,
             blocks_discarded: found.discards.blocks,
             blocks_to_discard: found.discards.waiting,
+            // Pages leave the kernel's writeback cache one by one.
+            unit_bytes: if writeback_cache { PAGE_BYTES } else { found.unit_bytes },
+            split_units: found.split_units,
         }),
     )
 }
@@ -309,6 +321,14 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
                 "{}, {} waiting",
                 Size::of_blocks(found.blocks_discarded),
                 Size::of_blocks(found.blocks_to_discard)
+            ),
+        ),
+        (
+            "written whole",
+            format!(
+                "aligned writes of up to {}; allocated in two places: {}",
+                Size(found.unit_bytes.into()),
+                found.split_units
             ),
         ),
         ("epochs", found.epochs.to_string()),

@@ -15,6 +15,7 @@ use crate::mounted::Mounted;
 use crate::options::MountOptions;
 use crate::space::DiscardStats;
 use crate::sync::Answered;
+use crate::units::unit_bytes;
 use crate::{make, mount};
 
 /// A mounted filesystem; clones share it. [`Filesystem::unmount`] ends it for all of them.
@@ -44,6 +45,12 @@ pub struct Statistics {
     pub pages: usize,
     /// Of these, dirty.
     pub pages_dirty: usize,
+    /// Bytes of a unit: an aligned write of no more is there as a whole after a crash or not at all, where its blocks are
+    /// consecutive on the disk, and all of them or none were written before. A block where the storage does not keep
+    /// requests whole.
+    pub unit_bytes: u32,
+    /// Units whose blocks could not be allocated together.
+    pub split_units: u64,
     /// Blocks of zeros that were written since the tree of an extent found no block to divide it.
     pub zeroed_blocks: u64,
 }
@@ -150,6 +157,8 @@ impl Filesystem {
             waits: fs.disk.waits(),
             journal: journal.map(|journal| journal.stats()).unwrap_or_default(),
             discards: fs.metadata.space.discard_stats(),
+            unit_bytes: unit_bytes(fs.disk.capabilities()),
+            split_units: fs.mapping.split_units.get(),
             pages: fs.cache.pages(),
             pages_dirty: fs.cache.dirty(),
             zeroed_blocks: fs.mapping.zeroed.blocks(),
@@ -160,8 +169,8 @@ impl Filesystem {
     /// in memory, 4,416 bytes, it is the sum of
     ///
     /// - `files`: *block* for each 4,096 of [`cache_bytes`](crate::MountOptions::cache_bytes);
-    /// - `changes`: *block* for each block of the journal, for what it has committed of blocks that have changed since, and
-    ///   1 KiB for each of [`cache_inodes`](crate::MountOptions::cache_inodes);
+    /// - `changes`: *block* for each block of the journal, for what it has committed of blocks that have changed since, once
+    ///   more for what was written to atomic files and is not synchronised, and 1 KiB for each of [`cache_inodes`](crate::MountOptions::cache_inodes);
     /// - `caches`: *block* for each of [`cache_metadata_blocks`](crate::MountOptions::cache_metadata_blocks), or of the
     ///   journal if it has more, as it may need all that it holds; 1 KiB for each of `cache_inodes`; 20 MiB for names; and
     ///   20 KiB for each group of 32,768 blocks.

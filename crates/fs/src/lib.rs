@@ -97,6 +97,7 @@ mod space;
 mod superblock;
 mod sync;
 mod timer;
+mod units;
 
 pub use attributes::{AclKind, AttributeChanges, Attributes, Expect, is_own_attribute};
 pub use caller::Caller;

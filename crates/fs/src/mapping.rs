@@ -4,6 +4,7 @@ mod map;
 mod tree;
 mod zeros;
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -28,6 +29,8 @@ pub(crate) struct Mapping {
     rules: Rules<FsMutant>,
     /// What was written in place of dividing an extent.
     pub(crate) zeroed: Zeroed,
+    /// Units whose blocks had to be allocated in two places.
+    pub(crate) split_units: Cell<u64>,
 }
 
 impl Mapping {
@@ -35,7 +38,15 @@ impl Mapping {
         (disk, metadata, changes): (Rc<Disk>, Rc<Metadata>, Rc<Changes>),
         MountOptions { mode, rules, .. }: MountOptions,
     ) -> Rc<Mapping> {
-        Rc::new(Mapping { disk, metadata, changes, mode, rules, zeroed: Zeroed::default() })
+        Rc::new(Mapping {
+            disk,
+            metadata,
+            changes,
+            mode,
+            rules,
+            zeroed: Zeroed::default(),
+            split_units: Cell::new(0),
+        })
     }
 
     /// Where a block of a file is on disk, if it is mapped and written.

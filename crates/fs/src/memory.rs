@@ -33,7 +33,8 @@ impl MemoryBound {
         let bitmaps = u64::from(layout.groups()) * GROUP_BITMAPS * BLOCK_BYTES as u64;
         MemoryBound {
             files: pages as u64 * BLOCK_COST,
-            changes: journal * BLOCK_COST + nodes,
+            // What is committed and not home, and updates of atomic files, which one transaction takes.
+            changes: 2 * journal * BLOCK_COST + nodes,
             caches: metadata * BLOCK_COST + nodes + NAMES_BYTES_MAX + bitmaps,
         }
     }

@@ -52,6 +52,12 @@ pub enum FsMutant {
     UpdateNotDeferred,
     /// J5: a file that is atomic no more leaves its blocks in the log.
     LeavesJournalBehind,
+    /// Units: the pages of a unit that are in memory change before the others are there.
+    UnitInParts,
+    /// Units: a request ends in the middle of one.
+    UnitInTwoRequests,
+    /// Units: a run of blocks ends in the middle of one, though there are longer runs.
+    UnitInTwoRuns,
     /// Operations that look for space once more take turns, each with its locks.
     RetriesTakeTurns,
     /// Space: data takes the blocks that are kept for extent trees.

@@ -15,6 +15,8 @@ use super::PageCache;
 use super::in_flight::InFlight;
 use super::pages::Pages;
 use super::readahead::Readahead;
+use crate::mutants::FsMutant;
+use crate::units::blocks_to_end;
 
 /// The pages of a file.
 pub(crate) struct CachedFile {
@@ -84,16 +86,26 @@ impl CachedFile {
         true
     }
 
-    /// Changes pages from a byte on, up to the first that is not in memory: how many bytes.
+    /// Changes pages from a byte on, up to the first unit of which one is not in memory: how many bytes.
     pub(crate) fn overwrite(self: &Rc<CachedFile>, offset: u64, bytes: &[u8]) -> usize {
         let mut done = 0;
         while done < bytes.len() {
             let (index, at) = split(offset + done as u64);
-            let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
-            if !self.change(index, at, &bytes[done..done + taken]) {
+            let in_unit = blocks_to_end(index) as usize * BLOCK_BYTES - at;
+            let end = done + in_unit.min(bytes.len() - done);
+            let last = index_of(offset + end as u64 - 1);
+            let in_parts = self.cache.rules.drops(FsMutant::UnitInParts);
+            if index < last && !in_parts && !(index..=last).all(|index| self.contains(index)) {
                 break;
             }
-            done += taken;
+            while done < end {
+                let (index, at) = split(offset + done as u64);
+                let taken = (BLOCK_BYTES - at).min(end - done);
+                if !self.change(index, at, &bytes[done..done + taken]) {
+                    return done;
+                }
+                done += taken;
+            }
         }
         done
     }

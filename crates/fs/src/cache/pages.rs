@@ -14,6 +14,7 @@ use weir_storage::{BLOCK_BYTES, Rules, Ticket};
 
 use super::reads::Reads;
 use crate::mutants::FsMutant;
+use crate::units::UNIT_BLOCKS;
 
 /// A block of a file in memory.
 struct Page {
@@ -43,6 +44,20 @@ pub(super) struct Run {
     pub(super) start: u64,
     pub(super) indices: Vec<u32>,
     pub(super) blocks: Vec<Rc<Memory>>,
+}
+
+impl Run {
+    /// Takes what belongs to the unit of `index`, which comes right behind, off the end, into the run that comes `next`;
+    /// unless that is all there is.
+    fn split_unit(&mut self, index: u32, next: Run) -> Run {
+        let unit = index / UNIT_BLOCKS * UNIT_BLOCKS;
+        let kept = self.indices.partition_point(|index| *index < unit);
+        if kept == 0 || kept == self.indices.len() {
+            return next;
+        }
+        let start = self.start + kept as u64;
+        Run { start, indices: self.indices.split_off(kept), blocks: self.blocks.split_off(kept) }
+    }
 }
 
 /// What came of a page that should leave the cache.
@@ -120,19 +135,30 @@ impl Pages {
         Some(Rc::clone(&self.pages.get(&index)?.content))
     }
 
-    /// The dirty pages, in as few runs as they make.
-    pub(super) fn dirty_runs(&self) -> Vec<Run> {
+    /// The dirty pages, in as few runs as they make of `most` blocks. A run that is full ends between units, where it has
+    /// more than one.
+    pub(super) fn dirty_runs(&self, most: usize, rules: Rules<FsMutant>) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         for index in &self.dirty {
             let Some(page) = self.pages.get(index) else { continue };
             let content = Rc::clone(&page.content);
+            let mut next = Run { start: page.home, indices: Vec::new(), blocks: Vec::new() };
             match runs.last_mut() {
                 Some(run) if run.start + run.blocks.len() as u64 == page.home => {
-                    run.indices.push(*index);
-                    run.blocks.push(content);
+                    if run.blocks.len() < most {
+                        run.indices.push(*index);
+                        run.blocks.push(content);
+                        continue;
+                    }
+                    if !rules.drops(FsMutant::UnitInTwoRequests) {
+                        next = run.split_unit(*index, next);
+                    }
                 }
-                _ => runs.push(Run { start: page.home, indices: vec![*index], blocks: vec![content] }),
+                _ => {}
             }
+            next.indices.push(*index);
+            next.blocks.push(content);
+            runs.push(next);
         }
         runs
     }

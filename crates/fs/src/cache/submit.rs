@@ -43,9 +43,9 @@ impl CachedFile {
         if class != Class::Orderless && !skips {
             self.promote();
         }
-        let runs = self.pages.borrow().dirty_runs();
         let disk = &self.cache.disk;
         let most = disk.capabilities().max_transfer_blocks.max(1) as usize;
+        let runs = self.pages.borrow().dirty_runs(most, self.cache.rules);
         let mut tickets = Vec::new();
         for (nth, run) in runs.iter().enumerate() {
             let last = if nth + 1 == runs.len() { last } else { class };

@@ -5,6 +5,7 @@
 //! to (J2): blocks are allocated when they are written, for all of a write at once, behind what comes before them
 //! in the file.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -20,6 +21,7 @@ use crate::error::FsError;
 use crate::inodes::{InodeNumber, Node};
 use crate::mapping::{MAP_CREDITS, Tree, Wanted, place};
 use crate::mutants::FsMutant;
+use crate::units;
 
 /// Blocks that one handle writes at most: 8 MiB.
 pub(super) const CHUNK_BLOCKS: usize = 2048;
@@ -109,7 +111,8 @@ impl Files {
         };
         let (first, at) = split(offset);
         if stamped && !journaled {
-            let most = (self.cache.allowance().saturating_mul(BLOCK_BYTES) - at).min(bytes.len());
+            let most = self.cache.allowance().saturating_mul(BLOCK_BYTES) - at;
+            let most = units::cut(offset, most, bytes.len());
             let most = match self.rules.drops(FsMutant::EndInTwoSteps) {
                 true => most.min(usize::try_from(node.size().saturating_sub(offset)).unwrap_or(usize::MAX)),
                 false => within_size(offset, most, node.size()),
@@ -120,7 +123,7 @@ impl Files {
             }
         }
         let most = if journaled { CHUNK_JOURNALED } else { CHUNK_BLOCKS.min(self.cache.allowance()) };
-        let bytes = &bytes[..bytes.len().min(most * BLOCK_BYTES - at)];
+        let bytes = &bytes[..units::cut(offset, most * BLOCK_BYTES - at, bytes.len())];
         let end = offset + bytes.len() as u64;
         let range = first..index_of(end - 1) + 1;
         let edges = self.edges(node, &(offset..end)).await?;
@@ -227,22 +230,23 @@ impl Files {
         bytes: &[u8],
         edges: &Edges,
     ) -> Result<(), FsError> {
+        let handle = handle.filter(|_| node.is_journaled(self.mode));
+        let places = self.places(node, handle.is_some(), offset..offset + bytes.len() as u64).await?;
+        // Nothing waits from here on: no part of it is written back before the rest is here.
         let (mut done, mut entered) = (0, 0);
         while done < bytes.len() {
             let (index, at) = split(offset + done as u64);
             let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
             let part = &bytes[done..done + taken];
             done += taken;
-            if let Some(handle) = handle.filter(|_| node.is_journaled(self.mode)) {
-                self.put_journaled(node, handle, index, at, part, edges).await?;
+            let home = places.get(&index).copied();
+            if let Some((handle, home)) = handle.zip(home) {
+                put_journaled(node, handle, (index, home), at, part, edges);
                 continue;
             }
-            if !node.file.contains(index) {
-                let Some(extent) = Tree::of(node).find(index).await? else {
-                    return Err(FsError::Invalid("a block that is not mapped"));
-                };
+            if let Some(home) = home.filter(|_| !node.file.contains(index)) {
                 let content = edges.get(index).unwrap_or_else(|| Rc::new(Memory::new(BLOCK_BYTES)));
-                node.file.insert(index, place(&extent, index), content);
+                node.file.insert(index, home, content);
                 entered += 1;
             }
             node.file.change(index, at, part);
@@ -251,37 +255,56 @@ impl Files {
         Ok(())
     }
 
-    /// Journal mode data: the block is a buffer of the transaction, and no page.
-    async fn put_journaled(
+    /// Where blocks are on the disk that are changed: all of them, or those that are not in memory as this ends.
+    async fn places(
         &self,
-        node: &Rc<Node>,
-        handle: &TxHandle,
-        index: u32,
-        at: usize,
-        part: &[u8],
-        edges: &Edges,
-    ) -> Result<(), FsError> {
-        let Some(extent) = Tree::of(node).find(index).await? else {
-            return Err(FsError::Invalid("a block that is not mapped"));
-        };
-        let home = place(&extent, index);
-        let buffers = &node.metadata().buffers;
-        let cached = buffers.cached(home).filter(|buffer| buffer.role() == Role::Data);
-        let buffer = match cached {
-            Some(buffer) => buffer,
-            None => {
-                let buffer = buffers.fresh(home, Role::Data);
-                if let Some(content) = edges.get(index) {
-                    handle.modify(&buffer, 0..BLOCK_BYTES, |bytes| bytes.copy_from_slice(&content));
-                }
-                buffer
+        node: &Node,
+        all: bool,
+        changed: Range<u64>,
+    ) -> Result<BTreeMap<u32, u64>, FsError> {
+        let mut places = BTreeMap::new();
+        if changed.is_empty() {
+            return Ok(places);
+        }
+        let indices = index_of(changed.start)..=index_of(changed.end - 1);
+        loop {
+            // A page may leave while another one's place is looked up.
+            let missing = |index: &u32| !places.contains_key(index) && (all || !node.file.contains(*index));
+            let Some(first) = indices.clone().find(missing) else { return Ok(places) };
+            for index in (first..=*indices.end()).filter(missing).collect::<Vec<_>>() {
+                let Some(extent) = Tree::of(node).find(index).await? else {
+                    return Err(FsError::Invalid("a block that is not mapped"));
+                };
+                places.insert(index, place(&extent, index));
             }
-        };
-        handle.modify(&buffer, at..at + part.len(), |bytes| bytes.copy_from_slice(part));
-        node.last_changes.note_data();
-        node.file.forget_clean(index..index + 1);
-        Ok(())
+        }
     }
+}
+
+/// Journal mode data: the block is a buffer of the transaction, and no page.
+fn put_journaled(
+    node: &Rc<Node>,
+    handle: &TxHandle,
+    (index, home): (u32, u64),
+    at: usize,
+    part: &[u8],
+    edges: &Edges,
+) {
+    let buffers = &node.metadata().buffers;
+    let cached = buffers.cached(home).filter(|buffer| buffer.role() == Role::Data);
+    let buffer = match cached {
+        Some(buffer) => buffer,
+        None => {
+            let buffer = buffers.fresh(home, Role::Data);
+            if let Some(content) = edges.get(index) {
+                handle.modify(&buffer, 0..BLOCK_BYTES, |bytes| bytes.copy_from_slice(&content));
+            }
+            buffer
+        }
+    };
+    handle.modify(&buffer, at..at + part.len(), |bytes| bytes.copy_from_slice(part));
+    node.last_changes.note_data();
+    node.file.forget_clean(index..index + 1);
 }
 
 /// How many of a write's bytes go to pages that lie in the file whole. The page that its end is in is changed once, with

@@ -13,6 +13,7 @@ use crate::error::FsError;
 use crate::inodes::Node;
 use crate::mutants::FsMutant;
 use crate::space::GROUP_CREDITS;
+use crate::units::UNIT_BLOCKS;
 
 /// Most blocks of an extent in either state.
 const EXTENT_BLOCKS_MAX: u32 = (1 << 15) - 1;
@@ -117,8 +118,11 @@ impl Mapping {
         };
         let goal = before.map_or_else(|| tree.goal(), |before| place(&before, hole.start));
         let most = (hole.end - hole.start).min(EXTENT_BLOCKS_MAX);
-        let found = self.metadata.space.allocate(handle, goal, most).await?;
+        let found = self.metadata.space.allocate(handle, goal, hole.start, most).await?;
         let (logical, length) = (hole.start, found.blocks);
+        if (logical + length) % UNIT_BLOCKS != 0 && length < most {
+            self.split_units.set(self.split_units.get() + 1);
+        }
         let extent = Extent { logical, length, physical: found.start.0, written };
         tree.node.last_changes.note_data();
         if let Err(error) = tree.change(async |extents| extents.insert(extent).await).await {

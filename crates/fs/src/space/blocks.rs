@@ -11,6 +11,7 @@ use crate::error::FsError;
 use crate::mutants::FsMutant;
 use crate::space::group::Wanted;
 use crate::space::{Space, Use};
+use crate::units::blocks_to_end;
 
 /// A run that continues at the goal is taken if it has that many blocks, even if longer ones are elsewhere.
 const WORTH_CONTINUING: u32 = 8;
@@ -21,34 +22,45 @@ const CHUNK_BLOCKS: u32 = 512;
 const CHUNK_GROUPS: usize = 4;
 
 impl Space {
-    /// Allocates 1 to `most` consecutive blocks for a file: at `goal` if it is free, else as near and as many as
-    /// there are. A goal that is not the start of a group is where the file has its last block before. Costs
+    /// Allocates 1 to `most` consecutive blocks for a file, from its block `index` on: at `goal` if it is free, else as
+    /// near and as many as there are. Fewer than `most` end with a unit of the file, where there is a free run of that
+    /// length. A goal that is not the start of a group is where the file has its last block before. Costs
     /// [`GROUP_CREDITS`](super::GROUP_CREDITS).
     ///
     /// # Errors
     /// [`FsError::NoSpace`]; once the freed blocks of the running transaction are in the log there may be some.
-    pub(crate) async fn allocate(&self, handle: &TxHandle, goal: u64, most: u32) -> Result<Extent, FsError> {
+    pub(crate) async fn allocate(
+        &self,
+        handle: &TxHandle,
+        goal: u64,
+        index: u32,
+        most: u32,
+    ) -> Result<Extent, FsError> {
         let purpose = Use::Content;
+        let unit_end = match self.options.rules.drops(FsMutant::UnitInTwoRuns) {
+            true => 1,
+            false => blocks_to_end(index),
+        };
         let room = u32::try_from(self.room(handle, purpose)).unwrap_or(u32::MAX);
         let most = most.min(room).clamp(1, self.layout.blocks_per_group());
         let (home, from) = self.place_of(goal);
         self.load_group(home).await?;
         let run = self.groups.borrow()[home as usize].run_at(from, most);
-        let continues = run.end - run.start >= most.min(WORTH_CONTINUING);
+        let continues = run.end - run.start >= most.min(WORTH_CONTINUING.max(unit_end));
         if continues
             && let Some(found) = self
                 .allocate_in(
                     handle,
                     purpose,
                     home,
-                    Wanted { from, least: run.end - run.start, most, aligned: false },
+                    Wanted { from, least: run.end - run.start, most, aligned: false, unit_end },
                 )
                 .await?
         {
             return Ok(found);
         }
         if from > 0 {
-            let chunk = Wanted { from, least: CHUNK_BLOCKS, most, aligned: true };
+            let chunk = Wanted { from, least: CHUNK_BLOCKS, most, aligned: true, unit_end };
             for group in self.groups_from(home).take(CHUNK_GROUPS) {
                 let wanted = chunk.in_group(group == home);
                 if let Some(found) = self.allocate_in(handle, purpose, group, wanted).await? {
@@ -56,7 +68,7 @@ impl Space {
                 }
             }
         }
-        self.allocate_anywhere(handle, purpose, goal, most).await
+        self.allocate_anywhere(handle, purpose, goal, most, unit_end).await
     }
 
     /// Allocates one block as near to `goal` as there is one: for what belongs to a file and is not its data.
@@ -70,21 +82,23 @@ impl Space {
         purpose: Use,
         goal: u64,
     ) -> Result<u64, FsError> {
-        Ok(self.allocate_anywhere(handle, purpose, goal, 1).await?.start.0)
+        Ok(self.allocate_anywhere(handle, purpose, goal, 1, 1).await?.start.0)
     }
 
-    /// Allocates the first run of `most` blocks behind `goal`, or if there is none, of fewer.
+    /// Allocates the first run of `most` blocks behind `goal`, or if there is none, of fewer: last, of fewer than there
+    /// are to the end of a unit.
     async fn allocate_anywhere(
         &self,
         handle: &TxHandle,
         purpose: Use,
         goal: u64,
         most: u32,
+        unit_end: u32,
     ) -> Result<Extent, FsError> {
         let (home, from) = self.place_of(goal);
         let mut least = most;
         loop {
-            let wanted = Wanted { from, least, most, aligned: false };
+            let wanted = Wanted { from, least, most, aligned: false, unit_end };
             for group in self.groups_from(home) {
                 let wanted = wanted.in_group(group == home);
                 if let Some(found) = self.allocate_in(handle, purpose, group, wanted).await? {
@@ -94,7 +108,11 @@ impl Space {
             if least == 1 {
                 return Err(FsError::NoSpace);
             }
-            least = (least / 8).max(1);
+            least = match least / 8 {
+                shorter if shorter >= unit_end => shorter,
+                _ if least > unit_end => unit_end,
+                shorter => shorter.max(1),
+            };
         }
     }
 
@@ -130,7 +148,7 @@ impl Space {
         }
         wanted.most = u32::try_from(room).unwrap_or(u32::MAX).min(wanted.most);
         let found = self.groups.borrow_mut()[group as usize].find(wanted);
-        let Some(run) = found else { return Ok(None) };
+        let Some(run) = found.map(|run| wanted.cut(run)) else { return Ok(None) };
         self.mark(handle, group, &descriptors, &bits, run.clone(), true)?;
         self.groups.borrow_mut()[group as usize].take(run.clone());
         if !self.options.rules.drops(FsMutant::DiscardsReused)

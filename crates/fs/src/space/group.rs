@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use weir_ext4::{BLOCK_BYTES, Descriptor, bitmap};
 
+use crate::units::UNIT_BLOCKS;
+
 /// Bits in a bitmap block.
 const BITS: u32 = BLOCK_BYTES as u32 * 8;
 
@@ -18,12 +20,23 @@ pub(super) struct Wanted {
     pub(super) most: u32,
     /// It starts at a multiple of `least`.
     pub(super) aligned: bool,
+    /// Blocks behind which a unit of the file ends; one that is shorter than wanted ends there, or units behind it.
+    pub(super) unit_end: u32,
 }
 
 impl Wanted {
     /// The same in the group of the goal, or in another, from its start on.
     pub(super) fn in_group(self, of_goal: bool) -> Wanted {
         Wanted { from: if of_goal { self.from } else { 0 }, ..self }
+    }
+
+    /// A run cut so that it ends where it should.
+    pub(super) fn cut(&self, run: Range<u32>) -> Range<u32> {
+        let length = run.end - run.start;
+        if length >= self.most || length < self.unit_end {
+            return run;
+        }
+        run.start..run.start + self.unit_end + (length - self.unit_end) / UNIT_BLOCKS * UNIT_BLOCKS
     }
 }
 

@@ -58,7 +58,7 @@ fn play_on_disk<T>(
 
 async fn allocate(fs: &Mounted, goal: u64, most: u32) -> Result<Extent, FsError> {
     let handle = fs.changes.journal()?.start(GROUP_CREDITS).await?;
-    fs.metadata.space.allocate(&handle, goal, most).await
+    fs.metadata.space.allocate(&handle, goal, 0, most).await
 }
 
 async fn allocate_for_tree(fs: &Mounted) -> Result<u64, FsError> {
