@@ -41,9 +41,10 @@ pub(crate) struct MkfsArguments {
     /// A name for the filesystem, of at most 16 bytes [default: none]
     #[arg(long, default_value = "", hide_default_value = true)]
     label: String,
-    /// Size of the journal, such as 64M [default: by the filesystem's size]
-    #[arg(long, value_name = "SIZE")]
-    journal: Option<Size>,
+    /// Size of the journal, such as 1G: 4M at least, half of the filesystem or 39G at most. A larger one is checkpointed
+    /// less often, and takes more of a mount's memory [default: by the filesystem's size]
+    #[arg(long, value_name = "SIZE", alias = "journal")]
+    journal_size: Option<Size>,
     /// One inode for that much space, such as 16K [default: by the filesystem's size]
     #[arg(long, value_name = "SIZE")]
     bytes_per_inode: Option<Size>,
@@ -140,7 +141,7 @@ fn options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool
     let narrow = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
     Mkfs {
         label: arguments.label.clone(),
-        journal_blocks: arguments.journal.map(|size| narrow(size.0 / BLOCK_BYTES as u64)),
+        journal_blocks: arguments.journal_size.map(|size| narrow(size.0 / BLOCK_BYTES as u64)),
         bytes_per_inode: arguments.bytes_per_inode.map(|size| narrow(size.0)),
         reserved_percent: arguments.reserved,
         zeroed,

@@ -45,12 +45,22 @@ fn a_filesystem_is_made_in_a_new_file() {
     assert_eq!(std::fs::metadata(directory.path().join("a.img")).unwrap().len(), 16 << 20);
 }
 
+/// A journal as large as the SHARE paper's.
+#[test]
+fn a_large_journal_is_made() {
+    let directory = directory();
+    makes(directory.path(), &["mkfs", "a.img", "--size", "4G", "--journal-size", "1G"]);
+}
+
 #[test]
 fn what_is_there_is_destroyed_only_by_force() {
     let directory = directory();
     makes(directory.path(), &["mkfs", "a.img", "--size", "64M", "--label", "first"]);
     refuses(directory.path(), &["mkfs", "a.img"], "--force");
-    makes(directory.path(), &["mkfs", "a.img", "--force", "--journal", "8M", "--bytes-per-inode", "64K"]);
+    makes(
+        directory.path(),
+        &["mkfs", "a.img", "--force", "--journal-size", "8M", "--bytes-per-inode", "64K"],
+    );
     std::fs::write(directory.path().join("b.img"), vec![1; 64 << 20]).unwrap();
     refuses(directory.path(), &["mkfs", "b.img"], "not empty");
     makes(directory.path(), &["mkfs", "b.img", "--force", "--reserved", "0"]);
@@ -65,5 +75,16 @@ fn what_cannot_be_made_is_refused_and_leaves_nothing() {
     refuses(directory.path(), &["mkfs", "--volume", "a.img", "--size", "4"], "use 16 MiB or more");
     refuses(directory.path(), &["mkfs", "a.img", "--size", "16M", "--label", "more than 16 bytes"], "label");
     refuses(directory.path(), &["mkfs", "a.img", "--size", "16M", "--reserved", "51"], "50 percent");
+    refuses(
+        directory.path(),
+        &["mkfs", "a.img", "--size", "16M", "--journal-size", "9M"],
+        "half of a filesystem",
+    );
+    refuses(
+        directory.path(),
+        &["mkfs", "a.img", "--size", "16M", "--journal-size", "3M"],
+        "1,024 blocks (4 MiB)",
+    );
+    refuses(directory.path(), &["mkfs", "a.img", "--size", "1G", "--journal-size", "40G"], "(39 GiB)");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "files were left behind");
 }

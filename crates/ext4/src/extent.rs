@@ -11,6 +11,7 @@ mod tree;
 
 pub use tree::ExtentTree;
 
+use crate::blocks::BLOCK_BYTES;
 use crate::error::{FormatError, Place};
 use crate::inode::BLOCK_AREA_BYTES;
 
@@ -135,21 +136,46 @@ pub fn check_extents(block: u64, bytes: &[u8], limit: u64) -> Result<(), FormatE
     node::Node::read(bytes, Place::Block(block))?.check(limit)
 }
 
-/// The block area of a new inode with no more than four extents.
+/// How many leaves a new tree with so many extents has beside its root.
 ///
 /// # Errors
 ///
-/// [`FormatError::Full`] if there are more.
-pub(crate) fn root_of(extents: &[Extent]) -> Result<[u8; BLOCK_AREA_BYTES], FormatError> {
+/// [`FormatError::Full`] for more than 1,360 extents, which four leaves hold.
+pub(crate) fn leaves_of(extents: usize) -> Result<usize, FormatError> {
+    let leaves = if extents <= node::ROOT_ENTRIES { 0 } else { extents.div_ceil(node::BLOCK_ENTRIES) };
+    match leaves <= node::ROOT_ENTRIES {
+        true => Ok(leaves),
+        false => Err(FormatError::Full { what: "more extents than a new file has room for" }),
+    }
+}
+
+/// The block area of a new inode with these extents, and the leaves below it, which lie in `blocks`: as many as
+/// [`leaves_of`] says. Their checksums are not stored.
+pub(crate) fn new_tree(
+    extents: &[Extent],
+    blocks: &[u64],
+) -> ([u8; BLOCK_AREA_BYTES], Vec<(u64, [u8; BLOCK_BYTES])>) {
     let mut root = node::empty_root();
-    if extents.len() > node::ROOT_ENTRIES {
-        return Err(FormatError::Full { what: "more than four extents in an inode" });
+    if blocks.is_empty() {
+        node::set_count(&mut root, extents.len());
+        for (at, extent) in extents.iter().enumerate() {
+            root[node::entry(at)].copy_from_slice(&extent.encode());
+        }
+        return (root, Vec::new());
     }
-    node::set_count(&mut root, extents.len());
-    for (at, extent) in extents.iter().enumerate() {
-        root[node::entry(at)].copy_from_slice(&extent.encode());
+    let mut leaves = Vec::new();
+    for (extents, block) in extents.chunks(node::BLOCK_ENTRIES).zip(blocks) {
+        let mut leaf = [0; BLOCK_BYTES];
+        node::write_header(&mut leaf, extents.len(), node::BLOCK_ENTRIES, 0);
+        for (at, extent) in extents.iter().enumerate() {
+            leaf[node::entry(at)].copy_from_slice(&extent.encode());
+        }
+        let key = extents.first().map_or(0, |extent| extent.logical);
+        root[node::entry(leaves.len())].copy_from_slice(&node::encode_index(key, *block));
+        leaves.push((*block, leaf));
     }
-    Ok(root)
+    node::write_header(&mut root, leaves.len(), node::ROOT_ENTRIES, 1);
+    (root, leaves)
 }
 
 #[cfg(test)]

@@ -21,6 +21,9 @@ const LOG_GROUPS_PER_FLEX: u8 = 4;
 const JOURNAL_BLOCKS_MIN: u32 = 1024;
 /// The largest journal that is made unless the caller asks for another: 256 MiB.
 const JOURNAL_BLOCKS_SHARE_MAX: u32 = 65_536;
+/// The largest one that mke2fs makes, 39 GiB, and the share of the blocks that it gives a journal at most.
+const JOURNAL_BLOCKS_MAX: u32 = 10_240_000;
+const JOURNAL_SHARE_MAX: u64 = 2;
 /// 8 MiB: below, a journal leaves no room for files.
 const BLOCKS_MIN: u64 = 2048;
 /// 16 TiB.
@@ -45,7 +48,7 @@ pub struct Mkfs {
     /// One inode for this many bytes: at least 4,096. `None`: 4,096 below 512 MiB, 16,384 below 4 TiB, 32,768
     /// from there.
     pub bytes_per_inode: Option<u32>,
-    /// Blocks of the journal: at least 1,024. `None`: by the image's size, 4 MiB to 256 MiB.
+    /// Blocks of the journal: 1,024 to 10,240,000, and at most half of all. `None`: by the image's size, 4 MiB to 256 MiB.
     pub journal_blocks: Option<u32>,
     /// Percent of the blocks that only the superuser may take: 0 to 50.
     pub reserved_percent: u8,
@@ -108,11 +111,20 @@ impl Mkfs {
             (self.bytes_per_inode.is_some_and(|bytes| bytes < 4096), "fewer than 4,096 bytes for each inode"),
             (
                 self.journal_blocks.is_some_and(|blocks| blocks < JOURNAL_BLOCKS_MIN),
-                "a journal of fewer than 1,024 blocks",
+                "a journal of fewer than 1,024 blocks (4 MiB)",
+            ),
+            (
+                self.journal_blocks.is_some_and(|blocks| blocks > JOURNAL_BLOCKS_MAX),
+                "a journal of more than 10,240,000 blocks (39 GiB), which jbd2's tools do not take",
             ),
         ];
         match invalid.into_iter().find(|(invalid, _)| *invalid) {
             Some((_, what)) => Err(FormatError::Invalid { what }),
+            None if u64::from(self.journal_length()) * JOURNAL_SHARE_MAX > self.blocks => {
+                Err(FormatError::Full {
+                    what: "a journal takes half of a filesystem at most: make it smaller",
+                })
+            }
             None => NewImage::plan(self),
         }
     }

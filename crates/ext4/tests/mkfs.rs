@@ -86,6 +86,14 @@ fn a_large_image_is_clean_and_written_quickly() {
     check(&large);
 }
 
+/// From five extents on, the journal's tree has a leaf: 1 GiB, and the largest, of some 320 extents.
+#[test]
+fn a_large_journal_is_clean() {
+    for (blocks, journal) in [(1 << 20, 1 << 18), (1 << 18, 1 << 17), (1 << 25, 10_240_000)] {
+        check(&Mkfs { zeroed: true, journal_blocks: Some(journal), ..options(blocks) });
+    }
+}
+
 #[test]
 fn sixteen_tebibytes_are_planned() {
     let image = Mkfs { zeroed: true, ..options(1 << 32) }.plan().expect("the largest");
@@ -148,13 +156,18 @@ fn what_cannot_be_made_is_refused() {
         Mkfs { reserved_percent: 51, ..fine.clone() },
         Mkfs { bytes_per_inode: Some(4095), ..fine.clone() },
         Mkfs { journal_blocks: Some(1023), ..fine.clone() },
+        Mkfs { journal_blocks: Some(10_240_001), ..options(1 << 30) },
     ];
     for options in invalid {
         let error = options.plan().expect_err("out of range");
         assert!(matches!(error, FormatError::Invalid { .. }), "{error}");
     }
-    let full = Mkfs { journal_blocks: Some(20_000), ..fine }.plan().expect_err("too large a journal");
-    assert!(matches!(full, FormatError::Full { .. }), "{full}");
+    Mkfs { journal_blocks: Some(10_000), ..fine.clone() }.plan().expect("half of it");
+    for journal in [10_001, 20_000] {
+        let large = Mkfs { journal_blocks: Some(journal), ..fine.clone() };
+        let full = large.plan().expect_err("too large a journal");
+        assert!(matches!(full, FormatError::Full { .. }), "{full}");
+    }
 }
 
 /// The judge complains where there is reason to: each of these would be a bug of mkfs.

@@ -24,9 +24,10 @@ pub struct JournalExtent {
 impl JournalExtent {
     /// Where a block of the journal is in the filesystem.
     pub(crate) fn find(area: &[JournalExtent], block: u32) -> Option<u64> {
-        let holds = |extent: &&JournalExtent| (extent.first..extent.first + extent.blocks).contains(&block);
-        let extent = area.iter().find(holds)?;
-        Some(extent.start + u64::from(block - extent.first))
+        let behind = area.partition_point(|extent| extent.first <= block);
+        let extent = area.get(behind.checked_sub(1)?)?;
+        let within = Some(block - extent.first).filter(|within| *within < extent.blocks)?;
+        Some(extent.start + u64::from(within))
     }
 }
 

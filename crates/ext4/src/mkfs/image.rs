@@ -10,7 +10,7 @@ use crate::bitmap;
 use crate::blocks::{BLOCK_BYTES, Kind};
 use crate::descriptor::{Descriptor, group_flags};
 use crate::error::FormatError;
-use crate::extent::{Extent, root_of};
+use crate::extent::{Extent, leaves_of, new_tree};
 use crate::inode::{FileTime, FileType, Inode, JOURNAL_INODE, ROOT_INODE, Stamp, inode_flags};
 use crate::journal::JournalSuperblock;
 use crate::layout::Layout;
@@ -36,6 +36,9 @@ pub struct NewImage {
     files: Vec<(u32, Inode, Vec<Extent>)>,
     /// The blocks of the directories.
     directories: Vec<(u64, Block)>,
+    /// The nodes of the journal's extent tree that do not fit in its inode, and where they lie.
+    nodes: Vec<(u64, Block)>,
+    node_extents: Vec<Extent>,
     journal: JournalSuperblock,
     zeroed: bool,
 }
@@ -49,6 +52,8 @@ impl NewImage {
             descriptors: Vec::new(),
             files: Vec::new(),
             directories: Vec::new(),
+            nodes: Vec::new(),
+            node_extents: Vec::new(),
             journal: JournalSuperblock::new(options.uuid, options.journal_length(), true)?,
             zeroed: options.zeroed,
         };
@@ -78,6 +83,7 @@ impl NewImage {
         let copies = copies.flat_map(|group| self.base(group));
         let files =
             iter::once_with(|| self.inodes()).chain(self.directories.iter().copied()).chain(self.log());
+        let files = files.chain(self.nodes.iter().copied());
         bitmaps.chain(files).chain(copies).chain(self.base(0))
     }
 
@@ -107,12 +113,22 @@ impl NewImage {
         ];
         for (number, kind, permissions, links, blocks) in wanted {
             let extents = take(&mut span, &mut spans, blocks)?;
+            let leaves = leaves_of(extents.len())?;
+            let leaves_at = take(&mut span, &mut spans, leaves as u32)?;
             let mut inode = Inode::new(kind, permissions);
             inode.links = links.into();
             inode.set_flag(inode_flags::EXTENTS, true);
             inode.set_size(u64::from(blocks) * BLOCK_BYTES as u64);
-            inode.set_sectors(u64::from(blocks) * 8);
-            inode.block_area = root_of(&extents)?;
+            inode.set_sectors((u64::from(blocks) + leaves as u64) * 8);
+            let places: Vec<u64> = blocks_of(&leaves_at).collect();
+            let (root, leaves) = new_tree(&extents, &places);
+            inode.block_area = root;
+            for (block, mut bytes) in leaves {
+                let kind = Kind::Extents { inode: number, generation: 0 };
+                layout.checksums().update_checksum(kind, block, &mut bytes)?;
+                self.nodes.push((block, bytes));
+            }
+            self.node_extents.extend(leaves_at);
             if kind == FileType::Directory {
                 inode.set_owner(options.uid, options.gid);
             }
@@ -173,7 +189,7 @@ impl NewImage {
 
     /// Everything that is allocated to a file.
     fn extents(&self) -> impl Iterator<Item = &Extent> {
-        self.files.iter().flat_map(|(_, _, extents)| extents)
+        self.files.iter().flat_map(|(_, _, extents)| extents).chain(&self.node_extents)
     }
 
     fn has_file(&self, group: u32) -> bool {
@@ -270,8 +286,7 @@ impl NewImage {
     /// The blocks of a file, in order.
     fn blocks_of(&self, inode: u32) -> impl Iterator<Item = u64> + '_ {
         let files = self.files.iter().filter(move |(number, ..)| *number == inode);
-        let extents = files.flat_map(|(_, _, extents)| extents);
-        extents.flat_map(|run| run.physical..run.physical + u64::from(run.length))
+        files.flat_map(|(_, _, extents)| blocks_of(extents))
     }
 
     fn fill_directories(&mut self) -> Result<(), FormatError> {
@@ -310,6 +325,11 @@ fn directory_block(entries: &[(u32, &str)]) -> Block {
     }
     block[end..].copy_from_slice(&DIRECTORY_TAIL);
     block
+}
+
+/// The blocks of extents, in order.
+fn blocks_of(extents: &[Extent]) -> impl Iterator<Item = u64> + '_ {
+    extents.iter().flat_map(|run| run.physical..run.physical + u64::from(run.length))
 }
 
 /// The blocks of a group behind all metadata.
