@@ -45,17 +45,20 @@ pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
 async fn move_tail(journal: &Journal, newest: Retired) -> Result<(), JournalError> {
     let (disk, options) = (&journal.disk, &journal.options);
     let (home, block) = journal.log.borrow_mut().superblock(Some(newest.log_end), newest.sequence.next())?;
+    let unordered = options.rules.drops(JournalMutant::TailBeforeDurable);
     if !options.engine.uses_barriers() {
         // The host keeps order: flush, and let the tail be durable before the space is used again. To a prefix device
         // the transfers are order enough.
-        let durable = options.engine.orders_by_flushes();
+        let durable = options.engine.orders_by_flushes() && !unordered;
         if durable {
             disk.flush().await?;
         }
         return disk.write_commit(home, &block, durable).await.map(drop);
     }
     // The home writes belong to the epoch in which they were transferred: close it.
-    disk.barrier().await?;
+    if !unordered {
+        disk.barrier().await?;
+    }
     // J5 (c): what overwrites the freed space comes in a later epoch than this.
     let free = options.rules.drops(JournalMutant::TailWithoutBarrier);
     let class = if free { Class::Orderless } else { Class::Barrier };

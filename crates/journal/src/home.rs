@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use weir_block::Class;
 use weir_ext4::journal::Sequence;
+use weir_runtime::Buffer as Memory;
 use weir_storage::Ticket;
 
 use crate::disk::{Disk, Run};
@@ -11,7 +12,26 @@ use crate::error::JournalError;
 use crate::mutants::JournalMutant;
 use crate::options::{CheckpointBy, JournalOptions};
 use crate::transaction::LoggedBlock;
-use crate::unwritten::Unwritten;
+use crate::unwritten::{NotHome, Unwritten};
+
+/// How a block goes home.
+pub(crate) enum WayHome {
+    /// This is written there.
+    Copy(Rc<Memory>),
+    /// It is made to read this place of the log, so its content is not kept in memory for it.
+    Remap(u64),
+}
+
+impl WayHome {
+    /// The way of a block that is in the log: by remap, if that is wanted, and the log's copy is what belongs home.
+    pub(crate) fn of(block: &LoggedBlock, options: &JournalOptions) -> WayHome {
+        let reads_as_home = !block.at.escaped || options.rules.drops(JournalMutant::RemapsEscaped);
+        match options.checkpoint {
+            CheckpointBy::Remap if reads_as_home => WayHome::Remap(block.at.place),
+            CheckpointBy::Remap | CheckpointBy::Copy => WayHome::Copy(Rc::clone(&block.content)),
+        }
+    }
+}
 
 /// Blocks on their way home.
 #[derive(Default)]
@@ -27,15 +47,16 @@ impl HomeWrites {
     /// The newest committed content of what is not home (J5 a), in the order of its blocks.
     pub(crate) fn of(unwritten: &Unwritten, options: &JournalOptions) -> HomeWrites {
         let mut writes = HomeWrites::default();
-        unwritten.each(|home, sequence, block| {
-            writes.blocks.push((home, sequence));
-            if options.checkpoint == CheckpointBy::Remap && reads_as_home(block, options) {
-                writes.remaps.push((block.at.place, home));
-                return;
+        unwritten.each(|home, NotHome { sequence, buffer, way }| {
+            writes.blocks.push((home, *sequence));
+            match way {
+                WayHome::Remap(place) => writes.remaps.push((*place, home)),
+                WayHome::Copy(content) => {
+                    let uncommitted = options.rules.drops(JournalMutant::CheckpointsUncommitted);
+                    let content = if uncommitted { buffer.snapshot() } else { Rc::clone(content) };
+                    Run::push(&mut writes.copies, home, content);
+                }
             }
-            let uncommitted = options.rules.drops(JournalMutant::CheckpointsUncommitted);
-            let content = if uncommitted { block.buffer.snapshot() } else { Rc::clone(&block.content) };
-            Run::push(&mut writes.copies, home, content);
         });
         writes
     }
@@ -54,9 +75,4 @@ impl HomeWrites {
         disk.share(&self.remaps, &mut tickets).await?;
         Ok(tickets)
     }
-}
-
-/// Whether the log's copy of a block is what belongs home.
-fn reads_as_home(block: &LoggedBlock, options: &JournalOptions) -> bool {
-    !block.at.escaped || options.rules.drops(JournalMutant::RemapsEscaped)
 }

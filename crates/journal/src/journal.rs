@@ -201,7 +201,7 @@ impl Journal {
     /// The commit block of a transaction is transferred: its frozen blocks may go home, and what it freed may be reused.
     /// `ticket` is the commit block's, for callers that want to know when it is durable.
     pub(crate) fn retire(&self, logged: Logged, ticket: Option<Ticket>) {
-        self.unwritten.take_in(&logged);
+        self.unwritten.take_in(&logged, &self.options);
         self.transferred.set(logged.sequence);
         self.durability.transferred(logged.sequence, ticket);
         let crowded = {

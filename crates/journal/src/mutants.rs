@@ -43,6 +43,13 @@ pub enum JournalMutant {
     FillsLogOver,
     /// J5 (a): a block that the log holds escaped is remapped.
     RemapsEscaped,
+    /// J5 (a): of a block that is committed again, the older copy goes home by remap.
+    PairsOutOfDate,
+    /// J5 (d): what was revoked is remapped all the same. The SHARE paper has it so: a pair leaves its tree at a
+    /// checkpoint, and not before.
+    PairsOutliveRevokes,
+    /// J5 (b), (c): nothing keeps the tail behind the home writes on the medium, neither a barrier nor a flush.
+    TailBeforeDurable,
     /// J5 (d): nothing is revoked.
     NoRevoke,
     /// J5 (e): unmount calls the journal empty without a flush.

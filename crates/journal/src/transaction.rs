@@ -62,8 +62,7 @@ pub(crate) struct LoggedAt {
     pub(crate) escaped: bool,
 }
 
-/// A frozen block that has its place in the log. It is kept until it is home.
-#[derive(Clone)]
+/// A frozen block that has its place in the log.
 pub(crate) struct LoggedBlock {
     pub(crate) buffer: Rc<BufferHead>,
     pub(crate) content: Rc<Memory>,

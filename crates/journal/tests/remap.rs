@@ -32,6 +32,7 @@ struct Setup {
 const DUAL: Setup = Setup { engine: Engine::Dual { conflicts: Conflicts::Copy }, ordered_service: true };
 const WAITING: Setup = Setup { ordered_service: false, ..DUAL };
 const LEGACY: Setup = Setup { engine: Engine::Jbd2 { barrier: true }, ordered_service: false };
+const PREFIX: Setup = Setup { engine: Engine::Prefix, ordered_service: false };
 
 /// Blocks that transactions change; the log holds every fourth one escaped.
 const HOMES: std::ops::Range<u64> = 51..67;
@@ -105,7 +106,7 @@ impl Run {
     }
 
     fn disk(&self, storage: Rc<dyn Storage>) -> Rc<Disk> {
-        let legacy = matches!(self.setup.engine, Engine::Jbd2 { .. });
+        let legacy = !self.setup.engine.uses_barriers();
         let dispatch = if legacy { Dispatch::Legacy } else { Dispatch::OrderPreserving };
         let capabilities = *storage.capabilities();
         let layer =
@@ -243,19 +244,23 @@ fn campaign(setup: Setup, mutant: Option<JournalMutant>) -> Result<usize, String
 }
 
 /// J5: the log's tail moves over copies when their homes read them in an earlier epoch, or durably; what the log holds
-/// escaped is copied, and what was revoked is neither copied nor remapped.
+/// escaped is copied, what was revoked is neither copied nor remapped, and of several copies the newest goes home.
 #[test]
 fn j5_what_goes_home_by_remap_is_there_after_a_power_cut() {
-    use JournalMutant::{FreesLogEarly, NoRevoke, RemapsEscaped, RetiresAtDispatch, TailBeforeHome};
+    use JournalMutant::{
+        FreesLogEarly, NoRevoke, PairsOutOfDate, PairsOutliveRevokes, RemapsEscaped, RetiresAtDispatch,
+        TailBeforeDurable, TailBeforeHome,
+    };
     let mutants = [
-        (DUAL, &[RetiresAtDispatch][..]),
-        (WAITING, &[RetiresAtDispatch, TailBeforeHome]),
-        (LEGACY, &[TailBeforeHome, FreesLogEarly]),
+        (DUAL, &[RetiresAtDispatch, TailBeforeDurable][..]),
+        (WAITING, &[RetiresAtDispatch, TailBeforeHome, TailBeforeDurable]),
+        (LEGACY, &[TailBeforeHome, FreesLogEarly, TailBeforeDurable]),
+        (PREFIX, &[]),
     ];
     for (setup, others) in mutants {
         let judged = campaign(setup, None);
         assert!(judged.as_ref().is_ok_and(|cuts| *cuts > 500), "{judged:?}");
-        for mutant in [RemapsEscaped, NoRevoke].iter().chain(others) {
+        for mutant in [RemapsEscaped, NoRevoke, PairsOutOfDate, PairsOutliveRevokes].iter().chain(others) {
             assert!(campaign(setup, Some(*mutant)).is_err(), "{setup:?}: {mutant:?} was not noticed");
         }
     }
