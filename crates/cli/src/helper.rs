@@ -15,6 +15,7 @@ use std::process::{Command, ExitCode};
 use clap::{CommandFactory as _, Parser, ValueEnum as _};
 
 use crate::journal_engine::JournalEngine;
+use crate::journal_mode::JournalName;
 
 /// The exit codes of `mount`: wrong arguments, and a mount that failed.
 const WRONG_USE: u8 = 1;
@@ -25,7 +26,7 @@ Options behind -o, separated by commas; `weir mount --help` explains each:
   ro, noexec                      --read-only, --no-exec
   allow_other, awake              --allow-other, --awake
   sync=durable, sync=order        --sync durable, --sync order
-  engine=NAME                     --engine NAME
+  engine=NAME, journal=MODE       --engine NAME, --journal MODE
   discard, nodiscard              --discard, --no-discard
   discard_below                   --discard-below
   noatime, writeback_cache        --noatime, --writeback-cache
@@ -228,6 +229,12 @@ fn of_option(option: &str) -> Meaning {
             argument(&format!("--{option}"))
         }
         ("engine", _) => Meaning::WrongValue("engine=dual, engine=jbd2, engine=jbd2-nobarrier or engine=prefix"),
+        ("journal", Some(value)) if JournalName::from_str(value, false).is_ok() => {
+            argument(&format!("--{option}"))
+        }
+        ("journal", _) => {
+            Meaning::WrongValue("journal=writeback, journal=ordered, journal=data, journal=soj or journal=sdj")
+        }
         ("log", Some(value)) => Meaning::Argument(format!("--log={value}")),
         ("" | "defaults" | "ro" | "rw" | "auto" | "noauto" | "nofail" | "_netdev", None)
         | ("user" | "users" | "nouser" | "owner" | "noowner" | "group" | "nogroup", _)
@@ -249,11 +256,12 @@ mod tests {
 
     #[test]
     fn options_of_mount_become_those_of_the_program() {
-        let given = "rw,allow_other,sync=order,engine=prefix,discard,discard_below,awake,noexec,noatime,writeback_cache,log=/var/log/weir,nosuid,nodev";
+        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,discard,discard_below,awake,noexec,noatime,writeback_cache,log=/var/log/weir,nosuid,nodev";
         let expected = [
             "--allow-other",
             "--sync=order",
             "--engine=prefix",
+            "--journal=sdj",
             "--discard",
             "--discard-below",
             "--awake",
@@ -295,6 +303,10 @@ mod tests {
         for wrong in ["engine", "engine=ext4"] {
             let told = arguments(wrong).unwrap_err();
             assert!(told.contains(&format!("\"{wrong}\": write engine=dual")), "{told}");
+        }
+        for wrong in ["journal", "journal=none"] {
+            let told = arguments(wrong).unwrap_err();
+            assert!(told.contains(&format!("\"{wrong}\": write journal=writeback")), "{told}");
         }
         assert!(arguments("remount,ro").unwrap_err().contains("unmount it"));
         mount_arguments(["remount"].into_iter(), true).unwrap_err();

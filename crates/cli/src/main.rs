@@ -18,6 +18,7 @@ mod get;
 mod helper;
 mod image;
 mod journal_engine;
+mod journal_mode;
 mod list;
 mod memory;
 mod messages;

@@ -14,6 +14,7 @@ use weir_volume::VolumeOptions;
 use crate::error::CliError;
 use crate::helper;
 use crate::journal_engine::JournalEngine;
+use crate::journal_mode::JournalName;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::Stack;
@@ -44,6 +45,9 @@ pub(crate) struct MountArguments {
     /// How the journal commits, see docs/mount.md [default: dual where the storage keeps barriers, otherwise jbd2]
     #[arg(long, value_enum, conflicts_with = "read_only")]
     engine: Option<JournalEngine>,
+    /// What the journal holds of file data, and how it brings blocks home, see docs/mount.md
+    #[arg(long, value_enum, value_name = "MODE", default_value_t, conflicts_with = "read_only")]
+    journal: JournalName,
     /// Let other users in; the kernel checks their permissions
     #[arg(long)]
     allow_other: bool,
@@ -151,8 +155,11 @@ async fn serve(
     };
     let stack = Rc::new(stack);
     let engine = arguments.engine.map(|engine| engine.on(&*stack.storage())).transpose()?;
+    let (mode, checkpoint) = arguments.journal.options();
     let options = MountOptions {
         engine,
+        mode,
+        checkpoint,
         read_only: arguments.read_only,
         discard: arguments.discards(),
         access_times: if arguments.noatime { AccessTimes::Never } else { AccessTimes::Relative },

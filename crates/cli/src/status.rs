@@ -13,11 +13,11 @@ use weir_runtime::Handle;
 
 use crate::error::CliError;
 use crate::journal_engine::name;
-use crate::memory;
 use crate::mountpoint::owner_if_other;
 use crate::print;
 use crate::size::Size;
 use crate::stack::{self, Stack, StackStatus, VolumeStatus};
+use crate::{journal_mode, memory};
 
 /// Bytes of a status at most.
 const STATUS_MAX: usize = 1 << 16;
@@ -78,6 +78,9 @@ pub(crate) struct FilesystemStatus {
     writeback_cache: bool,
     /// The journal's engine; none without a journal.
     engine: Option<String>,
+    /// The journal's mode, as `weir mount --journal` has it; none without a journal.
+    #[serde(default)]
+    journal: Option<String>,
     /// Why there are no changes, if there are none.
     pub(crate) read_only: Option<String>,
     commits: u64,
@@ -161,6 +164,7 @@ pub(crate) fn of_filesystem(
             sync: if sync == SyncMode::Order || !flushes_at_all { "order" } else { "durable" }.to_owned(),
             writeback_cache,
             engine: found.engine.map(|engine| name(engine).to_owned()),
+            journal: found.engine.map(|_| journal_mode::name(found.mode, found.checkpoint).to_owned()),
             read_only: filesystem.read_only().map(|reason| reason.to_string()),
             commits: found.journal.commits,
             checkpoints: found.journal.checkpoints,
@@ -308,6 +312,7 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
                 .to_owned(),
         ),
         ("engine", found.engine.clone().unwrap_or_else(|| "none".to_owned())),
+        ("journal mode", found.journal.clone().unwrap_or_else(|| "none".to_owned())),
         ("read only", read_only),
         ("space", format!("{space}, {free} of it free")),
         (

@@ -188,6 +188,48 @@ fn an_engine_can_be_chosen_and_a_status_says_what_fsync_promises_with_it() {
 }
 
 #[test]
+fn a_journal_mode_can_be_chosen_and_a_status_says_which() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("256M");
+    for mode in ["ordered", "data", "writeback"] {
+        let root = place.mount(&["--journal", mode]);
+        fs::write(root.join(mode), [1; 10_000]).unwrap();
+        assert_eq!(place.status()["journal"], mode);
+        let told = works(&["status", root.to_str().unwrap()]);
+        let line = told.lines().find(|line| line.starts_with("journal mode")).unwrap();
+        assert!(line.ends_with(mode), "{line}");
+        place.end();
+    }
+    let (image, root) = (place.path().join("a.img"), place.mountpoint());
+    works(&["mkfs", image.to_str().unwrap(), "--size", "64M"]);
+    let before = fs::read(&image).unwrap();
+    for (mode, instead) in [("soj", "the mode ordered in place of soj"), ("sdj", "data in place of sdj")] {
+        let words = ["has no share command", instead];
+        fails(&["mount", "--journal", mode, image.to_str().unwrap(), root.to_str().unwrap()], &words);
+    }
+    assert!(fs::read(&image).unwrap() == before, "a refused mount has written");
+    // A drive of memory that has the command.
+    let profile = include_str!("../../flash/profiles/nvme.toml");
+    let shares = profile.replacen("\nshare = { value = 0,", "\nshare = { value = 64,", 1);
+    assert_ne!(shares, profile);
+    let device = place.path().join("shares.toml");
+    fs::write(&device, shares).unwrap();
+    for mode in ["soj", "sdj"] {
+        let device = device.to_str().unwrap();
+        works(&["mount", "--device", device, "--size", "256M", root.to_str().unwrap(), "--journal", mode]);
+        for nth in 0..2000 {
+            fs::write(root.join(format!("{nth}")), [1; 10_000]).unwrap();
+        }
+        let status = place.status();
+        assert_eq!(status["journal"], mode);
+        assert!(mode == "soj" || status["checkpoints"].as_u64() > Some(0), "{status}");
+        place.umount();
+    }
+}
+
+#[test]
 fn what_fsync_promises_changes_while_a_file_is_open() {
     if !mounts() {
         return;

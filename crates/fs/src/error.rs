@@ -3,7 +3,7 @@
 use thiserror::Error;
 use weir_ext4::FormatError;
 use weir_journal::{JournalError, StopReason};
-use weir_storage::{Feature, Rejected, StorageError};
+use weir_storage::{Rejected, StorageError};
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -79,6 +79,12 @@ pub enum FsError {
          engine dual if it keeps barriers, otherwise with jbd2"
     )]
     NoPrefix,
+    /// Checkpoints by remap on a storage that has no share command.
+    #[error(
+        "the storage has no share command, which the journal modes soj and sdj need: mount with the mode ordered in place \
+         of soj, and data in place of sdj"
+    )]
+    NoShare,
     /// The image is not a filesystem of the subset, or is damaged.
     #[error(transparent)]
     Format(#[from] FormatError),
@@ -150,7 +156,7 @@ impl From<JournalError> for FsError {
             JournalError::Stopped(reason) => FsError::ReadOnly(reason.into()),
             JournalError::Format(error) => FsError::Format(error),
             JournalError::Storage(error) => FsError::Storage(error),
-            JournalError::NoShare => FsError::Refused(Rejected::Unsupported(Feature::Share)),
+            JournalError::NoShare => FsError::NoShare,
             JournalError::Refused(rejected) => FsError::Refused(rejected),
         }
     }

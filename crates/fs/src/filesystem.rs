@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{FileTime, Mkfs};
-use weir_journal::{Engine, JournalStats, Waits};
+use weir_journal::{CheckpointBy, Engine, JournalStats, Waits};
 use weir_runtime::Handle as Clock;
 use weir_storage::{Recorder, Storage};
 
@@ -12,7 +12,7 @@ use crate::caller::Caller;
 use crate::error::{FsError, ReadOnlyReason};
 use crate::memory::MemoryBound;
 use crate::mounted::Mounted;
-use crate::options::MountOptions;
+use crate::options::{JournalMode, MountOptions};
 use crate::space::DiscardStats;
 use crate::sync::Answered;
 use crate::units::unit_bytes;
@@ -31,6 +31,10 @@ pub struct Filesystem(pub(crate) Rc<Mounted>, pub(crate) Caller);
 pub struct Statistics {
     /// The engine that commits; none where nothing can be changed.
     pub engine: Option<Engine>,
+    /// What the journal holds of file data, and how it brings blocks home.
+    pub mode: JournalMode,
+    /// The same.
+    pub checkpoint: CheckpointBy,
     /// Synchronisation calls that were answered.
     pub answered: Answered,
     /// Epochs that were ended, by a barrier write or a bare barrier.
@@ -92,7 +96,7 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::Format`] names the feature that is not supported, or what is damaged;
     /// [`FsError::NeedsRecovery`] for a read-only mount of what a crash has left; [`FsError::NoPrefix`] and
-    /// [`FsError::NoBarriers`] for an engine that the storage cannot carry.
+    /// [`FsError::NoBarriers`] for an engine that the storage cannot carry; [`FsError::NoShare`] for checkpoints by remap.
     pub async fn mount(
         clock: &Clock,
         device: Rc<dyn Storage>,
@@ -152,6 +156,8 @@ impl Filesystem {
         let journal = fs.changes.mounted_with().ok();
         Statistics {
             engine: journal.map(|journal| journal.engine()),
+            mode: fs.options.mode,
+            checkpoint: fs.options.checkpoint,
             answered: fs.sync.answered(),
             epochs: fs.disk.epochs(),
             waits: fs.disk.waits(),

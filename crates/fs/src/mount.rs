@@ -44,6 +44,11 @@ pub(crate) async fn mount(
     if engine.needs_prefix() && device.capabilities().ordering != Ordering::Prefix {
         return Err(FsError::NoPrefix);
     }
+    // Before anything is written: the journal asks only when the superblock says that it is in use.
+    let remaps = options.checkpoint == CheckpointBy::Remap && !options.read_only;
+    if remaps && !device.capabilities().share {
+        return Err(FsError::NoShare);
+    }
     let device_blocks = device.blocks();
     let disk = disk_on(clock, device, dispatch, recorder, options)?;
     let found = DiskContents::look(disk, device_blocks, &options).await?;
@@ -206,7 +211,7 @@ impl DiskContents {
         let journal_options = JournalOptions {
             engine,
             commit_interval: options.commit_interval,
-            checkpoint: CheckpointBy::Copy,
+            checkpoint: options.checkpoint,
             rules: options.journal_rules(),
         };
         let journal = Journal::new(disk, cache, reuse, journal_options, log, area);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_journal::{Engine, JournalRules};
+use weir_journal::{CheckpointBy, Engine, JournalRules};
 use weir_storage::Rules;
 
 use crate::mutants::FsMutant;
@@ -52,6 +52,9 @@ pub struct MountOptions {
     pub engine: Option<Engine>,
     /// What the journal holds of file data.
     pub mode: JournalMode,
+    /// How a checkpoint of the journal brings blocks home. By remap, the modes ordered and data are the SHARE paper's SOJ
+    /// and SDJ; the storage needs the share command for it.
+    pub checkpoint: CheckpointBy,
     /// No changes; a journal that is not empty is refused then.
     pub read_only: bool,
     /// A transaction is committed when it is this old. Default: 5 s, as ext4's `commit`.
@@ -88,6 +91,7 @@ impl Default for MountOptions {
         MountOptions {
             engine: None,
             mode: JournalMode::default(),
+            checkpoint: CheckpointBy::default(),
             read_only: false,
             commit_interval: Duration::from_secs(5),
             cache_bytes: 256 << 20,

@@ -25,6 +25,7 @@ pub(crate) fn errno(error: &FsError) -> Errno {
         FsError::NeedsRecovery
         | FsError::NoBarriers
         | FsError::NoPrefix
+        | FsError::NoShare
         | FsError::Format(_)
         | FsError::Storage(_)
         | FsError::Refused(_) => Errno::IO,

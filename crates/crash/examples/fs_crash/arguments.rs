@@ -6,7 +6,8 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, ValueEnum};
 use weir_crash::FsGround;
-use weir_fs::{Conflicts, Engine, JournalMode};
+use weir_fs::{CheckpointBy, Conflicts, Engine, FsMutant, JournalMode, JournalMutant};
+use weir_storage::Rules;
 
 /// The grounds, by name.
 const GROUNDS: [&str; 10] = [
@@ -92,6 +93,12 @@ pub enum Journal {
     Ordered,
     /// All of it.
     Data,
+    /// As ordered; checkpoints remap (SHARE paper). The grounds get the share command.
+    Soj,
+    /// As data; checkpoints remap (SHARE paper).
+    Sdj,
+    /// The negative control: the paper's SOJ, whose pairs outlive what was revoked.
+    SojPaper,
 }
 
 impl Arguments {
@@ -160,9 +167,23 @@ impl Journal {
     pub fn mode(self) -> JournalMode {
         match self {
             Journal::Writeback => JournalMode::Writeback,
-            Journal::Ordered => JournalMode::Ordered,
-            Journal::Data => JournalMode::Data,
+            Journal::Ordered | Journal::Soj | Journal::SojPaper => JournalMode::Ordered,
+            Journal::Data | Journal::Sdj => JournalMode::Data,
         }
+    }
+
+    /// How checkpoints bring blocks home.
+    pub fn checkpoint(self) -> CheckpointBy {
+        match self {
+            Journal::Writeback | Journal::Ordered | Journal::Data => CheckpointBy::Copy,
+            Journal::Soj | Journal::Sdj | Journal::SojPaper => CheckpointBy::Remap,
+        }
+    }
+
+    /// The rules that the filesystem keeps.
+    pub fn rules(self) -> Rules<FsMutant> {
+        let paper = FsMutant::Journal(JournalMutant::PairsOutliveRevokes);
+        Rules::but(matches!(self, Journal::SojPaper).then_some(paper))
     }
 }
 

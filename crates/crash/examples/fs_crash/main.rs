@@ -33,6 +33,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             tear_bytes: arguments.tear,
             ..FsCampaign::new(engine, mode, ground, arguments.states, arguments.seed)
         };
+        campaign.options.checkpoint = arguments.journal.checkpoint();
+        campaign.options.rules = arguments.journal.rules();
         if arguments.discard {
             campaign.options.discard = Discards::On;
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use weir_ext4::FormatError;
 use weir_ext4::check::{self, ImageReader, Report};
-use weir_flash::{FlashDevice, FlashOptions, Mechanism, Medium, Profile};
+use weir_flash::{Allocation, FlashDevice, FlashOptions, Mechanism, Medium, Profile};
 use weir_runtime::{Handle, Random};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Fault, Faults,
@@ -110,12 +110,14 @@ pub(crate) struct Nature {
     pub(crate) tear_bytes: u32,
     /// It can discard.
     pub(crate) discards: bool,
+    /// Blocks that one share command of it remaps at most; none if it has no such command.
+    pub(crate) share_blocks: Option<u32>,
 }
 
 impl Nature {
     /// It does what it is told, and no more.
     pub(crate) const PLAIN: Nature =
-        Nature { fails: Fails::Nothing, tear_bytes: BLOCK_BYTES as u32, discards: false };
+        Nature { fails: Fails::Nothing, tear_bytes: BLOCK_BYTES as u32, discards: false, share_blocks: None };
 }
 
 /// Stands before a disk, and knows whether a flush of it has failed.
@@ -242,8 +244,14 @@ fn one_fault(random: &mut Random, writes: u64, fails: Fails) -> Faults {
     faults
 }
 
-fn flash_profile(mechanism: Mechanism, random: &mut Random) -> Profile {
+fn flash_profile(mechanism: Mechanism, random: &mut Random, share_blocks: Option<u32>) -> Profile {
     let mut profile = profile::draw(mechanism, random);
+    if let Some(blocks) = share_blocks {
+        // Shares need a map of blocks.
+        let layout = &mut profile.ftl.layout;
+        (layout.logical_page_blocks, layout.allocation) = (1, Allocation::Dynamic);
+        profile.ftl.share = blocks;
+    }
     let nand = &mut profile.nand;
     let data_pages = 32;
     nand.pages_per_block = data_pages + u32::from(profile.ftl.layout.summary_pages);
@@ -271,9 +279,11 @@ impl StorageStack {
     ) -> Result<StorageStack, GroundError> {
         let depth = pick(random, &[4, 32]);
         let legacy = Capabilities::legacy(depth, TRANSFER_BLOCKS, BLOCK_BYTES as u32);
+        let (share, max_share_blocks) =
+            nature.share_blocks.map_or((false, legacy.max_share_blocks), |blocks| (true, blocks));
         let below = match kind {
             FsGround::Flash(mechanism) => {
-                let profile = flash_profile(mechanism, random);
+                let profile = flash_profile(mechanism, random, nature.share_blocks);
                 Below::Flash(
                     FlashDevice::new(
                         handle,
@@ -296,6 +306,8 @@ impl StorageStack {
                     ordered_service: serves_in_order,
                     tear_unit_bytes: nature.tear_bytes,
                     discard,
+                    share,
+                    max_share_blocks,
                     ..legacy
                 };
                 let options = adversary(random, capabilities, BLOCKS);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use weir_ext4::{FileType, FormatError, Mkfs, ROOT_INODE, Structure};
-use weir_fs::{Discards, Engine, Filesystem, FsError, MountOptions, NewNode};
+use weir_fs::{CheckpointBy, Discards, Engine, Filesystem, FsError, MountOptions, NewNode};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Recorder, Storage};
 
@@ -169,7 +169,11 @@ impl Chain {
         let recorder = self.is_dual().then(|| ground.recorder());
         let image = &self.images.0[usize::from(self.tasks > 1)];
         let (fails, tear_bytes) = (self.fails, self.campaign.tear_bytes);
-        let nature = Nature { fails, tear_bytes, discards: self.options.discard != Discards::Off };
+        let mut shares = self.handle.random("shares");
+        let share_blocks =
+            (self.options.checkpoint == CheckpointBy::Remap).then(|| pick(&mut shares, &[1, 4, 64]));
+        let discards = self.options.discard != Discards::Off;
+        let nature = Nature { fails, tear_bytes, discards, share_blocks };
         let ground =
             StorageStack::new(ground, &self.handle, &mut random, image, recorder.as_ref(), nature).await;
         let mut ground = ground.map_err(|error| error.to_string())?;
