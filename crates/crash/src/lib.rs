@@ -35,6 +35,7 @@
 //! | [`Vst`] | firmware that preserves order, driven by a trace, against a golden disk |
 //! | [`FsCampaign`] | the same for a filesystem, on each of these grounds, with e2fsck and the kernel as judges |
 //! | [`SqliteCampaign`] | the same for SQLite in a filesystem: its databases judge themselves, and what was committed is known |
+//! | [`UpdateCampaign`] | the same for atomic files, which are at one commit all together, and for units |
 //! | [`SqliteOnce`] | every call of SQLite failing once |
 //! | [`push_page`], [`stamp_of`] | pages that say who wrote them |
 //!
@@ -56,6 +57,7 @@ mod request_history;
 mod run;
 mod sqlite;
 mod streams;
+mod updates;
 mod vst;
 mod window;
 
@@ -72,4 +74,5 @@ pub use sqlite::{
     SqliteTotals,
 };
 pub use streams::{StreamOptions, run_streams};
+pub use updates::{UpdateCampaign, UpdateFailure, UpdateSummary, UpdateTotals};
 pub use vst::{SECTOR_BYTES, Vst, VstRequest, VstSummary};

@@ -25,6 +25,7 @@ use weir_runtime::{Runtime, Simulation};
 use weir_sqlite_vfs::Mode;
 
 use crate::FsGround;
+use crate::fs::ground::new_image;
 use life::Chain;
 
 pub use once::{SqliteOnce, SqliteOnceTotals};
@@ -180,7 +181,7 @@ impl SqliteCampaign {
     #[must_use]
     pub fn go(&self) -> SqliteSummary {
         let mut summary = SqliteSummary { totals: SqliteTotals::default(), failure: None, trace_hash: 0 };
-        let image = match life::new_image() {
+        let image = match new_image() {
             Ok(image) => image,
             Err(what) => {
                 summary.failure = Some(SqliteFailure { run: 0, life: 0, event: 0, what });

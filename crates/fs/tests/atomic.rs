@@ -240,6 +240,21 @@ fn an_update_that_the_journal_cannot_take_is_refused_and_loses_nothing() {
     });
 }
 
+#[test]
+fn a_group_is_durable_whichever_of_its_files_has_changed() {
+    for changed in [0, 1] {
+        let images = crashes(7, options(DUAL, None), async |_, fs, files| {
+            fs.write(files[changed], 0, &[9; BLOCK]).await.expect("written");
+            fs.sync_group(&files).await.expect("durable");
+            // An event more, from which on nothing less may be there.
+            let other = write_file(fs, b"other", &[7; BLOCK]).await;
+            fs.fsync(other).await.expect("durable");
+        });
+        let last = found(images.last().expect("some"));
+        assert_eq!(last[changed][..BLOCK], [9; BLOCK], "file {changed}");
+    }
+}
+
 /// A file is atomic, ordinary, and is written to in place; then power fails.
 fn in_place_again(mutant: Option<FsMutant>) -> bool {
     let images = crashes(5, options(DUAL, mutant), async |clock, fs, [file, other]| {

@@ -3,10 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use weir_ext4::FormatError;
 use weir_ext4::check::{self, ImageReader, Report};
+use weir_ext4::{FormatError, Mkfs};
 use weir_flash::{Allocation, FlashDevice, FlashOptions, Mechanism, Medium, Profile};
-use weir_runtime::{Handle, Random};
+use weir_fs::Filesystem;
+use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Fault, Faults,
     Image, Interposed, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write,
@@ -518,11 +519,30 @@ pub(crate) async fn bytes_of(storage: &dyn Storage) -> Result<Vec<u8>, GroundErr
     Ok(bytes)
 }
 
+/// The blocks of a filesystem, those of zeros left out.
+pub(crate) type Blocks = Vec<(u64, Vec<u8>)>;
+
+/// A new filesystem.
+pub(crate) fn new_image() -> Result<Blocks, String> {
+    let runtime = Runtime::simulated(Simulation::default());
+    let handle = runtime.handle();
+    let made = runtime.block_on(async {
+        let options = AdversaryOptions { blocks: BLOCKS, ..AdversaryOptions::default() };
+        let disk = AdversaryDisk::new(&handle, options);
+        let mkfs = Mkfs { reserved_percent: 0, ..Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000) };
+        Filesystem::make(&*disk, &mkfs).await.map_err(|error| format!("mkfs: {error}"))?;
+        bytes_of(&*disk).await.map_err(|error| error.to_string())
+    });
+    let bytes = made.map_err(|error| error.to_string())??;
+    let blocks = (0..).zip(bytes.chunks(BLOCK_BYTES));
+    let written = blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0));
+    Ok(written.map(|(block, bytes)| (block, bytes.to_vec())).collect())
+}
+
 #[cfg(test)]
 mod tests {
-    use weir_ext4::{FileType, Mkfs, ROOT_INODE};
-    use weir_fs::{Filesystem, FsMutant, JournalMutant, MountOptions, NewNode};
-    use weir_runtime::{Runtime, Simulation};
+    use weir_ext4::{FileType, ROOT_INODE};
+    use weir_fs::{FsMutant, JournalMutant, MountOptions, NewNode};
     use weir_storage::Rules;
 
     use super::*;

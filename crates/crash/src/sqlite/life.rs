@@ -5,18 +5,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use weir_ext4::Mkfs;
 use weir_fs::{Filesystem, MountOptions};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_sqlite_vfs::{Connection, Fault, Mode, Vfs};
-use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Storage};
+use weir_storage::Storage;
 
 use super::ignores_barriers::IgnoresBarriers;
 use super::script::{Content, End, Past, Script, Settings, read};
 use super::syncs::Watch;
 use super::{SqliteCampaign, SqliteTotals};
 use crate::content::mix;
-use crate::fs::ground::{BLOCKS, Left, Nature, StorageStack, bytes_of};
+use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
 use crate::options::pick;
 
 /// Lives of a run.
@@ -101,13 +100,13 @@ impl Chain {
     }
 
     /// Lives all lives, or until something is wrong.
-    pub(super) fn live(&self, image: &Image) {
+    pub(super) fn live(&self, image: &Blocks) {
         if let Err(what) = self.try_live(image) {
             self.found.borrow_mut().fail(what);
         }
     }
 
-    fn try_live(&self, image: &Image) -> Result<(), String> {
+    fn try_live(&self, image: &Blocks) -> Result<(), String> {
         let mut random = self.handle.random("ground");
         let ground =
             StorageStack::new(self.campaign.ground, &self.handle, &mut random, image, None, Nature::PLAIN);
@@ -303,24 +302,4 @@ pub(super) fn find(
     let (_filesystem, vfs) = start(&runtime, &ground, campaign, options)?;
     let connection = vfs.open(PATH, Mode::Order).map_err(|error| format!("opening: {error}"))?;
     read(&connection)
-}
-
-/// The blocks of a filesystem, those of zeros left out.
-pub(super) type Image = Vec<(u64, Vec<u8>)>;
-
-/// A new filesystem.
-pub(super) fn new_image() -> Result<Image, String> {
-    let runtime = Runtime::simulated(Simulation::default());
-    let handle = runtime.handle();
-    let made = runtime.block_on(async {
-        let options = AdversaryOptions { blocks: BLOCKS, ..AdversaryOptions::default() };
-        let disk = AdversaryDisk::new(&handle, options);
-        let mkfs = Mkfs { reserved_percent: 0, ..Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000) };
-        Filesystem::make(&*disk, &mkfs).await.map_err(|error| format!("mkfs: {error}"))?;
-        bytes_of(&*disk).await.map_err(|error| error.to_string())
-    });
-    let bytes = made.map_err(|error| error.to_string())??;
-    let blocks = (0..).zip(bytes.chunks(BLOCK_BYTES));
-    let written = blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0));
-    Ok(written.map(|(block, bytes)| (block, bytes.to_vec())).collect())
 }

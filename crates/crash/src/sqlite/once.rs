@@ -11,11 +11,12 @@ use weir_fs::MountOptions;
 use weir_runtime::{Random, Runtime, Simulation};
 use weir_sqlite_vfs::{Call, Connection, Fault, Mode};
 
-use super::life::{Image, PATH, find, new_image, start};
+use super::life::{PATH, find, start};
 use super::script::{Content, End, Past, Script, Settings, read};
 use super::{SqliteCampaign, SqliteJournal};
 use crate::FsGround;
 use crate::content::mix;
+use crate::fs::ground::{Blocks, new_image};
 use crate::fs::ground::{Left, Nature, StorageStack};
 
 /// Transactions of the program.
@@ -80,7 +81,7 @@ impl SqliteOnce {
     }
 
     /// One run; `None` if the program makes fewer calls.
-    fn run(&self, image: &Image, nth: u64, fault: Fault, cuts: &mut u64) -> Result<Option<Told>, String> {
+    fn run(&self, image: &Blocks, nth: u64, fault: Fault, cuts: &mut u64) -> Result<Option<Told>, String> {
         let campaign = SqliteCampaign::new(self.journal, self.mode, self.ground, 0, self.seed);
         let options = MountOptions::default();
         let runtime = Rc::new(Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() }));

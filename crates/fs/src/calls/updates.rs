@@ -51,16 +51,19 @@ impl Filesystem {
 
     async fn synchronise_group(&self, inodes: &[InodeNumber], promise: Promise) -> Result<(), FsError> {
         let nodes = self.nodes_of(inodes).await?;
-        // One transaction has all updates. What comes below finds it committed, or on its way.
         if self.0.changes.mounted_with().is_ok() {
             self.0.changes.journal()?;
             self.0.atomic.commit(&nodes).await?;
         }
-        for (nth, node) in nodes.iter().enumerate() {
-            let covered = nth > 0 && nodes[..nth].iter().any(|before| before.is_atomic());
-            if !(covered && node.is_atomic()) {
-                self.synchronise(node.number, promise, false).await?;
-            }
+        // Transactions become durable in order, so of the atomic ones that which changed last stands for all.
+        let (atomic, ordinary): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.is_atomic());
+        let newest = atomic.into_iter().reduce(|one, other| match (one.last_change(), other.last_change()) {
+            (Some(one_in), Some(other_in)) if !other_in.is_after(one_in) => one,
+            (Some(_), None) => one,
+            _ => other,
+        });
+        for node in newest.into_iter().chain(ordinary) {
+            self.synchronise(node.number, promise, false).await?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use weir_ext4::{Extent, FileTime, FileType, INODE_BYTES, Inode, Stamp, inode_flags};
-use weir_journal::{BufferHead, TxHandle};
+use weir_journal::{BufferHead, Sequence, TxHandle};
 use weir_runtime::{Acquire, Permit, Semaphore};
 use zerocopy::IntoBytes;
 
@@ -85,6 +85,11 @@ impl Node {
     pub(crate) fn size_with_update(&self) -> u64 {
         let update = self.update.borrow();
         update.as_ref().map_or_else(|| self.size(), Update::size)
+    }
+
+    /// The last transaction that changed anything of it.
+    pub(crate) fn last_change(&self) -> Option<Sequence> {
+        self.last_changes.last(false)
     }
 
     /// Whether it is an atomic file. On the disk that is ext4's flag for files whose data goes through the journal.

@@ -1,0 +1,455 @@
+//! One run: a chain of lives, with the power cut at every event of each.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_ext4::{FileType, ROOT_INODE};
+use weir_fs::{Fallocate, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
+use weir_runtime::{Handle, Random, Runtime, Simulation};
+use weir_storage::BLOCK_BYTES;
+
+use super::history::{FILES, Files, Found, History, UNIT_BLOCKS, UNIT_FILE, UNITS, block_of, name_of};
+use super::{UpdateCampaign, UpdateTotals};
+use crate::content::mix;
+use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
+use crate::options::pick;
+
+/// Lives of a run.
+const LIVES: u32 = 3;
+/// Steps of a life.
+const STEPS: u64 = 60;
+/// Blocks of an atomic file at most.
+const BLOCKS_MAX: u64 = 24;
+/// Cuts at one event.
+const CUTS_PER_EVENT: u32 = 2;
+/// States of a life that are judged, at most.
+const STATES_MAX: u64 = 600;
+/// Of this many states, one is unmounted and checked.
+const CHECKED: u64 = 16;
+/// Ordinary files at most.
+const ORDINARY_MAX: u64 = 6;
+
+/// What a run found.
+pub(super) struct RunFindings {
+    pub(super) totals: UpdateTotals,
+    pub(super) seen: BTreeSet<u64>,
+    /// The life, the event, and what was wrong.
+    pub(super) failure: Option<(u32, u64, String)>,
+    life: u32,
+    event: u64,
+    states_of_life: u64,
+    random: Random,
+    next: Option<Left>,
+}
+
+impl RunFindings {
+    fn fail(&mut self, what: impl ToString) {
+        let (life, event) = (self.life, self.event);
+        self.failure.get_or_insert_with(|| (life, event, what.to_string()));
+    }
+}
+
+/// A run.
+pub(super) struct Chain {
+    handle: Handle,
+    campaign: UpdateCampaign,
+    options: MountOptions,
+    pub(super) found: Rc<RefCell<RunFindings>>,
+    history: Rc<RefCell<History>>,
+}
+
+impl Chain {
+    pub(super) fn new(handle: &Handle, campaign: &UpdateCampaign) -> Chain {
+        let mut random = handle.random("options");
+        let found = RunFindings {
+            totals: UpdateTotals::default(),
+            seen: BTreeSet::new(),
+            failure: None,
+            life: 0,
+            event: 0,
+            states_of_life: 0,
+            random: handle.random("cut"),
+            next: None,
+        };
+        Chain {
+            handle: handle.clone(),
+            options: mount_options(campaign.options, &mut random),
+            campaign: campaign.clone(),
+            found: Rc::new(RefCell::new(found)),
+            history: Rc::default(),
+        }
+    }
+
+    /// Lives all lives, or until something is wrong.
+    pub(super) async fn live(&self, image: &Blocks) {
+        if let Err(what) = self.try_live(image).await {
+            self.found.borrow_mut().fail(what);
+        }
+    }
+
+    async fn try_live(&self, image: &Blocks) -> Result<(), String> {
+        let mut random = self.handle.random("ground");
+        let ground =
+            StorageStack::new(self.campaign.ground, &self.handle, &mut random, image, None, Nature::PLAIN);
+        let mut ground = ground.await.map_err(|error| error.to_string())?;
+        self.prepare(&ground).await?;
+        for life in 0..LIVES {
+            {
+                let found = &mut *self.found.borrow_mut();
+                (found.life, found.event, found.states_of_life) = (life, 0, 0);
+                found.totals.lives += 1;
+            }
+            self.one(&ground).await?;
+            ground.rest();
+            let next = self.found.borrow_mut().next.take();
+            let Some(left) = next.filter(|_| self.found.borrow().failure.is_none()) else { break };
+            // What is left is on the medium: no later cut takes it back, that of a recovery neither.
+            let content = find(&left, &self.history.borrow(), self.options, 1, false)?;
+            self.begin(content.files, content.units);
+            ground = left.power_up(&self.handle).await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// What is there as a life begins is durable.
+    fn begin(&self, files: Files, units: Vec<Option<u64>>) {
+        let mut history = History::begins(files);
+        let units = units.into_iter().map(Option::unwrap_or_default);
+        // Where they are not promised, nobody asks.
+        history.units_are(units.chain(std::iter::repeat(0)).take(UNITS).collect());
+        self.history.replace(history);
+    }
+
+    /// Makes the files, durably.
+    async fn prepare(&self, ground: &StorageStack) -> Result<(), String> {
+        let fs = mount(&self.handle, ground, self.options).await?;
+        let made = async {
+            for file in 0..FILES {
+                let inode = create(&fs, &name_of(file)).await?;
+                fs.set_atomic(inode, true).await?;
+            }
+            let units = create(&fs, UNIT_FILE).await?;
+            let whole = Fallocate::Allocate { keep_size: false };
+            fs.fallocate(units, whole, 0, (UNITS * UNIT_BLOCKS * BLOCK_BYTES) as u64).await?;
+            fs.unmount().await
+        };
+        made.await.map_err(|error: FsError| format!("preparing: {error}"))?;
+        self.begin(Files::default(), vec![Some(0); UNITS]);
+        Ok(())
+    }
+
+    /// One life, from the mount on.
+    async fn one(&self, ground: &StorageStack) -> Result<(), String> {
+        self.cut_at_every_event(ground);
+        let fs = mount(&self.handle, ground, self.options).await?;
+        let mut script = Script {
+            fs: fs.clone(),
+            random: self.handle.random("script"),
+            pending: self.history.borrow().newest(),
+            touched: [false; FILES],
+            begun: [false; FILES],
+            ordinary: 0,
+            writes: 1 + u64::from(self.found.borrow().life) * 1_000_000,
+            history: Rc::clone(&self.history),
+        };
+        for _ in 0..STEPS {
+            if self.found.borrow().failure.is_some() || self.found.borrow().states_of_life >= STATES_MAX {
+                break;
+            }
+            let done = script.step().await;
+            let counted = done.map_err(|error| format!("a step: {error}"))?;
+            {
+                let totals = &mut self.found.borrow_mut().totals;
+                totals.updates += u64::from(counted.updates);
+                totals.abandoned += u64::from(counted.abandoned);
+            }
+            ground.look();
+        }
+        Ok(())
+    }
+
+    /// Cuts the power, on copies, at every event of the storage from now on, and when a step has ended.
+    fn cut_at_every_event(&self, ground: &StorageStack) {
+        let (found, history) = (Rc::clone(&self.found), Rc::clone(&self.history));
+        let options = self.options;
+        ground.observe(move |draw| {
+            let found = &mut *found.borrow_mut();
+            found.event += 1;
+            found.totals.events += 1;
+            if found.failure.is_some() || found.states_of_life >= STATES_MAX {
+                return;
+            }
+            let history = history.borrow();
+            for _ in 0..CUTS_PER_EVENT {
+                let left = draw(&mut found.random);
+                found.totals.cuts += 1;
+                let state = mix(left.hash(), history.hash());
+                if !found.seen.insert(state) {
+                    continue;
+                }
+                found.totals.states_deep += u64::from(found.life > 0);
+                let checked = state.is_multiple_of(CHECKED);
+                found.totals.states_checked += u64::from(checked);
+                match find(&left, &history, options, state, checked).and_then(|is| {
+                    history.judge(&is)?;
+                    Ok(!is.units.is_empty())
+                }) {
+                    Ok(units) => found.totals.states_units += u64::from(units),
+                    Err(what) => found.fail(what),
+                }
+                // Each state of a life is equally likely to be the one to go on from.
+                found.states_of_life += 1;
+                let states = found.states_of_life;
+                if found.random.below(states) == 0 {
+                    found.next = Some(left);
+                }
+            }
+        });
+    }
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Default)]
+struct Step {
+    updates: bool,
+    abandoned: bool,
+}
+
+/// The random operations of a life.
+struct Script {
+    fs: Filesystem,
+    random: Random,
+    /// The atomic files as programs see them.
+    pending: Files,
+    touched: [bool; FILES],
+    begun: [bool; FILES],
+    ordinary: u64,
+    writes: u64,
+    history: Rc<RefCell<History>>,
+}
+
+impl Script {
+    async fn step(&mut self) -> Result<Step, FsError> {
+        let mut done = Step::default();
+        match self.random.below(16) {
+            0..=5 => self.write().await?,
+            6..=8 => done.updates = self.commit().await?,
+            9 => done.abandoned = self.abandon().await?,
+            10 => self.begin().await?,
+            11 | 12 => self.write_unit().await?,
+            13 => self.make_ordinary().await?,
+            14 => self.delete_ordinary().await?,
+            _ => self.fs.sync().await?,
+        }
+        Ok(done)
+    }
+
+    fn next_write(&mut self) -> u64 {
+        self.writes += 1;
+        self.writes
+    }
+
+    fn pick_file(&mut self) -> usize {
+        self.random.below(FILES as u64) as usize
+    }
+
+    async fn inode(&self, file: usize) -> Result<InodeNumber, FsError> {
+        self.fs.lookup(ROOT_INODE, &name_of(file)).await
+    }
+
+    /// Writes some blocks to an atomic file.
+    async fn write(&mut self) -> Result<(), FsError> {
+        let file = self.pick_file();
+        let inode = self.inode(file).await?;
+        for _ in 0..1 + self.random.below(4) {
+            let write = self.next_write();
+            let first = self.random.below(BLOCKS_MAX);
+            let blocks = 1 + self.random.below((BLOCKS_MAX - first).min(6));
+            let bytes: Vec<u8> = (first..first + blocks).flat_map(|place| block_of(write, place)).collect();
+            let mut written = 0;
+            while written < bytes.len() {
+                let at = first * BLOCK_BYTES as u64 + written as u64;
+                written += self.fs.write(inode, at, &bytes[written..]).await?;
+            }
+            let content = &mut self.pending[file];
+            let end = (first + blocks) as usize;
+            content.resize(content.len().max(end), 0);
+            content[first as usize..end].fill(write);
+            self.touched[file] = true;
+        }
+        Ok(())
+    }
+
+    /// Commits the updates of one file, or of several, durably or in order; whether there was one.
+    async fn commit(&mut self) -> Result<bool, FsError> {
+        let group: Vec<usize> = (0..FILES).filter(|_| self.random.below(2) == 0).collect();
+        let (mut inodes, mut begun) = (Vec::new(), Vec::new());
+        for file in group.iter().copied() {
+            let inode = self.inode(file).await?;
+            match self.begun[file] {
+                true => begun.push(inode),
+                false => inodes.push(inode),
+            }
+        }
+        // Those that were begun are ended together, before the others are committed.
+        let ended: Vec<usize> = group.iter().copied().filter(|file| self.begun[*file]).collect();
+        if !ended.is_empty() {
+            self.committing(&ended);
+            self.fs.end_updates(&begun).await?;
+            for file in &ended {
+                self.begun[*file] = false;
+            }
+        }
+        let others: Vec<usize> = group.iter().copied().filter(|file| !ended.contains(file)).collect();
+        self.committing(&others);
+        let all: Vec<InodeNumber> = begun.iter().chain(&inodes).copied().collect();
+        if all.is_empty() {
+            return Ok(false);
+        }
+        if self.random.below(2) == 0 {
+            self.fs.order_group(&all).await?;
+        } else {
+            self.fs.sync_group(&all).await?;
+            self.history.borrow_mut().durable(&group);
+        }
+        Ok(true)
+    }
+
+    /// Some files are going to be committed as they are.
+    fn committing(&mut self, group: &[usize]) {
+        let mut files = self.history.borrow().newest();
+        let mut any = false;
+        for file in group {
+            any |= std::mem::take(&mut self.touched[*file]);
+            files[*file] = self.pending[*file].clone();
+        }
+        if any {
+            self.history.borrow_mut().commit(group, files);
+        }
+    }
+
+    async fn begin(&mut self) -> Result<(), FsError> {
+        let file = self.pick_file();
+        if self.begun[file] {
+            return Ok(());
+        }
+        let inode = self.inode(file).await?;
+        self.committing(&[file]);
+        self.fs.begin_update(inode).await?;
+        self.begun[file] = true;
+        Ok(())
+    }
+
+    async fn abandon(&mut self) -> Result<bool, FsError> {
+        let file = self.pick_file();
+        let inode = self.inode(file).await?;
+        self.fs.abandon_update(inode).await?;
+        self.begun[file] = false;
+        self.pending[file] = self.history.borrow().newest()[file].clone();
+        Ok(std::mem::take(&mut self.touched[file]))
+    }
+
+    /// Overwrites a unit, or several, and now and then makes them durable.
+    async fn write_unit(&mut self) -> Result<(), FsError> {
+        let unit = self.random.below(UNITS as u64) as usize;
+        let most = if self.random.below(3) == 0 { UNITS - unit } else { 1 };
+        let end = unit + 1 + self.random.below(most as u64) as usize;
+        let write = self.next_write();
+        let inode = self.fs.lookup(ROOT_INODE, UNIT_FILE).await?;
+        let places = unit * UNIT_BLOCKS..end * UNIT_BLOCKS;
+        let bytes: Vec<u8> = places.clone().flat_map(|place| block_of(write, place as u64)).collect();
+        self.history.borrow_mut().write_units(unit..end, write);
+        let (at, mut written) = ((places.start * BLOCK_BYTES) as u64, 0);
+        while written < bytes.len() {
+            written += self.fs.write(inode, at + written as u64, &bytes[written..]).await?;
+        }
+        if self.random.below(3) == 0 {
+            self.fs.fdatasync(inode).await?;
+            self.history.borrow_mut().units_durable();
+        }
+        Ok(())
+    }
+
+    /// Makes an ordinary file, durably.
+    async fn make_ordinary(&mut self) -> Result<(), FsError> {
+        if self.history.borrow().settled().count() as u64 >= ORDINARY_MAX {
+            return Ok(());
+        }
+        self.ordinary += 1;
+        let write = self.next_write();
+        let name = format!("ordinary-{write}").into_bytes();
+        let blocks = 1 + self.random.below(12);
+        let inode = create(&self.fs, &name).await?;
+        let bytes: Vec<u8> = (0..blocks).flat_map(|place| block_of(write, place)).collect();
+        let mut written = 0;
+        while written < bytes.len() {
+            written += self.fs.write(inode, written as u64, &bytes[written..]).await?;
+        }
+        // Some have been atomic: the journal holds their blocks when they are freed.
+        if self.random.below(2) == 0 {
+            self.fs.set_atomic(inode, true).await?;
+            self.fs.write(inode, 0, &bytes).await?;
+        }
+        self.fs.fsync(inode).await?;
+        self.history.borrow_mut().settle(name, write, blocks as usize);
+        Ok(())
+    }
+
+    async fn delete_ordinary(&mut self) -> Result<(), FsError> {
+        let names: Vec<Vec<u8>> = self.history.borrow().settled().cloned().collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let name = &names[self.random.below(names.len() as u64) as usize];
+        self.history.borrow_mut().unsettle(name);
+        self.fs.unlink(ROOT_INODE, name).await
+    }
+}
+
+async fn create(fs: &Filesystem, name: &[u8]) -> Result<InodeNumber, FsError> {
+    fs.create(ROOT_INODE, name, &NewNode::new(FileType::Regular, 0o644)).await
+}
+
+async fn mount(handle: &Handle, ground: &StorageStack, options: MountOptions) -> Result<Filesystem, String> {
+    let mounted = Filesystem::mount(handle, ground.storage(), options).await;
+    mounted.map_err(|error| format!("mounting: {error}"))
+}
+
+/// What is found on what is left; `checked`: it is unmounted then, and the format is checked.
+fn find(
+    left: &Left,
+    history: &History,
+    options: MountOptions,
+    seed: u64,
+    checked: bool,
+) -> Result<Found, String> {
+    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+    let handle = runtime.handle();
+    let found = runtime.block_on(async {
+        let ground = left.power_up(&handle).await.map_err(|error| error.to_string())?;
+        let fs = mount(&handle, &ground, options).await?;
+        let with_units = fs.statistics().unit_bytes as usize == UNIT_BLOCKS * BLOCK_BYTES;
+        let found = Found::read(&fs, history, with_units).await?;
+        if checked {
+            fs.unmount().await.map_err(|error| format!("unmounting: {error}"))?;
+            let report = ground.check().await.map_err(|error| error.to_string())?;
+            if !report.is_clean() {
+                return Err(format!("the format: {report:?}"));
+            }
+        }
+        Ok(found)
+    });
+    found.map_err(|error| error.to_string())?
+}
+
+fn mount_options(beside: MountOptions, random: &mut Random) -> MountOptions {
+    let by_calls = random.below(2) == 0;
+    MountOptions {
+        dirty_background_bytes: if by_calls { 1 << 40 } else { pick(random, &[1, 4, 16]) << 12 },
+        dirty_bytes: if by_calls { 1 << 41 } else { 1 << 18 },
+        commit_interval: Duration::from_micros(pick(random, &[300, 20_000, 5_000_000])),
+        ..beside
+    }
+}

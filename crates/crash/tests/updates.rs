@@ -1,0 +1,63 @@
+//! Atomic files and units under power cuts, on every kind of ground; and filesystems that drop a rule fail.
+
+use weir_crash::{FsGround, UpdateCampaign, UpdateSummary};
+use weir_fs::{CheckpointBy, Conflicts, Engine, FsMutant, JournalMode, MountOptions};
+use weir_storage::Rules;
+
+const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
+
+fn campaign(
+    ground: &str,
+    engine: Engine,
+    (mode, checkpoint): (JournalMode, CheckpointBy),
+    mutant: Option<FsMutant>,
+    states: u64,
+) -> UpdateSummary {
+    let options = MountOptions {
+        engine: Some(engine),
+        mode,
+        checkpoint,
+        rules: Rules::but(mutant),
+        ..MountOptions::default()
+    };
+    let ground = FsGround::named(ground).expect("a ground");
+    UpdateCampaign { ground, states, seed: 17, only: None, options }.go()
+}
+
+#[test]
+fn updates_are_whole_on_every_ground() {
+    let grounds = [
+        ("adversary", DUAL),
+        ("legacy", Engine::Jbd2 { barrier: true }),
+        ("prefix", Engine::Prefix),
+        ("volume", DUAL),
+        ("in-order-recovery", DUAL),
+        ("order-preserving-recovery", Engine::Prefix),
+    ];
+    for (ground, engine) in grounds {
+        for how in [
+            (JournalMode::Ordered, CheckpointBy::Copy),
+            (JournalMode::Data, CheckpointBy::Copy),
+            (JournalMode::Ordered, CheckpointBy::Remap),
+        ] {
+            let summary = campaign(ground, engine, how, None, 1_000);
+            assert_eq!(summary.failure, None, "{ground}, {how:?}");
+            assert!(summary.totals.updates > 20 && summary.totals.abandoned > 0, "{:?}", summary.totals);
+            assert_eq!(summary.totals.states_units > 0, ground == "volume", "{ground}: {:?}", summary.totals);
+        }
+    }
+}
+
+#[test]
+fn a_filesystem_that_drops_a_rule_fails() {
+    let ordered = (JournalMode::Ordered, CheckpointBy::Copy);
+    for (mutant, ground) in [
+        (FsMutant::UpdateSplit, "adversary"),
+        (FsMutant::UpdateNotDeferred, "adversary"),
+        (FsMutant::UnitInTwoRequests, "volume"),
+        (FsMutant::Journal(weir_fs::JournalMutant::NoRevoke), "adversary"),
+    ] {
+        let summary = campaign(ground, DUAL, ordered, Some(mutant), 15_000);
+        assert!(summary.failure.is_some(), "{mutant:?} was not noticed in {:?}", summary.totals);
+    }
+}
