@@ -192,8 +192,11 @@ impl AtomicFiles {
             self.allocate(caller, node, range.clone()).await?;
         }
         let mut bases = Vec::new();
-        for index in [range.start, range.end - 1] {
-            bases.push((index, self.base(node, index).await?));
+        // Whole blocks are replaced, whatever they held.
+        for (index, partial) in [(range.start, split(offset).1 > 0), (range.end - 1, split(end).1 > 0)] {
+            if partial {
+                bases.push((index, self.base(node, index).await?));
+            }
         }
         let mut update = node.update.borrow_mut();
         let update = update.get_or_insert_with(|| Update::new(node.size()));

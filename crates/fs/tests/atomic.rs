@@ -107,6 +107,33 @@ async fn updates(clock: &Handle, fs: &Filesystem, files: [InodeNumber; 2]) {
     }
 }
 
+#[test]
+fn a_write_of_whole_blocks_reads_none() {
+    simulated(async |clock| {
+        let disk = disk_for(&clock, &new_image(BLOCKS), DUAL);
+        let fs = mount(&clock, &disk, options(DUAL, None)).await.expect("mounted");
+        let file = write_file(&fs, b"a", &[1; 8 * BLOCK]).await;
+        fs.set_atomic(file, true).await.expect("atomic");
+        fs.unmount().await.expect("unmounted");
+        let fs = mount(&clock, &disk, options(DUAL, None)).await.expect("mounted");
+        // The inode and its extents are in memory from now on.
+        fs.write(file, 7 * BLOCK as u64, &[2; BLOCK]).await.expect("written");
+        let write = async |offset: usize, bytes: &[u8]| {
+            let began = clock.now();
+            fs.write(file, offset as u64, bytes).await.expect("written");
+            clock.now().since(began)
+        };
+        assert_eq!(write(0, &[2; 4 * BLOCK]).await, Duration::ZERO);
+        assert!(write(5 * BLOCK + 1, &[2]).await > Duration::ZERO, "reading takes no time here");
+        fs.fsync(file).await.expect("durable");
+        let mut expected = [1; 8 * BLOCK];
+        expected[..4 * BLOCK].fill(2);
+        expected[5 * BLOCK + 1] = 2;
+        expected[7 * BLOCK..].fill(2);
+        assert_eq!(read_file(&fs, b"a").await.expect("read"), expected);
+    });
+}
+
 /// Whether every image has both files at the same update, and none goes back.
 fn are_whole(images: &[Image]) -> Result<u8, String> {
     let mut newest = 1;
