@@ -81,7 +81,7 @@ impl Mounted {
             options.rules,
         );
         Rc::new(Mounted {
-            sync: Synchronisation::new(disk.clone(), options.rules),
+            sync: Synchronisation::new(disk.clone(), options),
             accesses: Accesses::new((clock, timer.clone()), (changes.clone(), nodes.clone()), options),
             options,
             disk,

@@ -26,6 +26,8 @@ pub enum FsMutant {
     HolesUnnoticed,
     /// J3: an inode that comes back into memory has no transaction to wait for.
     ReloadForgetsTransaction,
+    /// J3: a file whose data is journaled is flushed, though its transaction is durable.
+    FlushesJournaled,
     /// E7: what is on its way without order joins the epoch only where the file has no dirty pages.
     PromotesOnlyIfClean,
     /// E7: of a run that took several writes, only the first joins the epoch.

@@ -36,7 +36,8 @@
 //!
 //! A directory's data are its names: where one was added or removed, `fdatasync` is `fsync`.
 //!
-//! In journal mode data, D is among the log blocks, so a file's data is never dirty; in writeback mode only the D
+//! In journal mode data, D is among the log blocks, so a file's data is never dirty, and a durable call whose transaction is
+//! durable already does nothing: of several files that changed in one transaction the first pays. In writeback mode only the D
 //! of the calling file is written.
 
 mod last_changes;
@@ -50,6 +51,7 @@ use weir_storage::Rules;
 
 use crate::cache::CachedFile;
 use crate::mutants::FsMutant;
+use crate::options::{JournalMode, MountOptions};
 pub(crate) use last_changes::LastChanges;
 
 /// Synchronisation calls on files that were answered without an error.
@@ -74,13 +76,17 @@ pub(crate) enum Promise {
 /// Keeps the promises of the synchronisation calls.
 pub(crate) struct Synchronisation {
     disk: Rc<Disk>,
+    /// What a file holds is in the log with the transaction that changed it last, and nowhere else.
+    in_log: bool,
     rules: Rules<FsMutant>,
     answered: Cell<Answered>,
 }
 
 impl Synchronisation {
-    pub(crate) fn new(disk: Rc<Disk>, rules: Rules<FsMutant>) -> Synchronisation {
-        Synchronisation { disk, rules, answered: Cell::default() }
+    pub(crate) fn new(disk: Rc<Disk>, options: MountOptions) -> Synchronisation {
+        let rules = options.rules;
+        let in_log = options.mode == JournalMode::Data && !rules.drops(FsMutant::FlushesJournaled);
+        Synchronisation { disk, in_log, rules, answered: Cell::default() }
     }
 
     /// The calls that were answered.
@@ -169,6 +175,9 @@ impl Synchronisation {
         // As in `order`.
         let dropped_in = file.dropped_in().filter(is_pending);
         let Some(sequence) = later(pending, dropped_in) else {
+            if self.in_log && changed_in.is_some() {
+                return Ok(());
+            }
             file.transferred().await?;
             return self.disk.flush().await;
         };
@@ -219,7 +228,8 @@ impl Synchronisation {
         if let Some(sequence) = changed_in {
             journal.commit(sequence, Until::Durable).await?;
         }
-        if flushed || !journal.engine().flushes() { Ok(()) } else { self.disk.flush().await }
+        let covered = flushed || self.in_log && changed_in.is_some();
+        if covered || !journal.engine().flushes() { Ok(()) } else { self.disk.flush().await }
     }
 }
 

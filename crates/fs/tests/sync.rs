@@ -441,6 +441,33 @@ fn j2_the_flush_of_a_commit_under_way_does_not_cover_later_data() {
     }
 }
 
+/// J3: of two files that changed in one transaction, the first call pays, where their data is in the log with it.
+#[test]
+fn j3_journaled_data_is_durable_with_its_transaction() {
+    let holds = |engine, mutant| {
+        simulated_with(1, async |clock| {
+            let disk = disk_for(&clock, &new_image(BLOCKS), engine);
+            let engine = MountOptions { engine: Some(engine), mode: JournalMode::Data, ..options(mutant) };
+            let fs = mount(&clock, &disk, engine).await.expect("mounted");
+            let (a, b) = (write_file(&fs, b"a", &[1; BLOCK]).await, write_file(&fs, b"b", &[1; BLOCK]).await);
+            fs.sync().await.expect("durable");
+            for file in [a, b] {
+                fs.write(file, 0, &[2; BLOCK]).await.expect("written");
+            }
+            fs.fsync(a).await.expect("durable");
+            let (waited, _) = measured(&clock, &fs, fs.fsync(b)).await;
+            let found = after_crash(&disk.crash_states().sample(&mut clock.random("crash")), async |fs| {
+                read_file(&fs, b"b").await.expect("read")
+            });
+            require(found == [2; BLOCK], || format!("{} is there", found[0]))?;
+            require(waited == waits(0, 0, 0), || format!("{waited:?}"))
+        })
+    };
+    for engine in [DUAL, Engine::Jbd2 { barrier: true }, Engine::Prefix] {
+        prove(&[FsMutant::FlushesJournaled], |mutant| holds(engine, mutant));
+    }
+}
+
 /// J3: a file that grows into blocks that it has already changes its size only, and `fdatasync` commits it.
 #[test]
 fn j3_growing_into_blocks_allocated_ahead_is_durable_with_fdatasync() {
