@@ -193,7 +193,7 @@ fn a_journal_mode_can_be_chosen_and_a_status_says_which() {
         return;
     }
     let place = Place::with_volume("256M");
-    for mode in ["ordered", "data", "writeback"] {
+    for mode in ["ordered", "data", "writeback", "soj", "sdj"] {
         let root = place.mount(&["--journal", mode]);
         fs::write(root.join(mode), [1; 10_000]).unwrap();
         assert_eq!(place.status()["journal"], mode);

@@ -12,6 +12,7 @@ const JBD2: Engine = Engine::Jbd2 { barrier: true };
 const NOBARRIER: Engine = Engine::Jbd2 { barrier: false };
 const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
 const LEGACY: FsGround = FsGround::Adversary { barriers: false };
+const RECOVERY: FsGround = FsGround::Flash(Mechanism::InOrderRecovery);
 const SOJ: JournalMode = JournalMode::Ordered;
 const SDJ: JournalMode = JournalMode::Data;
 
@@ -67,14 +68,22 @@ fn j5_soj_and_sdj_keep_their_promises_on_flash() {
     pass(remapping(Engine::Prefix, SDJ, FsGround::Flash(OrderPreservingRecovery), 1_000));
 }
 
+#[test]
+fn j5_soj_and_sdj_keep_their_promises_on_a_volume() {
+    for mode in [SOJ, SDJ] {
+        pass(remapping(DUAL, mode, FsGround::Volume, 3_000));
+        for engine in [JBD2, Engine::Prefix, NOBARRIER] {
+            pass(remapping(engine, mode, FsGround::Volume, 1_000));
+        }
+    }
+}
+
 /// The SHARE paper says that its SOJ may lose what was durable. Its pairs stay until the next checkpoint, which remaps
 /// the block of a directory that was deleted meanwhile, over the file data that is there now. With SDJ that data is in the
 /// log, and has a pair of its own.
 #[test]
 fn j5_the_papers_soj_is_found_out() {
-    for (engine, ground) in
-        [(DUAL, ADVERSARY), (JBD2, LEGACY), (DUAL, FsGround::Flash(Mechanism::InOrderRecovery))]
-    {
+    for (engine, ground) in [(DUAL, ADVERSARY), (JBD2, LEGACY), (DUAL, RECOVERY), (DUAL, FsGround::Volume)] {
         let found = failure(remapping(engine, SOJ, ground, 30_000), JournalMutant::PairsOutliveRevokes);
         assert_ne!(found, None, "{engine:?} on {}", ground.name());
     }
