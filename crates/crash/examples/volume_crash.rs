@@ -1,7 +1,7 @@
 //! A crash campaign on the volume: workloads over the worst legal disk, the power cut at every event, what
 //! is left recovered and judged.
 //!
-//! `volume_crash --states N --seed S [--json] [--only RUN] [--blocks N]`
+//! `volume_crash --states N --seed S [--json] [--only RUN] [--blocks N] [--shares]`
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
@@ -13,10 +13,13 @@ use serde_json::{Value, json};
 use weir_crash::{Campaign, Summary};
 use weir_runtime::{Runtime, Wall};
 
+/// Blocks of the largest disks whose volumes have shares.
+const SHARES_MAX: u64 = 1 << 31;
+
 /// Cuts the power of a volume at every event, and judges what recovery makes of it.
 #[derive(Parser)]
 struct Arguments {
-    /// Distinct crash states to judge.
+    /// Distinct crash states to judge, with --shares those with a share under way.
     #[arg(long, default_value_t = 100_000)]
     states: u64,
     /// Determines everything.
@@ -28,6 +31,9 @@ struct Arguments {
     /// Blocks of the disk, from 65536 to 4294967294, for large volumes; 0 for small ones of all kinds.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=4_294_967_294))]
     blocks: u64,
+    /// The workloads share blocks, too.
+    #[arg(long)]
+    shares: bool,
     /// One JSON document on standard output, everything else on standard error.
     #[arg(long)]
     json: bool,
@@ -37,9 +43,11 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments = Arguments::parse();
     let clock = Runtime::wall(Wall::default())?.handle();
     let began = clock.now();
-    let disk_blocks = arguments.blocks;
-    let campaign =
-        Campaign { seed: arguments.seed, states: arguments.states, only: arguments.only, disk_blocks };
+    let Arguments { states, seed, only, blocks: disk_blocks, shares, .. } = arguments;
+    if shares && disk_blocks > SHARES_MAX {
+        return Err(format!("volumes on disks of more than {SHARES_MAX} blocks have no shares").into());
+    }
+    let campaign = Campaign { seed, states, only, disk_blocks, shares };
     let summary = campaign.go(|run, findings| {
         if arguments.only.is_some() {
             eprintln!("run {run}: {:#?}\n{:#?}", campaign.options(run), findings.totals);

@@ -18,12 +18,14 @@ const DISCARDS_EVERY: u64 = 3;
 pub struct Campaign {
     /// Determines everything.
     pub seed: u64,
-    /// Distinct crash states to judge; the run that reaches them is finished.
+    /// Distinct crash states to judge, with shares those with a share under way; the run that reaches them is finished.
     pub states: u64,
     /// Only the run with this number, from 0, whatever `states` says.
     pub only: Option<u64>,
     /// Blocks of the disk, for large volumes; 0 for small ones of all kinds.
     pub disk_blocks: u64,
+    /// The workloads share blocks, too.
+    pub shares: bool,
 }
 
 /// A run that failed.
@@ -64,6 +66,9 @@ impl Campaign {
         if self.disk_blocks > 0 {
             options.enlarge(self.disk_blocks);
         }
+        if self.shares {
+            options.add_shares();
+        }
         options
     }
 
@@ -72,7 +77,11 @@ impl Campaign {
     pub fn replay(&self, number: u64) -> String {
         let size =
             if self.disk_blocks > 0 { format!(" --blocks {}", self.disk_blocks) } else { String::new() };
-        format!("cargo run --release --example volume_crash -- --seed {} --only {number}{size}", self.seed)
+        let shares = if self.shares { " --shares" } else { "" };
+        format!(
+            "cargo run --release --example volume_crash -- --seed {} --only {number}{size}{shares}",
+            self.seed
+        )
     }
 
     /// Does it; `after_run` is told of each run.
@@ -90,7 +99,9 @@ impl Campaign {
                 summary.failed.push(Failed { run: number, options, failure, replay });
             }
             number += 1;
-            if self.only.is_some() || summary.totals.states_distinct >= self.states {
+            let Totals { states_distinct, states_sharing, .. } = summary.totals;
+            let judged = if self.shares { states_sharing } else { states_distinct };
+            if self.only.is_some() || judged >= self.states {
                 return summary;
             }
         }

@@ -38,6 +38,36 @@ pub fn push_page(bytes: &mut Vec<u8>, block: u64, stamp: Stamp) {
     }
 }
 
+/// Where a stamp has the block that its page was written to, one more than its number, if that is not the block that holds
+/// it: a share has put it there.
+const ORIGIN_SHIFT: u32 = 40;
+
+/// The stamp of what the request `stamp` wrote to `origin`, where `block` holds it.
+fn seen_from(stamp: Stamp, origin: u64, block: u64) -> Stamp {
+    if stamp == 0 || origin == block { stamp } else { stamp | (origin + 1) << ORIGIN_SHIFT }
+}
+
+/// What a stamp that `block` holds stands for: the request that wrote the page, and where.
+pub(crate) fn written_where(stamp: Stamp, block: u64) -> (Stamp, u64) {
+    let origin = (stamp >> ORIGIN_SHIFT).checked_sub(1).unwrap_or(block);
+    (stamp & ((1 << ORIGIN_SHIFT) - 1), origin)
+}
+
+/// The stamp that `to` holds when it reads what `from` does.
+pub(crate) fn shared_stamp(stamp: Stamp, from: u64, to: u64) -> Stamp {
+    let (stamp, origin) = written_where(stamp, from);
+    seen_from(stamp, origin, to)
+}
+
+/// What a block holds, be it written there or shared to it; `None` if the page is not whole, or nobody's.
+pub(crate) fn content_of(page: &[u8], block: u64) -> Option<Stamp> {
+    let word = |at: usize| Some(u64::from_le_bytes(page.get(at..at + WORD_BYTES)?.try_into().ok()?));
+    let origin = if word(0)? == 0 { block } else { word(WORD_BYTES)? };
+    let stamp = stamp_of(page, origin)?;
+    (stamp >> ORIGIN_SHIFT == 0 && origin >> (u64::BITS - ORIGIN_SHIFT - 1) == 0)
+        .then(|| seen_from(stamp, origin, block))
+}
+
 /// Whose page this is; `None` if it is not whole, of another block, or nobody's.
 #[must_use]
 pub fn stamp_of(page: &[u8], block: u64) -> Option<Stamp> {
@@ -71,5 +101,18 @@ mod tests {
         zeroes[4000] = 1;
         assert_eq!(stamp_of(&zeroes, 7), None);
         assert_eq!(stamp_of(&page[..512], 7), None);
+    }
+
+    #[test]
+    fn a_shared_page_is_known_by_where_it_was_written() {
+        let mut page = Vec::new();
+        push_page(&mut page, 7, 3);
+        assert_eq!(content_of(&page, 7), Some(3));
+        let seen = content_of(&page, 9).expect("somebody's");
+        assert_eq!((seen, written_where(seen, 9)), (shared_stamp(3, 7, 9), (3, 7)));
+        assert_eq!((shared_stamp(seen, 9, 7), shared_stamp(0, 9, 7)), (3, 0), "at home again");
+        page[900] ^= 1;
+        assert_eq!(content_of(&page, 9), None);
+        assert_eq!(content_of(&[0; BLOCK_BYTES], 9), Some(0));
     }
 }

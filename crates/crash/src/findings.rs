@@ -35,6 +35,8 @@ pub struct Totals {
     pub states_checkpoint: u64,
     /// Those with moved blocks in the window.
     pub states_cleaning: u64,
+    /// Those with a share under way: submitted, and not acknowledged as durable.
+    pub states_sharing: u64,
     /// Those left by a power cut during or after a first recovery.
     pub states_depth_1: u64,
     /// Those left by a power cut during or after the recovery of such a state.
@@ -59,6 +61,7 @@ impl Totals {
         self.states_distinct += other.states_distinct;
         self.states_checkpoint += other.states_checkpoint;
         self.states_cleaning += other.states_cleaning;
+        self.states_sharing += other.states_sharing;
         self.states_depth_1 += other.states_depth_1;
         self.states_depth_2 += other.states_depth_2;
         self.lives_continued += other.lives_continued;
@@ -117,6 +120,7 @@ impl Findings {
         self.totals.states_distinct += 1;
         self.totals.states_checkpoint += u64::from(moment.checkpoint);
         self.totals.states_cleaning += u64::from(moment.cleaning);
+        self.totals.states_sharing += u64::from(moment.sharing);
         self.totals.states_depth_1 += u64::from(depth == 1);
         self.totals.states_depth_2 += u64::from(depth == 2);
     }

@@ -4,13 +4,13 @@
 //! judging what recovery left is one look into a table: a prefix of the requests is left if, and only if,
 //! the hash is that of some state (S3 of a prefix device; that a request is atomic follows).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::content::{Stamp, mix};
+use crate::content::{Stamp, mix, shared_stamp, written_where};
 
 /// Why what recovery left is not what may be left.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -37,9 +37,17 @@ pub enum Verdict {
         /// Requests that a flush, FUA or a durable ticket covered.
         promised: u64,
     },
-    /// A block holds what nobody wrote there.
-    #[error("block {0} holds a page that was never written there")]
+    /// A block holds what nobody wrote.
+    #[error("block {0} holds a page that was never written")]
     Foreign(u64),
+    /// The volume counts another number of live blocks than different ones are read.
+    #[error("{counted} blocks are live, by the volume's count, and {read} different ones are read")]
+    MiscountedLive {
+        /// Live blocks that the volume counts.
+        counted: u64,
+        /// Different contents read, zeroes not among them.
+        read: u64,
+    },
     /// The volume refused, or failed, something that it may not.
     #[error("{during}: {error}")]
     Failed {
@@ -108,11 +116,25 @@ fn place(block: u64, stamp: Stamp) -> u64 {
     if stamp == 0 { 0 } else { mix(mix(1, block), stamp) }
 }
 
-/// One request: the blocks that it changes, and to what.
+/// What a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Write,
+    Discard,
+    Share,
+}
+
+/// One request: the blocks that it changes, each once, and to what.
 #[derive(Clone, Debug)]
 struct OpRecord {
-    blocks: Vec<u64>,
-    stamp: Stamp,
+    kind: Kind,
+    changes: Vec<(u64, Stamp)>,
+}
+
+impl OpRecord {
+    fn to(&self, block: u64) -> Option<Stamp> {
+        self.changes.iter().find(|(changed, _)| *changed == block).map(|(_, stamp)| *stamp)
+    }
 }
 
 /// The states that a run has gone through, beginning with the one that it found.
@@ -168,11 +190,10 @@ impl Model {
     /// Whether `block` held `stamp` after any of these numbers of requests.
     #[must_use]
     pub fn held(&self, block: u64, stamp: Stamp, requests: RangeInclusive<u64>) -> bool {
-        let writes = |record: &&OpRecord| record.blocks.contains(&block);
         let (before, during) = self.records[..*requests.end() as usize].split_at(*requests.start() as usize);
-        let at_first =
-            before.iter().rev().find(writes).map_or(self.first[block as usize], |record| record.stamp);
-        at_first == stamp || during.iter().filter(writes).any(|record| record.stamp == stamp)
+        let at_first = before.iter().rev().find_map(|record| record.to(block));
+        at_first.unwrap_or(self.first[block as usize]) == stamp
+            || during.iter().any(|record| record.to(block) == Some(stamp))
     }
 
     /// The stamp that the next write has.
@@ -185,19 +206,42 @@ impl Model {
     /// a crash leaves may hold it before the call returns.
     pub fn write(&mut self, blocks: Vec<u64>) {
         self.last_stamp += 1;
-        self.change(OpRecord { blocks, stamp: self.last_stamp });
+        let changes = blocks.into_iter().map(|block| (block, self.last_stamp)).collect();
+        self.change(OpRecord { kind: Kind::Write, changes });
     }
 
     /// A request that discards `blocks`.
     pub fn discard(&mut self, blocks: Vec<u64>) {
-        self.change(OpRecord { blocks, stamp: 0 });
+        let changes = blocks.into_iter().map(|block| (block, 0)).collect();
+        self.change(OpRecord { kind: Kind::Discard, changes });
+    }
+
+    /// A request that lets the second block of each pair read what the first one does now. Of pairs with one target, the
+    /// last counts.
+    pub fn share(&mut self, pairs: &[(u64, u64)]) {
+        let of = |(from, to): &(u64, u64)| (*to, shared_stamp(self.stamp(*from), *from, *to));
+        let changes: BTreeMap<u64, Stamp> = pairs.iter().map(of).collect();
+        self.change(OpRecord { kind: Kind::Share, changes: changes.into_iter().collect() });
+    }
+
+    /// Requests up to the last share, that one included; 0 if there was none.
+    #[must_use]
+    pub fn last_share(&self) -> u64 {
+        self.records.iter().rposition(|record| record.kind == Kind::Share).map_or(0, |last| last as u64 + 1)
+    }
+
+    /// Different contents in what was found, zeroes not among them: as many blocks are live.
+    #[must_use]
+    pub fn contents(found: &[Stamp]) -> u64 {
+        let written = (0..).zip(found).map(|(block, stamp)| written_where(*stamp, block));
+        written.filter(|(stamp, _)| *stamp != 0).collect::<BTreeSet<_>>().len() as u64
     }
 
     fn change(&mut self, record: OpRecord) {
         let mut hash = self.hashes[self.records.len()];
-        for block in &record.blocks {
-            let old = std::mem::replace(&mut self.now[*block as usize], record.stamp);
-            hash = hash.wrapping_sub(place(*block, old)).wrapping_add(place(*block, record.stamp));
+        for (block, stamp) in &record.changes {
+            let old = std::mem::replace(&mut self.now[*block as usize], *stamp);
+            hash = hash.wrapping_sub(place(*block, old)).wrapping_add(place(*block, *stamp));
         }
         self.records.push(record);
         self.hashes.push(hash);
@@ -214,15 +258,15 @@ impl Model {
                 self.index.remove(&hash);
             }
         }
-        self.last_stamp -= u64::from(record.stamp != 0);
+        self.last_stamp -= u64::from(record.kind == Kind::Write);
         self.now = self.state_after(self.requests());
     }
 
     fn state_after(&self, requests: u64) -> Vec<Stamp> {
         let mut state = self.first.clone();
         for record in &self.records[..requests as usize] {
-            for block in &record.blocks {
-                state[*block as usize] = record.stamp;
+            for (block, stamp) in &record.changes {
+                state[*block as usize] = *stamp;
             }
         }
         state
@@ -254,7 +298,7 @@ impl Model {
         let mut best = (usize::MAX, Verdict::NoPrefix { nearest: 0, block: 0, expected: 0, found: 0 });
         for requests in 0..=self.records.len() {
             if let Some(record) = requests.checked_sub(1).and_then(|last| self.records.get(last)) {
-                record.blocks.iter().for_each(|block| state[*block as usize] = record.stamp);
+                record.changes.iter().for_each(|(block, stamp)| state[*block as usize] = *stamp);
             }
             let mut differ = (0..found.len()).filter(|block| state[*block] != found[*block]);
             let Some(first) = differ.next() else { continue };
@@ -326,6 +370,20 @@ mod tests {
         // A discard is a version too.
         assert!(model.held(0, 0, 2..=3) && !model.held(0, 0, 1..=2));
         assert_eq!(model.live(), 1);
+    }
+
+    #[test]
+    fn a_share_reads_what_its_sources_held_before_it() {
+        let mut model = three_requests();
+        model.share(&[(1, 0), (0, 1), (1, 2)]);
+        let shared = shared_stamp(2, 1, 2);
+        assert_eq!([0, 1, 2].map(|block| model.stamp(block)), [shared_stamp(2, 1, 0), 0, shared]);
+        assert_eq!(model.last_share(), 4);
+        assert_eq!(Model::contents(&[shared_stamp(2, 1, 0), 0, shared, 5]), 2);
+        model.share(&[(2, 1)]);
+        assert_eq!(model.stamp(1), 2, "at home again");
+        model.withdraw();
+        assert_eq!((model.last_share(), model.next_stamp(), model.stamp(1)), (4, 3, 0));
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Mix {
     pub restart: u64,
     /// Discards, on the disk below, of all that is free.
     pub trim: u64,
+    /// Shares.
+    pub share: u64,
 }
 
 /// Everything that decides a run.
@@ -141,6 +143,7 @@ impl RunOptions {
                 checkpoint: pick(random, &[0, 0, 1]),
                 restart: pick(random, &[0, 0, 1]),
                 trim: 0,
+                share: 0,
             },
             fua: pick(random, &[0, 1, 16]),
             warm_up,
@@ -162,6 +165,12 @@ impl RunOptions {
             self.mix.trim = pick(random, &[0, 1, 3]);
         }
         self
+    }
+
+    /// The same with shares: few of them, or nearly as many as writes.
+    pub fn add_shares(&mut self) {
+        let runtime = Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() });
+        self.mix.share = pick(&mut runtime.handle().random("shares"), &[4, 12, 30]);
     }
 
     /// A small case: few requests to a small volume, so that most windows have at most

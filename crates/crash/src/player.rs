@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use weir_runtime::{Handle, Random};
 use weir_storage::{
-    BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, Storage, StorageError, StreamId, Ticket, Write,
-    WriteFlags, submit_when_free,
+    BLOCK_BYTES, Command, Extent, Lba, Part, Rejected, SharePair, Storage, StorageError, StreamId, Ticket,
+    Write, WriteFlags, submit_when_free,
 };
 use weir_volume::Volume;
 
 use crate::bound::Bounded;
-use crate::content::{Stamp, push_page, stamp_of};
-use crate::model::Verdict;
+use crate::content::{Stamp, content_of, push_page};
+use crate::model::{Model, Verdict};
 use crate::options::RunOptions;
 use crate::request_history::{Phase, RequestHistory};
 use crate::window::Window;
@@ -46,10 +46,21 @@ impl Span {
             let count = step.min(self.blocks - first);
             let bytes = read(volume, Extent::new(self.lba(first), count as u32)).await?;
             for (page, block) in bytes.chunks_exact(BLOCK_BYTES).zip(first..) {
-                stamps.push(stamp_of(page, block).ok_or(Verdict::Foreign(block))?);
+                stamps.push(content_of(page, block).ok_or(Verdict::Foreign(block))?);
             }
         }
         Ok(stamps)
+    }
+
+    /// Reads everything, and compares what the volume counts as live with it.
+    pub(crate) async fn read_and_count(
+        self,
+        volume: &dyn Storage,
+        live_blocks: impl Fn() -> u64,
+    ) -> Result<Vec<Stamp>, Verdict> {
+        let stamps = self.read(volume).await?;
+        let (counted, read) = (live_blocks(), Model::contents(&stamps));
+        if counted == read { Ok(stamps) } else { Err(Verdict::MiscountedLive { counted, read }) }
     }
 }
 
@@ -93,6 +104,7 @@ impl Player<'_> {
             mix.checkpoint,
             mix.trim,
             mix.restart,
+            mix.share,
         ];
         match self.weighted(&weights) {
             0 => self.write(volume).await?,
@@ -103,7 +115,8 @@ impl Player<'_> {
             5 => self.pause().await,
             6 => volume.inner.checkpoint().await.map_err(|error| failed("a checkpoint", &error))?,
             7 => drop(volume.inner.trim().await.map_err(|error| failed("a trim", &error))?),
-            _ => return Ok(Step::Restart),
+            8 => return Ok(Step::Restart),
+            _ => self.share(volume).await?,
         }
         Ok(Step::Done)
     }
@@ -167,6 +180,29 @@ impl Player<'_> {
         self.sometimes_wait(ticket).await
     }
 
+    /// A few pairs, among them often some whose source another pair changes, or two with one target.
+    async fn share(&mut self, volume: &Bounded<Volume>) -> Result<(), Verdict> {
+        let mut pairs = Vec::new();
+        for _ in 0..1 + self.random.below(3) {
+            let ((from, count), (to, most)) = (self.any_blocks(), self.any_blocks());
+            let count = count.min(most);
+            if from.abs_diff(to) >= count {
+                pairs.extend((0..count).map(|i| (from + i, to + i)));
+            }
+        }
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        self.history.borrow_mut().model.share(&pairs);
+        let one = |(from, to): &(u64, u64)| SharePair {
+            from: Extent::new(self.range.lba(*from), 1),
+            to: self.range.lba(*to),
+        };
+        let pairs: Vec<SharePair> = pairs.iter().map(one).collect();
+        let ticket = self.submit_request(volume, Command::Share(&pairs), Phase::Durable).await?;
+        self.sometimes_wait(ticket).await
+    }
+
     /// Submits the request that the history was told of last.
     async fn submit_request(
         &self,
@@ -218,7 +254,7 @@ impl Player<'_> {
         let expected = self.history.borrow().model.stamp(block);
         let _reading = self.window.user_reads();
         let bytes = read(volume, Extent::new(self.range.lba(block), 1)).await?;
-        let found = stamp_of(&bytes, block);
+        let found = content_of(&bytes, block);
         if found == Some(expected) { Ok(()) } else { Err(Verdict::Read { block, expected, found }) }
     }
 

@@ -13,7 +13,7 @@ use weir_storage::{Command, Extent, StorageError, submit_when_free};
 use weir_volume::Volume;
 
 use crate::bound::Bounded;
-use crate::content::stamp_of;
+use crate::content::content_of;
 use crate::model::Verdict;
 use crate::player::{Span, failed};
 use crate::request_history::RequestHistory;
@@ -93,7 +93,7 @@ impl Reader {
         let submitted = self.history.borrow().accepted();
         ticket.transferred().await.map_err(|error| failed(&error))?;
         let page = ticket.take_data().ok_or_else(|| failed(&StorageError::Gone))?;
-        let (history, found) = (self.history.borrow(), stamp_of(&page, block));
+        let (history, found) = (self.history.borrow(), content_of(&page, block));
         if found.is_some_and(|stamp| history.model.held(block, stamp, submitted..=history.accepted())) {
             return Ok(());
         }

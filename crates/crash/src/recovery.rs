@@ -31,7 +31,8 @@ pub(crate) fn recover(options: &RunOptions, image: &Image, range: Span) -> Recov
     let disk = bound.around(disk);
     let outcome = runtime.block_on(bound.within(&handle, async {
         let volume = Volume::open(&handle, disk, options.volume.clone()).await;
-        range.read(&volume.map_err(|error| failed("recovery", &error))?).await
+        let volume = volume.map_err(|error| failed("recovery", &error))?;
+        range.read_and_count(&volume, || volume.stats().live_blocks).await
     }));
     let stamps = outcome.unwrap_or_else(|stalled| Err(failed("waiting for recovery", &stalled)));
     Recovered { stamps, trace_hash: handle.trace_hash() }

@@ -96,6 +96,8 @@ pub(crate) struct Moment {
     pub checkpoint: bool,
     /// Moved blocks are in the window.
     pub cleaning: bool,
+    /// A share was submitted that is not acknowledged as durable.
+    pub sharing: bool,
 }
 
 impl Run {
@@ -211,7 +213,7 @@ impl Run {
         let volume = Volume::open(handle, bound.around(tap), self.options.volume.clone()).await;
         let volume = volume.map_err(|error| failed("recovery", &error))?;
         history.borrow_mut().promised();
-        let stamps = self.range().read(&volume).await?;
+        let stamps = self.range().read_and_count(&volume, || volume.stats().live_blocks).await?;
         let left = history.borrow().judge(&stamps)?;
         history.borrow_mut().decided(left, handle.seed());
         Ok(bound.around(Rc::new(volume)))
@@ -236,7 +238,8 @@ impl Life {
             if life.run.warm.get() && !life.run.is_over() {
                 let (checkpoint, cleaning) = seen.contents();
                 let promised = history.borrow_mut().promised();
-                let moment = Moment { event: event.get(), promised, checkpoint, cleaning };
+                let sharing = history.borrow().model.last_share() > promised;
+                let moment = Moment { event: event.get(), promised, checkpoint, cleaning, sharing };
                 life.cut(moment, &disk.crash_states(), &history, &mut random.borrow_mut());
             }
         });

@@ -234,7 +234,7 @@ impl Judge {
         self.log.borrow_mut().refresh();
         let promised = self.log.borrow().promises;
         let (checkpoint, cleaning) = self.window.contents();
-        let moment = Moment { event, promised, checkpoint, cleaning };
+        let moment = Moment { event, promised, checkpoint, cleaning, sharing: false };
         let exhaustive = states.count() <= u128::from(self.below.exhaustive_max);
         self.findings.borrow_mut().count_window(moment, states.count(), exhaustive);
         if exhaustive {

@@ -11,7 +11,7 @@ const PARTS: u64 = 4;
 const _: () = assert!(STATES * PARTS >= 100_000);
 
 fn part(seed: u64) {
-    let summary = Campaign { seed, states: STATES, only: None, disk_blocks: 0 }.go(|_, _| {});
+    let summary = Campaign { seed, states: STATES, only: None, disk_blocks: 0, shares: false }.go(|_, _| {});
     expect_no_failure(&summary);
     let totals = summary.totals;
     println!("seed {seed}: {totals:#?}");
@@ -50,6 +50,22 @@ fn a_hundred_thousand_crash_states_part_4() {
     part(104);
 }
 
+/// Distinct crash states with a share under way.
+const STATES_SHARING: u64 = 20_000;
+
+#[test]
+fn crash_states_with_shares_under_way() {
+    let campaign = Campaign { seed: 105, states: STATES_SHARING, only: None, disk_blocks: 0, shares: true };
+    let summary = campaign.go(|_, _| {});
+    expect_no_failure(&summary);
+    let totals = summary.totals;
+    println!("{totals:#?}");
+    assert!(totals.states_sharing >= STATES_SHARING && totals.states_sharing > totals.states_distinct / 3);
+    assert!(totals.windows_checkpoint > totals.windows / 20, "{totals:?}");
+    assert!(totals.windows_cleaning > totals.windows / 20, "{totals:?}");
+    assert!(totals.states_depth_1 > 1_000 && totals.states_depth_2 > 500, "{totals:?}");
+}
+
 /// Small cases: every window of at most 2^16 states is looked at whole, however many that makes.
 #[test]
 fn small_windows_are_looked_at_whole() {
@@ -69,7 +85,7 @@ fn small_windows_are_looked_at_whole() {
 /// A campaign is a function of its seed.
 #[test]
 fn campaigns_replay() {
-    let campaign = Campaign { seed: 7, states: 3_000, only: None, disk_blocks: 0 };
+    let campaign = Campaign { seed: 7, states: 3_000, only: None, disk_blocks: 0, shares: false };
     let (first, second) = (campaign.go(|_, _| {}), campaign.go(|_, _| {}));
     assert_eq!((first.trace_hash, first.totals), (second.trace_hash, second.totals));
     let other = Campaign { seed: 8, ..campaign }.go(|_, _| {});
@@ -80,19 +96,20 @@ fn campaigns_replay() {
 #[test]
 fn a_single_run_replays_what_the_campaign_saw() {
     let mut seen = Vec::new();
-    Campaign { seed: 9, states: 5_000, only: None, disk_blocks: 0 }
+    Campaign { seed: 9, states: 5_000, only: None, disk_blocks: 0, shares: false }
         .go(|_, findings| seen.push(findings.totals));
-    let alone = Campaign { seed: 9, states: 0, only: Some(1), disk_blocks: 0 }.go(|_, _| {});
+    let alone = Campaign { seed: 9, states: 0, only: Some(1), disk_blocks: 0, shares: false }.go(|_, _| {});
     assert_eq!(alone.totals, seen[1]);
 }
 
 /// Discards took the cleaner's reserve, and with the free-segment list at its end nothing could be cleaned any more.
 #[test]
 fn discards_leave_the_cleaner_its_reserve() {
-    let summary = Campaign { seed: 202, states: 0, only: Some(24), disk_blocks: 0 }.go(|_, _| {});
+    let summary =
+        Campaign { seed: 202, states: 0, only: Some(24), disk_blocks: 0, shares: false }.go(|_, _| {});
     assert!(
         summary.failed.is_empty(),
         "replay: {}",
-        Campaign { seed: 202, states: 0, only: None, disk_blocks: 0 }.replay(24)
+        Campaign { seed: 202, states: 0, only: None, disk_blocks: 0, shares: false }.replay(24)
     );
 }
