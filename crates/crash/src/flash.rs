@@ -49,6 +49,8 @@ pub struct FlashTotals {
     pub states_distinct: u64,
     /// Of these, left while the device was cleaning.
     pub states_cleaning: u64,
+    /// Of these, left while a share was under way: submitted, and not answered.
+    pub states_sharing: u64,
     /// Of these, left by a cut during recovery.
     pub states_recovery: u64,
     /// Of these, left by a second life or a later one: the flash had been recovered before.
@@ -77,6 +79,7 @@ impl FlashTotals {
         self.cuts += other.cuts;
         self.states_distinct += other.states_distinct;
         self.states_cleaning += other.states_cleaning;
+        self.states_sharing += other.states_sharing;
         self.states_recovery += other.states_recovery;
         self.states_deep += other.states_deep;
         self.erases += other.erases;

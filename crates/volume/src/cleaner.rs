@@ -20,7 +20,7 @@ use crate::common::Common;
 use crate::discard::Discarder;
 use crate::flush::Flusher;
 use crate::layout::{RecordKind, content_checksum};
-use crate::log::{Head, Log};
+use crate::log::{Head, Log, Moving};
 use crate::map::Entry;
 use crate::options::CleaningPolicy;
 use crate::reserve::Reserve;
@@ -333,12 +333,14 @@ impl Cleaner {
     /// Appends a moved block, waiting for buffers and for the loss window, but not for the free-segment list: that
     /// only grows by what cleaning leads to.
     async fn append_when_free(&self, found: &LiveBlock, data: &[u8]) -> Result<(), Rejected> {
+        let mut moving = Moving { written_as: found.written_as, from: found.entry, copied: None };
         loop {
-            match self.log.append_moved(found.written_as, found.entry, data) {
+            match self.log.append_moved(&mut moving, data) {
                 Err(Rejected::Busy) if self.blocks.borrow().segments.free_listed() > 0 => {
                     self.common.slots.listen().await
                 }
-                outcome => return outcome,
+                Ok(false) => {}
+                outcome => return outcome.map(drop),
             }
         }
     }

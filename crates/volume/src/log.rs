@@ -64,10 +64,20 @@ impl Needs {
         Needs { data: 0, entries: pairs as u64, map_pages: 2 * pairs }
     }
 
-    /// A block, and those of its other names that move in the same record.
-    fn moved(others: usize) -> Needs {
-        Needs { data: 1, entries: 1 + others as u64, map_pages: 1 + others }
+    /// A block that is copied, or none, and names that move along.
+    fn moved(data: usize, names: usize) -> Needs {
+        Needs { data: data as u64, entries: (data + names) as u64, map_pages: 1 + data + names }
     }
+}
+
+/// A live block that cleaning moves.
+pub(crate) struct Moving {
+    /// The logical block that its chunk names; a shared block may have other names.
+    pub written_as: u32,
+    /// Where it was, and what it is.
+    pub from: Entry,
+    /// Where an earlier record has copied it to, and as which block.
+    pub copied: Option<(u32, Entry)>,
 }
 
 /// Where the log goes on.
@@ -284,36 +294,43 @@ impl Log {
         segments.empty(None).filter(passes).take(nameable.min(ENTRIES_PER_CHUNK / 2)).collect()
     }
 
-    /// Moves one live block, written as `written_as`, to the head of the log, if anybody still reads it there. All its
-    /// names move in one record (V7): the data as the first, shares of that for the others. What does not fit, follows
-    /// at once. Should there be no room for that, it stays, and reads the same at the old place.
-    pub(crate) fn append_moved(&self, written_as: u32, from: Entry, data: &[u8]) -> Result<(), Rejected> {
+    /// Moves a live block to the head of the log, if anybody still reads it where it was, with as many of its names as
+    /// one record takes (V7): its data as the first, shares of that for the others. Whether all of them have moved; if
+    /// not, the next record shares what this one has copied.
+    pub(crate) fn append_moved(&self, moving: &mut Moving, data: &[u8]) -> Result<bool, Rejected> {
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
-        let Some(first) = blocks.first_name(from, written_as) else { return Ok(()) };
+        let Some(first) = blocks.first_name(moving.from, moving.written_as) else { return Ok(true) };
         if self.common.drops(VolumeMutant::CleanerDropsBlocks) {
             blocks.set(first, Entry::default(), state.head.next_sequence);
-            return Ok(());
+            return Ok(true);
         }
-        let others = blocks.other_names(from.block);
-        let (along, behind) = others.split_at(others.len().min(ENTRIES_PER_CHUNK - 1));
-        self.make_room(&mut blocks, &mut state, Needs::moved(along.len()), Writer::Cleaner)?;
-        let open = state.open.as_mut().ok_or(Rejected::Busy)?;
-        let new = open.push_data(first, data, along.is_empty());
-        let pairs = along.iter().map(|name| (*name, first)).collect();
-        open.push_shares(&pairs);
-        blocks.set(first, new, state.head.next_sequence);
-        blocks.share(&pairs, state.head.next_sequence);
-        self.common.count(|stats| stats.cleaned_blocks += 1);
+        let copied = moving.copied.filter(|(name, entry)| blocks.entry(*name) == *entry);
+        let mut names = blocks.other_names(moving.from.block);
+        let source = copied.map_or(first, |(name, _)| name);
+        if copied.is_some() {
+            names.push(first);
+        }
+        let most = ENTRIES_PER_CHUNK - usize::from(copied.is_none());
+        let all = names.len() <= most;
+        names.truncate(most);
+        let needs = Needs::moved(usize::from(copied.is_none()), names.len());
+        self.make_room(&mut blocks, &mut state, needs, Writer::Cleaner)?;
+        let State { open, head, .. } = &mut *state;
+        let open = open.as_mut().ok_or(Rejected::Busy)?;
+        if copied.is_none() {
+            let new = open.push_data(first, data, names.is_empty());
+            blocks.set(first, new, head.next_sequence);
+            moving.copied = Some((first, new));
+            self.common.count(|stats| stats.cleaned_blocks += 1);
+        }
+        if !names.is_empty() {
+            let pairs = names.iter().map(|name| (*name, source)).collect();
+            open.push_shares(&pairs);
+            blocks.share(&pairs, head.next_sequence);
+        }
         self.placed(&mut blocks, &mut state, &[]);
-        for names in behind.chunks(ENTRIES_PER_CHUNK) {
-            let pairs: Pairs = names.iter().map(|name| (*name, first)).collect();
-            self.make_room(&mut blocks, &mut state, Needs::shares(pairs.len()), Writer::Cleaner)?;
-            state.open.as_mut().ok_or(Rejected::Busy)?.push_shares(&pairs);
-            blocks.share(&pairs, state.head.next_sequence);
-            self.placed(&mut blocks, &mut state, &[]);
-        }
-        Ok(())
+        Ok(all)
     }
 
     /// From now on a user may lose something with this chunk: the loss window runs (V5).

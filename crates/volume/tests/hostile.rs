@@ -6,7 +6,7 @@
 mod support;
 
 use support::trial::{cases, play_corpus, within_memory};
-use support::{Kind, Outcome, Seed, Seeds, live};
+use support::{Kind, MARK, Outcome, Seed, Seeds, live};
 use weir_runtime::{Runtime, Simulation};
 use weir_storage::Lba;
 
@@ -15,7 +15,7 @@ const VALUES: [[u64; 2]; 2] = [[0, u64::MAX], [1, 0x1122]];
 
 #[test]
 fn seeds_are_sound_and_seals_are_right() {
-    for seed in [Seed::fresh(), Seed::closed(), Seed::crashed(), Seed::thin()] {
+    for seed in [Seed::fresh(), Seed::closed(), Seed::crashed(), Seed::thin(), Seed::shared()] {
         for how in 0..4 {
             assert_eq!(live(&seed.image, how), Outcome::Kept, "how {how}");
         }
@@ -54,7 +54,7 @@ fn without_a_seal_edits_are_noticed() {
 #[test]
 fn every_field() {
     let (mut refused, mut kept, mut failed) = (0, 0, 0);
-    for seed in [Seed::closed(), Seed::crashed(), Seed::thin()] {
+    for seed in [Seed::closed(), Seed::crashed(), Seed::thin(), Seed::shared()] {
         let mut chunks = 0;
         for (&block, &kind) in &seed.kinds {
             let fields: Vec<usize> = match kind {
@@ -79,6 +79,34 @@ fn every_field() {
         within_memory();
     }
     assert!(refused > 200 && kept > 200, "{refused} refused, {kept} kept, {failed} failed");
+}
+
+/// Targets and sources of shares that are elsewhere or nowhere, marks that are missing, and marks that should not be.
+#[test]
+fn damaged_shares() {
+    let seed = Seed::shared();
+    let (shares, entries) = (seed.shares(), seed.entries());
+    let marked = entries.iter().filter(|(.., block)| block & MARK != 0).count();
+    assert!(shares.len() > 40 && marked > 20, "{} shares, {marked} marks", shares.len());
+    let (mut refused, mut kept) = (0, 0);
+    let mut judge = |image, how| match live(&image, how) {
+        Outcome::Refused(_) => refused += 1,
+        Outcome::Kept | Outcome::Failed => kept += 1,
+    };
+    for (turn, (block, at)) in shares.into_iter().enumerate().step_by(3) {
+        for (nth, value) in [0_u32, 75, 5_000, u32::MAX].into_iter().enumerate() {
+            judge(seed.with(block, at + 4 * (turn % 2), &value.to_le_bytes()), nth as u8);
+        }
+        // Data and a share of itself, in one.
+        judge(seed.with(block, at + 8, &1_u32.to_le_bytes()), turn as u8);
+    }
+    for (turn, (page, entry, block)) in entries.iter().copied().enumerate().step_by(3) {
+        judge(seed.with(page, 8 * entry, &(block ^ MARK).to_le_bytes()), turn as u8);
+        let (.., other) = entries[turn * 7 % entries.len()];
+        judge(seed.with(page, 8 * entry, &(other | MARK).to_le_bytes()), turn as u8);
+    }
+    within_memory();
+    assert!(refused > 20 && kept > 50, "{refused} refused, {kept} kept");
 }
 
 /// Edits as the fuzz target makes them, of places and values that count more often than others. `WEIR_CASES` says how

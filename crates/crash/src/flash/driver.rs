@@ -1,5 +1,6 @@
 //! The workload of a life: random commands, none of which overlaps another that is in flight.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(super) struct Driver {
     /// One command in so many is a share.
     share_every: u64,
     shares: u64,
+    /// Shares that the device has not answered.
+    sharing: Rc<RefCell<Vec<Ticket>>>,
 }
 
 impl Driver {
@@ -56,12 +59,18 @@ impl Driver {
             share_random,
             share_every,
             shares: 0,
+            sharing: Rc::default(),
         }
     }
 
     /// Draws a number for whoever drives it.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.random.below(bound)
+    }
+
+    /// Shares that the device has not answered; those that it has may be among them.
+    pub(super) fn sharing(&self) -> Rc<RefCell<Vec<Ticket>>> {
+        Rc::clone(&self.sharing)
     }
 
     /// Shares submitted.
@@ -158,6 +167,7 @@ impl Driver {
         let extents: Vec<Extent> = pairs.iter().flat_map(|pair| [pair.from, target(pair)]).collect();
         if !pairs.is_empty() && extents.iter().all(|extent| self.is_free(*extent)) {
             let ticket = submit_when_free(&*self.storage, Command::Share(&pairs)).await?;
+            self.sharing.borrow_mut().push(ticket.clone());
             self.in_flight.push((ticket, extents));
             self.shares += 1;
         }

@@ -176,8 +176,8 @@ impl Chain {
             false => Rc::clone(device) as Rc<dyn Storage>,
         };
         let witness = Witness::new(storage, initial);
-        let look = self.cut_at_every_event(device, &witness);
         let mut driver = Driver::new(&self.handle, Rc::clone(&witness));
+        let look = self.cut_at_every_event(device, &witness, driver.sharing());
         for _ in 0..20 + driver.below(COMMANDS_MAX - 20) {
             if self.found.borrow().failure.is_some() {
                 break;
@@ -195,7 +195,12 @@ impl Chain {
     }
 
     /// Cuts the power, on copies, at every event of the device, and whenever what it returns is called.
-    fn cut_at_every_event(&self, device: &Rc<FlashDevice>, witness: &Rc<Witness>) -> Rc<dyn Fn()> {
+    fn cut_at_every_event(
+        &self,
+        device: &Rc<FlashDevice>,
+        witness: &Rc<Witness>,
+        sharing: Rc<RefCell<Vec<Ticket>>>,
+    ) -> Rc<dyn Fn()> {
         let (weak, found, witness) = (Rc::downgrade(device), Rc::clone(&self.found), Rc::clone(witness));
         let (handle, profile, options) = (self.handle.clone(), self.profile.clone(), self.options.clone());
         let look = Rc::new(move || {
@@ -211,6 +216,8 @@ impl Chain {
                     continue;
                 }
                 found.totals.states_cleaning += u64::from(device.is_cleaning());
+                sharing.borrow_mut().retain(|ticket| ticket.poll_transferred().is_none());
+                found.totals.states_sharing += u64::from(!sharing.borrow().is_empty());
                 found.totals.states_deep += u64::from(found.life > 0);
                 let again = FlashDevice::restarted(&handle, &profile, options.clone(), medium.clone());
                 let image = image_of(&again);

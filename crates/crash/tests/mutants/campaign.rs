@@ -25,6 +25,30 @@ fn killed_by_campaign(mutant: VolumeMutant, furnish: impl Fn(&mut RunOptions)) -
 
 fn as_drawn(_: &mut RunOptions) {}
 
+fn with_shares(options: &mut RunOptions) {
+    options.add_shares();
+}
+
+#[test]
+fn v7_a_share_in_two_records() {
+    killed_by_campaign(VolumeMutant::ShareTorn, with_shares);
+}
+
+#[test]
+fn v7_sources_of_a_later_time() {
+    killed_by_campaign(VolumeMutant::ShareLate, with_shares);
+}
+
+#[test]
+fn v7_pairs_that_read_what_other_pairs_changed() {
+    killed_by_campaign(VolumeMutant::PairsInTurn, with_shares);
+}
+
+#[test]
+fn v7_a_shared_block_left_with_its_first_name() {
+    killed_by_campaign(VolumeMutant::SharedLeftWithFirst, with_shares);
+}
+
 #[test]
 fn v1_records_behind_the_cut_of_the_same_generation() {
     killed_by_campaign(VolumeMutant::SameGeneration, as_drawn);

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use weir_runtime::Handle;
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Image, Lba, Part,
-    Rejected, Storage, StorageError, StreamId, flush, read, submit_when_free, write,
+    Rejected, SharePair, Storage, StorageError, StreamId, flush, read, submit_when_free, write,
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeOptions, check, inspect};
 
@@ -36,6 +36,8 @@ const CHANGES: u64 = 320;
 /// Of so many one is a discard, and behind so many comes a flush.
 const DISCARD_EVERY: u64 = 19;
 const FLUSH_EVERY: u64 = 50;
+/// Before so many comes a share.
+const SHARE_EVERY: u64 = 7;
 
 /// Places of fields, as the format has them.
 const SUPERBLOCK_SUM: usize = 12;
@@ -49,6 +51,11 @@ const CHUNK_SUM: usize = 4;
 const CHUNK_ENTRIES: usize = 48;
 const CHUNK_HEAD: usize = 64;
 const ENTRY: usize = 12;
+
+/// Of a map entry's block: its names are listed.
+pub const MARK: u32 = 1 << 31;
+/// A share, among the kinds of entries.
+const SHARE: u64 = 3;
 
 /// What a block is, and so how it is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +117,22 @@ impl Seed {
         }))
     }
 
+    /// One with shares, in a checkpoint and behind it, after a crash.
+    pub fn shared() -> Seed {
+        Seed::of(made(0, false, async |volume| {
+            live_well(volume).await;
+            for turn in 0..12 {
+                share(volume, &[pair(turn, 20 + turn), pair(turn, 60 + turn), pair(60 + turn, turn)]).await;
+            }
+            volume.checkpoint().await.expect("a checkpoint");
+            for turn in 0..12 {
+                share(volume, &[pair(60 + turn, 70 + turn), pair(turn, 71 + turn)]).await;
+                put(volume, turn, 200 + turn as u8).await;
+            }
+            flush(volume).await.expect("flushed");
+        }))
+    }
+
     fn of(image: Image) -> Seed {
         let superblock = image.read(Lba(0));
         let field = |at, width| number(&superblock, at, width);
@@ -136,7 +159,7 @@ impl Seed {
         }
         self.kinds.insert(block, Kind::MapPage);
         for entry in 0..PAGE_ENTRIES {
-            let named = number(&bytes, 8 * entry, 4);
+            let named = number(&bytes, 8 * entry, 4) & u64::from(!MARK);
             if named != 0 {
                 self.named.entry(named).or_default().push((block, entry));
             }
@@ -161,6 +184,26 @@ impl Seed {
                 }
             }
         }
+    }
+
+    /// The bytes of all entries that are shares: the block, and where in it.
+    pub fn shares(&self) -> Vec<(u64, usize)> {
+        let chunks = self.blocks(|kind| kind == Kind::Chunk).into_iter();
+        let entries = chunks.flat_map(|chunk| {
+            let bytes = self.image.read(Lba(chunk));
+            let places =
+                (0..number(&bytes, CHUNK_ENTRIES, 2) as usize).map(|entry| CHUNK_HEAD + ENTRY * entry);
+            let shares = places.filter(|at| number(&bytes, at + 8, 4) & 0x7FFF_FFFF == SHARE);
+            shares.map(|at| (chunk, at)).collect::<Vec<_>>()
+        });
+        entries.collect()
+    }
+
+    /// The entries of map pages that name a block, and what is there of it.
+    pub fn entries(&self) -> Vec<(u64, usize, u32)> {
+        let named = self.named.values().flatten();
+        let block = |page, entry: usize| number(&self.image.read(Lba(page)), 8 * entry, 4) as u32;
+        named.map(|(page, entry)| (*page, *entry, block(*page, *entry))).collect()
     }
 
     /// The blocks of a kind.
@@ -262,13 +305,15 @@ pub struct Seeds(Vec<Seed>);
 
 impl Seeds {
     pub fn new() -> Seeds {
-        Seeds(vec![Seed::fresh(), Seed::closed(), Seed::crashed(), Seed::thin()])
+        Seeds(vec![Seed::fresh(), Seed::closed(), Seed::crashed(), Seed::thin(), Seed::shared()])
     }
 
     /// One case of the fuzz target.
     pub fn play(&self, data: &[u8]) -> Outcome {
         let (first, edits) = data.split_first().unwrap_or((&0, &[]));
-        let outcome = live(&self.0[usize::from(*first) % self.0.len()].edited(edits), *first >> 4);
+        // The first two bits say which seed; the next two, both set, the one with shares instead.
+        let seed = if first & 12 == 12 { 4 } else { usize::from(first & 3) };
+        let outcome = live(&self.0[seed].edited(edits), *first >> 4);
         within_memory();
         outcome
     }
@@ -354,6 +399,10 @@ async fn change(volume: &Volume, written: &mut BTreeMap<u64, u8>) -> Result<(), 
         for lba in lba..lba + length {
             written.remove(&lba);
         }
+        if turn % SHARE_EVERY == 0 && volume.capabilities().share {
+            let to = (lba + blocks / 2) % blocks;
+            share_known(volume, (lba, to), written).await?;
+        }
         let (done, version) = match turn % DISCARD_EVERY {
             0 => {
                 let extent = [Extent::new(Lba(lba), length as u32)];
@@ -376,6 +425,32 @@ async fn change(volume: &Volume, written: &mut BTreeMap<u64, u8>) -> Result<(), 
         }
     }
     flush(volume).await
+}
+
+/// Shares a block with another one.
+async fn share_known(
+    volume: &Volume,
+    (from, to): (u64, u64),
+    written: &mut BTreeMap<u64, u8>,
+) -> Result<(), Rejected> {
+    if from == to {
+        return Ok(());
+    }
+    match (submit_when_free(volume, Command::Share(&[pair(from, to)])).await, written.get(&from).copied()) {
+        (Err(Rejected::Failed(StorageError::NoSpace)), _) => {}
+        (Err(error), _) => return Err(error),
+        (Ok(_), Some(version)) => drop(written.insert(to, version)),
+        (Ok(_), None) => drop(written.remove(&to)),
+    }
+    Ok(())
+}
+
+fn pair(from: u64, to: u64) -> SharePair {
+    SharePair { from: Extent::new(Lba(from), 1), to: Lba(to) }
+}
+
+async fn share(volume: &Volume, pairs: &[SharePair]) {
+    submit_when_free(volume, Command::Share(pairs)).await.expect("shared");
 }
 
 async fn require(volume: &Volume, written: &BTreeMap<u64, u8>) {
