@@ -79,8 +79,8 @@ fn j5_soj_and_sdj_keep_their_promises_on_a_volume() {
 }
 
 /// The SHARE paper says that its SOJ may lose what was durable. Its pairs stay until the next checkpoint, which remaps
-/// the block of a directory that was deleted meanwhile, over the file data that is there now. With SDJ that data is in the
-/// log, and has a pair of its own.
+/// a block of metadata that was freed meanwhile, over the file's page that is there now. With SDJ that page is in the log,
+/// and has a pair of its own.
 #[test]
 fn j5_the_papers_soj_is_found_out() {
     for (engine, ground) in [(DUAL, ADVERSARY), (JBD2, LEGACY), (DUAL, RECOVERY), (DUAL, FsGround::Volume)] {
