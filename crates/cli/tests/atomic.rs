@@ -147,7 +147,7 @@ fn a_mount_that_dies_leaves_the_last_update_that_was_synchronised() {
         file.write_all_at(&[byte; 4096], block * 4096).unwrap();
     }
     // It makes everything else durable.
-    rustix::fs::setxattr(place.mountpoint(), "user.weir.status", b"sync", XattrFlags::empty()).unwrap();
+    setxattr(place.mountpoint(), "user.weir.status", b"sync", XattrFlags::empty()).unwrap();
     server.kill();
     drop(file);
     place.unmount();

@@ -343,24 +343,14 @@ impl AtomicFiles {
     ) -> Result<usize, FsError> {
         let node = self.files.node(inode).await?;
         // As of now: should the update be committed meanwhile, what it changes would be missed.
-        let (size, changed) = {
-            let update = node.update.borrow();
-            let Some(update) = update.as_ref() else {
-                drop(update);
-                return self.files.read(inode, offset, bytes).await;
-            };
-            let end = offset.saturating_add(bytes.len() as u64).min(update.size());
-            if offset >= end {
-                return Ok(0);
-            }
-            (end - offset, update.blocks_in(index_of(offset)..index_of(end - 1) + 1))
+        let Some((length, changed)) = changes_to(&node, offset, bytes.len()) else {
+            return self.files.read(inode, offset, bytes).await;
         };
-        let length = size as usize;
         let read = self.files.read(inode, offset, &mut bytes[..length]).await?;
         bytes[read.min(length)..length].fill(0);
         for (index, content) in changed {
             let start = u64::from(index) * BLOCK;
-            let (from, to) = (start.max(offset), (start + BLOCK).min(offset + size));
+            let (from, to) = (start.max(offset), (start + BLOCK).min(offset + length as u64));
             bytes[(from - offset) as usize..(to - offset) as usize]
                 .copy_from_slice(&content[(from - start) as usize..(to - start) as usize]);
         }
@@ -508,4 +498,16 @@ impl AtomicFiles {
         self.forget(node);
         node.update_begun.set(false);
     }
+}
+
+/// How many bytes there are from `offset` on, `most` at most, in a file that has an update, and the blocks that it changes
+/// of them.
+fn changes_to(node: &Node, offset: u64, most: usize) -> Option<(usize, Vec<(u32, Rc<Memory>)>)> {
+    let update = node.update.borrow();
+    let update = update.as_ref()?;
+    let end = offset.saturating_add(most as u64).min(update.size());
+    if offset >= end {
+        return Some((0, Vec::new()));
+    }
+    Some(((end - offset) as usize, update.blocks_in(index_of(offset)..index_of(end - 1) + 1)))
 }

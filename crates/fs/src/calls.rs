@@ -4,4 +4,3 @@ mod attributes;
 mod files;
 mod names;
 mod sync;
-mod updates;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_ext4::{FileType, ROOT_INODE};
-use weir_fs::{Fallocate, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
+use weir_fs::{CheckpointBy, Fallocate, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::BLOCK_BYTES;
 
@@ -91,8 +91,10 @@ impl Chain {
 
     async fn try_live(&self, image: &Blocks) -> Result<(), String> {
         let mut random = self.handle.random("ground");
-        let ground =
-            StorageStack::new(self.campaign.ground, &self.handle, &mut random, image, None, Nature::PLAIN);
+        let remaps = self.options.checkpoint == CheckpointBy::Remap;
+        let share_blocks = remaps.then(|| pick(&mut random, &[1, 4, 64]));
+        let nature = Nature { share_blocks, ..Nature::PLAIN };
+        let ground = StorageStack::new(self.campaign.ground, &self.handle, &mut random, image, None, nature);
         let mut ground = ground.await.map_err(|error| error.to_string())?;
         self.prepare(&ground).await?;
         for life in 0..LIVES {

@@ -1,8 +1,11 @@
-//! The synchronisation calls: what each writes and waits for is the table in [`sync`](crate::sync).
+//! The synchronisation calls: what each writes and waits for is the table in [`sync`](crate::sync); and those for atomic
+//! files and their updates ([`atomic`](crate::atomic)).
+
+use std::rc::Rc;
 
 use crate::error::FsError;
 use crate::filesystem::Filesystem;
-use crate::inodes::InodeNumber;
+use crate::inodes::{InodeNumber, Node};
 use crate::superblock::SUPERBLOCK_CREDITS;
 use crate::sync::Promise;
 
@@ -85,7 +88,7 @@ impl Filesystem {
         Ok(journal.flush().await?)
     }
 
-    pub(super) async fn synchronise(
+    async fn synchronise(
         &self,
         inode: InodeNumber,
         promise: Promise,
@@ -98,5 +101,104 @@ impl Filesystem {
         fs.changes.journal()?;
         fs.atomic.commit(std::slice::from_ref(&node)).await?;
         Ok(fs.sync.synchronise(journal, (&node.file, &node.last_changes), promise, data_only).await?)
+    }
+
+    /// Makes a file atomic, or ordinary again. After a crash, all that was written to an atomic file between two
+    /// synchronisation calls is there, or none of it, its size included; neither writeback, nor the timer of the
+    /// journal, nor calls for other files put a part of it on the disk. [`sync`](Self::sync) leaves it alone, and
+    /// unmount commits it. Files that are made in a directory that is atomic are so from the beginning.
+    ///
+    /// An atomic file that has become longer or was written to has an *update* until it is synchronised. While it has
+    /// one it cannot be made shorter, nor get holes ([`FsError::UpdateOpen`]).
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotPermitted`] for what is neither file nor directory, [`FsError::ReadOnly`],
+    /// and what the storage fails by.
+    pub async fn set_atomic(&self, inode: InodeNumber, atomic: bool) -> Result<(), FsError> {
+        let node = self.0.nodes.get(inode).await?;
+        self.0.atomic.set(&node, atomic).await
+    }
+
+    /// Whether a file, or the files that are made in a directory, are atomic.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], and what reading may fail by.
+    pub async fn is_atomic(&self, inode: InodeNumber) -> Result<bool, FsError> {
+        Ok(self.0.nodes.get(inode).await?.hands_down_atomicity())
+    }
+
+    /// Synchronises a group of files as [`fsync`](Self::fsync) does: after a crash the updates of all atomic ones among
+    /// them are there, or none is.
+    ///
+    /// # Errors
+    /// As [`fsync`](Self::fsync), of any of the files; [`FsError::UpdateOpen`] if an update of one was begun.
+    pub async fn sync_group(&self, inodes: &[InodeNumber]) -> Result<(), FsError> {
+        self.synchronise_group(inodes, Promise::Durable).await
+    }
+
+    /// Orders a group of files as [`fbarrier`](Self::fbarrier) does, and whole as [`sync_group`](Self::sync_group) does.
+    ///
+    /// # Errors
+    /// As [`sync_group`](Self::sync_group).
+    pub async fn order_group(&self, inodes: &[InodeNumber]) -> Result<(), FsError> {
+        self.synchronise_group(inodes, Promise::Ordered).await
+    }
+
+    async fn synchronise_group(&self, inodes: &[InodeNumber], promise: Promise) -> Result<(), FsError> {
+        let nodes = self.nodes_of(inodes).await?;
+        if self.0.changes.mounted_with().is_ok() {
+            self.0.changes.journal()?;
+            self.0.atomic.commit(&nodes).await?;
+        }
+        // Transactions become durable in order, so of the atomic ones that which changed last stands for all.
+        let (atomic, ordinary): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.is_atomic());
+        let newest = atomic.into_iter().reduce(|one, other| match (one.last_change(), other.last_change()) {
+            (Some(one_in), Some(other_in)) if !other_in.is_after(one_in) => one,
+            (Some(_), None) => one,
+            _ => other,
+        });
+        for node in newest.into_iter().chain(ordinary) {
+            self.synchronise(node.number, promise, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Begins an update of an atomic file: from now on only [`end_updates`](Self::end_updates) puts what is written
+    /// into the journal, and no synchronisation call does. What was written before goes there first.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for a file that is not atomic, [`FsError::UpdateOpen`] if one was begun,
+    /// and those of [`write`](Self::write).
+    pub async fn begin_update(&self, inode: InodeNumber) -> Result<(), FsError> {
+        let node = self.0.nodes.get(inode).await?;
+        self.0.atomic.begin(&node).await
+    }
+
+    /// Ends the updates of files, which were begun: after a crash all of them are there or none is. They are in the
+    /// running transaction then, so any synchronisation call for one of the files covers all.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] if one was not begun, and those of [`write`](Self::write).
+    pub async fn end_updates(&self, inodes: &[InodeNumber]) -> Result<(), FsError> {
+        self.0.atomic.end(&self.nodes_of(inodes).await?).await
+    }
+
+    /// Takes back what was written to an atomic file since its update was begun, or since it was synchronised.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], and what reading may fail by.
+    pub async fn abandon_update(&self, inode: InodeNumber) -> Result<(), FsError> {
+        let node = self.0.nodes.get(inode).await?;
+        let _locked = node.alone().await;
+        self.0.atomic.abandon(&node);
+        Ok(())
+    }
+
+    async fn nodes_of(&self, inodes: &[InodeNumber]) -> Result<Vec<Rc<Node>>, FsError> {
+        let mut nodes = Vec::with_capacity(inodes.len());
+        for inode in inodes {
+            nodes.push(self.0.nodes.get(*inode).await?);
+        }
+        Ok(nodes)
     }
 }
