@@ -23,6 +23,8 @@
 //! | `mapping` | which block of a file is where; the format's algorithms over journaled blocks |
 //! | `superblock`, `orphans` | what is there once for all files |
 //! | `files` | content: read, written, cut, allocated, made zeros |
+//! | `atomic` | atomic files, whose updates go into the journal as a whole |
+//! | `units` | what keeps aligned writes whole, in `cache`, `files` and `space` |
 //! | `attributes`, `accesses` | attributes, extended ones, access control lists; times of access |
 //! | `deletion` | inodes without names |
 //! | `names` | `Directories`, which finds names, and `Namespace`, which gives, takes and moves them |
