@@ -18,6 +18,9 @@ use crate::{Verdict, in_wall_time, print};
 /// Bytes that a volume takes at least.
 const VOLUME_MIN: Size = Size(8 << 20);
 
+/// Blocks of the largest volumes that take shares.
+const SHARES_BLOCKS_MAX: u64 = 1 << 31;
+
 /// What to do with volumes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeCommand {
@@ -28,6 +31,8 @@ pub(crate) enum VolumeCommand {
     /// Read all of a volume and compare checksums, without changing it; exit code 1 if anything is damaged, 2
     /// if it cannot be checked
     Check(PathArgument),
+    /// Let a volume that an older program made take shares; older programs cannot open it from then on
+    Upgrade(PathArgument),
 }
 
 /// Arguments of `weir volume create`.
@@ -60,6 +65,7 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<Verdict, CliError> {
         VolumeCommand::Create(arguments) => create(handle, arguments).await,
         VolumeCommand::Info(PathArgument { path }) => info(handle, path).await,
         VolumeCommand::Check(PathArgument { path }) => check(handle, path).await,
+        VolumeCommand::Upgrade(PathArgument { path }) => upgrade(handle, path).await,
     })
 }
 
@@ -189,11 +195,32 @@ fn describe(info: &Info) -> String {
             info.physical_blocks
         ),
         format!("segments          {} of {}", info.segments, Size::of_blocks(u64::from(info.segment_blocks))),
+        format!("shares            {}", shares(info)),
         format!("checkpoint        {}", info.checkpoint),
         format!("log generation    {}", info.generation),
         format!("next request      {}", info.next_sequence),
     ]
     .join("\n")
+}
+
+fn shares(info: &Info) -> &'static str {
+    match (info.shares, info.physical_blocks <= SHARES_BLOCKS_MAX) {
+        (true, _) => "yes",
+        (false, true) => "no; `weir volume upgrade` adds them",
+        (false, false) => "no; volumes of more than 8 TiB have none",
+    }
+}
+
+async fn upgrade(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
+    let disk = open_disk(&handle, path, FileDiskOptions::default()).await?;
+    let upgraded = match weir_volume::upgrade(&*disk).await {
+        Err(VolumeError::Foreign) => return Err(no_volume(&disk, path).await),
+        outcome => outcome.map_err(|source| CliError::of_volume(path, source))?,
+    };
+    let is_new =
+        if upgraded { "takes shares now; older programs cannot open it" } else { "takes shares already" };
+    print(&format!("{}: {is_new}", path.display()))?;
+    Ok(Verdict::Good)
 }
 
 async fn check(handle: Handle, path: &Path) -> Result<Verdict, CliError> {

@@ -219,7 +219,8 @@ fn a_volume_is_made_shown_and_checked() {
     assert!(made.contains("a.weir") && made.contains("MiB"), "{made}");
     assert_eq!(fs::metadata(directory.path().join("a.weir")).unwrap().len(), 64 << 20);
     let info = works(directory.path(), &["volume", "info", "a.weir"]);
-    assert!(info.contains("format version    2"), "{info}");
+    assert!(info.contains("format version    2") && info.contains("shares            yes"), "{info}");
+    assert!(works(directory.path(), &["volume", "upgrade", "a.weir"]).contains("takes shares already"));
     assert!(works(directory.path(), &["volume", "check", "a.weir"]).starts_with("clean: 0 live blocks"));
     works(directory.path(), &["volume", "create", "c.weir", "--size", "64M"]);
     let identity = |info: &str| info.lines().find(|line| line.starts_with("volume ")).map(str::to_owned);
@@ -396,7 +397,7 @@ fn a_mount_that_is_refused_says_what_to_do() {
 fn an_unknown_command_is_told_the_known_ones() {
     let directory = directory();
     for (arguments, words) in [
-        (&["volume", "show", "a.weir"][..], "Commands of weir volume: create, info, check"),
+        (&["volume", "show", "a.weir"][..], "Commands of weir volume: create, info, check, upgrade"),
         (&["unmount", "a"], "mkfs, mount, status, umount"),
     ] {
         let output = weir(directory.path(), arguments);
