@@ -12,9 +12,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 use weir_crash::{FsGround, SqliteCampaign, SqliteJournal, SqliteSync};
-use weir_fs::{Engine, MountOptions};
+use weir_fs::{Engine, FsMutant, MountOptions};
 use weir_runtime::{Runtime, Wall};
 use weir_sqlite_vfs::Mode;
+use weir_storage::Rules;
 
 /// The grounds of a whole campaign.
 const GROUNDS: [&str; 6] =
@@ -23,7 +24,7 @@ const GROUNDS: [&str; 6] =
 /// Cuts the power under SQLite at every event, and judges what is recovered.
 #[derive(Parser)]
 struct Arguments {
-    /// SQLite's journal mode: delete, truncate, persist, wal [default: all]
+    /// SQLite's journal mode: delete, truncate, persist, wal; or batch_atomic: none [default: all]
     #[arg(long)]
     journal: Option<String>,
     /// What COMMIT promises: durable, order, or off (SQLite by itself) [default: durable and order]
@@ -52,8 +53,11 @@ struct Arguments {
     /// Negative control: the ground says that it keeps barriers, and ignores them
     #[arg(long)]
     deaf: bool,
+    /// Negative control: atomic files are written to as others are
+    #[arg(long)]
+    not_deferred: bool,
     /// Negative control: this sync is never done: journal-content, journal-header, database, journal-end, finish,
-    /// log-header, log-frames, checkpoint
+    /// log-header, log-frames, checkpoint, batch
     #[arg(long)]
     dropped: Option<String>,
     /// One JSON document on standard output, and nothing else
@@ -88,7 +92,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         }
     };
     let engine = arguments.prefix.then_some(Engine::Prefix);
-    let options = MountOptions { engine, ..MountOptions::default() };
+    let rules = Rules::but(arguments.not_deferred.then_some(FsMutant::UpdateNotDeferred));
+    let options = MountOptions { engine, rules, ..MountOptions::default() };
     let clock = Runtime::wall(Wall::default())?.handle();
     let mut documents = Vec::new();
     let mut failed = false;

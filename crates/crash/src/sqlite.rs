@@ -6,7 +6,8 @@
 //! begins: recovery is cut, too, and may lose nothing then.
 //!
 //! Runs differ, each drawn by its seed: pages of 1 to 8 KiB; caches so small that pages go to the database before
-//! the COMMIT; logs that are checkpointed after few pages; journals that are cut short; writeback early or never.
+//! the COMMIT; logs that are checkpointed after few pages; journals that are cut short; writeback early or never; which
+//! journal a transaction has that should have none, and how often it needs one.
 //!
 //! With one sync of each transaction dropped, or on a storage that ignores barriers, it has to fail.
 
@@ -42,14 +43,22 @@ pub enum SqliteJournal {
     Persist,
     /// A write-ahead log.
     Wal,
+    /// None: the database is an atomic file. Some transactions have a rollback journal all the same, because they are
+    /// larger than the cache, or because the update fails, which some are made to do.
+    BatchAtomic,
 }
 
 impl SqliteJournal {
     /// All of them.
-    pub const ALL: [SqliteJournal; 4] =
-        [SqliteJournal::Delete, SqliteJournal::Truncate, SqliteJournal::Persist, SqliteJournal::Wal];
+    pub const ALL: [SqliteJournal; 5] = [
+        SqliteJournal::Delete,
+        SqliteJournal::Truncate,
+        SqliteJournal::Persist,
+        SqliteJournal::Wal,
+        SqliteJournal::BatchAtomic,
+    ];
 
-    /// Its name in `PRAGMA journal_mode`.
+    /// Its name on a command line, and in `PRAGMA journal_mode` if it is one.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -57,6 +66,7 @@ impl SqliteJournal {
             SqliteJournal::Truncate => "truncate",
             SqliteJournal::Persist => "persist",
             SqliteJournal::Wal => "wal",
+            SqliteJournal::BatchAtomic => "batch_atomic",
         }
     }
 }

@@ -132,6 +132,17 @@ fn writeback_that_overtakes_what_a_call_has_ordered_is_found_out() {
     }
 }
 
+/// Without a journal, a transaction is whole because its update is.
+#[test]
+fn an_update_that_is_not_kept_back_is_found_out() {
+    for mode in [Mode::Durable, Mode::Order] {
+        let options =
+            MountOptions { rules: Rules::but(Some(FsMutant::UpdateNotDeferred)), ..MountOptions::default() };
+        let campaign = SqliteCampaign::new(SqliteJournal::BatchAtomic, mode, ADVERSARY, 20_000, 4);
+        assert_ne!(failure(&SqliteCampaign { options, ..campaign }), None, "{mode:?}");
+    }
+}
+
 /// All syncs that a transaction needs. The others exist and are not needed: the journal's content, where the journal
 /// is a new or empty file, because each page has a checksum and the header is not there before it; a journal's end in
 /// mode `durable`, because what finishes the transaction is of the same file; and the end of a truncated journal in
@@ -140,11 +151,11 @@ fn writeback_that_overtakes_what_a_call_has_ordered_is_found_out() {
 #[test]
 fn a_sync_that_is_dropped_is_found_out() {
     use Mode::{Durable, Off, Order};
-    use SqliteJournal::{Delete, Persist, Truncate, Wal};
+    use SqliteJournal::{BatchAtomic, Delete, Persist, Truncate, Wal};
     use SqliteSync::{
-        Checkpoint, Database, Finish, JournalContent, JournalEnd, JournalHeader, LogFrames, LogHeader,
+        Batch, Checkpoint, Database, Finish, JournalContent, JournalEnd, JournalHeader, LogFrames, LogHeader,
     };
-    let needed: [(_, _, &[SqliteSync]); 12] = [
+    let needed: [(_, _, &[SqliteSync]); 14] = [
         (Delete, Durable, &[JournalHeader, Database, Finish]),
         (Delete, Order, &[JournalHeader, Database]),
         (Delete, Off, &[JournalHeader, Database]),
@@ -157,6 +168,8 @@ fn a_sync_that_is_dropped_is_found_out() {
         (Wal, Durable, &[LogHeader, LogFrames, Checkpoint]),
         (Wal, Order, &[LogHeader, LogFrames, Checkpoint]),
         (Wal, Off, &[LogHeader, LogFrames, Checkpoint]),
+        (BatchAtomic, Durable, &[Batch]),
+        (BatchAtomic, Off, &[Batch]),
     ];
     for (journal, mode, syncs) in needed {
         for sync in syncs {

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | rollback journal | barrier | barrier |
 //! | database, in a transaction | barrier; then one durable call, when the transaction is committed | barrier |
+//! | database, after a batch | real: it is the one durable call | barrier |
 //! | directory of a deleted journal (`EXTRA`) | nothing: it is that durable call | real |
 //! | database, in a transaction with a super-journal | real | real |
 //! | database, in a checkpoint of the write-ahead log | barrier | barrier |
@@ -18,6 +19,11 @@
 //!   zeroed. SQLite tells the VFS afterwards, before it releases the lock and before COMMIT returns; there the one
 //!   durable call is made, on what the journal's end was written to ([`Finish`]). It covers the journal and the
 //!   database, which were ordered before.
+//! - *Batches.* Where the database is an atomic file, SQLite writes a transaction without a journal, between the calls
+//!   `BEGIN_ATOMIC_WRITE` and `COMMIT_ATOMIC_WRITE`: one update of the file, which a crash leaves whole or not at all.
+//!   It ends with the sync, and not before: what makes the database as long as its pages say comes in between, and
+//!   belongs to it. Nothing has to be ordered within the transaction, so the sync is what makes it durable, or only puts
+//!   it in order.
 //! - *Super-journals.* The transaction is committed when the super-journal is deleted, and that may be on another
 //!   filesystem, where no barrier of this mount counts. So the database is durable before.
 //! - *Checkpoints.* A checkpoint copies frames into the database, and the log is then used again from its start:
@@ -73,6 +79,8 @@ pub enum What {
     },
     /// A database, out of its write-ahead log.
     Checkpointed,
+    /// A database, whose transaction was written as one update of the file, without a journal ([`Batch`]).
+    Batch,
     /// A rollback journal.
     Journal,
     /// A write-ahead log.
@@ -97,9 +105,21 @@ pub fn at_sync(mode: Mode, what: What) -> Sync {
     match (mode, what) {
         (Mode::Off, _)
         | (_, What::Database { with_super_journal: true })
-        | (Mode::Durable, What::Wal { frames: true }) => Sync::Real,
+        | (Mode::Durable, What::Batch | What::Wal { frames: true }) => Sync::Real,
         (Mode::Order | Mode::Durable, _) => Sync::Barrier,
     }
+}
+
+/// How far a transaction is that SQLite writes without a journal, to an atomic file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Batch {
+    /// There is none: what is written is guarded by a journal.
+    #[default]
+    Nothing,
+    /// The update was begun. What is written now belongs to it.
+    Begun,
+    /// SQLite has written all pages. The next sync ends the update; what is written until then belongs to it.
+    Complete,
 }
 
 /// What a transaction has ordered and not made durable yet. Where SQLite synchronises nothing
@@ -154,10 +174,11 @@ pub fn at_commit(mode: Mode, pending: Pending, journal_is_open: bool) -> Finish 
 mod tests {
     use super::*;
 
-    const EVERYTHING: [What; 6] = [
+    const EVERYTHING: [What; 7] = [
         What::Database { with_super_journal: false },
         What::Database { with_super_journal: true },
         What::Checkpointed,
+        What::Batch,
         What::Journal,
         What::Wal { frames: true },
         What::Wal { frames: false },
@@ -170,7 +191,7 @@ mod tests {
     #[test]
     fn only_what_order_does_not_replace_stays_real() {
         let with_super_journal = What::Database { with_super_journal: true };
-        assert_eq!(real(Mode::Durable), [with_super_journal, What::Wal { frames: true }]);
+        assert_eq!(real(Mode::Durable), [with_super_journal, What::Batch, What::Wal { frames: true }]);
         assert_eq!(real(Mode::Order), [with_super_journal]);
         assert_eq!(real(Mode::Off), EVERYTHING);
     }

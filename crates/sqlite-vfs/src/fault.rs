@@ -22,6 +22,13 @@ pub enum Call {
     Size,
     /// A file is synchronised, or ordered; `None` if it is no database, journal or log.
     Sync(Option<What>),
+    /// A transaction without a journal begins to be written.
+    BeginBatch,
+    /// All of it is written.
+    CommitBatch,
+    /// What was written to a journal is ordered before the database is changed without a sync between the two: where
+    /// a transaction was begun without a journal, and needs one after all.
+    Guard,
     /// A committed transaction is made durable.
     Finish(Finish),
     /// A lock on a database.
@@ -41,6 +48,6 @@ pub enum Fault {
     NoSpace,
     /// Half of the bytes are written, and then space is used up. Other calls fail as by [`Fault::Io`].
     Short,
-    /// A [`Call::Sync`] or [`Call::Finish`] that says it was done, and was not. Other calls are done.
+    /// A [`Call::Sync`], [`Call::Guard`] or [`Call::Finish`] that says it was done, and was not. Other calls are done.
     Dropped,
 }

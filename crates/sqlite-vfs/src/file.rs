@@ -9,11 +9,11 @@ use std::rc::Rc;
 use rusqlite::ffi::{
     SQLITE_BUSY, SQLITE_FULL, SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSTAT, SQLITE_IOERR_FSYNC,
     SQLITE_IOERR_LOCK, SQLITE_IOERR_READ, SQLITE_IOERR_SHMLOCK, SQLITE_IOERR_SHMMAP, SQLITE_IOERR_SHORT_READ,
-    SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE,
+    SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE, SQLITE_LOCK_SHARED,
 };
 use weir_fs::InodeNumber;
 use weir_sqlite_syncs::{
-    Finish, Mode, Pending, Sync, WAL_HEADER_BYTES, What, at_commit, at_sync, leaves_directory,
+    Batch, Finish, Mode, Pending, Sync, WAL_HEADER_BYTES, What, at_commit, at_sync, leaves_directory,
 };
 
 use crate::fault::{Call, Fault};
@@ -39,18 +39,23 @@ pub(crate) enum Role {
 pub(crate) struct Database {
     pub(crate) mode: Cell<Mode>,
     directory: Cell<InodeNumber>,
-    journal: Cell<Option<InodeNumber>>,
+    pub(crate) journal: Cell<Option<InodeNumber>>,
     has_wal: Cell<bool>,
     pub(crate) with_super_journal: Cell<bool>,
     pending: Cell<Pending>,
+    /// SQLite may write transactions without a journal. It stays as it is while one is being written.
+    pub(crate) atomic: Cell<bool>,
+    pub(crate) batch: Cell<Batch>,
+    /// Something was written to the journal since it was last ordered.
+    pub(crate) journal_unordered: Cell<bool>,
 }
 
 /// See the head of this file.
 pub(crate) struct OpenFile {
-    home: Rc<Home>,
-    inode: InodeNumber,
-    shared: Rc<Shared>,
-    who: Who,
+    pub(crate) home: Rc<Home>,
+    pub(crate) inode: InodeNumber,
+    pub(crate) shared: Rc<Shared>,
+    pub(crate) who: Who,
     role: Role,
     /// Bytes of the file, as far as it was written here.
     size: Cell<i64>,
@@ -69,8 +74,14 @@ impl OpenFile {
     ) -> Answer<OpenFile> {
         let attributes = home.drive(home.filesystem.attributes(inode));
         let size = attributes.map_err(|failure| failure.code(SQLITE_IOERR_FSTAT))?.size;
+        let shared = home.shared(inode);
         match &role {
-            Role::Database(database) => database.directory.set(directory),
+            Role::Database(database) => {
+                database.directory.set(directory);
+                let atomic = home.drive(home.filesystem.is_atomic(inode));
+                shared.atomic.set(atomic.map_err(|failure| failure.code(SQLITE_IOERR_FSTAT))?);
+                database.atomic.set(shared.atomic.get());
+            }
             Role::Journal(database) => database.journal.set(Some(inode)),
             Role::Wal(database) => database.has_wal.set(true),
             Role::Other => {}
@@ -78,7 +89,7 @@ impl OpenFile {
         Ok(OpenFile {
             home: Rc::clone(home),
             inode,
-            shared: home.shared(inode),
+            shared,
             who: home.next(),
             role,
             size: Cell::new(i64::try_from(size).unwrap_or(i64::MAX)),
@@ -103,6 +114,7 @@ impl OpenFile {
 
     /// Closes everything. What could not be done is done by the next mount, and not reported.
     pub(crate) fn close(self) {
+        self.roll_back_batch();
         self.shared.locks.unlock(self.who, 0);
         self.shared.index.unmap(self.who);
         match &self.role {
@@ -144,7 +156,11 @@ impl OpenFile {
             Some(Fault::Dropped) | None => bytes,
         };
         let offset = u64::try_from(offset).map_err(|_| SQLITE_IOERR_WRITE)?;
-        let written = self.home.drive(self.home.filesystem.write(self.inode, offset, bytes));
+        if let Role::Journal(database) = &self.role {
+            database.journal_unordered.set(true);
+        }
+        let write = || self.home.drive(self.home.filesystem.write(self.inode, offset, bytes));
+        let written = self.guarded(SQLITE_IOERR_WRITE, write)?;
         if written.map_err(of_write)? < all { Err(SQLITE_FULL) } else { Ok(()) }
     }
 
@@ -153,7 +169,8 @@ impl OpenFile {
         self.size.set(size);
         self.resized.set(true);
         let size = u64::try_from(size).map_err(|_| SQLITE_IOERR_TRUNCATE)?;
-        let done = self.home.drive(self.home.filesystem.truncate(self.inode, size));
+        let truncate = || self.home.drive(self.home.filesystem.truncate(self.inode, size));
+        let done = self.guarded(SQLITE_IOERR_TRUNCATE, truncate)?;
         done.map_err(|failure| failure.code(SQLITE_IOERR_TRUNCATE))
     }
 
@@ -166,6 +183,7 @@ impl OpenFile {
 
     fn what(&self) -> Option<What> {
         Some(match &self.role {
+            Role::Database(database) if database.batch.get() == Batch::Complete => What::Batch,
             Role::Database(database) if database.has_wal.get() => What::Checkpointed,
             Role::Database(database) => {
                 What::Database { with_super_journal: database.with_super_journal.get() }
@@ -183,10 +201,13 @@ impl OpenFile {
         let becomes = what.map_or(Sync::Real, |what| at_sync(mode, what));
         if let (Role::Database(database), Sync::Barrier) = (&self.role, becomes) {
             database.pending.set(match what {
-                Some(What::Checkpointed) => database.pending.get(),
+                Some(What::Checkpointed | What::Batch) => database.pending.get(),
                 _ if database.journal.get().is_some() => Pending::WithJournal,
                 _ => Pending::Alone,
             });
+        }
+        if what == Some(What::Batch) {
+            self.end_batch()?;
         }
         match self.home.fault(Call::Sync(what)) {
             Some(Fault::Dropped) => return Ok(()),
@@ -203,11 +224,16 @@ impl OpenFile {
         done.map_err(|_| SQLITE_IOERR_FSYNC)?;
         self.resized.set(false);
         self.frames.set(false);
+        if let Role::Journal(database) = &self.role {
+            database.journal_unordered.set(false);
+        }
         Ok(())
     }
 
     /// Makes a transaction durable that was committed, if that is still to be done.
     pub(crate) fn finish(&self) -> Answer {
+        // Nothing was synchronised: it is not pending, but has to be there.
+        self.end_batch()?;
         let Some(database) = self.as_database() else { return Ok(()) };
         let finish =
             at_commit(database.mode.get(), database.pending.take(), database.journal.get().is_some());
@@ -234,10 +260,17 @@ impl OpenFile {
 
     pub(crate) fn lock(&self, level: c_int) -> Answer {
         self.home.check(Call::Lock, SQLITE_IOERR_LOCK)?;
-        if self.shared.locks.lock(self.who, level) { Ok(()) } else { Err(SQLITE_BUSY) }
+        if !self.shared.locks.lock(self.who, level) {
+            return Err(SQLITE_BUSY);
+        }
+        if let (Role::Database(database), SQLITE_LOCK_SHARED) = (&self.role, level) {
+            database.atomic.set(self.shared.atomic.get());
+        }
+        Ok(())
     }
 
     pub(crate) fn unlock(&self, level: c_int) {
+        self.roll_back_batch();
         self.shared.locks.unlock(self.who, level);
     }
 

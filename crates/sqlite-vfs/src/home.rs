@@ -37,6 +37,8 @@ fn here() -> usize {
 pub(crate) enum Failure {
     Missing,
     Full,
+    /// What is pending of an atomic file has to go into the journal before: there is no more room, or it is in the way.
+    Pending,
     Other,
 }
 
@@ -111,6 +113,7 @@ impl Home {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(FsError::NotFound)) => Err(Failure::Missing),
             Ok(Err(FsError::NoSpace | FsError::TooLarge)) => Err(Failure::Full),
+            Ok(Err(FsError::UpdateTooLarge { .. } | FsError::UpdateOpen)) => Err(Failure::Pending),
             Ok(Err(_)) | Err(_) => Err(Failure::Other),
         }
     }

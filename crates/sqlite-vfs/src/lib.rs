@@ -22,6 +22,12 @@
 //! connections of the process, at SQLite's ordinary levels. The index of a write-ahead log is in memory as well
 //! (`-shm` files are not made), shared by the connections, and built anew after a crash.
 //!
+//! # Atomic databases
+//!
+//! With `PRAGMA weir_atomic = 1` a database becomes an atomic file, and SQLite writes its transactions without a journal.
+//! Those that need one all the same have it: the first one of a database, those that change more than one, that are
+//! larger than SQLite's cache, or too large for the filesystem's journal.
+//!
 //! # Determinism
 //!
 //! Time, sleep and randomness of the VFS are the runtime's. SQLite's own random numbers, which salt its journals, are
@@ -36,6 +42,7 @@
 
 #![allow(unsafe_code, reason = "it is called by SQLite, by pointers, and calls it")]
 
+mod batch;
 mod connection;
 mod extension;
 mod fault;

@@ -17,6 +17,8 @@ pub(crate) type Who = u64;
 pub(crate) struct Shared {
     pub(crate) locks: Locks,
     pub(crate) index: Index,
+    /// The file is atomic.
+    pub(crate) atomic: Cell<bool>,
 }
 
 /// Locks on a database, at SQLite's levels: many may have SHARED, one beside them RESERVED or PENDING, and one alone
@@ -55,6 +57,11 @@ impl Locks {
         } else if let Some(mine) = held.get_mut(&who) {
             *mine = level.min(*mine);
         }
+    }
+
+    /// Whether one is about to write.
+    pub(crate) fn may_write(&self, who: Who) -> bool {
+        self.0.borrow().get(&who).is_some_and(|level| *level >= SQLITE_LOCK_RESERVED)
     }
 
     /// Whether anybody is about to write.

@@ -153,35 +153,60 @@ unsafe extern "C" fn file_control(file: *mut sqlite3_file, operation: c_int, arg
             ffi::SQLITE_OK
         }
         (ffi::SQLITE_FCNTL_COMMIT_PHASETWO, Some(_)) => code(open.finish()),
+        (ffi::SQLITE_FCNTL_BEGIN_ATOMIC_WRITE, Some(_)) => code(open.begin_batch()),
+        (ffi::SQLITE_FCNTL_COMMIT_ATOMIC_WRITE, Some(_)) => code(open.commit_batch()),
+        (ffi::SQLITE_FCNTL_ROLLBACK_ATOMIC_WRITE, Some(_)) => {
+            open.roll_back_batch();
+            ffi::SQLITE_OK
+        }
         // SAFETY: this is what the argument of this operation is.
-        (ffi::SQLITE_FCNTL_PRAGMA, Some(database)) => unsafe { pragma(database, argument.cast()) },
+        (ffi::SQLITE_FCNTL_PRAGMA, Some(database)) => unsafe { pragma(open, database, argument.cast()) },
         _ => ffi::SQLITE_NOTFOUND,
     }
 }
 
-/// `PRAGMA weir` tells the mode that is in force, `PRAGMA weir = ...` sets it.
+/// `PRAGMA weir` tells the mode that is in force, `PRAGMA weir = ...` sets it. `PRAGMA weir_atomic` tells whether the
+/// database is an atomic file, `PRAGMA weir_atomic = 1` makes it one, 0 an ordinary one.
 ///
 /// # Safety
 /// `argument` is that of `SQLITE_FCNTL_PRAGMA`: an answer, a name, and a value that may be null.
-unsafe fn pragma(database: &Database, argument: *mut *mut c_char) -> c_int {
+unsafe fn pragma(open: &OpenFile, database: &Database, argument: *mut *mut c_char) -> c_int {
     // SAFETY: the strings end with a zero, and the third may be null.
     let (name, value) = unsafe {
         let value = *argument.add(2);
         (CStr::from_ptr(*argument.add(1)), (!value.is_null()).then(|| CStr::from_ptr(value)))
     };
-    if !name.to_bytes().eq_ignore_ascii_case(b"weir") {
-        return ffi::SQLITE_NOTFOUND;
-    }
-    let (answer, done) = match value.map(|value| Mode::of_name(value.to_bytes())) {
+    let (answer, done) = match name.to_bytes() {
+        name if name.eq_ignore_ascii_case(b"weir") => mode_pragma(database, value),
+        name if name.eq_ignore_ascii_case(b"weir_atomic") => atomic_pragma(open, database, value),
+        _ => return ffi::SQLITE_NOTFOUND,
+    };
+    // SAFETY: SQLite frees what mprintf has allocated.
+    unsafe { *argument = ffi::sqlite3_mprintf(c"%s".as_ptr(), answer.as_ptr()) };
+    done
+}
+
+fn mode_pragma(database: &Database, value: Option<&CStr>) -> (&'static CStr, c_int) {
+    match value.map(|value| Mode::of_name(value.to_bytes())) {
         Some(None) => (c"PRAGMA weir is one of durable, order and off", ffi::SQLITE_ERROR),
         wanted => {
             database.mode.set(wanted.flatten().unwrap_or(database.mode.get()));
             (database.mode.get().name(), ffi::SQLITE_OK)
         }
+    }
+}
+
+fn atomic_pragma(open: &OpenFile, database: &Database, value: Option<&CStr>) -> (&'static CStr, c_int) {
+    let set = match value.map(CStr::to_bytes) {
+        None => Ok(()),
+        Some(b"1") => open.set_atomic(true),
+        Some(b"0") => open.set_atomic(false),
+        Some(_) => Err(c"PRAGMA weir_atomic is 0 or 1"),
     };
-    // SAFETY: SQLite frees what mprintf has allocated.
-    unsafe { *argument = ffi::sqlite3_mprintf(c"%s".as_ptr(), answer.as_ptr()) };
-    done
+    match set {
+        Ok(()) => (if database.atomic.get() { c"1" } else { c"0" }, ffi::SQLITE_OK),
+        Err(why) => (why, ffi::SQLITE_ERROR),
+    }
 }
 
 unsafe extern "C" fn sector_size(_: *mut sqlite3_file) -> c_int {
@@ -189,9 +214,13 @@ unsafe extern "C" fn sector_size(_: *mut sqlite3_file) -> c_int {
 }
 
 /// As for any file on Linux. A block is written as a whole or not at all, so what is beside the bytes of a write is
-/// never damaged.
-unsafe extern "C" fn device_characteristics(_: *mut sqlite3_file) -> c_int {
-    ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE | ffi::SQLITE_IOCAP_SUBPAGE_READ
+/// never damaged. To an atomic file many can be written as one.
+unsafe extern "C" fn device_characteristics(file: *mut sqlite3_file) -> c_int {
+    let always = ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE | ffi::SQLITE_IOCAP_SUBPAGE_READ;
+    // SAFETY: SQLite calls with an open file.
+    let database = unsafe { open_file(file) }.as_database();
+    let atomic = database.is_some_and(|database| database.atomic.get());
+    if atomic { always | ffi::SQLITE_IOCAP_BATCH_ATOMIC } else { always }
 }
 
 unsafe extern "C" fn shm_map(

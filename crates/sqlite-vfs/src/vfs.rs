@@ -198,6 +198,11 @@ unsafe fn open_file(home: &Rc<Home>, name: *const c_char, flags: c_int) -> Answe
         // It is there until it is closed.
         home.drive(home.unlink(path)).map_err(failed)?;
     }
+    if create && matches!(&role, Role::Journal(database) if database.atomic.get()) {
+        // SQLite may write it without a sync between its pages and the header that counts them. Where they are new to
+        // the file they are there together; in the place of older ones they would not be.
+        home.drive(home.filesystem.truncate(opened.0, 0)).map_err(failed)?;
+    }
     OpenFile::new(home, role, opened)
 }
 

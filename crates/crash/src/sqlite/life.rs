@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use weir_fs::{Filesystem, MountOptions};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
-use weir_sqlite_vfs::{Connection, Fault, Mode, Vfs};
+use weir_sqlite_vfs::{Call, Connection, Fault, Mode, Vfs};
 use weir_storage::Storage;
 
 use super::ignores_barriers::IgnoresBarriers;
@@ -26,6 +26,8 @@ const TRANSACTIONS_MAX: u64 = 30;
 const TRANSACTIONS_WARM: u64 = 60;
 /// Cuts at one event.
 const CUTS_PER_EVENT: u32 = 2;
+/// Of so many calls that begin or end a transaction without a journal, one fails.
+const BATCHES_PER_FAILURE: u64 = 8;
 /// States of a life that are judged, at most: what comes later in it is judged in other lives.
 const STATES_MAX: u64 = 400;
 
@@ -141,7 +143,7 @@ impl Chain {
         }
         let (filesystem, vfs) = start(&self.runtime, ground, &self.campaign, self.options)?;
         let watch = Rc::<Watch>::default();
-        self.drop_syncs(&vfs, &watch);
+        self.make_fail(&vfs, &watch);
         let connection = vfs.open(PATH, self.campaign.mode).map_err(|error| format!("opening: {error}"))?;
         let begun = self.past.borrow().begun();
         self.is(&connection, begun)?;
@@ -149,7 +151,7 @@ impl Chain {
         let mut script = Script::new(self.handle.random("script"), &self.past);
         // A rollback has syncs of its own.
         script.rolls_back = self.campaign.dropped.is_none();
-        Script::set_up(&connection, self.campaign.journal.name(), self.campaign.extra, settings)
+        Script::set_up(&connection, self.campaign.journal, self.campaign.extra, settings)
             .map_err(|error| format!("setting up: {error}"))?;
         for number in 0..warm_up + 1 + random.below(TRANSACTIONS_MAX) {
             if number == warm_up && warm_up > 0 {
@@ -203,11 +205,18 @@ impl Chain {
         }
     }
 
-    /// Negative controls: drops one sync of each transaction.
-    fn drop_syncs(&self, vfs: &Vfs, watch: &Rc<Watch>) {
-        let Some(dropped) = self.campaign.dropped else { return };
-        let watch = Rc::clone(watch);
-        vfs.intercept(move |call| (watch.see(call) == Some(dropped)).then_some(Fault::Dropped));
+    /// Has some transactions without a journal fail, so that they have one; and drops one sync of each transaction, as a
+    /// negative control.
+    fn make_fail(&self, vfs: &Vfs, watch: &Rc<Watch>) {
+        let (dropped, watch) = (self.campaign.dropped, Rc::clone(watch));
+        let random = RefCell::new(self.handle.random("batch"));
+        let (one_of, none) = (BATCHES_PER_FAILURE, dropped.is_some());
+        vfs.intercept(move |call| match call {
+            Call::BeginBatch | Call::CommitBatch if !none => {
+                (random.borrow_mut().below(one_of) == 0).then_some(Fault::Io)
+            }
+            _ => (dropped.is_some() && watch.see(call) == dropped).then_some(Fault::Dropped),
+        });
     }
 
     /// Cuts the power, on copies, at every event of the storage from now on, and when a transaction has ended.

@@ -126,7 +126,7 @@ impl SqliteOnce {
 
     /// Commits until something fails.
     fn program(&self, connection: &Connection, script: &mut Script, settings: Settings, told: &mut Told) {
-        if Script::set_up(connection, self.journal.name(), false, settings).is_err() {
+        if Script::set_up(connection, self.journal, false, settings).is_err() {
             told.failed = true;
             return;
         }

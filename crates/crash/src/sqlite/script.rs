@@ -9,6 +9,7 @@ use weir_runtime::Random;
 use weir_sqlite_vfs::Connection;
 use weir_sqlite_vfs::rusqlite::{self, OptionalExtension as _, params};
 
+use super::SqliteJournal;
 use crate::content::mix;
 use crate::options::pick;
 
@@ -129,12 +130,17 @@ impl Script {
     /// Sets a connection up; what is drawn here is the same in all lives of a run.
     pub(super) fn set_up(
         connection: &Connection,
-        journal: &str,
+        journal: SqliteJournal,
         extra: bool,
         settings: Settings,
     ) -> rusqlite::Result<()> {
         let synchronous = if extra { "EXTRA" } else { "FULL" };
-        let Settings { page_bytes, cache_pages, checkpoint_pages, journal_bytes } = settings;
+        let Settings { page_bytes, cache_pages, checkpoint_pages, journal_bytes, instead } = settings;
+        let is_atomic = journal == SqliteJournal::BatchAtomic;
+        let journal = if is_atomic { instead } else { journal }.name();
+        if is_atomic {
+            connection.execute_batch("PRAGMA weir_atomic = 1")?;
+        }
         connection.execute_batch(&format!(
             "PRAGMA page_size = {page_bytes}; PRAGMA cache_size = {cache_pages}; PRAGMA synchronous = {synchronous};
              PRAGMA journal_mode = {journal}; PRAGMA wal_autocheckpoint = {checkpoint_pages};
@@ -192,15 +198,20 @@ pub(super) struct Settings {
     cache_pages: u32,
     checkpoint_pages: u32,
     journal_bytes: i64,
+    /// The journal where there should be none.
+    instead: SqliteJournal,
 }
 
 impl Settings {
     pub(super) fn draw(random: &mut Random) -> Settings {
+        use SqliteJournal::{Delete, Persist, Truncate};
         Settings {
             page_bytes: pick(random, &[1024, 4096, 4096, 8192]),
             cache_pages: pick(random, &[2, 2000, 2000]),
             checkpoint_pages: pick(random, &[4, 16, 64]),
             journal_bytes: pick(random, &[-1, 0, 16_384]),
+            // Drawn last, so that runs with a journal are what they were.
+            instead: pick(random, &[Delete, Persist, Truncate]),
         }
     }
 }

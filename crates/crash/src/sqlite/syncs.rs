@@ -16,6 +16,8 @@ pub enum SqliteSync {
     Database,
     /// Of the journal that was truncated, or whose header was zeroed.
     JournalEnd,
+    /// Of the database, after a transaction without a journal.
+    Batch,
     /// What makes a committed transaction durable ([`weir_sqlite_vfs::Finish`]).
     Finish,
     /// Of a write-ahead log in which no frame is new: of its header when it begins anew, and of all of it before a
@@ -29,11 +31,12 @@ pub enum SqliteSync {
 
 impl SqliteSync {
     /// All of them.
-    pub const ALL: [SqliteSync; 8] = [
+    pub const ALL: [SqliteSync; 9] = [
         SqliteSync::JournalContent,
         SqliteSync::JournalHeader,
         SqliteSync::Database,
         SqliteSync::JournalEnd,
+        SqliteSync::Batch,
         SqliteSync::Finish,
         SqliteSync::LogHeader,
         SqliteSync::LogFrames,
@@ -48,6 +51,7 @@ impl SqliteSync {
             SqliteSync::JournalHeader => "journal-header",
             SqliteSync::Database => "database",
             SqliteSync::JournalEnd => "journal-end",
+            SqliteSync::Batch => "batch",
             SqliteSync::Finish => "finish",
             SqliteSync::LogHeader => "log-header",
             SqliteSync::LogFrames => "log-frames",
@@ -84,6 +88,7 @@ impl Watch {
                 self.database.set(true);
                 SqliteSync::Database
             }
+            Call::Sync(Some(What::Batch)) => SqliteSync::Batch,
             Call::Sync(Some(What::Wal { frames: false })) => SqliteSync::LogHeader,
             Call::Sync(Some(What::Wal { frames: true })) => SqliteSync::LogFrames,
             Call::Sync(Some(What::Checkpointed)) => SqliteSync::Checkpoint,
