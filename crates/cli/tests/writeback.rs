@@ -505,3 +505,43 @@ os.unlink("ballast")
     }
     place.end();
 }
+
+/// An update that is larger than the journal: the kernel takes all of it, and loses what the mount refuses.
+#[test]
+fn an_update_that_lacks_what_the_kernel_could_not_hand_over_is_not_ended() {
+    let _alone = alone();
+    if !is_there("python3") {
+        return;
+    }
+    let Some((place, mut server, files)) = served(&[]) else { return };
+    drop(files);
+    let script = "import fcntl, os
+file = os.open('first', os.O_RDWR)
+def write(byte):
+    for piece in range(40): os.pwrite(file, byte * (1 << 20), piece << 20)
+write(b'1')
+os.fsync(file)
+os.setxattr('first', 'user.weir.atomic', b'1')
+def control(number):
+    try: fcntl.ioctl(file, number)
+    except OSError as error: return error.errno
+    return 0
+print(control(0x5707), end=' ')
+write(b'2')
+print(control(0x5708), control(0x5709), os.pread(file, 1, 0)[0], end=' ')
+print(control(0x5707), os.pwrite(file, b'3', 0), control(0x5708))
+# The kernel tells once of what it has lost.
+try: os.fsync(file)
+except OSError: os.fsync(file)
+";
+    let mut program = Command::new("python3");
+    let told = runs(program.args(["-c", script]).current_dir(place.mountpoint()));
+    assert_eq!(told, "0 27 0 49 0 1 0\n", "the update is refused with EFBIG and taken back");
+    server.kill();
+    place.unmount();
+    place.mount(&[]);
+    let left = fs::read(place.mountpoint().join("first")).unwrap();
+    let rest = left[1..].iter().all(|byte| *byte == b'1');
+    assert!(left.len() == 40 << 20 && left[0] == b'3' && rest, "{}", left.len());
+    place.end();
+}

@@ -302,7 +302,8 @@ impl Calls {
         if direct {
             drop_capabilities(&self.filesystem, inode).await?;
         }
-        let orders = file.is_some_and(|file| file.orders_writes.get());
+        // An update that was begun is ordered when it is ended.
+        let orders = file.is_some_and(|file| file.orders_writes.get() && !file.has_begun_update.get());
         let done = async {
             if write.from_cache {
                 return self.write_back(inode, offset, bytes).await;

@@ -51,6 +51,10 @@ impl Calls {
     pub(crate) async fn update(&self, inode: InodeNumber, handle: u64, command: u32) -> Result<(), Errno> {
         let file = self.files.get(handle).filter(|file| file.writable).ok_or(Errno::BADF)?;
         self.take_over(inode).await?;
+        if matches!(command, BEGIN_UPDATE | END_UPDATE) {
+            // What the kernel could not write back is missing: an update without it is not whole.
+            self.fails_sync(inode).await?;
+        }
         let filesystem = &self.filesystem;
         let done = match command {
             BEGIN_UPDATE => filesystem.begin_update(inode).await,
@@ -61,6 +65,8 @@ impl Calls {
         done.map_err(|error| errno(&error))?;
         file.has_begun_update.set(command == BEGIN_UPDATE);
         if command == ABANDON_UPDATE {
+            // What is missing since the update was begun was to be a part of it.
+            self.lost.cut(inode, 0);
             self.kernel.take_pages(inode).await?;
         }
         Ok(())
@@ -73,6 +79,7 @@ impl Calls {
         // What could fail is reading, and then there is no update to be read either.
         let _ = self.take_over(file.inode).await;
         let _ = self.filesystem.abandon_update(file.inode).await;
+        self.lost.cut(file.inode, 0);
         let _ = self.kernel.take_pages(file.inode).await;
     }
 
