@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
-use support::{Place, Server, is_there, library, mounts, text};
+use support::{Place, Server, is_there, library, mounts, text, works};
+use weir_sqlite_vfs::rusqlite::{Connection, OpenFlags};
 
 /// Inserts of a test, each a transaction.
 const INSERTS: u64 = 30;
@@ -686,4 +687,81 @@ fn transactions_of_two_databases_stay_whole() {
             assert_eq!(rows(&mount, &second), INSERTS, "{journal}");
         }
     }
+}
+
+/// An atomic database, which this shell's SQLite writes with journals, if it knows of nothing else.
+#[test]
+fn an_atomic_database_is_whole_with_any_journal() {
+    if !is_able() {
+        return;
+    }
+    let mut mount = Mount::new();
+    for (nth, journal) in JOURNALS.iter().enumerate() {
+        for mode in ["durable", "order"] {
+            let name = format!("{mode}{nth}");
+            let mut lines = open(&name, journal, mode);
+            lines.insert(1, "PRAGMA weir_atomic; PRAGMA weir_atomic=1;".to_owned());
+            lines.extend((1..=INSERTS).map(insert));
+            lines.push(
+                "PRAGMA cache_size=2; BEGIN; UPDATE t SET b=zeroblob(900); ROLLBACK; PRAGMA weir_atomic;"
+                    .to_owned(),
+            );
+            lines.push(mount.kill());
+            let output = mount.run(&lines);
+            let (told, errors) = (text(&output.stdout), text(&output.stderr));
+            assert!(!errors.contains("rror"), "{journal}: {errors}");
+            let pragmas: Vec<&str> = told.lines().filter(|line| ["0", "1"].contains(line)).collect();
+            assert_eq!(pragmas, ["0", "1", "1"], "{journal} {mode}");
+            mount.again();
+            let left = rows(&mount, &name);
+            assert!(left == INSERTS || mode == "order", "{journal}: {left}");
+            let lines = [format!(".open {name}\nPRAGMA weir_atomic=2;")];
+            assert!(text(&mount.run(&lines).stderr).contains("0 or 1"));
+        }
+    }
+}
+
+/// By the SQLite that is linked in here, which writes a transaction without a journal where it can.
+#[test]
+fn a_transaction_without_a_journal_costs_one_flush_or_none_and_survives() {
+    if !is_able() {
+        return;
+    }
+    let mut mount = Mount::new();
+    weir_sqlite_vfs::load_extension(&library("libweir_sqlite.so")).unwrap();
+    for (mode, each) in [("durable", 1), ("order", 0)] {
+        let (path, journal) = (mount.path().join(mode), mount.path().join(format!("{mode}-journal")));
+        let connection = Connection::open_with_flags_and_vfs(&path, OpenFlags::default(), "weir").unwrap();
+        let made = format!("PRAGMA journal_mode=PERSIST; PRAGMA weir='{mode}'; CREATE TABLE t(a, b)");
+        connection.execute_batch(&made).unwrap();
+        // Each write in place is ordered from now on, but for those of an update.
+        connection.execute_batch("INSERT INTO t VALUES(1, zeroblob(500))").unwrap();
+        let atomic: String = connection.query_row("PRAGMA weir_atomic=1", [], |row| row.get(0)).unwrap();
+        assert_eq!(atomic, "1");
+        fs::remove_file(&journal).unwrap();
+        let before = flushes(&mount);
+        (2..=INSERTS).for_each(|a| connection.execute_batch(&insert(a)).unwrap());
+        assert_eq!(flushes(&mount) - before, each * (INSERTS - 1), "{mode}");
+        assert!(!journal.exists(), "{mode}");
+        // Larger than the cache, so it has a journal; and larger than the mount's, so it goes there in parts.
+        connection.execute_batch("PRAGMA cache_size=10; BEGIN; UPDATE t SET b=randomblob(900000)").unwrap();
+        assert!(journal.exists(), "{mode}");
+        connection.execute_batch("ROLLBACK; UPDATE t SET b=zeroblob(900000) WHERE a > 0").unwrap();
+        connection.execute_batch("UPDATE t SET b=zeroblob(500); PRAGMA cache_size=50000").unwrap();
+        // The same in a batch, which is refused.
+        connection.execute_batch("UPDATE t SET b=zeroblob(900000)").unwrap();
+        let length = "SELECT min(length(b)) FROM t";
+        assert_eq!(connection.query_row(length, [], |row| row.get(0)), Ok(900_000));
+        mount.server.kill();
+        drop(connection);
+        mount.again();
+        let left = rows(&mount, mode);
+        assert!(left == INSERTS || mode == "order", "{mode}: {left}");
+    }
+}
+
+fn flushes(mount: &Mount) -> u64 {
+    let status: Value =
+        serde_json::from_str(&works(&["status", "--json", mount.path().to_str().unwrap()])).unwrap();
+    status["flushes"].as_u64().unwrap()
 }

@@ -11,11 +11,16 @@ pub(crate) const IO_ERROR: c_int = 10;
 pub(crate) const IO_ERROR_SHORT_READ: c_int = IO_ERROR | 2 << 8;
 pub(crate) const IO_ERROR_FSYNC: c_int = IO_ERROR | 4 << 8;
 pub(crate) const IO_ERROR_DIR_FSYNC: c_int = IO_ERROR | 5 << 8;
+pub(crate) const IO_ERROR_BEGIN_ATOMIC: c_int = IO_ERROR | 29 << 8;
+pub(crate) const IO_ERROR_COMMIT_ATOMIC: c_int = IO_ERROR | 30 << 8;
 /// What an extension's start answers if its library is to stay in memory.
 pub(crate) const OK_LOAD_PERMANENTLY: c_int = 256;
 
 /// A flag of `xSync`: as far as the system by itself goes.
 pub(crate) const SYNC_NORMAL: c_int = 2;
+
+/// A level of `xLock`, from which on a connection may write.
+pub(crate) const LOCK_RESERVED: c_int = 2;
 
 /// A flag of `xAccess`: whether the file is there.
 pub(crate) const ACCESS_EXISTS: c_int = 0;
@@ -28,12 +33,23 @@ pub(crate) const OPEN_MAIN_DB: c_int = 0x100;
 pub(crate) const OPEN_MAIN_JOURNAL: c_int = 0x800;
 pub(crate) const OPEN_WAL: c_int = 0x8_0000;
 
+/// Whether all that is written in a batch is there after a crash, or nothing of it.
+pub(crate) const BATCH_ATOMIC: c_int = 0x4000;
+
+/// Asks, with a number for the answer, why the last call of the system failed.
+pub(crate) const FCNTL_LAST_ERRNO: c_int = 4;
 /// The argument is an array of three strings: the answer, the pragma's name, and its value or null.
 pub(crate) const FCNTL_PRAGMA: c_int = 14;
 /// Asks, with a number for the answer, whether the path leads to another file now.
 pub(crate) const FCNTL_HAS_MOVED: c_int = 20;
 /// Comes before a transaction's sync of the database. The argument is the super-journal's name, or null.
 pub(crate) const FCNTL_SYNC: c_int = 21;
+/// A batch of writes begins.
+pub(crate) const FCNTL_BEGIN_ATOMIC_WRITE: c_int = 31;
+/// All of it is written.
+pub(crate) const FCNTL_COMMIT_ATOMIC_WRITE: c_int = 32;
+/// It is taken back.
+pub(crate) const FCNTL_ROLLBACK_ATOMIC_WRITE: c_int = 33;
 /// Comes after a transaction has been committed, and before its lock is released.
 pub(crate) const FCNTL_COMMIT_PHASETWO: c_int = 22;
 

@@ -7,7 +7,7 @@ use std::ptr::null;
 
 use weir::{FBARRIER, FDATABARRIER};
 use weir_sqlite_syncs::{
-    Finish, Mode, Pending, Sync, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, What, at_commit, at_sync,
+    Batch, Finish, Mode, Pending, Sync, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, What, at_commit, at_sync,
     leaves_directory,
 };
 
@@ -32,6 +32,8 @@ pub(crate) struct OrderedFile {
     pub(crate) real: Real,
     /// The mount orders each write that leaves the size as it is.
     orders_writes: bool,
+    /// The connection has the lock of a writer.
+    pub(crate) is_writing: bool,
 }
 
 /// What a file is.
@@ -48,10 +50,13 @@ pub(crate) struct Database {
     pub(crate) place: Option<MountedDatabase>,
     path: CString,
     /// The journal that is open and can be ordered.
-    journal: Option<*mut OrderedFile>,
+    pub(crate) journal: Option<*mut OrderedFile>,
     wal: Option<*mut OrderedFile>,
     pub(crate) with_super_journal: bool,
     pending: Pending,
+    /// It is an atomic file, so SQLite may write transactions without a journal.
+    pub(crate) atomic: bool,
+    pub(crate) batch: Batch,
 }
 
 /// The rollback journal of a database.
@@ -64,6 +69,10 @@ pub(crate) struct Journal {
     was_kept: bool,
     /// The transaction has ended: the journal is empty, or its header is zeroed.
     pub(crate) ended: bool,
+    /// Something was written since it was last ordered.
+    pub(crate) unordered: bool,
+    /// What it holds is of an earlier transaction and goes before anything is written.
+    pub(crate) is_old: bool,
     held: Held,
 }
 
@@ -116,6 +125,8 @@ pub(crate) unsafe fn role(weir: &Weir, name: *const c_char, flags: c_int) -> Opt
         room: None,
         was_kept: false,
         ended: false,
+        unordered: false,
+        is_old: false,
         held,
     }))
 }
@@ -130,6 +141,8 @@ impl Database {
             wal: None,
             with_super_journal: false,
             pending: Pending::Nothing,
+            atomic: false,
+            batch: Batch::Nothing,
         }
     }
 
@@ -150,7 +163,7 @@ impl Database {
     }
 
     /// Has written what its journal and its log hold back: the database is not changed or unlocked before.
-    fn put_journal_down(&mut self) -> Result<(), c_int> {
+    pub(crate) fn put_journal_down(&mut self) -> Result<(), c_int> {
         // SAFETY: they are open, and tell when they are closed.
         self.journal.into_iter().chain(self.wal).try_for_each(|file| unsafe { (*file).put_down() })
     }
@@ -225,10 +238,11 @@ impl OrderedFile {
             let base = File { methods: null() };
             let ours = file.cast::<OrderedFile>();
             // An empty file may be new.
-            let real = Real { file: real, fd: None, resized: size == 0 };
-            ours.write(OrderedFile { base, methods, weir, role, real, orders_writes });
+            let real = Real { file: real, fd: None, resized: size == 0, in_batch: false };
+            ours.write(OrderedFile { base, methods, weir, role, real, orders_writes, is_writing: false });
             (*ours).base.methods = &raw const (*ours).methods;
             OrderedFile::joins(ours, descriptor, path);
+            OrderedFile::joins_atomic(ours, size, flags);
         }
         OK
     }
@@ -265,6 +279,7 @@ impl OrderedFile {
 
     /// Tells the database that its journal or log is closed. The real file is closed with it, or kept.
     pub(crate) fn leave(mut self) -> c_int {
+        self.roll_back_batch();
         let down = self.put_down();
         // SAFETY: no code uses it again.
         let closed = || unsafe { real::close(self.real.file) };
@@ -336,13 +351,16 @@ impl OrderedFile {
     pub(crate) fn write(&mut self, offset: i64, bytes: &[u8]) -> Result<(), c_int> {
         let length = bytes.len() as i64;
         let ordered = self.real.fd.is_some();
-        let mut write = |offset, bytes: &[u8]| self.real.write(offset, bytes);
+        self.order_journal()?;
+        let real = &mut self.real;
         match &mut self.role {
-            Role::Database(database) => {
-                database.put_journal_down()?;
-                write(offset, bytes)
-            }
+            Role::Database(_) => real.write(offset, bytes),
             Role::Journal(journal) => {
+                journal.unordered = true;
+                if std::mem::take(&mut journal.is_old) {
+                    real.truncate(0)?;
+                }
+                let mut write = |offset, bytes: &[u8]| real.write(offset, bytes);
                 journal.ended = offset == 0 && bytes.iter().all(|byte| *byte == 0);
                 if ordered && journal.held.take(offset, bytes) {
                     return Ok(());
@@ -351,6 +369,7 @@ impl OrderedFile {
                 if ordered && journal.held.take(offset, bytes) { Ok(()) } else { write(offset, bytes) }
             }
             Role::Wal(wal) => {
+                let mut write = |offset, bytes: &[u8]| real.write(offset, bytes);
                 wal.frames |= offset.saturating_add(length) > WAL_HEADER_BYTES;
                 let follows = !wal.held.range().is_empty() && wal.held.take(offset, bytes);
                 // Who hears of an error writes the frame anew, or another connection writes one there.
@@ -392,6 +411,7 @@ impl OrderedFile {
 
     fn what(&self) -> What {
         match &self.role {
+            Role::Database(database) if database.batch == Batch::Complete => What::Batch,
             Role::Database(database) if database.wal.is_some() => What::Checkpointed,
             Role::Database(database) => What::Database { with_super_journal: database.with_super_journal },
             Role::Journal(_) => What::Journal,
@@ -402,15 +422,21 @@ impl OrderedFile {
     /// Synchronises the file, or orders it. `synchronise` is the real one.
     pub(crate) fn synchronise(&mut self, synchronise: impl FnOnce() -> c_int) -> c_int {
         let what = self.what();
+        if what == What::Batch
+            && let Err(error) = self.end_batch()
+        {
+            return error;
+        }
         let barrier = at_sync(self.database().mode(), what) == Sync::Barrier;
         if barrier && let Role::Database(database) = &mut self.role {
             database.pending = match what {
-                What::Checkpointed => database.pending,
+                What::Checkpointed | What::Batch => database.pending,
                 _ if database.journal.is_some() => Pending::WithJournal,
                 _ => Pending::Alone,
             };
         }
-        if barrier && self.orders_writes && !self.real.resized {
+        // What was written to an atomic file waits for a call.
+        if barrier && self.orders_writes && !self.real.resized && !self.is_atomic() {
             return OK;
         }
         if barrier {
@@ -424,8 +450,10 @@ impl OrderedFile {
         };
         if done == OK {
             self.real.resized = false;
-            if let Role::Wal(wal) = &mut self.role {
-                wal.frames = false;
+            match &mut self.role {
+                Role::Wal(wal) => wal.frames = false,
+                Role::Journal(journal) => journal.unordered = false,
+                Role::Database(_) => {}
             }
         }
         done
@@ -435,7 +463,7 @@ impl OrderedFile {
     /// what stays open, and it makes a little slower the writes that no barrier follows.
     fn order_writes(&mut self) {
         let is_worth_it = match &self.role {
-            Role::Database(_) => true,
+            Role::Database(database) => !database.atomic,
             Role::Journal(journal) => journal.was_kept,
             // What is synchronised before a checkpoint are frames of others, too, who may have ordered none of them.
             Role::Wal(_) => false,
@@ -447,6 +475,10 @@ impl OrderedFile {
 
     /// Makes a transaction durable that was committed, if that is still to be done.
     pub(crate) fn finish(&mut self, synchronise: impl FnOnce() -> c_int) -> c_int {
+        // Nothing was synchronised: it is not pending, but has to be there.
+        if let Err(error) = self.end_batch() {
+            return error;
+        }
         let Role::Database(database) = &mut self.role else { return OK };
         let pending = std::mem::take(&mut database.pending);
         match at_commit(database.mode, pending, database.journal.is_some()) {
@@ -464,7 +496,8 @@ impl OrderedFile {
         }
     }
 
-    /// `PRAGMA weir` tells the mode that is in force, `PRAGMA weir = ...` sets it. `None` for other pragmas.
+    /// `PRAGMA weir` tells the mode that is in force, `PRAGMA weir = ...` sets it. `PRAGMA weir_atomic` tells whether the
+    /// database is an atomic file, 1 makes it one and 0 an ordinary one. `None` for other pragmas.
     ///
     /// # Safety
     /// `argument` is that of `SQLITE_FCNTL_PRAGMA`.
@@ -474,21 +507,26 @@ impl OrderedFile {
             let value = *argument.add(2);
             (CStr::from_ptr(*argument.add(1)), (!value.is_null()).then(|| CStr::from_ptr(value)))
         };
-        if !name.to_bytes().eq_ignore_ascii_case(b"weir") {
-            return None;
-        }
         let print = self.weir.routines.mprintf;
-        let (answer, done) = match value.map(|value| Mode::of_name(value.to_bytes())) {
+        let (answer, done) = match name.to_bytes() {
+            name if name.eq_ignore_ascii_case(b"weir") => self.mode_pragma(value),
+            name if name.eq_ignore_ascii_case(b"weir_atomic") => self.atomic_pragma(value),
+            _ => return None,
+        };
+        // SAFETY: SQLite frees what mprintf has allocated.
+        unsafe { *argument = print(c"%s".as_ptr(), answer.as_ptr()) };
+        Some(done)
+    }
+
+    fn mode_pragma(&mut self, value: Option<&CStr>) -> (&'static CStr, c_int) {
+        match value.map(|value| Mode::of_name(value.to_bytes())) {
             Some(None) => (c"PRAGMA weir is one of durable, order and off", SQLITE_ERROR),
             wanted => {
                 let database = self.database();
                 database.mode = wanted.flatten().unwrap_or(database.mode);
                 (database.mode().name(), OK)
             }
-        };
-        // SAFETY: SQLite frees what mprintf has allocated.
-        unsafe { *argument = print(c"%s".as_ptr(), answer.as_ptr()) };
-        Some(done)
+        }
     }
 }
 

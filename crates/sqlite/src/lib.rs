@@ -12,6 +12,7 @@
 #![allow(unsafe_code, reason = "it is called by SQLite, by pointers, and calls it")]
 
 mod abi;
+mod batch;
 mod file;
 mod held;
 mod kept;

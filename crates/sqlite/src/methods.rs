@@ -4,10 +4,11 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null;
 
 use crate::abi::{
-    FCNTL_COMMIT_PHASETWO, FCNTL_HAS_MOVED, FCNTL_PRAGMA, FCNTL_SYNC, File, IO_ERROR, IO_ERROR_SHORT_READ,
-    IoMethods, OK, SYNC_NORMAL,
+    BATCH_ATOMIC, FCNTL_BEGIN_ATOMIC_WRITE, FCNTL_COMMIT_ATOMIC_WRITE, FCNTL_COMMIT_PHASETWO,
+    FCNTL_HAS_MOVED, FCNTL_PRAGMA, FCNTL_ROLLBACK_ATOMIC_WRITE, FCNTL_SYNC, File, IO_ERROR,
+    IO_ERROR_SHORT_READ, IoMethods, LOCK_RESERVED, OK, SYNC_NORMAL,
 };
-use crate::file::{OrderedFile, Role};
+use crate::file::{Database, OrderedFile, Role};
 use crate::mounted_database::Descriptor;
 
 /// The methods of a file, before those of the real one: it has what that has.
@@ -107,11 +108,10 @@ unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
     if let Err(error) = ours.put_down() {
         return error;
     }
-    ours.real.resized = true;
     if let Role::Journal(journal) = &mut ours.role {
         journal.ended = size == 0;
     }
-    call_real!(file, truncate(size))
+    code(ours.order_journal().and_then(|()| ours.real.truncate(size)))
 }
 
 unsafe extern "C" fn sync(file: *mut File, flags: c_int) -> c_int {
@@ -147,6 +147,16 @@ unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *
         return error;
     }
     match (operation, &mut ours.role) {
+        (FCNTL_BEGIN_ATOMIC_WRITE, Role::Database(Database { atomic: true, .. })) => {
+            return code(ours.begin_batch());
+        }
+        (FCNTL_COMMIT_ATOMIC_WRITE, Role::Database(Database { atomic: true, .. })) => {
+            return code(ours.commit_batch());
+        }
+        (FCNTL_ROLLBACK_ATOMIC_WRITE, Role::Database(Database { atomic: true, .. })) => {
+            ours.roll_back_batch();
+            return OK;
+        }
         (FCNTL_SYNC, Role::Database(database)) => database.with_super_journal = !argument.is_null(),
         (FCNTL_COMMIT_PHASETWO, _) => {
             let real = ours.real.file;
@@ -186,6 +196,32 @@ macro_rules! put_down_and_delegate {
     )*};
 }
 
+unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
+    let done = call_real!(file, lock(level));
+    // SAFETY: SQLite calls with an open file.
+    unsafe { ours(file) }.is_writing |= done == OK && level >= LOCK_RESERVED;
+    done
+}
+
+/// An update that SQLite has not completed goes with the lock.
+unsafe extern "C" fn unlock(file: *mut File, level: c_int) -> c_int {
+    // SAFETY: SQLite calls with an open file.
+    let ours = unsafe { ours(file) };
+    ours.roll_back_batch();
+    ours.is_writing = false;
+    let down = ours.put_down_at_lock();
+    // It is released in any case.
+    let done = call_real!(file, unlock(level));
+    down.err().unwrap_or(done)
+}
+
+/// What the real file can do, and batches if the file is atomic.
+unsafe extern "C" fn device_characteristics(file: *mut File) -> c_int {
+    // SAFETY: SQLite calls with an open file.
+    let can = if unsafe { ours(file) }.is_atomic() { BATCH_ATOMIC } else { 0 };
+    can | call_real!(file, device_characteristics())
+}
+
 /// Methods that do nothing but call the real file's.
 macro_rules! delegate {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
@@ -196,7 +232,6 @@ macro_rules! delegate {
 }
 
 put_down_and_delegate! {
-    unlock(level: c_int);
     shm_lock(offset: c_int, count: c_int, flags: c_int);
     shm_unmap(delete: c_int);
 }
@@ -221,10 +256,8 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, length: c_int, off
 }
 
 delegate! {
-    lock(level: c_int);
     check_reserved_lock(answer: *mut c_int);
     sector_size();
-    device_characteristics();
     shm_map(region: c_int, bytes: c_int, extend: c_int, at: *mut *mut c_void);
     fetch(offset: i64, length: c_int, at: *mut *mut c_void);
     unfetch(offset: i64, at: *mut c_void);

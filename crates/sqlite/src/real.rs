@@ -3,7 +3,9 @@
 use std::ffi::c_int;
 use std::os::fd::RawFd;
 
-use crate::abi::{File, IO_ERROR, OK};
+use weir::FBARRIER;
+
+use crate::abi::{FCNTL_LAST_ERRNO, File, IO_ERROR, OK};
 use crate::mounted_database::Descriptor;
 
 /// The file that is written and read in the end.
@@ -14,6 +16,8 @@ pub(crate) struct Real {
     pub(crate) fd: Option<RawFd>,
     /// It may have been made, or its size has changed, since it was last synchronised.
     pub(crate) resized: bool,
+    /// What is written is an update that SQLite has begun, and takes back if it cannot be written.
+    pub(crate) in_batch: bool,
 }
 
 impl Real {
@@ -27,13 +31,52 @@ impl Real {
         self.resized =
             self.resized || self.fd.and_then(Descriptor::look).is_none_or(|found| end > found.size);
         // SAFETY: the file is open, and the bytes are only read.
-        let done = unsafe {
-            match ((*(*self.file).methods).write, c_int::try_from(bytes.len())) {
-                (Some(write), Ok(length)) => write(self.file, bytes.as_ptr().cast(), length, offset),
+        self.settled(|real| unsafe {
+            match ((*(*real).methods).write, c_int::try_from(bytes.len())) {
+                (Some(write), Ok(length)) => write(real, bytes.as_ptr().cast(), length, offset),
                 _ => IO_ERROR,
             }
-        };
+        })
+    }
+
+    /// Makes it shorter or longer.
+    ///
+    /// # Errors
+    /// The code for SQLite.
+    pub(crate) fn truncate(&mut self, size: i64) -> Result<(), c_int> {
+        self.resized = true;
+        // SAFETY: the file is open.
+        self.settled(|real| unsafe {
+            (*(*real).methods).truncate.map_or(IO_ERROR, |truncate| truncate(real, size))
+        })
+    }
+
+    /// Changes the file. An atomic one may refuse that for what is pending of it: there is no more room, or it may not
+    /// become shorter. Outside of a batch, journals guard what is written, so what is pending goes into the mount's
+    /// journal, and the change is made once more.
+    fn settled(&self, change: impl Fn(*mut File) -> c_int) -> Result<(), c_int> {
+        let mut done = change(self.file);
+        if done != OK
+            && !self.in_batch
+            && let Some(fd) = self.fd
+            && matches!(self.last_errno(), libc::EFBIG | libc::EBUSY)
+            && weir::order_mounted(fd, FBARRIER) == Some(0)
+        {
+            done = change(self.file);
+        }
         if done == OK { Ok(()) } else { Err(done) }
+    }
+
+    /// Why the system has failed a call last.
+    fn last_errno(&self) -> c_int {
+        let mut errno: c_int = 0;
+        // SAFETY: the file is open, and the argument of this operation is a number.
+        unsafe {
+            if let Some(control) = (*(*self.file).methods).file_control {
+                control(self.file, FCNTL_LAST_ERRNO, (&raw mut errno).cast());
+            }
+        }
+        errno
     }
 }
 
