@@ -25,10 +25,12 @@ pub struct SqliteRatio {
     /// By whose.
     under: (SqlitePlace, Mode),
     journals: &'static [SqliteJournal],
+    /// The first has this one instead.
+    instead: Option<SqliteJournal>,
 }
 
 /// All ratios, in the order in which they are told.
-pub const SQLITE_RATIOS: [SqliteRatio; 5] = [
+pub const SQLITE_RATIOS: [SqliteRatio; 7] = [
     SqliteRatio {
         name: "order_in_process_vs_tmpfs",
         title: "order: in process / in memory",
@@ -36,6 +38,7 @@ pub const SQLITE_RATIOS: [SqliteRatio; 5] = [
         over: (SqlitePlace::InProcess, Mode::Order),
         under: (SqlitePlace::Tmpfs, Mode::Off),
         journals: &[SqliteJournal::Persist],
+        instead: None,
     },
     SqliteRatio {
         name: "order_in_process_vs_host",
@@ -44,6 +47,7 @@ pub const SQLITE_RATIOS: [SqliteRatio; 5] = [
         over: (SqlitePlace::InProcess, Mode::Order),
         under: (SqlitePlace::Host, Mode::Off),
         journals: &[SqliteJournal::Persist],
+        instead: None,
     },
     SqliteRatio {
         name: "order_mount_vs_host",
@@ -52,6 +56,7 @@ pub const SQLITE_RATIOS: [SqliteRatio; 5] = [
         over: (SqlitePlace::Mount, Mode::Order),
         under: (SqlitePlace::Host, Mode::Off),
         journals: &[SqliteJournal::Persist],
+        instead: None,
     },
     SqliteRatio {
         name: "durable_vs_host",
@@ -60,6 +65,7 @@ pub const SQLITE_RATIOS: [SqliteRatio; 5] = [
         over: (SqlitePlace::InProcess, Mode::Durable),
         under: (SqlitePlace::Host, Mode::Off),
         journals: &JOURNALS,
+        instead: None,
     },
     SqliteRatio {
         name: "durable_mount_vs_host",
@@ -68,6 +74,25 @@ pub const SQLITE_RATIOS: [SqliteRatio; 5] = [
         over: (SqlitePlace::Mount, Mode::Durable),
         under: (SqlitePlace::Host, Mode::Off),
         journals: &JOURNALS,
+        instead: None,
+    },
+    SqliteRatio {
+        name: "batch_atomic_vs_persist",
+        title: "durable in process: no journal / PERSIST",
+        meaning: "durable inserts in process, without a journal over with one that is kept: an atomic database against PERSIST",
+        over: (SqlitePlace::InProcess, Mode::Durable),
+        under: (SqlitePlace::InProcess, Mode::Durable),
+        journals: &[SqliteJournal::Persist],
+        instead: Some(SqliteJournal::BatchAtomic),
+    },
+    SqliteRatio {
+        name: "batch_atomic_vs_wal",
+        title: "durable in process: no journal / WAL",
+        meaning: "durable inserts in process, without a journal over with a write-ahead log",
+        over: (SqlitePlace::InProcess, Mode::Durable),
+        under: (SqlitePlace::InProcess, Mode::Durable),
+        journals: &[SqliteJournal::Wal],
+        instead: Some(SqliteJournal::BatchAtomic),
     },
 ];
 
@@ -81,10 +106,10 @@ impl SqliteRatio {
             };
             turns.iter().filter(|turn| turn.way == way).map(SqliteTurn::rate).collect()
         };
-        let spreads = self
-            .journals
-            .iter()
-            .filter_map(|journal| Spread::of_ratios(&of(self.over, *journal), &of(self.under, *journal)));
+        let spreads = self.journals.iter().filter_map(|journal| {
+            let over = of(self.over, self.instead.unwrap_or(*journal));
+            Spread::of_ratios(&over, &of(self.under, *journal))
+        });
         spreads.min_by(|one, other| one.median.total_cmp(&other.median))
     }
 }

@@ -9,7 +9,7 @@ use weir_sqlite_vfs::rusqlite::{self, Connection, OpenFlags, params};
 use weir_volume::LossWindowSeen;
 
 use crate::error::BenchError;
-use crate::sqlite::way::SqliteWay;
+use crate::sqlite::way::{SqliteJournal, SqliteWay};
 
 /// Bytes of the text in a row.
 const TEXT_BYTES: usize = 100;
@@ -47,9 +47,13 @@ pub(super) fn insert(
     clock: &Handle,
     time: Duration,
 ) -> rusqlite::Result<(u64, Duration)> {
-    let (journal, synchronous) = (way.journal.name(), way.synchronous.name());
+    let set = match way.journal {
+        SqliteJournal::BatchAtomic => "weir_atomic = 1".to_owned(),
+        journal => format!("journal_mode = {}", journal.name()),
+    };
+    let synchronous = way.synchronous.name();
     connection.execute_batch(&format!(
-        "PRAGMA journal_mode = {journal}; PRAGMA synchronous = {synchronous};
+        "PRAGMA {set}; PRAGMA synchronous = {synchronous};
          CREATE TABLE message(id INTEGER PRIMARY KEY, sent INTEGER, text TEXT);"
     ))?;
     let mut insert = connection.prepare("INSERT INTO message(sent, text) VALUES(?1, ?2)")?;

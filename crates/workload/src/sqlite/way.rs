@@ -19,7 +19,7 @@ pub enum SqlitePlace {
 
 /// SQLite's journal mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum SqliteJournal {
     /// A rollback journal that is deleted.
     Delete,
@@ -29,6 +29,8 @@ pub enum SqliteJournal {
     Persist,
     /// A write-ahead log.
     Wal,
+    /// None: the database is an atomic file. Only where that is Weir's.
+    BatchAtomic,
 }
 
 /// `PRAGMA synchronous`.
@@ -56,15 +58,16 @@ pub struct SqliteWay {
     pub mode: Mode,
 }
 
-/// Every journal mode that keeps a transaction whole.
+/// Every journal mode that keeps a transaction whole, on any filesystem.
 pub(super) const JOURNALS: [SqliteJournal; 4] =
     [SqliteJournal::Delete, SqliteJournal::Truncate, SqliteJournal::Persist, SqliteJournal::Wal];
 
 impl SqliteJournal {
-    /// Its name in the pragma.
+    /// Its name in the pragma, if it has one there.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            SqliteJournal::BatchAtomic => "BATCH_ATOMIC",
             SqliteJournal::Delete => "DELETE",
             SqliteJournal::Truncate => "TRUNCATE",
             SqliteJournal::Persist => "PERSIST",
@@ -125,7 +128,10 @@ impl SqliteWay {
             });
             host.into_iter().chain(tmpfs).chain(weir)
         };
-        JOURNALS.into_iter().flat_map(each).collect()
+        // After those with a rollback journal, which a transaction has that does not go without one.
+        let [first @ .., last] = JOURNALS;
+        let none = each(SqliteJournal::BatchAtomic).filter(|way| way.mode != Mode::Off);
+        first.into_iter().flat_map(each).chain(none).chain(each(last)).collect()
     }
 
     /// The name that scripts rely on: place, journal mode, and what is synchronised.
@@ -153,7 +159,9 @@ impl SqliteWay {
             Mode::Off => {
                 let synchronised = match self.journal {
                     SqliteJournal::Delete => false,
-                    SqliteJournal::Truncate | SqliteJournal::Persist => self.synchronous != Synchronous::Off,
+                    SqliteJournal::Truncate | SqliteJournal::Persist | SqliteJournal::BatchAtomic => {
+                        self.synchronous != Synchronous::Off
+                    }
                     SqliteJournal::Wal => self.synchronous == Synchronous::Full,
                 };
                 synchronised && self.place != SqlitePlace::Tmpfs
