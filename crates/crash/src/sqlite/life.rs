@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::Duration;
 
 use weir_fs::{Filesystem, MountOptions};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
@@ -13,7 +14,7 @@ use weir_storage::Storage;
 use super::ignores_barriers::IgnoresBarriers;
 use super::script::{Content, End, Past, Script, Settings, read};
 use super::syncs::Watch;
-use super::{SqliteCampaign, SqliteTotals};
+use super::{SqliteCampaign, SqliteJournal, SqliteTotals};
 use crate::content::mix;
 use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
 use crate::options::pick;
@@ -205,15 +206,24 @@ impl Chain {
         }
     }
 
-    /// Has some transactions without a journal fail, so that they have one; and drops one sync of each transaction, as a
-    /// negative control.
+    /// Has some transactions without a journal fail, so that they have one, and lets time pass while they are written, so
+    /// that the filesystem commits meanwhile; and drops one sync of each transaction, as a negative control.
     fn make_fail(&self, vfs: &Vfs, watch: &Rc<Watch>) {
         let (dropped, watch) = (self.campaign.dropped, Rc::clone(watch));
         let random = RefCell::new(self.handle.random("batch"));
-        let (one_of, none) = (BATCHES_PER_FAILURE, dropped.is_some());
+        let (runtime, handle) = (Rc::clone(&self.runtime), self.handle.clone());
+        let is_slow = self.campaign.journal == SqliteJournal::BatchAtomic;
         vfs.intercept(move |call| match call {
-            Call::BeginBatch | Call::CommitBatch if !none => {
-                (random.borrow_mut().below(one_of) == 0).then_some(Fault::Io)
+            Call::BeginBatch | Call::CommitBatch if dropped.is_none() => {
+                (random.borrow_mut().below(BATCHES_PER_FAILURE) == 0).then_some(Fault::Io)
+            }
+            Call::Write if is_slow => {
+                let pause = pick(&mut random.borrow_mut(), &[0, 0, 0, 100, 1_000, 10_000]);
+                if pause > 0 {
+                    // In virtual time a sleep always ends.
+                    let _ = runtime.block_on(handle.sleep(Duration::from_micros(pause)));
+                }
+                None
             }
             _ => (dropped.is_some() && watch.see(call) == dropped).then_some(Fault::Dropped),
         });
@@ -274,7 +284,7 @@ fn mount_options(beside: MountOptions, random: &mut Random) -> MountOptions {
     MountOptions {
         dirty_background_bytes: if by_calls { 1 << 40 } else { pick(random, &[1, 4, 16]) << 12 },
         dirty_bytes: if by_calls { 1 << 41 } else { 1 << 18 },
-        commit_interval: std::time::Duration::from_micros(pick(random, &[300, 20_000, 5_000_000])),
+        commit_interval: Duration::from_micros(pick(random, &[300, 20_000, 5_000_000])),
         ..beside
     }
 }
