@@ -31,7 +31,7 @@ use crate::caller::Caller;
 use crate::changes::Changes;
 use crate::error::FsError;
 use crate::files::{Fallocate, Files, SIZE_MAX, Times};
-use crate::inodes::{InodeNumber, Node, Update, lock};
+use crate::inodes::{ChangedBlocks, InodeNumber, Node, Update, lock};
 use crate::mapping::{MAP_CREDITS, Mapping, Tree, Wanted, place};
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;
@@ -502,7 +502,7 @@ impl AtomicFiles {
 
 /// How many bytes there are from `offset` on, `most` at most, in a file that has an update, and the blocks that it changes
 /// of them.
-fn changes_to(node: &Node, offset: u64, most: usize) -> Option<(usize, Vec<(u32, Rc<Memory>)>)> {
+fn changes_to(node: &Node, offset: u64, most: usize) -> Option<(usize, ChangedBlocks)> {
     let update = node.update.borrow();
     let update = update.as_ref()?;
     let end = offset.saturating_add(most as u64).min(update.size());

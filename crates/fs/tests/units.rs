@@ -83,7 +83,7 @@ fn crashes(
         disk.observe(Box::new(move |disk| {
             let mut random = random.borrow_mut();
             if random.random_ratio(1, 6) {
-                states.borrow_mut().push(disk.crash_states().sample(&mut *random));
+                states.borrow_mut().push(disk.crash_states().sample(&mut random));
             }
         }));
         write_units(&clock, &fs, file, seed).await;

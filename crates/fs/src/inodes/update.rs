@@ -11,6 +11,9 @@ use weir_storage::BLOCK_BYTES;
 /// Journaled blocks that marking a run of unwritten blocks as written changes at most, in the tree of a file.
 const MARK_CREDITS: u32 = 8;
 
+/// Blocks of a file as they are to be.
+pub(crate) type ChangedBlocks = Vec<(u32, Rc<Memory>)>;
+
 /// The update of one file.
 #[derive(Clone)]
 pub(crate) struct Update {
@@ -54,7 +57,7 @@ impl Update {
     }
 
     /// The changed blocks of a range, in order.
-    pub(crate) fn blocks_in(&self, range: Range<u32>) -> Vec<(u32, Rc<Memory>)> {
+    pub(crate) fn blocks_in(&self, range: Range<u32>) -> ChangedBlocks {
         self.blocks.range(range).map(|(index, content)| (*index, Rc::clone(content))).collect()
     }
 
