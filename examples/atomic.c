@@ -1,7 +1,7 @@
 /* Moves an amount between two files as one change: after a crash both files have it, or neither.
  *
  *     cc -I crates/capi/include examples/atomic.c -L target/release -lweir -o atomic
- *     ./atomic DIRECTORY         (on a mount of Weir)
+ *     LD_LIBRARY_PATH=$PWD/target/release ./atomic DIRECTORY      (on a mount of Weir)
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +45,7 @@ int main(int argc, char **argv)
     put(accounts[1], 0);
     require(weir_syncv(accounts, 2), "weir_syncv");
 
-    /* Between these two writes neither the disk, nor a timer, nor another program's fsync sees one of them alone. */
+    /* Neither the journal's timer nor fsync of other files puts one of these two writes on the disk alone. */
     put(accounts[0], 60);
     put(accounts[1], 40);
     require(weir_syncv(accounts, 2), "weir_syncv");

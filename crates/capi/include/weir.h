@@ -25,13 +25,17 @@ int weir_is_mounted(int fd);
  * there, or none of it. They need a mount of Weir, ENOTSUP elsewhere: nothing else can promise that.
  * The attribute user.weir.atomic with the value 1 says the same of a file, or of all files made in a directory. */
 int weir_set_atomic(int fd, int atomic);
+/* Writes to atomic files fail with EFBIG when all that is not synchronised would not fit the journal. */
 
-/* Makes up to 127 files durable, as fsync does: after a crash the changes of all atomic ones among them are there, or
- * none is. All but the first have to be the caller's own. */
+/* Makes up to 127 files of one mount durable: after a crash the changes of all atomic ones among them are there, or none
+ * is. All but the first have to be the caller's own. 0, or -1 with errno: EINVAL for none and too many, EPERM, EXDEV for
+ * files of several mounts, EBUSY if an update of one was begun, and those of fsync. */
 int weir_syncv(const int *fds, int count);
 
-/* From weir_begin_update on, no fsync puts a part of an atomic file's changes on the disk, and weir_abandon_update takes
- * them back, as does closing the descriptor. weir_end_update makes them one change, which fsync makes durable. */
+/* From weir_begin_update on, no fsync puts a part of an atomic file's changes on the disk (EBUSY), and
+ * weir_abandon_update takes them back, as does closing the descriptor. weir_end_update makes them one change, which fsync
+ * makes durable. The descriptor is open for writing (EBADF), and the one that began ends it (EINVAL). EBUSY if one was begun
+ * already, EINVAL if the file is not atomic. */
 int weir_begin_update(int fd);
 int weir_end_update(int fd);
 int weir_abandon_update(int fd);
