@@ -22,7 +22,7 @@ use std::rc::Rc;
 
 use weir_block::Class;
 use weir_ext4::{FileType, Stamp, inode_flags};
-use weir_journal::{Role, TxHandle};
+use weir_journal::{Role, TxHandle, Until};
 use weir_runtime::Buffer as Memory;
 use weir_storage::{BLOCK_BYTES, Rules};
 
@@ -31,14 +31,12 @@ use crate::caller::Caller;
 use crate::changes::Changes;
 use crate::error::FsError;
 use crate::files::{Fallocate, Files, SIZE_MAX, Times};
-use crate::inodes::{ChangedBlocks, InodeNumber, Node, Update, lock};
+use crate::inodes::{ChangedBlocks, InodeNumber, Node, ToCommit, Update, lock};
 use crate::mapping::{MAP_CREDITS, Mapping, Tree, Wanted, place};
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;
 use crate::timer::Timer;
 
-/// Blocks that one step of a write stages.
-const STEP_BLOCKS: usize = 256;
 /// Journaled blocks that the commit of an update changes beside what the update counts, for each file: the inode, and
 /// of the tree and the bitmaps what a split takes.
 const FILE_CREDITS: u32 = MAP_CREDITS + 1;
@@ -52,7 +50,26 @@ pub(crate) struct AtomicFiles {
     rules: Rules<FsMutant>,
     /// What the updates of all files count together: no more than one transaction takes, so that any group of files can
     /// be synchronised, and memory has a bound.
-    staged: Cell<u32>,
+    staged: Rc<Cell<u32>>,
+}
+
+/// Room in the journal that is taken for a change of an update, and given back if the change fails.
+struct Room {
+    staged: Rc<Cell<u32>>,
+    credits: u32,
+}
+
+impl Room {
+    /// The room is the update's from now on.
+    fn into_credits(mut self) -> u32 {
+        std::mem::take(&mut self.credits)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.staged.set(self.staged.get() - self.credits);
+    }
 }
 
 impl AtomicFiles {
@@ -63,7 +80,7 @@ impl AtomicFiles {
         timer: Timer,
         MountOptions { rules, .. }: MountOptions,
     ) -> Rc<AtomicFiles> {
-        Rc::new(AtomicFiles { changes, files, mapping, timer, rules, staged: Cell::new(0) })
+        Rc::new(AtomicFiles { changes, files, mapping, timer, rules, staged: Rc::default() })
     }
 
     /// Makes a file an atomic one, or an ordinary one again; of a directory, whether files that are made in it are
@@ -116,9 +133,8 @@ impl AtomicFiles {
         let tree = Tree::of(node);
         let mut at = 0;
         while let Some(extent) = tree.next(at).await? {
-            for home in extent.physical..extent.physical + u64::from(extent.length) {
-                node.metadata().buffers.forget(home);
-            }
+            let end = extent.physical + u64::from(extent.length);
+            node.metadata().buffers.forget_data(extent.physical..end);
             at = extent.end();
         }
         Ok(())
@@ -151,7 +167,7 @@ impl AtomicFiles {
         }
     }
 
-    /// Adds to the update, as much as space allows. `None` if the file is not atomic any more.
+    /// Adds to the update: all of it, or nothing and an error. `None` if the file is not atomic any more.
     async fn stage_all(
         &self,
         caller: Caller,
@@ -164,30 +180,24 @@ impl AtomicFiles {
         if !node.is_atomic() {
             return Ok(None);
         }
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = offset + done as u64;
-            let step = (bytes.len() - done).min(STEP_BLOCKS * BLOCK_BYTES - split(at).1);
-            let some = &bytes[done..done + step];
-            match self.changes.with_space(async || self.stage(caller, node, at, some).await).await {
-                Ok(()) => done += step,
-                Err(FsError::NoSpace) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
+        self.changes.with_space(async || self.stage(caller, node, offset, bytes).await).await?;
         if times == Times::Stamped {
             node.stamp(self.timer.now());
         }
-        Ok(Some(done))
+        Ok(Some(bytes.len()))
     }
 
     /// Adds to the update. The caller holds the lock.
     async fn stage(&self, caller: Caller, node: &Rc<Node>, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
         let end = offset + bytes.len() as u64;
         let range = index_of(offset)..index_of(end - 1) + 1;
-        self.stage_tail(node, end).await?;
+        let tail = self.tail(node, end).await?;
         let written = self.mapping.is_written(node, range.clone()).await?;
-        self.take_room(node, range.clone(), written)?;
+        let cost = node.update.borrow().as_ref().map_or_else(
+            || Update::cost_of_first(range.clone(), written) + FILE_CREDITS,
+            |update| update.cost_of(range.clone(), written),
+        );
+        let room = self.take_room(cost + u32::from(tail.is_some()))?;
         if !written {
             self.allocate(caller, node, range.clone()).await?;
         }
@@ -198,34 +208,53 @@ impl AtomicFiles {
                 bases.push((index, self.base(node, index).await?));
             }
         }
-        let mut update = node.update.borrow_mut();
-        let update = update.get_or_insert_with(|| Update::new(node.size()));
-        let mut done = 0;
-        while done < bytes.len() {
-            let (index, at) = split(offset + done as u64);
-            let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
-            let base = bases.iter().find(|(base, _)| *base == index).map(|(_, content)| Rc::clone(content));
-            update.change(index, at, &bytes[done..done + taken], base);
-            done += taken;
-        }
-        update.grow(end);
+        // Nothing waits or fails from here on.
+        self.update_of(node, end, tail, room, |update| {
+            let mut done = 0;
+            while done < bytes.len() {
+                let (index, at) = split(offset + done as u64);
+                let taken = (BLOCK_BYTES - at).min(bytes.len() - done);
+                let base =
+                    bases.iter().find(|(base, _)| *base == index).map(|(_, content)| Rc::clone(content));
+                update.change(index, at, &bytes[done..done + taken], base);
+                done += taken;
+            }
+            if !written {
+                update.marks_to(range.end);
+            }
+        });
         Ok(())
     }
 
-    /// Refuses what would make the updates too large for one transaction.
-    fn take_room(&self, node: &Node, range: Range<u32>, written: bool) -> Result<(), FsError> {
+    /// Changes the update of a node, which has `size` bytes at least from then on.
+    fn update_of(
+        &self,
+        node: &Node,
+        size: u64,
+        tail: Option<(u32, Rc<Memory>)>,
+        room: Room,
+        change: impl FnOnce(&mut Update),
+    ) {
+        let old = node.size();
         let mut update = node.update.borrow_mut();
-        let new = if update.is_none() { FILE_CREDITS } else { 0 };
-        let update = update.get_or_insert_with(|| Update::new(node.size()));
-        let cost = update.cost_of(range, written);
-        let staged = self.staged.get().saturating_add(new + cost);
+        let update = update.get_or_insert_with(|| Update::new(old, &self.staged));
+        if let Some((last, content)) = tail {
+            update.change(last, 0, &[], Some(content));
+        }
+        change(update);
+        update.grow(size);
+        update.charge(room.into_credits());
+    }
+
+    /// Takes room in the journal, or refuses what would make the updates too large for one transaction.
+    fn take_room(&self, credits: u32) -> Result<Room, FsError> {
         let most = self.changes.journal()?.most_credits();
+        let staged = self.staged.get().saturating_add(credits);
         if staged > most {
             return Err(FsError::UpdateTooLarge { most });
         }
         self.staged.set(staged);
-        update.charge(new + cost);
-        Ok(())
+        Ok(Room { staged: Rc::clone(&self.staged), credits })
     }
 
     /// Gives blocks a place, unwritten: they read as they did, also after a crash.
@@ -254,31 +283,30 @@ impl AtomicFiles {
         Ok(content)
     }
 
-    /// Where the file becomes longer, its last block goes into the update, if it is not whole: behind the end on the
+    /// Where the file becomes longer, its last block, which goes into the update if it is not whole: behind the end on the
     /// disk may be what a power cut has left. The caller holds the lock.
-    async fn stage_tail(&self, node: &Rc<Node>, size: u64) -> Result<(), FsError> {
+    async fn tail(&self, node: &Rc<Node>, size: u64) -> Result<Option<(u32, Rc<Memory>)>, FsError> {
         let old = node.size();
         let (last, at) = split(old);
         let staged = node.update.borrow().as_ref().is_some_and(|update| update.block(last).is_some());
         if size <= old || at == 0 || staged || self.mapping.home(node, last).await?.is_none() {
-            return Ok(());
+            return Ok(None);
         }
-        let base = self.base(node, last).await?;
-        self.take_room(node, last..last + 1, true)?;
-        if let Some(update) = node.update.borrow_mut().as_mut() {
-            update.change(last, 0, &[], Some(base));
-        }
-        Ok(())
+        Ok(Some((last, self.base(node, last).await?)))
     }
 
-    /// The file is to have at least `size` bytes. The caller holds the lock.
-    async fn grow(&self, node: &Rc<Node>, size: u64) -> Result<(), FsError> {
-        self.stage_tail(node, size).await?;
-        self.take_room(node, 0..0, true)?;
-        if let Some(update) = node.update.borrow_mut().as_mut() {
-            update.grow(size);
+    /// The file is to have at least `size` bytes; false if it is not atomic any more.
+    async fn grow(&self, node: &Rc<Node>, size: u64) -> Result<bool, FsError> {
+        let _locked = node.alone().await;
+        if !node.is_atomic() {
+            return Ok(false);
         }
-        Ok(())
+        let tail = self.tail(node, size).await?;
+        let first = if node.update.borrow().is_none() { FILE_CREDITS } else { 0 };
+        let room = self.take_room(first + u32::from(tail.is_some()))?;
+        self.update_of(node, size, tail, room, |_| {});
+        node.stamp(self.timer.now());
+        Ok(true)
     }
 
     /// Sets the size of a file. One that grows is part of the update.
@@ -291,13 +319,10 @@ impl AtomicFiles {
             return Err(FsError::TooLarge);
         }
         if size > node.size_with_update() {
-            let grow = async {
-                let _locked = node.alone().await;
-                self.grow(&node, size).await?;
-                node.stamp(self.timer.now());
-                Ok(())
+            return match self.changes.changing(self.grow(&node, size)).await? {
+                true => Ok(()),
+                false => self.files.truncate(inode, size).await,
             };
-            return self.changes.changing(grow).await;
         }
         if node.update.borrow().is_none() {
             return self.files.truncate(inode, size).await;
@@ -378,11 +403,13 @@ impl AtomicFiles {
     /// A file is open no more: its update goes into the journal, or is taken back if it was begun.
     pub(crate) async fn settle(&self, node: &Rc<Node>) -> Result<(), FsError> {
         if node.update_begun.get() {
+            let _locked = node.alone().await;
             self.abandon(node);
         }
         // What has no name any more is deleted.
         if node.links() == 0 {
-            self.forget(node);
+            let _locked = node.alone().await;
+            node.update.take();
         }
         self.commit(std::slice::from_ref(node)).await
     }
@@ -394,7 +421,7 @@ impl AtomicFiles {
                 self.abandon(node);
             }
             if node.links() == 0 {
-                self.forget(node);
+                node.update.take();
             }
             let one = std::slice::from_ref(node);
             self.changes.undivided(self.commit_locked(one)).await?;
@@ -406,14 +433,18 @@ impl AtomicFiles {
     async fn commit_locked(&self, nodes: &[Rc<Node>]) -> Result<(), FsError> {
         let mut updates = Vec::new();
         for node in nodes {
-            let update = node.update.borrow().clone();
+            let update = node.update.borrow().as_ref().map(Update::to_commit);
             // One that appears twice in a group goes once.
-            let known = updates.iter().any(|(known, _): &(&Rc<Node>, Update)| known.number == node.number);
+            let known = updates.iter().any(|(known, _): &(&Rc<Node>, ToCommit)| known.number == node.number);
             updates.extend(update.filter(|_| !known).map(|update| (node, update)));
         }
-        let credits: u32 = updates.iter().map(|(_, update)| update.credits()).sum();
+        let credits: u32 = updates.iter().map(|(_, update)| update.credits).sum();
         if updates.is_empty() {
             return Ok(());
+        }
+        // As `with_space` has it: no error may come once the handle is open.
+        if let Some(sequence) = self.changes.zeros_are_too_early()? {
+            self.changes.journal()?.commit(sequence, Until::Durable).await?;
         }
         if self.rules.drops(FsMutant::UpdateSplit) {
             for (node, update) in &updates {
@@ -433,38 +464,32 @@ impl AtomicFiles {
             self.changes.all_or_abort(put_all).await?;
         }
         for (node, _) in updates {
-            self.forget(node);
+            node.update.take();
         }
         Ok(())
     }
 
     /// Puts one update into a transaction.
-    async fn put(&self, node: &Rc<Node>, handle: &TxHandle, update: &Update) -> Result<(), FsError> {
-        for run in update.runs() {
+    async fn put(&self, node: &Rc<Node>, handle: &TxHandle, update: &ToCommit) -> Result<(), FsError> {
+        let size = update.size.max(node.size());
+        // First: where an extent cannot be divided, zeros are written up to the end of the file.
+        node.inode.borrow_mut().set_size(size);
+        node.last_changes.note_data();
+        for run in &update.runs {
             let mut at = run.start;
             while at < run.end {
                 at = self.mapping.map(handle, node, at..run.end, Wanted::Written).await?;
             }
         }
-        for (index, content) in update.blocks() {
-            let Some(extent) = Tree::of(node).find(index).await? else {
+        for (index, content) in &update.blocks {
+            let Some(extent) = Tree::of(node).find(*index).await? else {
                 return Err(FsError::Invalid("a block that is not mapped"));
             };
-            let buffer = node.metadata().buffers.fresh(place(&extent, index), Role::Data);
+            let buffer = node.metadata().buffers.fresh(place(&extent, *index), Role::Data);
             handle.replace(&buffer, Rc::clone(content));
-            node.file.forget_clean(index..index + 1);
+            node.file.forget_clean(*index..*index + 1);
         }
-        let size = update.size().max(node.size());
-        node.inode.borrow_mut().set_size(size);
-        node.last_changes.note_data();
         self.mapping.log_data(node, handle).await
-    }
-
-    /// The update is in the journal, or is not to be.
-    fn forget(&self, node: &Node) {
-        if let Some(update) = node.update.take() {
-            self.staged.set(self.staged.get() - update.credits());
-        }
     }
 
     /// Begins an update. What was written before is put into the journal first, as an update of its own.
@@ -495,7 +520,7 @@ impl AtomicFiles {
 
     /// Takes back what was written since the update was begun, or since the file was synchronised.
     pub(crate) fn abandon(&self, node: &Node) {
-        self.forget(node);
+        node.update.take();
         node.update_begun.set(false);
     }
 }

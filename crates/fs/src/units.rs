@@ -16,8 +16,9 @@ pub(crate) const UNIT_BYTES: u64 = UNIT_BLOCKS as u64 * BLOCK_BYTES as u64;
 
 /// Bytes of a unit on a storage: a block where that does not keep requests whole.
 pub(crate) fn unit_bytes(capabilities: &Capabilities) -> u32 {
-    let most = capabilities.atomic_blocks.min(capabilities.max_transfer_blocks);
-    (if most >= UNIT_BLOCKS { UNIT_BLOCKS } else { 1 }) * BLOCK_BYTES as u32
+    let Capabilities { atomic_blocks, max_transfer_blocks, .. } = *capabilities;
+    let is_whole = atomic_blocks >= max_transfer_blocks && max_transfer_blocks >= UNIT_BLOCKS;
+    (if is_whole { UNIT_BLOCKS } else { 1 }) * BLOCK_BYTES as u32
 }
 
 /// Blocks from `index` to the end of its unit.

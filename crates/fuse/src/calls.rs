@@ -125,7 +125,14 @@ impl Calls {
         if let Some(owner) = changes.uid {
             self.drop_mark_of_other(inode, owner).await?;
         }
-        self.filesystem.set_attributes(inode, &changes).await.map_err(|error| errno(&error))?;
+        // A size that is set by path begins the update of an atomic file that no program has open: it ends here.
+        let resizes = changes.size.is_some();
+        if resizes {
+            self.filesystem.open(inode).await.map_err(|error| errno(&error))?;
+        }
+        let set = self.filesystem.set_attributes(inode, &changes).await;
+        let released = if resizes { self.filesystem.release(inode).await } else { Ok(()) };
+        set.and(released).map_err(|error| errno(&error))?;
         if changes.uid.is_some() {
             // The owner before may have said it again while this waited.
             self.files.clear_promise(inode);
@@ -303,7 +310,9 @@ impl Calls {
             drop_capabilities(&self.filesystem, inode).await?;
         }
         // An update that was begun is ordered when it is ended.
-        let orders = file.is_some_and(|file| file.orders_writes.get() && !file.has_begun_update.get());
+        // An update that was begun is synchronised when it has ended.
+        let updates = file.as_ref().is_some_and(|file| file.has_begun_update.get());
+        let orders = !updates && file.is_some_and(|file| file.orders_writes.get());
         let done = async {
             if write.from_cache {
                 return self.write_back(inode, offset, bytes).await;
@@ -320,7 +329,7 @@ impl Calls {
             done.await?
         };
         // O_SYNC is two bits, one of them O_DSYNC.
-        if direct && flags & libc::O_DSYNC != 0 {
+        if direct && flags & libc::O_DSYNC != 0 && !updates {
             let what = if flags & libc::O_SYNC == libc::O_SYNC { What::All } else { What::Data };
             self.synchronise(inode, what).await?;
         }

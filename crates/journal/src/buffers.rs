@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
 use event_listener::Event;
@@ -158,6 +159,19 @@ impl Buffers {
     pub fn forget(&self, block: u64) {
         let mut state = self.state.borrow_mut();
         if matches!(state.places.get(&block), Some(CacheSlot::Here { .. })) {
+            state.places.remove(&block);
+        }
+    }
+}
+
+impl Buffers {
+    /// Forgets what is here of file data in a range of blocks. The journal keeps what it needs of it.
+    pub fn forget_data(&self, blocks: Range<u64>) {
+        let mut state = self.state.borrow_mut();
+        let is_data =
+            |slot: &CacheSlot| matches!(slot, CacheSlot::Here { buffer, .. } if buffer.role() == Role::Data);
+        let here = state.places.range(blocks).filter(|(_, slot)| is_data(slot));
+        for block in here.map(|(block, _)| *block).collect::<Vec<_>>() {
             state.places.remove(&block);
         }
     }

@@ -61,10 +61,14 @@ impl Filesystem {
         times: Times,
     ) -> Result<usize, FsError> {
         let fs = &self.0;
-        match fs.is_deferred(inode).await? {
-            true => fs.atomic.write(self.1, inode, offset, bytes, times).await,
-            false => fs.files.write(self.1, inode, offset, bytes, times).await,
+        if !fs.is_deferred(inode).await? {
+            match fs.files.write(self.1, inode, offset, bytes, times).await {
+                // It has become an atomic file meanwhile.
+                Err(FsError::UpdateOpen) => {}
+                done => return done,
+            }
         }
+        fs.atomic.write(self.1, inode, offset, bytes, times).await
     }
 
     /// Sets the size of a file. What is behind it is freed, also what was allocated behind the end; what is new is a

@@ -176,9 +176,12 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::Invalid`] for an inode that is not open, and what changes may fail by.
     pub async fn release(&self, inode: InodeNumber) -> Result<(), FsError> {
-        if let Some(node) = self.0.nodes.find(inode).filter(|node| node.opens.get() == 1) {
-            self.0.atomic.settle(&node).await?;
-        }
-        self.0.namespace.release(inode).await
+        let last = self.0.nodes.find(inode).filter(|node| node.opens.get() == 1);
+        let settled = match last {
+            Some(node) => self.0.atomic.settle(&node).await,
+            None => Ok(()),
+        };
+        // In any case, or it would be open for ever.
+        self.0.namespace.release(inode).await.and(settled)
     }
 }

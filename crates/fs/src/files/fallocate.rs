@@ -50,6 +50,10 @@ impl Files {
                 let end =
                     offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FsError::TooLarge)?;
                 let _locked = node.alone().await;
+                let keeps_content = mode == Fallocate::Allocate { keep_size: true };
+                if !keeps_content && node.update.borrow().is_some() {
+                    return Err(FsError::UpdateOpen);
+                }
                 self.allocate_or_free(caller, &node, mode, offset..end).await
             })
             .await

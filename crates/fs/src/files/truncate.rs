@@ -35,6 +35,9 @@ impl Files {
                     return Err(FsError::TooLarge);
                 }
                 let _locked = node.alone().await;
+                if node.update.borrow().is_some() {
+                    return Err(FsError::UpdateOpen);
+                }
                 self.set_size(&node, size).await
             })
             .await

@@ -79,6 +79,10 @@ impl Files {
         let bytes = &bytes[..bytes.len().min(usize::try_from(SIZE_MAX - offset).unwrap_or(usize::MAX))];
         self.read_edges(&node, offset..offset + bytes.len() as u64).await;
         let _locked = node.alone().await;
+        if node.is_atomic() && !self.rules.drops(FsMutant::UpdateNotDeferred) {
+            // It has become so meanwhile.
+            return Err(FsError::UpdateOpen);
+        }
         let mut done = 0;
         while done < bytes.len() {
             self.cache.throttle().await;

@@ -1,6 +1,7 @@
 //! An *update*: what was written to an atomic file since it was synchronised last. It is in memory only, and goes into
 //! the journal as a whole, in one transaction ([`atomic`](crate::atomic)).
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,27 +9,42 @@ use std::rc::Rc;
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
-/// Journaled blocks that marking a run of unwritten blocks as written changes at most, in the tree of a file.
+/// Journaled blocks that marking a run of unwritten blocks as written changes at most, in the tree of a file, beside a
+/// node for each [`BLOCKS_A_NODE`].
 const MARK_CREDITS: u32 = 8;
+/// Blocks whose extents one node of a tree holds at least, should each be an extent by itself: fewer than it has room
+/// for, as it may be divided.
+const BLOCKS_A_NODE: u32 = 64;
 
 /// Blocks of a file as they are to be.
 pub(crate) type ChangedBlocks = Vec<(u32, Rc<Memory>)>;
 
 /// The update of one file.
-#[derive(Clone)]
 pub(crate) struct Update {
     /// Blocks as they are to be, whole.
     blocks: BTreeMap<u32, Rc<Memory>>,
     /// The size that the file is to have, in bytes.
     size: u64,
-    /// Journaled blocks that its transaction changes at most, the inode left out.
+    /// Journaled blocks that its transaction changes at most, and what those of all updates count together.
     credits: u32,
+    staged: Rc<Cell<u32>>,
+    /// Where the last run of unwritten blocks ends: one that goes on there is the same run.
+    marks_to: Option<u32>,
+}
+
+/// An update as it goes into a transaction.
+pub(crate) struct ToCommit {
+    pub(crate) blocks: ChangedBlocks,
+    /// The blocks as ranges that do not touch.
+    pub(crate) runs: Vec<Range<u32>>,
+    pub(crate) size: u64,
+    pub(crate) credits: u32,
 }
 
 impl Update {
-    /// An empty one, of a file of `size` bytes.
-    pub(crate) fn new(size: u64) -> Update {
-        Update { blocks: BTreeMap::new(), size, credits: 0 }
+    /// An empty one, of a file of `size` bytes. What it is charged with counts as `staged` until it is dropped.
+    pub(crate) fn new(size: u64, staged: &Rc<Cell<u32>>) -> Update {
+        Update { blocks: BTreeMap::new(), size, credits: 0, staged: Rc::clone(staged), marks_to: None }
     }
 
     /// The size that the file is to have, in bytes.
@@ -41,19 +57,15 @@ impl Update {
         self.size = self.size.max(size);
     }
 
-    /// Journaled blocks that its transaction changes at most, the inode left out.
-    pub(crate) fn credits(&self) -> u32 {
-        self.credits
-    }
-
     /// What a block is to be, if it is changed.
     pub(crate) fn block(&self, index: u32) -> Option<&Rc<Memory>> {
         self.blocks.get(&index)
     }
 
-    /// The changed blocks, in order.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = (u32, &Rc<Memory>)> {
-        self.blocks.iter().map(|(index, content)| (*index, content))
+    /// As it is now.
+    pub(crate) fn to_commit(&self) -> ToCommit {
+        let blocks = self.blocks.iter().map(|(index, content)| (*index, Rc::clone(content))).collect();
+        ToCommit { blocks, runs: self.runs(), size: self.size, credits: self.credits }
     }
 
     /// The changed blocks of a range, in order.
@@ -62,7 +74,7 @@ impl Update {
     }
 
     /// The changed blocks as ranges that do not touch.
-    pub(crate) fn runs(&self) -> Vec<Range<u32>> {
+    fn runs(&self) -> Vec<Range<u32>> {
         let mut runs: Vec<Range<u32>> = Vec::new();
         for index in self.blocks.keys() {
             match runs.last_mut() {
@@ -73,29 +85,36 @@ impl Update {
         runs
     }
 
-    /// What it would cost more to change a range, too; `written` says that its blocks are mapped and written.
+    /// Journaled blocks that a range costs which is the first of an update; `written` says that its blocks are mapped and
+    /// written.
+    pub(crate) fn cost_of_first(range: Range<u32>, written: bool) -> u32 {
+        let blocks = range.len() as u32;
+        blocks.saturating_add(if written { 0 } else { MARK_CREDITS + blocks.div_ceil(BLOCKS_A_NODE) })
+    }
+
+    /// What it would cost more to change a range, too.
     pub(crate) fn cost_of(&self, range: Range<u32>, written: bool) -> u32 {
-        let known = self.blocks.range(range.clone()).count();
-        let fresh = (range.len() - known) as u32;
-        let marks = if written || fresh == 0 { 0 } else { self.runs_made_by(range) * MARK_CREDITS };
-        fresh.saturating_add(marks)
-    }
-
-    /// Runs of blocks that are new in a range: none that only lengthens one.
-    fn runs_made_by(&self, range: Range<u32>) -> u32 {
-        let mut runs = 0;
-        let mut joins = range.start.checked_sub(1).is_some_and(|before| self.blocks.contains_key(&before));
-        for index in range {
-            let known = self.blocks.contains_key(&index);
-            runs += u32::from(!known && !joins);
-            joins = true;
+        let known = self.blocks.range(range.clone()).count() as u32;
+        let fresh = range.len() as u32 - known;
+        let continues = self.marks_to == Some(range.start);
+        match (written || fresh == 0, continues) {
+            (true, _) => fresh,
+            (false, true) => fresh.saturating_add(fresh.div_ceil(BLOCKS_A_NODE)),
+            // Those that are known may lie between others.
+            (false, false) => {
+                fresh.saturating_add((1 + known).saturating_mul(MARK_CREDITS) + fresh.div_ceil(BLOCKS_A_NODE))
+            }
         }
-        runs
     }
 
-    /// Adds to what its transaction changes.
+    /// A run of unwritten blocks ends there.
+    pub(crate) fn marks_to(&mut self, end: u32) {
+        self.marks_to = Some(end);
+    }
+
+    /// Adds to what its transaction changes: room that was taken for it.
     pub(crate) fn charge(&mut self, credits: u32) {
-        self.credits = self.credits.saturating_add(credits);
+        self.credits += credits;
     }
 
     /// Changes bytes of a block from `at` on. `base` is what it holds, should it not be here.
@@ -106,25 +125,48 @@ impl Update {
     }
 }
 
+impl Drop for Update {
+    fn drop(&mut self) {
+        self.staged.set(self.staged.get() - self.credits);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_counted_as_they_are_made() {
-        let mut update = Update::new(0);
-        let mut put = |index: u32| {
-            let cost = update.cost_of(index..index + 1, false);
+    fn what_is_charged_is_given_back() {
+        let staged = Rc::new(Cell::new(100));
+        let mut update = Update::new(0, &staged);
+        update.charge(60);
+        drop(update);
+        assert_eq!(staged.get(), 40);
+    }
+
+    #[test]
+    fn a_run_that_goes_on_is_marked_once() {
+        let staged = Rc::new(Cell::new(1000));
+        let mut update = Update::new(0, &staged);
+        let mut put = |index: u32, written: bool| {
+            let cost = update.cost_of(index..index + 1, written);
             update.charge(cost);
             update.change(index, 0, &[1], None);
+            if !written {
+                update.marks_to(index + 1);
+            }
             cost
         };
-        assert_eq!(put(4), 1 + MARK_CREDITS);
-        assert_eq!(put(5), 1, "it lengthens the run");
-        assert_eq!(put(5), 0, "it is here");
-        assert_eq!(put(9), 1 + MARK_CREDITS);
-        assert_eq!((update.runs(), update.credits()), (vec![4..6, 9..10], 3 + 2 * MARK_CREDITS));
-        assert_eq!(update.cost_of(0..12, true), 9, "blocks that are written cost nothing but themselves");
-        assert_eq!(update.cost_of(0..12, false), 9 + MARK_CREDITS, "one run");
+        assert_eq!(put(4, false), 2 + MARK_CREDITS);
+        assert_eq!(put(5, false), 2, "it lengthens the run");
+        assert_eq!(put(5, false), 0, "it is here");
+        assert_eq!(put(9, true), 1);
+        assert_eq!(
+            put(10, false),
+            2 + MARK_CREDITS,
+            "the block before was written, so it is a run of its own"
+        );
+        assert_eq!(update.runs(), [4..6, 9..11]);
+        assert_eq!(update.cost_of(0..130, true), 126, "blocks that are written cost nothing but themselves");
     }
 }
