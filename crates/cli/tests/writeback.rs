@@ -515,7 +515,7 @@ fn an_update_that_lacks_what_the_kernel_could_not_hand_over_is_not_ended() {
     }
     let Some((place, mut server, files)) = served(&[]) else { return };
     drop(files);
-    let script = "import fcntl, os
+    let script = "import errno, fcntl, os
 file = os.open('first', os.O_RDWR)
 def write(byte):
     for piece in range(40): os.pwrite(file, byte * (1 << 20), piece << 20)
@@ -523,9 +523,11 @@ write(b'1')
 os.fsync(file)
 os.setxattr('first', 'user.weir.atomic', b'1')
 def control(number):
-    try: fcntl.ioctl(file, number)
-    except OSError as error: return error.errno
-    return 0
+    while True:
+        try: return fcntl.ioctl(file, number)
+        except OSError as error:
+            # Too many lost writes are being told of.
+            if error.errno != errno.EAGAIN: return error.errno
 print(control(0x5707), end=' ')
 write(b'2')
 print(control(0x5708), control(0x5709), os.pread(file, 1, 0)[0], end=' ')
