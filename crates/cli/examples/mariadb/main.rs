@@ -1,0 +1,129 @@
+//! MariaDB with and without its doublewrite buffer, on the host's ext4 and on mounts: how fast it is, what it writes, and
+//! what crashes leave of it. It takes `mariadbd` and the superuser; `bench` takes `sysbench`, too.
+//!
+//! ```sh
+//! cargo build --release -p weir-cli --bin weir --example mariadb
+//! target/release/examples/mariadb bench --on DIRECTORY --json
+//! target/release/examples/mariadb kill --atomic --rounds 50
+//! target/release/examples/mariadb cut --atomic --rounds 50
+//! target/release/examples/mariadb cut --ext4 --rounds 50
+//! ```
+//!
+//! The last one is the control: without doublewrite on the kernel's ext4, power cuts of the worst disk tear pages.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
+
+mod bench;
+mod campaign;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use campaign::judge::Verdict;
+use campaign::rounds::{Campaign, Crash};
+use campaign::{Outcome, is_there};
+
+/// MariaDB with and without its doublewrite buffer.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: What,
+    /// The program [default: the one that was built beside this]
+    #[arg(long, global = true)]
+    weir: Option<PathBuf>,
+    /// A directory on the disk; what is made there is removed
+    #[arg(long, global = true, default_value = ".")]
+    on: PathBuf,
+    /// Print one JSON object
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Measures transactions a second, and bytes to the disk for each
+    Bench(bench::Arguments),
+    /// Kills the server of the mount under load
+    Kill(Crashes),
+    /// Cuts the power of the worst disk below the mount
+    Cut {
+        /// The kernel's ext4 instead of a mount of Weir
+        #[arg(long)]
+        ext4: bool,
+        /// End at the first damage
+        #[arg(long)]
+        until_damage: bool,
+        #[command(flatten)]
+        crashes: Crashes,
+    },
+}
+
+/// What both campaigns are told.
+#[derive(Args)]
+struct Crashes {
+    /// How many crashes
+    #[arg(long, default_value_t = 50)]
+    rounds: u64,
+    /// Decides the moments, and what is written
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// With the doublewrite buffer
+    #[arg(long)]
+    doublewrite: bool,
+    /// Make the files of InnoDB atomic
+    #[arg(long)]
+    atomic: bool,
+    /// Another argument for `weir mount`, such as --mount=--writeback-cache
+    #[arg(long)]
+    mount: Vec<String>,
+}
+
+fn main() -> Outcome<()> {
+    let arguments = Arguments::parse();
+    let needed: &[&str] = match arguments.command {
+        What::Bench(_) => &["mariadbd", "mariadb", "sysbench"],
+        What::Kill(_) | What::Cut { .. } => &["mariadbd", "mariadb", "innochecksum"],
+    };
+    if let Some(missing) = needed.iter().find(|program| !is_there(program)) {
+        return Err(format!("this takes {missing}: install it, and try again").into());
+    }
+    let weir = arguments.weir.map_or_else(beside_this, Ok)?;
+    let (on, json) = (arguments.on.canonicalize()?, arguments.json);
+    let (crash, until_damage, crashes) = match arguments.command {
+        What::Bench(asked) => return bench::run(&asked, &weir, &on, json),
+        What::Kill(crashes) => (Crash::Kill, false, crashes),
+        What::Cut { ext4, until_damage, crashes } => {
+            (if ext4 { Crash::PowerUnderExt4 } else { Crash::Power }, until_damage, crashes)
+        }
+    };
+    let Crashes { rounds, seed, doublewrite, atomic, mount } = crashes;
+    let campaign = Campaign { weir, on, crash, rounds, seed, doublewrite, atomic, mount, until_damage };
+    let totals = campaign.run(&mut |crash, verdict| eprintln!("{}", line(crash, verdict, doublewrite)))?;
+    if json {
+        println!("{}", serde_json::to_string(&totals)?);
+    } else {
+        println!("{totals:#?}");
+    }
+    // The control is there to be damaged.
+    let is_control = crash == Crash::PowerUnderExt4 && !doublewrite;
+    match (totals.damaged, is_control) {
+        (0, true) => Err("the control shows no damage, so the judge may see none".into()),
+        (1.., false) => Err(format!("{} of {} crashes did damage", totals.damaged, totals.rounds).into()),
+        _ => Ok(()),
+    }
+}
+
+fn line(crash: u64, verdict: &Verdict, doublewrite: bool) -> String {
+    let sound = if verdict.is_sound(doublewrite) { "sound" } else { "damaged" };
+    let (torn, done) = (verdict.torn.len(), verdict.done.iter().sum::<u64>());
+    format!("crash {crash}: {sound}, {torn} files torn before recovery, {done} transactions are there")
+}
+
+/// The program that cargo builds into the directory above that of its examples.
+fn beside_this() -> Outcome<PathBuf> {
+    let this = std::env::current_exe()?;
+    let program = this.ancestors().nth(2).map(|above| above.join("weir"));
+    let program = program.filter(|program| program.exists());
+    Ok(program.ok_or("there is no `weir` beside this: build it, or name it by --weir")?)
+}

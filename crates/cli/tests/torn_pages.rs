@@ -1,0 +1,115 @@
+//! MariaDB without its doublewrite buffer, on atomic files of a mount: whatever crashes, no page is torn, and no
+//! transaction is lost that was acknowledged. A few crashes; the example `mariadb` does as many as you like, and has the
+//! control. Where FUSE or MariaDB is not to be had, this says that it was skipped.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../examples/mariadb/campaign/mod.rs"]
+mod campaign;
+mod support;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use campaign::judge::judge;
+use campaign::load::{CLIENTS, Clients, ROWS, fill};
+use campaign::rounds::{Campaign, Crash};
+use campaign::server::{Mariadb, Setup};
+use campaign::wait_for;
+use support::{is_there, mounts, run};
+
+const SEED: u64 = 17;
+
+fn is_able() -> bool {
+    mounts() && ["mariadbd", "mariadb", "innochecksum"].iter().all(|program| is_there(program))
+}
+
+/// A few crashes of a kind, after which nothing may be wrong.
+fn survives(crash: Crash) {
+    if !is_able() {
+        return;
+    }
+    let asked = std::env::var("WEIR_CRASHES").ok().and_then(|rounds| rounds.parse().ok());
+    let campaign = Campaign {
+        weir: PathBuf::from(env!("CARGO_BIN_EXE_weir")),
+        on: PathBuf::from(env!("CARGO_TARGET_TMPDIR")),
+        crash,
+        rounds: asked.unwrap_or(2),
+        seed: SEED,
+        doublewrite: false,
+        atomic: true,
+        mount: Vec::new(),
+        until_damage: false,
+    };
+    let totals = campaign.run(&mut |_, _| {}).unwrap();
+    eprintln!("{crash:?}: {totals:?}");
+    assert_eq!((totals.rounds, totals.damaged), (campaign.rounds, 0), "{totals:#?}");
+    assert!(totals.acknowledged > 0, "there was nothing to lose");
+}
+
+#[test]
+fn no_page_is_torn_where_the_server_of_the_mount_is_killed() {
+    survives(Crash::Kill);
+}
+
+#[test]
+fn no_page_is_torn_where_the_power_is_cut() {
+    let (has_loop, _) = run("losetup", &["--find".as_ref()]);
+    if has_loop {
+        survives(Crash::Power);
+    } else {
+        eprintln!("skipped: it takes losetup and loop devices");
+    }
+}
+
+/// On a sound database the judge finds nothing; and each kind of damage that is done to it by hand.
+#[test]
+fn the_judge_sees_damage() {
+    if !is_able() {
+        return;
+    }
+    let beside = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let data = beside.path().join("db");
+    let mariadb = Mariadb::new(Setup { doublewrite: false, pool_mib: 8, log_mib: 16 }).unwrap();
+    mariadb.install(&data).unwrap();
+    let server = mariadb.start(&data).unwrap();
+    fill(&server).unwrap();
+    let clients = Clients::start(&server, beside.path(), SEED, &vec![0; CLIENTS as usize]).unwrap();
+    let enough = || {
+        let told = clients.acknowledged()?;
+        Ok(told.iter().all(|number| *number >= 5).then_some(()))
+    };
+    wait_for("each client has committed", std::time::Duration::from_secs(60), enough).unwrap();
+    drop(clients);
+    let sum = server.ask("SELECT n FROM t.done ORDER BY client").unwrap();
+    let done: Vec<u64> = sum.lines().map(|line| line.parse().unwrap()).collect();
+    server.stop().unwrap();
+
+    let look = |least: &[u64]| judge(&mariadb, &data, SEED, least, &done).unwrap();
+    let sound = look(&done);
+    assert!(sound.is_sound(false) && sound.done == done, "{sound:?}");
+
+    let more: Vec<u64> = done.iter().map(|number| number + 2).collect();
+    let lost = look(&more);
+    assert_eq!(lost.lost.len() as u64, CLIENTS, "{lost:?}");
+
+    // A row that is older than its client's last transactions.
+    let server = mariadb.start(&data).unwrap();
+    server.ask(&format!("UPDATE t.b SET n = n + 26 WHERE id = {}", ROWS + 1)).unwrap();
+    server.stop().unwrap();
+    assert_eq!(look(&done).rows_wrong, 1);
+
+    tear(&data.join("t/a.ibd"));
+    let torn = look(&done);
+    assert!(torn.torn.len() == 1 && torn.torn[0].starts_with("t/a.ibd"), "{torn:?}");
+    assert!(!torn.is_sound(false), "{torn:?}");
+}
+
+/// Puts a quarter of a page in the place of that of another.
+fn tear(path: &Path) {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut quarter = vec![0; 4096];
+    file.read_exact_at(&mut quarter, 20 * 16384 + 8192).unwrap();
+    file.write_all_at(&quarter, 21 * 16384 + 8192).unwrap();
+}
