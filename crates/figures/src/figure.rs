@@ -12,6 +12,7 @@ use weir_storage::BLOCK_BYTES;
 
 use crate::error::FigureError;
 use crate::host::Host;
+use crate::intervals::{Compared, Intervals};
 use crate::paper::{Paper, Printed};
 use crate::run::{Outcome, Run};
 use crate::sweep::{Sweep, Take};
@@ -117,6 +118,9 @@ pub struct Config {
     /// Further series, described together.
     #[serde(default)]
     pub sweep: Option<Sweep>,
+    /// Further series of fio, described together.
+    #[serde(default)]
+    pub intervals: Option<Intervals>,
 }
 
 fn sample_us() -> f64 {
@@ -151,9 +155,9 @@ pub struct Series {
     pub name: String,
     /// The way to write.
     pub way: Way,
-    /// Further ways that make one row with it.
+    /// Further ways that make one row with it, each with what it is shown as a share of.
     #[serde(skip)]
-    pub rest: Vec<Way>,
+    pub rest: Vec<(Way, Option<Way>)>,
     /// What is made of them.
     #[serde(skip)]
     pub take: Take,
@@ -188,6 +192,14 @@ pub enum Measure {
     Iops,
     /// Inserts a second.
     Inserts,
+    /// Operations a second, of a mail server.
+    Operations,
+    /// Transactions a second.
+    Transactions,
+    /// Kilobytes that are written to the device for each transaction or operation.
+    Written,
+    /// Flushes of the device for each transaction or operation.
+    Flushes,
     /// Commands in the device's queue, on average.
     DepthMean,
     /// Commands in the device's queue, at most.
@@ -265,7 +277,9 @@ impl Measure {
     #[must_use]
     pub fn of(self, outcome: &Outcome) -> f64 {
         match self {
-            Measure::Iops | Measure::Inserts => outcome.iops,
+            Measure::Iops | Measure::Inserts | Measure::Operations | Measure::Transactions => outcome.iops,
+            Measure::Written => outcome.per_write(outcome.counts.written_blocks) * BLOCK_BYTES as f64 / 1e3,
+            Measure::Flushes => outcome.per_write(outcome.counts.flushes),
             Measure::DepthMean => outcome.depth.mean,
             Measure::DepthMax => f64::from(outcome.depth.max),
             Measure::DelayMean => outcome.delays.mean,
@@ -319,6 +333,10 @@ impl Measure {
         match self {
             Measure::Iops => "writes/s",
             Measure::Inserts => "inserts/s",
+            Measure::Operations => "operations/s",
+            Measure::Transactions => "transactions/s",
+            Measure::Written => "KB",
+            Measure::Flushes => "flushes",
             Measure::DepthMean | Measure::DepthMax => "commands",
             Measure::DelayMean | Measure::DelayP50 | Measure::DelayP99 => "us",
             Measure::LatencyMean
@@ -354,14 +372,32 @@ impl Measure {
 }
 
 impl Series {
+    /// Writes a second of fio.
+    fn of_fio(name: String, take: Take, ways: &[Compared]) -> Option<Series> {
+        let ways = ways.iter().map(|(way, over)| (Way::Fio(*way), over.map(Way::Fio)));
+        let mut ways: Vec<(Way, Option<Way>)> = ways.collect();
+        let first = (!ways.is_empty()).then(|| ways.remove(0))?;
+        Some(Series {
+            name,
+            way: first.0,
+            rest: ways,
+            take,
+            measure: Measure::Iops,
+            over: first.1,
+            over_mechanism: None,
+            devices: None,
+            mechanism: None,
+            service: None,
+            penalty: None,
+        })
+    }
+
     /// The unit of what is shown.
     #[must_use]
     pub fn unit(&self) -> String {
         match self.over {
-            Some(Way::Files(calls)) => format!("% of {}", calls.on),
-            Some(Way::Sqlite(inserts)) => format!("% of {}", inserts.on),
             Some(_) if self.measure == Measure::Overhead => self.measure.unit().to_owned(),
-            Some(way) => format!("% of {way}"),
+            Some(way) => format!("% of {}", way.ground()),
             None => self.measure.unit().to_owned(),
         }
     }
@@ -434,6 +470,8 @@ impl Figure {
         };
         let mut config: Config = toml::from_str(figure).map_err(|source| failed("figure.toml", source))?;
         config.series.extend(config.sweep.iter().flat_map(Sweep::all));
+        let paced = config.intervals.iter().flat_map(Intervals::all);
+        config.series.extend(paced.filter_map(|(name, take, ways)| Series::of_fio(name, take, &ways)));
         Ok(Figure {
             name: name.to_owned(),
             config,
@@ -472,7 +510,10 @@ impl Figure {
                 let changed = self.variant(device.clone(), series)?;
                 let run = self.run(changed, &host, series.way, quick);
                 let same = |run: &Run, way| Run { way, ..run.clone() };
-                let rest = |way: &Way| (same(&run, *way), over.as_ref().map(|over| same(over, *way)));
+                let rest = |(way, beside): &(Way, Option<Way>)| {
+                    let beside = over.as_ref().zip(*beside).map(|(over, way)| same(over, way));
+                    (same(&run, *way), beside)
+                };
                 let rest = series.rest.iter().map(rest).collect();
                 let parameters = Rc::clone(&parameters);
                 cases.push(Case { device: &place.profile, series, run, over, rest, parameters });

@@ -14,10 +14,11 @@ use crate::error::FigureError;
 use crate::parameter::Parameter;
 
 /// The files, embedded so that the program needs no checkout.
-const HOSTS: [(&str, &str); 4] = [
+const HOSTS: [(&str, &str); 5] = [
     ("phone", include_str!("../../../figures/hosts/phone.toml")),
     ("pc", include_str!("../../../figures/hosts/pc.toml")),
     ("desktop", include_str!("../../../figures/hosts/desktop.toml")),
+    ("workstation", include_str!("../../../figures/hosts/workstation.toml")),
     ("server", include_str!("../../../figures/hosts/server.toml")),
 ];
 
@@ -161,6 +162,9 @@ mod tests {
     #[test]
     fn an_unknown_host_is_an_error_that_names_the_known_ones() {
         let error = Host::builtin("mainframe").unwrap_err().to_string();
-        assert!(error.contains("mainframe") && error.contains("phone, pc, desktop, server"), "{error}");
+        assert!(
+            error.contains("mainframe") && error.contains("phone, pc, desktop, workstation, server"),
+            "{error}"
+        );
     }
 }

@@ -15,11 +15,11 @@ use weir_storage::{
 };
 
 use crate::error::FigureError;
-use crate::files::NEVER;
 use crate::gauge::{Gauge, Window};
 use crate::host::{Host, microseconds};
 use crate::random_writes::{RandomWrites, Size};
 use crate::run::{Outcome, Run};
+use crate::stage::NEVER;
 
 /// Commands on their way at most.
 const QUEUE: usize = 32;

@@ -101,7 +101,8 @@ impl Outcome {
         self.per_write(checkpoint_pages + record_pages + summary_pages + moved_pages)
     }
 
-    fn per_write(&self, count: u64) -> f64 {
+    /// A count of the device, for each write.
+    pub(crate) fn per_write(&self, count: u64) -> f64 {
         count as f64 / (self.iops * self.seconds)
     }
 
@@ -124,8 +125,7 @@ impl Run {
     /// [`FigureError::Order`] if order was not kept; what the block layer or the device answered.
     pub fn outcome(&self, seed: u64) -> Result<Outcome, FigureError> {
         // A filesystem reads what it has written.
-        let keep =
-            if matches!(self.way, Way::Files(_) | Way::Sqlite(_)) { Keep::Bytes } else { Keep::Versions };
+        let keep = if self.way.has_files() { Keep::Bytes } else { Keep::Versions };
         let options = FlashOptions { keep, never_cut: true, ..FlashOptions::default() };
         self.outcome_with(seed, options)
     }
@@ -134,6 +134,9 @@ impl Run {
         match self.way {
             Way::Files(calls) => return self.files_outcome(calls, seed, options),
             Way::Sqlite(inserts) => return self.sqlite_outcome(inserts, seed, options),
+            Way::Fio(fio) => return fio.outcome(self, seed, options),
+            Way::Varmail(varmail) => return varmail.outcome(self, seed, options),
+            Way::InnoDb(innodb) => return innodb.outcome(self, seed, options),
             Way::Random(writes) => return self.random_outcome(writes, seed, options),
             Way::Recovery(writes) => return self.recovery_outcome(writes, seed),
             Way::Fact(fact) => {

@@ -16,11 +16,12 @@ use weir_sqlite_vfs::rusqlite::{self, params};
 use weir_sqlite_vfs::{Call, Connection, Fault, Vfs};
 
 use crate::error::FigureError;
-use crate::files::{APPLICATION, NEVER, Progress, mount};
 use crate::gauge::{Gauge, Window, delays};
 use crate::host::{Host, microseconds};
 use crate::inserts::{Inserts, Journal, Syncs};
+use crate::mounting::Mounting;
 use crate::run::{Outcome, Run};
+use crate::stage::{APPLICATION, NEVER, Progress, mount};
 use crate::tap::Tap;
 
 /// Bytes of the text in a row.
@@ -49,7 +50,8 @@ impl Run {
         self.prepare(&device, self.device.blocks);
         let tap = Tap::new(&handle, device, self.host.no_fua.is_none());
         let stalled = |source: Stalled| FigureError::Stalled { run: self.title(), source };
-        let mounted = runtime.block_on(mount(self, inserts.on, &handle, &tap, recorder.clone()));
+        let mounted =
+            runtime.block_on(mount(self, Mounting::of(inserts.on), &handle, &tap, recorder.clone()));
         let filesystem =
             mounted.map_err(stalled)?.map_err(|source| FigureError::Files { run: self.title(), source })?;
         runtime.simulate_caller(APPLICATION);

@@ -63,6 +63,15 @@ pub enum Take {
 }
 
 impl Take {
+    /// What it is called in the names of rows.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Take::Each => "each",
+            Take::Mean => "mean",
+            Take::Most => "most",
+        }
+    }
+
     /// One of several; of the first where each is a row.
     pub(crate) fn of(self, values: &[f64]) -> f64 {
         let all = || values.iter().copied();
@@ -105,7 +114,7 @@ impl Swept {
         Series {
             name,
             way,
-            rest: rest.to_vec(),
+            rest: rest.iter().map(|way| (*way, self.over_mechanism.as_ref().map(|_| *way))).collect(),
             take: self.take,
             measure: self.measure,
             over: self.over_mechanism.as_ref().map(|_| way),
@@ -149,8 +158,11 @@ flush_every = [16, 4]
         assert_eq!(names.len(), 2 * 2 * 3 + 1);
         assert_eq!((names[0], names[4]), ("a: 1 MiB large, flush/1", "a: 1 MiB small, flush/4"));
         assert_eq!(names[12], "b");
-        let ways: Vec<String> =
-            std::iter::once(&series[12].way).chain(&series[12].rest).map(Way::to_string).collect();
+        let ways: Vec<String> = [(series[12].way, series[12].over)]
+            .iter()
+            .chain(&series[12].rest)
+            .map(|(way, _)| way.to_string())
+            .collect();
         let expected = [
             "1 MiB small, flush/16",
             "1 MiB small, flush/4",

@@ -45,6 +45,7 @@ pub(crate) fn scaled(device: &Profile, key: &str, factor: f64) -> Option<Profile
         }
         "ftl.checkpoint_share" => ftl.checkpoint_share *= factor,
         "ftl.log_share" => ftl.log_share *= factor,
+        "ftl.share" => ftl.share = count(ftl.share),
         "flush.fixed" => flush.fixed_ns = time(flush.fixed_ns),
         "flush.journal_pages" => flush.journal_pages = count(flush.journal_pages),
         _ => return None,

@@ -13,11 +13,14 @@ use weir_storage::{BLOCK_BYTES, Data, Lba, Part, Rejected, StreamId, Ticket};
 
 use crate::calls::Calls;
 use crate::fact::Fact;
+use crate::fio::Fio;
 use crate::gauge::Gauge;
 use crate::host::{Host, microseconds};
+use crate::innodb::InnoDb;
 use crate::inserts::Inserts;
 use crate::parameter::Parameter;
 use crate::random_writes::RandomWrites;
+use crate::varmail::Varmail;
 
 /// Requests that leave the queue before a writer that found it full goes on (Linux: `BLK_BATCH_REQ`).
 const BATCH: u64 = 32;
@@ -46,6 +49,12 @@ pub enum Way {
     Files(Calls),
     /// Through SQLite, on the filesystem.
     Sqlite(Inserts),
+    /// Through the filesystem, as fio.
+    Fio(Fio),
+    /// Through the filesystem, as Filebench's varmail.
+    Varmail(Varmail),
+    /// Through the filesystem, as MySQL's storage engine.
+    InnoDb(InnoDb),
     /// To the device itself, in one area, with flushes.
     Random(RandomWrites),
     /// The same, until recovery has most to read; then a power cut.
@@ -59,6 +68,9 @@ impl fmt::Display for Way {
         match self {
             Way::Files(calls) => calls.fmt(f),
             Way::Sqlite(inserts) => inserts.fmt(f),
+            Way::Fio(fio) => fio.fmt(f),
+            Way::Varmail(varmail) => varmail.fmt(f),
+            Way::InnoDb(innodb) => innodb.fmt(f),
             Way::Random(writes) => writes.fmt(f),
             Way::Recovery(writes) => write!(f, "recovery, {writes}"),
             Way::Fact(fact) => fact.fmt(f),
@@ -74,6 +86,9 @@ impl Way {
         match self {
             Way::Files(calls) => calls.on.has_barriers(),
             Way::Sqlite(inserts) => inserts.on.has_barriers(),
+            Way::Fio(fio) => fio.on.on.has_barriers(),
+            Way::Varmail(varmail) => varmail.on.on.has_barriers(),
+            Way::InnoDb(innodb) => innodb.on.on.has_barriers(),
             Way::XnF | Way::X | Way::P | Way::Random(_) | Way::Recovery(_) | Way::Fact(_) => false,
             Way::B | Way::BarrierCommand | Way::BarrierBurst | Way::BarrierWaiting => true,
         }
@@ -84,7 +99,25 @@ impl Way {
         match self {
             Way::Files(calls) => calls.waits(),
             Way::Sqlite(inserts) => inserts.waits(),
+            Way::Fio(_) | Way::Varmail(_) | Way::InnoDb(_) => true,
             way => matches!(way, Way::XnF | Way::X | Way::BarrierWaiting),
+        }
+    }
+
+    /// Whether it needs a filesystem, which reads what it has written.
+    pub(crate) fn has_files(self) -> bool {
+        matches!(self, Way::Files(_) | Way::Sqlite(_) | Way::Fio(_) | Way::Varmail(_) | Way::InnoDb(_))
+    }
+
+    /// The filesystem that it is on, in words.
+    pub(crate) fn ground(self) -> String {
+        match self {
+            Way::Files(calls) => calls.on.to_string(),
+            Way::Sqlite(inserts) => inserts.on.to_string(),
+            Way::Fio(fio) => fio.on.to_string(),
+            Way::Varmail(varmail) => varmail.on.to_string(),
+            Way::InnoDb(innodb) => innodb.ground(),
+            way => way.to_string(),
         }
     }
 
@@ -131,9 +164,14 @@ impl Writer {
                 Way::BarrierCommand => self.separately().await?,
                 Way::BarrierBurst => self.burst().await?,
                 // Not for one thread at the block layer.
-                Way::Files(_) | Way::Sqlite(_) | Way::Random(_) | Way::Recovery(_) | Way::Fact(_) => {
-                    return Ok(());
-                }
+                Way::Files(_)
+                | Way::Sqlite(_)
+                | Way::Fio(_)
+                | Way::Varmail(_)
+                | Way::InnoDb(_)
+                | Way::Random(_)
+                | Way::Recovery(_)
+                | Way::Fact(_) => return Ok(()),
             }
         }
         Ok(())

@@ -11,21 +11,31 @@ use super::error::ProfileError;
 /// Bytes in a profile's file at most.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-const BUILTIN: [(&str, &str); 8] = [
+const BUILTIN: [(&str, &str); 9] = [
     ("emmc50", include_str!("../../profiles/emmc50.toml")),
     ("ufs20", include_str!("../../profiles/ufs20.toml")),
     ("sata-ssd", include_str!("../../profiles/sata-ssd.toml")),
     ("sata-plp", include_str!("../../profiles/sata-plp.toml")),
     ("openssd", include_str!("../../profiles/openssd.toml")),
     ("nvme", include_str!("../../profiles/nvme.toml")),
+    ("nvme-share", include_str!("../../profiles/nvme-share.toml")),
     ("pcie", include_str!("../../profiles/pcie.toml")),
     ("flash-array", include_str!("../../profiles/flash-array.toml")),
 ];
 
 impl Profile {
     /// The names of the profiles that come with Weir.
-    pub const NAMES: [&str; 8] =
-        ["emmc50", "ufs20", "sata-ssd", "sata-plp", "openssd", "nvme", "pcie", "flash-array"];
+    pub const NAMES: [&str; 9] = [
+        "emmc50",
+        "ufs20",
+        "sata-ssd",
+        "sata-plp",
+        "openssd",
+        "nvme",
+        "nvme-share",
+        "pcie",
+        "flash-array",
+    ];
 
     /// Reads a profile, checks it, and lists its parameters.
     ///

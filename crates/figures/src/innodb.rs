@@ -1,0 +1,67 @@
+//! *InnoDB's calls*: what the storage engine of MySQL asks of a filesystem under many short transactions, as figure 4 of
+//! the SHARE paper runs it. MySQL itself does not run in virtual time.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::mounting::Mounting;
+
+/// Threads whose transactions change pages of tables, a log of what they change, and one thread that writes pages out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InnoDb {
+    /// On which filesystem.
+    pub on: Mounting,
+    /// How pages are kept whole.
+    pub pages: Pages,
+    /// Files with tables, each of the same size.
+    pub tables: u32,
+    /// The size of such a file, in pages of 16 KiB.
+    pub table_pages: u32,
+    /// Threads.
+    pub threads: u32,
+    /// Processor time of a transaction, in microseconds, without its calls into the filesystem.
+    pub transaction_us: u32,
+    /// Pages that a hundred transactions make dirty.
+    pub pages_of_hundred: u32,
+    /// Bytes that a transaction adds to the log.
+    pub log_bytes: u32,
+    /// Pages that are written out together.
+    pub batch: u32,
+    /// Whether a transaction ends when the log is durable; otherwise nothing waits for the log.
+    #[serde(default = "yes")]
+    pub durable: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// How pages are kept whole when the power fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pages {
+    /// By a copy in the doublewrite buffer, which is durable before they are written home.
+    Doublewrite,
+    /// By the filesystem, or not at all.
+    Home,
+}
+
+impl InnoDb {
+    /// The paper's name of it.
+    pub(crate) fn ground(self) -> String {
+        let doublewrite = match self.pages {
+            Pages::Doublewrite => "DWB-ON",
+            Pages::Home => "DWB-OFF",
+        };
+        format!("{doublewrite}/{}", self.on)
+    }
+}
+
+impl fmt::Display for InnoDb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} tables", self.ground(), self.tables)?;
+        if self.durable { Ok(()) } else { f.write_str(", log not synchronised") }
+    }
+}

@@ -1,0 +1,225 @@
+//! A run of [`InnoDb`]: its calls as they were recorded from a real server with `strace`, and as MySQL 5.7 makes them.
+//!
+//! - A thread spends a transaction's processor time, makes pages dirty, adds to the log, and waits until the log is durable
+//!   up to there. One thread at a time writes the log for all that wait, from the block where the last write ended, and
+//!   calls `fsync`. The log is one file, written round and round.
+//! - One thread writes pages out, when a batch of them is dirty: with the doublewrite buffer, all of them in one write to
+//!   its place in the system's file, and `fsync`; then each page to its home, in order; then `fsync` of each file that
+//!   was written, one after the other. Batches follow each other.
+//! - Threads wait when too many pages are dirty.
+//!
+//! Pages are read from the buffer pool: nothing is read from the drive.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use weir_ext4::{FileType, ROOT_INODE};
+use weir_flash::FlashOptions;
+use weir_fs::{FsError, InodeNumber, NewNode};
+use weir_runtime::{Event, Random};
+use weir_storage::BLOCK_BYTES;
+
+use crate::error::FigureError;
+use crate::files::fill;
+use crate::innodb::{InnoDb, Pages};
+use crate::run::{Outcome, Run};
+use crate::stage::{APPLICATION, Stage, Thread, perform};
+
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 16 << 10;
+/// Bytes of the log's file.
+const LOG_BYTES: u64 = 32 << 20;
+/// Where the doublewrite buffer lies in the system's file.
+const DOUBLEWRITE_AT: u64 = 1 << 20;
+/// Batches of dirty pages from which on threads wait.
+const BATCHES_DIRTY: usize = 8;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+impl InnoDb {
+    /// Runs it.
+    pub(crate) fn outcome(self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
+        let play = async |stage: &Rc<Stage>| {
+            let server = Rc::new(Server::start(stage, self).await?);
+            let mut threads = vec![Box::pin(Rc::clone(&server).write_out()) as Thread];
+            for _ in 0..self.threads.max(1) {
+                let random = stage.handle.random(APPLICATION);
+                threads.push(Box::pin(Rc::clone(&server).transactions(random)) as Thread);
+            }
+            Ok(threads)
+        };
+        perform(run, self.on, None, seed, options, play)
+    }
+
+    /// Pages that are written out together.
+    fn batch(self) -> usize {
+        self.batch.clamp(1, 1 << 12) as usize
+    }
+}
+
+/// What all threads share.
+struct Server {
+    stage: Rc<Stage>,
+    innodb: InnoDb,
+    tables: Vec<InodeNumber>,
+    /// The file with the doublewrite buffer.
+    system: InodeNumber,
+    log: InodeNumber,
+    /// Dirty pages: of which table, and which page of it. The first become dirty first.
+    dirty: RefCell<VecDeque<(u32, u32)>>,
+    /// Pages became dirty, or were written out.
+    pages_changed: Event,
+    /// Bytes that were added to the log.
+    logged: Cell<u64>,
+    /// Bytes of them that are durable.
+    durable: Cell<u64>,
+    /// Whether a thread writes the log.
+    log_is_written: Cell<bool>,
+    log_changed: Event,
+}
+
+impl Server {
+    async fn start(stage: &Rc<Stage>, innodb: InnoDb) -> Result<Server, FsError> {
+        let new = NewNode::new(FileType::Regular, 0o640);
+        let make = async |name: &str, bytes: u64| {
+            let file = stage.filesystem.create(ROOT_INODE, name.as_bytes(), &new).await?;
+            fill(&stage.filesystem, file, bytes).await?;
+            Ok::<InodeNumber, FsError>(file)
+        };
+        let mut tables = Vec::new();
+        for table in 0..innodb.tables.max(1) {
+            let bytes = u64::from(innodb.table_pages.max(1)) * PAGE_BYTES;
+            tables.push(make(&format!("table{table}.ibd"), bytes).await?);
+        }
+        Ok(Server {
+            system: make("ibdata1", DOUBLEWRITE_AT + innodb.batch() as u64 * PAGE_BYTES).await?,
+            log: make("ib_logfile0", LOG_BYTES).await?,
+            stage: Rc::clone(stage),
+            innodb,
+            tables,
+            dirty: RefCell::default(),
+            pages_changed: Event::new(),
+            logged: Cell::new(0),
+            durable: Cell::new(0),
+            log_is_written: Cell::new(false),
+            log_changed: Event::new(),
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.stage.progress.is_over()
+    }
+
+    /// One thread of a client.
+    async fn transactions(self: Rc<Server>, mut random: Random) -> Result<(), FsError> {
+        while !self.is_over() {
+            let from = self.stage.handle.now().as_nanos();
+            self.stage.work(f64::from(self.innodb.transaction_us)).await;
+            self.change_pages(&mut random).await;
+            let end = self.logged.get() + u64::from(self.innodb.log_bytes);
+            self.logged.set(end);
+            if self.innodb.durable {
+                self.commit(end).await?;
+            }
+            self.stage.progress.called(self.stage.handle.now().as_nanos() - from);
+        }
+        self.pages_changed.notify(usize::MAX);
+        Ok(())
+    }
+
+    async fn change_pages(&self, random: &mut Random) {
+        let of_hundred = u64::from(self.innodb.pages_of_hundred);
+        let pages = of_hundred / 100 + u64::from(random.below(100) < of_hundred % 100);
+        for _ in 0..pages {
+            let table = random.below(self.tables.len() as u64);
+            let page = random.below(u64::from(self.innodb.table_pages.max(1)));
+            self.stage.handle.trace(&[table, page]);
+            self.dirty.borrow_mut().push_back((table as u32, page as u32));
+        }
+        self.pages_changed.notify(usize::MAX);
+        while self.dirty.borrow().len() > BATCHES_DIRTY * self.innodb.batch() && !self.is_over() {
+            self.pages_changed.listen().await;
+        }
+    }
+
+    /// Waits until the log is durable up to `end`.
+    async fn commit(&self, end: u64) -> Result<(), FsError> {
+        while self.durable.get() < end {
+            let changed = self.log_changed.listen();
+            if self.log_is_written.get() {
+                changed.await;
+                continue;
+            }
+            self.log_is_written.set(true);
+            let upto = self.logged.get();
+            let written = self.write_log(upto).await;
+            self.log_is_written.set(false);
+            self.log_changed.notify(usize::MAX);
+            written?;
+            self.durable.set(upto);
+        }
+        Ok(())
+    }
+
+    /// Writes the log up to `upto` and synchronises it.
+    async fn write_log(&self, upto: u64) -> Result<(), FsError> {
+        let (stage, mut at) = (&self.stage, self.durable.get() / BLOCK * BLOCK);
+        let end = upto.next_multiple_of(BLOCK);
+        while at < end {
+            let place = at % LOG_BYTES;
+            let bytes = (end - at).min(LOG_BYTES - place);
+            self.write(self.log, place, bytes).await?;
+            at += bytes;
+        }
+        stage.work(stage.host.sync_us.value).await;
+        stage.filesystem.fsync(self.log).await
+    }
+
+    /// The thread that writes pages out.
+    async fn write_out(self: Rc<Server>) -> Result<(), FsError> {
+        while !self.is_over() {
+            let changed = self.pages_changed.listen();
+            if self.dirty.borrow().len() < self.innodb.batch() {
+                changed.await;
+                continue;
+            }
+            let mut pages: Vec<(u32, u32)> =
+                self.dirty.borrow().iter().take(self.innodb.batch()).copied().collect();
+            pages.sort_unstable();
+            pages.dedup();
+            self.write_batch(&pages).await?;
+            self.dirty.borrow_mut().drain(..self.innodb.batch());
+            self.pages_changed.notify(usize::MAX);
+        }
+        Ok(())
+    }
+
+    async fn write_batch(&self, pages: &[(u32, u32)]) -> Result<(), FsError> {
+        if self.innodb.pages == Pages::Doublewrite {
+            self.write(self.system, DOUBLEWRITE_AT, pages.len() as u64 * PAGE_BYTES).await?;
+            self.synchronise(self.system).await?;
+        }
+        let file = |table: u32| self.tables[table as usize];
+        for (table, page) in pages {
+            self.write(file(*table), u64::from(*page) * PAGE_BYTES, PAGE_BYTES).await?;
+        }
+        let written: BTreeSet<u32> = pages.iter().map(|(table, _)| *table).collect();
+        for table in written {
+            self.synchronise(file(table)).await?;
+        }
+        Ok(())
+    }
+
+    async fn synchronise(&self, file: InodeNumber) -> Result<(), FsError> {
+        self.stage.work(self.stage.host.sync_us.value).await;
+        self.stage.filesystem.fsync(file).await
+    }
+
+    async fn write(&self, file: InodeNumber, offset: u64, bytes: u64) -> Result<(), FsError> {
+        let pages = bytes.div_ceil(BLOCK);
+        self.stage.work(pages as f64 * self.stage.host.write_us.value).await;
+        let data = vec![3; usize::try_from(bytes).unwrap_or_default()];
+        self.stage.filesystem.write(file, offset, &data).await.map(drop)
+    }
+}

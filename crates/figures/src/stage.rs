@@ -1,0 +1,242 @@
+//! A *stage* is a new filesystem, on a device whose every block was written once in order, with what measures what
+//! threads do there, in virtual time.
+//!
+//! What threads do is counted as calls: writes, transactions, operations of a mail server. The warm-up ends, and the
+//! window begins and ends, with a call of any thread.
+//!
+//! Processor time of a call is spent by the thread that does the work: the one that calls, or one of the
+//! filesystem's own, the commit task, the flush task and those that checkpoint and write back.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::Rc;
+
+use weir_ext4::Mkfs;
+use weir_flash::{FlashDevice, FlashOptions, Stats};
+use weir_fs::{Discards, Filesystem, FsError, MountOptions};
+use weir_runtime::{Cores, Handle, Runtime, Simulation};
+use weir_storage::Recorder;
+
+use crate::error::FigureError;
+use crate::gauge::{Gauge, Window, delays};
+use crate::host::{Host, microseconds};
+use crate::mounting::Mounting;
+use crate::run::{Commits, Outcome, Run};
+use crate::tap::Tap;
+
+/// The threads whose context switches count.
+pub(crate) const APPLICATION: &str = "application";
+
+/// A window of the gauge that nothing but the calls begin and end.
+pub(crate) const NEVER: u64 = u64::MAX / 4;
+
+/// A thread of the host.
+pub(crate) type Thread = Pin<Box<dyn Future<Output = Result<(), FsError>>>>;
+
+/// Where threads do what a run is about.
+pub(crate) struct Stage {
+    pub(crate) handle: Handle,
+    pub(crate) host: Host,
+    pub(crate) filesystem: Filesystem,
+    pub(crate) progress: Rc<Progress>,
+}
+
+impl Stage {
+    /// Spends the processor's time for a call, in microseconds.
+    pub(crate) async fn work(&self, us: f64) {
+        self.handle.work(microseconds(us)).await;
+    }
+}
+
+/// Runs the threads that `play` makes, when it has made the files that they need; on so many cores, if not the host's.
+pub(crate) fn perform(
+    run: &Run,
+    mounting: Mounting,
+    cores: Option<u32>,
+    seed: u64,
+    options: FlashOptions,
+    play: impl AsyncFnOnce(&Rc<Stage>) -> Result<Vec<Thread>, FsError>,
+) -> Result<Outcome, FigureError> {
+    let host = run.host.simulated();
+    let cores = Cores { count: cores.map_or(host.count, |cores| cores.max(1) as usize), ..host };
+    let runtime = Runtime::simulated(Simulation { seed, cores: Some(cores), ..Simulation::default() });
+    let handle = runtime.handle();
+    let window = Window { warm_up: NEVER, measured: 2, sample_ns: run.sample_ns };
+    let gauge = Rc::new(Gauge::new(window));
+    let probe = Rc::clone(&gauge);
+    let recorder = run.recorder();
+    let options = FlashOptions { recorder: recorder.clone(), probe: Some(probe), ..options };
+    let device = FlashDevice::new(&handle, &run.device, options);
+    run.prepare(&device, run.device.blocks);
+    let tap = Tap::new(&handle, device, run.host.no_fua.is_none());
+    let ended = runtime.block_on(async {
+        let filesystem = mount(run, mounting, &handle, &tap, recorder.clone()).await?;
+        let progress = Rc::new(Progress::new(run, &handle, filesystem.clone(), &tap, &gauge));
+        let host = run.host.clone();
+        let stage = Rc::new(Stage { handle: handle.clone(), host, filesystem, progress });
+        let threads = play(&stage).await?;
+        stage.filesystem.sync().await?;
+        let threads: Vec<_> =
+            threads.into_iter().map(|thread| handle.spawn_thread(APPLICATION, thread)).collect();
+        for thread in threads {
+            // A task is cancelled only with its runtime.
+            thread.await.unwrap_or(Ok(()))?;
+        }
+        stage.filesystem.clone().unmount().await?;
+        Ok(stage.progress.seen(&run.host, mounting.on.has_barriers()))
+    });
+    let seen = ended
+        .map_err(|source| FigureError::Stalled { run: run.title(), source })?
+        .map_err(|source| FigureError::Files { run: run.title(), source })?;
+    Ok(Outcome {
+        latency: delays(seen.latencies),
+        commits: seen.commits,
+        switches: seen.switches,
+        counts: seen.counts,
+        ..run.read(&handle, &gauge, recorder.as_deref())?
+    })
+}
+
+/// A new filesystem, mounted as a run wants it.
+pub(crate) async fn mount(
+    run: &Run,
+    mounting: Mounting,
+    handle: &Handle,
+    tap: &Rc<Tap>,
+    recorder: Option<Rc<Recorder>>,
+) -> Result<Filesystem, FsError> {
+    let journal_blocks = mounting.journal_mib.map(|mib| mib.saturating_mul(256));
+    let options = Mkfs { journal_blocks, ..Mkfs::new(run.device.blocks, [1; 16], [2; 16], 1_500_000_000) };
+    Filesystem::make(&**tap, &options).await?;
+    let host = &run.host;
+    let options = MountOptions {
+        engine: Some(mounting.on.engine()),
+        mode: mounting.mode.journal_mode(),
+        timer_hz: host.timer_hz.value.round().max(1.0) as u32,
+        // As the papers' mounts: ext4 does not by itself.
+        discard: Discards::Off,
+        ..MountOptions::default()
+    };
+    let device = Rc::<Tap>::clone(tap);
+    Filesystem::mount_recorded(handle, device, recorder, options).await
+}
+
+/// What the calls showed in the window.
+pub(crate) struct Seen {
+    pub(crate) latencies: Vec<u64>,
+    pub(crate) commits: Commits,
+    pub(crate) switches: f64,
+    pub(crate) counts: Stats,
+}
+
+/// How far all threads together are, and what is known so far.
+pub(crate) struct Progress {
+    handle: Handle,
+    filesystem: Filesystem,
+    tap: Rc<Tap>,
+    gauge: Rc<Gauge>,
+    warm_up: u64,
+    measured: u64,
+    done: Cell<u64>,
+    latencies: RefCell<Vec<u64>>,
+    begun: Cell<Counted>,
+    ended: Cell<Counted>,
+}
+
+/// What only counts upwards.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    commits: u64,
+    switches: u64,
+    switches_of_commit: u64,
+    nanoseconds: u64,
+    device: Stats,
+}
+
+impl Progress {
+    pub(crate) fn new(
+        run: &Run,
+        handle: &Handle,
+        filesystem: Filesystem,
+        tap: &Rc<Tap>,
+        gauge: &Rc<Gauge>,
+    ) -> Progress {
+        let measured = run.writes.max(2);
+        Progress {
+            handle: handle.clone(),
+            filesystem,
+            tap: Rc::clone(tap),
+            gauge: Rc::clone(gauge),
+            warm_up: (measured / 4).clamp(1, run.warm_up_max.max(1)),
+            measured,
+            done: Cell::default(),
+            latencies: RefCell::default(),
+            begun: Cell::default(),
+            ended: Cell::default(),
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.done.get() >= self.warm_up + self.measured
+    }
+
+    /// A call is over, which took so long.
+    pub(crate) fn called(&self, nanoseconds: u64) {
+        let now = self.handle.now().as_nanos();
+        let done = self.done.get() + 1;
+        self.done.set(done);
+        if done > self.warm_up && done <= self.warm_up + self.measured {
+            self.latencies.borrow_mut().push(nanoseconds);
+        }
+        if done == self.warm_up {
+            self.gauge.begin(now);
+            self.tap.open(true);
+            self.begun.set(self.counted());
+        } else if done == self.warm_up + self.measured / 2 {
+            self.gauge.halve(now);
+        } else if done == self.warm_up + self.measured {
+            self.gauge.end(now);
+            self.tap.open(false);
+            self.ended.set(self.counted());
+        }
+    }
+
+    fn counted(&self) -> Counted {
+        let switches = self.handle.switches().by_thread;
+        let of = |thread: &str| switches.get(thread).copied().unwrap_or(0);
+        Counted {
+            commits: self.filesystem.statistics().journal.commits,
+            switches: of(APPLICATION),
+            switches_of_commit: of("commit"),
+            nanoseconds: self.handle.now().as_nanos(),
+            device: self.tap.stats(),
+        }
+    }
+
+    /// What the window has shown, on this host.
+    pub(crate) fn seen(&self, host: &Host, has_barriers: bool) -> Seen {
+        let (begun, ended) = (self.begun.get(), self.ended.get());
+        let commits = (ended.commits - begun.commits).max(1) as f64;
+        let measured = self.tap.measured();
+        let micro = |nanoseconds: f64| nanoseconds / 1e3 / commits;
+        // What a write takes until it is transferred; more is what it takes until it is durable.
+        let write = measured.writes.nanoseconds as f64 / measured.writes.commands.max(1) as f64;
+        let durable = measured.durable_writes;
+        let writes = (measured.writes.commands + durable.commands) as f64;
+        let until_durable = (durable.nanoseconds as f64 - durable.commands as f64 * write).max(0.0);
+        let switches = (ended.switches_of_commit - begun.switches_of_commit) as f64;
+        let completions = if has_barriers { 0.0 } else { writes };
+        let commits = Commits {
+            interval_us: micro((ended.nanoseconds - begun.nanoseconds) as f64),
+            dispatch_us: (switches * host.context_switch_us.value
+                + writes * host.dispatch_us.value
+                + completions * host.completion_us.value)
+                / commits,
+            transfer_us: micro(writes * write),
+            flush_us: micro(measured.flushes.nanoseconds as f64 + until_durable),
+        };
+        let switches = (ended.switches - begun.switches) as f64 / self.measured as f64;
+        let counts = ended.device.since(&begun.device);
+        Seen { latencies: self.latencies.take(), commits, switches, counts }
+    }
+}
