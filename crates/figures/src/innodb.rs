@@ -46,16 +46,18 @@ pub enum Pages {
     Doublewrite,
     /// By the filesystem, or not at all.
     Home,
+    /// By atomic files: a batch is one update of all the files that it touches.
+    Atomic,
 }
 
 impl InnoDb {
     /// The paper's name of it.
     pub(crate) fn ground(self) -> String {
-        let doublewrite = match self.pages {
-            Pages::Doublewrite => "DWB-ON",
-            Pages::Home => "DWB-OFF",
-        };
-        format!("{doublewrite}/{}", self.on)
+        match self.pages {
+            Pages::Doublewrite => format!("DWB-ON/{}", self.on),
+            Pages::Home => format!("DWB-OFF/{}", self.on),
+            Pages::Atomic => format!("DWB-OFF/SADJ on {}", self.on),
+        }
     }
 }
 

@@ -5,7 +5,8 @@
 //!   calls `fsync`. The log is one file, written round and round.
 //! - One thread writes pages out, when a batch of them is dirty: with the doublewrite buffer, all of them in one write to
 //!   its place in the system's file, and `fsync`; then each page to its home, in order; then `fsync` of each file that
-//!   was written, one after the other. Batches follow each other.
+//!   was written, one after the other. Where the tables are atomic files, one call synchronises all of them as a group.
+//!   Batches follow each other.
 //! - Threads wait when too many pages are dirty.
 //!
 //! Pages are read from the buffer pool: nothing is read from the drive.
@@ -34,6 +35,9 @@ const LOG_BYTES: u64 = 32 << 20;
 const DOUBLEWRITE_AT: u64 = 1 << 20;
 /// Batches of dirty pages from which on threads wait.
 const BATCHES_DIRTY: usize = 8;
+
+/// Parts of a transaction's processor time; between them another thread may have the core, as the kernel would do it.
+const SLICES: u32 = 20;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -90,7 +94,12 @@ impl Server {
         let mut tables = Vec::new();
         for table in 0..innodb.tables.max(1) {
             let bytes = u64::from(innodb.table_pages.max(1)) * PAGE_BYTES;
-            tables.push(make(&format!("table{table}.ibd"), bytes).await?);
+            let file = make(&format!("table{table}.ibd"), bytes).await?;
+            if innodb.pages == Pages::Atomic {
+                stage.filesystem.sync().await?;
+                stage.filesystem.set_atomic(file, true).await?;
+            }
+            tables.push(file);
         }
         Ok(Server {
             system: make("ibdata1", DOUBLEWRITE_AT + innodb.batch() as u64 * PAGE_BYTES).await?,
@@ -115,7 +124,9 @@ impl Server {
     async fn transactions(self: Rc<Server>, mut random: Random) -> Result<(), FsError> {
         while !self.is_over() {
             let from = self.stage.handle.now().as_nanos();
-            self.stage.work(f64::from(self.innodb.transaction_us)).await;
+            for _ in 0..SLICES {
+                self.stage.work(f64::from(self.innodb.transaction_us) / f64::from(SLICES)).await;
+            }
             self.change_pages(&mut random).await;
             let end = self.logged.get() + u64::from(self.innodb.log_bytes);
             self.logged.set(end);
@@ -166,6 +177,7 @@ impl Server {
     async fn write_log(&self, upto: u64) -> Result<(), FsError> {
         let (stage, mut at) = (&self.stage, self.durable.get() / BLOCK * BLOCK);
         let end = upto.next_multiple_of(BLOCK);
+        self.work(end - at).await;
         while at < end {
             let place = at % LOG_BYTES;
             let bytes = (end - at).min(LOG_BYTES - place);
@@ -197,14 +209,21 @@ impl Server {
 
     async fn write_batch(&self, pages: &[(u32, u32)]) -> Result<(), FsError> {
         if self.innodb.pages == Pages::Doublewrite {
+            self.work(pages.len() as u64 * PAGE_BYTES).await;
             self.write(self.system, DOUBLEWRITE_AT, pages.len() as u64 * PAGE_BYTES).await?;
             self.synchronise(self.system).await?;
         }
         let file = |table: u32| self.tables[table as usize];
+        self.work(pages.len() as u64 * PAGE_BYTES).await;
         for (table, page) in pages {
             self.write(file(*table), u64::from(*page) * PAGE_BYTES, PAGE_BYTES).await?;
         }
         let written: BTreeSet<u32> = pages.iter().map(|(table, _)| *table).collect();
+        if self.innodb.pages == Pages::Atomic {
+            let files: Vec<InodeNumber> = written.into_iter().map(file).collect();
+            self.stage.work(self.stage.host.sync_us.value).await;
+            return self.stage.filesystem.sync_group(&files).await;
+        }
         for table in written {
             self.synchronise(file(table)).await?;
         }
@@ -216,9 +235,12 @@ impl Server {
         self.stage.filesystem.fsync(file).await
     }
 
+    /// Spends the processor's time for writing so many bytes: of a batch at once, as it has waited for the core.
+    async fn work(&self, bytes: u64) {
+        self.stage.work(bytes.div_ceil(BLOCK) as f64 * self.stage.host.write_us.value).await;
+    }
+
     async fn write(&self, file: InodeNumber, offset: u64, bytes: u64) -> Result<(), FsError> {
-        let pages = bytes.div_ceil(BLOCK);
-        self.stage.work(pages as f64 * self.stage.host.write_us.value).await;
         let data = vec![3; usize::try_from(bytes).unwrap_or_default()];
         self.stage.filesystem.write(file, offset, &data).await.map(drop)
     }

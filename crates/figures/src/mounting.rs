@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Deserialize;
-use weir_fs::JournalMode;
+use weir_fs::{CheckpointBy, JournalMode};
 
 use crate::calls::On;
 
@@ -32,13 +32,24 @@ pub enum Mode {
     OJ,
     /// Data journaling: data too.
     DJ,
+    /// Ordered journaling, with checkpoints by remap.
+    SOJ,
+    /// Data journaling, with checkpoints by remap.
+    SDJ,
 }
 
 impl Mode {
     pub(crate) fn journal_mode(self) -> JournalMode {
         match self {
-            Mode::OJ => JournalMode::Ordered,
-            Mode::DJ => JournalMode::Data,
+            Mode::OJ | Mode::SOJ => JournalMode::Ordered,
+            Mode::DJ | Mode::SDJ => JournalMode::Data,
+        }
+    }
+
+    pub(crate) fn checkpoint(self) -> CheckpointBy {
+        match self {
+            Mode::OJ | Mode::DJ => CheckpointBy::Copy,
+            Mode::SOJ | Mode::SDJ => CheckpointBy::Remap,
         }
     }
 }

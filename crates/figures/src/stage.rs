@@ -112,6 +112,7 @@ pub(crate) async fn mount(
     let options = MountOptions {
         engine: Some(mounting.on.engine()),
         mode: mounting.mode.journal_mode(),
+        checkpoint: mounting.mode.checkpoint(),
         timer_hz: host.timer_hz.value.round().max(1.0) as u32,
         // As the papers' mounts: ext4 does not by itself.
         discard: Discards::Off,

@@ -25,17 +25,8 @@ const BUILTIN: [(&str, &str); 9] = [
 
 impl Profile {
     /// The names of the profiles that come with Weir.
-    pub const NAMES: [&str; 9] = [
-        "emmc50",
-        "ufs20",
-        "sata-ssd",
-        "sata-plp",
-        "openssd",
-        "nvme",
-        "nvme-share",
-        "pcie",
-        "flash-array",
-    ];
+    pub const NAMES: [&str; 9] =
+        ["emmc50", "ufs20", "sata-ssd", "sata-plp", "openssd", "nvme", "nvme-share", "pcie", "flash-array"];
 
     /// Reads a profile, checks it, and lists its parameters.
     ///
