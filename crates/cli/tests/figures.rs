@@ -4,7 +4,7 @@
 
 use std::process::{Command, Output};
 
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 22] = [
     "fast18-fig01",
     "fast18-fig05-ablations",
     "fast18-fig09",
@@ -24,6 +24,9 @@ const NAMES: [&str; 19] = [
     "optr-fig13",
     "optr-recovery",
     "optr-memory",
+    "share-fig2a",
+    "share-fig2b",
+    "share-fig4",
 ];
 
 fn figures(arguments: &[&str]) -> Output {

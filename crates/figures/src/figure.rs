@@ -44,7 +44,7 @@ macro_rules! folder {
     };
 }
 
-const FOLDERS: [Folder; 19] = [
+const FOLDERS: [Folder; 22] = [
     folder!("fast18-fig01"),
     folder!("fast18-fig05-ablations"),
     folder!("fast18-fig09"),
@@ -64,6 +64,9 @@ const FOLDERS: [Folder; 19] = [
     folder!("optr-fig13"),
     folder!("optr-recovery"),
     folder!("optr-memory"),
+    folder!("share-fig2a"),
+    folder!("share-fig2b"),
+    folder!("share-fig4"),
 ];
 
 /// A figure: what is run, and what the paper prints.

@@ -29,7 +29,9 @@ pub struct InnoDb {
     pub log_bytes: u32,
     /// Pages that are written out together.
     pub batch: u32,
-    /// Whether a transaction ends when the log is durable; otherwise nothing waits for the log.
+    /// Threads that write pages out.
+    pub cleaners: u32,
+    /// Whether a transaction ends when the log is durable; otherwise it is made durable once a second.
     #[serde(default = "yes")]
     pub durable: bool,
 }

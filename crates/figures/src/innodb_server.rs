@@ -2,11 +2,12 @@
 //!
 //! - A thread spends a transaction's processor time, makes pages dirty, adds to the log, and waits until the log is durable
 //!   up to there. One thread at a time writes the log for all that wait, from the block where the last write ended, and
-//!   calls `fsync`. The log is one file, written round and round.
-//! - One thread writes pages out, when a batch of them is dirty: with the doublewrite buffer, all of them in one write to
+//!   calls `fsync`. The log is one file, written round and round. Where transactions do not wait for it, this is done once a
+//!   second (`innodb_flush_log_at_trx_commit` other than 1).
+//! - Page cleaners write pages out, when a batch of them is dirty: with the doublewrite buffer, all of them in one write to
 //!   its place in the system's file, and `fsync`; then each page to its home, in order; then `fsync` of each file that
 //!   was written, one after the other. Where the tables are atomic files, one call synchronises all of them as a group.
-//!   Batches follow each other.
+//!   Batches of several cleaners overlap, but for those in the doublewrite buffer, which has room for one.
 //! - Threads wait when too many pages are dirty.
 //!
 //! Pages are read from the buffer pool: nothing is read from the drive.
@@ -14,11 +15,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 
 use weir_ext4::{FileType, ROOT_INODE};
 use weir_flash::FlashOptions;
 use weir_fs::{FsError, InodeNumber, NewNode};
-use weir_runtime::{Event, Random};
+use weir_runtime::{Event, Random, Semaphore};
 use weir_storage::BLOCK_BYTES;
 
 use crate::error::FigureError;
@@ -36,6 +38,8 @@ const DOUBLEWRITE_AT: u64 = 1 << 20;
 /// Batches of dirty pages from which on threads wait.
 const BATCHES_DIRTY: usize = 8;
 
+/// Where transactions do not wait for the log, it is made durable so often.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Parts of a transaction's processor time; between them another thread may have the core, as the kernel would do it.
 const SLICES: u32 = 20;
 
@@ -46,10 +50,16 @@ impl InnoDb {
     pub(crate) fn outcome(self, run: &Run, seed: u64, options: FlashOptions) -> Result<Outcome, FigureError> {
         let play = async |stage: &Rc<Stage>| {
             let server = Rc::new(Server::start(stage, self).await?);
-            let mut threads = vec![Box::pin(Rc::clone(&server).write_out()) as Thread];
+            let mut threads: Vec<Thread> = Vec::new();
+            for _ in 0..self.cleaners.max(1) {
+                threads.push(Box::pin(Rc::clone(&server).write_out()));
+            }
+            if !self.durable {
+                threads.push(Box::pin(Rc::clone(&server).log_by_time()));
+            }
             for _ in 0..self.threads.max(1) {
                 let random = stage.handle.random(APPLICATION);
-                threads.push(Box::pin(Rc::clone(&server).transactions(random)) as Thread);
+                threads.push(Box::pin(Rc::clone(&server).transactions(random)));
             }
             Ok(threads)
         };
@@ -72,6 +82,10 @@ struct Server {
     log: InodeNumber,
     /// Dirty pages: of which table, and which page of it. The first become dirty first.
     dirty: RefCell<VecDeque<(u32, u32)>>,
+    /// Pages that are being written out.
+    cleaning: Cell<usize>,
+    /// Who writes to the doublewrite buffer.
+    doublewrite: Semaphore,
     /// Pages became dirty, or were written out.
     pages_changed: Event,
     /// Bytes that were added to the log.
@@ -108,6 +122,8 @@ impl Server {
             innodb,
             tables,
             dirty: RefCell::default(),
+            cleaning: Cell::new(0),
+            doublewrite: Semaphore::new(1),
             pages_changed: Event::new(),
             logged: Cell::new(0),
             durable: Cell::new(0),
@@ -149,7 +165,9 @@ impl Server {
             self.dirty.borrow_mut().push_back((table as u32, page as u32));
         }
         self.pages_changed.notify(usize::MAX);
-        while self.dirty.borrow().len() > BATCHES_DIRTY * self.innodb.batch() && !self.is_over() {
+        while self.dirty.borrow().len() + self.cleaning.get() > BATCHES_DIRTY * self.innodb.batch()
+            && !self.is_over()
+        {
             self.pages_changed.listen().await;
         }
     }
@@ -169,6 +187,15 @@ impl Server {
             self.log_changed.notify(usize::MAX);
             written?;
             self.durable.set(upto);
+        }
+        Ok(())
+    }
+
+    /// The thread that makes the log durable where transactions do not wait for it.
+    async fn log_by_time(self: Rc<Server>) -> Result<(), FsError> {
+        while !self.is_over() {
+            self.stage.handle.sleep(LOG_INTERVAL).await;
+            self.commit(self.logged.get()).await?;
         }
         Ok(())
     }
@@ -196,18 +223,21 @@ impl Server {
                 changed.await;
                 continue;
             }
-            let mut pages: Vec<(u32, u32)> =
-                self.dirty.borrow().iter().take(self.innodb.batch()).copied().collect();
+            let mut pages: Vec<(u32, u32)> = self.dirty.borrow_mut().drain(..self.innodb.batch()).collect();
             pages.sort_unstable();
-            pages.dedup();
+            self.cleaning.set(self.cleaning.get() + pages.len());
             self.write_batch(&pages).await?;
-            self.dirty.borrow_mut().drain(..self.innodb.batch());
+            self.cleaning.set(self.cleaning.get() - pages.len());
             self.pages_changed.notify(usize::MAX);
         }
         Ok(())
     }
 
     async fn write_batch(&self, pages: &[(u32, u32)]) -> Result<(), FsError> {
+        let _turn = match self.innodb.pages {
+            Pages::Doublewrite => Some(self.doublewrite.acquire(1).await),
+            Pages::Home | Pages::Atomic => None,
+        };
         if self.innodb.pages == Pages::Doublewrite {
             self.work(pages.len() as u64 * PAGE_BYTES).await;
             self.write(self.system, DOUBLEWRITE_AT, pages.len() as u64 * PAGE_BYTES).await?;
