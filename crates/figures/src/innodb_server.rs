@@ -4,7 +4,7 @@
 //!   up to there. One thread at a time writes the log for all that wait, from the block where the last write ended, and
 //!   calls `fsync`. The log is one file, written round and round. Where transactions do not wait for it, this is done once a
 //!   second (`innodb_flush_log_at_trx_commit` other than 1).
-//! - Page cleaners write pages out, when a batch of them is dirty: with the doublewrite buffer, all of them in one write to
+//! - Page cleaners write pages out, when a batch of them is dirty. First the log is made durable up to their changes. With the doublewrite buffer, all of them in one write to
 //!   its place in the system's file, and `fsync`; then each page to its home, in order; then `fsync` of each file that
 //!   was written, one after the other. Where the tables are atomic files, one call synchronises all of them as a group.
 //!   Batches of several cleaners overlap, but for those in the doublewrite buffer, which has room for one.
@@ -72,6 +72,15 @@ impl InnoDb {
     }
 }
 
+/// A page that was changed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Dirty {
+    table: u32,
+    page: u32,
+    /// Where the log ends that it needs.
+    logged: u64,
+}
+
 /// What all threads share.
 struct Server {
     stage: Rc<Stage>,
@@ -80,8 +89,8 @@ struct Server {
     /// The file with the doublewrite buffer.
     system: InodeNumber,
     log: InodeNumber,
-    /// Dirty pages: of which table, and which page of it. The first become dirty first.
-    dirty: RefCell<VecDeque<(u32, u32)>>,
+    /// Dirty pages. The first became dirty first.
+    dirty: RefCell<VecDeque<Dirty>>,
     /// Pages that are being written out.
     cleaning: Cell<usize>,
     /// Who writes to the doublewrite buffer.
@@ -143,9 +152,9 @@ impl Server {
             for _ in 0..SLICES {
                 self.stage.work(f64::from(self.innodb.transaction_us) / f64::from(SLICES)).await;
             }
-            self.change_pages(&mut random).await;
             let end = self.logged.get() + u64::from(self.innodb.log_bytes);
             self.logged.set(end);
+            self.change_pages(&mut random, end).await;
             if self.innodb.durable {
                 self.commit(end).await?;
             }
@@ -155,14 +164,14 @@ impl Server {
         Ok(())
     }
 
-    async fn change_pages(&self, random: &mut Random) {
+    async fn change_pages(&self, random: &mut Random, logged: u64) {
         let of_hundred = u64::from(self.innodb.pages_of_hundred);
         let pages = of_hundred / 100 + u64::from(random.below(100) < of_hundred % 100);
         for _ in 0..pages {
             let table = random.below(self.tables.len() as u64);
             let page = random.below(u64::from(self.innodb.table_pages.max(1)));
             self.stage.handle.trace(&[table, page]);
-            self.dirty.borrow_mut().push_back((table as u32, page as u32));
+            self.dirty.borrow_mut().push_back(Dirty { table: table as u32, page: page as u32, logged });
         }
         self.pages_changed.notify(usize::MAX);
         while self.dirty.borrow().len() + self.cleaning.get() > BATCHES_DIRTY * self.innodb.batch()
@@ -223,7 +232,7 @@ impl Server {
                 changed.await;
                 continue;
             }
-            let mut pages: Vec<(u32, u32)> = self.dirty.borrow_mut().drain(..self.innodb.batch()).collect();
+            let mut pages: Vec<Dirty> = self.dirty.borrow_mut().drain(..self.innodb.batch()).collect();
             pages.sort_unstable();
             self.cleaning.set(self.cleaning.get() + pages.len());
             self.write_batch(&pages).await?;
@@ -233,7 +242,9 @@ impl Server {
         Ok(())
     }
 
-    async fn write_batch(&self, pages: &[(u32, u32)]) -> Result<(), FsError> {
+    async fn write_batch(&self, pages: &[Dirty]) -> Result<(), FsError> {
+        // The log goes before the pages.
+        self.commit(pages.iter().map(|page| page.logged).max().unwrap_or_default()).await?;
         let _turn = match self.innodb.pages {
             Pages::Doublewrite => Some(self.doublewrite.acquire(1).await),
             Pages::Home | Pages::Atomic => None,
@@ -245,10 +256,10 @@ impl Server {
         }
         let file = |table: u32| self.tables[table as usize];
         self.work(pages.len() as u64 * PAGE_BYTES).await;
-        for (table, page) in pages {
+        for Dirty { table, page, .. } in pages {
             self.write(file(*table), u64::from(*page) * PAGE_BYTES, PAGE_BYTES).await?;
         }
-        let written: BTreeSet<u32> = pages.iter().map(|(table, _)| *table).collect();
+        let written: BTreeSet<u32> = pages.iter().map(|page| page.table).collect();
         if self.innodb.pages == Pages::Atomic {
             let files: Vec<InodeNumber> = written.into_iter().map(file).collect();
             self.stage.work(self.stage.host.sync_us.value).await;

@@ -263,3 +263,39 @@ fn order_takes_memory_for_tags_increments_and_records() {
     assert_eq!(ours(&rows, ORDERED, "coalescing records"), page as f64);
     assert!(rows.iter().all(|row| row.unit == "bytes" && row.ours >= 4096.0), "{rows:?}");
 }
+
+/// The drive of the SHARE paper's figures.
+const SHARING: &str = "nvme-share";
+
+#[test]
+fn a_journal_that_remaps_is_the_best_of_its_kind() {
+    let rows = rows("share-fig2a");
+    let rate = |mode: &str, every: u32| ours(&rows, SHARING, &format!("{mode}, fsync/{every}"));
+    for every in [1, 8, 32, 128] {
+        assert!(rate("SOJ", every) > 0.98 * rate("OJ", every), "{every}");
+        assert!(rate("SDJ", every) > 0.98 * rate("DJ", every), "{every}");
+    }
+    // Where flushes are few, data journaling pays for its second write, and remapping saves it.
+    assert!(rate("DJ", 128) < 0.9 * rate("OJ", 128));
+    assert!(rate("SDJ", 128) > 1.1 * rate("DJ", 128));
+}
+
+#[test]
+fn a_mail_server_gains_by_remapping() {
+    let rows = rows("share-fig2b");
+    let [ordered, data, shared_ordered, shared_data] =
+        ["OJ", "DJ", "SOJ", "SDJ"].map(|series| ours(&rows, SHARING, series));
+    assert!(shared_ordered > 0.97 * ordered && shared_data > data, "{rows:?}");
+}
+
+#[test]
+fn atomic_files_beat_every_other_way_to_keep_pages_whole() {
+    let rows = rows("share-fig4");
+    let of = |series: &str| ours(&rows, SHARING, series);
+    let [twice, journaled, home, atomic] = ["DWB-ON/OJ", "DWB-OFF/DJ", "DWB-OFF/OJ", "DWB-OFF/SADJ"]
+        .map(|series| (of(series), of(&format!("{series}: written")), of(&format!("{series}: flushes"))));
+    assert!(atomic.0 > 1.5 * journaled.0 && atomic.0 > 1.5 * home.0, "{rows:?}");
+    assert!(twice.0 < 0.6 * journaled.0 && twice.0 < home.0, "{rows:?}");
+    assert!(atomic.1 < 0.6 * journaled.1 && atomic.1 < 0.6 * twice.1, "{rows:?}");
+    assert!(twice.2 > 10.0 * atomic.2, "{rows:?}");
+}

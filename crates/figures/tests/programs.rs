@@ -1,0 +1,137 @@
+//! What runs of fio, varmail and InnoDB's calls are: functions of their seed, and true to the journal mode they run on.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod drive;
+
+use drive::drive;
+use weir_figures::{FigureError, Fio, Host, InnoDb, Mode, Mounting, On, Outcome, Pages, Run, Varmail, Way};
+use weir_flash::{Mechanism, Profile};
+
+/// Modes with a pair of pages: OJ, DJ, SOJ, SDJ.
+const MODES: [Mode; 4] = [Mode::OJ, Mode::DJ, Mode::SOJ, Mode::SDJ];
+
+/// A drive of 256 MiB with the share command.
+fn sharing() -> Profile {
+    let mut device = drive(Mechanism::None);
+    device.ftl.share = 512;
+    device.blocks = 65_536;
+    device.nand.blocks_per_plane = 64;
+    device
+}
+
+fn on(mode: Mode) -> Mounting {
+    Mounting { on: On::Ext4, mode, journal_mib: Some(4) }
+}
+
+fn fio(mode: Mode, fsync_every: u32) -> Way {
+    Way::Fio(Fio { on: on(mode), files: 20, file_writes: 25, fsync_every })
+}
+
+fn varmail(mode: Mode) -> Way {
+    Way::Varmail(Varmail { on: on(mode), files: 100, threads: 8 })
+}
+
+fn innodb(pages: Pages, mode: Mode, durable: bool) -> InnoDb {
+    InnoDb {
+        on: on(mode),
+        pages,
+        tables: 4,
+        table_pages: 256,
+        threads: 8,
+        transaction_us: 100,
+        pages_of_hundred: 250,
+        log_bytes: 2000,
+        batch: 40,
+        cleaners: 2,
+        durable,
+    }
+}
+
+fn run(way: Way) -> Run {
+    Run {
+        device: sharing(),
+        host: Host::builtin("workstation").unwrap(),
+        way,
+        erased: false,
+        span: 1,
+        writes: 600,
+        warm_up_max: 100,
+        sample_ns: 10_000,
+    }
+}
+
+fn outcome(way: Way) -> Outcome {
+    run(way).outcome(1).unwrap()
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let server = |pages, mode| Way::InnoDb(innodb(pages, mode, true));
+    let servers = [
+        server(Pages::Doublewrite, Mode::OJ),
+        server(Pages::Home, Mode::DJ),
+        server(Pages::Atomic, Mode::SDJ),
+    ];
+    for way in [fio(Mode::OJ, 4), fio(Mode::SDJ, 4), varmail(Mode::DJ), varmail(Mode::SOJ)]
+        .into_iter()
+        .chain(servers)
+    {
+        let run = run(way);
+        let seen = run.outcome(1).unwrap();
+        assert_eq!(seen, run.outcome(1).unwrap(), "{}", run.title());
+        assert_ne!(seen.trace_hash, run.outcome(2).unwrap().trace_hash, "{}", run.title());
+        assert!(seen.iops > 0.0 && seen.counts.flushes > 0, "{seen:?}");
+    }
+}
+
+#[test]
+fn whoever_synchronises_less_often_writes_more() {
+    for mode in MODES {
+        let rates = [1, 8, 64].map(|every| outcome(fio(mode, every)).iops);
+        assert!(rates.is_sorted_by(|often, seldom| 2.0 * often < *seldom), "{mode}: {rates:?}");
+    }
+}
+
+/// The journal's copy is all that a checkpoint by remap leaves to be written.
+#[test]
+fn a_checkpoint_by_remap_writes_less() {
+    for way in [|mode| fio(mode, 64), varmail] {
+        let written = |mode| outcome(way(mode)).counts.written_blocks as f64;
+        let [ordered, data, shared_ordered, shared_data] = MODES.map(written);
+        assert!(data > 1.3 * ordered, "{data} {ordered}");
+        assert!(shared_ordered < ordered, "{shared_ordered} {ordered}");
+        assert!(shared_data < 0.8 * data, "{shared_data} {data}");
+    }
+}
+
+#[test]
+fn a_group_of_atomic_files_saves_the_second_write_and_the_flushes() {
+    let of = |pages, mode| outcome(Way::InnoDb(innodb(pages, mode, false))).counts;
+    let twice = of(Pages::Doublewrite, Mode::OJ);
+    let journaled = of(Pages::Home, Mode::DJ);
+    let home = of(Pages::Home, Mode::OJ);
+    let atomic = of(Pages::Atomic, Mode::SDJ);
+    let written = [twice, journaled, home, atomic].map(|counts| counts.written_blocks as f64);
+    assert!(written[0] > 1.6 * written[3] && written[1] > 1.6 * written[3], "{written:?}");
+    assert!(written[3] < 1.2 * written[2], "{written:?}");
+    let flushes = [twice, journaled, home, atomic].map(|counts| counts.flushes);
+    assert!(flushes[0] > 3 * flushes[3] && flushes[2] > 2 * flushes[3], "{flushes:?}");
+}
+
+#[test]
+fn a_transaction_that_waits_for_the_log_flushes() {
+    let flushes = |durable| outcome(Way::InnoDb(innodb(Pages::Home, Mode::OJ, durable))).counts.flushes;
+    let (waits, does_not) = (flushes(true), flushes(false));
+    // Eight threads share a flush at most.
+    assert!(waits > does_not + 600 / 8 / 2, "{waits} {does_not}");
+}
+
+/// Negative control: without the command there is no such checkpoint to be had.
+#[test]
+fn a_drive_without_share_carries_no_such_journal() {
+    for mode in [Mode::SOJ, Mode::SDJ] {
+        let refused = Run { device: drive(Mechanism::None), ..run(fio(mode, 1)) }.outcome(1);
+        assert!(matches!(refused, Err(FigureError::Files { .. })), "{refused:?}");
+    }
+}
