@@ -25,13 +25,14 @@ pub(crate) fn scaled(device: &Profile, key: &str, factor: f64) -> Option<Profile
             host.max_transfer_blocks = host.max_transfer_blocks.min(blocks);
         }
         "cache.destage_share" => cache.destage_share *= factor,
-        "nand.ways" => {
+        "nand.channels" | "nand.ways" => {
             // The capacity stays: fewer dies are larger ones. Each has a reserve for cleaning.
-            let dies = count(nand.ways).max(1);
-            let blocks = u64::from(nand.blocks_per_plane) * u64::from(nand.ways);
-            let blocks = blocks.div_ceil(u64::from(dies)) + u64::from(ftl.gc_free_blocks) + 2;
+            let place = if key == "nand.ways" { &mut nand.ways } else { &mut nand.channels };
+            let (before, after) = (*place, count(*place).max(1));
+            *place = after;
+            let blocks = (u64::from(nand.blocks_per_plane) * u64::from(before)).div_ceil(u64::from(after));
+            let blocks = blocks + u64::from(ftl.gc_free_blocks) + 2;
             nand.blocks_per_plane = u32::try_from(blocks).unwrap_or(u32::MAX);
-            nand.ways = dies;
         }
         "nand.read" => nand.read_ns.iter_mut().for_each(|ns| *ns = time(*ns)),
         "nand.program" => nand.program_ns.iter_mut().for_each(|ns| *ns = time(*ns)),
