@@ -3,10 +3,13 @@
 use crate::code::{imports, product_code};
 use crate::tree::{Finding, Tree};
 
-/// How the paths of such parts begin: the page cache with its writeback, the synchronisation calls, the cache of names.
-const PARTS: [&str; 3] = ["crates/fs/src/cache", "crates/fs/src/sync", "crates/fs/src/names/cache"];
+/// How the paths of such parts begin: the page cache with its writeback, the synchronisation calls, the cache of
+/// names, and what keeps aligned writes whole.
+const PARTS: [&str; 4] =
+    ["crates/fs/src/cache", "crates/fs/src/sync", "crates/fs/src/names/cache", "crates/fs/src/units"];
 /// What they may import of their own crate: nothing of this knows the format either.
-const COMMON: [&str; 4] = ["crate::cache", "crate::mutants", "crate::options", "crate::sync"];
+const COMMON: [&str; 5] =
+    ["crate::cache", "crate::mutants", "crate::options", "crate::sync", "crate::units"];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let parts = tree.rust().filter(|file| {
