@@ -8,8 +8,7 @@ use crate::tree::{Finding, Tree};
 const PARTS: [&str; 4] =
     ["crates/fs/src/cache", "crates/fs/src/sync", "crates/fs/src/names/cache", "crates/fs/src/units"];
 /// What they may import of their own crate: nothing of this knows the format either.
-const COMMON: [&str; 5] =
-    ["crate::cache", "crate::mutants", "crate::options", "crate::sync", "crate::units"];
+const COMMON: [&str; 5] = ["crate::cache", "crate::mutants", "crate::options", "crate::sync", "crate::units"];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let parts = tree.rust().filter(|file| {

@@ -96,13 +96,14 @@ impl Update {
     pub(crate) fn cost_of(&self, range: Range<u32>, written: bool) -> u32 {
         let known = self.blocks.range(range.clone()).count() as u32;
         let fresh = range.len() as u32 - known;
+        let nodes = range.end / BLOCKS_A_NODE - range.start / BLOCKS_A_NODE;
         let continues = self.marks_to == Some(range.start);
         match (written || fresh == 0, continues) {
             (true, _) => fresh,
-            (false, true) => fresh.saturating_add(fresh.div_ceil(BLOCKS_A_NODE)),
+            (false, true) => fresh.saturating_add(nodes),
             // Those that are known may lie between others.
             (false, false) => {
-                fresh.saturating_add((1 + known).saturating_mul(MARK_CREDITS) + fresh.div_ceil(BLOCKS_A_NODE))
+                fresh.saturating_add((1 + known).saturating_mul(MARK_CREDITS)).saturating_add(nodes)
             }
         }
     }
@@ -157,16 +158,17 @@ mod tests {
             }
             cost
         };
-        assert_eq!(put(4, false), 2 + MARK_CREDITS);
-        assert_eq!(put(5, false), 2, "it lengthens the run");
+        assert_eq!(put(4, false), 1 + MARK_CREDITS);
+        assert_eq!(put(5, false), 1, "it lengthens the run");
         assert_eq!(put(5, false), 0, "it is here");
         assert_eq!(put(9, true), 1);
         assert_eq!(
             put(10, false),
-            2 + MARK_CREDITS,
+            1 + MARK_CREDITS,
             "the block before was written, so it is a run of its own"
         );
         assert_eq!(update.runs(), [4..6, 9..11]);
+        assert_eq!(update.cost_of(11..139, false), 128 + 2, "a node for each 64");
         assert_eq!(update.cost_of(0..130, true), 126, "blocks that are written cost nothing but themselves");
     }
 }
