@@ -71,9 +71,10 @@ impl History {
         History { commits: vec![files], ..History::default() }
     }
 
-    /// An update of some files is being committed.
-    pub(super) fn commit(&mut self, group: &[usize], files: Files) {
-        for file in group {
+    /// Updates of some files are being committed together. A file of their group that has not changed is none of them: it
+    /// can be durable without them.
+    pub(super) fn commit(&mut self, changed: &[usize], files: Files) {
+        for file in changed {
             self.last[*file] = self.commits.len();
         }
         self.commits.push(files);

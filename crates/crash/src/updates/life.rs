@@ -322,13 +322,15 @@ impl Script {
     /// Some files are going to be committed as they are.
     fn committing(&mut self, group: &[usize]) {
         let mut files = self.history.borrow().newest();
-        let mut any = false;
+        let mut changed = Vec::new();
         for file in group {
-            any |= std::mem::take(&mut self.touched[*file]);
-            files[*file] = self.pending[*file].clone();
+            if std::mem::take(&mut self.touched[*file]) {
+                files[*file] = self.pending[*file].clone();
+                changed.push(*file);
+            }
         }
-        if any {
-            self.history.borrow_mut().commit(group, files);
+        if !changed.is_empty() {
+            self.history.borrow_mut().commit(&changed, files);
         }
     }
 
