@@ -156,3 +156,47 @@ fn a_mount_that_dies_leaves_the_last_update_that_was_synchronised() {
     assert_eq!((left.len(), left[0], left[2 * 4096]), (6 * 4096, 1, 1));
     place.umount();
 }
+
+/// Changes a page through a shared mapping, and another by a write; `msync` makes one change of both.
+const MAPS: &str = r#"
+import mmap, os, sys
+fd = os.open('file', os.O_RDWR)
+mapped = mmap.mmap(fd, 8192)
+mapped[0:1] = b'2'
+os.pwrite(fd, b'2', 4096)
+if len(sys.argv) > 1: mapped.flush()
+print('written', flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn msync_ends_an_update_and_nothing_less_does() {
+    if !mounts() || !is_there("python3") {
+        return;
+    }
+    for (synchronises, left) in [(false, b'1'), (true, b'2')] {
+        let place = Place::with_volume("64M");
+        let mut server = place.serve();
+        let root = place.mountpoint();
+        let file = File::create(root.join("file")).unwrap();
+        file.write_all_at(&[b'1'; 8192], 0).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        set(&root.join("file"), "1").unwrap();
+        let mut program = Command::new("python3");
+        program.args(["-c", MAPS]).args(synchronises.then_some("sync")).current_dir(&root);
+        let mut running = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut told = String::new();
+        BufReader::new(running.stdout.take().unwrap()).read_line(&mut told).unwrap();
+        assert_eq!(told, "written\n");
+        // It makes everything durable but updates.
+        setxattr(&root, "user.weir.status", b"sync", XattrFlags::empty()).unwrap();
+        server.kill();
+        running.kill().unwrap();
+        running.wait().unwrap();
+        place.unmount();
+        let found = fs::read(place.mount(&[]).join("file")).unwrap();
+        assert_eq!((found[0], found[4096]), (left, left), "msync: {synchronises}");
+        place.umount();
+    }
+}
