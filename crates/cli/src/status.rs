@@ -331,7 +331,7 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
         (
             "written whole",
             format!(
-                "aligned writes of up to {}; allocated in two places: {}",
+                "aligned, up to {}; allocated in two places: {}",
                 Size(found.unit_bytes.into()),
                 found.split_units
             ),
