@@ -30,7 +30,7 @@ pub enum FsMutant {
     FlushesJournaled,
     /// E7: what is on its way without order joins the epoch only where the file has no dirty pages.
     PromotesOnlyIfClean,
-    /// E7: of a run that took several writes, only the first joins the epoch.
+    /// E7: of several writes on their way, only the first joins the epoch.
     PromotesFirstWriteOnly,
     /// J5 (d): the blocks of directories are not revoked.
     NoDirectoryRevoke,

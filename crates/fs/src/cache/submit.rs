@@ -69,11 +69,9 @@ impl CachedFile {
 
     fn remember(&self, start: u64, blocks: usize, tickets: &[Ticket], most: usize, orderless: bool) {
         let mut in_flight = self.in_flight.borrow_mut();
-        let first_only = self.cache.rules.drops(FsMutant::PromotesFirstWriteOnly);
         for (nth, ticket) in tickets.iter().enumerate() {
             let from = nth * most;
-            let at = if first_only { start } else { start + from as u64 };
-            let extent = Extent::new(Lba(at), most.min(blocks - from) as u32);
+            let extent = Extent::new(Lba(start + from as u64), most.min(blocks - from) as u32);
             in_flight.flights.push_back(Flight { extent, ticket: ticket.clone(), orderless });
         }
     }
@@ -82,7 +80,9 @@ impl CachedFile {
     fn promote(&self) {
         let mut in_flight = self.in_flight.borrow_mut();
         let orderless = in_flight.flights.iter_mut().filter(|flight| flight.orderless);
+        let most = if self.cache.rules.drops(FsMutant::PromotesFirstWriteOnly) { 1 } else { usize::MAX };
         let extents: Vec<Extent> = orderless
+            .take(most)
             .map(|flight| {
                 flight.orderless = false;
                 flight.extent
