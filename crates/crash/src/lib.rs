@@ -45,6 +45,7 @@
 mod bound;
 mod campaign;
 mod content;
+mod cuts;
 mod findings;
 mod flash;
 mod fs;

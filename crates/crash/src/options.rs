@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use weir_fs::MountOptions;
 use weir_runtime::{Random, Runtime, Simulation};
 use weir_storage::{AdversaryOptions, Capabilities, Discard, Faults};
 use weir_volume::{CleaningPolicy, Completion, Format, LossWindow, VolumeOptions};
@@ -244,4 +245,16 @@ impl RunOptions {
 /// One of these, each with the same chance.
 pub(crate) fn pick<T: Copy>(random: &mut Random, choices: &[T]) -> T {
     choices[random.below(choices.len() as u64) as usize]
+}
+
+/// How a filesystem is mounted in a run: writeback as soon as a few pages are dirty, or never; and how old a transaction
+/// may be.
+pub(crate) fn mount_options(beside: MountOptions, random: &mut Random) -> MountOptions {
+    let by_calls = random.below(2) == 0;
+    MountOptions {
+        dirty_background_bytes: if by_calls { 1 << 40 } else { pick(random, &[1, 4, 16]) << 12 },
+        dirty_bytes: if by_calls { 1 << 41 } else { 1 << 18 },
+        commit_interval: Duration::from_micros(pick(random, &[300, 20_000, 5_000_000])),
+        ..beside
+    }
 }

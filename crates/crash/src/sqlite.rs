@@ -26,6 +26,7 @@ use weir_runtime::{Runtime, Simulation};
 use weir_sqlite_vfs::Mode;
 
 use crate::FsGround;
+use crate::cuts::CutCounts;
 use crate::fs::ground::new_image;
 use life::Chain;
 
@@ -118,12 +119,12 @@ pub struct SqliteTotals {
 }
 
 impl SqliteTotals {
-    fn add(&mut self, other: &SqliteTotals) {
-        self.lives += other.lives;
+    fn add(&mut self, other: &SqliteTotals, counts: CutCounts) {
+        self.lives += counts.lives;
         self.commits += other.commits;
-        self.events += other.events;
-        self.cuts += other.cuts;
-        self.states_deep += other.states_deep;
+        self.events += counts.events;
+        self.cuts += counts.cuts;
+        self.states_deep += counts.states_deep;
         self.lost_max = self.lost_max.max(other.lost_max);
     }
 }
@@ -208,7 +209,7 @@ impl SqliteCampaign {
             chain.live(&image);
             let found = &mut *chain.found.borrow_mut();
             distinct.append(&mut found.seen);
-            summary.totals.add(&found.totals);
+            summary.totals.add(&found.totals, found.counts);
             summary.totals.runs += 1;
             summary.totals.states_distinct = distinct.len() as u64;
             summary.trace_hash = crate::content::mix(summary.trace_hash, runtime.handle().trace_hash());

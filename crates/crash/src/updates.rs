@@ -18,6 +18,7 @@ use weir_fs::MountOptions;
 use weir_runtime::{Runtime, Simulation};
 
 use crate::FsGround;
+use crate::cuts::CutCounts;
 use crate::fs::ground::new_image;
 use life::Chain;
 
@@ -62,13 +63,13 @@ pub struct UpdateTotals {
 }
 
 impl UpdateTotals {
-    fn add(&mut self, other: &UpdateTotals) {
-        self.lives += other.lives;
+    fn add(&mut self, other: &UpdateTotals, counts: CutCounts) {
+        self.lives += counts.lives;
         self.updates += other.updates;
         self.abandoned += other.abandoned;
-        self.events += other.events;
-        self.cuts += other.cuts;
-        self.states_deep += other.states_deep;
+        self.events += counts.events;
+        self.cuts += counts.cuts;
+        self.states_deep += counts.states_deep;
         self.states_units += other.states_units;
         self.states_checked += other.states_checked;
     }
@@ -120,7 +121,7 @@ impl UpdateCampaign {
             let ended = runtime.block_on(chain.live(&image));
             let found = &mut *chain.found.borrow_mut();
             distinct.append(&mut found.seen);
-            summary.totals.add(&found.totals);
+            summary.totals.add(&found.totals, found.counts);
             summary.totals.runs += 1;
             summary.totals.states_distinct = distinct.len() as u64;
             summary.trace_hash = crate::content::mix(summary.trace_hash, runtime.handle().trace_hash());

@@ -2,12 +2,11 @@
 //! runtime that it drives; what a cut leaves is looked at in the middle of its calls, in runtimes of their own.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
 use weir_fs::{Filesystem, MountOptions};
-use weir_runtime::{Handle, Random, Runtime, Simulation};
+use weir_runtime::{Handle, Runtime, Simulation};
 use weir_sqlite_vfs::{Call, Connection, Fault, Mode, Vfs};
 use weir_storage::Storage;
 
@@ -16,8 +15,9 @@ use super::script::{Content, End, Past, Script, Settings, read};
 use super::syncs::Watch;
 use super::{SqliteCampaign, SqliteJournal, SqliteTotals};
 use crate::content::mix;
+use crate::cuts::Cuts;
 use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
-use crate::options::pick;
+use crate::options::{mount_options, pick};
 
 /// Lives of a run.
 const LIVES: u32 = 3;
@@ -25,8 +25,6 @@ const LIVES: u32 = 3;
 const TRANSACTIONS_MAX: u64 = 30;
 /// Transactions before the first cut, in some lives: the journal and the log have been used again by then.
 const TRANSACTIONS_WARM: u64 = 60;
-/// Cuts at one event.
-const CUTS_PER_EVENT: u32 = 2;
 /// Of so many calls that begin or end a transaction without a journal, one fails.
 const BATCHES_PER_FAILURE: u64 = 8;
 /// States of a life that are judged, at most: what comes later in it is judged in other lives.
@@ -44,26 +42,6 @@ struct Promise {
     acknowledged: u64,
 }
 
-/// What a run found.
-pub(super) struct RunFindings {
-    pub(super) totals: SqliteTotals,
-    pub(super) seen: BTreeSet<u64>,
-    /// The life, the event, and what was wrong.
-    pub(super) failure: Option<(u32, u64, String)>,
-    life: u32,
-    event: u64,
-    states_of_life: u64,
-    random: Random,
-    next: Option<Left>,
-}
-
-impl RunFindings {
-    fn fail(&mut self, what: impl ToString) {
-        let (life, event) = (self.life, self.event);
-        self.failure.get_or_insert_with(|| (life, event, what.to_string()));
-    }
-}
-
 /// A run.
 pub(super) struct Chain {
     runtime: Rc<Runtime>,
@@ -71,7 +49,7 @@ pub(super) struct Chain {
     campaign: SqliteCampaign,
     options: MountOptions,
     settings: Settings,
-    pub(super) found: Rc<RefCell<RunFindings>>,
+    pub(super) found: Rc<RefCell<Cuts<SqliteTotals>>>,
     past: Rc<RefCell<Past>>,
     promise: Rc<Cell<Promise>>,
 }
@@ -80,22 +58,12 @@ impl Chain {
     pub(super) fn new(runtime: &Rc<Runtime>, campaign: &SqliteCampaign) -> Chain {
         let handle = runtime.handle();
         let mut random = handle.random("options");
-        let found = RunFindings {
-            totals: SqliteTotals::default(),
-            seen: BTreeSet::new(),
-            failure: None,
-            life: 0,
-            event: 0,
-            states_of_life: 0,
-            random: handle.random("cut"),
-            next: None,
-        };
         Chain {
             runtime: Rc::clone(runtime),
             campaign: campaign.clone(),
             options: mount_options(campaign.options, &mut random),
             settings: Settings::draw(&mut random),
-            found: Rc::new(RefCell::new(found)),
+            found: Rc::new(RefCell::new(Cuts::new(handle.random("cut"), STATES_MAX))),
             past: Rc::default(),
             promise: Rc::default(),
             handle,
@@ -116,15 +84,11 @@ impl Chain {
         let ground = self.runtime.block_on(ground).map_err(|error| error.to_string())?;
         let mut ground = ground.map_err(|error| error.to_string())?;
         for life in 0..LIVES {
-            {
-                let found = &mut *self.found.borrow_mut();
-                (found.life, found.event, found.states_of_life) = (life, 0, 0);
-                found.totals.lives += 1;
-            }
+            self.found.borrow_mut().begin_life(life);
             self.one(&ground, life)?;
             ground.rest();
-            let next = self.found.borrow_mut().next.take();
-            let Some(left) = next.filter(|_| self.found.borrow().failure.is_none()) else { break };
+            let next = self.found.borrow_mut().take_next();
+            let Some(left) = next else { break };
             // What is left is on the medium: no later cut takes it back, that of a recovery neither.
             let content = find(&left, &self.campaign, self.options, 0)?;
             self.past.borrow_mut().go_back_to(content.number);
@@ -158,7 +122,7 @@ impl Chain {
             if number == warm_up && warm_up > 0 {
                 self.cut_at_every_event(ground);
             }
-            if self.found.borrow().failure.is_some() || self.found.borrow().states_of_life >= STATES_MAX {
+            if self.found.borrow().is_over() {
                 break;
             }
             watch.begin();
@@ -240,31 +204,15 @@ impl Chain {
         let (campaign, options) = (self.campaign.clone(), self.options);
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
-            found.event += 1;
-            found.totals.events += 1;
-            if found.failure.is_some() || found.states_of_life >= STATES_MAX {
+            if !found.sees_event() {
                 return;
             }
             let (past, promise) = (past.borrow(), promise.get());
-            for _ in 0..CUTS_PER_EVENT {
-                let left = draw(&mut found.random);
-                found.totals.cuts += 1;
-                let state = mix(left.hash(), mix(promise.floor, past.begun()));
-                if !found.seen.insert(state) {
-                    continue;
-                }
-                found.totals.states_deep += u64::from(found.life > 0);
-                match find(&left, &campaign, options, state).and_then(|is| judge(is, &past, promise)) {
-                    Ok(lost) => found.totals.lost_max = found.totals.lost_max.max(lost),
-                    Err(what) => found.fail(what),
-                }
-                // Each state of a life is equally likely to be the one to go on from.
-                found.states_of_life += 1;
-                let states = found.states_of_life;
-                if found.random.below(states) == 0 {
-                    found.next = Some(left);
-                }
-            }
+            found.at_event(draw, mix(promise.floor, past.begun()), |left, state, totals| {
+                let lost = judge(find(left, &campaign, options, state)?, &past, promise)?;
+                totals.lost_max = totals.lost_max.max(lost);
+                Ok(())
+            });
         });
     }
 }
@@ -280,17 +228,6 @@ fn judge(content: Content, past: &Past, promise: Promise) -> Result<u64, String>
         return Err(format!("transaction {number} is the last, and {floor} was promised"));
     }
     Ok(acknowledged.saturating_sub(number))
-}
-
-fn mount_options(beside: MountOptions, random: &mut Random) -> MountOptions {
-    // Writeback as soon as a few pages are dirty, or never.
-    let by_calls = random.below(2) == 0;
-    MountOptions {
-        dirty_background_bytes: if by_calls { 1 << 40 } else { pick(random, &[1, 4, 16]) << 12 },
-        dirty_bytes: if by_calls { 1 << 41 } else { 1 << 18 },
-        commit_interval: Duration::from_micros(pick(random, &[300, 20_000, 5_000_000])),
-        ..beside
-    }
 }
 
 /// Mounts what the ground holds, and SQLite on it.

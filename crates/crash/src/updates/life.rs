@@ -1,9 +1,7 @@
 //! One run: a chain of lives, with the power cut at every event of each.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::time::Duration;
 
 use weir_ext4::{FileType, ROOT_INODE};
 use weir_fs::{CheckpointBy, Fallocate, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
@@ -12,9 +10,9 @@ use weir_storage::BLOCK_BYTES;
 
 use super::history::{FILES, Files, Found, History, UNIT_BLOCKS, UNIT_FILE, UNITS, block_of, name_of};
 use super::{UpdateCampaign, UpdateTotals};
-use crate::content::mix;
+use crate::cuts::Cuts;
 use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
-use crate::options::pick;
+use crate::options::{mount_options, pick};
 
 /// Lives of a run.
 const LIVES: u32 = 3;
@@ -22,8 +20,6 @@ const LIVES: u32 = 3;
 const STEPS: u64 = 60;
 /// Blocks of an atomic file at most.
 const BLOCKS_MAX: u64 = 24;
-/// Cuts at one event.
-const CUTS_PER_EVENT: u32 = 2;
 /// States of a life that are judged, at most.
 const STATES_MAX: u64 = 600;
 /// Of this many states, one is unmounted and checked.
@@ -31,53 +27,23 @@ const CHECKED: u64 = 16;
 /// Ordinary files at most.
 const ORDINARY_MAX: u64 = 6;
 
-/// What a run found.
-pub(super) struct RunFindings {
-    pub(super) totals: UpdateTotals,
-    pub(super) seen: BTreeSet<u64>,
-    /// The life, the event, and what was wrong.
-    pub(super) failure: Option<(u32, u64, String)>,
-    life: u32,
-    event: u64,
-    states_of_life: u64,
-    random: Random,
-    next: Option<Left>,
-}
-
-impl RunFindings {
-    fn fail(&mut self, what: impl ToString) {
-        let (life, event) = (self.life, self.event);
-        self.failure.get_or_insert_with(|| (life, event, what.to_string()));
-    }
-}
-
 /// A run.
 pub(super) struct Chain {
     handle: Handle,
     campaign: UpdateCampaign,
     options: MountOptions,
-    pub(super) found: Rc<RefCell<RunFindings>>,
+    pub(super) found: Rc<RefCell<Cuts<UpdateTotals>>>,
     history: Rc<RefCell<History>>,
 }
 
 impl Chain {
     pub(super) fn new(handle: &Handle, campaign: &UpdateCampaign) -> Chain {
         let mut random = handle.random("options");
-        let found = RunFindings {
-            totals: UpdateTotals::default(),
-            seen: BTreeSet::new(),
-            failure: None,
-            life: 0,
-            event: 0,
-            states_of_life: 0,
-            random: handle.random("cut"),
-            next: None,
-        };
         Chain {
             handle: handle.clone(),
             options: mount_options(campaign.options, &mut random),
             campaign: campaign.clone(),
-            found: Rc::new(RefCell::new(found)),
+            found: Rc::new(RefCell::new(Cuts::new(handle.random("cut"), STATES_MAX))),
             history: Rc::default(),
         }
     }
@@ -98,15 +64,11 @@ impl Chain {
         let mut ground = ground.await.map_err(|error| error.to_string())?;
         self.prepare(&ground).await?;
         for life in 0..LIVES {
-            {
-                let found = &mut *self.found.borrow_mut();
-                (found.life, found.event, found.states_of_life) = (life, 0, 0);
-                found.totals.lives += 1;
-            }
+            self.found.borrow_mut().begin_life(life);
             self.one(&ground).await?;
             ground.rest();
-            let next = self.found.borrow_mut().next.take();
-            let Some(left) = next.filter(|_| self.found.borrow().failure.is_none()) else { break };
+            let next = self.found.borrow_mut().take_next();
+            let Some(left) = next else { break };
             // What is left is on the medium: no later cut takes it back, that of a recovery neither.
             let content = find(&left, &self.history.borrow(), self.options, 1, false)?;
             self.begin(content.files, content.units);
@@ -153,11 +115,11 @@ impl Chain {
             touched: [false; FILES],
             begun: [false; FILES],
             ordinary: 0,
-            writes: 1 + u64::from(self.found.borrow().life) * 1_000_000,
+            writes: 1 + u64::from(self.found.borrow().life()) * 1_000_000,
             history: Rc::clone(&self.history),
         };
         for _ in 0..STEPS {
-            if self.found.borrow().failure.is_some() || self.found.borrow().states_of_life >= STATES_MAX {
+            if self.found.borrow().is_over() {
                 break;
             }
             let done = script.step().await;
@@ -178,36 +140,18 @@ impl Chain {
         let options = self.options;
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
-            found.event += 1;
-            found.totals.events += 1;
-            if found.failure.is_some() || found.states_of_life >= STATES_MAX {
+            if !found.sees_event() {
                 return;
             }
             let history = history.borrow();
-            for _ in 0..CUTS_PER_EVENT {
-                let left = draw(&mut found.random);
-                found.totals.cuts += 1;
-                let state = mix(left.hash(), history.hash());
-                if !found.seen.insert(state) {
-                    continue;
-                }
-                found.totals.states_deep += u64::from(found.life > 0);
+            found.at_event(draw, history.hash(), |left, state, totals| {
                 let checked = state.is_multiple_of(CHECKED);
-                found.totals.states_checked += u64::from(checked);
-                match find(&left, &history, options, state, checked).and_then(|is| {
-                    history.judge(&is)?;
-                    Ok(!is.units.is_empty())
-                }) {
-                    Ok(units) => found.totals.states_units += u64::from(units),
-                    Err(what) => found.fail(what),
-                }
-                // Each state of a life is equally likely to be the one to go on from.
-                found.states_of_life += 1;
-                let states = found.states_of_life;
-                if found.random.below(states) == 0 {
-                    found.next = Some(left);
-                }
-            }
+                totals.states_checked += u64::from(checked);
+                let is = find(left, &history, options, state, checked)?;
+                history.judge(&is)?;
+                totals.states_units += u64::from(!is.units.is_empty());
+                Ok(())
+            });
         });
     }
 }
@@ -446,14 +390,4 @@ fn find(
         Ok(found)
     });
     found.map_err(|error| error.to_string())?
-}
-
-fn mount_options(beside: MountOptions, random: &mut Random) -> MountOptions {
-    let by_calls = random.below(2) == 0;
-    MountOptions {
-        dirty_background_bytes: if by_calls { 1 << 40 } else { pick(random, &[1, 4, 16]) << 12 },
-        dirty_bytes: if by_calls { 1 << 41 } else { 1 << 18 },
-        commit_interval: Duration::from_micros(pick(random, &[300, 20_000, 5_000_000])),
-        ..beside
-    }
 }
