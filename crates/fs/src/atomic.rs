@@ -20,7 +20,6 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_block::Class;
 use weir_ext4::{FileType, Stamp, inode_flags};
 use weir_journal::{Role, TxHandle, Until};
 use weir_runtime::Buffer as Memory;
@@ -30,8 +29,8 @@ use crate::cache::{BLOCK, index_of, split};
 use crate::caller::Caller;
 use crate::changes::Changes;
 use crate::error::FsError;
-use crate::files::{Fallocate, Files, SIZE_MAX, Times};
-use crate::inodes::{ChangedBlocks, InodeNumber, Node, ToCommit, Update, lock};
+use crate::files::{Fallocate, Files, SIZE_MAX, Times, within_size_max};
+use crate::inodes::{ChangedBlocks, Node, ToCommit, Update, lock};
 use crate::mapping::{MAP_CREDITS, Mapping, Tree, Wanted, place};
 use crate::mutants::FsMutant;
 use crate::options::MountOptions;
@@ -116,8 +115,7 @@ impl AtomicFiles {
 
     /// Dirty pages are on the disk before anything newer of the file is in the journal.
     async fn write_home(&self, node: &Rc<Node>) -> Result<(), FsError> {
-        let barriers = self.changes.journal()?.engine().uses_barriers();
-        let class = if barriers { Class::Ordered } else { Class::Orderless };
+        let class = self.changes.journal()?.engine().class_of_calls();
         node.file.submit_dirty(class, class).await?;
         node.file.transferred().await?;
         Ok(node.file.check_written()?)
@@ -140,51 +138,47 @@ impl AtomicFiles {
         Ok(())
     }
 
-    /// Writes at `offset`: how many bytes, all of them unless space ends in between. They are part of the file's update.
+    /// Writes at `offset`, all bytes or none: how many. They are part of the file's update.
     ///
     /// # Errors
     /// [`FsError::UpdateTooLarge`] if the journal could not take the update at once; those of writing to any file.
     pub(crate) async fn write(
         &self,
         caller: Caller,
-        inode: InodeNumber,
+        node: &Rc<Node>,
         offset: u64,
         bytes: &[u8],
         times: Times,
     ) -> Result<usize, FsError> {
-        let node = self.files.node(inode).await?;
-        if bytes.is_empty() {
+        let taken = within_size_max(offset, bytes)?;
+        if taken.is_empty() {
             return Ok(0);
         }
-        if offset >= SIZE_MAX {
-            return Err(FsError::TooLarge);
-        }
-        let most = usize::try_from(SIZE_MAX - offset).unwrap_or(usize::MAX).min(bytes.len());
-        match self.changes.changing(self.stage_all(caller, &node, offset, &bytes[..most], times)).await? {
-            Some(written) => Ok(written),
+        match self.changes.changing(self.stage_alone(caller, node, offset, taken, times)).await? {
+            true => Ok(taken.len()),
             // It has become an ordinary file meanwhile.
-            None => self.files.write(caller, inode, offset, bytes, times).await,
+            false => self.files.write(caller, node, offset, bytes, times).await,
         }
     }
 
-    /// Adds to the update: all of it, or nothing and an error. `None` if the file is not atomic any more.
-    async fn stage_all(
+    /// Locks the file, and adds to the update; false if it is not atomic any more.
+    async fn stage_alone(
         &self,
         caller: Caller,
         node: &Rc<Node>,
         offset: u64,
         bytes: &[u8],
         times: Times,
-    ) -> Result<Option<usize>, FsError> {
+    ) -> Result<bool, FsError> {
         let _locked = node.alone().await;
         if !node.is_atomic() {
-            return Ok(None);
+            return Ok(false);
         }
         self.changes.with_space(async || self.stage(caller, node, offset, bytes).await).await?;
         if times == Times::Stamped {
             node.stamp(self.timer.now());
         }
-        Ok(Some(bytes.len()))
+        Ok(true)
     }
 
     /// Adds to the update. The caller holds the lock.
@@ -313,19 +307,18 @@ impl AtomicFiles {
     ///
     /// # Errors
     /// [`FsError::UpdateOpen`] for a file that has an update and is to become shorter; those of any file.
-    pub(crate) async fn truncate(&self, inode: InodeNumber, size: u64) -> Result<(), FsError> {
-        let node = self.files.node(inode).await?;
+    pub(crate) async fn truncate(&self, node: &Rc<Node>, size: u64) -> Result<(), FsError> {
         if size > SIZE_MAX {
             return Err(FsError::TooLarge);
         }
         if size > node.size_with_update() {
-            return match self.changes.changing(self.grow(&node, size)).await? {
+            return match self.changes.changing(self.grow(node, size)).await? {
                 true => Ok(()),
-                false => self.files.truncate(inode, size).await,
+                false => self.files.truncate(node, size).await,
             };
         }
         if node.update.borrow().is_none() {
-            return self.files.truncate(inode, size).await;
+            return self.files.truncate(node, size).await;
         }
         if size == node.size_with_update() { Ok(()) } else { Err(FsError::UpdateOpen) }
     }
@@ -337,41 +330,35 @@ impl AtomicFiles {
     pub(crate) async fn fallocate(
         &self,
         caller: Caller,
-        inode: InodeNumber,
+        node: &Rc<Node>,
         mode: Fallocate,
         range: Range<u64>,
     ) -> Result<(), FsError> {
-        let node = self.files.node(inode).await?;
         let (offset, length) = (range.start, range.end - range.start);
         if mode == (Fallocate::Allocate { keep_size: false }) {
             let mode = Fallocate::Allocate { keep_size: true };
-            self.files.fallocate(caller, inode, mode, offset, length).await?;
+            self.files.fallocate(caller, node, mode, offset, length).await?;
             return if range.end > node.size_with_update() {
-                self.truncate(inode, range.end).await
+                self.truncate(node, range.end).await
             } else {
                 Ok(())
             };
         }
-        let allocates = matches!(mode, Fallocate::Allocate { .. });
-        if !allocates && node.update.borrow().is_some() {
-            return Err(FsError::UpdateOpen);
-        }
-        self.files.fallocate(caller, inode, mode, offset, length).await
+        self.files.fallocate(caller, node, mode, offset, length).await
     }
 
     /// Reads from `offset` on, as [`Files::read`] does, with what the update changes.
     pub(crate) async fn read(
         &self,
-        inode: InodeNumber,
+        node: &Rc<Node>,
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<usize, FsError> {
-        let node = self.files.node(inode).await?;
         // As of now: should the update be committed meanwhile, what it changes would be missed.
-        let Some((length, changed)) = changes_to(&node, offset, bytes.len()) else {
-            return self.files.read(inode, offset, bytes).await;
+        let Some((length, changed)) = changes_to(node, offset, bytes.len()) else {
+            return self.files.read(node, offset, bytes).await;
         };
-        let read = self.files.read(inode, offset, &mut bytes[..length]).await?;
+        let read = self.files.read(node, offset, &mut bytes[..length]).await?;
         bytes[read.min(length)..length].fill(0);
         for (index, content) in changed {
             let start = u64::from(index) * BLOCK;
@@ -446,22 +433,20 @@ impl AtomicFiles {
         if let Some(sequence) = self.changes.zeros_are_too_early()? {
             self.changes.journal()?.commit(sequence, Until::Durable).await?;
         }
-        if self.rules.drops(FsMutant::UpdateSplit) {
-            for (node, update) in &updates {
-                let handle = self.changes.start(credits).await?;
-                self.put(node, &handle, update).await?;
-                drop(handle);
-                self.changes.journal()?.commit_all().await?;
-            }
-        } else {
+        let splits = self.rules.drops(FsMutant::UpdateSplit);
+        for group in updates.chunks(if splits { 1 } else { updates.len() }) {
             let handle = self.changes.start(credits).await?;
             let put_all = async {
-                for (node, update) in &updates {
+                for (node, update) in group {
                     self.put(node, &handle, update).await?;
                 }
                 Ok(())
             };
             self.changes.all_or_abort(put_all).await?;
+            drop(handle);
+            if splits {
+                self.changes.journal()?.commit_all().await?;
+            }
         }
         for (node, _) in updates {
             node.update.take();

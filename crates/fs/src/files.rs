@@ -55,11 +55,8 @@ impl Files {
     pub(crate) async fn node(&self, inode: InodeNumber) -> Result<Rc<Node>, FsError> {
         self.nodes.make_room();
         let node = self.nodes.get(inode).await?;
-        match node.kind() {
-            Some(FileType::Regular) => Ok(node),
-            Some(FileType::Directory) => Err(FsError::IsDirectory),
-            _ => Err(FsError::Invalid("only regular files have content")),
-        }
+        require_regular(&node)?;
+        Ok(node)
     }
 
     /// The first byte at or behind `offset` that is not in a hole; `None` if there is none.
@@ -123,5 +120,22 @@ impl Files {
         }
         let buffer = node.metadata().buffers.cached(home)?;
         (buffer.role() == Role::Data).then(|| buffer.snapshot())
+    }
+}
+
+/// Refuses what has no content.
+fn require_regular(node: &Node) -> Result<(), FsError> {
+    match node.kind() {
+        Some(FileType::Regular) => Ok(()),
+        Some(FileType::Directory) => Err(FsError::IsDirectory),
+        _ => Err(FsError::Invalid("only regular files have content")),
+    }
+}
+
+/// As many of the bytes that are written at `offset` as a file can have.
+pub(crate) fn within_size_max(offset: u64, bytes: &[u8]) -> Result<&[u8], FsError> {
+    match SIZE_MAX.saturating_sub(offset) {
+        0 if !bytes.is_empty() => Err(FsError::TooLarge),
+        most => Ok(&bytes[..bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX))]),
     }
 }

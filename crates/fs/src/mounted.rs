@@ -14,7 +14,7 @@ use crate::changes::Changes;
 use crate::deletion::Deletion;
 use crate::error::{FsError, ReadOnlyReason};
 use crate::files::Files;
-use crate::inodes::{InodeNumber, Metadata, Nodes};
+use crate::inodes::{InodeNumber, Metadata, Node, Nodes};
 use crate::mapping::Mapping;
 use crate::mutants::FsMutant;
 use crate::names::{Directories, Namespace};
@@ -101,10 +101,15 @@ impl Mounted {
         })
     }
 
+    /// The node of an inode that a call reads or changes. Others leave memory, if there are too many.
+    pub(crate) async fn node(&self, inode: InodeNumber) -> Result<Rc<Node>, FsError> {
+        self.nodes.make_room();
+        self.nodes.get(inode).await
+    }
+
     /// Whether writes to a file are deferred until it is synchronised.
-    pub(crate) async fn is_deferred(&self, inode: InodeNumber) -> Result<bool, FsError> {
-        let node = self.nodes.get(inode).await?;
-        Ok(node.is_atomic() && !self.options.rules.drops(FsMutant::UpdateNotDeferred))
+    pub(crate) fn defers(&self, node: &Node) -> bool {
+        node.is_atomic() && !self.options.rules.drops(FsMutant::UpdateNotDeferred)
     }
 
     /// The size of a file that has an update, with what that adds.
@@ -120,8 +125,8 @@ impl Mounted {
     /// Those of any write of a page that is in memory still.
     pub(crate) async fn write_back_everything(&self) -> Result<(), FsError> {
         // A call: what was ordered before it comes first.
-        let is_dual = self.changes.mounted_with().is_ok_and(|journal| journal.engine().uses_barriers());
-        let class = if is_dual { Class::Ordered } else { Class::Orderless };
+        let journal = self.changes.mounted_with();
+        let class = journal.map_or(Class::Orderless, |journal| journal.engine().class_of_calls());
         for file in self.cache.dirty_files() {
             file.submit_dirty(class, class).await?;
         }

@@ -309,8 +309,7 @@ impl Calls {
         if direct {
             drop_capabilities(&self.filesystem, inode).await?;
         }
-        // An update that was begun is ordered when it is ended.
-        // An update that was begun is synchronised when it has ended.
+        // An update that was begun is ordered and synchronised when it has ended.
         let updates = file.as_ref().is_some_and(|file| file.has_begun_update.get());
         let orders = !updates && file.is_some_and(|file| file.orders_writes.get());
         let done = async {

@@ -162,9 +162,7 @@ impl Buffers {
             state.places.remove(&block);
         }
     }
-}
 
-impl Buffers {
     /// Forgets what is here of file data in a range of blocks. The journal keeps what it needs of it.
     pub fn forget_data(&self, blocks: Range<u64>) {
         let mut state = self.state.borrow_mut();

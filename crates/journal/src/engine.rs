@@ -18,6 +18,7 @@
 //! paper's no-barrier mode, whose `fsync` promises order, and durability in the end.
 
 use crate::mutants::{JournalMutant, JournalRules};
+use weir_block::Class;
 
 /// Which journal engine commits transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +107,12 @@ impl Engine {
     /// Whether conflicts go on a list (J4).
     pub(crate) fn lists_conflicts(self) -> bool {
         self == Engine::Dual { conflicts: Conflicts::List }
+    }
+
+    /// How a call submits the data that it was made for: in the epoch that the next barrier closes, where there are
+    /// barriers.
+    pub fn class_of_calls(self) -> Class {
+        if self.uses_barriers() { Class::Ordered } else { Class::Orderless }
     }
 
     /// Whether data and log blocks go in epochs, so that the storage keeps their order.

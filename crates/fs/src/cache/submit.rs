@@ -140,7 +140,7 @@ impl CachedFile {
             && !journal.is_dispatched(before)
             && !self.cache.rules.drops(FsMutant::TruncateForgetsCommitting)
         {
-            let class = if journal.engine().uses_barriers() { Class::Ordered } else { Class::Orderless };
+            let class = journal.engine().class_of_calls();
             self.submit_in_turn(class, class).await?;
         }
         // A call that makes the file durable finds them written, or waits for this transaction.

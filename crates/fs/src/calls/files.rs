@@ -15,7 +15,8 @@ impl Filesystem {
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content, and what
     /// the storage fails by.
     pub async fn read(&self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<usize, FsError> {
-        self.0.atomic.read(inode, offset, bytes).await
+        let fs = &self.0;
+        fs.atomic.read(&fs.node(inode).await?, offset, bytes).await
     }
 
     /// What an inode holds was read just now: notes that, as [`MountOptions::access_times`] says. Whether its time of
@@ -61,14 +62,15 @@ impl Filesystem {
         times: Times,
     ) -> Result<usize, FsError> {
         let fs = &self.0;
-        if !fs.is_deferred(inode).await? {
-            match fs.files.write(self.1, inode, offset, bytes, times).await {
+        let node = fs.node(inode).await?;
+        if !fs.defers(&node) {
+            match fs.files.write(self.1, &node, offset, bytes, times).await {
                 // It has become an atomic file meanwhile.
                 Err(FsError::UpdateOpen) => {}
                 done => return done,
             }
         }
-        fs.atomic.write(self.1, inode, offset, bytes, times).await
+        fs.atomic.write(self.1, &node, offset, bytes, times).await
     }
 
     /// Sets the size of a file. What is behind it is freed, also what was allocated behind the end; what is new is a
@@ -79,9 +81,10 @@ impl Filesystem {
     /// [`FsError::TooLarge`], [`FsError::ReadOnly`], and what the storage fails by.
     pub async fn truncate(&self, inode: InodeNumber, size: u64) -> Result<(), FsError> {
         let fs = &self.0;
-        match fs.is_deferred(inode).await? {
-            true => fs.atomic.truncate(inode, size).await,
-            false => fs.files.truncate(inode, size).await,
+        let node = fs.node(inode).await?;
+        match fs.defers(&node) {
+            true => fs.atomic.truncate(&node, size).await,
+            false => fs.files.truncate(&node, size).await,
         }
     }
 
@@ -101,11 +104,10 @@ impl Filesystem {
         length: u64,
     ) -> Result<(), FsError> {
         let fs = &self.0;
+        let node = fs.node(inode).await?;
         match offset.checked_add(length).filter(|_| length > 0) {
-            Some(end) if fs.is_deferred(inode).await? => {
-                fs.atomic.fallocate(self.1, inode, mode, offset..end).await
-            }
-            _ => fs.files.fallocate(self.1, inode, mode, offset, length).await,
+            Some(end) if fs.defers(&node) => fs.atomic.fallocate(self.1, &node, mode, offset..end).await,
+            _ => fs.files.fallocate(self.1, &node, mode, offset, length).await,
         }
     }
 

@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use super::truncate::{TRUNCATE_CREDITS, ZEROS};
 use super::write::{CHUNK_BLOCKS, CHUNK_JOURNALED, Edges};
-use super::{Files, SIZE_MAX};
+use super::{Files, SIZE_MAX, require_regular};
 use crate::cache::{BLOCK, index_of};
 use crate::caller::Caller;
 use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node};
+use crate::inodes::Node;
 use crate::mapping::{Tree, Wanted, covers};
 use crate::mutants::FsMutant;
 
@@ -36,14 +36,14 @@ impl Files {
     pub(crate) async fn fallocate(
         &self,
         caller: Caller,
-        inode: InodeNumber,
+        node: &Rc<Node>,
         mode: Fallocate,
         offset: u64,
         length: u64,
     ) -> Result<(), FsError> {
         self.changes
             .changing(async {
-                let node = self.node(inode).await?;
+                require_regular(node)?;
                 if length == 0 {
                     return Err(FsError::Invalid("an empty range"));
                 }
@@ -54,7 +54,7 @@ impl Files {
                 if !keeps_content && node.update.borrow().is_some() {
                     return Err(FsError::UpdateOpen);
                 }
-                self.allocate_or_free(caller, &node, mode, offset..end).await
+                self.allocate_or_free(caller, node, mode, offset..end).await
             })
             .await
     }

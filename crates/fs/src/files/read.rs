@@ -11,10 +11,10 @@ use std::rc::Rc;
 use weir_ext4::Extent;
 use weir_storage::BLOCK_BYTES;
 
-use super::Files;
+use super::{Files, require_regular};
 use crate::cache::{BLOCK, split};
 use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node};
+use crate::inodes::Node;
 use crate::mapping::{Tree, covers, place};
 use crate::mutants::FsMutant;
 
@@ -35,11 +35,11 @@ impl Files {
     /// Reads from `offset` on: how many bytes, fewer than asked for only at the end of the file.
     pub(crate) async fn read(
         &self,
-        inode: InodeNumber,
+        node: &Rc<Node>,
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<usize, FsError> {
-        let node = self.node(inode).await?;
+        require_regular(node)?;
         let (mut done, mut overtaken) = (0, 0);
         loop {
             let left = node.size().saturating_sub(offset + done as u64);
@@ -49,7 +49,7 @@ impl Files {
                 return Ok(done);
             }
             let patient = overtaken < OVERTAKEN_MAX || self.rules.drops(FsMutant::ReadsStarve);
-            match self.read_missing(&node, offset + done as u64, &mut bytes[done..end], patient).await? {
+            match self.read_missing(node, offset + done as u64, &mut bytes[done..end], patient).await? {
                 Missed::Read(read) => {
                     done += read;
                     overtaken = 0;

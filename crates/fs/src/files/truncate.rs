@@ -10,10 +10,10 @@ use weir_journal::TxHandle;
 use weir_storage::BLOCK_BYTES;
 
 use super::write::Edges;
-use super::{Files, SIZE_MAX};
+use super::{Files, SIZE_MAX, require_regular};
 use crate::cache::{BLOCK, index_of};
 use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node};
+use crate::inodes::Node;
 use crate::mapping::MAP_CREDITS;
 use crate::mutants::FsMutant;
 use crate::orphans::ORPHAN_CREDITS;
@@ -27,10 +27,10 @@ pub(super) static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
 impl Files {
     /// Sets the size of a file.
-    pub(crate) async fn truncate(&self, inode: InodeNumber, size: u64) -> Result<(), FsError> {
+    pub(crate) async fn truncate(&self, node: &Rc<Node>, size: u64) -> Result<(), FsError> {
         self.changes
             .changing(async {
-                let node = self.node(inode).await?;
+                require_regular(node)?;
                 if size > SIZE_MAX {
                     return Err(FsError::TooLarge);
                 }
@@ -38,7 +38,7 @@ impl Files {
                 if node.update.borrow().is_some() {
                     return Err(FsError::UpdateOpen);
                 }
-                self.set_size(&node, size).await
+                self.set_size(node, size).await
             })
             .await
     }

@@ -14,11 +14,11 @@ use weir_journal::{Role, TxHandle};
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
-use super::{Files, SIZE_MAX};
+use super::{Files, require_regular, within_size_max};
 use crate::cache::{BLOCK, index_of, split};
 use crate::caller::Caller;
 use crate::error::FsError;
-use crate::inodes::{InodeNumber, Node};
+use crate::inodes::Node;
 use crate::mapping::{MAP_CREDITS, Tree, Wanted, place};
 use crate::mutants::FsMutant;
 use crate::units;
@@ -53,31 +53,28 @@ impl Files {
     pub(crate) async fn write(
         &self,
         caller: Caller,
-        inode: InodeNumber,
+        node: &Rc<Node>,
         offset: u64,
         bytes: &[u8],
         times: Times,
     ) -> Result<usize, FsError> {
-        self.changes.changing(self.write_all(caller, inode, offset, bytes, times)).await
+        self.changes.changing(self.write_all(caller, node, offset, bytes, times)).await
     }
 
     async fn write_all(
         &self,
         caller: Caller,
-        inode: InodeNumber,
+        node: &Rc<Node>,
         offset: u64,
         bytes: &[u8],
         times: Times,
     ) -> Result<usize, FsError> {
-        let node = self.node(inode).await?;
+        require_regular(node)?;
+        let bytes = within_size_max(offset, bytes)?;
         if bytes.is_empty() {
             return Ok(0);
         }
-        if offset >= SIZE_MAX {
-            return Err(FsError::TooLarge);
-        }
-        let bytes = &bytes[..bytes.len().min(usize::try_from(SIZE_MAX - offset).unwrap_or(usize::MAX))];
-        self.read_edges(&node, offset..offset + bytes.len() as u64).await;
+        self.read_edges(node, offset..offset + bytes.len() as u64).await;
         let _locked = node.alone().await;
         if node.is_atomic() && !self.rules.drops(FsMutant::UpdateNotDeferred) {
             // It has become so meanwhile.
@@ -87,7 +84,7 @@ impl Files {
         while done < bytes.len() {
             self.cache.throttle().await;
             let some = self.changes.with_space(async || {
-                self.write_some(caller, &node, offset + done as u64, &bytes[done..], times).await
+                self.write_some(caller, node, offset + done as u64, &bytes[done..], times).await
             });
             match some.await {
                 Ok(written) => done += written,

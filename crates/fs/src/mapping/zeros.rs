@@ -14,7 +14,6 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_block::Class;
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
@@ -89,8 +88,7 @@ impl Mapping {
         if self.rules.drops(FsMutant::ZerosForgotten) {
             return Ok(());
         }
-        let class =
-            if self.changes.journal()?.engine().uses_barriers() { Class::Ordered } else { Class::Orderless };
+        let class = self.changes.journal()?.engine().class_of_calls();
         let zero = Rc::new(Memory::new(BLOCK_BYTES));
         let zeros: Vec<_> = std::iter::repeat_n(zero, blocks.min(ZEROS_AT_ONCE)).collect();
         let mut tickets = Vec::new();

@@ -184,8 +184,7 @@ impl Journal {
         self.changed.notify(usize::MAX);
         // A handle that has changed nothing yet may do so still.
         self.until(&self.changed, || !self.running.borrow().has_handles()).await?;
-        self.commit_all().await?;
-        self.checkpoint().await?;
+        self.bring_home().await?;
         // J5 (e): nothing looks at the log once it is called empty, so all that is home has to be durable.
         if !self.options.rules.drops(JournalMutant::EmptyWithoutFlush) {
             self.disk.flush().await?;
