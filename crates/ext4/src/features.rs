@@ -51,6 +51,9 @@ impl Feature {
     pub const FLEX_BG: Self = feature(Incompatible, 0x200, "flex_bg");
     /// The seed of checksums is stored, so that the UUID may change.
     pub const METADATA_CSUM_SEED: Self = feature(Incompatible, 0x2000, "metadata_csum_seed");
+    /// Ours: the journal is not empty, or may not be, and holds coalition blocks, which no other program can replay. It is
+    /// there only as long as [`NEEDS_RECOVERY`](Self::NEEDS_RECOVERY) is.
+    pub const JOURNAL_COALITION: Self = feature(Incompatible, 0x2000_0000, "weir_journal_coalition");
     /// Copies of the superblock in some groups only.
     pub const SPARSE_SUPER: Self = feature(ReadOnlyCompatible, 0x1, "sparse_super");
     /// Files of 2 GiB and more.
@@ -97,7 +100,7 @@ impl Feature {
     ];
 
     /// The features that are read and written.
-    pub const SUPPORTED: [Self; 19] = [
+    pub const SUPPORTED: [Self; 20] = [
         Self::HAS_JOURNAL,
         Self::EXT_ATTR,
         Self::RESIZE_INODE,
@@ -109,6 +112,7 @@ impl Feature {
         Self::WIDE,
         Self::FLEX_BG,
         Self::METADATA_CSUM_SEED,
+        Self::JOURNAL_COALITION,
         Self::SPARSE_SUPER,
         Self::LARGE_FILE,
         Self::HUGE_FILE,

@@ -13,6 +13,7 @@
 //! | [`LogFormat`] | how the other blocks are encoded: width of addresses, checksums |
 //! | [`LogRing`], [`Sequence`] | arithmetic that goes round |
 //! | [`encode_transaction`], [`encode_commit`] | the writer's side |
+//! | [`encode_coalition`] | the same as coalition blocks: changed bytes in place of whole blocks |
 //! | [`replay`] | recovery: which copies go home after a crash |
 //!
 //! Crash model: a block of 4,096 bytes is old or new, never mixed; blocks between two barriers persist in
@@ -20,12 +21,14 @@
 //! over damaged copies is damage (or storage that lies about barriers), not the end of the log.
 
 mod block;
+mod coalition;
 mod encode;
 mod replay;
 mod ring;
 mod superblock;
 
 pub use block::{BlockType, LogFormat};
+pub use coalition::{Changes, Coalition, encode_coalition};
 pub use encode::{LogBlock, encode_commit, encode_transaction};
 pub use replay::{HomeWrite, LogReader, Replay, replay};
 pub use ring::{LogRing, Sequence};

@@ -54,9 +54,7 @@ pub(super) async fn recover<R: ImageReader>(
             return Ok(None);
         }
     };
-    for write in found.writes {
-        overlay.lay(places[write.copy as usize], write);
-    }
+    overlay.lay(places, found.writes);
     Ok(Some(found.transactions))
 }
 

@@ -4,28 +4,39 @@ use std::collections::BTreeMap;
 
 use super::ImageReader;
 use crate::blocks::BLOCK_BYTES;
-use crate::journal::HomeWrite;
+use crate::journal::{HomeWrite, LogReader};
 
 /// An image, and what its journal's recovery would write. The copies stay in the journal: only where they are
 /// is kept.
 pub(super) struct Overlay<'a, R> {
     image: &'a R,
-    /// For a home block, the block of the image that holds its newest copy.
-    copies: BTreeMap<u64, (u64, HomeWrite)>,
+    /// The blocks of the image that are the journal's.
+    journal: Vec<u64>,
+    /// By home.
+    writes: BTreeMap<u64, HomeWrite>,
+}
+
+impl<R: ImageReader> LogReader for Overlay<'_, R> {
+    type Error = R::Error;
+
+    async fn read(&self, block: u32, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), R::Error> {
+        self.image.read(self.journal[block as usize], &mut bytes[..]).await
+    }
 }
 
 impl<'a, R: ImageReader> Overlay<'a, R> {
     pub(super) fn new(image: &'a R) -> Self {
-        Self { image, copies: BTreeMap::new() }
+        Self { image, journal: Vec::new(), writes: BTreeMap::new() }
     }
 
     pub(super) fn blocks(&self) -> u64 {
         self.image.blocks()
     }
 
-    /// Lays the copy in block `copy` of the image over its home.
-    pub(super) fn lay(&mut self, copy: u64, write: HomeWrite) {
-        self.copies.insert(write.home, (copy, write));
+    /// Lays what the journal, whose blocks are at these places of the image, holds of some blocks over their homes.
+    pub(super) fn lay(&mut self, journal: Vec<u64>, writes: Vec<HomeWrite>) {
+        self.journal = journal;
+        self.writes = writes.into_iter().map(|write| (write.home, write)).collect();
     }
 
     /// Reads whole blocks from `block` on; beyond the image they are zeros.
@@ -38,12 +49,11 @@ impl<'a, R: ImageReader> Overlay<'a, R> {
             return Ok(());
         }
         self.image.read(block, inside).await?;
-        for (home, (copy, write)) in self.copies.range(block..block + there) {
-            let mut bytes = Box::new([0; BLOCK_BYTES]);
-            self.image.read(*copy, &mut bytes[..]).await?;
-            write.restore(&mut bytes);
+        for (home, write) in self.writes.range(block..block + there) {
             let at = (home - block) as usize * BLOCK_BYTES;
-            inside[at..at + BLOCK_BYTES].copy_from_slice(&bytes[..]);
+            if let Some(bytes) = inside[at..].first_chunk_mut() {
+                write.restore(self, bytes).await?;
+            }
         }
         Ok(())
     }

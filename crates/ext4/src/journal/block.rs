@@ -32,6 +32,8 @@ pub enum BlockType {
     Commit = 2,
     /// Lists blocks whose copies, in this transaction and before it, must not be replayed.
     Revoke = 5,
+    /// Holds changed bytes of blocks, and may end a transaction ([`encode_coalition`](super::encode_coalition)).
+    Coalition = 9,
 }
 
 impl BlockType {
@@ -45,6 +47,7 @@ impl BlockType {
             1 => Self::Descriptor,
             2 => Self::Commit,
             5 => Self::Revoke,
+            9 => Self::Coalition,
             _ => return None,
         };
         Some((block_type, Sequence(u32_at(block, 8))))
@@ -81,6 +84,8 @@ pub struct LogFormat {
     pub wide: bool,
     /// Version 3 checksums, and their seed.
     pub checksum_seed: Option<u32>,
+    /// Transactions stand in the log as coalition blocks.
+    pub coalition: bool,
 }
 
 impl LogFormat {
@@ -110,8 +115,11 @@ impl LogFormat {
         (BLOCK_BYTES - REVOKE_FIRST - self.tail_bytes()) / self.address_bytes()
     }
 
-    /// How many blocks of the log a transaction takes, its commit block included.
+    /// How many blocks of the log a transaction takes, its commit block included; as coalition blocks, at most.
     pub fn transaction_blocks(&self, copies: usize, revokes: usize) -> usize {
+        if self.coalition {
+            return self.coalition_blocks(copies, revokes);
+        }
         let descriptors = copies.div_ceil(self.tags_per_descriptor());
         revokes.div_ceil(self.revokes_per_block()) + descriptors + copies + 1
     }
@@ -251,12 +259,17 @@ impl LogFormat {
 
 fn header(block_type: BlockType, sequence: Sequence, block: &mut [u8; BLOCK_BYTES]) {
     block.fill(0);
+    block_head(block, block_type, sequence);
+}
+
+/// The twelve bytes that all blocks of the log's own begin with.
+pub(super) fn block_head(block: &mut [u8; BLOCK_BYTES], block_type: BlockType, sequence: Sequence) {
     block[..4].copy_from_slice(&MAGIC);
     put(block, 4, block_type as u32);
     put(block, 8, sequence.0);
 }
 
-fn put(bytes: &mut [u8], at: usize, value: u32) {
+pub(super) fn put(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 

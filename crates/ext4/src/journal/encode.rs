@@ -80,16 +80,22 @@ fn check<B: AsRef<[u8]>>(
     Ok(())
 }
 
-/// Asks for mutable bytes only where it changes them: a caller may have to clone them for that.
+/// Escapes a copy that begins as the log's own blocks do; whether it did. Asks for mutable bytes only then: a caller may
+/// have to clone them for that.
+pub(super) fn escape<B: AsRef<[u8]> + AsMut<[u8]>>(copy: &mut B) -> bool {
+    let escaped = copy.as_ref().starts_with(&MAGIC);
+    if escaped {
+        copy.as_mut()[..MAGIC.len()].fill(0);
+    }
+    escaped
+}
+
 fn tag<B: AsRef<[u8]> + AsMut<[u8]>>(
     format: &LogFormat,
     sequence: Sequence,
     (home, copy): &mut (u64, B),
 ) -> Tag {
-    let escaped = copy.as_ref().starts_with(&MAGIC);
-    if escaped {
-        copy.as_mut()[..MAGIC.len()].fill(0);
-    }
+    let escaped = escape(copy);
     Tag { home: *home, escaped, checksum: format.copy_checksum(sequence, copy.as_ref()) }
 }
 

@@ -2,15 +2,16 @@
 //!
 //! The classical description has three passes (find the end; collect what is revoked; write). One pass over
 //! the log is enough here: transactions are read whole, each is applied to a map when its commit block is
-//! found, and the map is filtered by the revocations at the end. Memory is bounded by the log's tags, and the
-//! copies themselves are read again when they go home.
+//! found, and the map is filtered by the revocations at the end. Memory is bounded by the log's tags and records; copies
+//! and changes themselves are read again when they go home.
 //!
-//! A revocation in transaction r hides every copy of that block in transactions up to and including r.
+//! A revocation in transaction r hides every copy and change of that block in transactions up to and including r.
 
 use std::collections::BTreeMap;
 
 use super::MAGIC;
-use super::block::{BlockType, LogFormat};
+use super::block::{BlockType, LogFormat, TornOr};
+use super::coalition::Record;
 use super::ring::{LogRing, Sequence};
 use super::superblock::JournalSuperblock;
 use crate::blocks::BLOCK_BYTES;
@@ -26,33 +27,73 @@ pub trait LogReader {
     async fn read(&self, block: u32, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), Self::Error>;
 }
 
-/// A copy that goes home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A block that goes home: what the log holds of it, to be laid over what is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HomeWrite {
     /// The block of the filesystem.
     pub home: u64,
-    /// The block of the journal that holds the copy.
-    pub copy: u32,
-    escaped: bool,
+    /// In the order of their transactions. Only the first may be a copy: what came before one does not count.
+    pieces: Vec<Piece>,
+}
+
+/// What one place of the log holds of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece {
+    /// All of it.
+    Copy { block: u32, escaped: bool },
+    /// `bytes` bytes, at `at` of the log's block and at `offset` of the home.
+    Change { block: u32, at: u16, offset: u16, bytes: u16 },
 }
 
 impl HomeWrite {
-    /// Makes the bytes of the copy those of the home block.
-    pub fn restore(&self, bytes: &mut [u8; BLOCK_BYTES]) {
-        if self.escaped {
-            bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+    /// Whether the log holds only some of its bytes: then the others are those at home.
+    pub fn needs_home(&self) -> bool {
+        !matches!(self.pieces.first(), Some(Piece::Copy { .. }))
+    }
+
+    /// Makes `bytes`, which are those at home where [`needs_home`](Self::needs_home) says so, what belongs there. Changes
+    /// say what bytes become, so it does not matter how many of them are at home already.
+    ///
+    /// # Errors
+    ///
+    /// The reader's own.
+    pub async fn restore<R: LogReader>(
+        &self,
+        log: &R,
+        bytes: &mut [u8; BLOCK_BYTES],
+    ) -> Result<(), R::Error> {
+        let mut read: Option<u32> = None;
+        let mut from = Box::new([0; BLOCK_BYTES]);
+        for piece in &self.pieces {
+            let (Piece::Copy { block, .. } | Piece::Change { block, .. }) = *piece;
+            if read.replace(block) != Some(block) {
+                log.read(block, &mut from).await?;
+            }
+            match *piece {
+                Piece::Copy { escaped, .. } => {
+                    bytes.copy_from_slice(&from[..]);
+                    if escaped {
+                        bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+                    }
+                }
+                Piece::Change { at, offset, bytes: changed, .. } => {
+                    let [at, offset, changed] = [at, offset, changed].map(usize::from);
+                    bytes[offset..offset + changed].copy_from_slice(&from[at..at + changed]);
+                }
+            }
         }
+        Ok(())
     }
 }
 
 /// What recovery found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
-    /// The last committed version of each block, by home. They may be written in any order.
+    /// What the log holds of each block, by home. They may be written in any order.
     pub writes: Vec<HomeWrite>,
     /// How many transactions were committed.
     pub transactions: u32,
-    /// How many blocks had a copy that a revocation hides.
+    /// How many blocks had copies or changes of which a revocation hides all.
     pub revoked: usize,
     /// The number for the first transaction of the emptied journal. It lies a whole log beyond the last one,
     /// so that no block that is now in the log can be taken for a later transaction's (rule V1).
@@ -89,19 +130,26 @@ pub async fn replay<R: LogReader>(
     Ok(scan.finish())
 }
 
-/// A copy in the log, by the transaction that holds it.
-struct Copy {
-    age: u32,
-    write: HomeWrite,
-}
+/// What the log holds of a block, each with the transaction that holds it, as a count from the first.
+type Pieces = Vec<(u32, Piece)>;
 
 /// A transaction of which the commit block was not read yet.
 #[derive(Default)]
 struct Pending {
-    writes: Vec<HomeWrite>,
+    pieces: Vec<(u64, Piece)>,
     revokes: Vec<u64>,
     /// The first block with a wrong checksum: damage if the transaction turns out to be committed.
     damaged: Option<u32>,
+}
+
+/// What follows a block of a transaction.
+enum Found {
+    /// More of it.
+    More,
+    /// Nothing: it has committed the transaction.
+    Commit,
+    /// The log ends here.
+    End,
 }
 
 struct Scan<'a, R> {
@@ -113,7 +161,7 @@ struct Scan<'a, R> {
     /// Blocks of the ring that were not read yet: the scan never goes round twice.
     left: u32,
     sequence: Sequence,
-    committed: BTreeMap<u64, Copy>,
+    committed: BTreeMap<u64, Pieces>,
     /// The last transaction that revokes a block, as a count from the first.
     revoked: BTreeMap<u64, u32>,
     transactions: u32,
@@ -134,6 +182,14 @@ impl<R: LogReader> Scan<'_, R> {
                         }
                     }
                     BlockType::Revoke => self.revokes(place, &block, &mut pending),
+                    BlockType::Coalition => match self.coalition(place, &mut block, &mut pending).await? {
+                        Found::More => {}
+                        Found::Commit => {
+                            self.commit(pending)?;
+                            return Ok(true);
+                        }
+                        Found::End => return Ok(false),
+                    },
                     BlockType::Commit if self.format.commit_is_whole(&block) => {
                         self.commit(pending)?;
                         return Ok(true);
@@ -173,9 +229,44 @@ impl<R: LogReader> Scan<'_, R> {
             if self.format.copy_checksum(self.sequence, &block[..]) != tag.checksum {
                 pending.damaged.get_or_insert(copy);
             }
-            pending.writes.push(HomeWrite { home: tag.home, copy, escaped: tag.escaped });
+            pending.pieces.push((tag.home, Piece::Copy { block: copy, escaped: tag.escaped }));
         }
         Ok(true)
+    }
+
+    /// Reads a coalition block, and the copies that it lists.
+    async fn coalition(
+        &mut self,
+        place: u32,
+        block: &mut [u8; BLOCK_BYTES],
+        pending: &mut Pending,
+    ) -> Result<Found, R::Error> {
+        let Some(TornOr { whole, value }) = self.format.decode_coalition(block) else {
+            return Ok(Found::End);
+        };
+        // A block that commits is torn, and has not: so is one without the feature, left by a log that had it.
+        if !self.format.coalition || (value.commits && !whole) {
+            return Ok(Found::End);
+        }
+        if !whole {
+            pending.damaged.get_or_insert(place);
+        }
+        for record in value.records {
+            match record {
+                Record::Change { home, offset, at, bytes } => {
+                    pending.pieces.push((home, Piece::Change { block: place, at, offset, bytes }));
+                }
+                Record::Copy { home, escaped, checksum } => {
+                    let Some(copy) = self.next(block).await? else { return Ok(Found::End) };
+                    if self.format.coalition_checksum(self.sequence, &block[..]) != checksum {
+                        pending.damaged.get_or_insert(copy);
+                    }
+                    pending.pieces.push((home, Piece::Copy { block: copy, escaped }));
+                }
+                Record::Revoke { home } => pending.revokes.push(home),
+            }
+        }
+        Ok(if value.commits { Found::Commit } else { Found::More })
     }
 
     fn revokes(&self, place: u32, block: &[u8; BLOCK_BYTES], pending: &mut Pending) {
@@ -192,12 +283,17 @@ impl<R: LogReader> Scan<'_, R> {
         if let Some(place) = pending.damaged {
             return Err(FormatError::Checksum { structure, place: Place::JournalBlock(place) });
         }
-        for write in pending.writes {
-            if write.home >= self.filesystem_blocks {
-                let place = Place::JournalBlock(write.copy);
+        for (home, piece) in pending.pieces {
+            if home >= self.filesystem_blocks {
+                let (Piece::Copy { block, .. } | Piece::Change { block, .. }) = piece;
+                let place = Place::JournalBlock(block);
                 return Err(FormatError::corrupt(structure, place, "its home is beyond the filesystem"));
             }
-            self.committed.insert(write.home, Copy { age: self.transactions, write });
+            let pieces = self.committed.entry(home).or_default();
+            if matches!(piece, Piece::Copy { .. }) {
+                pieces.clear();
+            }
+            pieces.push((self.transactions, piece));
         }
         for home in pending.revokes {
             self.revoked.insert(home, self.transactions);
@@ -209,9 +305,15 @@ impl<R: LogReader> Scan<'_, R> {
 
     fn finish(self) -> Replay {
         let found = self.committed.len();
-        let hidden = |home: &u64, copy: &Copy| self.revoked.get(home).is_some_and(|&until| copy.age <= until);
-        let visible = self.committed.iter().filter(|(home, copy)| !hidden(home, copy));
-        let writes: Vec<HomeWrite> = visible.map(|(_, copy)| copy.write).collect();
+        let mut writes = Vec::with_capacity(found);
+        for (home, pieces) in self.committed {
+            let until = self.revoked.get(&home);
+            let visible = pieces.into_iter().filter(|(age, _)| until.is_none_or(|until| age > until));
+            let pieces: Vec<Piece> = visible.map(|(_, piece)| piece).collect();
+            if !pieces.is_empty() {
+                writes.push(HomeWrite { home, pieces });
+            }
+        }
         Replay {
             transactions: self.transactions,
             revoked: found - writes.len(),

@@ -23,6 +23,8 @@ const WHOLE_TRANSACTION_CHECKSUM: u32 = 1;
 const REVOKE: u32 = 0x1;
 const WIDE: u32 = 0x2;
 const CHECKSUM_3: u32 = 0x10;
+/// Ours: the log holds coalition blocks. jbd2 and e2fsck know no such feature, and stop.
+const COALITION: u32 = 0x2000_0000;
 const REFUSED: [(u32, &str); 3] =
     [(0x4, "journal_async_commit"), (0x8, "journal_checksum_v2"), (0x20, "fast_commit")];
 
@@ -120,7 +122,7 @@ impl JournalSuperblock {
         }
         // Unknown compatible features may be ignored: that is what the set is for.
         let unknown = [
-            ("incompatible journal", incompatible & !(REVOKE | WIDE | CHECKSUM_3)),
+            ("incompatible journal", incompatible & !(REVOKE | WIDE | CHECKSUM_3 | COALITION)),
             ("read-only compatible journal", self.raw.read_only_compatible.get()),
         ];
         match unknown.into_iter().find(|&(_, bits)| bits != 0) {
@@ -191,6 +193,7 @@ impl JournalSuperblock {
             uuid: self.raw.uuid,
             wide: self.raw.incompatible.get() & WIDE != 0,
             checksum_seed: self.has_checksums().then(|| crc32c(!0, &[&self.raw.uuid])),
+            coalition: self.raw.incompatible.get() & COALITION != 0,
         }
     }
 
@@ -228,6 +231,18 @@ impl JournalSuperblock {
         self.raw.sequence = sequence.0.into();
     }
 
+    /// Says how transactions stand in the log from now on: as coalition blocks, or as jbd2 has them.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Invalid`] when there is something to replay.
+    pub fn set_coalition(&mut self, coalition: bool) -> Result<(), FormatError> {
+        self.check_empty()?;
+        let others = self.raw.incompatible.get() & !COALITION;
+        self.raw.incompatible = (others | if coalition { COALITION } else { 0 }).into();
+        Ok(())
+    }
+
     /// Leaves an error number (0 clears it).
     pub fn set_error(&mut self, number: u32) {
         self.raw.error = number.into();
@@ -240,16 +255,17 @@ impl JournalSuperblock {
     ///
     /// [`FormatError::Invalid`] when there is something to replay.
     pub fn upgrade(&mut self, checksums: bool) -> Result<(), FormatError> {
-        if self.start().is_some() {
-            return Err(FormatError::Invalid {
-                what: "the encoding of a journal that is not empty is fixed",
-            });
-        }
+        self.check_empty()?;
         let (bits, kind) = if checksums { (CHECKSUM_3, CRC32C) } else { (0, self.raw.checksum_type) };
         self.raw.incompatible = (self.raw.incompatible.get() | REVOKE | WIDE | bits).into();
         self.raw.compatible = (self.raw.compatible.get() & !WHOLE_TRANSACTION_CHECKSUM).into();
         self.raw.checksum_type = kind;
         Ok(())
+    }
+
+    fn check_empty(&self) -> Result<(), FormatError> {
+        let what = "the encoding of a journal that is not empty is fixed";
+        if self.start().is_some() { Err(FormatError::Invalid { what }) } else { Ok(()) }
     }
 }
 
