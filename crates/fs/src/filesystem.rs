@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{FileTime, Mkfs};
-use weir_journal::{CheckpointBy, Engine, JournalStats, Waits};
+use weir_journal::{CheckpointBy, Engine, HomeIntegrity, JournalStats, Waits};
 use weir_runtime::Handle as Clock;
 use weir_storage::{Recorder, Storage};
 
@@ -35,6 +35,8 @@ pub struct Statistics {
     pub mode: JournalMode,
     /// The same.
     pub checkpoint: CheckpointBy,
+    /// With journal coalition: what keeps homes whole of which the log holds changes alone.
+    pub coalition: Option<HomeIntegrity>,
     /// Synchronisation calls that were answered.
     pub answered: Answered,
     /// Epochs that were ended, by a barrier write or a bare barrier.
@@ -158,6 +160,7 @@ impl Filesystem {
             engine: journal.map(|journal| journal.engine()),
             mode: fs.options.mode,
             checkpoint: fs.options.checkpoint,
+            coalition: journal.and_then(|journal| journal.coalition()),
             answered: fs.sync.answered(),
             epochs: fs.disk.epochs(),
             waits: fs.disk.waits(),

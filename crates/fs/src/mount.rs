@@ -147,20 +147,29 @@ impl DiskContents {
             };
         }
         let mut journal = find_journal(&disk, &layout, &superblock).await?;
-        if journal.superblock.start().is_none() {
+        let is_empty = journal.superblock.start().is_none();
+        let coalition = superblock.features().has(Feature::JOURNAL_COALITION);
+        if is_empty && (!coalition || options.read_only) {
             return Ok(DiskContents { disk, superblock, layout, journal: Some(journal), from_copy });
         }
         if options.read_only {
             return Err(FsError::NeedsRecovery);
         }
-        journal.replay(&disk, layout.blocks(), options.journal_rules()).await?;
+        if !is_empty {
+            journal.replay(&disk, layout.blocks(), options.journal_rules()).await?;
+        }
         // The log may have held the superblock.
-        let (superblock, from_copy) = match read_superblock(&disk).await {
+        let (mut superblock, from_copy) = match read_superblock(&disk).await {
             Err(FsError::Format(_)) if from_copy => (superblock, true),
             read => (read?, false),
         };
         if Layout::new(&superblock)? != layout {
             return Err(damaged("the log holds one of another size").into());
+        }
+        if coalition {
+            // Nothing is in the log any more that only we can replay.
+            set_needs_recovery(&mut superblock, true, false);
+            write_superblock(&disk, &mut superblock, options).await?;
         }
         Ok(DiskContents { disk, superblock, layout, journal: Some(journal), from_copy })
     }
@@ -190,7 +199,8 @@ impl DiskContents {
         self.superblock.mount_time = now.into();
         self.superblock.write_time = now.into();
         self.superblock.mounts = self.superblock.mounts.get().saturating_add(1).into();
-        set_needs_recovery(&mut self.superblock, true);
+        log.set_coalition(options.coalition)?;
+        set_needs_recovery(&mut self.superblock, true, options.coalition);
         // Durable before the log is used: without it recovery would not look at the log.
         write_superblock(&self.disk, &mut self.superblock, &options).await?;
         let metadata = self.load_with(options, journal_blocks).await?;
@@ -212,6 +222,7 @@ impl DiskContents {
             engine,
             commit_interval: options.commit_interval,
             checkpoint: options.checkpoint,
+            checkpoint_blocks: options.checkpoint_blocks,
             rules: options.journal_rules(),
         };
         let journal = Journal::new(disk, cache, reuse, journal_options, log, area);

@@ -55,6 +55,13 @@ pub struct MountOptions {
     /// How a checkpoint of the journal brings blocks home. By remap, the modes ordered and data are the SHARE paper's SOJ
     /// and SDJ; the storage needs the share command for it.
     pub checkpoint: CheckpointBy,
+    /// Whether the journal logs the bytes that have changed, and not whole blocks (*journal coalition*, section IV.A of the
+    /// paper on eMMC; [`HomeIntegrity`](weir_journal::HomeIntegrity) says what keeps their homes whole). As long as the
+    /// filesystem is mounted so, no other program can replay its journal, and the image says so by a feature of its own.
+    pub coalition: bool,
+    /// Blocks of the journal in use from which on a checkpoint begins; half of it at most, which is the default. With less,
+    /// recovery replays less, and blocks that change often are written home more often.
+    pub checkpoint_blocks: u32,
     /// No changes; a journal that is not empty is refused then.
     pub read_only: bool,
     /// A transaction is committed when it is this old. Default: 5 s, as ext4's `commit`.
@@ -92,6 +99,8 @@ impl Default for MountOptions {
             engine: None,
             mode: JournalMode::default(),
             checkpoint: CheckpointBy::default(),
+            coalition: false,
+            checkpoint_blocks: u32::MAX,
             read_only: false,
             commit_interval: Duration::from_secs(5),
             cache_bytes: 256 << 20,

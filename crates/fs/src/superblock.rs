@@ -79,7 +79,7 @@ impl MountedSuperblock {
         let mut superblock = *self.look();
         self.total(&mut superblock);
         superblock.write_time = seconds(clock).into();
-        set_needs_recovery(&mut superblock, false);
+        set_needs_recovery(&mut superblock, false, false);
         write_superblock(disk, &mut superblock, options).await?;
         *self.superblock.borrow_mut() = superblock;
         Ok(())
@@ -162,9 +162,10 @@ pub(crate) async fn write_superblock(
     Ok(disk.flush().await?)
 }
 
-/// Says whether the log has to be looked at before anything else.
-pub(crate) fn set_needs_recovery(superblock: &mut Superblock, needed: bool) {
-    superblock.set_features(superblock.features().with(Feature::NEEDS_RECOVERY, needed));
+/// Says whether the log has to be looked at before anything else, and whether only we can.
+pub(crate) fn set_needs_recovery(superblock: &mut Superblock, needed: bool, coalition: bool) {
+    let features = superblock.features().with(Feature::NEEDS_RECOVERY, needed);
+    superblock.set_features(features.with(Feature::JOURNAL_COALITION, coalition));
 }
 
 /// Seconds since 1970, as a superblock keeps them.

@@ -16,10 +16,15 @@ use crate::mutants::JournalMutant;
 /// Brings everything home that is retired now, and moves the tail behind it.
 pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
     let _turn = journal.checkpointing.acquire(1).await;
-    let Some(newest) = journal.log.borrow().newest_retired() else { return Ok(()) };
+    let Some(mut newest) = journal.log.borrow().newest_retired() else { return Ok(()) };
+    let exactly = journal.log.borrow_mut().covers_exactly();
+    if let Some(exactly) = exactly {
+        journal.reached(&journal.transferred, exactly).await?;
+        newest = journal.log.borrow().retired(exactly).unwrap_or(newest);
+    }
     let home = HomeWrites::of(&journal.unwritten, &journal.options);
     journal.freed.hold_back();
-    let submitted = home.submit(&journal.disk).await;
+    let submitted = home.submit(&journal.disk, journal.writes_homes_reliably()).await;
     if journal.freed.release(journal.transferred.to()) {
         journal.changed.notify(usize::MAX);
     }

@@ -82,7 +82,11 @@ async fn submit_log(
         let last = if nth + 1 == runs { closes } else { class };
         journal.disk.write(run.start, &run.blocks, class, last, tickets).await?;
     }
-    if runs == 0 && !tickets.is_empty() && class == Class::Ordered {
+    // With journal coalition JC may be all there is: D, of which some may be transferred already, is an epoch of its own then.
+    if runs == 0
+        && behind == Edge::Barrier
+        && !journal.options.rules.drops(JournalMutant::DataInEpochOfCommit)
+    {
         journal.disk.barrier().await?;
     }
     follow(journal, behind, tickets).await
@@ -178,6 +182,7 @@ fn compose(journal: &Journal, mut locked: Locked) -> Result<(Composed, Logged), 
     journal.count(|stats| {
         stats.commits += 1;
         stats.logged_blocks += blocks as u64;
+        stats.log_blocks += composed.blocks();
         stats.changed_bytes += changed_bytes;
     });
     debug!(

@@ -136,6 +136,29 @@ impl Disk {
         last: Class,
         tickets: &mut Vec<Ticket>,
     ) -> Result<(), JournalError> {
+        self.write_with(start, blocks, (class, last), false, tickets).await
+    }
+
+    /// Submits consecutive blocks from `start` on without order, `reliable` ones by reliable writes. Waits for queue space
+    /// only.
+    pub(crate) async fn write_home(
+        &self,
+        start: u64,
+        blocks: &[Rc<Buffer>],
+        reliable: bool,
+        tickets: &mut Vec<Ticket>,
+    ) -> Result<(), JournalError> {
+        self.write_with(start, blocks, (Class::Orderless, Class::Orderless), reliable, tickets).await
+    }
+
+    async fn write_with(
+        &self,
+        start: u64,
+        blocks: &[Rc<Buffer>],
+        (class, last): (Class, Class),
+        reliable: bool,
+        tickets: &mut Vec<Ticket>,
+    ) -> Result<(), JournalError> {
         let most = self.capabilities.max_transfer_blocks.max(1) as usize;
         let writes = blocks.len().div_ceil(most);
         for (nth, chunk) in blocks.chunks(most).enumerate() {
@@ -145,7 +168,8 @@ impl Disk {
                 .collect();
             let class = if nth + 1 == writes { last } else { class };
             self.handle.spend_dispatch().await;
-            tickets.push(self.layer.submit(&Request::new(STREAM, class, &parts)).await?);
+            let request = Request { reliable, ..Request::new(STREAM, class, &parts) };
+            tickets.push(self.layer.submit(&request).await?);
         }
         Ok(())
     }

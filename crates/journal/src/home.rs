@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use weir_block::Class;
 use weir_ext4::journal::Sequence;
 use weir_runtime::Buffer as Memory;
 use weir_storage::Ticket;
@@ -11,7 +10,7 @@ use crate::disk::{Disk, Run};
 use crate::error::JournalError;
 use crate::mutants::JournalMutant;
 use crate::options::{CheckpointBy, JournalOptions};
-use crate::transaction::LoggedBlock;
+use crate::transaction::{LoggedAt, LoggedBlock};
 use crate::unwritten::{NotHome, Unwritten};
 
 /// How a block goes home.
@@ -25,10 +24,10 @@ pub(crate) enum WayHome {
 impl WayHome {
     /// The way of a block that is in the log: by remap, if that is wanted, and the log's copy is what belongs home.
     pub(crate) fn of(block: &LoggedBlock, options: &JournalOptions) -> WayHome {
-        let reads_as_home = !block.at.escaped || options.rules.drops(JournalMutant::RemapsEscaped);
-        match options.checkpoint {
-            CheckpointBy::Remap if reads_as_home => WayHome::Remap(block.at.place),
-            CheckpointBy::Remap | CheckpointBy::Copy => WayHome::Copy(Rc::clone(&block.content)),
+        let reads_as_home = |at: &LoggedAt| !at.escaped || options.rules.drops(JournalMutant::RemapsEscaped);
+        match block.at.filter(reads_as_home).filter(|_| options.checkpoint == CheckpointBy::Remap) {
+            Some(at) => WayHome::Remap(at.place),
+            None => WayHome::Copy(Rc::clone(&block.content)),
         }
     }
 }
@@ -66,11 +65,11 @@ impl HomeWrites {
         &self.blocks
     }
 
-    /// Submits them without order. Waits for queue space only.
-    pub(crate) async fn submit(&self, disk: &Disk) -> Result<Vec<Ticket>, JournalError> {
+    /// Submits them without order, and copies by reliable writes where `reliable`. Waits for queue space only.
+    pub(crate) async fn submit(&self, disk: &Disk, reliable: bool) -> Result<Vec<Ticket>, JournalError> {
         let mut tickets = Vec::new();
         for Run { start, blocks } in &self.copies {
-            disk.write(*start, blocks, Class::Orderless, Class::Orderless, &mut tickets).await?;
+            disk.write_home(*start, blocks, reliable, &mut tickets).await?;
         }
         disk.share(&self.remaps, &mut tickets).await?;
         Ok(tickets)

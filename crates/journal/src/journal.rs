@@ -31,6 +31,7 @@ use crate::durability::Durability;
 use crate::engine::Engine;
 use crate::error::{JournalError, StopReason};
 use crate::freed::FreedBlocks;
+use crate::integrity::HomeIntegrity;
 use crate::log::Log;
 use crate::mutants::JournalMutant;
 use crate::options::JournalOptions;
@@ -58,9 +59,11 @@ pub enum Until {
 pub struct JournalStats {
     /// Transactions committed.
     pub commits: u64,
-    /// Blocks that they held, written whole to the log.
+    /// Blocks that they have changed.
     pub logged_blocks: u64,
-    /// Of these blocks, bytes that had changed.
+    /// Blocks of the log that they took, commit blocks included.
+    pub log_blocks: u64,
+    /// Of the blocks that they have changed, bytes that had changed.
     pub changed_bytes: u64,
     /// Times that the log's tail was moved.
     pub checkpoints: u64,
@@ -106,6 +109,18 @@ impl Journal {
     /// The engine that commits.
     pub fn engine(&self) -> Engine {
         self.options.engine
+    }
+
+    /// Where the log holds changes of blocks, and not only blocks (journal coalition): what keeps their homes whole.
+    pub fn coalition(&self) -> Option<HomeIntegrity> {
+        let log = self.log.borrow();
+        log.has_coalition().then(|| log.integrity())
+    }
+
+    /// Whether a checkpoint's copies are reliable writes.
+    pub(crate) fn writes_homes_reliably(&self) -> bool {
+        self.coalition() == Some(HomeIntegrity::ReliableWrites)
+            && !self.options.rules.drops(JournalMutant::HomesUnreliable)
     }
 
     /// Blocks that the log has room for.
@@ -207,7 +222,7 @@ impl Journal {
         let crowded = {
             let mut log = self.log.borrow_mut();
             log.retire(&logged);
-            log.free() < log.blocks() / 2
+            log.used() > self.options.checkpoint_blocks.min(log.blocks() / 2)
         };
         self.freed.retire(logged.freed, logged.sequence);
         if crowded {

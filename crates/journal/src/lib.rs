@@ -15,7 +15,8 @@
 //! | `transaction` | a transaction from when it is locked |
 //! | `stage`, `durability` | how far transactions have come, and who waits for that |
 //! | `engine` | a commit as a graph: what follows D, JD and JC |
-//! | `encoding` | how a transaction looks in the log, and where that holds its blocks |
+//! | `encoding` | how a transaction looks in the log, blocks whole or changes alone, and where that holds its blocks |
+//! | `integrity` | what keeps the homes whole of blocks whose changes the log holds |
 //! | `commit` | the commit task: a transaction is locked, and submitted as the graph has it |
 //! | `flush` | the flush task: in dual mode transactions are retired in order; they are made durable for who wants it |
 //! | `log` | where the log's blocks are, and what of it is in use |
@@ -44,6 +45,11 @@
 //!   transferred. It is discarded when the newest transaction that freed it is durable and nothing has allocated it.
 //! - **J8** Metadata changes through a handle. What is changed with one handle is one group, and no commit parts it.
 //!   A handle that asks for more than a quarter of the log is alone in its transaction.
+//! - **J9** With journal coalition the log holds the bytes that a transaction has changed of a block; all of it if the block
+//!   is new, or too much of it has changed. Replay lays them over the home, in the order of the transactions. So a home is
+//!   never damaged by a power cut, or the log holds all of it: the storage tears none, or homes are written by reliable
+//!   writes, or all of a block is logged when it is changed for the first time after a checkpoint. A transaction without
+//!   whole blocks is one block: JC, with nothing before it but D, which is an epoch of its own then, or waited for.
 //!
 //! A write or flush that fails aborts the journal: it takes nothing more, says why ([`StopReason`]), and no later call
 //! reports durability.
@@ -61,6 +67,7 @@ mod flush;
 mod freed;
 mod handle;
 mod home;
+mod integrity;
 mod journal;
 mod log;
 mod mutants;
@@ -81,6 +88,7 @@ pub use engine::{Conflicts, Engine};
 pub use error::{JournalError, StopReason};
 pub use freed::Reuse;
 pub use handle::TxHandle;
+pub use integrity::HomeIntegrity;
 pub use journal::{Journal, JournalStats, Until};
 pub use log::JournalExtent;
 #[cfg(feature = "mutants")]

@@ -8,7 +8,9 @@ use weir_ext4::{BLOCK_BYTES, FormatError};
 use weir_runtime::Buffer as Memory;
 
 use crate::encoding::{Composed, LogEncoding};
-use crate::transaction::{Locked, Logged};
+use crate::integrity::HomeIntegrity;
+use crate::mutants::{JournalMutant, JournalRules};
+use crate::transaction::{FrozenBlock, Locked, Logged};
 
 /// Consecutive blocks of the journal, on consecutive blocks of the filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,21 +46,55 @@ pub(crate) struct Log {
     area: Vec<JournalExtent>,
     superblock: JournalSuperblock,
     encoding: LogEncoding,
+    integrity: HomeIntegrity,
+    rules: JournalRules,
     ring: LogRing,
     /// Where the oldest transaction begins that is not all home.
     tail: u32,
     /// Where the next one is written.
     head: u32,
     retired: VecDeque<Retired>,
+    /// The newest transaction that has its place.
+    newest: Sequence,
+    /// The newest of those that the last checkpoint brings home: what the log holds of a block until then does not stay.
+    leaves_to: Sequence,
 }
 
 impl Log {
     /// An empty log.
-    pub(crate) fn new(superblock: JournalSuperblock, area: Vec<JournalExtent>) -> Log {
+    pub(crate) fn new(
+        superblock: JournalSuperblock,
+        area: Vec<JournalExtent>,
+        integrity: HomeIntegrity,
+        rules: JournalRules,
+    ) -> Log {
         let ring = superblock.ring();
-        let encoding = LogEncoding::new(superblock.format());
+        let encoding = LogEncoding::new(superblock.format(), rules);
         let (tail, head) = (ring.first(), ring.first());
-        Log { area, superblock, encoding, ring, tail, head, retired: VecDeque::new() }
+        let before = Sequence(superblock.sequence().0.wrapping_sub(1));
+        Log {
+            area,
+            superblock,
+            encoding,
+            integrity,
+            rules,
+            ring,
+            tail,
+            head,
+            retired: VecDeque::new(),
+            newest: before,
+            leaves_to: before,
+        }
+    }
+
+    /// Whether the log holds changes of blocks, and not only blocks.
+    pub(crate) fn has_coalition(&self) -> bool {
+        self.superblock.format().coalition
+    }
+
+    /// What keeps the homes of blocks whole of which it holds changes alone.
+    pub(crate) fn integrity(&self) -> HomeIntegrity {
+        self.integrity
     }
 
     /// Blocks that it has.
@@ -94,15 +130,44 @@ impl Log {
         unix_millis: u64,
     ) -> Result<(Composed, Logged), FormatError> {
         let mut head = self.head;
-        let (composed, blocks) = self.encoding.compose(&locked, unix_millis, || {
+        let needs_copy = |block: &FrozenBlock| self.needs_copy(block);
+        let (composed, blocks) = self.encoding.compose(&locked, unix_millis, needs_copy, || {
             let place = head;
             head = self.ring.advance(place, 1);
             JournalExtent::find(&self.area, place)
                 .ok_or(FormatError::Invalid { what: "the journal is shorter than it says" })
         })?;
         self.head = head;
+        self.newest = locked.sequence;
+        for block in blocks.iter().filter(|block| block.at.is_some()) {
+            block.buffer.logged_whole.set(Some(locked.sequence));
+        }
         let Locked { sequence, revokes, data, freed, .. } = locked;
         Ok((composed, Logged { sequence, blocks, revokes, data, freed, log_end: head }))
+    }
+
+    /// Whether the log has to hold all of a block, whatever has changed of it: if damage of its home is made up for by the
+    /// log, and what that holds of it is about to leave it.
+    fn needs_copy(&self, block: &FrozenBlock) -> bool {
+        let stays = |logged: Sequence| logged.is_after(self.leaves_to);
+        self.integrity == HomeIntegrity::LoggedWhole
+            && !block.buffer.logged_whole.get().is_some_and(stays)
+            && !self.rules.drops(JournalMutant::ChangesLoggedFirst)
+    }
+
+    /// A checkpoint begins. Where it has to be so that later transactions find no block whole in the log that leaves it,
+    /// the newest transaction that has its place: the checkpoint covers exactly what came until then.
+    pub(crate) fn covers_exactly(&mut self) -> Option<Sequence> {
+        let exact = self.has_coalition() && self.integrity == HomeIntegrity::LoggedWhole;
+        exact.then(|| {
+            self.leaves_to = self.newest;
+            self.newest
+        })
+    }
+
+    /// A transaction that may go home.
+    pub(crate) fn retired(&self, sequence: Sequence) -> Option<Retired> {
+        self.retired.iter().find(|retired| retired.sequence == sequence).copied()
     }
 
     /// A transaction in it is transferred: its blocks may go home.
@@ -135,6 +200,10 @@ impl Log {
         sequence: Sequence,
     ) -> Result<(u64, Rc<Memory>), FormatError> {
         self.superblock.set_tail(tail, sequence);
+        if tail.is_none() {
+            // An empty journal is as jbd2 has it.
+            self.superblock.set_coalition(false)?;
+        }
         let mut bytes = [0; BLOCK_BYTES];
         self.superblock.encode(&mut bytes);
         let home = JournalExtent::find(&self.area, 0)

@@ -21,6 +21,8 @@ pub enum JournalMutant {
     SyncCoversLater,
     /// J2: JD is not closed by a barrier: JC belongs to its epoch.
     CommitInEpochOfLog,
+    /// J2, J9: JC alone is not kept behind D by a barrier.
+    DataInEpochOfCommit,
     /// J2: where a transfer keeps order, nothing waits for that of D and of JD.
     TransferNotAwaited,
     /// J2: the data of attached inodes is written without order.
@@ -50,6 +52,16 @@ pub enum JournalMutant {
     PairsOutliveRevokes,
     /// J5 (b), (c): nothing keeps the tail behind the home writes on the medium, neither a barrier nor a flush.
     TailBeforeDurable,
+    /// J9: one of the byte ranges that have changed in a block is not logged.
+    RangeForgotten,
+    /// J9: of a block that is new, what is not zero is logged.
+    NewBlockMerged,
+    /// J9: recovery takes zeros for the bytes that the log does not hold.
+    HomeNotRead,
+    /// J9: homes are not written by reliable writes, where only these keep them whole.
+    HomesUnreliable,
+    /// J9: the log holds a block's changes alone, where it has to hold all of it after each checkpoint.
+    ChangesLoggedFirst,
     /// J5 (d): nothing is revoked.
     NoRevoke,
     /// J5 (e): unmount calls the journal empty without a flush.

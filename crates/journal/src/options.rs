@@ -25,6 +25,8 @@ pub struct JournalOptions {
     pub commit_interval: Duration,
     /// How a checkpoint brings blocks home.
     pub checkpoint: CheckpointBy,
+    /// Blocks of the log in use from which on a checkpoint begins; half of the log at most.
+    pub checkpoint_blocks: u32,
     /// The rules that it keeps.
     pub rules: JournalRules,
 }

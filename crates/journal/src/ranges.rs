@@ -37,6 +37,11 @@ impl ChangedRanges {
         }
     }
 
+    /// They, in order.
+    pub(crate) fn all(&self) -> &[Range<u16>] {
+        &self.0
+    }
+
     /// How many bytes they hold.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|range| u64::from(range.end - range.start)).sum()

@@ -4,13 +4,13 @@
 use std::rc::Rc;
 
 use tracing::{info, warn};
-use weir_block::Class;
 use weir_ext4::journal::{JournalSuperblock, LogReader, replay};
 use weir_ext4::{BLOCK_BYTES, FormatError};
 use weir_runtime::Buffer as Memory;
 
 use crate::disk::Disk;
 use crate::error::JournalError;
+use crate::integrity::HomeIntegrity;
 use crate::log::JournalExtent;
 use crate::mutants::{JournalMutant, JournalRules};
 
@@ -47,15 +47,21 @@ impl FoundJournal {
         } else {
             info!("the filesystem was not unmounted, and its journal is empty");
         }
+        let reliable = HomeIntegrity::of(disk.capabilities()) == HomeIntegrity::ReliableWrites
+            && !rules.drops(JournalMutant::HomesUnreliable);
         let most = if rules.drops(JournalMutant::ReplaysInPart) { 1 } else { usize::MAX };
         for writes in found.writes.chunks(WRITES_AT_ONCE).take(most) {
             let mut tickets = Vec::new();
             for write in writes {
                 let mut block = [0; BLOCK_BYTES];
-                log.read(write.copy, &mut block).await?;
-                write.restore(&mut block);
-                let block = [memory(&block)];
-                disk.write(write.home, &block, Class::Orderless, Class::Orderless, &mut tickets).await?;
+                let damaged = write.needs_home() && rules.drops(JournalMutant::HomeNotRead);
+                if write.needs_home() && !damaged {
+                    block.copy_from_slice(&disk.read(write.home, 1).await?);
+                }
+                write.restore(&log, &mut block).await?;
+                // The log makes up for damage of what it holds all of.
+                let reliable = reliable && write.needs_home();
+                disk.write_home(write.home, &[memory(&block)], reliable, &mut tickets).await?;
             }
             disk.transferred(&tickets).await?;
         }
@@ -64,6 +70,7 @@ impl FoundJournal {
             disk.flush().await?;
         }
         self.superblock.set_tail(None, found.next);
+        self.superblock.set_coalition(false)?;
         let mut block = [0; BLOCK_BYTES];
         self.superblock.encode(&mut block);
         disk.write_commit(self.home(0)?, &memory(&block), false).await?;

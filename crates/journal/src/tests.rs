@@ -291,6 +291,7 @@ fn play<T>(engine: Engine, mutant: Option<JournalMutant>, script: impl AsyncFnOn
         engine,
         commit_interval: Duration::from_secs(5),
         checkpoint: CheckpointBy::Copy,
+        checkpoint_blocks: u32::MAX,
         rules,
     };
     let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");

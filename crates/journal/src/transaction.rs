@@ -53,7 +53,7 @@ pub(crate) struct Locked {
     pub(crate) freed: Vec<Extent>,
 }
 
-/// Where the log holds a block.
+/// Where the log holds a block, whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoggedAt {
     /// Its place in the filesystem.
@@ -62,11 +62,12 @@ pub(crate) struct LoggedAt {
     pub(crate) escaped: bool,
 }
 
-/// A frozen block that has its place in the log.
+/// A frozen block that is in the log.
 pub(crate) struct LoggedBlock {
     pub(crate) buffer: Rc<BufferHead>,
     pub(crate) content: Rc<Memory>,
-    pub(crate) at: LoggedAt,
+    /// None if the log holds its changes alone.
+    pub(crate) at: Option<LoggedAt>,
 }
 
 /// A locked transaction that has its place in the log.

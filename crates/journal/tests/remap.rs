@@ -117,7 +117,8 @@ impl Run {
     fn journal(&self, disk: &Rc<Disk>, buffers: &Rc<Buffers>) -> Rc<Journal> {
         let (engine, rules) = (self.setup.engine, self.rules);
         let commit_interval = Duration::from_secs(5);
-        let options = JournalOptions { engine, commit_interval, checkpoint: CheckpointBy::Remap, rules };
+        let (checkpoint, checkpoint_blocks) = (CheckpointBy::Remap, u32::MAX);
+        let options = JournalOptions { engine, commit_interval, checkpoint, checkpoint_blocks, rules };
         let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
         let reuse = Rc::new(Ignored);
         Journal::new(Rc::clone(disk), Rc::clone(buffers), reuse, options, superblock, vec![AREA])

@@ -16,6 +16,7 @@ use crate::durability::Durability;
 use crate::error::{JournalError, StopReason};
 use crate::freed::{FreedBlocks, Reuse};
 use crate::handle::TxHandle;
+use crate::integrity::HomeIntegrity;
 use crate::log::{JournalExtent, Log};
 use crate::mutants::JournalMutant;
 use crate::options::{CheckpointBy, JournalOptions};
@@ -54,12 +55,13 @@ impl Journal {
         let first = superblock.sequence();
         let before = Sequence(first.0.wrapping_sub(1));
         let handle = disk.handle().clone();
+        let integrity = HomeIntegrity::of(disk.capabilities());
         let journal = Rc::new(Journal {
             disk,
             buffers,
             options,
             running: RefCell::new(Running::new(first)),
-            log: RefCell::new(Log::new(superblock, area)),
+            log: RefCell::new(Log::new(superblock, area, integrity, options.rules)),
             dispatched: Stage::new(before),
             on_their_way: RefCell::default(),
             transferred: Stage::new(before),
