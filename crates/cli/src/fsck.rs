@@ -1,4 +1,5 @@
-//! `weir fsck`: check a filesystem without changing it. Like `e2fsck`, it reads no file data.
+//! `weir fsck`: check a filesystem without changing it, unless its journal is to be replayed first. Like `e2fsck`, it
+//! reads no file data.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use weir_ext4::FormatError;
 use weir_ext4::check::{ImageReader, Report};
+use weir_fs::Filesystem;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
 
 use crate::error::{CliError, FsckError};
@@ -19,6 +21,9 @@ use crate::{Verdict, in_wall_time, print};
 pub(crate) struct FsckArguments {
     /// The file or block device
     path: PathBuf,
+    /// Replay the journal first, so that other programs can read the filesystem; nothing else is changed
+    #[arg(long)]
+    replay: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -75,7 +80,7 @@ struct Line {
 
 /// Runs the command. It reports itself what cannot be checked, since that has an exit code of its own.
 pub(crate) fn run(arguments: &FsckArguments) -> Result<Verdict, CliError> {
-    match check(&arguments.path) {
+    match check(&arguments.path, arguments.replay) {
         Ok(report) => {
             print(&if arguments.json { document(&report)? } else { lines(&report) })?;
             Ok(if report.is_clean() { Verdict::Good } else { Verdict::Unclean })
@@ -88,9 +93,13 @@ pub(crate) fn run(arguments: &FsckArguments) -> Result<Verdict, CliError> {
     }
 }
 
-fn check(path: &Path) -> Result<Report, CliError> {
+fn check(path: &Path, replay: bool) -> Result<Report, CliError> {
     in_wall_time(0, async |handle| {
-        let stack = Stack::open(&handle, path, true).await?;
+        let stack = Stack::open(&handle, path, !replay).await?;
+        if replay {
+            let replayed = Filesystem::recover(&handle, stack.storage()).await;
+            replayed.map_err(|source| CliError::Image { path: path.to_owned(), source })?;
+        }
         let report = weir_ext4::check::check(&DiskImage { disk: stack.storage() }).await;
         stack.close(path).await?;
         let source = match report {

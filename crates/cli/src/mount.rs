@@ -48,6 +48,10 @@ pub(crate) struct MountArguments {
     /// What the journal holds of file data, and how it brings blocks home, see docs/mount.md
     #[arg(long, value_enum, value_name = "MODE", default_value_t, conflicts_with = "read_only")]
     journal: JournalName,
+    /// Log the bytes that have changed, and not whole blocks, see docs/mount.md. Until it is unmounted, or weir fsck --replay
+    /// is run on it, no other program can replay the journal
+    #[arg(long, conflicts_with = "read_only")]
+    journal_coalition: bool,
     /// Let other users in; the kernel checks their permissions
     #[arg(long)]
     allow_other: bool,
@@ -160,6 +164,7 @@ async fn serve(
         engine,
         mode,
         checkpoint,
+        coalition: arguments.journal_coalition,
         read_only: arguments.read_only,
         discard: arguments.discards(),
         access_times: if arguments.noatime { AccessTimes::Never } else { AccessTimes::Relative },

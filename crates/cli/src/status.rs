@@ -81,6 +81,9 @@ pub(crate) struct FilesystemStatus {
     /// The journal's mode, as `weir mount --journal` has it; none without a journal.
     #[serde(default)]
     journal: Option<String>,
+    /// With journal coalition: what keeps the homes of blocks whole.
+    #[serde(default)]
+    coalition: Option<String>,
     /// Why there are no changes, if there are none.
     pub(crate) read_only: Option<String>,
     commits: u64,
@@ -165,6 +168,7 @@ pub(crate) fn of_filesystem(
             writeback_cache,
             engine: found.engine.map(|engine| name(engine).to_owned()),
             journal: found.engine.map(|_| journal_mode::name(found.mode, found.checkpoint).to_owned()),
+            coalition: found.coalition.map(|integrity| integrity.to_string()),
             read_only: filesystem.read_only().map(|reason| reason.to_string()),
             commits: found.journal.commits,
             checkpoints: found.journal.checkpoints,
@@ -313,6 +317,10 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
         ),
         ("engine", found.engine.clone().unwrap_or_else(|| "none".to_owned())),
         ("journal mode", found.journal.clone().unwrap_or_else(|| "none".to_owned())),
+        (
+            "journal coalition",
+            found.coalition.as_ref().map_or_else(|| "off".to_owned(), |integrity| format!("on; {integrity}")),
+        ),
         ("read only", read_only),
         ("space", format!("{space}, {free} of it free")),
         (

@@ -54,14 +54,17 @@ impl Mode {
 
     /// The modes of the benchmark of filesystems, in the order of a round. The two whose ratio is the answer are
     /// neighbours; those that write much come last, as many a disk is slower for a while after that.
-    pub const FILESYSTEMS: [Mode; 9] = [
+    pub const FILESYSTEMS: [Mode; 12] = [
         Mode::Host(HostCalls::Fdatasync),
         Mode::Host(HostCalls::AppendFdatasync),
         Mode::Host(HostCalls::AppendFsync),
         Mode::barrier_fs(FsWrite::Append, Call::Fsync),
         Mode::barrier_fs(FsWrite::Append, Call::Fdatasync),
-        Mode::Filesystem(FsMode { engine: JournalEngine::Jbd2, write: FsWrite::Append, call: Call::Fsync }),
+        Mode::coalition(JournalEngine::Dual, Call::Fsync),
+        Mode::append(JournalEngine::Jbd2, Call::Fsync),
+        Mode::coalition(JournalEngine::Jbd2, Call::Fsync),
         Mode::barrier_fs(FsWrite::Append, Call::Fbarrier),
+        Mode::coalition(JournalEngine::Dual, Call::Fbarrier),
         Mode::barrier_fs(FsWrite::Append, Call::Fdatabarrier),
         Mode::barrier_fs(FsWrite::Overwrite, Call::Fdatabarrier),
     ];
@@ -82,7 +85,17 @@ impl Mode {
 
     /// BarrierFS with dual-mode journaling.
     pub(crate) const fn barrier_fs(write: FsWrite, call: Call) -> Mode {
-        Mode::Filesystem(FsMode { engine: JournalEngine::Dual, write, call })
+        Mode::Filesystem(FsMode { engine: JournalEngine::Dual, coalition: false, write, call })
+    }
+
+    /// Appends with one of its engines.
+    pub(crate) const fn append(engine: JournalEngine, call: Call) -> Mode {
+        Mode::Filesystem(FsMode { engine, coalition: false, write: FsWrite::Append, call })
+    }
+
+    /// The same, with journal coalition.
+    pub(crate) const fn coalition(engine: JournalEngine, call: Call) -> Mode {
+        Mode::Filesystem(FsMode { engine, coalition: true, write: FsWrite::Append, call })
     }
 
     /// The name that scripts rely on.

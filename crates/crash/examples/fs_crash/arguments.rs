@@ -38,6 +38,9 @@ pub struct Arguments {
     /// What the journal holds of file data.
     #[arg(long, value_enum, default_value_t = Journal::Ordered)]
     pub journal: Journal,
+    /// The journal logs changed bytes, and not whole blocks.
+    #[arg(long)]
+    pub coalition: bool,
     /// What is below: adversary (the worst disk, with barriers), legacy (without), prefix (one that keeps requests in
     /// order of receipt), volume (on the worst legacy disk), or an emulated flash device by its barrier mechanism: plp,
     /// in-order-writeback, transactional, in-order-recovery, order-preserving-recovery, none. By default all that the
@@ -147,6 +150,9 @@ impl Arguments {
     /// The options that change a run and are not always given.
     pub fn beside(&self) -> String {
         let mut given = String::new();
+        if self.coalition {
+            given += " --coalition";
+        }
         if self.flush_faults {
             given += " --flush-faults";
         }

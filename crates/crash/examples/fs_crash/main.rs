@@ -34,6 +34,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             ..FsCampaign::new(engine, mode, ground, arguments.states, arguments.seed)
         };
         campaign.options.checkpoint = arguments.journal.checkpoint();
+        campaign.options.coalition = arguments.coalition;
         campaign.options.rules = arguments.journal.rules();
         if arguments.discard {
             campaign.options.discard = Discards::On;

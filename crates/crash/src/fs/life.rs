@@ -119,6 +119,11 @@ impl Chain {
                 given => given,
             },
             discard_delay: Duration::from_micros(pick(&mut discards, &[0, 300, 20_000])),
+            // Changed bytes fill the log slowly.
+            checkpoint_blocks: match campaign.options.coalition {
+                true => pick(&mut handle.random("coalition"), &[40, 100, u32::MAX]),
+                false => campaign.options.checkpoint_blocks,
+            },
             ..campaign.options
         };
         let found = RunFindings::new(handle.random("cut"));
@@ -214,7 +219,8 @@ impl Chain {
         let history = History::of(terms, &visible, names);
         let history = Rc::new(RefCell::new(history.map_err(|error| error.to_string())?));
         let mut random = self.handle.random("life");
-        let warm_up = WarmUp::draw(&mut random, &mut self.handle.random("crowded"));
+        let warm_up =
+            WarmUp::draw(&mut random, &mut self.handle.random("crowded"), self.options.checkpoint_blocks);
         let operations = 10 + random.below(OPERATIONS_MAX - 10);
         let last = Cell::new(None);
         let (begun, inodes) = (Cell::new(0), Rc::default());
@@ -302,6 +308,8 @@ impl Chain {
                 let shown = match (outside, campaign.tear_bytes as usize) {
                     (false, _) => Shown::Nothing,
                     (true, BLOCK_BYTES) => Shown::Everything,
+                    // What a replay of ours leaves is not torn.
+                    (true, _) if campaign.options.coalition => Shown::Everything,
                     (true, _) => Shown::Recovered,
                 };
                 match examine(&left, &history.borrow(), options, shown, state) {
@@ -370,9 +378,9 @@ struct WarmUp {
 
 impl WarmUp {
     /// Some cuts come late, when the log has gone round, or begin when a checkpoint is about to come.
-    fn draw(random: &mut Random, crowded: &mut Random) -> WarmUp {
+    fn draw(random: &mut Random, crowded: &mut Random, checkpoint_blocks: u32) -> WarmUp {
         let operations = pick(random, &[None, None, Some(0), Some(OPERATIONS_WARM)]);
-        WarmUp { operations, log_blocks: LOG_CROWDED - pick(crowded, &[4, 24]) }
+        WarmUp { operations, log_blocks: LOG_CROWDED.min(checkpoint_blocks) - pick(crowded, &[4, 24]) }
     }
 
     /// Whether cuts may begin after so many operations.

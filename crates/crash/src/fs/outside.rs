@@ -5,6 +5,8 @@
 //!    (compared where no file waits for its deletion: e2fsck deletes it at once).
 //! 3. e2fsck recovers what we recover from, and mends nothing but orphans and the superblock's totals, which are
 //!    kept lazily; then it is clean.
+//!    Where the log holds coalition blocks, e2fsck refuses it by that feature's name, and 2 to 4 are about what our replay
+//!    has left of it.
 //! 4. The kernel mounts it, finds the tree that we found, with the same bytes, and leaves it clean. Needs root.
 
 use std::collections::BTreeMap;
@@ -20,8 +22,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use tempfile::TempDir;
-use weir_ext4::ROOT_INODE;
 use weir_ext4::journal::JournalSuperblock;
+use weir_ext4::{Feature, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
 
 use super::tree::{FileId, Kind, Thing, Tree};
 use super::visible::{ATTRIBUTE, BALLAST, LOST_AND_FOUND, Visible};
@@ -58,6 +60,13 @@ pub(super) fn judge(
         Ok(path)
     };
     is_clean("e2fsck -fn after our recovery", &image("recovered", recovered)?)?;
+    // Only we can replay such a log: others have to refuse it, and judge what we made of it.
+    let crashed = if has_coalition(crashed) {
+        is_refused(&image("refused", crashed)?)?;
+        replayed
+    } else {
+        crashed
+    };
     let theirs = image("replayed", crashed)?;
     let output = run("e2fsck", &["-E", "journal_only", "-y"], &theirs)?;
     if !said(&output).contains("orphan") {
@@ -96,6 +105,25 @@ fn is_clean(judge: &'static str, image: &Path) -> Result<(), Complaint> {
     match output.status.code() {
         Some(0) => Ok(()),
         code => Err(Complaint::Unclean { judge, code, said: said(&output) }),
+    }
+}
+
+/// Whether the log of an image holds, or may hold, what only we can replay.
+fn has_coalition(image: &[u8]) -> bool {
+    let superblock = image.get(SUPERBLOCK_OFFSET..).map(Superblock::read);
+    superblock.is_some_and(|read| read.is_ok_and(|found| found.features().has(Feature::JOURNAL_COALITION)))
+}
+
+/// Bit 29 of the incompatible features, as e2fsck names what it does not know, and its exit code then.
+const FEATURE: &str = "FEATURE_I29";
+const REFUSED: i32 = 8;
+
+fn is_refused(image: &Path) -> Result<(), Complaint> {
+    let output = run("e2fsck", &["-fy"], image)?;
+    let (code, said) = (output.status.code(), said(&output));
+    match code == Some(REFUSED) && said.contains(FEATURE) {
+        true => Ok(()),
+        false => Err(Complaint::Unclean { judge: "e2fsck, which cannot replay the log,", code, said }),
     }
 }
 

@@ -8,6 +8,8 @@ use weir_fs::{Conflicts, Engine, Filesystem, FsError, InodeNumber};
 pub struct FsMode {
     /// Which engine commits.
     pub engine: JournalEngine,
+    /// Whether the journal logs changed bytes, and not whole blocks.
+    pub coalition: bool,
     /// Where writes go.
     pub write: FsWrite,
     /// The call after each of them.
@@ -107,7 +109,8 @@ impl FsMode {
             FsWrite::Append => "append",
             FsWrite::Overwrite => "overwrite",
         };
-        format!("{engine}_{write}_{}", self.call.name())
+        let coalition = if self.coalition { "_coalition" } else { "" };
+        format!("{engine}{coalition}_{write}_{}", self.call.name())
     }
 
     /// What it does, for a table.
@@ -121,6 +124,7 @@ impl FsMode {
             FsWrite::Append => "append",
             FsWrite::Overwrite => "overwrite",
         };
-        format!("{engine}, {write} + {}", self.call.name())
+        let coalition = if self.coalition { ", coalition" } else { "" };
+        format!("{engine}{coalition}, {write} + {}", self.call.name())
     }
 }

@@ -44,7 +44,8 @@ impl MountedFile {
         let volume =
             make(handle, disk, plan.filesystem_bytes, plan.segment_blocks, plan.volume_options()).await?;
         let volume = Rc::new(volume);
-        let options = MountOptions { engine: Some(mode.engine.engine()), ..MountOptions::default() };
+        let (engine, coalition) = (Some(mode.engine.engine()), mode.coalition);
+        let options = MountOptions { engine, coalition, ..MountOptions::default() };
         let device: Rc<dyn Storage> = Rc::<Volume>::clone(&volume);
         let filesystem = Filesystem::mount(handle, device, options).await?;
         let inode = filesystem.create(ROOT_INODE, NAME, &NewNode::new(FileType::Regular, 0o644)).await?;
@@ -208,8 +209,12 @@ mod tests {
         runtime.block_on(work).unwrap()
     }
 
-    const FBARRIER: FsMode =
-        FsMode { engine: JournalEngine::Dual, write: FsWrite::Append, call: Call::Fbarrier };
+    const FBARRIER: FsMode = FsMode {
+        engine: JournalEngine::Dual,
+        coalition: false,
+        write: FsWrite::Append,
+        call: Call::Fbarrier,
+    };
 
     #[test]
     fn every_call_leaves_the_last_file_whole() {
@@ -217,8 +222,10 @@ mod tests {
         let left = WRITES - FsPlan::tiny().span_blocks();
         for call in [Call::Fsync, Call::Fdatasync, Call::Fbarrier, Call::Fdatabarrier] {
             for engine in [JournalEngine::Dual, JournalEngine::Jbd2] {
-                let mode = FsMode { engine, write: FsWrite::Append, call };
-                assert_eq!(play(mode, WRITES, async |_| Ok(())).unwrap(), left, "{mode:?}");
+                for coalition in [false, true] {
+                    let mode = FsMode { engine, coalition, write: FsWrite::Append, call };
+                    assert_eq!(play(mode, WRITES, async |_| Ok(())).unwrap(), left, "{mode:?}");
+                }
             }
         }
     }

@@ -33,7 +33,8 @@ use crate::writes::Span;
 const SETUP_STEPS: u64 = 2;
 
 /// What is made before a turn, though the engine and the calls that make it do not matter.
-const MAKER: FsMode = FsMode { engine: JournalEngine::Dual, write: FsWrite::Append, call: Call::Fsync };
+const MAKER: FsMode =
+    FsMode { engine: JournalEngine::Dual, coalition: false, write: FsWrite::Append, call: Call::Fsync };
 
 /// Runs the benchmark of `plan`; `progress` is told at each step. `program` is this program, `weir`, by a path: it is
 /// started for each server. Modes that need the superuser are left out for others.

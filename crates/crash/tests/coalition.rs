@@ -1,0 +1,83 @@
+//! Power cuts under journals that log changed bytes (journal coalition): every engine, the grounds that it is for, and every
+//! rule of J9 dropped once. What such a log holds is judged by e2fsck and the kernel after our replay, and refused by
+//! e2fsck before.
+
+use weir_crash::{FsCampaign, FsGround, FsSummary};
+use weir_flash::Mechanism;
+use weir_fs::{CheckpointBy, Conflicts, Engine, FsMutant, JournalMode, JournalMutant};
+use weir_storage::Rules;
+
+const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
+const LIST: Engine = Engine::Dual { conflicts: Conflicts::List };
+const JBD2: Engine = Engine::Jbd2 { barrier: true };
+const NOBARRIER: Engine = Engine::Jbd2 { barrier: false };
+const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
+const LEGACY: FsGround = FsGround::Adversary { barriers: false };
+
+fn coalition(engine: Engine, ground: FsGround, states: u64) -> FsCampaign {
+    let mut campaign = FsCampaign::new(engine, JournalMode::Ordered, ground, states, 20_261_123);
+    campaign.options.coalition = true;
+    campaign
+}
+
+fn pass(campaign: FsCampaign) {
+    let FsSummary { totals, failure, .. } = campaign.go();
+    let FsCampaign { engine, mode, ground, states, .. } = campaign;
+    assert_eq!(failure, None, "{engine:?}, {mode:?} on {}", ground.name());
+    assert!(totals.states_distinct >= states && totals.checkpoints > 0, "{totals:?}");
+}
+
+/// The first failure that a campaign with a mutant finds.
+fn failure(mut campaign: FsCampaign, mutant: JournalMutant) -> Option<String> {
+    campaign.options.rules = Rules::but(Some(FsMutant::Journal(mutant)));
+    let FsSummary { failure, .. } = FsCampaign { outside: 0, ..campaign }.go();
+    failure.map(|failure| failure.what)
+}
+
+#[test]
+fn j9_changes_keep_all_promises_on_the_worst_disk() {
+    for engine in [DUAL, LIST] {
+        pass(coalition(engine, ADVERSARY, 2_500));
+        pass(FsCampaign { tear_bytes: 512, ..coalition(engine, ADVERSARY, 2_500) });
+    }
+    pass(FsCampaign { tear_bytes: 512, ..coalition(JBD2, LEGACY, 2_500) });
+    pass(FsCampaign { mode: JournalMode::Data, ..coalition(JBD2, LEGACY, 1_500) });
+    pass(FsCampaign { flush_faults: true, ..coalition(DUAL, ADVERSARY, 1_500) });
+    for engine in [Engine::Prefix, NOBARRIER] {
+        pass(coalition(engine, FsGround::PrefixDisk, 1_500));
+    }
+}
+
+#[test]
+fn j9_changes_keep_all_promises_on_flash_and_on_a_volume() {
+    for mechanism in [Mechanism::InOrderRecovery, Mechanism::TransactionalWriteback] {
+        pass(coalition(DUAL, FsGround::Flash(mechanism), 1_500));
+    }
+    pass(coalition(JBD2, FsGround::Flash(Mechanism::None), 1_500));
+    for engine in [DUAL, JBD2, Engine::Prefix] {
+        pass(coalition(engine, FsGround::Volume, 1_500));
+    }
+    let mut remaps = coalition(DUAL, FsGround::Volume, 1_500);
+    remaps.options.checkpoint = CheckpointBy::Remap;
+    pass(remaps);
+}
+
+#[test]
+fn j9_a_rule_that_is_dropped_is_found_out() {
+    use JournalMutant::{HomeNotRead, NewBlockMerged, NoRevoke, RangeForgotten};
+    for (engine, ground) in [(DUAL, ADVERSARY), (JBD2, LEGACY), (DUAL, FsGround::Volume)] {
+        for mutant in [RangeForgotten, NewBlockMerged, HomeNotRead, NoRevoke] {
+            let found = failure(coalition(engine, ground, 60_000), mutant);
+            assert_ne!(found, None, "{engine:?} on {}: {mutant:?} survives", ground.name());
+        }
+    }
+}
+
+/// JD and JC are one block then, and D has to be an epoch of its own before it.
+#[test]
+fn j2_a_commit_that_is_alone_stays_behind_its_data() {
+    for engine in [DUAL, LIST] {
+        let found = failure(coalition(engine, ADVERSARY, 60_000), JournalMutant::DataInEpochOfCommit);
+        assert_ne!(found, None, "{engine:?}: JC overtakes D, and nobody notices");
+    }
+}
