@@ -49,6 +49,9 @@ pub struct Capabilities {
     pub preflush: bool,
     /// Reliable writes.
     pub reliable: bool,
+    /// A power cut may leave a block that is being written, and is not durable yet, as neither version (S4): each of its
+    /// sectors of 512 bytes is old, new or garbage. Not with the flag `reliable`, nor in writes of `atomic_blocks`.
+    pub corrupts_when_cut: bool,
     /// Tickets have their second phase, *durable*.
     pub durable_tickets: bool,
     /// What discard leaves behind.
@@ -78,6 +81,7 @@ impl Capabilities {
             fua: false,
             preflush: false,
             reliable: false,
+            corrupts_when_cut: false,
             durable_tickets: false,
             discard: Discard::Unsupported,
             max_discard_extents: 256,

@@ -116,7 +116,7 @@ pub struct WriteFlags {
     pub fua: bool,
     /// Flush what was transferred before, then write.
     pub preflush: bool,
-    /// eMMC's reliable write: the old or the new content survives a power cut, never a mixture.
+    /// eMMC's reliable write: of each block the old or the new content survives a power cut, never a mixture (S4).
     pub reliable: bool,
 }
 

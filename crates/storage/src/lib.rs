@@ -28,7 +28,10 @@
 //!   whole or absent.
 //! - **S4, tearing.** A tear unit (`tear_unit_bytes`: 512 bytes or 4 KiB) holds one whole version, never a
 //!   mixture, and none older than its last durable one. On a legacy device ([`Ordering::Legacy`]) units are
-//!   independent of each other, also inside one write.
+//!   independent of each other, also inside one write. With the capability `corrupts_when_cut` a power cut may
+//!   leave a block that is being written or discarded, and is not durable yet, as neither version: each of its
+//!   sectors of 512 bytes is old, new or garbage. With the flag `reliable` each block of a write holds its old or
+//!   its new version as a whole, on every device that has the flag.
 //! - **S5, failures.** Order is promised for power loss, not for media errors. A write that failed may have
 //!   persisted in part. After a failed order-preserving write, the block layer fails everything of that
 //!   stream that is not transferred yet; what was transferred may persist. After a failed flush nothing more
@@ -39,8 +42,8 @@
 //!   block layer never has two of them in flight, unless a barrier separates them on a device that services
 //!   barriers in their place. No elevator lets one pass another.
 //! - **S7, the other changes.** Discards, shares and packed writes take part in S3 and S4 as writes do. A
-//!   share is whole or absent. The flags of packed writes apply in turn. What a discarded block reads is a
-//!   capability ([`Discard`]).
+//!   share is whole or absent. The flags of packed writes apply in turn: one with FUA is durable before anything
+//!   of those behind it is. What a discarded block reads is a capability ([`Discard`]).
 //!
 //! # The crash model
 //!
@@ -52,8 +55,10 @@
 //! - **Reorder.** A legacy device may keep a late write and lose an early one. A device with barriers may do
 //!   so inside one epoch. A prefix device may not do so at all.
 //! - **Tear.** A write of several units may be there in some of them, and a block of eight 512-byte units may
-//!   hold the old version in some and the new one in others. A write of at most `atomic_blocks` blocks, and
-//!   one with the `reliable` flag, is not torn.
+//!   hold the old version in some and the new one in others. A write of at most `atomic_blocks` blocks is not
+//!   torn, and no block of a write with the `reliable` flag is.
+//! - **Corrupt.** With the capability `corrupts_when_cut`, and only then, a block with a write that is not durable
+//!   yet may hold garbage, which neither version has. A durable block that nobody writes to never does.
 //! - **Not allowed.** A unit with a mixture of two versions, a unit older than its last durable version, a
 //!   unit that changed although it was not written, and on a device with barriers anything that S3 excludes.
 //!

@@ -76,8 +76,8 @@ impl State {
             Command::Read { extent, .. } => return Work::Read(*extent),
             Command::Barrier { .. } => return Work::Barrier,
             Command::Flush => return Work::Flush,
-            Command::Write(write) => vec![self.change_of(write)],
-            Command::Packed(writes) => writes.iter().map(|write| self.change_of(write)).collect(),
+            Command::Write(write) => self.changes_of(write),
+            Command::Packed(writes) => writes.iter().flat_map(|write| self.changes_of(write)).collect(),
             Command::Discard(extents) => vec![self.discard_of(extents)],
             Command::Share(pairs) => {
                 let atomic = !self.rules.drops(StorageMutant::ShareTorn);
@@ -111,9 +111,39 @@ impl State {
             self.misdirect(&mut units);
         }
         let small = write.blocks() <= u64::from(self.capabilities.atomic_blocks);
-        let atomic = (small || write.flags.reliable) && !self.rules.drops(StorageMutant::RequestTorn);
+        let atomic = small && !self.rules.drops(StorageMutant::RequestTorn);
         let flags = write.flags;
-        Change { source: Source::Units(units), flags, tags: write.tags.to_vec(), atomic, key: None }
+        Change {
+            source: Source::Units(units),
+            flags,
+            tags: write.tags.to_vec(),
+            atomic,
+            goes_on: false,
+            key: None,
+        }
+    }
+
+    /// What a write changes: of a reliable one each block for itself, which is whole (S4). The last block ends the
+    /// epoch, and stands for the write in the records of order.
+    fn changes_of(&mut self, write: &Write<'_>) -> Vec<Change> {
+        let mut change = self.change_of(write);
+        let reliable = write.flags.reliable && !self.rules.drops(StorageMutant::ReliableIgnored);
+        if !reliable || self.prefix() || write.blocks() <= u64::from(self.capabilities.atomic_blocks) {
+            return vec![change];
+        }
+        let Source::Units(units) = &change.source else { return vec![change] };
+        let atomic = !self.rules.drops(StorageMutant::RequestTorn);
+        let flags = WriteFlags { barrier: false, ..write.flags };
+        let per_block = BLOCK_BYTES / self.cache.medium().unit_bytes();
+        let of_block = |block: &[(u32, Unit)]| {
+            let source = Source::Units(block.to_vec());
+            Change { source, flags, tags: Vec::new(), atomic, goes_on: true, key: None }
+        };
+        let mut changes: Vec<Change> = units.chunks(per_block).map(of_block).collect();
+        if let Some(last) = changes.last_mut() {
+            (last.flags, last.goes_on, last.tags) = (change.flags, false, std::mem::take(&mut change.tags));
+        }
+        changes
     }
 
     /// The first block of the write goes to another block, one that the write does not touch.
@@ -193,7 +223,7 @@ impl State {
 
 /// A change without flags and tags: a discard or a share.
 fn plain(source: Source, atomic: bool) -> Change {
-    Change { source, flags: WriteFlags::default(), tags: Vec::new(), atomic, key: None }
+    Change { source, flags: WriteFlags::default(), tags: Vec::new(), atomic, goes_on: false, key: None }
 }
 
 /// Where a command starts, for its errors.

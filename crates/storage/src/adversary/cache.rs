@@ -12,7 +12,7 @@ use std::rc::Rc;
 use weir_runtime::Random;
 
 use super::crash::Choice;
-use super::image::{Image, Unit};
+use super::image::{Image, Unit, garbled};
 use super::queue::Completion;
 use crate::command::Tag;
 
@@ -308,8 +308,9 @@ impl Cache {
         self.writes.values_mut().filter_map(|cached| cached.completion.take()).collect()
     }
 
-    /// The layers of the crash states, the writes in flight in the youngest of theirs.
-    pub(super) fn layers(&self, in_flight: &[InFlight<'_>]) -> Vec<Vec<Choice>> {
+    /// The layers of the crash states, the writes in flight in the youngest of theirs. What is not atomic may be left
+    /// as garbage where the disk `garbles` (S4).
+    pub(super) fn layers(&self, in_flight: &[InFlight<'_>], garbles: bool) -> Vec<Vec<Choice>> {
         let cached = self.pending.iter().flat_map(|(number, versions)| {
             versions.iter().map(move |v| Candidate {
                 layer: v.layer,
@@ -329,7 +330,12 @@ impl Cache {
                 content,
             })
         });
-        choices(cached.chain(flying).collect())
+        let unit_bytes = self.medium.unit_bytes();
+        let garbage = |candidate: &Candidate<'_>| {
+            let old = self.medium.unit(candidate.number);
+            (garbles && !candidate.atomic).then(|| garbled(old, candidate.content, unit_bytes))
+        };
+        choices(cached.chain(flying).collect(), garbage)
     }
 }
 
@@ -343,28 +349,38 @@ struct Candidate<'a> {
 }
 
 /// Turns candidates into choices. A unit that an atomic write touches cannot be decided on its own:
-/// all its versions become pieces, applied in order.
-fn choices(mut candidates: Vec<Candidate<'_>>) -> Vec<Vec<Choice>> {
+/// all its versions become pieces, applied in order. Garbage comes before the version that it stands for, which is
+/// the newest that may be left, and what is left of a layer that is applied.
+fn choices(
+    mut candidates: Vec<Candidate<'_>>,
+    garbage: impl Fn(&Candidate<'_>) -> Option<Unit>,
+) -> Vec<Vec<Choice>> {
     let entangled: BTreeSet<(u64, u32)> =
         candidates.iter().filter(|c| c.atomic).map(|c| (c.layer, c.number)).collect();
     candidates.sort_by_key(|c| (c.layer, c.key, c.number));
     let mut layers: BTreeMap<u64, Vec<Choice>> = BTreeMap::new();
     let mut unit_at: BTreeMap<(u64, u32), usize> = BTreeMap::new();
     let mut piece_of: Option<(u64, u64)> = None;
-    for Candidate { layer, key, number, atomic, content } in candidates {
+    for candidate in candidates {
+        let garbage = garbage(&candidate);
+        let Candidate { layer, key, number, atomic, content } = candidate;
         let choices = layers.entry(layer).or_default();
         if atomic && piece_of == Some((layer, key)) {
             if let Some(Choice::Piece(units)) = choices.last_mut() {
                 units.push((number, content.clone()));
             }
         } else if atomic || entangled.contains(&(layer, number)) {
-            choices.push(Choice::Piece(vec![(number, content.clone())]));
+            let versions = garbage.into_iter().chain([content.clone()]);
+            choices.extend(versions.map(|version| Choice::Piece(vec![(number, version)])));
             piece_of = atomic.then_some((layer, key));
         } else {
             let place = *unit_at.entry((layer, number)).or_insert(choices.len());
             match choices.get_mut(place) {
                 Some(Choice::Unit { versions, .. }) => versions.push(content.clone()),
-                _ => choices.push(Choice::Unit { number, versions: vec![content.clone()] }),
+                _ => {
+                    let versions = garbage.into_iter().chain([content.clone()]).collect();
+                    choices.push(Choice::Unit { number, versions });
+                }
             }
         }
     }

@@ -49,6 +49,32 @@ pub(super) fn spliced(front: &Unit, back: &Unit, unit_bytes: usize) -> Unit {
     split(&bytes, unit_bytes).next().flatten()
 }
 
+/// Bytes of a sector, which a cut may garble by itself.
+const SECTOR_BYTES: usize = 512;
+
+/// One unit of which a cut has left some sectors as they were, some new, and some as garbage; at least one of these.
+pub(super) fn garbled(old: &Unit, new: &Unit, unit_bytes: usize) -> Unit {
+    let mut bytes = vec![0; unit_bytes];
+    let seed = new.as_ref().map_or(SPREAD, |content| content.hash);
+    for (i, sector) in bytes.chunks_exact_mut(SECTOR_BYTES).enumerate() {
+        let from = i * SECTOR_BYTES;
+        let source = match i % 3 {
+            0 => {
+                let words = (1..).map(|word| finish(seed ^ (from as u64 + word).wrapping_mul(SPREAD)));
+                let words = words.flat_map(u64::to_le_bytes);
+                sector.iter_mut().zip(words).for_each(|(byte, garbage)| *byte = garbage);
+                continue;
+            }
+            1 => new,
+            _ => old,
+        };
+        if let Some(content) = source {
+            sector.copy_from_slice(&content.bytes(unit_bytes)[from..from + SECTOR_BYTES]);
+        }
+    }
+    split(&bytes, unit_bytes).next().flatten()
+}
+
 impl Content {
     pub(super) fn bytes(&self, unit_bytes: usize) -> &[u8] {
         &self.payload[self.offset..self.offset + unit_bytes]

@@ -3,15 +3,17 @@
 //!
 //! A change is *required* when a version of each of its units, its own or a later one, must be found:
 //! because it is durable (S2), because something of a later epoch or request is found (S3), because a
-//! write behind its pre-flush is found (S2), or because a part of it is found and it is atomic. An image
-//! is legal when every unit holds a content that was written there, and no required change is missing.
+//! write behind its pre-flush is found (S2), because a part of it is found and it is atomic, or because it has
+//! FUA and a write behind it in its packed command is found (S7). An image is legal when every unit holds a
+//! content that was written there, and no required change is missing. Of a device that says so, a unit may hold
+//! garbage where a write is not required that is neither atomic nor reliable (S4).
 
 use std::collections::BTreeMap;
 
 use thiserror::Error;
 
 use super::image::Image;
-use super::witness::{Candidate, History, OpId, OpRecord};
+use super::witness::{Candidate, History, OpId, OpRecord, Span};
 use crate::address::{BLOCK_BYTES, Lba};
 use crate::capability::Ordering;
 
@@ -28,6 +30,8 @@ pub enum Reason {
     EarlierRequest,
     /// Another part of it is there, and it is atomic (S3, S7).
     Atomic,
+    /// A write behind it in its packed command is there, and it has FUA (S7).
+    EarlierPart,
 }
 
 /// What an image, or the storage, does that the contract forbids.
@@ -87,6 +91,16 @@ struct Seen {
     preflushed: u64,
     /// Atomic operations of which a part is found.
     parts: Vec<OpId>,
+    /// By command, the last of its writes of which something is found.
+    writes: BTreeMap<u64, usize>,
+}
+
+impl Seen {
+    /// Whether something is found of a write that comes later in the same command.
+    fn is_behind(&self, span: Span) -> bool {
+        let (command, place) = span.receipt;
+        self.writes.get(&command).is_some_and(|last| place < *last)
+    }
 }
 
 impl Expectation {
@@ -128,7 +142,7 @@ impl Expectation {
                 .filter(|candidate| candidate.1 == hash)
                 .map(|candidate| candidate.0)
                 .collect();
-            if matching.is_empty() {
+            if matching.is_empty() && !candidates.iter().any(|candidate| self.garbles(candidate)) {
                 return Err(Illegal::Foreign(self.block_of(*number)));
             }
             found.push(matching);
@@ -162,6 +176,9 @@ impl Expectation {
                 if fact.record.atomic {
                     seen.parts.push(id);
                 }
+                let (command, place) = fact.record.span.receipt;
+                let last = seen.writes.entry(command).or_default();
+                *last = place.max(*last);
             }
         }
         for (id, fact) in self.facts.iter().filter(|(_, fact)| fact.record.durable) {
@@ -180,6 +197,7 @@ impl Expectation {
             (self.ordering == Ordering::Barrier && *epoch_max < seen.epoch, Reason::EarlierEpoch),
             (self.ordering == Ordering::Prefix && Some(id) < seen.request, Reason::EarlierRequest),
             (seen.parts.binary_search(&id).is_ok(), Reason::Atomic),
+            (record.flags.fua && seen.is_behind(record.span), Reason::EarlierPart),
         ];
         reasons.into_iter().find(|(holds, _)| *holds && !record.void).map(|(_, reason)| reason)
     }
@@ -202,6 +220,9 @@ impl Expectation {
                     .is_some_and(|required| span.is_none_or(|span| span.precedes(&required, self.ordering)))
             })
         };
+        if found.is_empty() {
+            return self.judge_garbage(number, candidates, required);
+        }
         let mut missing = None;
         for id in found {
             let Some((record, reason)) = replaces(*id) else { return Ok(()) };
@@ -210,6 +231,33 @@ impl Expectation {
         let Some((record, reason)) = missing else { return Ok(()) };
         let command = self.facts.get(&record).map_or(0, |fact| fact.record.span.receipt.0);
         Err(Illegal::Missing { command, at: self.block_of(number), reason })
+    }
+
+    /// Whether a cut may leave garbage in place of this (S4), if nothing asks for it.
+    fn garbles(&self, candidate: &Candidate) -> bool {
+        candidate.0.and_then(|id| self.facts.get(&id)).is_some_and(|fact| fact.record.garbles)
+    }
+
+    /// Garbage may stand for a write that is not required, and not older than one that is.
+    fn judge_garbage(
+        &self,
+        number: u32,
+        candidates: &[Candidate],
+        required: &BTreeMap<OpId, Reason>,
+    ) -> Result<(), Illegal> {
+        let ids = || candidates.iter().filter_map(|candidate| candidate.0);
+        let span = |id: OpId| self.facts.get(&id).map(|fact| fact.record.span);
+        let replaced = |id: OpId| {
+            let later = ids().filter(|other| *other != id && required.contains_key(other)).filter_map(span);
+            span(id).is_some_and(|old| later.clone().any(|new| old.precedes(&new, self.ordering)))
+        };
+        let writes = candidates.iter().filter(|candidate| self.garbles(candidate));
+        let mut writes = writes.filter_map(|candidate| candidate.0);
+        if writes.any(|id| !required.contains_key(&id) && !replaced(id)) {
+            Ok(())
+        } else {
+            Err(Illegal::Foreign(self.block_of(number)))
+        }
     }
 
     fn block_of(&self, number: u32) -> Lba {

@@ -22,6 +22,8 @@ pub enum StorageMutant {
     RequestTorn,
     /// S4: a tear unit is torn inside.
     UnitTorn,
+    /// S4: the flag `reliable` is ignored.
+    ReliableIgnored,
     /// S6: the payload is what the caller's page holds at the transfer: the bytes of its next write.
     PayloadLate,
     /// S7: a discard is on the medium at once, before earlier epochs.
@@ -30,4 +32,6 @@ pub enum StorageMutant {
     ShareAtOnce,
     /// S7: the pairs of a share persist one by one.
     ShareTorn,
+    /// S7: a write of a packed command may persist before an earlier one with FUA does.
+    PackedTogether,
 }

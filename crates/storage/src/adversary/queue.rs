@@ -52,6 +52,8 @@ pub(super) struct Change {
     pub(super) tags: Vec<Tag>,
     /// Survives a power cut as a whole or not at all.
     pub(super) atomic: bool,
+    /// Another block of the same reliable write follows.
+    pub(super) goes_on: bool,
     /// Its key in the cache, once it is known.
     pub(super) key: Option<u64>,
 }

@@ -154,7 +154,8 @@ impl State {
                 if let Source::Units(units) = &change.source {
                     writes.push(InFlight { units, layer: self.layer(), atomic: change.atomic });
                 }
-                if change.flags.barrier || change.flags.fua {
+                let fua = change.flags.fua && !self.rules.drops(StorageMutant::PackedTogether);
+                if !change.goes_on && (change.flags.barrier || fua) {
                     break;
                 }
             }
@@ -163,7 +164,7 @@ impl State {
     }
 
     pub(super) fn crash_states(&self) -> CrashStates {
-        let mut layers = self.cache.layers(&self.in_flight());
+        let mut layers = self.cache.layers(&self.in_flight(), self.capabilities.corrupts_when_cut);
         if self.rules.drops(StorageMutant::UnitTorn) {
             let unit_bytes = self.cache.medium().unit_bytes();
             for choice in layers.iter_mut().flatten() {

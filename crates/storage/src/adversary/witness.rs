@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use super::image::{Image, content_hash};
 use super::judge::{Expectation, Illegal};
-use crate::address::{Extent, Lba};
+use crate::address::{BLOCK_BYTES, Extent, Lba};
 use crate::capability::{Capabilities, Discard, Ordering};
 use crate::command::{Command, Priority, SharePair, Write, WriteFlags};
 use crate::contract::Storage;
@@ -66,6 +66,8 @@ pub(super) struct OpRecord {
     pub(super) flags: WriteFlags,
     /// Survives as a whole or not at all.
     pub(super) atomic: bool,
+    /// A power cut may leave garbage in its place until it is durable (S4).
+    pub(super) garbles: bool,
     /// A flush, which changes nothing.
     flush: bool,
     /// Must be found, in this version or a later one.
@@ -274,8 +276,14 @@ impl History {
             let numbers = part.extent().iter().flat_map(|lba| self.initial.units_of(lba));
             units.extend(numbers.zip(part.data.bytes().chunks_exact(unit_bytes).map(content_hash)));
         }
-        let atomic = write.flags.reliable || write.blocks() <= u64::from(self.capabilities.atomic_blocks);
-        self.record(place, write.flags, atomic, false, units);
+        let whole = write.blocks() <= u64::from(self.capabilities.atomic_blocks);
+        if whole || !write.flags.reliable || self.ordering == Ordering::Prefix {
+            return self.record(place, write.flags, whole, false, units);
+        }
+        // S4: each block of a reliable write is whole.
+        for block in units.chunks(BLOCK_BYTES / unit_bytes) {
+            self.record(place, write.flags, true, false, block.to_vec());
+        }
     }
 
     fn discarded(&self, extent: Extent) -> Vec<(u32, Option<u64>)> {
@@ -322,6 +330,7 @@ impl History {
         let (receipt, look) = ((self.commands, place), self.look);
         let span = Span { receipt, fence: self.fence, submitted: look, in_flight: look, transferred: NEVER };
         let atomic = atomic || self.ordering == Ordering::Prefix;
+        let garbles = self.capabilities.corrupts_when_cut && !atomic && !flush;
         let id = self.next_op;
         self.next_op += 1;
         let listed = units.len();
@@ -329,8 +338,17 @@ impl History {
             let initial = self.initial.unit_hash(number);
             self.units.entry(number).or_insert_with(|| vec![(None, initial)]).push((Some(id), hash));
         }
-        let record =
-            OpRecord { span, flags, atomic, flush, durable: false, void: false, listed, ticket: None };
+        let record = OpRecord {
+            span,
+            flags,
+            atomic,
+            garbles,
+            flush,
+            durable: false,
+            void: false,
+            listed,
+            ticket: None,
+        };
         self.records.insert(id, record);
     }
 

@@ -39,11 +39,22 @@ pub fn able(ordering: Ordering) -> Capabilities {
 
 /// Runs one workload of `commands` commands and judges crash states at one event in `every`.
 pub fn run(options: AdversaryOptions, seed: u64, commands: u64, every: u64) -> Findings {
+    run_before(options, seed, commands, every, |disk| disk)
+}
+
+/// The same with something that stands before the disk.
+pub fn run_before(
+    options: AdversaryOptions,
+    seed: u64,
+    commands: u64,
+    every: u64,
+    stand_before: impl FnOnce(Rc<AdversaryDisk>) -> Rc<dyn Storage>,
+) -> Findings {
     let runtime = Runtime::simulated(Simulation { seed, explore: true, cores: None });
     let handle = runtime.handle();
     let findings = Rc::new(RefCell::new(Findings::default()));
     let disk = AdversaryDisk::new(&handle, AdversaryOptions { blocks: BLOCKS, ..options });
-    let witness = Witness::new(Rc::clone(&disk) as Rc<dyn Storage>, &disk.image());
+    let witness = Witness::new(stand_before(Rc::clone(&disk)), &disk.image());
     watch(&handle, &disk, &witness, &findings, every);
     let work = workload(handle.random("workload"), Rc::clone(&witness) as Rc<dyn Storage>, commands);
     runtime.block_on(work).unwrap();
@@ -126,8 +137,9 @@ async fn one(random: &mut Random, storage: &dyn Storage, stamp: u64, tickets: &m
         6 if capabilities.packed => {
             let (first, second) = (content(stamp, 1), content(stamp + (1 << 32), 2));
             let parts = [Part::bytes(Lba(1), &first), Part::bytes(Lba(4), &second)];
-            let barrier = WriteFlags { barrier: capabilities.barriers(), ..WriteFlags::default() };
-            let writes = [Write { flags: barrier, ..Write::new(&parts[..1]) }, Write::new(&parts[1..])];
+            let fua = capabilities.fua && stamp.is_multiple_of(2);
+            let flags = WriteFlags { barrier: capabilities.barriers(), fua, ..WriteFlags::default() };
+            let writes = [Write { flags, ..Write::new(&parts[..1]) }, Write::new(&parts[1..])];
             return submit_when_free(storage, Command::Packed(&writes)).await.unwrap();
         }
         _ => {

@@ -84,6 +84,22 @@ fn s4_a_unit_torn_inside() {
 }
 
 #[test]
+fn s4_the_flag_reliable_ignored() {
+    for (tear_unit_bytes, corrupts_when_cut) in [(512, false), (512, true), (4096, true)] {
+        let reliable = Capabilities {
+            tear_unit_bytes,
+            corrupts_when_cut,
+            fua: false,
+            preflush: false,
+            ..able(Ordering::Legacy)
+        };
+        kill(StorageMutant::ReliableIgnored, reliable, |illegal| {
+            missing(Reason::Atomic)(illegal) || matches!(illegal, Illegal::Foreign(_))
+        });
+    }
+}
+
+#[test]
 fn s6_the_payload_read_late() {
     let legacy = Capabilities::legacy(8, 8, 4096);
     kill(StorageMutant::PayloadLate, legacy, |illegal| matches!(illegal, Illegal::Foreign(_)));
@@ -105,4 +121,9 @@ fn s7_a_share_outside_its_epoch() {
 fn s7_a_share_in_pieces() {
     let capabilities = Capabilities { reliable: false, ..able(Ordering::Legacy) };
     kill(StorageMutant::ShareTorn, capabilities, missing(Reason::Atomic));
+}
+
+#[test]
+fn s7_packed_writes_that_do_not_wait_for_each_other() {
+    kill(StorageMutant::PackedTogether, able(Ordering::Legacy), missing(Reason::EarlierPart));
 }

@@ -1,8 +1,13 @@
 //! The correct disk, in every kind, leaves nothing that the judge forbids.
 
-use weir_storage::{AdversaryOptions, Capabilities, Discard, Fault, Faults, Ordering};
+use std::rc::Rc;
 
-use crate::campaign::{able, campaign, campaign_with_looks, disk};
+use weir_storage::{
+    AdversaryDisk, AdversaryOptions, Capabilities, Command, Discard, Fault, Faults, Illegal, Interposed,
+    Ordering, Rejected, Storage, Ticket,
+};
+
+use crate::campaign::{able, campaign, campaign_with_looks, disk, run_before};
 
 fn check(name: &str, options: &AdversaryOptions) {
     let findings = campaign(options, 40, 60);
@@ -70,5 +75,55 @@ fn a_witness_that_looks_away_is_milder_and_never_wrong() {
             assert_eq!(findings.illegal, None, "{ordering:?}");
             assert!(findings.distinct.len() > 500, "{ordering:?}: only {} states", findings.distinct.len());
         }
+    }
+}
+
+/// S4: what is written without `reliable` may become garbage, and nothing else does.
+#[test]
+fn a_disk_that_corrupts_keeps_what_is_reliable_or_durable() {
+    let legacy = Capabilities { corrupts_when_cut: true, ..able(Ordering::Legacy) };
+    for capabilities in [
+        legacy,
+        Capabilities { tear_unit_bytes: 4096, ..legacy },
+        Capabilities { atomic_blocks: 1, ..legacy },
+        Capabilities { ordering: Ordering::Barrier, ..legacy },
+        Capabilities { ordering: Ordering::Prefix, ..legacy },
+    ] {
+        let findings = campaign(&disk(capabilities, None), 30, 60);
+        assert_eq!(findings.illegal, None, "{capabilities:?}");
+        assert!(findings.distinct.len() > 1_000, "only {} states", findings.distinct.len());
+    }
+}
+
+/// Says that it does not corrupt what is being written.
+struct Silent {
+    disk: Rc<AdversaryDisk>,
+    claims: Capabilities,
+}
+
+impl Interposed for Silent {
+    fn below(&self) -> &dyn Storage {
+        &*self.disk
+    }
+
+    fn claims(&self) -> &Capabilities {
+        &self.claims
+    }
+
+    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
+        self.disk.submit(command)
+    }
+}
+
+/// The negative control: garbage is seen where the disk does not say that it may come.
+#[test]
+fn a_disk_that_corrupts_and_does_not_say_so_is_noticed() {
+    for tear_unit_bytes in [512, 4096] {
+        let capabilities =
+            Capabilities { corrupts_when_cut: true, ..Capabilities::legacy(8, 8, tear_unit_bytes) };
+        let findings = run_before(disk(capabilities, None), 1, 60, 1, |disk| {
+            Rc::new(Silent { disk, claims: Capabilities { corrupts_when_cut: false, ..capabilities } })
+        });
+        assert!(matches!(findings.illegal, Some(Illegal::Foreign(_))), "{:?}", findings.illegal);
     }
 }
