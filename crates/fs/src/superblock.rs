@@ -158,7 +158,7 @@ pub(crate) async fn write_superblock(
     let mut block: Memory = disk.read(0, 1).await?;
     let bytes = superblock.as_bytes();
     block[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + bytes.len()].copy_from_slice(bytes);
-    disk.write_commit(0, &Rc::new(block), false).await?;
+    disk.write_in_place(0, &Rc::new(block), false).await?;
     Ok(disk.flush().await?)
 }
 

@@ -58,7 +58,7 @@ async fn move_tail(journal: &Journal, newest: Retired) -> Result<(), JournalErro
         if durable {
             disk.flush().await?;
         }
-        return disk.write_commit(home, &block, durable).await.map(drop);
+        return disk.write_in_place(home, &block, durable).await.map(drop);
     }
     // The home writes belong to the epoch in which they were transferred: close it.
     if !unordered {
@@ -68,7 +68,7 @@ async fn move_tail(journal: &Journal, newest: Retired) -> Result<(), JournalErro
     let free = options.rules.drops(JournalMutant::TailWithoutBarrier);
     let class = if free { Class::Orderless } else { Class::Barrier };
     let mut tickets = Vec::new();
-    disk.write(home, &[block], class, class, &mut tickets).await?;
+    disk.write_tail(home, block, class, &mut tickets).await?;
     // If it fails, the journal has to know.
     disk.transferred(&tickets).await
 }

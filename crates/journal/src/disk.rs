@@ -151,6 +151,18 @@ impl Disk {
         self.write_with(start, blocks, (Class::Orderless, Class::Orderless), reliable, tickets).await
     }
 
+    /// Submits a barrier write in place of a block of which nothing else has a copy, with `class`. Waits for queue space
+    /// only.
+    pub(crate) async fn write_tail(
+        &self,
+        block: u64,
+        buffer: Rc<Buffer>,
+        class: Class,
+        tickets: &mut Vec<Ticket>,
+    ) -> Result<(), JournalError> {
+        self.write_with(block, &[buffer], (class, class), self.protects_in_place(), tickets).await
+    }
+
     async fn write_with(
         &self,
         start: u64,
@@ -207,9 +219,36 @@ impl Disk {
         buffer: &Rc<Buffer>,
         durable: bool,
     ) -> Result<Ticket, JournalError> {
+        self.write_and_wait(block, buffer, durable, false).await
+    }
+
+    /// The same for a block of which nothing else has a copy, such as a superblock: by a reliable write, where a power cut
+    /// could corrupt it.
+    pub async fn write_in_place(
+        &self,
+        block: u64,
+        buffer: &Rc<Buffer>,
+        durable: bool,
+    ) -> Result<Ticket, JournalError> {
+        self.write_and_wait(block, buffer, durable, self.protects_in_place()).await
+    }
+
+    /// Whether what is written in place, and is nowhere else, has to be written reliably.
+    fn protects_in_place(&self) -> bool {
+        let needs = self.capabilities.corrupts_when_cut && self.capabilities.reliable;
+        needs && !self.rules.drops(JournalMutant::SuperblocksUnreliable)
+    }
+
+    async fn write_and_wait(
+        &self,
+        block: u64,
+        buffer: &Rc<Buffer>,
+        durable: bool,
+        reliable: bool,
+    ) -> Result<Ticket, JournalError> {
         let parts = [Part { start: Lba(block), data: whole(buffer) }];
         let mut request = Request::orderless(STREAM, &parts);
-        (request.fua, request.preflush) = (durable, durable);
+        (request.fua, request.preflush, request.reliable) = (durable, durable, reliable);
         self.handle.spend_dispatch().await;
         let ticket = self.layer.submit(&request).await?;
         {

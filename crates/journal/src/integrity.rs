@@ -25,7 +25,8 @@ pub enum HomeIntegrity {
 impl HomeIntegrity {
     /// What it is on a storage with these capabilities.
     pub fn of(capabilities: &Capabilities) -> HomeIntegrity {
-        let is_whole = capabilities.atomic_blocks >= 1 || capabilities.tear_unit_bytes >= BLOCK_BYTES as u32;
+        let tears = capabilities.tear_unit_bytes < BLOCK_BYTES as u32 || capabilities.corrupts_when_cut;
+        let is_whole = capabilities.atomic_blocks >= 1 || !tears;
         match (is_whole, capabilities.reliable) {
             (true, _) => HomeIntegrity::NeverTorn,
             (false, true) => HomeIntegrity::ReliableWrites,

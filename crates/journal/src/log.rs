@@ -159,7 +159,7 @@ impl Log {
     /// the newest transaction that has its place: the checkpoint covers exactly what came until then.
     pub(crate) fn covers_exactly(&mut self) -> Option<Sequence> {
         let exact = self.has_coalition() && self.integrity == HomeIntegrity::LoggedWhole;
-        exact.then(|| {
+        (exact && !self.rules.drops(JournalMutant::CheckpointCoversMore)).then(|| {
             self.leaves_to = self.newest;
             self.newest
         })

@@ -60,6 +60,11 @@ pub enum JournalMutant {
     HomeNotRead,
     /// J9: homes are not written by reliable writes, where only these keep them whole.
     HomesUnreliable,
+    /// J9: superblocks are not written by reliable writes, where a power cut could corrupt them.
+    SuperblocksUnreliable,
+    /// J9: a checkpoint covers what was composed when it began, and lets later transactions rely on a copy that leaves the log
+    /// with it.
+    CheckpointCoversMore,
     /// J9: the log holds a block's changes alone, where it has to hold all of it after each checkpoint.
     ChangesLoggedFirst,
     /// J5 (d): nothing is revoked.

@@ -73,7 +73,7 @@ impl FoundJournal {
         self.superblock.set_coalition(false)?;
         let mut block = [0; BLOCK_BYTES];
         self.superblock.encode(&mut block);
-        disk.write_commit(self.home(0)?, &memory(&block), false).await?;
+        disk.write_in_place(self.home(0)?, &memory(&block), false).await?;
         disk.flush().await
     }
 }

@@ -218,7 +218,7 @@ impl Journal {
             let tail = needed.then_some(log.tail());
             log.superblock(tail, sequence)?
         };
-        self.disk.write_commit(home, &block, false).await?;
+        self.disk.write_in_place(home, &block, false).await?;
         self.disk.flush().await
     }
 }
