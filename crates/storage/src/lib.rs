@@ -42,8 +42,9 @@
 //!   block layer never has two of them in flight, unless a barrier separates them on a device that services
 //!   barriers in their place. No elevator lets one pass another.
 //! - **S7, the other changes.** Discards, shares and packed writes take part in S3 and S4 as writes do. A
-//!   share is whole or absent. The flags of packed writes apply in turn: one with FUA is durable before anything
-//!   of those behind it is. What a discarded block reads is a capability ([`Discard`]).
+//!   share is whole or absent. Packed writes are made in turn, and so are their flags: one with FUA is durable
+//!   before the next is made, so that a power cut leaves the first of them. What a discarded block reads is
+//!   a capability ([`Discard`]).
 //!
 //! # The crash model
 //!

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::rc::Rc;
 
 use weir_runtime::Instant;
 
@@ -10,7 +11,7 @@ use super::disk::device_error;
 use super::faults::Occasion;
 use super::image::{Unit, split};
 use super::mutants::StorageMutant;
-use super::queue::{Change, Flight, Source, Work};
+use super::queue::{Change, Completion, Flight, Source, Work};
 use super::state::State;
 use crate::address::{BLOCK_BYTES, Extent, Lba};
 use crate::capability::Discard;
@@ -52,8 +53,9 @@ impl State {
             ripe,
             priority,
             covers,
+            completion: Rc::new(Completion::new(completer, work.changes())),
             work,
-            completer,
+            begun: false,
         });
         Ok(ticket)
     }

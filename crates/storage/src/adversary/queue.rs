@@ -1,6 +1,7 @@
 //! The command queue of the disk: which of the commands in flight may be serviced now (S1).
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use weir_runtime::Instant;
 
@@ -14,11 +15,14 @@ use crate::ticket::Completer;
 pub(super) struct Completion {
     pub(super) completer: Completer,
     parts: Cell<usize>,
+    /// There are parts, and all of them are durable when they are transferred.
+    pub(super) all_fua: bool,
 }
 
 impl Completion {
-    pub(super) fn new(completer: Completer, parts: usize) -> Completion {
-        Completion { completer, parts: Cell::new(parts) }
+    pub(super) fn new(completer: Completer, changes: &[Change]) -> Completion {
+        let all_fua = !changes.is_empty() && changes.iter().all(|change| change.flags.fua);
+        Completion { completer, parts: Cell::new(changes.len()), all_fua }
     }
 
     /// One write of the command is durable.
@@ -61,6 +65,7 @@ pub(super) struct Change {
 /// What a command asks for.
 pub(super) enum Work {
     Read(Extent),
+    /// The changes that are still to be made, in turn (S7).
     Change(Vec<Change>),
     Barrier,
     Flush,
@@ -77,23 +82,31 @@ pub(super) struct Flight {
     /// The newest write that its flush, or pre-flush, covers: everything transferred before submission.
     pub(super) covers: u64,
     pub(super) work: Work,
-    pub(super) completer: Completer,
+    /// Some of its changes are made already.
+    pub(super) begun: bool,
+    pub(super) completion: Rc<Completion>,
 }
 
-impl Flight {
+impl Work {
     pub(super) fn changes(&self) -> &[Change] {
-        match &self.work {
+        match self {
             Work::Change(changes) => changes,
             _ => &[],
         }
     }
+}
 
-    /// The key before which a prefix device must have transferred everything, if this is to be durable.
+impl Flight {
+    pub(super) fn changes(&self) -> &[Change] {
+        self.work.changes()
+    }
+
+    /// The key before which a prefix device must have transferred everything, if the next change is to be durable, or
+    /// this is a flush.
     fn durable_through(&self) -> u64 {
-        let own =
-            self.changes().iter().filter(|change| change.flags.fua).filter_map(|change| change.key).max();
-        let flushes =
-            matches!(self.work, Work::Flush) || self.changes().iter().any(|change| change.flags.preflush);
+        let next = self.changes().first();
+        let own = next.filter(|change| change.flags.fua).and_then(|change| change.key);
+        let flushes = matches!(self.work, Work::Flush) || next.is_some_and(|change| change.flags.preflush);
         own.unwrap_or(0).max(if flushes { self.covers } else { 0 })
     }
 }

@@ -20,7 +20,6 @@ use crate::capability::Ordering;
 use crate::command::{CommandKind, Priority};
 use crate::error::StorageError;
 use crate::recorder::Recorder;
-use crate::ticket::Completer;
 
 /// Longest pause between two idle write-backs, in nanoseconds, beyond the latency of commands.
 const IDLE_PAUSE_NS: u64 = 1_000;
@@ -62,11 +61,16 @@ impl State {
             let later = self.flights.iter().map(|flight| flight.ripe).filter(|ripe| *ripe > now);
             return Done::Nothing(later.min());
         }
-        let head = ripe.iter().copied().find(|&i| self.flights[i].priority == Priority::HeadOfQueue);
-        let place = head.unwrap_or_else(|| ripe[self.random.below(ripe.len() as u64) as usize]);
+        // Nothing comes between the changes of a command, where nothing has to.
+        let begun = ripe.iter().copied().find(|&i| self.flights[i].begun);
+        let head = || ripe.iter().copied().find(|&i| self.flights[i].priority == Priority::HeadOfQueue);
+        let place = begun.or_else(head);
+        let place = place.unwrap_or_else(|| ripe[self.random.below(ripe.len() as u64) as usize]);
         let flight = self.flights.remove(place);
         let number = flight.number;
-        self.service(flight);
+        if let Some(rest) = self.service(flight) {
+            self.flights.insert(place, rest);
+        }
         if self.faults.strikes(Occasion::FlipAtRest, &mut self.random) {
             self.flip_at_rest();
         }
@@ -93,13 +97,16 @@ impl State {
         Done::WroteBack
     }
 
-    fn service(&mut self, flight: Flight) {
-        let Flight { number, kind, at, covers, work, completer, .. } = flight;
+    /// Services a command, or the next change of one that makes several: gives back what is left of it.
+    fn service(&mut self, mut flight: Flight) -> Option<Flight> {
+        let Flight { number, kind, at, covers, begun, .. } = flight;
+        let completer = &flight.completion.completer;
         let failed = Err(device_error(kind, at, ErrorKind::Other));
-        match work {
+        match flight.work {
             Work::Read(extent) => {
                 if self.faults.strikes(Occasion::Read, &mut self.random) {
-                    return completer.transferred(failed);
+                    completer.transferred(failed);
+                    return None;
                 }
                 completer.data(self.read(extent));
                 completer.finish(Ok(()), Ok(()));
@@ -117,63 +124,76 @@ impl State {
                 if self.faults.strikes(Occasion::Flush, &mut self.random) {
                     let lost = self.cache.lose(covers, self.prefix(), &mut self.random);
                     self.give_up(lost, device_error(kind, at, ErrorKind::Other));
-                    return completer.transferred(failed);
+                    completer.transferred(failed);
+                    return None;
                 }
                 if !self.rules.drops(StorageMutant::FlushLies) {
                     self.persist_through(covers);
                 }
                 completer.finish(Ok(()), Ok(()));
             }
-            Work::Change(changes) => {
-                if self.faults.strikes(Occasion::Write, &mut self.random) {
+            Work::Change(mut changes) => {
+                if !begun && self.faults.strikes(Occasion::Write, &mut self.random) {
                     changes.into_iter().for_each(|change| self.fail_change(number, change));
-                    return completer.transferred(failed);
+                    completer.transferred(failed);
+                    return None;
                 }
-                self.change(number, kind, covers, changes, completer);
+                if !changes.is_empty() {
+                    let change = changes.remove(0);
+                    self.change(number, kind, covers, change, &flight.completion);
+                }
+                if changes.is_empty() {
+                    self.changed(&flight.completion);
+                } else {
+                    (flight.work, flight.begun) = (Work::Change(changes), true);
+                    return Some(flight);
+                }
             }
         }
+        None
     }
 
-    /// The flags of packed writes apply in turn.
+    /// Makes one change, and does what its flags say: those of packed writes apply in turn (S7).
     fn change(
         &mut self,
         number: u64,
         kind: CommandKind,
         covers: u64,
-        changes: Vec<Change>,
-        completer: Completer,
+        change: Change,
+        completion: &Rc<Completion>,
     ) {
-        let all_fua = !changes.is_empty() && changes.iter().all(|change| change.flags.fua);
-        let completion = Rc::new(Completion::new(completer, changes.len()));
-        let durable = self.capabilities.durable_tickets.then_some(&completion);
-        for change in changes {
-            let flags = change.flags;
-            if flags.preflush && !self.rules.drops(StorageMutant::PreflushSkipped) {
-                self.persist_through(covers);
-            }
-            let key = self.transfer(number, change, durable);
-            if flags.fua && !self.rules.drops(StorageMutant::FuaLies) {
-                self.persist_fua(key);
-            }
-            let at_once = match kind {
-                CommandKind::Discard => self.rules.drops(StorageMutant::DiscardAtOnce),
-                CommandKind::Share => self.rules.drops(StorageMutant::ShareAtOnce),
-                _ => false,
-            };
-            if at_once {
-                let settled = self.cache.persist_write(key);
-                self.settle(settled);
-            }
-            if flags.barrier {
-                self.close_epoch();
-            }
-            let settled = self.cache.make_room();
+        let durable = self.capabilities.durable_tickets.then_some(completion);
+        let flags = change.flags;
+        if flags.preflush && !self.rules.drops(StorageMutant::PreflushSkipped) {
+            self.persist_through(covers);
+        }
+        let key = self.transfer(number, change, durable);
+        if flags.fua && !self.rules.drops(StorageMutant::FuaLies) {
+            self.persist_fua(key);
+        }
+        let at_once = match kind {
+            CommandKind::Discard => self.rules.drops(StorageMutant::DiscardAtOnce),
+            CommandKind::Share => self.rules.drops(StorageMutant::ShareAtOnce),
+            _ => false,
+        };
+        if at_once {
+            let settled = self.cache.persist_write(key);
             self.settle(settled);
         }
-        match durable {
-            Some(_) => completion.completer.transferred(Ok(())),
-            None if all_fua => completion.completer.finish(Ok(()), Ok(())),
-            None => completion.completer.finish(Ok(()), Err(StorageError::DurabilityUnknown)),
+        if flags.barrier {
+            self.close_epoch();
+        }
+        let settled = self.cache.make_room();
+        self.settle(settled);
+    }
+
+    /// All changes of a command are made.
+    fn changed(&self, completion: &Completion) {
+        let completer = &completion.completer;
+        match completion.all_fua {
+            _ if self.capabilities.durable_tickets => completer.transferred(Ok(())),
+            true => completer.finish(Ok(()), Ok(())),
+            false => completer.finish(Ok(()), Err(StorageError::DurabilityUnknown)),
         }
     }
 

@@ -130,7 +130,7 @@ impl State {
     pub(super) fn cut_power(&mut self) {
         self.powered = false;
         for flight in &self.flights {
-            flight.completer.finish(Err(StorageError::Gone), Err(StorageError::Gone));
+            flight.completion.completer.finish(Err(StorageError::Gone), Err(StorageError::Gone));
         }
         for completion in self.cache.abandon() {
             completion.part_lost(StorageError::Gone);

@@ -137,9 +137,11 @@ async fn one(random: &mut Random, storage: &dyn Storage, stamp: u64, tickets: &m
         6 if capabilities.packed => {
             let (first, second) = (content(stamp, 1), content(stamp + (1 << 32), 2));
             let parts = [Part::bytes(Lba(1), &first), Part::bytes(Lba(4), &second)];
-            let fua = capabilities.fua && stamp.is_multiple_of(2);
-            let flags = WriteFlags { barrier: capabilities.barriers(), fua, ..WriteFlags::default() };
-            let writes = [Write { flags, ..Write::new(&parts[..1]) }, Write::new(&parts[1..])];
+            let barrier = WriteFlags { barrier: capabilities.barriers(), ..WriteFlags::default() };
+            let mut writes = [Write { flags: barrier, ..Write::new(&parts[..1]) }, Write::new(&parts[1..])];
+            for write in &mut writes {
+                write.flags.fua = capabilities.fua && random.below(3) == 0;
+            }
             return submit_when_free(storage, Command::Packed(&writes)).await.unwrap();
         }
         _ => {

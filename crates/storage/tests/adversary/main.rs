@@ -6,4 +6,5 @@ mod campaign;
 mod faults;
 mod mutants;
 mod orders;
+mod packed;
 mod rules;
