@@ -106,15 +106,15 @@ impl Scheduler {
 
     /// Passes the device's answer on to the owners.
     fn answer(&mut self, flight: Flight, result: Result<(), StorageError>) {
-        let Flight { ticket, owners, writes, fua, .. } = flight;
-        if result.is_ok() && writes && !fua && self.device.capabilities().durable_tickets {
+        let Flight { ticket, owners, volatile, .. } = flight;
+        if result.is_ok() && volatile && self.device.capabilities().durable_tickets {
             owners.iter().for_each(|owner| owner.transferred(Ok(())));
             if !owners.is_empty() {
                 self.durables.push((ticket, owners));
             }
             return;
         }
-        let durable = if writes && !fua { Err(StorageError::DurabilityUnknown) } else { Ok(()) };
+        let durable = if volatile { Err(StorageError::DurabilityUnknown) } else { Ok(()) };
         for owner in owners {
             hand_over(&ticket, &owner);
             owner.finish(result, durable);

@@ -7,7 +7,7 @@ use weir_storage::{Command, Part, Priority, Rejected, RequestId, Rules, StorageE
 use crate::epoch::{OrderingPolicy, Phase, Streams};
 use crate::inflight::{Flight, Flights, Owners, Purpose};
 use crate::mutants::BlockMutant;
-use crate::queue::{Pending, Queue, Stage, StoredPart, Work};
+use crate::queue::{Pending, Queue, Stage, StoredPart, StoredWrite, Work};
 use crate::scheduler::{FlushRequest, Refusals, Scheduler};
 use crate::staging::Staged;
 
@@ -245,8 +245,11 @@ impl Scheduler {
             Work::Share(pairs) => self.device.submit(Command::Share(pairs)),
             Work::Packed(writes) => {
                 let parts: Vec<Vec<Part<'_>>> =
-                    writes.iter().map(|parts| parts.iter().map(StoredPart::part).collect()).collect();
-                let writes: Vec<Write<'_>> = parts.iter().map(|parts| Write::new(parts)).collect();
+                    writes.iter().map(|write| write.parts.iter().map(StoredPart::part).collect()).collect();
+                let with_parts = parts.iter().zip(writes);
+                let writes: Vec<Write<'_>> = with_parts
+                    .map(|(parts, StoredWrite { flags, .. })| Write { flags: *flags, ..Write::new(parts) })
+                    .collect();
                 self.device.submit(Command::Packed(&writes))
             }
             Work::Write { parts, flags } => {
@@ -275,6 +278,7 @@ impl Scheduler {
         let purpose = if emulated { Purpose::Fua } else { Purpose::Answer };
         let mut flight = Flight::new(ticket, purpose);
         flight.fua = flags.fua;
+        flight.volatile = pending.work.is_volatile();
         flight.flushes = flags.preflush && !self.lacks_preflush();
         flight.extents = pending.work.extents();
         flight.writes = !pending.work.is_read();

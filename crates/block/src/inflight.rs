@@ -41,6 +41,8 @@ pub(crate) struct Flight {
     pub(crate) writes: bool,
     /// Its answer says that something is durable: an FUA write, a flush.
     pub(crate) fua: bool,
+    /// Something that it writes may be volatile when it is answered.
+    pub(crate) volatile: bool,
     /// It flushes what was transferred before it; if it fails, some of that may be lost.
     pub(crate) flushes: bool,
     /// Barriers that the device services in their place, accepted before this command.
@@ -62,6 +64,7 @@ impl Flight {
             extents: Extents::new(),
             writes: false,
             fua: false,
+            volatile: false,
             flushes: false,
             barriers: 0,
             ordered: None,

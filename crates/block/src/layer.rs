@@ -10,16 +10,17 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::{FutureExt, select_biased};
 use weir_runtime::{Handle, Instant};
 use weir_storage::{
-    Command, Extent, Feature, Priority, Recorder, Rejected, SharePair, Storage, StreamId, Ticket, Write,
-    WriteFlags,
+    Capabilities, Command, Extent, Feature, Priority, Recorder, Rejected, SharePair, Storage, StreamId,
+    Ticket, Write, WriteFlags,
 };
 
 use crate::elevator::{Elevator, elevator};
 use crate::error::{BlockError, Refused};
 use crate::inflight::Owners;
+use crate::mutants::BlockMutant;
 use crate::options::BlockOptions;
 use crate::promote::Promotion;
-use crate::queue::{Work, store};
+use crate::queue::{StoredWrite, Work, store};
 use crate::request::Request;
 use crate::scheduler::Scheduler;
 use crate::stats::Stats;
@@ -186,28 +187,28 @@ impl BlockLayer {
         self.attempt(|scheduler, now| scheduler.whole(stream, &Command::Share(pairs), keep, now))
     }
 
-    /// Submits several plain writes as one orderless packed command, which completes them in their order (S7). Tags of the
-    /// writes are not passed on, and [`BlockLayer::promote`] passes the command by: a caller that needs order behind it
-    /// waits for its ticket.
+    /// Submits several writes as one orderless packed command, which makes them in turn (S7), each with FUA and reliable
+    /// as it asks; where every write has FUA, the ticket says that all is durable. Tags of the writes are not passed on,
+    /// and [`BlockLayer::promote`] passes the command by: a caller that needs order behind it waits for its ticket.
     ///
     /// # Errors
-    /// As [`BlockLayer::try_submit`]; [`Rejected::Unsupported`] for a write with a flag or a priority, which an orderless
-    /// command cannot keep.
+    /// As [`BlockLayer::try_submit`]; [`Rejected::Unsupported`] for what the device lacks, FUA among it, as no flush can
+    /// stand in for that of one write among others; for a barrier or a priority, which an orderless command cannot
+    /// keep; and for a pre-flush: one flush before the command does for all of it.
     pub fn packed(&self, stream: StreamId, writes: &[Write<'_>]) -> Result<Ticket, Refused> {
         let lacks = |feature| Err(Rejected::Unsupported(feature).into());
         for write in writes {
-            let WriteFlags { barrier, fua, preflush, reliable } = write.flags;
-            match (barrier, fua, preflush, reliable, write.priority) {
+            let WriteFlags { barrier, fua: _, preflush, reliable: _ } = write.flags;
+            match (barrier, preflush, write.priority) {
                 (true, ..) => return lacks(Feature::Barrier),
-                (_, true, ..) => return lacks(Feature::Fua),
-                (_, _, true, ..) => return lacks(Feature::Preflush),
-                (.., true, _) => return lacks(Feature::Reliable),
+                (_, true, _) => return lacks(Feature::Preflush),
                 (.., Priority::Ordered | Priority::HeadOfQueue) => return lacks(Feature::OrderedService),
                 (.., Priority::Simple) => {}
             }
         }
         let keep = |device: &dyn Storage| {
-            let kept = |write: &Write<'_>| store(write.parts, device);
+            let kept =
+                |write: &Write<'_>| StoredWrite { parts: store(write.parts, device), flags: write.flags };
             Work::Packed(writes.iter().map(kept).collect())
         };
         self.attempt(|scheduler, now| scheduler.whole(stream, &Command::Packed(writes), keep, now))
@@ -235,6 +236,21 @@ impl BlockLayer {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.scheduler.borrow().stats
+    }
+
+    /// What the device can do.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        *self.scheduler.borrow().device.capabilities()
+    }
+
+    /// The clock of the runtime, and its processor time.
+    pub(crate) fn clock(&self) -> &Handle {
+        &self.clock
+    }
+
+    /// Whether this layer is a mutant that drops a rule.
+    pub(crate) fn drops(&self, mutant: BlockMutant) -> bool {
+        self.scheduler.borrow().options.rules.drops(mutant)
     }
 
     /// Issues something; tries again if looking at the device makes room. After a refusal nothing moves until

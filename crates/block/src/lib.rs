@@ -19,6 +19,8 @@
 //!   ones may pass it; a device that refuses with slots free is asked again after 3 ms.
 //! - **E6** Legacy dispatch puts epochs in order by transfer-and-flush.
 //! - **E7** An orderless write to a page that a barrier call covers is promoted to the current epoch.
+//! - **E8** What is in an *ordered plug* leaves in its order, whatever the elevator does: as one packed command, or as several,
+//!   each submitted when the one before is transferred. Writes that continue each other become one, but not across a mark.
 //! - **S5** After a failed order-preserving write, nothing order-preserving of its stream that is not yet
 //!   transferred is carried out, until [`BlockLayer::reset`]. After a failed flush nothing more is
 //!   acknowledged as durable: what it covered may be lost, and no later flush would tell.
@@ -31,7 +33,7 @@
 //!
 //! How a request goes its way: `layer` takes it, `scheduler` issues it and, when nothing is in its way,
 //! hands it straight to the device; otherwise it enters the `queue`, where `epoch` says whether it may (what may not waits in `staging`), and
-//! `merge` whether it becomes part of another. `dispatch` lets it leave, `inflight` remembers it until the
+//! `merge` whether it becomes part of another. A `plug` collects writes before all that. `dispatch` lets it leave, `inflight` remembers it until the
 //! device has answered, `complete` passes the answer on.
 //!
 //! ```
@@ -62,6 +64,7 @@ mod layer;
 mod merge;
 mod mutants;
 mod options;
+mod plug;
 mod promote;
 mod queue;
 mod request;
@@ -75,6 +78,7 @@ pub use layer::BlockLayer;
 #[cfg(feature = "mutants")]
 pub use mutants::BlockMutant;
 pub use options::{BlockOptions, Dispatch, ElevatorKind};
+pub use plug::OrderedPlug;
 pub use promote::Promotion;
 pub use request::{Class, Request};
 pub use stats::Stats;

@@ -31,6 +31,12 @@ pub enum BlockMutant {
     FlushForgotten,
     /// E7: orderless writes stay orderless.
     NoPromotion,
+    /// E8: the writes of a plug leave in reverse order.
+    PlugReordered,
+    /// E8: writes become one across a mark.
+    PlugMarkForgotten,
+    /// E8: the next command of a divided plug does not wait for the one before.
+    PlugRunsAhead,
     /// S5: a stream goes on after a failed order-preserving write.
     FailureIgnored,
     /// S5: a flush is acknowledged although one before it failed.

@@ -61,17 +61,19 @@ pub(crate) fn store(parts: &[Part<'_>], device: &dyn Storage) -> Vec<StoredPart>
     parts.iter().map(keep).collect()
 }
 
+/// One write of a queued packed command.
+pub(crate) struct StoredWrite {
+    pub(crate) parts: Vec<StoredPart>,
+    pub(crate) flags: WriteFlags,
+}
+
 /// What a queued request asks for.
 pub(crate) enum Work {
-    Write {
-        parts: Vec<StoredPart>,
-        flags: WriteFlags,
-    },
+    Write { parts: Vec<StoredPart>, flags: WriteFlags },
     Read(Extent),
     Discard(Vec<Extent>),
     Share(Vec<SharePair>),
-    /// The parts of each of its writes.
-    Packed(Vec<Vec<StoredPart>>),
+    Packed(Vec<StoredWrite>),
 }
 
 /// What a pair of a share command reads and changes.
@@ -101,11 +103,23 @@ impl Work {
         }
     }
 
-    /// The flags of a write; none for anything else.
+    /// The flags of a write, or of a packed command, in which FUA is what one of its writes asks for; none for anything
+    /// else.
     pub(crate) fn flags(&self) -> WriteFlags {
         match self {
             Work::Write { flags, .. } => *flags,
-            Work::Read(_) | Work::Discard(_) | Work::Share(_) | Work::Packed(_) => WriteFlags::default(),
+            Work::Packed(writes) => {
+                WriteFlags { fua: writes.iter().any(|write| write.flags.fua), ..WriteFlags::default() }
+            }
+            Work::Read(_) | Work::Discard(_) | Work::Share(_) => WriteFlags::default(),
+        }
+    }
+
+    /// Whether it changes something that may be volatile when it is answered.
+    pub(crate) fn is_volatile(&self) -> bool {
+        match self {
+            Work::Packed(writes) => !writes.iter().all(|write| write.flags.fua),
+            work => !work.is_read() && !work.flags().fua,
         }
     }
 
@@ -133,8 +147,8 @@ impl Work {
     }
 }
 
-fn parts_of(writes: &[Vec<StoredPart>]) -> impl Iterator<Item = &StoredPart> {
-    writes.iter().flatten()
+fn parts_of(writes: &[StoredWrite]) -> impl Iterator<Item = &StoredPart> {
+    writes.iter().flat_map(|write| &write.parts)
 }
 
 /// Where a queued request stands.

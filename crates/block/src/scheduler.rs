@@ -190,6 +190,7 @@ impl Scheduler {
         flight.extents.extend(request.parts.iter().map(Part::extent));
         flight.writes = true;
         flight.fua = request.fua;
+        flight.volatile = !request.fua;
         flight.flushes = request.preflush;
         flight.barriers = barriers;
         flight.tags.push(tag);
@@ -243,6 +244,9 @@ impl Scheduler {
         }
         self.device.capabilities().check(command, self.device.blocks())?;
         let work = keep(&*self.device);
+        if self.poisoned && work.flags().fua {
+            return Err(StorageError::Poisoned.into());
+        }
         let tag = Tag { request: self.number(), order: Order::Orderless };
         Ok(self.enqueue(stream, work, Class::Orderless, tag, now))
     }

@@ -168,8 +168,9 @@ fn a_packed_write_takes_no_flag_that_an_orderless_command_cannot_keep() {
         let none = WriteFlags::default();
         for (flags, feature) in [
             (WriteFlags { barrier: true, ..none }, Feature::Barrier),
-            (WriteFlags { fua: true, ..none }, Feature::Fua),
             (WriteFlags { preflush: true, ..none }, Feature::Preflush),
+            // These it could keep, but this device cannot.
+            (WriteFlags { fua: true, ..none }, Feature::Fua),
             (WriteFlags { reliable: true, ..none }, Feature::Reliable),
         ] {
             let refused = layer.packed(STREAM, &[Write { flags, ..Write::new(&parts) }]).err();
@@ -179,6 +180,30 @@ fn a_packed_write_takes_no_flag_that_an_orderless_command_cannot_keep() {
         let refused = layer.packed(STREAM, &[ordered]).err();
         assert_eq!(refused, Some(Refused::Rejected(Rejected::Unsupported(Feature::OrderedService))));
     });
+}
+
+/// The ticket of a packed write tells of all its writes: it is durable with its transfer if all of them are.
+#[test]
+fn a_packed_write_is_durable_at_once_if_all_of_it_is() {
+    let runtime = Runtime::simulated(Simulation::default());
+    let handle = runtime.handle();
+    let capabilities = Capabilities { fua: true, packed: true, ..Capabilities::legacy(1, 16, 4096) };
+    let options = AdversaryOptions { blocks: 16, capabilities, ..AdversaryOptions::default() };
+    let legacy = BlockOptions { dispatch: Dispatch::Legacy, ..BlockOptions::default() };
+    let layer = BlockLayer::new(&handle, AdversaryDisk::new(&handle, options), legacy).expect("any device");
+    let page = [7; BLOCK_BYTES];
+    let (first, second) = ([Part::bytes(Lba(3), &page)], [Part::bytes(Lba(5), &page)]);
+    let packed = async |all_fua: bool| {
+        let flags = |fua| WriteFlags { fua, ..WriteFlags::default() };
+        let writes = [
+            Write { flags: flags(all_fua), ..Write::new(&first) },
+            Write { flags: flags(true), ..Write::new(&second) },
+        ];
+        let ticket = layer.packed(STREAM, &writes).expect("room");
+        (ticket.transferred().await, ticket.durable().await)
+    };
+    let seen = runtime.block_on(async { [packed(true).await, packed(false).await] }).expect("no stall");
+    assert_eq!(seen, [(Ok(()), Ok(())), (Ok(()), Err(StorageError::DurabilityUnknown))]);
 }
 
 #[test]

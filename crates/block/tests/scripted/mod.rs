@@ -1,6 +1,8 @@
 //! A device that does what the test says: it accepts or refuses, answers when told, and writes down what it
 //! was given, in order.
 
+#![allow(dead_code, reason = "each test has its own copy, and needs a part of it")]
+
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -11,7 +13,7 @@ use weir_block::{BlockLayer, BlockMutant, BlockOptions, Elevator};
 use weir_runtime::{Buffer, Handle, Runtime, Simulation};
 use weir_storage::{
     BLOCK_BYTES, Capabilities, Command, CommandKind, Completer, Lba, Ordering, Part, Priority, Rejected,
-    Rules, Storage, StorageError, StreamId, Ticket,
+    Rules, Storage, StorageError, StreamId, Ticket, Write,
 };
 
 /// The stream of tests that need only one.
@@ -33,6 +35,24 @@ pub struct Seen {
     pub byte: u8,
     /// Virtual time in milliseconds.
     pub at_ms: u64,
+    /// Of a packed command, what it writes.
+    pub packed: Vec<PackedWrite>,
+}
+
+/// One write of a packed command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedWrite {
+    pub lba: u64,
+    pub blocks: u64,
+    pub fua: bool,
+    pub reliable: bool,
+}
+
+impl PackedWrite {
+    fn of(write: &Write<'_>) -> PackedWrite {
+        let (lba, blocks) = (write.parts[0].start.0, write.blocks());
+        PackedWrite { lba, blocks, fua: write.flags.fua, reliable: write.flags.reliable }
+    }
 }
 
 pub struct Scripted {
@@ -142,6 +162,7 @@ impl Storage for Scripted {
         self.capabilities.check(&command, self.blocks())?;
         self.attempts.set(self.attempts.get() + 1);
         let (mut lba, mut blocks, mut barrier, mut ordered, mut byte) = (0, 0, false, false, 0);
+        let mut packed = Vec::new();
         match command {
             Command::Write(write) => {
                 lba = write.parts[0].start.0;
@@ -152,13 +173,18 @@ impl Storage for Scripted {
             }
             Command::Read { extent, .. } => (lba, blocks) = (extent.start.0, u64::from(extent.blocks)),
             Command::Discard(extents) => lba = extents[0].start.0,
+            Command::Packed(writes) => {
+                packed = writes.iter().map(PackedWrite::of).collect();
+                lba = packed[0].lba;
+                blocks = packed.iter().map(|write| write.blocks).sum();
+            }
             _ => {}
         }
         if self.refuses(lba) || self.open.borrow().len() >= self.capabilities.queue_depth as usize {
             return Err(Rejected::Busy);
         }
         let at_ms = self.handle.now().as_nanos() / 1_000_000;
-        let seen = Seen { kind: command.kind(), lba, blocks, barrier, ordered, byte, at_ms };
+        let seen = Seen { kind: command.kind(), lba, blocks, barrier, ordered, byte, at_ms, packed };
         self.seen.borrow_mut().push(seen);
         if self.instant.get() {
             return Ok(Ticket::done());
