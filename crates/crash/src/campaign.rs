@@ -13,6 +13,9 @@ const SMALL_EVERY: u64 = 4;
 /// Of so many runs one is on a volume that passes discards on.
 const DISCARDS_EVERY: u64 = 3;
 
+/// Of so many runs one makes packed writes.
+const PACKED_EVERY: u64 = 7;
+
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Campaign {
@@ -62,6 +65,9 @@ impl Campaign {
         if number % DISCARDS_EVERY == DISCARDS_EVERY - 1 {
             options.disk.discard = Discard::ReadsZero;
             options.volume.discard_below = true;
+        }
+        if number % PACKED_EVERY == PACKED_EVERY - 1 {
+            options.add_packed();
         }
         if self.disk_blocks > 0 {
             options.enlarge(self.disk_blocks);

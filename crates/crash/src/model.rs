@@ -128,6 +128,8 @@ enum Kind {
 #[derive(Clone, Debug)]
 struct OpRecord {
     kind: Kind,
+    /// Stamps that it has used.
+    stamps: u64,
     changes: Vec<(u64, Stamp)>,
 }
 
@@ -205,15 +207,25 @@ impl Model {
     /// A request that writes `blocks` with [`Model::next_stamp`]. To be told *before* the request is submitted: what
     /// a crash leaves may hold it before the call returns.
     pub fn write(&mut self, blocks: Vec<u64>) {
-        self.last_stamp += 1;
-        let changes = blocks.into_iter().map(|block| (block, self.last_stamp)).collect();
-        self.change(OpRecord { kind: Kind::Write, changes });
+        self.packed(&[blocks]);
+    }
+
+    /// A request that makes several writes in turn, the first with [`Model::next_stamp`], the others with those that
+    /// follow. What two of them write is the later one's.
+    pub fn packed(&mut self, writes: &[Vec<u64>]) {
+        let mut changes = BTreeMap::new();
+        for blocks in writes {
+            self.last_stamp += 1;
+            changes.extend(blocks.iter().map(|block| (*block, self.last_stamp)));
+        }
+        let (stamps, changes) = (writes.len() as u64, changes.into_iter().collect());
+        self.change(OpRecord { kind: Kind::Write, stamps, changes });
     }
 
     /// A request that discards `blocks`.
     pub fn discard(&mut self, blocks: Vec<u64>) {
         let changes = blocks.into_iter().map(|block| (block, 0)).collect();
-        self.change(OpRecord { kind: Kind::Discard, changes });
+        self.change(OpRecord { kind: Kind::Discard, stamps: 0, changes });
     }
 
     /// A request that lets the second block of each pair read what the first one does now. Of pairs with one target, the
@@ -221,7 +233,7 @@ impl Model {
     pub fn share(&mut self, pairs: &[(u64, u64)]) {
         let of = |(from, to): &(u64, u64)| (*to, shared_stamp(self.stamp(*from), *from, *to));
         let changes: BTreeMap<u64, Stamp> = pairs.iter().map(of).collect();
-        self.change(OpRecord { kind: Kind::Share, changes: changes.into_iter().collect() });
+        self.change(OpRecord { kind: Kind::Share, stamps: 0, changes: changes.into_iter().collect() });
     }
 
     /// Requests up to the last share, that one included; 0 if there was none.
@@ -258,7 +270,7 @@ impl Model {
                 self.index.remove(&hash);
             }
         }
-        self.last_stamp -= u64::from(record.kind == Kind::Write);
+        self.last_stamp -= record.stamps;
         self.now = self.state_after(self.requests());
     }
 
@@ -384,6 +396,16 @@ mod tests {
         assert_eq!(model.stamp(1), 2, "at home again");
         model.withdraw();
         assert_eq!((model.last_share(), model.next_stamp(), model.stamp(1)), (4, 3, 0));
+    }
+
+    #[test]
+    fn a_packed_write_is_one_request_and_the_later_of_two_writes_counts() {
+        let mut model = three_requests();
+        model.packed(&[vec![0, 1], vec![1, 2]]);
+        assert_eq!((model.judge(&[3, 4, 4, 0], 4), model.next_stamp()), (Ok(4), 5));
+        assert!(model.judge(&[3, 3, 0, 0], 0).is_err(), "the second write is missing");
+        model.withdraw();
+        assert_eq!((model.judge(&[0, 2, 0, 0], 0), model.next_stamp()), (Ok(3), 3));
     }
 
     #[test]

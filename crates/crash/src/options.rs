@@ -44,6 +44,8 @@ pub struct Mix {
     pub trim: u64,
     /// Shares.
     pub share: u64,
+    /// Packed writes.
+    pub packed: u64,
 }
 
 /// Everything that decides a run.
@@ -145,6 +147,7 @@ impl RunOptions {
                 restart: pick(random, &[0, 0, 1]),
                 trim: 0,
                 share: 0,
+                packed: 0,
             },
             fua: pick(random, &[0, 1, 16]),
             warm_up,
@@ -172,6 +175,12 @@ impl RunOptions {
     pub fn add_shares(&mut self) {
         let runtime = Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() });
         self.mix.share = pick(&mut runtime.handle().random("shares"), &[4, 12, 30]);
+    }
+
+    /// The same with packed writes: few of them, or nearly as many as writes.
+    pub fn add_packed(&mut self) {
+        let runtime = Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() });
+        self.mix.packed = pick(&mut runtime.handle().random("packed writes"), &[4, 12, 30]);
     }
 
     /// A small case: few requests to a small volume, so that most windows have at most

@@ -105,6 +105,7 @@ impl Player<'_> {
             mix.trim,
             mix.restart,
             mix.share,
+            mix.packed,
         ];
         match self.weighted(&weights) {
             0 => self.write(volume).await?,
@@ -116,7 +117,8 @@ impl Player<'_> {
             6 => volume.inner.checkpoint().await.map_err(|error| failed("a checkpoint", &error))?,
             7 => drop(volume.inner.trim().await.map_err(|error| failed("a trim", &error))?),
             8 => return Ok(Step::Restart),
-            _ => self.share(volume).await?,
+            9 => self.share(volume).await?,
+            _ => self.packed(volume).await?,
         }
         Ok(Step::Done)
     }
@@ -142,30 +144,77 @@ impl Player<'_> {
         (self.random.below(starts), count)
     }
 
-    async fn write(&mut self, volume: &Bounded<Volume>) -> Result<(), Verdict> {
-        let (first, count) = self.any_blocks();
-        let flags = WriteFlags {
+    fn any_flags(&mut self) -> WriteFlags {
+        WriteFlags {
             barrier: self.random.below(4) == 0,
             fua: self.random.below(64) < self.options.fua,
             preflush: self.random.below(64) < self.options.fua,
             reliable: false,
-        };
+        }
+    }
+
+    /// What a write of `count` blocks from `first` on writes.
+    fn pages(first: u64, count: u64, stamp: Stamp) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        (first..first + count).for_each(|block| push_page(&mut bytes, block, stamp));
+        bytes
+    }
+
+    fn parts<'a>(&self, first: u64, pages: &'a [u8]) -> Vec<Part<'a>> {
+        match self.range.stride {
+            1 => vec![Part::bytes(self.range.lba(first), pages)],
+            _ => {
+                let pages = (first..).zip(pages.chunks_exact(BLOCK_BYTES));
+                pages.map(|(block, page)| Part::bytes(self.range.lba(block), page)).collect()
+            }
+        }
+    }
+
+    async fn write(&mut self, volume: &Bounded<Volume>) -> Result<(), Verdict> {
+        let (first, count) = self.any_blocks();
+        let flags = self.any_flags();
         let pages = {
             let mut history = self.history.borrow_mut();
             let stamp = history.model.next_stamp();
             history.model.write((first..first + count).collect());
-            let mut bytes = Vec::new();
-            (first..first + count).for_each(|block| push_page(&mut bytes, block, stamp));
-            bytes
+            Self::pages(first, count, stamp)
         };
-        let part = |(i, page)| Part::bytes(self.range.lba(first + i), page);
-        let parts: Vec<Part<'_>> = match self.range.stride {
-            1 => vec![Part::bytes(self.range.lba(first), &pages)],
-            _ => (0..count).zip(pages.chunks_exact(BLOCK_BYTES)).map(part).collect(),
-        };
+        let parts = self.parts(first, &pages);
         let command = Command::Write(Write { flags, ..Write::new(&parts) });
         let phase = if flags.fua { Phase::Transferred } else { Phase::Durable };
         let ticket = self.submit_request(volume, command, phase).await?;
+        self.sometimes_wait(ticket).await
+    }
+
+    /// A few writes in one command, often of the same blocks.
+    async fn packed(&mut self, volume: &Bounded<Volume>) -> Result<(), Verdict> {
+        let (mut extents, mut room) = (Vec::new(), u64::from(volume.capabilities().max_transfer_blocks));
+        for _ in 0..2 + self.random.below(3) {
+            let (first, count) = self.any_blocks();
+            if count <= room {
+                extents.push((first, count, self.any_flags()));
+                room -= count;
+            }
+        }
+        let pages: Vec<Vec<u8>> = {
+            let mut history = self.history.borrow_mut();
+            let stamps = history.model.next_stamp()..;
+            let blocks = |(first, count, _): &(u64, u64, WriteFlags)| (*first..first + count).collect();
+            history.model.packed(&extents.iter().map(blocks).collect::<Vec<Vec<u64>>>());
+            extents
+                .iter()
+                .zip(stamps)
+                .map(|((first, count, _), stamp)| Self::pages(*first, *count, stamp))
+                .collect()
+        };
+        let parts: Vec<Vec<Part<'_>>> =
+            extents.iter().zip(&pages).map(|((first, ..), pages)| self.parts(*first, pages)).collect();
+        let made = parts.iter().zip(&extents);
+        let writes: Vec<Write<'_>> =
+            made.map(|(parts, (_, _, flags))| Write { flags: *flags, ..Write::new(parts) }).collect();
+        let all_fua = writes.iter().all(|write| write.flags.fua);
+        let phase = if all_fua { Phase::Transferred } else { Phase::Durable };
+        let ticket = self.submit_request(volume, Command::Packed(&writes), phase).await?;
         self.sometimes_wait(ticket).await
     }
 

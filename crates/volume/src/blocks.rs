@@ -1,6 +1,8 @@
 //! *Blocks*: where each logical block is, which of them read the same, and how many live ones each segment holds. These
 //! change together, when a block is written, shared, moved, discarded, replayed or loaded, and nowhere else.
 
+use std::collections::BTreeSet;
+
 use weir_storage::{Rules, Write};
 
 use crate::error::Damage;
@@ -201,14 +203,18 @@ impl Blocks {
 
     /// Thin provisioning: a block that was never written takes space that may not be there, and so does one whose
     /// content another name keeps.
-    pub(crate) fn have_space_for(&self, write: &Write<'_>, blocks: u64) -> bool {
+    pub(crate) fn have_space_for(&self, writes: &[Write<'_>], blocks: u64) -> bool {
         let usable = self.geometry.usable_blocks();
         if self.taken() + blocks <= usable {
             return true;
         }
+        let parts = writes.iter().flat_map(|write| write.parts);
+        // Writes of a packed command may overlap.
+        let written: BTreeSet<u32> =
+            parts.flat_map(|part| part.extent().iter()).map(|lba| lba.0 as u32).collect();
         let (mut unmapped, mut kept) = (0, 0);
-        for lba in write.parts.iter().flat_map(|part| part.extent().iter()) {
-            let entry = self.map.get(lba.0 as u32);
+        for lba in written {
+            let entry = self.map.get(lba);
             unmapped += u64::from(!entry.is_mapped());
             let shared = self.is_marked(entry) && self.names.of(self.unmarked(entry).block).nth(1).is_some();
             kept += u64::from(shared);

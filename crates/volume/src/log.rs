@@ -9,6 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::slice;
 use std::time::Duration;
 
 use tracing::warn;
@@ -173,19 +174,31 @@ impl Log {
         self.state.borrow_mut().checkpoint = number;
     }
 
-    /// Appends a write as one record: the whole barrier path of the volume.
-    pub(crate) fn append(&self, write: &Write<'_>) -> Result<u64, Rejected> {
+    /// Appends a write, or the writes of a packed command in turn, as one record: the whole barrier path of the volume. Of
+    /// no writes, it is the number of the newest record.
+    pub(crate) fn append(&self, writes: &[Write<'_>]) -> Result<u64, Rejected> {
+        if let [rest @ .., last] = writes
+            && self.common.drops(VolumeMutant::PackedTorn)
+            && !rest.is_empty()
+        {
+            self.append(rest)?;
+            self.seal();
+            return self.append(slice::from_ref(last));
+        }
         let mut blocks = self.blocks.borrow_mut();
         let mut state = self.state.borrow_mut();
-        let written = write.blocks();
-        if !blocks.have_space_for(write, written) {
+        let written = writes.iter().map(Write::blocks).sum();
+        if written == 0 {
+            return Ok(state.head.next_sequence - 1);
+        }
+        if !blocks.have_space_for(writes, written) {
             return Err(Rejected::Failed(StorageError::NoSpace));
         }
         self.make_room(&mut blocks, &mut state, Needs::data(written), Writer::User)?;
         let State { open, head, .. } = &mut *state;
         let open = open.as_mut().ok_or(Rejected::Busy)?;
         let mut left = written;
-        for part in write.parts {
+        for part in writes.iter().flat_map(|write| write.parts) {
             for (i, data) in part.data.bytes().chunks_exact(BLOCK_BYTES).enumerate() {
                 left -= 1;
                 let lba = (part.start.0 + i as u64) as u32;
@@ -197,7 +210,7 @@ impl Log {
             self.begin_window(open);
         }
         self.common.count(|stats| stats.user_blocks += written);
-        Ok(self.placed(&mut blocks, &mut state, write.tags))
+        Ok(self.placed(&mut blocks, &mut state, writes))
     }
 
     /// Appends a discard as one record. Only on a full volume it may use the cleaner's reserve: there it frees
@@ -340,14 +353,16 @@ impl Log {
         self.common.flush_needed.notify(1);
     }
 
-    /// A record is complete: it has its sequence number.
+    /// A record is complete: it has its sequence number. `writes` are those in it.
     #[inline]
-    fn placed(&self, blocks: &mut Blocks, state: &mut State, tags: &[Tag]) -> u64 {
+    fn placed(&self, blocks: &mut Blocks, state: &mut State, writes: &[Write<'_>]) -> u64 {
         let sequence = state.head.next_sequence;
         state.head.next_sequence += 1;
         if let Some(recorder) = &state.recorder {
-            recorder.transferred(tags);
-            state.unpersisted.extend(tags.iter().map(|tag| (sequence, *tag)));
+            for write in writes {
+                recorder.transferred(write.tags);
+                state.unpersisted.extend(write.tags.iter().map(|tag| (sequence, *tag)));
+            }
         }
         if self.somebody_waits(state) || state.open.as_ref().is_some_and(OpenChunk::is_full) {
             self.seal_open(blocks, state, false);

@@ -54,6 +54,8 @@ pub enum VolumeMutant {
     FailureForgotten,
     /// V1: recovery takes records for durable that the disk below may still lose.
     RecoveryUnflushed,
+    /// S7: the last write of a packed command is a record of its own.
+    PackedTorn,
     /// V7: the pairs of one share lie in two records.
     ShareTorn,
     /// V7: recovery applies the shares of a chunk behind everything else in it: their sources are of a later time.

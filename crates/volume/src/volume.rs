@@ -2,13 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::slice;
 
 use event_listener::Event;
 use tracing::{info, warn};
 use weir_runtime::{Buffer, Handle, Task};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, Discard, Feature, Lba, LogPhase, Ordering, Part, Recorder, Rejected,
-    Storage, StorageError, Ticket, flush, write,
+    BLOCK_BYTES, Capabilities, Command, Discard, Lba, LogPhase, Ordering, Part, Recorder, Rejected, Storage,
+    StorageError, Ticket, Write, flush, write,
 };
 
 use crate::checkpoint::Checkpoint;
@@ -287,6 +288,18 @@ impl Volume {
         writes + self.reader.under_way()
     }
 
+    /// Takes a write, or the writes of a packed command, which are one record: what their flags ask for in turn, it does at
+    /// once for all of them.
+    fn write(&self, writes: &[Write<'_>]) -> Result<Ticket, Rejected> {
+        let sequence = self.log.append(writes)?;
+        if writes.iter().any(|write| write.flags.fua || write.flags.preflush) {
+            // In a log, what was written before is durable no later than what comes after it.
+            self.flusher.want_durable(sequence);
+            return Ok(self.ticket(sequence, LogPhase::Durable));
+        }
+        Ok(self.placed(sequence))
+    }
+
     /// The ticket of a write.
     fn placed(&self, sequence: u64) -> Ticket {
         self.ticket(
@@ -324,6 +337,8 @@ fn capabilities(atomic_blocks: u32, share: bool) -> Capabilities {
         share,
         // One record, and so one header.
         max_share_blocks: ENTRIES_PER_CHUNK as u32,
+        // They are one record, too.
+        packed: true,
         ..Capabilities::legacy(QUEUE_DEPTH, atomic_blocks, BLOCK_BYTES as u32)
     }
 }
@@ -354,15 +369,7 @@ impl Storage for Volume {
         }
         match command {
             Command::Read { extent, .. } => Ok(self.reader.submit(extent)),
-            Command::Write(write) => {
-                let sequence = self.log.append(&write)?;
-                if write.flags.fua || write.flags.preflush {
-                    // In a log, what was written before is durable no later than what comes after it.
-                    self.flusher.want_durable(sequence);
-                    return Ok(self.ticket(sequence, LogPhase::Durable));
-                }
-                Ok(self.placed(sequence))
-            }
+            Command::Write(write) => self.write(slice::from_ref(&write)),
             // The log is the order: a barrier has nothing to add.
             Command::Barrier { .. } => Ok(Ticket::done()),
             Command::Flush => {
@@ -375,7 +382,7 @@ impl Storage for Volume {
             }
             Command::Discard(extents) => Ok(self.placed(self.log.append_discard(extents)?)),
             Command::Share(pairs) => Ok(self.placed(self.log.append_share(pairs)?)),
-            Command::Packed(_) => Err(Rejected::Unsupported(Feature::Packed)),
+            Command::Packed(writes) => self.write(writes),
         }
     }
 

@@ -30,6 +30,11 @@ fn with_shares(options: &mut RunOptions) {
 }
 
 #[test]
+fn s7_a_packed_write_in_two_records() {
+    killed_by_campaign(VolumeMutant::PackedTorn, RunOptions::add_packed);
+}
+
+#[test]
 fn v7_a_share_in_two_records() {
     killed_by_campaign(VolumeMutant::ShareTorn, with_shares);
 }
