@@ -35,6 +35,9 @@ pub struct Cores {
     /// What the end of a request, with its interrupt, costs the thread that waits for it
     /// ([`Handle::spend_completion`](crate::Handle::spend_completion)).
     pub completion: Duration,
+    /// What it costs to make one block of a journal's log
+    /// ([`Handle::spend_compose`](crate::Handle::spend_compose)).
+    pub compose: Duration,
 }
 
 /// Context switches counted so far.

@@ -118,6 +118,13 @@ impl Handle {
         self.spend(|cores| cores.completion).await;
     }
 
+    /// Spends what it costs the current simulated thread to make `blocks` blocks of a journal's log
+    /// ([`Cores::compose`](crate::Cores)). Nothing elsewhere.
+    pub async fn spend_compose(&self, blocks: usize) {
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        self.spend(|cores| cores.compose.saturating_mul(blocks)).await;
+    }
+
     async fn spend(&self, cost: impl FnOnce(Cores) -> Duration) {
         let cost = self.0.cores.as_ref().map(|scheduler| cost(scheduler.cores()));
         if let Some(cost) = cost.filter(|cost| !cost.is_zero()) {
