@@ -5,8 +5,18 @@
 use std::fs;
 use std::process::{Command, Output};
 
-const NAMES: [&str; 9] =
-    ["emmc50", "ufs20", "sata-ssd", "sata-plp", "openssd", "nvme", "nvme-share", "pcie", "flash-array"];
+const NAMES: [&str; 10] = [
+    "emmc45",
+    "emmc50",
+    "ufs20",
+    "sata-ssd",
+    "sata-plp",
+    "openssd",
+    "nvme",
+    "nvme-share",
+    "pcie",
+    "flash-array",
+];
 
 fn devices(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weir")).arg("devices").args(arguments).output().unwrap()

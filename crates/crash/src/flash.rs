@@ -41,6 +41,10 @@ pub struct FlashTotals {
     pub commands: u64,
     /// Of these, shares.
     pub shares: u64,
+    /// Of these, packed writes.
+    pub packed: u64,
+    /// Writes that were reliable, alone or in packed ones.
+    pub reliable: u64,
     /// Events of the device.
     pub events: u64,
     /// Power cuts judged, some of which left the same.
@@ -51,6 +55,10 @@ pub struct FlashTotals {
     pub states_cleaning: u64,
     /// Of these, left while a share was under way: submitted, and not answered.
     pub states_sharing: u64,
+    /// Of these, left while a packed write was under way.
+    pub states_packing: u64,
+    /// Of these, with pages that the cut has garbled.
+    pub states_garbled: u64,
     /// Of these, left by a cut during recovery.
     pub states_recovery: u64,
     /// Of these, left by a second life or a later one: the flash had been recovered before.
@@ -75,11 +83,15 @@ impl FlashTotals {
         self.lives += other.lives;
         self.commands += other.commands;
         self.shares += other.shares;
+        self.packed += other.packed;
+        self.reliable += other.reliable;
         self.events += other.events;
         self.cuts += other.cuts;
         self.states_distinct += other.states_distinct;
         self.states_cleaning += other.states_cleaning;
         self.states_sharing += other.states_sharing;
+        self.states_packing += other.states_packing;
+        self.states_garbled += other.states_garbled;
         self.states_recovery += other.states_recovery;
         self.states_deep += other.states_deep;
         self.erases += other.erases;

@@ -194,6 +194,8 @@ fn profile() -> Profile {
             ordered_service: OrderedService::None,
             simple_service: SimpleService::Fifo,
             fua: true,
+            packed_header_ns: None,
+            reliable_extra_ns: None,
         },
         cache: Cache { bytes: 1 << 20, destage_share: 0.5, replacement: Replacement::Lru },
         nand: Nand {
@@ -208,6 +210,7 @@ fn profile() -> Profile {
             program_ns: vec![500_000, 1_500_000],
             erase_ns: 3_000_000,
             channel_bytes_per_second: 200_000_000,
+            torn_program: false,
         },
         ftl: Ftl {
             gc: GcPolicy::Greedy,

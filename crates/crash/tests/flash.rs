@@ -28,7 +28,9 @@ fn is_clean_in(mechanism: Mechanism, states: u64) -> FlashTotals {
 
 #[test]
 fn a_legacy_device_keeps_what_was_flushed() {
-    is_clean(Mechanism::None);
+    let totals = is_clean_in(Mechanism::None, STATES);
+    assert!(totals.packed > 4 * totals.runs && totals.reliable > 4 * totals.runs, "{totals:?}");
+    assert!(totals.states_packing > STATES / 20 && totals.states_garbled > STATES / 50, "{totals:?}");
 }
 
 #[test]
@@ -80,8 +82,8 @@ fn a_run_replayed_alone_fails_as_it_did() {
 #[test]
 fn without_a_mechanism_barriers_are_broken() {
     let campaign = FlashCampaign::new(Mechanism::None, 20_000, 1);
-    let summary = FlashCampaign { claims_barriers: true, ..campaign }.go();
-    assert!(summary.failure.is_some_and(|failure| failure.what.contains("EarlierEpoch")));
+    let failure = FlashCampaign { claims_barriers: true, ..campaign }.go().failure;
+    assert!(failure.as_ref().is_some_and(|failure| failure.what.contains("EarlierEpoch")), "{failure:?}");
 }
 
 /// Firmware with this bug, on this mechanism, does not survive.
@@ -168,6 +170,21 @@ fn summary_pages_that_are_torn_and_trusted_are_noticed() {
 fn lies_about_durability_are_noticed() {
     is_killed(FlashMutant::FlushLies, Mechanism::None);
     is_killed(FlashMutant::FuaLies, Mechanism::InOrderRecovery);
+}
+
+#[test]
+fn packed_writes_out_of_turn_are_noticed() {
+    for mutant in [FlashMutant::PackedReversed, FlashMutant::PackedTogether, FlashMutant::PackedAnsweredEarly]
+    {
+        is_killed(mutant, Mechanism::None);
+        is_killed(mutant, Mechanism::InOrderWriteback);
+    }
+}
+
+#[test]
+fn garbage_in_what_is_reliable_or_durable_is_noticed() {
+    is_killed(FlashMutant::ReliableTorn, Mechanism::None);
+    is_killed(FlashMutant::CopyGarbled, Mechanism::None);
 }
 
 /// Firmware with this bug does not keep a prefix of whole requests.

@@ -25,6 +25,8 @@ pub(crate) struct Program {
     /// Pages to be read first: those that cleaning copies from, and those that complete logical pages, which are taken to
     /// lie on the same die.
     pub(crate) reads: u32,
+    /// Something in it is reliable: a power cut leaves nothing of it that reads as good (F12).
+    pub(crate) reliable: bool,
 }
 
 /// What a die is asked to do.

@@ -43,6 +43,18 @@ pub(crate) struct Entry {
     pub(crate) owner: Owner,
     /// The owners of versions whose place it took.
     pub(crate) heirs: Vec<u32>,
+    /// A page that holds it is not torn (F12).
+    reliable: bool,
+}
+
+/// Where a version comes from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Source {
+    pub(crate) owner: Owner,
+    /// The request that it came with.
+    pub(crate) receipt: Receipt,
+    /// It came by a reliable write.
+    pub(crate) reliable: bool,
 }
 
 /// A version that enters the cache.
@@ -51,8 +63,7 @@ pub(crate) struct Incoming {
     pub(crate) version: u64,
     pub(crate) payload: Payload,
     pub(crate) epoch: u64,
-    pub(crate) owner: Owner,
-    pub(crate) receipt: Receipt,
+    pub(crate) of: Source,
     /// Of a logical page of several blocks, those that the host wrote, and those that are on flash alone.
     pub(crate) written: BlockSet,
     pub(crate) missing: BlockSet,
@@ -65,6 +76,8 @@ pub(crate) struct Taken {
     pub(crate) ends_unit: bool,
     /// Pages to be read first.
     pub(crate) reads: u32,
+    /// One of them is reliable.
+    pub(crate) reliable: bool,
 }
 
 /// The cache.
@@ -164,12 +177,14 @@ impl Cache {
         self.order.len()
     }
 
-    /// Whether so many versions find places.
-    pub(crate) fn has_room(&self, places: usize) -> bool {
+    /// Whether the versions that a command brings find places: so many by each of its writes.
+    pub(crate) fn has_room(&self, places: impl Iterator<Item = usize> + Clone) -> bool {
         let in_budget = |budget: &Budget| {
-            budget.needed(self.waiting()) + places.div_ceil(budget.slots) <= budget.pages_max
+            let pages: usize = places.clone().map(|places| places.div_ceil(budget.slots)).sum();
+            budget.needed(self.waiting()) + pages <= budget.pages_max
         };
-        self.len() + self.reserved + places <= self.capacity && self.budget.as_ref().is_none_or(in_budget)
+        let all: usize = places.clone().sum();
+        self.len() + self.reserved + all <= self.capacity && self.budget.as_ref().is_none_or(in_budget)
     }
 
     /// Promises places to a command.
@@ -217,7 +232,8 @@ impl Cache {
 
     /// Takes a version in; where it took the place of an older one, what request that came with.
     pub(crate) fn insert(&mut self, incoming: Incoming) -> Option<Receipt> {
-        let Incoming { lpn, version, payload, epoch, owner, receipt, written, missing } = incoming;
+        let Incoming { lpn, version, payload, epoch, of, written, missing } = incoming;
+        let Source { owner, receipt, reliable } = of;
         let group = self.group(epoch);
         let discarded = if let Payload::Discard(blocks) = payload { Some(blocks) } else { None };
         let is_record = payload.is_record();
@@ -228,6 +244,7 @@ impl Cache {
             if entry.waiting && open && entry.group == group {
                 entry.heirs.extend(entry.owner.take());
                 (entry.version, entry.payload, entry.owner) = (version, payload, owner);
+                entry.reliable = reliable;
                 entry.missing &= !written;
                 let earlier = std::mem::replace(&mut entry.receipt, receipt);
                 self.used_again(id);
@@ -249,6 +266,7 @@ impl Cache {
             closed: false,
             owner,
             heirs: Vec::new(),
+            reliable,
         };
         let id = self.place(entry);
         if let Some(clean) = &mut self.clean {
@@ -425,7 +443,7 @@ impl Cache {
     /// Takes `count` waiting entries from this place on for a page. Tell [`Cache::issued`] which page it was.
     pub(crate) fn take(&mut self, place: usize, count: usize, contents: &mut Vec<Content>) -> Taken {
         let mut ids = self.spare_lists.pop().unwrap_or_default();
-        let mut reads = 0;
+        let (mut reads, mut reliable) = (0, false);
         for _ in 0..count {
             let backwards = self.rules.drops(FlashMutant::LogOutOfOrder);
             let next = match place {
@@ -434,14 +452,16 @@ impl Cache {
                 place => self.order.remove(place),
             };
             let Some(id) = next else { break };
-            self.entries[id as usize].waiting = false;
-            reads += u32::from(self.entries[id as usize].missing != 0);
+            let entry = &mut self.entries[id as usize];
+            entry.waiting = false;
+            reads += u32::from(entry.missing != 0);
+            reliable |= entry.reliable;
             contents.push(self.content(id));
             ids.push(id);
         }
         let in_unit = self.unit_left > 0;
         self.unit_left = self.unit_left.saturating_sub(ids.len());
-        Taken { ids, ends_unit: in_unit && self.unit_left == 0, reads }
+        Taken { ids, ends_unit: in_unit && self.unit_left == 0, reads, reliable }
     }
 
     /// The page that took entries.

@@ -5,7 +5,7 @@
 //! Where one block leaves a page of copies half empty, the next is begun to fill it: so even one superseded slot
 //! in a block is gained, and any device with spare slots beyond the firmware's reserve goes on for ever.
 
-use crate::ftl::{CLEANINGS_OWN, Ftl, State};
+use crate::ftl::{CLEANINGS_OWN, Ftl, NewPage, State};
 use crate::geometry::{EraseBlock, Slot};
 use crate::medium::{Content, Tag};
 use crate::mutants::FlashMutant;
@@ -122,7 +122,8 @@ impl Ftl {
         self.stats.moved_blocks += contents.len() as u64;
         self.stats.moved_pages += 1;
         if let Some(page) = self.take_page(die, true) {
-            self.program(die, page, Tag::Moved, contents, reads, now);
+            let copies = NewPage { tag: Tag::Moved, contents, reads, reliable: false };
+            self.program(die, page, copies, now);
         }
     }
 

@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use event_listener::Event;
 use weir_runtime::{Handle, Instant, Random, Sleep};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, CommandKind, Discard, Extent, Feature, Lba, Ordering, Priority,
-    Rejected, SharePair, Storage, StorageError, Ticket, Write,
+    BLOCK_BYTES, Capabilities, Command, CommandKind, Discard, Extent, Lba, Ordering, Priority, Rejected,
+    SharePair, Storage, StorageError, Ticket, Write,
 };
 
 use crate::geometry::Geometry;
@@ -22,7 +22,7 @@ use crate::map::Pair;
 use crate::medium::{Medium, Payload};
 use crate::options::FlashOptions;
 use crate::profile::{Mechanism, OrderedService, Profile};
-use crate::queue::{Blocks, Kind, Queued};
+use crate::queue::{Blocks, HostWrite, Kind, Queued};
 use crate::recovery::RecoveryReads;
 use crate::recovery_point::RecoveryPoint;
 use crate::stats::Stats;
@@ -224,26 +224,33 @@ impl FlashDevice {
             machine.payload(bytes).map_err(failed)
         };
         let geometry = &machine.ftl.geometry;
-        Ok(match command {
-            Command::Write(write) => Kind::Write {
+        let write = |write: &Write<'_>| -> Result<HostWrite, Rejected> {
+            let flags = write.flags;
+            Ok(HostWrite {
                 blocks: blocks_of(write, payload, geometry)?,
-                barrier: write.flags.barrier,
-                fua: write.flags.fua,
+                barrier: flags.barrier,
+                forced: flags.fua || machine.forces(flags.reliable),
+                reliable: flags.reliable,
                 tags: if machine.follows_requests() { write.tags.to_vec() } else { Vec::new() },
-            },
+            })
+        };
+        Ok(match command {
+            Command::Write(one) => Kind::Write(write(one)?),
+            Command::Packed(writes) => {
+                Kind::Packed(writes.iter().rev().map(write).collect::<Result<_, _>>()?)
+            }
             Command::Read { extent, .. } => Kind::Read(*extent),
             Command::Discard(extents) => Kind::Discard(Discarded::new(extents, geometry)),
             Command::Barrier { .. } => Kind::Barrier,
             Command::Flush => Kind::Flush,
             Command::Share(pairs) => Kind::Share(blocks_shared(pairs)),
-            Command::Packed(_) => return Err(Rejected::Unsupported(Feature::Packed)),
         })
     }
 }
 
 fn blocks_of(
     write: &Write<'_>,
-    payload: impl Fn(Lba, &[u8]) -> Result<Payload, StorageError>,
+    payload: impl Copy + Fn(Lba, &[u8]) -> Result<Payload, StorageError>,
     geometry: &Geometry,
 ) -> Result<Blocks, StorageError> {
     if let [part] = write.parts
@@ -278,7 +285,7 @@ fn capabilities(profile: &Profile) -> Capabilities {
     let host = &profile.host;
     let mut able = Capabilities::legacy(host.queue_depth, host.max_transfer_blocks, BLOCK_BYTES as u32);
     (able.ordering, able.atomic_blocks) = match profile.barrier.mechanism {
-        Mechanism::None => (Ordering::Legacy, 1),
+        Mechanism::None => (Ordering::Legacy, u32::from(!profile.tears_programs())),
         Mechanism::OrderPreservingRecovery => (Ordering::Prefix, host.max_transfer_blocks),
         Mechanism::PowerLossProtection
         | Mechanism::InOrderWriteback
@@ -287,6 +294,9 @@ fn capabilities(profile: &Profile) -> Capabilities {
     };
     able.ordered_service = host.ordered_service != OrderedService::None;
     able.fua = host.fua;
+    able.packed = host.packed_header_ns.is_some();
+    able.reliable = host.reliable_extra_ns.is_some();
+    able.corrupts_when_cut = profile.tears_programs();
     able.discard = Discard::ReadsZero;
     // Where a logical page has several blocks, an extent may begin and end within one.
     let places = if profile.ftl.layout.logical_page_blocks == 1 { 1 } else { 3 };
@@ -314,6 +324,9 @@ impl Storage for FlashDevice {
         let (ticket, completer) = Ticket::pending();
         let (ordered, head_of_queue) = match &command {
             Command::Write(write) => (write.priority == Priority::Ordered, false),
+            Command::Packed(writes) => {
+                (writes.iter().any(|write| write.priority == Priority::Ordered), false)
+            }
             Command::Read { priority, .. } => (false, *priority == Priority::HeadOfQueue),
             Command::Barrier { .. } => (self.capabilities.ordered_service, false),
             _ => (false, false),

@@ -8,6 +8,7 @@ use weir_runtime::Buffer;
 use weir_storage::Completer;
 
 use crate::map::Pair;
+use crate::queue::InTurn;
 
 /// Something that happens later.
 pub(crate) enum Event {
@@ -15,8 +16,8 @@ pub(crate) enum Event {
     ReadCarried { buffer: Buffer, completer: Completer },
     /// A flush that came at `since` is done.
     Flushed { since: u64, completer: Completer },
-    /// A FUA write is durable.
-    Persisted { completer: Completer },
+    /// A forced write is durable: its command goes on.
+    Persisted(InTurn),
     /// Everything before a share is committed: its record can be written.
     Settled { pairs: Rc<[Pair]>, completer: Completer },
 }

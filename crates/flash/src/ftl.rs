@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 
 use crate::array::{Array, Program, Work};
+use crate::cache::Taken;
 use crate::checkpoint::Seal;
 use crate::checkpointer::Checkpointer;
 use crate::clean::Cleaning;
@@ -96,6 +97,16 @@ pub(crate) struct Outcome {
     pub(crate) reads: Vec<u32>,
     /// Pages of coalescing records that are programmed.
     pub(crate) records: Vec<u64>,
+}
+
+/// What a page is to be programmed with.
+pub(crate) struct NewPage {
+    pub(crate) tag: Tag,
+    pub(crate) contents: Vec<Content>,
+    /// Pages to be read first.
+    pub(crate) reads: u32,
+    /// Something in it is reliable (F12).
+    pub(crate) reliable: bool,
 }
 
 /// The translation layer on its chips.
@@ -307,26 +318,21 @@ impl Ftl {
     }
 
     /// Programs a page of the host's data: on the die of its logical page, or on the one that has been idle longest.
-    /// `last` closes the unit of transactional writeback; so many pages are read first, to complete logical pages of
-    /// which the cache has a part. None if there is no room.
-    pub(crate) fn write_back(
-        &mut self,
-        contents: Vec<Content>,
-        last: bool,
-        reads: u32,
-        now: u64,
-    ) -> Option<Page> {
+    /// What was `taken` may close the unit of transactional writeback, and pages may be read first, to complete logical
+    /// pages of which the cache has a part. None if there is no room.
+    pub(crate) fn write_back(&mut self, contents: Vec<Content>, taken: &Taken, now: u64) -> Option<Page> {
+        let Taken { ends_unit, reads, reliable, .. } = *taken;
         let die = match contents.first().and_then(|content| self.die_for(content.lpn)) {
             Some(die) => die,
             None => self.idle_longest()?,
         };
         let page = self.take_page(die, false)?;
         self.promised_pages = self.promised_pages.saturating_sub(1);
-        let tag = self.sequencer.tag(last);
+        let tag = self.sequencer.tag(ends_unit);
         self.stats.programmed_pages += 1;
         self.checkpointer.since += 1;
         self.stats.completing_reads += u64::from(reads);
-        self.program(die, page, tag, contents, reads, now);
+        self.program(die, page, NewPage { tag, contents, reads, reliable }, now);
         Some(page)
     }
 
@@ -364,17 +370,10 @@ impl Ftl {
         Some(page)
     }
 
-    pub(crate) fn program(
-        &mut self,
-        die: u32,
-        page: Page,
-        tag: Tag,
-        contents: Vec<Content>,
-        reads: u32,
-        now: u64,
-    ) {
+    pub(crate) fn program(&mut self, die: u32, page: Page, new: NewPage, now: u64) {
         let sequence = self.take_sequence();
-        self.array.add(die, Work::Program(Program { page, sequence, tag, contents, reads }), now);
+        let NewPage { tag, contents, reads, reliable } = new;
+        self.array.add(die, Work::Program(Program { page, sequence, tag, contents, reads, reliable }), now);
         if let Some(summary) = self.summary_behind(page) {
             self.array.add(die, Work::Program(summary), now);
         }
@@ -400,7 +399,7 @@ impl Ftl {
         known.last_sequence = sequence;
         self.stats.summary_pages += 1;
         let contents = self.contents();
-        Some(Program { page, sequence, tag: Tag::Summary, contents, reads: 0 })
+        Some(Program { page, sequence, tag: Tag::Summary, contents, reads: 0, reliable: false })
     }
 
     /// Takes in what one die has done by `now`; false if none has done anything.
@@ -447,7 +446,10 @@ impl Ftl {
             }));
             let tag = self.sequencer.tag(end == blocks);
             let sequence = self.take_sequence();
-            self.programmed(Program { page, sequence, tag, contents, reads: 0 }, &mut outcome);
+            self.programmed(
+                Program { page, sequence, tag, contents, reads: 0, reliable: false },
+                &mut outcome,
+            );
             if let Some(summary) = self.summary_behind(page) {
                 self.programmed(summary, &mut outcome);
             }

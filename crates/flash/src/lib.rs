@@ -35,7 +35,7 @@
 //!
 //! # What is not
 //!
-//! Media errors, retention and read disturbance; suspended programs and erases; the damage that a torn upper
+//! The limit of 63 writes in a packed command; media errors, retention and read disturbance; suspended programs and erases; the damage that a torn upper
 //! page does to its lower page (firmware with a backup of it is assumed); a host that aborts commands. A flush
 //! does not hold up other commands in the queue. The system area, with the checkpoints of the map and what capacitors
 //! save, lies outside the modelled erase blocks, and its programs take the dies' time.
@@ -68,6 +68,13 @@
 //!   a flush that covers its requests.
 //! - **F10** A version of a logical page is a whole one: what a command does not change of it is what it was, whatever is
 //!   on its way to flash. A summary page that is torn says nothing: recovery reads the pages themselves.
+//! - **F11** A packed command is one command: decoded once, with its header, and answered with its last write. Its writes
+//!   enter the cache in turn, each with its flags; one that must be on flash is there before the next enters, and nothing
+//!   else is serviced meanwhile. So a power cut leaves a prefix of writes that all have FUA.
+//! - **F12** A reliable write must be on flash before it is transferred, as one with FUA. Where programs are torn
+//!   (`nand.torn_program`, [`Mechanism::None`]), a page whose program a power cut interrupted reads as good, with garbage
+//!   in each of its blocks in place of the version before; not so a page that holds something reliable, a record, or
+//!   copies made by cleaning.
 //!
 //! docs/RULES.md has them with the tests.
 //!

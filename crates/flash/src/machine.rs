@@ -24,7 +24,7 @@ use std::rc::Rc;
 use weir_runtime::{Buffer, Random};
 use weir_storage::{Completer, Extent, StorageError};
 
-use crate::cache::{Cache, Incoming, Owner, Taken};
+use crate::cache::{Cache, Incoming, Owner, Source};
 use crate::events::{Event, Events};
 use crate::ftl::{Ftl, Outcome};
 use crate::geometry::Page;
@@ -36,10 +36,9 @@ use crate::options::{FlashOptions, Keep};
 use crate::power;
 use crate::probe::{Busy, Probe, Subject};
 use crate::profile::{Host, Mechanism, Profile, SimpleService};
-use crate::queue::{Blocks, Kind, Queue, Queued};
+use crate::queue::{Blocks, HostWrite, InTurn, Kind, Queue, Queued};
 use crate::reads::{self, Reading, Reads};
 use crate::recovery::{Recovered, RecoveryReads, recover};
-use crate::recovery_point::Receipt;
 use crate::requests::Requests;
 use crate::service::Service;
 use crate::stats::Stats;
@@ -67,6 +66,8 @@ pub(crate) struct Machine {
     prefix: Option<Prefix>,
     phase: Phase,
     mechanism: Mechanism,
+    cache_is_off: bool,
+    tears_programs: bool,
     /// Writing back begins where more than this waits.
     destage_over: usize,
     keep: Keep,
@@ -109,8 +110,7 @@ impl Machine {
                 version,
                 payload,
                 epoch: 0,
-                owner: None,
-                receipt,
+                of: Source { receipt, ..Source::default() },
                 written,
                 missing,
             });
@@ -139,6 +139,8 @@ impl Machine {
             ftl,
             phase,
             mechanism,
+            tears_programs: profile.tears_programs(),
+            cache_is_off: profile.cache.bytes == 0,
             destage_over: (capacity as f64 * profile.cache.destage_share) as usize,
             keep: options.keep.clone(),
             rules,
@@ -203,6 +205,12 @@ impl Machine {
         }
     }
 
+    /// Whether a write must be on flash before it is transferred, though it has no FUA: a reliable one (F12), and every
+    /// one where the cache is off.
+    pub(crate) fn forces(&self, reliable: bool) -> bool {
+        self.cache_is_off || (reliable && !self.rules.drops(FlashMutant::ReliableCached))
+    }
+
     /// Whether recovery is over.
     pub(crate) fn is_serving(&self) -> bool {
         matches!(self.phase, Phase::Serving)
@@ -220,8 +228,12 @@ impl Machine {
     /// Takes a command into the queue. The queue must not be full.
     pub(crate) fn accept(&mut self, mut command: Queued, head_of_queue: bool, now: u64) {
         command.ordered &= !self.rules.drops(FlashMutant::PriorityIgnored);
-        if let Kind::Discard(discarded) = &mut command.kind {
-            discarded.exclusive &= !self.rules.drops(FlashMutant::PartUnderDiscard);
+        match &mut command.kind {
+            Kind::Discard(discarded) => {
+                discarded.exclusive &= !self.rules.drops(FlashMutant::PartUnderDiscard);
+            }
+            Kind::Packed(writes) if self.rules.drops(FlashMutant::PackedReversed) => writes.reverse(),
+            _ => {}
         }
         self.service.accept(command, head_of_queue, now);
         self.make_progress(now);
@@ -293,7 +305,7 @@ impl Machine {
     pub(crate) fn cut(&self, now: u64, random: &mut Random) -> Medium {
         let left = self.next_event().map_or(0, |next| next.saturating_sub(now));
         let at = now + random.below(left.max(1));
-        let mut medium = power::cut(&self.ftl, at, self.rules, random);
+        let mut medium = power::cut(&self.ftl, at, self.tears_programs, random);
         if self.mechanism == Mechanism::PowerLossProtection && self.is_serving() {
             medium.dump = Some(Rc::new(self.cache.all()));
         }
@@ -321,31 +333,15 @@ impl Machine {
     fn serve(&mut self, command: Queued, now: u64) {
         let Queued { kind, completer, .. } = command;
         match kind {
-            Kind::Write { blocks, barrier, fua, tags } => {
-                let places = blocks.places();
-                let owner = self.requests.follow(tags, places, None);
-                self.cache.redeem(places);
-                let receipt = self.receive(places, now);
-                match blocks {
-                    Blocks::One(lpn, payload) => self.enter(lpn, payload, owner, receipt),
-                    Blocks::Many(blocks) => {
-                        blocks
-                            .into_iter()
-                            .for_each(|(lpn, payload)| self.enter(lpn, payload, owner, receipt));
-                    }
-                    Blocks::Updates(updates) => {
-                        updates.into_iter().for_each(|update| self.update(update, owner, receipt));
-                    }
-                }
-                if barrier {
-                    self.end_epoch();
-                }
-                self.requests.transferred(owner);
-                if fua {
-                    self.wait(Wait::Fua(completer), now);
-                } else {
-                    self.answer(&completer, Ok(()), Err(StorageError::DurabilityUnknown), now);
-                }
+            Kind::Write(write) => {
+                let forced = write.forced;
+                let turn = InTurn { rest: Vec::new(), lingers: forced, durable: forced, completer };
+                self.write_in_turn(Some(write), turn, now);
+            }
+            Kind::Packed(rest) => {
+                let lingers = rest.iter().any(|write| write.forced);
+                let durable = rest.iter().all(|write| write.forced);
+                self.write_in_turn(None, InTurn { rest, lingers, durable, completer }, now);
             }
             Kind::Barrier => {
                 self.end_epoch();
@@ -357,6 +353,48 @@ impl Machine {
             Kind::Read(extent) => self.read(extent, completer, now),
         }
         self.tell_cached(now);
+    }
+
+    /// The writes of a command enter the cache one after the other, from `next` on; one that must be on flash holds up
+    /// those behind it (F11). The command is answered with the last.
+    fn write_in_turn(&mut self, next: Option<HostWrite>, mut turn: InTurn, now: u64) {
+        let together = self.rules.drops(FlashMutant::PackedTogether);
+        let mut next = next.or_else(|| turn.rest.pop());
+        while let Some(write) = next {
+            let forced = write.forced;
+            self.write(write, now);
+            if forced && (turn.rest.is_empty() || !together) {
+                return self.wait(Wait::Forced(turn), now);
+            }
+            next = turn.rest.pop();
+        }
+        if turn.lingers {
+            self.service.lingered();
+        }
+        let durable = if turn.durable { Ok(()) } else { Err(StorageError::DurabilityUnknown) };
+        self.answer(&turn.completer, Ok(()), durable, now);
+    }
+
+    /// A write enters the cache.
+    fn write(&mut self, write: HostWrite, now: u64) {
+        let HostWrite { blocks, barrier, reliable, tags, .. } = write;
+        let places = blocks.places();
+        let owner = self.requests.follow(tags, places, None);
+        self.cache.redeem(places);
+        let of = Source { owner, receipt: self.receive(places, now), reliable };
+        match blocks {
+            Blocks::One(lpn, payload) => self.enter(lpn, payload, of),
+            Blocks::Many(blocks) => {
+                blocks.into_iter().for_each(|(lpn, payload)| self.enter(lpn, payload, of));
+            }
+            Blocks::Updates(updates) => {
+                updates.into_iter().for_each(|update| self.update(update, of));
+            }
+        }
+        if barrier {
+            self.end_epoch();
+        }
+        self.requests.transferred(owner);
     }
 
     fn tell_cached(&self, now: u64) {
@@ -371,16 +409,16 @@ impl Machine {
     }
 
     /// A block that is a logical page, or a record, enters the cache.
-    fn enter(&mut self, lpn: u32, payload: Payload, owner: Owner, receipt: Receipt) {
+    fn enter(&mut self, lpn: u32, payload: Payload, of: Source) {
         let version = self.next_version;
         self.next_version += 1;
         self.stats.written_blocks += 1;
-        let (written, missing) = (0, 0);
-        self.insert(Incoming { lpn, version, payload, epoch: self.epoch, owner, receipt, written, missing });
+        let (written, missing, epoch) = (0, 0, self.epoch);
+        self.insert(Incoming { lpn, version, payload, epoch, of, written, missing });
     }
 
     /// A change of a logical page of several blocks enters the cache, as a whole page.
-    fn update(&mut self, update: Update, owner: Owner, receipt: Receipt) {
+    fn update(&mut self, update: Update, of: Source) {
         let geometry = self.ftl.geometry;
         let (lpn, written) = (update.lpn, update.written());
         let others = geometry.whole_page() & !written;
@@ -390,8 +428,8 @@ impl Machine {
         self.stats.written_blocks += update.blocks();
         let payload = update.on(base.as_ref().map(|(content, _)| content), self.next_version, &geometry);
         let missing = if on_flash && !self.cache.has_clean(lpn) { others } else { 0 };
-        let version = self.next_version - 1;
-        self.insert(Incoming { lpn, version, payload, epoch: self.epoch, owner, receipt, written, missing });
+        let (version, epoch) = (self.next_version - 1, self.epoch);
+        self.insert(Incoming { lpn, version, payload, epoch, of, written, missing });
     }
 
     fn newest(&self, lpn: u32) -> Option<(Content, Option<Page>)> {
@@ -401,7 +439,7 @@ impl Machine {
     }
 
     fn insert(&mut self, incoming: Incoming) {
-        let receipt = incoming.receipt;
+        let receipt = incoming.of.receipt;
         if let Some(earlier) = self.cache.insert(incoming) {
             self.stats.coalesced_blocks += 1;
             self.coalesced(earlier, receipt);
@@ -434,9 +472,11 @@ impl Machine {
                 }
                 self.answer(&completer, Ok(()), Ok(()), at);
             }
-            Event::Persisted { completer } => {
-                self.service.lingered();
-                self.answer(&completer, Ok(()), Ok(()), at);
+            Event::Persisted(mut turn) => {
+                if self.rules.drops(FlashMutant::PackedAnsweredEarly) {
+                    turn.rest.iter_mut().for_each(|write| write.forced = false);
+                }
+                self.write_in_turn(None, turn, at);
             }
             Event::Settled { pairs, completer } => self.record_share(&pairs, completer, at),
         }
@@ -452,8 +492,9 @@ impl Machine {
         let receipt = self.receive(records.len(), now);
         let target = |pairs: &Rc<[Pair]>| pairs.first().map_or(0, |pair| pair.to);
         self.enter_answered_late(records.len(), completer, now, |machine, owner| {
+            let of = Source { owner, receipt, reliable: false };
             for pairs in records {
-                machine.enter(target(&pairs), Payload::Share(pairs), owner, receipt);
+                machine.enter(target(&pairs), Payload::Share(pairs), of);
             }
         });
     }
@@ -465,10 +506,11 @@ impl Machine {
         let receipt = self.receive(places, now);
         let Discarded { whole, zeroed, .. } = discarded;
         self.enter_answered_late(places, completer, now, |machine, owner| {
+            let of = Source { owner, receipt, reliable: false };
             for Extent { start, blocks } in whole {
-                machine.enter(start.0 as u32, Payload::Discard(blocks), owner, receipt);
+                machine.enter(start.0 as u32, Payload::Discard(blocks), of);
             }
-            zeroed.into_iter().for_each(|update| machine.update(update, owner, receipt));
+            zeroed.into_iter().for_each(|update| machine.update(update, of));
         });
     }
 
@@ -483,7 +525,8 @@ impl Machine {
     ) {
         if self.prefix.is_some() {
             enter(self, None);
-            return self.wait(Wait::Fua(completer), now);
+            let turn = InTurn { rest: Vec::new(), lingers: true, durable: true, completer };
+            return self.wait(Wait::Forced(turn), now);
         }
         let owner = self.requests.follow(Vec::new(), places, Some(completer));
         enter(self, owner);
@@ -504,7 +547,7 @@ impl Machine {
         let protected = self.mechanism == Mechanism::PowerLossProtection;
         let waits = match what {
             Wait::Flush(_) => !protected && !self.rules.drops(FlashMutant::FlushLies),
-            Wait::Fua(_) => !protected && !self.rules.drops(FlashMutant::FuaLies),
+            Wait::Forced(_) => !protected && !self.rules.drops(FlashMutant::FuaLies),
             // Also where the cache is as good as committed: the record says what the map has.
             Wait::Share(..) => !self.rules.drops(FlashMutant::ShareAhead),
             Wait::Internal => true,
@@ -550,9 +593,10 @@ impl Machine {
                 && demanded
                 && !(stuck || over || self.cache.waits_since(place, self.waiters.host_demand()));
             let mut contents = self.ftl.contents();
-            let Taken { ids, ends_unit, reads } = self.cache.take(place, count, &mut contents);
-            match self.ftl.write_back(contents, ends_unit, reads, now) {
-                Some(page) => self.cache.issued(page, ids),
+            let taken = self.cache.take(place, count, &mut contents);
+            let ends_unit = taken.ends_unit;
+            match self.ftl.write_back(contents, &taken, now) {
+                Some(page) => self.cache.issued(page, taken.ids),
                 None => return,
             }
             self.stats.internally_flushed_pages += u64::from(internally);

@@ -25,6 +25,8 @@ pub(crate) enum Payload {
     Bytes(Rc<[u8]>),
     /// One block, in a backing file.
     Filed(Rc<BackedBlock>),
+    /// One block of which a power cut has garbled some sectors (F12).
+    Garbled(Rc<Garbled>),
     /// The blocks of a logical page that has several; none where one reads as zeros.
     Page(Rc<[Option<Part>]>),
     /// No data but a record: these many logical pages from the slot's own are discarded.
@@ -41,6 +43,32 @@ impl Payload {
     /// Whether it is no data but a record.
     pub(crate) fn is_record(&self) -> bool {
         matches!(self, Payload::Discard(_) | Payload::Share(_))
+    }
+}
+
+/// A block of which the cells were being changed when the power went.
+#[derive(Debug)]
+pub(crate) struct Garbled {
+    /// What was to be there.
+    pub(crate) new: Payload,
+    /// Says which sectors are garbage, and which garbage they are.
+    pub(crate) seed: u64,
+}
+
+impl Garbled {
+    /// Bytes of a sector.
+    const SECTOR_BYTES: usize = 512;
+
+    /// Puts garbage in place of some sectors of a block, one at least.
+    pub(crate) fn garble(&self, block: &mut [u8]) {
+        let sectors = block.chunks_exact_mut(Garbled::SECTOR_BYTES).enumerate();
+        let lost = 1 + self.seed % 255;
+        for (nth, sector) in sectors.filter(|(nth, _)| lost >> nth & 1 == 1) {
+            let first = mix(self.seed, nth as u64);
+            for (word, bytes) in (0..).zip(sector.chunks_exact_mut(8)) {
+                bytes.copy_from_slice(&mix(first, word).to_le_bytes());
+            }
+        }
     }
 }
 
@@ -203,6 +231,8 @@ pub struct Medium {
     pub(crate) system: SystemArea,
     /// What the capacitors saved of the cache.
     pub(crate) dump: Option<Rc<Vec<Content>>>,
+    /// Pages that the power cut garbled which left this.
+    pub(crate) garbled_pages: u32,
 }
 
 impl Medium {
@@ -210,7 +240,7 @@ impl Medium {
     pub(crate) fn new(geometry: Geometry) -> Medium {
         let block: Rc<Block> = Rc::default();
         let blocks = vec![block; geometry.blocks() as usize];
-        Medium { geometry, blocks, system: SystemArea::default(), dump: None }
+        Medium { geometry, blocks, system: SystemArea::default(), dump: None, garbled_pages: 0 }
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -262,6 +292,9 @@ impl Medium {
         for content in contents {
             let Content { lpn, version, payload, receipt } = content;
             block.hash = mix(mix(block.hash, u64::from(*lpn)), *version);
+            if let Payload::Garbled(garbled) = payload {
+                block.hash = mix(block.hash, garbled.seed);
+            }
             if !matches!(payload, Payload::Version) {
                 block.payloads.resize(block.labels.len(), Payload::Version);
                 block.payloads.push(payload.clone());
@@ -314,6 +347,12 @@ impl Medium {
         let dump = self.dump.iter().flat_map(|dump| dump.iter());
         let hash = dump.fold(hash, |hash, content| mix(mix(hash, u64::from(content.lpn)), content.version));
         mix(hash, 1)
+    }
+
+    /// Pages that read as good, and whose blocks the power cut garbled which left this (`nand.torn_program`).
+    #[must_use]
+    pub fn garbled_pages(&self) -> u32 {
+        self.garbled_pages
     }
 
     /// How often erase blocks were erased: least, on average, most.

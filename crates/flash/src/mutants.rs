@@ -105,6 +105,18 @@ pub enum FlashMutant {
     PartUnderDiscard,
     /// Recovery trusts a summary page that is torn, and so finds no page of its erase block (F10).
     TornSummaryTrusted,
+    /// The writes of a packed command are taken last first (F11).
+    PackedReversed,
+    /// The writes of a packed command enter the cache together, and wait for the flash together (F11).
+    PackedTogether,
+    /// A packed command is answered when its first forced write is on flash (F11).
+    PackedAnsweredEarly,
+    /// A reliable write is answered when it is in the cache (F12).
+    ReliableCached,
+    /// A page that holds something reliable is torn as any other (F12).
+    ReliableTorn,
+    /// A copy that cleaning makes is torn as what the host writes, and read as good (F12).
+    CopyGarbled,
     /// A full checkpoint is written over the newest one, not over the older (S2).
     ShadowOverwritten,
 }

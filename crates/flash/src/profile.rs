@@ -55,6 +55,12 @@ pub struct Host {
     pub simple_service: SimpleService,
     /// FUA writes.
     pub fua: bool,
+    /// Keys `host.packed` and `host.packed_header`: packed writes, and the controller time that the header of one takes;
+    /// none where the device has no such command.
+    pub packed_header_ns: Option<u64>,
+    /// Keys `host.reliable` and `host.reliable_extra`: reliable writes, and the controller time of one on top of
+    /// [`Host::command_ns`]; none where the device has none.
+    pub reliable_extra_ns: Option<u64>,
 }
 
 /// How a device services commands of ordered priority (S1).
@@ -81,7 +87,8 @@ pub enum SimpleService {
 /// The write-back cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cache {
-    /// How much it holds, 4 KiB and more.
+    /// How much it holds, 4 KiB and more. With 0 the cache is off: a write is answered when it is on flash, and there is
+    /// room for the data of one command.
     pub bytes: u64,
     /// The share that is filled before writing back begins, 0 to 0.9; 0 writes back as soon as a page is full.
     pub destage_share: f64,
@@ -124,6 +131,16 @@ pub struct Nand {
     pub erase_ns: u64,
     /// What a channel carries, in bytes a second.
     pub channel_bytes_per_second: u64,
+    /// Key `nand.torn_program`: without a barrier mechanism the firmware takes a page for a good one whose program a power
+    /// cut interrupted, if nothing in it is reliable (F12). A mechanism has to know its torn pages.
+    pub torn_program: bool,
+}
+
+impl Profile {
+    /// Whether a power cut leaves garbage where a page was being programmed (F12).
+    pub(crate) fn tears_programs(&self) -> bool {
+        self.nand.torn_program && self.barrier.mechanism == Mechanism::None
+    }
 }
 
 impl Nand {

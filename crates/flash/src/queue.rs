@@ -15,12 +15,34 @@ use crate::profile::SimpleService;
 
 /// What a command asks for.
 pub(crate) enum Kind {
-    Write { blocks: Blocks, barrier: bool, fua: bool, tags: Vec<Tag> },
+    Write(HostWrite),
+    /// The writes of a packed command, the next one last (F11).
+    Packed(Vec<HostWrite>),
     Read(Extent),
     Barrier,
     Flush,
     Discard(Discarded),
     Share(Rc<[Pair]>),
+}
+
+/// A write, alone or in a packed command.
+pub(crate) struct HostWrite {
+    pub(crate) blocks: Blocks,
+    pub(crate) barrier: bool,
+    /// It is transferred when it is on flash: FUA, reliable (F12), or there is no cache.
+    pub(crate) forced: bool,
+    pub(crate) reliable: bool,
+    pub(crate) tags: Vec<Tag>,
+}
+
+/// What a command of writes has still to do: the writes behind the one at hand, the next one last, and its answer.
+pub(crate) struct InTurn {
+    pub(crate) rest: Vec<HostWrite>,
+    /// One of its writes waits until it is on flash.
+    pub(crate) lingers: bool,
+    /// All of them do.
+    pub(crate) durable: bool,
+    pub(crate) completer: Completer,
 }
 
 /// The blocks of a write.
@@ -63,15 +85,26 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
+    /// What it writes, the first last.
+    pub(crate) fn writes(&self) -> &[HostWrite] {
+        match &self.kind {
+            Kind::Write(write) => std::slice::from_ref(write),
+            Kind::Packed(writes) => writes,
+            _ => &[],
+        }
+    }
+
     /// Whether it ends an epoch.
     pub(crate) fn is_barrier(&self) -> bool {
-        matches!(self.kind, Kind::Write { barrier: true, .. } | Kind::Barrier)
+        matches!(self.kind, Kind::Barrier) || self.writes().iter().any(|write| write.barrier)
     }
 
     /// Whether it waits for all that linger before it, and everything for it if it lingers itself (S1, S2, F8, F10).
     pub(crate) fn is_exclusive(&self) -> bool {
         let alone = match &self.kind {
             Kind::Share(_) => true,
+            // Between its writes nothing else is transferred (F11).
+            Kind::Packed(_) => self.lingers(),
             Kind::Discard(discarded) => discarded.exclusive,
             _ => false,
         };
@@ -81,28 +114,38 @@ impl Queued {
     /// What it is about, but for the epoch, which the machine counts.
     pub(crate) fn subject(&self) -> Subject {
         let (block, blocks) = match &self.kind {
-            Kind::Write { blocks, .. } => (blocks.first(), blocks.len() as u32),
             Kind::Read(extent) => (Some(extent.start.0), extent.blocks),
             Kind::Discard(Discarded { first, blocks, .. }) => (Some(*first), *blocks),
             Kind::Share(pairs) => (pairs.first().map(|pair| u64::from(pair.to)), pairs.len() as u32),
             Kind::Barrier | Kind::Flush => (None, 0),
+            Kind::Write(_) | Kind::Packed(_) => {
+                let first = self.writes().last().and_then(|write| write.blocks.first());
+                (first, self.blocks() as u32)
+            }
         };
         Subject { block, blocks, epoch: None, barrier: self.is_barrier() }
     }
 
-    /// Whether it is answered only when it is committed to flash.
-    pub(crate) fn lingers(&self) -> bool {
-        matches!(self.kind, Kind::Write { fua: true, .. } | Kind::Discard(_) | Kind::Share(_))
+    /// Blocks that it writes.
+    pub(crate) fn blocks(&self) -> usize {
+        self.writes().iter().map(|write| write.blocks.len()).sum()
     }
 
-    /// Places in the cache that it needs.
-    pub(crate) fn places(&self) -> usize {
-        match &self.kind {
-            Kind::Write { blocks, .. } => blocks.places(),
-            Kind::Discard(discarded) => discarded.places(),
-            Kind::Share(_) => 1,
-            Kind::Read(_) | Kind::Barrier | Kind::Flush => 0,
-        }
+    /// Whether it is answered only when it is committed to flash.
+    pub(crate) fn lingers(&self) -> bool {
+        matches!(self.kind, Kind::Discard(_) | Kind::Share(_))
+            || self.writes().iter().any(|write| write.forced)
+    }
+
+    /// Places in the cache that it needs, for each of its writes.
+    pub(crate) fn places(&self) -> impl Iterator<Item = usize> + Clone {
+        let of_writes = self.writes().iter().map(|write| write.blocks.places());
+        let other = match &self.kind {
+            Kind::Discard(discarded) => Some(discarded.places()),
+            Kind::Share(_) => Some(1),
+            _ => None,
+        };
+        of_writes.chain(other)
     }
 }
 

@@ -137,6 +137,10 @@ fn show(block: u32, version: u64, payload: &Payload, bytes: &mut [u8]) -> io::Re
     match payload {
         Payload::Bytes(kept) => bytes.copy_from_slice(kept),
         Payload::Filed(place) => return place.read(bytes),
+        Payload::Garbled(garbled) => {
+            show(block, version, &garbled.new, bytes)?;
+            garbled.garble(bytes);
+        }
         Payload::Version => {
             bytes[..8].copy_from_slice(&u64::from(block).to_le_bytes());
             bytes[8..16].copy_from_slice(&version.to_le_bytes());

@@ -10,6 +10,9 @@ use crate::probe::{Busy, Probe, Subject};
 use crate::profile::{Host, OrderedService, SimpleService};
 use crate::queue::{Kind, Queue, Queued};
 
+/// What the header of a packed command takes on the link: one block of 512 bytes (JESD84-B451, packed commands).
+const PACKED_HEADER_BYTES: usize = 512;
+
 /// Commands that wait for service, and those that are decoded and carried.
 pub(crate) struct Service {
     host: Host,
@@ -25,7 +28,7 @@ pub(crate) struct Service {
     in_flight: u32,
     /// The next command waits for room in the cache.
     stalled: bool,
-    /// FUA writes, discards and shares that are serviced and not answered. An ordered command waits for them (S1), and
+    /// Commands with forced writes, discards and shares that are serviced and not answered. An ordered command waits for them (S1), and
     /// so does a barrier: they are transferred, and belong to an epoch, when they are answered (S2).
     lingering: u32,
     /// The only one of them is ordered, a barrier, a share, or a discard that goes alone: everything waits for it.
@@ -142,13 +145,12 @@ impl Service {
         if exclusive && self.lingering > 0 {
             return None;
         }
-        let places = command.places();
-        self.stalled = places > 0 && !cache.has_room(places);
+        self.stalled = command.places().any(|places| places > 0) && !cache.has_room(command.places());
         if self.stalled {
             return None;
         }
         let command = self.queue.take(place)?;
-        cache.reserve(places);
+        command.places().for_each(|places| cache.reserve(places));
         if command.lingers() {
             self.lingering += 1;
             self.held = exclusive;
@@ -158,22 +160,29 @@ impl Service {
 
     /// Decodes a command, and lets the link carry its data. `epoch` is the one that commands enter the cache in now.
     pub(crate) fn start(&mut self, command: Queued, epoch: u64, now: u64) {
-        let (kind, bytes, barrier) = match &command.kind {
-            Kind::Write { blocks, barrier, .. } => (CommandKind::Write, blocks.len() * BLOCK_BYTES, *barrier),
-            Kind::Barrier => (CommandKind::Barrier, 0, true),
-            Kind::Read(_) => (CommandKind::Read, 0, false),
-            Kind::Flush => (CommandKind::Flush, 0, false),
-            Kind::Discard(_) => (CommandKind::Discard, 0, false),
-            Kind::Share(_) => (CommandKind::Share, 0, false),
+        let (kind, header_bytes, header_ns) = match &command.kind {
+            Kind::Write(_) => (CommandKind::Write, 0, 0),
+            Kind::Packed(_) => {
+                (CommandKind::Write, PACKED_HEADER_BYTES, self.host.packed_header_ns.unwrap_or(0))
+            }
+            Kind::Barrier => (CommandKind::Barrier, 0, 0),
+            Kind::Read(_) => (CommandKind::Read, 0, 0),
+            Kind::Flush => (CommandKind::Flush, 0, 0),
+            Kind::Discard(_) => (CommandKind::Discard, 0, 0),
+            Kind::Share(_) => (CommandKind::Share, 0, 0),
         };
+        let bytes = header_bytes + command.blocks() * BLOCK_BYTES;
+        let reliable = command.writes().iter().filter(|write| write.reliable).count() as u64;
+        let command_ns =
+            self.host.command_ns + header_ns + reliable * self.host.reliable_extra_ns.unwrap_or(0);
         let carry = self.carry_ns(bytes);
         let serial = command.ordered && self.host.ordered_service == OrderedService::Serial;
         let mut from = now.max(self.controller_free);
         if serial {
             from = from.max(self.link_free);
         }
-        let mut decoded = from + self.host.command_ns;
-        if barrier {
+        let mut decoded = from + command_ns;
+        if command.is_barrier() {
             decoded += (self.penalty * self.host.command_ns.max(carry) as f64) as u64;
         }
         let carry_from = decoded.max(if bytes > 0 { self.link_free } else { 0 });

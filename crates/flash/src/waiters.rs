@@ -1,4 +1,4 @@
-//! Flushes, FUA writes and shares that wait until everything transferred before them is committed (F6, F8), and what
+//! Flushes, forced writes and shares that wait until everything transferred before them is committed (F6, F8), and what
 //! a flush costs then. With order-preserving recovery they wait for the coalescing records too.
 
 use std::rc::Rc;
@@ -8,12 +8,13 @@ use weir_storage::Completer;
 use crate::events::{Event, Events};
 use crate::map::Pair;
 use crate::profile::Flush;
+use crate::queue::InTurn;
 
 /// What waits.
 pub(crate) enum Wait {
     Flush(Completer),
-    /// A FUA write.
-    Fua(Completer),
+    /// A write that must be on flash, and what its command does behind it.
+    Forced(InTurn),
     Share(Rc<[Pair]>, Completer),
     /// The firmware flushes by itself.
     Internal,
@@ -145,7 +146,7 @@ impl Waiters {
                 self.free = self.free.max(now) + self.fixed_ns + journal_ns;
                 events.schedule(self.free, Event::Flushed { since, completer });
             }
-            Wait::Fua(completer) => events.schedule(now, Event::Persisted { completer }),
+            Wait::Forced(turn) => events.schedule(now, Event::Persisted(turn)),
             Wait::Share(pairs, completer) => events.schedule(now, Event::Settled { pairs, completer }),
             // It costs nothing at the interface; before a checkpoint no command is serviced meanwhile.
             Wait::Internal => {}

@@ -26,6 +26,10 @@ fn every_mechanism_conforms() {
                 let mut profile = small::profile(mechanism);
                 profile.host.ordered_service = ordered_service;
                 profile.host.simple_service = simple_service;
+                // Small devices with order-preserving recovery have no room for packed writes of eight pages.
+                let packed = mechanism != Mechanism::OrderPreservingRecovery;
+                profile.host.packed_header_ns = packed.then_some(0);
+                profile.host.reliable_extra_ns = Some(0);
                 conforms(&profile);
                 let mut paged = small::paged(mechanism);
                 paged.host = profile.host;

@@ -15,6 +15,9 @@ use crate::content::mix;
 /// How long the device may rest between two commands.
 const REST_NS_MAX: u64 = 3_000_000;
 
+/// Writes in a packed command at most.
+const PACKED_MAX: u64 = 4;
+
 /// Blocks that are shared at once at most.
 const SHARED_BLOCKS_MAX: u64 = 6;
 
@@ -33,8 +36,35 @@ pub(super) struct Driver {
     /// One command in so many is a share.
     share_every: u64,
     shares: u64,
-    /// Shares that the device has not answered.
-    sharing: Rc<RefCell<Vec<Ticket>>>,
+    /// Draws packed writes and reliable ones, so that a run on a device without them is what it was.
+    packed_random: Random,
+    packed: u64,
+    reliable: u64,
+    under_way: Rc<UnderWay>,
+}
+
+/// Commands that the device has not answered.
+#[derive(Default)]
+pub(super) struct UnderWay {
+    shares: RefCell<Vec<Ticket>>,
+    packed: RefCell<Vec<Ticket>>,
+}
+
+impl UnderWay {
+    /// Whether a share is.
+    pub(super) fn is_sharing(&self) -> bool {
+        UnderWay::any(&self.shares)
+    }
+
+    /// Whether a packed write is.
+    pub(super) fn is_packing(&self) -> bool {
+        UnderWay::any(&self.packed)
+    }
+
+    fn any(tickets: &RefCell<Vec<Ticket>>) -> bool {
+        tickets.borrow_mut().retain(|ticket| ticket.poll_transferred().is_none());
+        !tickets.borrow().is_empty()
+    }
 }
 
 impl Driver {
@@ -47,6 +77,7 @@ impl Driver {
         let handle = handle.clone();
         let mut share_random = handle.random("shares");
         let share_every = [40, 12, 5][share_random.below(3) as usize];
+        let packed_random = handle.random("packed");
         Driver {
             handle,
             storage,
@@ -59,7 +90,10 @@ impl Driver {
             share_random,
             share_every,
             shares: 0,
-            sharing: Rc::default(),
+            packed_random,
+            packed: 0,
+            reliable: 0,
+            under_way: Rc::default(),
         }
     }
 
@@ -68,9 +102,14 @@ impl Driver {
         self.random.below(bound)
     }
 
-    /// Shares that the device has not answered; those that it has may be among them.
-    pub(super) fn sharing(&self) -> Rc<RefCell<Vec<Ticket>>> {
-        Rc::clone(&self.sharing)
+    /// What the device has not answered.
+    pub(super) fn under_way(&self) -> Rc<UnderWay> {
+        Rc::clone(&self.under_way)
+    }
+
+    /// Packed writes submitted, and reliable writes.
+    pub(super) fn packed_and_reliable(&self) -> (u64, u64) {
+        (self.packed, self.reliable)
     }
 
     /// Shares submitted.
@@ -78,11 +117,14 @@ impl Driver {
         self.shares
     }
 
-    /// One command, or a share and another one, and a rest.
+    /// One command, before it perhaps a share and a packed write, and a rest.
     pub(super) async fn one(&mut self) -> Result<(), Rejected> {
         self.in_flight.retain(|(ticket, _)| ticket.poll_transferred().is_none());
         if self.storage.capabilities().share && self.share_random.below(self.share_every) == 0 {
             self.share().await?;
+        }
+        if self.storage.capabilities().packed && self.packed_random.below(8) == 0 {
+            self.pack().await?;
         }
         let kind = self.random.below(40);
         let discards = self.random.below(self.discard_share) == 0;
@@ -139,11 +181,52 @@ impl Driver {
         let parts = [Part::bytes(extent.start, &bytes)];
         let barrier = able.barriers() && self.random.below(self.barrier_share) == 0;
         let ordered = able.ordered_service && (barrier || self.random.below(8) == 0);
-        let flags = WriteFlags { barrier, fua: self.random.below(12) == 0, ..WriteFlags::default() };
+        let fua = self.random.below(12) == 0;
+        let reliable = able.reliable && self.packed_random.below(6) == 0;
+        self.reliable += u64::from(reliable);
+        let flags = WriteFlags { barrier, fua, reliable, ..WriteFlags::default() };
         let priority = if ordered { Priority::Ordered } else { Priority::Simple };
         let write = Write { flags, priority, ..Write::new(&parts) };
         let ticket = submit_when_free(&*self.storage, Command::Write(write)).await?;
         self.in_flight.push((ticket, vec![extent]));
+        Ok(())
+    }
+
+    /// Several writes in one command, some of them to the same blocks: all with FUA, or each with flags of its own.
+    async fn pack(&mut self) -> Result<(), Rejected> {
+        let able = *self.storage.capabilities();
+        let all_fua = self.packed_random.below(2) == 0;
+        let writes = 1 + self.packed_random.below(PACKED_MAX.min(u64::from(able.max_transfer_blocks)));
+        let (mut extents, mut flags) = (Vec::new(), Vec::new());
+        for _ in 0..writes {
+            let random = &mut self.packed_random;
+            extents.push(Extent::new(Lba(random.below(self.hot_blocks)), 1));
+            flags.push(WriteFlags {
+                fua: all_fua || random.below(2) == 0,
+                reliable: able.reliable && random.below(3) == 0,
+                barrier: able.barriers() && random.below(4) == 0,
+                ..WriteFlags::default()
+            });
+        }
+        if !extents.iter().all(|extent| self.is_free(*extent)) {
+            return Ok(());
+        }
+        self.written += 1;
+        let pages: Vec<[u8; BLOCK_BYTES]> = extents.iter().map(|extent| self.page(extent.start)).collect();
+        let parts: Vec<_> =
+            extents.iter().zip(&pages).map(|(extent, page)| [Part::bytes(extent.start, page)]).collect();
+        let ordered = able.ordered_service && flags.iter().any(|flags| flags.barrier);
+        let priority = if ordered { Priority::Ordered } else { Priority::Simple };
+        let writes: Vec<_> = parts
+            .iter()
+            .zip(&flags)
+            .map(|(part, flags)| Write { flags: *flags, priority, ..Write::new(part) })
+            .collect();
+        let ticket = submit_when_free(&*self.storage, Command::Packed(&writes)).await?;
+        self.packed += 1;
+        self.reliable += flags.iter().filter(|flags| flags.reliable).count() as u64;
+        self.under_way.packed.borrow_mut().push(ticket.clone());
+        self.in_flight.push((ticket, extents));
         Ok(())
     }
 
@@ -167,7 +250,7 @@ impl Driver {
         let extents: Vec<Extent> = pairs.iter().flat_map(|pair| [pair.from, target(pair)]).collect();
         if !pairs.is_empty() && extents.iter().all(|extent| self.is_free(*extent)) {
             let ticket = submit_when_free(&*self.storage, Command::Share(&pairs)).await?;
-            self.sharing.borrow_mut().push(ticket.clone());
+            self.under_way.shares.borrow_mut().push(ticket.clone());
             self.in_flight.push((ticket, extents));
             self.shares += 1;
         }

@@ -12,7 +12,7 @@ use weir_storage::{
     WriteFlags,
 };
 
-use super::driver::Driver;
+use super::driver::{Driver, UnderWay};
 use super::{FlashCampaign, FlashTotals, profile};
 
 /// Lives of a run.
@@ -80,6 +80,7 @@ impl Chain {
         if profile.ftl.layout.logical_page_blocks == 1 {
             profile.ftl.share = profile::one(&mut handle.random("share"), &SHARE_BLOCKS);
         }
+        profile::draw_write_features(&mut profile, &mut handle.random("write features"));
         let found = RunFindings::new(handle.random("cut"));
         Chain {
             handle: handle.clone(),
@@ -177,7 +178,7 @@ impl Chain {
         };
         let witness = Witness::new(storage, initial);
         let mut driver = Driver::new(&self.handle, Rc::clone(&witness));
-        let look = self.cut_at_every_event(device, &witness, driver.sharing());
+        let look = self.cut_at_every_event(device, &witness, driver.under_way());
         for _ in 0..20 + driver.below(COMMANDS_MAX - 20) {
             if self.found.borrow().failure.is_some() {
                 break;
@@ -190,7 +191,10 @@ impl Chain {
             look();
             self.found.borrow_mut().totals.commands += 1;
         }
-        self.found.borrow_mut().totals.shares += driver.shares();
+        let totals = &mut self.found.borrow_mut().totals;
+        totals.shares += driver.shares();
+        let (packed, reliable) = driver.packed_and_reliable();
+        (totals.packed, totals.reliable) = (totals.packed + packed, totals.reliable + reliable);
         device.observe(|| {});
     }
 
@@ -199,7 +203,7 @@ impl Chain {
         &self,
         device: &Rc<FlashDevice>,
         witness: &Rc<Witness>,
-        sharing: Rc<RefCell<Vec<Ticket>>>,
+        under_way: Rc<UnderWay>,
     ) -> Rc<dyn Fn()> {
         let (weak, found, witness) = (Rc::downgrade(device), Rc::clone(&self.found), Rc::clone(witness));
         let (handle, profile, options) = (self.handle.clone(), self.profile.clone(), self.options.clone());
@@ -216,8 +220,9 @@ impl Chain {
                     continue;
                 }
                 found.totals.states_cleaning += u64::from(device.is_cleaning());
-                sharing.borrow_mut().retain(|ticket| ticket.poll_transferred().is_none());
-                found.totals.states_sharing += u64::from(!sharing.borrow().is_empty());
+                found.totals.states_sharing += u64::from(under_way.is_sharing());
+                found.totals.states_packing += u64::from(under_way.is_packing());
+                found.totals.states_garbled += u64::from(medium.garbled_pages() > 0);
                 found.totals.states_deep += u64::from(found.life > 0);
                 let again = FlashDevice::restarted(&handle, &profile, options.clone(), medium.clone());
                 let image = image_of(&again);
@@ -260,7 +265,9 @@ struct Claiming {
 
 impl Claiming {
     fn new(device: Rc<FlashDevice>) -> Rc<Claiming> {
-        let claims = Capabilities { ordering: weir_storage::Ordering::Barrier, ..*device.capabilities() };
+        // It claims no ordered service: a mark is answered before what comes before it.
+        let ordering = weir_storage::Ordering::Barrier;
+        let claims = Capabilities { ordering, ordered_service: false, ..*device.capabilities() };
         Rc::new(Claiming { device, claims })
     }
 }
@@ -276,13 +283,18 @@ impl Interposed for Claiming {
 
     fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         match command {
-            Command::Write(write) => {
-                let flags = WriteFlags { barrier: false, ..write.flags };
-                self.device.submit(Command::Write(Write { flags, ..write }))
+            Command::Write(write) => self.device.submit(Command::Write(without_barrier(&write))),
+            Command::Packed(writes) => {
+                let writes: Vec<Write<'_>> = writes.iter().map(without_barrier).collect();
+                self.device.submit(Command::Packed(&writes))
             }
-            // A mark that nobody keeps; the order of service stays what it is.
+            // A mark that nobody keeps.
             Command::Barrier { .. } => Ok(Ticket::done()),
             other => self.device.submit(other),
         }
     }
+}
+
+fn without_barrier<'a>(write: &Write<'a>) -> Write<'a> {
+    Write { flags: WriteFlags { barrier: false, ..write.flags }, ..*write }
 }

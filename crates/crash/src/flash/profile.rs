@@ -58,6 +58,8 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
             ),
             simple_service: one(random, &[SimpleService::Fifo, SimpleService::Any]),
             fua: true,
+            packed_header_ns: None,
+            reliable_extra_ns: None,
         },
         cache: Cache {
             bytes: one(random, &[6, 16, 40]) * 4096 * u64::from(layout.logical_page_blocks),
@@ -76,6 +78,7 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
             program_ns: vec![100_000, 100_000 * slow],
             erase_ns: 400_000,
             channel_bytes_per_second: 200_000_000,
+            torn_program: false,
         },
         ftl: Ftl {
             gc: one(random, &[GcPolicy::Greedy, GcPolicy::CostBenefit]),
@@ -108,4 +111,12 @@ fn layout(random: &mut Random, page_blocks: u32) -> Layout {
         summary_pages: random.below(2) == 0,
         log_buffer_bytes: one(random, &[0, 64, 400]),
     }
+}
+
+/// Packed writes, reliable ones, and programs that a cut tears: each in half of the devices that can have them.
+pub(crate) fn draw_write_features(profile: &mut Profile, random: &mut Random) {
+    let cost_ns = |random: &mut Random| (random.below(2) == 0).then(|| one(random, &[0, 20_000]));
+    profile.host.packed_header_ns = cost_ns(random);
+    profile.host.reliable_extra_ns = cost_ns(random);
+    profile.nand.torn_program = random.below(2) == 0 && profile.ftl.layout.logical_page_blocks == 1;
 }

@@ -21,6 +21,8 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             ordered_service: OrderedService::Pipelined,
             simple_service: SimpleService::Any,
             fua: true,
+            packed_header_ns: None,
+            reliable_extra_ns: None,
         },
         cache: Cache { bytes: 4 << 20, destage_share: 0.0, replacement: Replacement::Fifo },
         nand: Nand {
@@ -35,6 +37,7 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             program_ns: vec![200_000, 900_000],
             erase_ns: 2_000_000,
             channel_bytes_per_second: 300_000_000,
+            torn_program: false,
         },
         ftl: Ftl {
             gc: GcPolicy::Greedy,

@@ -12,6 +12,9 @@ use crate::recovery_point::Receipt;
 
 const BLOCKS: u32 = 100;
 
+/// A page that is a unit by itself.
+const ALONE: Taken = Taken { ids: Vec::new(), ends_unit: true, reads: 0, reliable: false };
+
 /// Two dies of twelve erase blocks, each of four pages of two slots.
 fn profile() -> Profile {
     let mut profile = Profile::builtin("ufs20").unwrap().with_mechanism(Mechanism::None);
@@ -54,7 +57,7 @@ impl Host {
                 receipt: Receipt::default(),
             });
         }
-        let page = self.ftl.write_back(contents, true, 0, self.now);
+        let page = self.ftl.write_back(contents, &ALONE, self.now);
         self.pages_on_their_way += usize::from(page.is_some());
     }
 
@@ -69,7 +72,7 @@ impl Host {
             payload: Payload::Share(pairs),
             receipt: Receipt::default(),
         }];
-        let page = self.ftl.write_back(contents, true, 0, self.now);
+        let page = self.ftl.write_back(contents, &ALONE, self.now);
         self.pages_on_their_way += usize::from(page.is_some());
     }
 
@@ -114,7 +117,7 @@ fn held_back_behind_flushes(rules: FlashRules) -> [u32; 2] {
     ];
     for (lpn, version, payload) in changes {
         let content = Content { lpn, version, payload, receipt: Receipt::default() };
-        host.ftl.write_back(vec![content], true, 0, host.now);
+        host.ftl.write_back(vec![content], &ALONE, host.now);
         while host.ftl.array.next().is_some() {
             host.now = host.ftl.array.next().unwrap_or(host.now);
             host.ftl.advance(host.now, &mut Outcome::default());

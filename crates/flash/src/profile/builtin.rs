@@ -11,7 +11,8 @@ use super::error::ProfileError;
 /// Bytes in a profile's file at most.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-const BUILTIN: [(&str, &str); 9] = [
+const BUILTIN: [(&str, &str); 10] = [
+    ("emmc45", include_str!("../../profiles/emmc45.toml")),
     ("emmc50", include_str!("../../profiles/emmc50.toml")),
     ("ufs20", include_str!("../../profiles/ufs20.toml")),
     ("sata-ssd", include_str!("../../profiles/sata-ssd.toml")),
@@ -25,8 +26,18 @@ const BUILTIN: [(&str, &str); 9] = [
 
 impl Profile {
     /// The names of the profiles that come with Weir.
-    pub const NAMES: [&str; 9] =
-        ["emmc50", "ufs20", "sata-ssd", "sata-plp", "openssd", "nvme", "nvme-share", "pcie", "flash-array"];
+    pub const NAMES: [&str; 10] = [
+        "emmc45",
+        "emmc50",
+        "ufs20",
+        "sata-ssd",
+        "sata-plp",
+        "openssd",
+        "nvme",
+        "nvme-share",
+        "pcie",
+        "flash-array",
+    ];
 
     /// Reads a profile, checks it, and lists its parameters.
     ///

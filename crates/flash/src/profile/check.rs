@@ -97,6 +97,8 @@ impl Profile {
         for (key, time) in [
             ("host.command", host.command_ns),
             ("host.latency", host.latency_ns),
+            ("host.packed_header", host.packed_header_ns.unwrap_or(0)),
+            ("host.reliable_extra", host.reliable_extra_ns.unwrap_or(0)),
             ("nand.erase", nand.erase_ns),
             ("flush.fixed", flush.fixed_ns),
         ] {
@@ -156,7 +158,7 @@ impl Profile {
             1,
             ERASE_BLOCKS_MAX,
         )?;
-        measures(Quantity::Size, "cache.size", cache.bytes, BLOCK, CACHE_BLOCKS_MAX * BLOCK)?;
+        measures(Quantity::Size, "cache.size", cache.bytes, 0, CACHE_BLOCKS_MAX * BLOCK)?;
         if self.blocks.saturating_add(reserve) > raw {
             return impossible(format!(
                 "device.capacity is {} blocks of 4 KiB, the firmware needs {reserve} more, and the flash has {raw}; \
@@ -164,7 +166,7 @@ impl Profile {
                 self.blocks
             ));
         }
-        if self.cache_places() < self.command_places() {
+        if cache.bytes > 0 && self.cache_places() < self.command_places() {
             let places = if self.ftl.layout.logical_page_blocks == 1 {
                 String::new()
             } else {
@@ -225,6 +227,10 @@ impl Profile {
                 "ftl.allocation is static, so each die must take as many logical pages".to_owned(),
             );
         }
+        if logical > 1 && self.nand.torn_program {
+            // It would garble blocks of the page that nobody writes.
+            return impossible("nand.torn_program needs logical pages of one block".to_owned());
+        }
         if logical > 1 && self.ftl.share > 0 {
             return impossible("ftl.share needs logical pages of one block".to_owned());
         }
@@ -235,7 +241,11 @@ impl Profile {
     /// erase blocks that cleaning keeps free for the host. Valid content may leave room on one die alone.
     fn check_room(&self) -> Result<(), ProfileError> {
         let free = u64::from(self.ftl.gc_free_blocks) - CLEANINGS_OWN as u64;
-        let room = free * u64::from(Geometry::new(self).data_slots_per_block());
+        let geometry = Geometry::new(self);
+        let pages = free * u64::from(geometry.data_pages_per_block);
+        // Each write of a packed command may be flushed, and so take a page, by itself.
+        let packed = self.host.packed_header_ns.is_some();
+        let room = if packed { pages } else { pages * u64::from(geometry.slots_per_page) };
         if self.command_places() <= room {
             return Ok(());
         }

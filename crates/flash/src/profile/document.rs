@@ -65,7 +65,7 @@ struct Document {
 }
 
 /// All keys of a profile.
-const KEYS: [&str; 39] = [
+const KEYS: [&str; 44] = [
     "device.capacity",
     "cache.size",
     "cache.destage_share",
@@ -94,6 +94,10 @@ const KEYS: [&str; 39] = [
     "host.ordered_service",
     "host.simple_service",
     "host.fua",
+    "host.packed",
+    "host.packed_header",
+    "host.reliable",
+    "host.reliable_extra",
     "nand.channels",
     "nand.ways",
     "nand.planes",
@@ -105,6 +109,7 @@ const KEYS: [&str; 39] = [
     "nand.program",
     "nand.erase",
     "nand.channel",
+    "nand.torn_program",
 ];
 
 /// The values of a document, taken one by one.
@@ -317,6 +322,14 @@ impl Reader {
         if self.left.contains_key(key) { read(self, key) } else { Ok(default) }
     }
 
+    /// What a feature costs, where the profile has it; its time is not asked for elsewhere.
+    fn time_where(&mut self, feature: &str, cost: &str) -> Result<Option<u64>, ProfileError> {
+        let is_there = self.or(feature, false, Reader::switch)?;
+        let time = |reader: &mut Reader, key: &str| reader.quantity(key, Quantity::Time);
+        let cost_ns = self.or(cost, 0, time)?;
+        Ok(is_there.then_some(cost_ns))
+    }
+
     /// The paper's values where a profile says nothing: other mechanisms do not need them.
     fn internal_flush(&mut self) -> Result<InternalFlush, ProfileError> {
         let InternalFlush { every_ns, cleaning_batch } = InternalFlush::default();
@@ -371,6 +384,8 @@ impl Reader {
             simple_service: self
                 .word("host.simple_service", &[("fifo", SimpleService::Fifo), ("any", SimpleService::Any)])?,
             fua: self.switch("host.fua")?,
+            packed_header_ns: self.time_where("host.packed", "host.packed_header")?,
+            reliable_extra_ns: self.time_where("host.reliable", "host.reliable_extra")?,
         })
     }
 
@@ -387,6 +402,7 @@ impl Reader {
             program_ns: self.times("nand.program")?,
             erase_ns: self.quantity("nand.erase", Quantity::Time)?,
             channel_bytes_per_second: self.quantity("nand.channel", Quantity::Rate)?,
+            torn_program: self.or("nand.torn_program", false, Reader::switch)?,
         })
     }
 }

@@ -47,6 +47,8 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             ordered_service: OrderedService::Pipelined,
             simple_service: SimpleService::Any,
             fua: true,
+            packed_header_ns: None,
+            reliable_extra_ns: None,
         },
         cache: Cache { bytes: 24 * 4096, destage_share: 0.0, replacement: Replacement::Fifo },
         nand: Nand {
@@ -61,6 +63,7 @@ pub fn profile(mechanism: Mechanism) -> Profile {
             program_ns: vec![200_000, 700_000],
             erase_ns: 2_000_000,
             channel_bytes_per_second: 200_000_000,
+            torn_program: false,
         },
         ftl: Ftl {
             gc: GcPolicy::Greedy,

@@ -254,10 +254,15 @@ impl Expectation {
         let writes = candidates.iter().filter(|candidate| self.garbles(candidate));
         let mut writes = writes.filter_map(|candidate| candidate.0);
         if writes.any(|id| !required.contains_key(&id) && !replaced(id)) {
-            Ok(())
-        } else {
-            Err(Illegal::Foreign(self.block_of(number)))
+            return Ok(());
         }
+        let at = self.block_of(number);
+        let needed = ids().find_map(|id| Some((self.facts.get(&id)?, *required.get(&id)?)));
+        Err(needed.map_or(Illegal::Foreign(at), |(fact, reason)| Illegal::Missing {
+            command: fact.record.span.receipt.0,
+            at,
+            reason,
+        }))
     }
 
     fn block_of(&self, number: u32) -> Lba {
