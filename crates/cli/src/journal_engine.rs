@@ -18,6 +18,9 @@ pub(crate) enum JournalEngine {
     /// Waits, and one flush for fsync: for storage that keeps writes in the order in which it receives them, as a
     /// volume does
     Prefix,
+    /// Waits, and a flush that begins before the journal is written: for storage with packed writes and FUA, as a volume
+    /// has
+    FlushAhead,
 }
 
 impl JournalEngine {
@@ -34,6 +37,7 @@ impl JournalEngine {
             }
             JournalEngine::Jbd2Nobarrier => Ok(Engine::Jbd2 { barrier: false }),
             JournalEngine::Prefix => Ok(Engine::Prefix),
+            JournalEngine::FlushAhead => Ok(Engine::FlushAhead),
         }
     }
 }
@@ -45,6 +49,8 @@ pub(crate) const fn name(engine: Engine) -> &'static str {
         Engine::Jbd2 { barrier: true } => "jbd2",
         Engine::Jbd2 { barrier: false } => "jbd2-nobarrier",
         Engine::Prefix => "prefix",
+        Engine::FlushAhead => "flush-ahead",
+        Engine::Unjournaled => "unjournaled",
     }
 }
 
@@ -60,6 +66,7 @@ mod tests {
             (JournalEngine::Jbd2, Engine::Jbd2 { barrier: true }),
             (JournalEngine::Jbd2Nobarrier, Engine::Jbd2 { barrier: false }),
             (JournalEngine::Prefix, Engine::Prefix),
+            (JournalEngine::FlushAhead, Engine::FlushAhead),
         ];
         assert_eq!(engines.map(|(typed, _)| typed), JournalEngine::value_variants());
         for (typed, engine) in engines {

@@ -119,19 +119,32 @@ fn without_barriers_the_legacy_engine_is_consistent_on_prefix_devices() {
     pass(NOBARRIER, JournalMode::Ordered, &[FsGround::Volume, FsGround::PrefixDisk], 3_000);
 }
 
+#[test]
+fn flush_ahead_commit_keeps_its_promises() {
+    let grounds = [LEGACY, FsGround::Volume, ADVERSARY, FsGround::PrefixDisk];
+    pass(Engine::FlushAhead, JournalMode::Ordered, &grounds, 2_500);
+}
+
+#[test]
+fn flush_ahead_commit_keeps_its_promises_in_the_other_modes() {
+    pass(Engine::FlushAhead, JournalMode::Data, &[LEGACY], 2_500);
+    pass(Engine::FlushAhead, JournalMode::Writeback, &[LEGACY], 2_500);
+}
+
 /// A campaign on the engine's worst disk.
 fn on_the_worst_disk(engine: Engine, mode: JournalMode, states: u64) -> FsCampaign {
     let ground = match engine {
         Engine::Dual { .. } => ADVERSARY,
         Engine::Jbd2 { .. } => LEGACY,
         Engine::Prefix => FsGround::PrefixDisk,
+        Engine::FlushAhead | Engine::Unjournaled => LEGACY,
     };
     FsCampaign::new(engine, mode, ground, states, 20_261_121)
 }
 
 #[test]
 fn a_flush_that_fails_is_the_end_of_all_promises() {
-    for engine in [DUAL, JBD2, Engine::Prefix] {
+    for engine in [DUAL, JBD2, Engine::Prefix, Engine::FlushAhead] {
         let campaign = on_the_worst_disk(engine, JournalMode::Ordered, 1_500);
         let mut campaign = FsCampaign { flush_faults: true, ..campaign };
         pass_campaign(campaign.clone());
@@ -142,9 +155,12 @@ fn a_flush_that_fails_is_the_end_of_all_promises() {
 
 #[test]
 fn blocks_that_are_torn_are_mended_from_the_log() {
-    for (engine, mode) in
-        [(DUAL, JournalMode::Ordered), (DUAL, JournalMode::Data), (JBD2, JournalMode::Ordered)]
-    {
+    for (engine, mode) in [
+        (DUAL, JournalMode::Ordered),
+        (DUAL, JournalMode::Data),
+        (JBD2, JournalMode::Ordered),
+        (Engine::FlushAhead, JournalMode::Ordered),
+    ] {
         let campaign = on_the_worst_disk(engine, mode, 1_500);
         pass_campaign(FsCampaign { tear_bytes: 512, ..campaign });
     }
@@ -196,6 +212,23 @@ fn an_engine_for_prefix_devices_that_drops_a_rule_is_found_out() {
         (campaign.seed, campaign.options.rules) = (7, Rules::but(Some(FsMutant::Journal(mutant))));
         assert_ne!(failure(campaign), None, "{mutant:?} survives");
     }
+}
+
+#[test]
+fn flush_ahead_commit_that_drops_a_rule_is_found_out() {
+    use JournalMutant::{CommitBeforeFlush, FlushBeforeData, OthersDataForgotten, TailBeforeDurable};
+    for mutant in [CommitBeforeFlush, FlushBeforeData, OthersDataForgotten, TailBeforeDurable] {
+        let mut campaign = on_the_worst_disk(Engine::FlushAhead, JournalMode::Ordered, 30_000);
+        (campaign.seed, campaign.options.rules) = (7, Rules::but(Some(FsMutant::Journal(mutant))));
+        assert_ne!(failure(campaign), None, "{mutant:?} survives");
+    }
+}
+
+/// The comparator promises nothing, and the judges see that.
+#[test]
+fn without_a_journal_nothing_is_kept() {
+    let campaign = FsCampaign::new(Engine::Unjournaled, JournalMode::Ordered, LEGACY, 20_000, 3);
+    assert_ne!(failure(campaign), None);
 }
 
 /// That a look when the call returns is needed for this is shown beside the looks, in `fs::ground`.

@@ -25,6 +25,13 @@ fn an_engine_that_needs_barriers_is_refused_where_there_are_none() {
             assert!(refused.contains(words), "no {words:?} in {refused}");
         }
     }
+    for ground in ["none", "in-order-recovery"] {
+        let refused = read(&format!("--engine flush-ahead --ground {ground}")).unwrap_err().to_string();
+        for words in ["flush-ahead", ground, "packed writes", "--engine jbd2"] {
+            assert!(refused.contains(words), "no {words:?} in {refused}");
+        }
+    }
+    assert_eq!(read("--engine flush-ahead").unwrap().grounds().len(), 4);
     assert_eq!(read("--engine prefix").unwrap().grounds().len(), 3);
     assert_eq!(read("").unwrap().grounds().len(), 7);
     assert!(read("--engine jbd2").unwrap().grounds().iter().any(|ground| ground.name() == "legacy"));

@@ -79,6 +79,12 @@ pub enum FsError {
          engine dual if it keeps barriers, otherwise with jbd2"
     )]
     NoPrefix,
+    /// The engine flush-ahead on storage that lacks what it needs.
+    #[error(
+        "the engine flush-ahead needs a storage with packed writes and FUA writes, such as a volume: mount with the engine \
+         dual if it keeps barriers, otherwise with jbd2"
+    )]
+    NoPacked,
     /// Checkpoints by remap on a storage that has no share command.
     #[error(
         "the storage has no share command, which the journal modes soj and sdj need: mount with the mode ordered in place \

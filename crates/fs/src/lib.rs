@@ -118,4 +118,4 @@ pub use sync::Answered;
 pub use weir_ext4::directory::{Cookie, DirectoryEntry};
 #[cfg(feature = "mutants")]
 pub use weir_journal::JournalMutant;
-pub use weir_journal::{CheckpointBy, Conflicts, Engine, HomeIntegrity, JournalStats, Waits};
+pub use weir_journal::{CheckpointBy, CommitTimes, Conflicts, Engine, HomeIntegrity, JournalStats, Waits};

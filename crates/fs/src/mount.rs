@@ -14,7 +14,7 @@ use weir_journal::{
     Reuse,
 };
 use weir_runtime::Handle as Clock;
-use weir_storage::{Ordering, Recorder, Storage};
+use weir_storage::{Capabilities, Ordering, Recorder, Storage};
 
 use crate::error::{FsError, ReadOnlyReason};
 use crate::inodes::Metadata;
@@ -39,10 +39,14 @@ pub(crate) async fn mount(
     let dispatch = match engine {
         Engine::Dual { .. } => Dispatch::OrderPreserving,
         // Nothing that they write is order-preserving.
-        Engine::Jbd2 { .. } | Engine::Prefix => Dispatch::Legacy,
+        Engine::Jbd2 { .. } | Engine::Prefix | Engine::FlushAhead | Engine::Unjournaled => Dispatch::Legacy,
     };
     if engine.needs_prefix() && device.capabilities().ordering != Ordering::Prefix {
         return Err(FsError::NoPrefix);
+    }
+    let Capabilities { packed, fua, .. } = *device.capabilities();
+    if engine.needs_packed() && !(packed && fua) {
+        return Err(FsError::NoPacked);
     }
     // Before anything is written: the journal asks only when the superblock says that it is in use.
     let remaps = options.checkpoint == CheckpointBy::Remap && !options.read_only;

@@ -23,6 +23,9 @@
 //! are left out: it waits as much, and nothing is durable before the disk likes (EXT4-OD). On a prefix device that
 //! keeps order all the same: the OPTR paper's no-barrier mode.
 //!
+//! The engine `flush-ahead` keeps its promises as `jbd2` does, and a commit is: write D, wait, flush while JD is made, write
+//! JD and JC in one command, in order and with FUA, wait.
+//!
 //! The engine `prefix` is for prefix devices, which keep requests in order of receipt (OPTR paper, section 4):
 //!
 //! | call | the paper's name | inode changed, not committed | nothing changed but data |

@@ -13,7 +13,7 @@ use weir_ext4::{
     Superblock,
 };
 use weir_fs::{Conflicts, Engine, Filesystem, FsError, JournalMode, MountOptions, NewNode, ReadOnlyReason};
-use weir_storage::{Image, Lba, Storage};
+use weir_storage::{AdversaryDisk, AdversaryOptions, Capabilities, Image, Lba, Storage};
 use zerocopy::IntoBytes;
 
 const ENGINES: [Engine; 5] = [
@@ -123,6 +123,28 @@ fn a_prefix_engine_is_refused_where_order_of_receipt_is_not_kept() {
         let disk = prefix_disk(&clock, &new_image(BLOCKS));
         let fs = mount(&clock, &disk, with(Engine::Prefix, JournalMode::Ordered)).await.expect("mounted");
         assert_eq!(fs.statistics().engine, Some(Engine::Prefix));
+        fs.unmount().await.expect("unmounted");
+    });
+}
+
+/// The engine flush-ahead says what it lacks, and what to take instead.
+#[test]
+fn flush_ahead_is_refused_where_packed_writes_or_fua_are_not() {
+    simulated(async |clock| {
+        let able = support::capabilities(true);
+        for capabilities in [Capabilities { packed: false, ..able }, Capabilities { fua: false, ..able }] {
+            let options = AdversaryOptions { capabilities, ..AdversaryOptions::default() };
+            let disk = AdversaryDisk::from_image(&clock, options, &new_image(BLOCKS));
+            let refused = mount(&clock, &disk, with(Engine::FlushAhead, JournalMode::Ordered)).await;
+            let refused = refused.err().expect("refused");
+            assert_eq!(refused, FsError::NoPacked);
+            let told = refused.to_string();
+            let words = ["engine flush-ahead", "packed", "FUA", "dual", "jbd2"];
+            assert!(words.iter().all(|name| told.contains(name)), "{told}");
+        }
+        let disk = disk(&clock, &new_image(BLOCKS), false);
+        let fs = mount(&clock, &disk, with(Engine::FlushAhead, JournalMode::Ordered)).await.expect("mounted");
+        assert_eq!(fs.statistics().engine, Some(Engine::FlushAhead));
         fs.unmount().await.expect("unmounted");
     });
 }

@@ -12,9 +12,10 @@ use support::{
 };
 use weir_ext4::ROOT_INODE;
 use weir_fs::{
-    Conflicts, Engine, Fallocate, Filesystem, FsMutant, InodeNumber, JournalMode, MountOptions, Waits,
+    CommitTimes, Conflicts, Engine, Fallocate, Filesystem, FsMutant, InodeNumber, JournalMode, MountOptions,
+    Waits,
 };
-use weir_runtime::Handle;
+use weir_runtime::{Cores, Handle, Runtime, Simulation};
 use weir_storage::{Image, Rules};
 
 const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
@@ -141,6 +142,71 @@ fn the_legacy_path_waits_for_each_step() {
             }
         });
     }
+}
+
+/// Flush-ahead commit: D, a flush, and one wait for JD and JC together.
+#[test]
+fn flush_ahead_commit_waits_twice_and_flushes_before_the_log_is_written() {
+    simulated_with(1, async |clock| {
+        let disk = disk(&clock, &new_image(BLOCKS), false);
+        let engine = Some(Engine::FlushAhead);
+        let fs = mount(&clock, &disk, MountOptions { engine, ..options(None) }).await.expect("mounted");
+        let inode = write_file(&fs, b"a", &content(BLOCK)).await;
+        fs.fsync(inode).await.expect("durable");
+        for block in 1..5 {
+            assert_eq!(fs.write(inode, block * BLOCK as u64, b"append").await, Ok(6));
+            let (waited, _) = measured(&clock, &fs, fs.fsync(inode)).await;
+            assert_eq!(waited, waits(2, 1, 1));
+            assert_eq!(fs.write(inode, 0, b"over").await, Ok(4));
+            let (waited, _) = measured(&clock, &fs, fs.fdatabarrier(inode)).await;
+            assert_eq!(waited, waits(1, 1, 0), "order is kept by durability");
+        }
+    });
+}
+
+/// What the steps of one commit took, on a host that takes `compose` for a block of the log, and what the call took.
+fn steps(engine: Engine, compose: Duration) -> (CommitTimes, Duration) {
+    let cores = Cores { count: 2, compose, ..Cores::default() };
+    let runtime = Runtime::simulated(Simulation { seed: 1, cores: Some(cores), ..Simulation::default() });
+    let clock = runtime.handle();
+    let work = async {
+        let disk = disk(&clock, &new_image(BLOCKS), false);
+        let engine = Some(engine);
+        let fs = mount(&clock, &disk, MountOptions { engine, ..options(None) }).await.expect("mounted");
+        let inode = write_file(&fs, b"a", &content(BLOCK)).await;
+        let times = || fs.statistics().journal.commit_times;
+        assert_eq!(times(), CommitTimes::default());
+        let (_, took) = measured(&clock, &fs, fs.fsync(inode)).await;
+        (times(), took)
+    };
+    runtime.block_on(work).expect("it does not wait for ever")
+}
+
+/// A commit's time is that of its steps. A flush that goes ahead ends while the log's blocks are made, if that takes long.
+#[test]
+fn the_steps_of_a_commit_are_measured() {
+    let (none, long) = (Duration::ZERO, Duration::from_millis(1));
+    let sum = |times: CommitTimes| {
+        let CommitTimes { data, compose, flush, log, commit_block } = times;
+        data + compose + flush + log + commit_block
+    };
+    for engine in [Engine::Jbd2 { barrier: true }, Engine::FlushAhead, Engine::Unjournaled] {
+        let (times, took) = steps(engine, none);
+        // The call itself waits for the file's data before the commit begins.
+        assert!(sum(times) > none && sum(times) <= took, "{engine:?}: {times:?} of {took:?}");
+        assert_eq!(times.compose, none, "{engine:?}");
+        let (flush, log, commit_block) = (times.flush > none, times.log > none, times.commit_block > none);
+        let expected = match engine {
+            Engine::FlushAhead => (true, false, true),
+            Engine::Unjournaled => (true, true, false),
+            _ => (false, true, true),
+        };
+        assert_eq!((flush, log, commit_block), expected, "{engine:?}: {times:?}");
+    }
+    let (legacy, _) = steps(Engine::Jbd2 { barrier: true }, long);
+    let (ahead, _) = steps(Engine::FlushAhead, long);
+    assert!(legacy.compose == ahead.compose && ahead.compose >= 3 * long, "{legacy:?}, {ahead:?}");
+    assert_eq!(ahead.flush, none, "it is over by then");
 }
 
 /// The OPTR paper's calls: the optimized `fsync`, `ffence` and `fdatafence`; and its no-barrier mode, which never flushes.
@@ -436,7 +502,7 @@ fn j2_the_flush_of_a_commit_under_way_does_not_cover_later_data() {
         Ok(())
     };
     assert_eq!(holds(DUAL, None), Ok(()));
-    for engine in [Engine::Jbd2 { barrier: true }, Engine::Prefix] {
+    for engine in [Engine::Jbd2 { barrier: true }, Engine::Prefix, Engine::FlushAhead] {
         prove(&[FsMutant::TrustsEarlierFlush], |mutant| holds(engine, mutant));
     }
 }
@@ -463,7 +529,7 @@ fn j3_journaled_data_is_durable_with_its_transaction() {
             require(waited == waits(0, 0, 0), || format!("{waited:?}"))
         })
     };
-    for engine in [DUAL, Engine::Jbd2 { barrier: true }, Engine::Prefix] {
+    for engine in [DUAL, Engine::Jbd2 { barrier: true }, Engine::Prefix, Engine::FlushAhead] {
         prove(&[FsMutant::FlushesJournaled], |mutant| holds(engine, mutant));
     }
 }

@@ -25,6 +25,7 @@ pub(crate) fn errno(error: &FsError) -> Errno {
         FsError::NeedsRecovery
         | FsError::NoBarriers
         | FsError::NoPrefix
+        | FsError::NoPacked
         | FsError::NoShare
         | FsError::Format(_)
         | FsError::Storage(_)

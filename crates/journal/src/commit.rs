@@ -10,6 +10,7 @@ use weir_ext4::FormatError;
 use weir_runtime::{Handle as Clock, Instant};
 use weir_storage::Ticket;
 
+use crate::commit_times::{CommitTimes, StepClock};
 use crate::disk::Run;
 use crate::encoding::Composed;
 use crate::engine::Edge;
@@ -18,15 +19,26 @@ use crate::journal::Journal;
 use crate::mutants::JournalMutant;
 use crate::running::Running;
 use crate::transaction::{DataClass, Dispatched, Locked, Logged};
+use crate::unjournaled;
 
 /// Commits the running transaction.
 pub(crate) async fn commit_running(journal: &Journal) -> Result<(), JournalError> {
     let Some(locked) = lock(journal).await? else { return Ok(()) };
     let graph = journal.options.engine.graph(journal.options.rules);
+    let (mut clock, mut times) = (StepClock::start(journal.disk.handle()), CommitTimes::default());
     let mut tickets = Vec::new();
     submit_data(journal, &locked, graph.behind_data, &mut tickets).await?;
-    let (Composed { log, commit_at, commit }, logged) = compose(journal, locked)?;
+    times.data = clock.step();
+    if !journal.options.engine.logs() {
+        return unjournaled::commit(journal, locked, clock, times).await;
+    }
+    if graph.behind_data == Edge::FlushAhead {
+        return commit_behind_flush(journal, locked, clock, times).await;
+    }
+    let (Composed { log, commit_at, commit }, logged) = compose(journal, locked).await?;
+    times.compose = clock.step();
     submit_log(journal, log, graph.behind_log, &mut tickets).await?;
+    times.log = clock.step();
     if graph.behind_commit == Edge::Barrier {
         journal.disk.write(commit_at, &[commit], Class::Barrier, Class::Barrier, &mut tickets).await?;
         // No await between the write and this: a caller that submits data and finds the transaction not
@@ -38,8 +50,41 @@ pub(crate) async fn commit_running(journal: &Journal) -> Result<(), JournalError
         let round = (!by_callers).then(|| journal.durability.begin(logged.sequence));
         let ticket = journal.disk.write_commit(commit_at, &commit, durable).await?;
         drop(round);
-        transferred_at_once(journal, logged, ticket);
+        times.commit_block = clock.step();
+        journal.count(|stats| stats.commit_times.add(&times));
+        transferred_at_once(journal, logged, Some(ticket));
     }
+    Ok(())
+}
+
+/// The rest of a commit whose flush goes ahead: it runs while JD is composed, and JD and JC leave as one ordered plug when
+/// it is done (J2).
+///
+/// The flush is there if D is empty, too. Not only D has to be durable before JC: data of earlier calls and of writeback
+/// that was transferred without a flush belongs to files whose inodes this transaction may hold, and no ticket tells of it
+/// any more. JD needs no flush, since it has FUA.
+async fn commit_behind_flush(
+    journal: &Journal,
+    locked: Locked,
+    mut clock: StepClock,
+    mut times: CommitTimes,
+) -> Result<(), JournalError> {
+    // It covers what is transferred now, and nothing that comes later.
+    let round = journal.durability.begin(locked.sequence);
+    let flush = journal.disk.submit_flush().await?;
+    // The storage flushes meanwhile: a ticket needs nobody who waits.
+    let (Composed { log, commit_at, commit }, logged) = compose(journal, locked).await?;
+    times.compose = clock.step();
+    if !journal.options.rules.drops(JournalMutant::CommitBeforeFlush) {
+        journal.disk.answered(&flush).await?;
+    }
+    times.flush = clock.step();
+    let commit = Run { start: commit_at, blocks: vec![commit] };
+    let ticket = journal.disk.write_in_order(&[&log, &[commit]]).await?;
+    drop(round);
+    times.commit_block = clock.step();
+    journal.count(|stats| stats.commit_times.add(&times));
+    transferred_at_once(journal, logged, Some(ticket));
     Ok(())
 }
 
@@ -95,9 +140,12 @@ async fn submit_log(
 /// What the host does between two parts of a commit: where no barrier keeps them apart, it waits.
 async fn follow(journal: &Journal, edge: Edge, tickets: &mut Vec<Ticket>) -> Result<(), JournalError> {
     match edge {
-        Edge::SameEpoch | Edge::Barrier => Ok(()),
+        Edge::SameEpoch | Edge::Barrier | Edge::Mark => Ok(()),
         Edge::Transfer if journal.options.rules.drops(JournalMutant::TransferNotAwaited) => Ok(()),
-        Edge::Transfer | Edge::TransferAndFlush => journal.disk.transferred(&std::mem::take(tickets)).await,
+        Edge::FlushAhead if journal.options.rules.drops(JournalMutant::FlushBeforeData) => Ok(()),
+        Edge::Transfer | Edge::TransferAndFlush | Edge::FlushAhead => {
+            journal.disk.transferred(&std::mem::take(tickets)).await
+        }
     }
 }
 
@@ -111,11 +159,11 @@ fn dispatched(journal: &Journal, logged: Logged, tickets: Vec<Ticket>) {
 
 /// JC is transferred. Where callers have it flushed, the flush task goes on (J1); elsewhere they are told at once that it
 /// is durable, which it is if the engine flushes.
-fn transferred_at_once(journal: &Journal, logged: Logged, commit: Ticket) {
+pub(crate) fn transferred_at_once(journal: &Journal, logged: Logged, commit: Option<Ticket>) {
     let sequence = logged.sequence;
     journal.dispatched.set(sequence);
     journal.dispatched.wake();
-    journal.retire(logged, Some(commit));
+    journal.retire(logged, commit);
     if journal.options.engine.flushes_for_callers() {
         journal.flush_wanted.notify(usize::MAX);
     } else {
@@ -171,7 +219,7 @@ async fn log_space(journal: &Journal) -> Result<(), JournalError> {
 }
 
 /// JD and JC of a locked transaction, which gets its place in the log.
-fn compose(journal: &Journal, mut locked: Locked) -> Result<(Composed, Logged), JournalError> {
+async fn compose(journal: &Journal, mut locked: Locked) -> Result<(Composed, Logged), JournalError> {
     if journal.options.rules.drops(JournalMutant::LogBlockNotCopied) {
         locked.frozen.iter_mut().for_each(|copy| copy.content = copy.buffer.snapshot());
     }
@@ -193,6 +241,8 @@ fn compose(journal: &Journal, mut locked: Locked) -> Result<(Composed, Logged), 
         files,
         "commit"
     );
+    let in_log: usize = composed.log.iter().map(|run| run.blocks.len()).sum();
+    journal.disk.handle().spend_compose(in_log + 1).await;
     Ok((composed, logged))
 }
 

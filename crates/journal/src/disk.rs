@@ -4,11 +4,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use weir_block::{BlockLayer, Class, Request};
+use weir_block::{BlockLayer, Class, OrderedPlug, Request};
 use weir_runtime::{Buffer, Handle};
 use weir_storage::{
     BLOCK_BYTES, Capabilities, Data, Extent, FlushSharing, Lba, Part, SharePair, StorageError, StreamId,
-    Ticket,
+    Ticket, WriteFlags,
 };
 
 use crate::error::JournalError;
@@ -106,7 +106,7 @@ impl Disk {
     }
 
     /// Waits for a transfer.
-    async fn answered(&self, ticket: &Ticket) -> Result<(), StorageError> {
+    pub(crate) async fn answered(&self, ticket: &Ticket) -> Result<(), StorageError> {
         match ticket.poll_transferred() {
             Some(result) => result,
             None => {
@@ -251,12 +251,44 @@ impl Disk {
         (request.fua, request.preflush, request.reliable) = (durable, durable, reliable);
         self.handle.spend_dispatch().await;
         let ticket = self.layer.submit(&request).await?;
+        self.wait_for_commit(&ticket, durable).await?;
+        Ok(ticket)
+    }
+
+    /// Submits groups of blocks as one ordered plug with FUA (E8), a mark between each two groups, and waits until all of
+    /// it is durable. The ticket of the last command.
+    pub(crate) async fn write_in_order(&self, groups: &[&[Run]]) -> Result<Ticket, JournalError> {
+        let fua = WriteFlags { fua: true, ..WriteFlags::default() };
+        let mut plug = OrderedPlug::start(&self.layer, STREAM)?;
+        for group in groups {
+            plug.mark();
+            for Run { start, blocks } in *group {
+                for (block, buffer) in (*start..).zip(blocks) {
+                    plug.write(Part { start: Lba(block), data: whole(buffer) }, fua);
+                }
+            }
+        }
+        self.handle.spend_dispatch().await;
+        let ticket = plug.finish().await?;
+        self.wait_for_commit(&ticket, true).await?;
+        Ok(ticket)
+    }
+
+    /// Waits for a commit block.
+    async fn wait_for_commit(&self, ticket: &Ticket, durable: bool) -> Result<(), StorageError> {
         {
             let mut waits = self.waits.borrow_mut();
             waits.transfers += 1;
             waits.durable_commits += u64::from(durable);
         }
-        self.answered(&ticket).await?;
+        self.answered(ticket).await
+    }
+
+    /// Submits a flush of its own, which no caller shares. Its ticket.
+    pub(crate) async fn submit_flush(&self) -> Result<Ticket, JournalError> {
+        self.handle.spend_dispatch().await;
+        let ticket = self.layer.when_space(BlockLayer::flush).await?;
+        self.waits.borrow_mut().flushes += 1;
         Ok(ticket)
     }
 
@@ -297,12 +329,7 @@ impl Disk {
         if self.flushes.is_under_way() && self.rules.drops(JournalMutant::JoinsFlush) {
             return Ok(self.flushes.until(self.flushes.begun_to()).await?);
         }
-        let submit = async || {
-            self.handle.spend_dispatch().await;
-            let ticket = self.layer.when_space(BlockLayer::flush).await?;
-            self.waits.borrow_mut().flushes += 1;
-            Ok::<Ticket, JournalError>(ticket)
-        };
+        let submit = async || self.submit_flush().await;
         let wait = async |ticket| match self.rules.drops(JournalMutant::FlushNotAwaited) {
             true => Ok(()),
             false => self.answered(&ticket).await,

@@ -6,11 +6,18 @@
 //! legacy, as jbd2 has it                     D --wait-- JD --wait, flush-- JC, FUA --wait-- next
 //! legacy without barriers (EXT4-OD)          D --wait-- JD --wait-- JC --wait-- next
 //! prefix (OPTR paper, section 4)             D --wait-- JD --wait-- JC --wait-- next
+//! flush-ahead (eMMC paper, section IV.B)     D --wait, flush-- JD, FUA --mark-- JC, FUA --wait-- next
+//! without a journal                          D --wait-- blocks home --wait, flush-- next
 //! ```
 //!
 //! The papers write a call as such a row: the dual-mode one is equation 3, and jbd2's equation 2, of the FAST 2018
-//! paper's earlier manuscript. What ends a call, the wait and the flush of equation 3, is in `flush`. The last two rows
-//! differ there: a durable call of the prefix engine ends with one flush, one without barriers with none.
+//! paper's earlier manuscript. What ends a call, the wait and the flush of equation 3, is in `flush`. The rows of the
+//! legacy engine without barriers and of the prefix engine differ there: a durable call of the latter ends with one
+//! flush, one of the former with none.
+//!
+//! Flush-ahead commit is of the paper on the eMMC data-persistence path ("the eMMC paper"). The flush begins when D is
+//! transferred, and runs while JD is composed. When both are over, JD and JC leave as one ordered plug (E8), so that one
+//! wait is left: packed writes are made in turn, and FUA makes each durable before the next (S7).
 //!
 //! On a *prefix device*, which keeps requests in order of receipt, what was transferred was received, so a wait is all
 //! that order takes: the flush between JD and JC is dropped (the OPTR paper's optimized `fsync`), and a call that only
@@ -40,6 +47,13 @@ pub enum Engine {
     /// that the device receives D, JD and JC in this order, and needs neither barriers nor a flush between them. A
     /// durable call ends with one flush, shared as in dual mode.
     Prefix,
+    /// Flush-ahead commit (eMMC paper, section IV.B), for storage with packed writes and FUA: a flush that runs while JD
+    /// is composed makes D durable, and JD and JC leave together, in order and with FUA. It promises what the legacy
+    /// path with barriers does.
+    FlushAhead,
+    /// No journal, as ext4 without one (eMMC paper, section VI, variant N): a commit writes D and then the blocks home,
+    /// and flushes. A crash may leave anything. It is there to be compared with, and nothing mounts it by itself.
+    Unjournaled,
 }
 
 /// What happens to a block that is changed again while its transaction is being committed (J4).
@@ -64,6 +78,10 @@ pub(crate) enum Edge {
     Transfer,
     /// A wait for the transfer, and a flush: the next part is written with pre-flush and FUA.
     TransferAndFlush,
+    /// A wait for the transfer, and a flush, during which the next part is composed.
+    FlushAhead,
+    /// A mark in an ordered plug (E8): both parts have FUA, and leave together.
+    Mark,
 }
 
 /// The graph of a commit: what follows each of its parts.
@@ -101,6 +119,17 @@ impl Engine {
                 behind_log: Edge::Transfer,
                 behind_commit: Edge::Transfer,
             },
+            Engine::FlushAhead => CommitGraph {
+                behind_data: Edge::FlushAhead,
+                behind_log: Edge::Mark,
+                behind_commit: Edge::Transfer,
+            },
+            // What stands for JD are the blocks themselves, and JC is left out.
+            Engine::Unjournaled => CommitGraph {
+                behind_data: Edge::Transfer,
+                behind_log: Edge::TransferAndFlush,
+                behind_commit: Edge::Transfer,
+            },
         }
     }
 
@@ -130,15 +159,25 @@ impl Engine {
         self == Engine::Prefix
     }
 
+    /// Whether it needs packed writes and FUA.
+    pub fn needs_packed(self) -> bool {
+        self == Engine::FlushAhead
+    }
+
+    /// Whether what it commits is in the log before it is home.
+    pub fn logs(self) -> bool {
+        self != Engine::Unjournaled
+    }
+
     /// Whether a call that only orders is made durable all the same, as no less keeps order: on the legacy path.
     pub fn orders_by_durability(self) -> bool {
-        matches!(self, Engine::Jbd2 { .. })
+        matches!(self, Engine::Jbd2 { .. } | Engine::FlushAhead | Engine::Unjournaled)
     }
 
     /// Whether the host keeps order by flushes: JC and the log's tail go behind one, and are durable when they are
     /// transferred.
     pub fn orders_by_flushes(self) -> bool {
-        self == Engine::Jbd2 { barrier: true }
+        matches!(self, Engine::Jbd2 { barrier: true } | Engine::FlushAhead)
     }
 
     /// Whether a flush behind JC makes transactions durable, for the callers that want it (J1).

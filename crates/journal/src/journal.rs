@@ -26,6 +26,7 @@ use weir_runtime::Semaphore;
 use weir_storage::Ticket;
 
 use crate::buffers::Buffers;
+use crate::commit_times::CommitTimes;
 use crate::disk::Disk;
 use crate::durability::Durability;
 use crate::engine::Engine;
@@ -69,6 +70,8 @@ pub struct JournalStats {
     pub checkpoints: u64,
     /// Blocks of the log in use.
     pub log_blocks_used: u32,
+    /// How long the steps of the commits took.
+    pub commit_times: CommitTimes,
 }
 
 /// The journal of a mounted filesystem.

@@ -18,6 +18,8 @@
 //! | `encoding` | how a transaction looks in the log, blocks whole or changes alone, and where that holds its blocks |
 //! | `integrity` | what keeps the homes whole of blocks whose changes the log holds |
 //! | `commit` | the commit task: a transaction is locked, and submitted as the graph has it |
+//! | `commit_times` | how long the steps of commits took |
+//! | `unjournaled` | a commit that logs nothing, to be compared with |
 //! | `flush` | the flush task: in dual mode transactions are retired in order; they are made durable for who wants it |
 //! | `log` | where the log's blocks are, and what of it is in use |
 //! | `unwritten`, `home` | committed blocks that are not home, and how they go there: copied, or remapped |
@@ -32,10 +34,13 @@
 //! keeps the order of writeback, and J6 are the filesystem's (`weir-fs`).
 //!
 //! - **J1** Two tasks: one dispatches JD and JC as barrier writes and goes on; one flushes, only for transactions that
-//!   a caller wants durable and once for many callers, and retires them in order.
+//!   a caller wants durable and once for many callers, and retires them in order. On the legacy path and on the engine
+//!   flush-ahead the first waits for each JC, which is durable then, and there is no second.
 //! - **J2** D of every file in the transaction and JD are one epoch, JC is the next. An ordering call returns when JC is
 //!   dispatched, a durable one after one transfer and one flush. On the engine for prefix devices each of D, JD and JC is
-//!   submitted when the one before is transferred; an ordering call returns then, a durable one after one flush.
+//!   submitted when the one before is transferred; an ordering call returns then, a durable one after one flush. On the
+//!   engine flush-ahead a flush begins when D is transferred; JD and JC are submitted when it is done, as one ordered plug
+//!   with FUA (E8), and each call returns when JC is durable.
 //! - **J4** A block that changes while its transaction is committed is copied, or, by the papers' list, the next
 //!   transaction waits for the transfer. What is locked never changes.
 //! - **J5** A checkpoint needs no flush: home writes go after their JC, the tail moves by a barrier write after them, and
@@ -58,6 +63,7 @@ mod buffer;
 mod buffers;
 mod checkpoint;
 mod commit;
+mod commit_times;
 mod disk;
 mod durability;
 mod encoding;
@@ -79,10 +85,12 @@ mod stage;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod unjournaled;
 mod unwritten;
 
 pub use buffer::{BufferHead, Role};
 pub use buffers::Buffers;
+pub use commit_times::CommitTimes;
 pub use disk::{Disk, Waits};
 pub use engine::{Conflicts, Engine};
 pub use error::{JournalError, StopReason};

@@ -25,6 +25,10 @@ pub enum JournalMutant {
     DataInEpochOfCommit,
     /// J2: where a transfer keeps order, nothing waits for that of D and of JD.
     TransferNotAwaited,
+    /// J2: where the flush goes ahead, it is submitted before D is transferred.
+    FlushBeforeData,
+    /// J2: where the flush goes ahead, JD and JC do not wait for it.
+    CommitBeforeFlush,
     /// J2: the data of attached inodes is written without order.
     DataOutsideEpoch,
     /// J2: only the data of the inode that asked goes before the commit.

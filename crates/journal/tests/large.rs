@@ -22,11 +22,12 @@ const AREA: JournalExtent = JournalExtent { first: 0, start: 4000, blocks: 1000 
 /// 254 tags at most, a block of revokes and the commit block.
 const MOST: u32 = 992;
 
-const ENGINES: [Engine; 4] = [
+const ENGINES: [Engine; 5] = [
     Engine::Dual { conflicts: Conflicts::Copy },
     Engine::Dual { conflicts: Conflicts::List },
     Engine::Jbd2 { barrier: true },
     Engine::Prefix,
+    Engine::FlushAhead,
 ];
 
 struct Ignored;
@@ -50,11 +51,13 @@ struct Stage {
 
 impl Stage {
     async fn new(clock: &Clock, engine: Engine, mutant: Option<JournalMutant>) -> Stage {
-        let legacy = Capabilities { fua: true, preflush: true, ..Capabilities::legacy(32, 64, 512) };
+        let legacy =
+            Capabilities { fua: true, preflush: true, packed: true, ..Capabilities::legacy(32, 64, 512) };
         let (ordering, dispatch) = match engine {
             Engine::Dual { .. } => (Ordering::Barrier, Dispatch::OrderPreserving),
             Engine::Jbd2 { .. } => (legacy.ordering, Dispatch::Legacy),
             Engine::Prefix => (Ordering::Prefix, Dispatch::Legacy),
+            Engine::FlushAhead | Engine::Unjournaled => (legacy.ordering, Dispatch::Legacy),
         };
         let ordered_service = ordering == Ordering::Barrier;
         let capabilities = Capabilities { ordering, ordered_service, ..legacy };

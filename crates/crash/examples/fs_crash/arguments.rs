@@ -86,6 +86,8 @@ pub enum EngineName {
     Jbd2Nobarrier,
     /// Transfer waits, and one flush for durability: for a volume and prefix devices.
     Prefix,
+    /// Flush-ahead commit: for a volume, and for disks, which get packed writes and FUA.
+    FlushAhead,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -117,12 +119,11 @@ impl Arguments {
         let Some(ground) = refused else { return Ok(arguments) };
         let (engine, ground) = (name_of(arguments.engine), ground.name());
         let needs = match arguments.engine {
-            EngineName::Prefix => "the order of receipt",
-            _ => "barriers",
+            EngineName::Prefix => "the order of receipt, which is not kept by",
+            EngineName::FlushAhead => "packed writes, which are not there on",
+            _ => "barriers, which are not kept by",
         };
-        let why = format!(
-            "engine {engine} needs {needs}, which {ground} does not keep: take --engine jbd2, or another ground"
-        );
+        let why = format!("engine {engine} needs {needs} {ground}: take --engine jbd2, or another ground");
         Err(Arguments::command().error(ErrorKind::ArgumentConflict, why))
     }
 
@@ -210,10 +211,12 @@ impl EngineName {
             EngineName::Jbd2 => Engine::Jbd2 { barrier: true },
             EngineName::Jbd2Nobarrier => Engine::Jbd2 { barrier: false },
             EngineName::Prefix => Engine::Prefix,
+            EngineName::FlushAhead => Engine::FlushAhead,
         }
     }
 
-    /// Whether it can be mounted there: dual-mode journaling needs barriers, the engine for prefix devices one of them.
+    /// Whether it can be mounted there: dual-mode journaling needs barriers, the engine for prefix devices one of them, and
+    /// flush-ahead commit packed writes.
     fn can_stand_on(self, ground: FsGround) -> bool {
         match self {
             EngineName::Dual | EngineName::DualList => !matches!(ground.name(), "legacy" | "none"),
@@ -221,6 +224,7 @@ impl EngineName {
             EngineName::Prefix => {
                 matches!(ground.name(), "prefix" | "volume" | "order-preserving-recovery")
             }
+            EngineName::FlushAhead => matches!(ground.name(), "adversary" | "legacy" | "prefix" | "volume"),
         }
     }
 
@@ -242,6 +246,7 @@ impl EngineName {
             EngineName::Jbd2Nobarrier | EngineName::Prefix => {
                 &["volume", "prefix", "order-preserving-recovery"]
             }
+            EngineName::FlushAhead => &["legacy", "volume", "adversary", "prefix"],
         }
     }
 }

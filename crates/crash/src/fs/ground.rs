@@ -113,12 +113,19 @@ pub(crate) struct Nature {
     pub(crate) discards: bool,
     /// Blocks that one share command of it remaps at most; none if it has no such command.
     pub(crate) share_blocks: Option<u32>,
+    /// It has packed writes and FUA.
+    pub(crate) packs: bool,
 }
 
 impl Nature {
     /// It does what it is told, and no more.
-    pub(crate) const PLAIN: Nature =
-        Nature { fails: Fails::Nothing, tear_bytes: BLOCK_BYTES as u32, discards: false, share_blocks: None };
+    pub(crate) const PLAIN: Nature = Nature {
+        fails: Fails::Nothing,
+        tear_bytes: BLOCK_BYTES as u32,
+        discards: false,
+        share_blocks: None,
+        packs: false,
+    };
 }
 
 /// Stands before a disk, and knows whether a flush of it has failed.
@@ -309,6 +316,8 @@ impl StorageStack {
                     discard,
                     share,
                     max_share_blocks,
+                    packed: nature.packs,
+                    fua: nature.packs,
                     ..legacy
                 };
                 let options = adversary(random, capabilities, BLOCKS);

@@ -178,7 +178,8 @@ impl Chain {
         let share_blocks =
             (self.options.checkpoint == CheckpointBy::Remap).then(|| pick(&mut shares, &[1, 4, 64]));
         let discards = self.options.discard != Discards::Off;
-        let nature = Nature { fails, tear_bytes, discards, share_blocks };
+        let packs = self.campaign.engine.needs_packed();
+        let nature = Nature { fails, tear_bytes, discards, share_blocks, packs };
         let ground =
             StorageStack::new(ground, &self.handle, &mut random, image, recorder.as_ref(), nature).await;
         let mut ground = ground.map_err(|error| error.to_string())?;

@@ -100,6 +100,7 @@ pub fn capabilities(barriers: bool) -> Capabilities {
         fua: true,
         preflush: true,
         discard: Discard::ReadsZero,
+        packed: true,
         ..legacy
     }
 }
