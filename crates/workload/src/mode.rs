@@ -54,7 +54,7 @@ impl Mode {
 
     /// The modes of the benchmark of filesystems, in the order of a round. The two whose ratio is the answer are
     /// neighbours; those that write much come last, as many a disk is slower for a while after that.
-    pub const FILESYSTEMS: [Mode; 12] = [
+    pub const FILESYSTEMS: [Mode; 14] = [
         Mode::Host(HostCalls::Fdatasync),
         Mode::Host(HostCalls::AppendFdatasync),
         Mode::Host(HostCalls::AppendFsync),
@@ -63,6 +63,8 @@ impl Mode {
         Mode::coalition(JournalEngine::Dual, Call::Fsync),
         Mode::append(JournalEngine::Jbd2, Call::Fsync),
         Mode::coalition(JournalEngine::Jbd2, Call::Fsync),
+        Mode::append(JournalEngine::FlushAhead, Call::Fsync),
+        Mode::coalition(JournalEngine::FlushAhead, Call::Fsync),
         Mode::barrier_fs(FsWrite::Append, Call::Fbarrier),
         Mode::coalition(JournalEngine::Dual, Call::Fbarrier),
         Mode::barrier_fs(FsWrite::Append, Call::Fdatabarrier),
@@ -70,7 +72,7 @@ impl Mode {
     ];
 
     /// The modes of the benchmark of mounts, in the order of a round: those whose ratios are told are neighbours.
-    pub const MOUNTS: [Mode; 10] = [
+    pub const MOUNTS: [Mode; 12] = [
         Mode::Host(HostCalls::Fdatasync),
         Mode::Mount(MountCalls::OverwriteBarrier),
         Mode::Mount(MountCalls::OverwriteOrdered),
@@ -79,7 +81,9 @@ impl Mode {
         Mode::Mount(MountCalls::DeepDurable(32)),
         Mode::Host(HostCalls::AppendFsync),
         Mode::Mount(MountCalls::AppendFsync),
+        Mode::Mount(MountCalls::CoalitionAppendFsync),
         Mode::Mount(MountCalls::AppendFbarrier),
+        Mode::Mount(MountCalls::CoalitionAppendFbarrier),
         Mode::Mount(MountCalls::KernelAppendFsync),
     ];
 

@@ -23,6 +23,8 @@ pub enum JournalEngine {
     Dual,
     /// The legacy path, which waits for each transfer and flushes.
     Jbd2,
+    /// Flush-ahead commit (eMMC paper).
+    FlushAhead,
 }
 
 /// Where the writes of a file go.
@@ -93,6 +95,7 @@ impl JournalEngine {
         match self {
             JournalEngine::Dual => Engine::Dual { conflicts: Conflicts::Copy },
             JournalEngine::Jbd2 => Engine::Jbd2 { barrier: true },
+            JournalEngine::FlushAhead => Engine::FlushAhead,
         }
     }
 }
@@ -104,6 +107,7 @@ impl FsMode {
         let engine = match self.engine {
             JournalEngine::Dual => "barrierfs",
             JournalEngine::Jbd2 => "jbd2",
+            JournalEngine::FlushAhead => "flush_ahead",
         };
         let write = match self.write {
             FsWrite::Append => "append",
@@ -119,6 +123,7 @@ impl FsMode {
         let engine = match self.engine {
             JournalEngine::Dual => "BarrierFS",
             JournalEngine::Jbd2 => "its engine jbd2",
+            JournalEngine::FlushAhead => "its engine flush-ahead",
         };
         let write = match self.write {
             FsWrite::Append => "append",

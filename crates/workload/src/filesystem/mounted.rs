@@ -221,7 +221,7 @@ mod tests {
         // The file began anew once.
         let left = WRITES - FsPlan::tiny().span_blocks();
         for call in [Call::Fsync, Call::Fdatasync, Call::Fbarrier, Call::Fdatabarrier] {
-            for engine in [JournalEngine::Dual, JournalEngine::Jbd2] {
+            for engine in [JournalEngine::Dual, JournalEngine::Jbd2, JournalEngine::FlushAhead] {
                 for coalition in [false, true] {
                     let mode = FsMode { engine, coalition, write: FsWrite::Append, call };
                     assert_eq!(play(mode, WRITES, async |_| Ok(())).unwrap(), left, "{mode:?}");

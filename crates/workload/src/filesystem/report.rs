@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::filesystem::mode::{Call, FsWrite, Promise};
+use crate::filesystem::mode::{Call, FsWrite, JournalEngine, Promise};
 use crate::filesystem::plan::FsPlan;
 use crate::host::HostCalls;
 use crate::mode::Mode;
@@ -27,7 +27,7 @@ pub const RATES: [(&str, Mode); 4] = [
 ];
 
 /// All ratios of this benchmark, in the order in which they are told.
-pub const FS_RATIOS: [Ratio; 5] = [
+pub const FS_RATIOS: [Ratio; 7] = [
     Ratio {
         name: "fsync_vs_host",
         title: "fsync: BarrierFS / host",
@@ -71,6 +71,24 @@ pub const FS_RATIOS: [Ratio; 5] = [
         about: About::Weir,
         over: FBARRIER,
         under: FSYNC,
+        of: Quantity::Writes,
+    },
+    Ratio {
+        name: "fsync_coalition_vs_whole_blocks",
+        title: "BarrierFS fsync: coalition / whole blocks",
+        meaning: "append + fsync with a journal that logs changed bytes, over the same with one that logs whole blocks",
+        about: About::Weir,
+        over: Mode::coalition(JournalEngine::Dual, Call::Fsync),
+        under: FSYNC,
+        of: Quantity::Writes,
+    },
+    Ratio {
+        name: "fbarrier_coalition_vs_whole_blocks",
+        title: "BarrierFS fbarrier: coalition / whole blocks",
+        meaning: "append + fbarrier with a journal that logs changed bytes, over the same with one that logs whole blocks",
+        about: About::Weir,
+        over: Mode::coalition(JournalEngine::Dual, Call::Fbarrier),
+        under: FBARRIER,
         of: Quantity::Writes,
     },
 ];

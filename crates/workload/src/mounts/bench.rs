@@ -110,7 +110,11 @@ impl BenchState {
             ledger.enter(fill, self.files.plan.span_blocks());
         }
         made.close().await?;
-        let served = Served::start(&self.program, Door::Filesystem, &self.volume_path())?;
+        let served = Served::start(
+            &self.program,
+            Door::Filesystem { coalition: calls.coalition() },
+            &self.volume_path(),
+        )?;
         let path = served.path(&String::from_utf8_lossy(NAME));
         let before = served.status()?;
         let (measured, flushes) = match calls {

@@ -31,6 +31,10 @@ pub enum MountCalls {
     AppendFbarrier,
     /// The same, then `fsync`.
     AppendFsync,
+    /// The two on a mount whose journal logs changed bytes.
+    CoalitionAppendFbarrier,
+    /// See above.
+    CoalitionAppendFsync,
     /// The same on the kernel's ext4, which is mounted without barriers on a volume.
     KernelAppendFsync,
 }
@@ -47,6 +51,8 @@ impl MountCalls {
             MountCalls::DeepDurable(depth) => format!("mount_direct_durable_depth_{depth}"),
             MountCalls::AppendFbarrier => "mount_append_fbarrier".to_owned(),
             MountCalls::AppendFsync => "mount_append_fsync".to_owned(),
+            MountCalls::CoalitionAppendFbarrier => "mount_coalition_append_fbarrier".to_owned(),
+            MountCalls::CoalitionAppendFsync => "mount_coalition_append_fsync".to_owned(),
             MountCalls::KernelAppendFsync => "kernel_ext4_on_volume_append_fsync".to_owned(),
         }
     }
@@ -62,6 +68,8 @@ impl MountCalls {
             MountCalls::DeepDurable(depth) => format!("mount, durable overwrites, {depth} at a time"),
             MountCalls::AppendFbarrier => "mount, append + fbarrier".to_owned(),
             MountCalls::AppendFsync => "mount, append + fsync".to_owned(),
+            MountCalls::CoalitionAppendFbarrier => "mount, coalition, append + fbarrier".to_owned(),
+            MountCalls::CoalitionAppendFsync => "mount, coalition, append + fsync".to_owned(),
             MountCalls::KernelAppendFsync => "ext4 nobarrier on volume, append + fsync".to_owned(),
         }
     }
@@ -70,15 +78,22 @@ impl MountCalls {
     #[must_use]
     pub fn promise(self) -> Option<Promise> {
         match self {
-            MountCalls::OverwriteFdatasync | MountCalls::DeepDurable(_) | MountCalls::AppendFsync => {
-                Some(Promise::Durable)
-            }
+            MountCalls::OverwriteFdatasync
+            | MountCalls::DeepDurable(_)
+            | MountCalls::AppendFsync
+            | MountCalls::CoalitionAppendFsync => Some(Promise::Durable),
             MountCalls::Deep(_) => None,
             MountCalls::OverwriteBarrier
             | MountCalls::OverwriteOrdered
             | MountCalls::AppendFbarrier
+            | MountCalls::CoalitionAppendFbarrier
             | MountCalls::KernelAppendFsync => Some(Promise::Ordered),
         }
+    }
+
+    /// Whether the journal of the mount logs changed bytes.
+    pub(super) fn coalition(self) -> bool {
+        matches!(self, MountCalls::CoalitionAppendFbarrier | MountCalls::CoalitionAppendFsync)
     }
 
     /// Whether the file is written over, and not grown.
@@ -130,9 +145,13 @@ impl MountCalls {
             file.write_all_at(pages.page(stamp), offset)?;
             match self {
                 MountCalls::OverwriteBarrier => answered(weir::fdatabarrier(file.as_raw_fd()))?,
-                MountCalls::AppendFbarrier => answered(weir::fbarrier(file.as_raw_fd()))?,
+                MountCalls::AppendFbarrier | MountCalls::CoalitionAppendFbarrier => {
+                    answered(weir::fbarrier(file.as_raw_fd()))?;
+                }
                 MountCalls::OverwriteFdatasync => file.sync_data()?,
-                MountCalls::AppendFsync | MountCalls::KernelAppendFsync => file.sync_all()?,
+                MountCalls::AppendFsync
+                | MountCalls::CoalitionAppendFsync
+                | MountCalls::KernelAppendFsync => file.sync_all()?,
                 MountCalls::OverwriteOrdered | MountCalls::Deep(_) | MountCalls::DeepDurable(_) => {}
             }
             durable += u64::from(self.promise() == Some(Promise::Durable));

@@ -20,7 +20,10 @@ const STATUS_MAX: usize = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Door {
     /// BarrierFS on it is mounted.
-    Filesystem,
+    Filesystem {
+        /// Its journal logs changed bytes.
+        coalition: bool,
+    },
     /// The volume itself is one file.
     Disk,
 }
@@ -76,7 +79,10 @@ impl Served {
         let mountpoint = mountpoint.map_err(failed("make a directory to mount on"))?;
         let mut command = Command::new(program);
         match door {
-            Door::Filesystem => command.arg("mount").arg(volume).arg(mountpoint.path()),
+            Door::Filesystem { coalition } => {
+                let options = coalition.then_some("--journal-coalition");
+                command.arg("mount").args(options).arg(volume).arg(mountpoint.path())
+            }
             Door::Disk => command.arg("disk").arg("--volume").arg(volume).arg(mountpoint.path()),
         };
         command.args(["--foreground", "--with-parent"]);
