@@ -19,7 +19,8 @@
 //!
 //! By option, the adversary's disks tear blocks: each sector of 512 bytes is old or new. What is in the log makes up for
 //! that, a superblock changes in one sector only, and every sector of a file's page is judged as pages are else. The outside judges see only what was recovered,
-//! since they may make of a torn commit block what they like.
+//! since they may make of a torn commit block what they like. The ground `emmc` does worse to what is being written: it
+//! may become garbage, sector by sector, but for reliable writes.
 
 pub(crate) mod ground;
 mod history;

@@ -113,6 +113,15 @@ fn the_engine_for_prefix_devices_keeps_its_promises_in_the_other_modes() {
     pass(Engine::Prefix, JournalMode::Writeback, &[FsGround::PrefixDisk], 2_000);
 }
 
+/// A negative control: without reliable writes a power cut garbles what has no second copy, such as the journal's
+/// superblock.
+#[test]
+fn a_device_that_garbles_without_reliable_writes_is_found_out() {
+    let ground = FsGround::Emmc { reliable: false };
+    let failure = FsCampaign::new(JBD2, JournalMode::Ordered, ground, 3_000, 1).go().failure;
+    assert!(failure.is_some_and(|failure| failure.what.contains("mounting")));
+}
+
 /// The OPTR paper's no-barrier mode: consistent, and durable in the end.
 #[test]
 fn without_barriers_the_legacy_engine_is_consistent_on_prefix_devices() {

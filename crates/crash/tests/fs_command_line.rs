@@ -12,7 +12,8 @@ fn read(options: &str) -> Result<Arguments, clap::Error> {
 
 #[test]
 fn an_engine_that_needs_barriers_is_refused_where_there_are_none() {
-    for (engine, ground) in [("dual", "legacy"), ("dual", "none"), ("dual-list", "legacy")] {
+    for (engine, ground) in [("dual", "legacy"), ("dual", "none"), ("dual", "emmc"), ("dual-list", "legacy")]
+    {
         let refused = read(&format!("--engine {engine} --ground {ground}")).unwrap_err().to_string();
         for words in [engine, ground, "needs barriers", "--engine jbd2"] {
             assert!(refused.contains(words), "no {words:?} in {refused}");

@@ -10,11 +10,13 @@ use weir_fs::{CheckpointBy, Conflicts, Engine, FsMutant, JournalMode, JournalMut
 use weir_storage::Rules;
 
 /// The grounds, by name.
-const GROUNDS: [&str; 10] = [
+const GROUNDS: [&str; 12] = [
     "adversary",
     "legacy",
     "prefix",
     "volume",
+    "emmc",
+    "emmc-unreliable",
     "plp",
     "in-order-writeback",
     "transactional",
@@ -42,9 +44,10 @@ pub struct Arguments {
     #[arg(long)]
     pub coalition: bool,
     /// What is below: adversary (the worst disk, with barriers), legacy (without), prefix (one that keeps requests in
-    /// order of receipt), volume (on the worst legacy disk), or an emulated flash device by its barrier mechanism: plp,
-    /// in-order-writeback, transactional, in-order-recovery, order-preserving-recovery, none. By default all that the
-    /// engine is for.
+    /// order of receipt), volume (on the worst legacy disk), emmc (emulated, without barriers: a power cut garbles what
+    /// is being written, but for reliable writes), emmc-unreliable (without these), or an emulated flash device by its
+    /// barrier mechanism: plp, in-order-writeback, transactional, in-order-recovery, order-preserving-recovery, none. By
+    /// default all that the engine is for.
     #[arg(long, value_parser = PossibleValuesParser::new(GROUNDS))]
     pub ground: Option<String>,
     /// Distinct states to judge, on each ground.
@@ -219,7 +222,9 @@ impl EngineName {
     /// flush-ahead commit packed writes.
     fn can_stand_on(self, ground: FsGround) -> bool {
         match self {
-            EngineName::Dual | EngineName::DualList => !matches!(ground.name(), "legacy" | "none"),
+            EngineName::Dual | EngineName::DualList => {
+                !matches!(ground.name(), "legacy" | "none" | "emmc" | "emmc-unreliable")
+            }
             EngineName::Jbd2 | EngineName::Jbd2Nobarrier => true,
             EngineName::Prefix => {
                 matches!(ground.name(), "prefix" | "volume" | "order-preserving-recovery")

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use weir_ext4::check::{self, ImageReader, Report};
 use weir_ext4::{FormatError, Mkfs};
-use weir_flash::{Allocation, FlashDevice, FlashOptions, Mechanism, Medium, Profile};
+use weir_flash::{Allocation, FlashDevice, FlashOptions, Layout, Mechanism, Medium, OrderedService, Profile};
 use weir_fs::Filesystem;
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
@@ -40,6 +40,11 @@ const SEGMENTS: u64 = 96;
 pub enum FsGround {
     /// An emulated flash device with this barrier mechanism.
     Flash(Mechanism),
+    /// An emulated eMMC: one command at a time, no barriers, FUA, packed writes, and programs that a power cut tears.
+    Emmc {
+        /// Whether it has reliable writes.
+        reliable: bool,
+    },
     /// The worst disk that the contract allows, with barriers or without.
     Adversary {
         /// Whether it keeps barriers.
@@ -54,7 +59,8 @@ pub enum FsGround {
 }
 
 impl FsGround {
-    /// The ground that a name means: `adversary`, `legacy`, `prefix`, `volume`, or the name of a barrier mechanism.
+    /// The ground that a name means: `adversary`, `legacy`, `prefix`, `volume`, `emmc`, `emmc-unreliable`, or the name of
+    /// a barrier mechanism.
     #[must_use]
     pub fn named(name: &str) -> Option<FsGround> {
         match name {
@@ -62,6 +68,8 @@ impl FsGround {
             "legacy" => Some(FsGround::Adversary { barriers: false }),
             "prefix" => Some(FsGround::PrefixDisk),
             "volume" => Some(FsGround::Volume),
+            "emmc" => Some(FsGround::Emmc { reliable: true }),
+            "emmc-unreliable" => Some(FsGround::Emmc { reliable: false }),
             name => Mechanism::named(name).map(FsGround::Flash),
         }
     }
@@ -86,6 +94,8 @@ impl FsGround {
     pub fn name(self) -> &'static str {
         match self {
             FsGround::Flash(mechanism) => mechanism.name(),
+            FsGround::Emmc { reliable: true } => "emmc",
+            FsGround::Emmc { reliable: false } => "emmc-unreliable",
             FsGround::Adversary { barriers: true } => "adversary",
             FsGround::Adversary { barriers: false } => "legacy",
             FsGround::PrefixDisk => "prefix",
@@ -253,7 +263,22 @@ fn one_fault(random: &mut Random, writes: u64, fails: Fails) -> Faults {
 }
 
 fn flash_profile(mechanism: Mechanism, random: &mut Random, share_blocks: Option<u32>) -> Profile {
-    let mut profile = profile::draw(mechanism, random);
+    enlarged(profile::draw(mechanism, random), random, share_blocks)
+}
+
+/// What eMMC 4.5 can do, but for a map of blocks, which torn programs need.
+fn emmc_profile(random: &mut Random, reliable: bool, share_blocks: Option<u32>) -> Profile {
+    let mut profile = profile::draw(Mechanism::None, random);
+    let host = &mut profile.host;
+    (host.queue_depth, host.ordered_service) = (1, OrderedService::None);
+    (host.packed_header_ns, host.reliable_extra_ns) = (Some(0), reliable.then_some(0));
+    profile.nand.torn_program = true;
+    profile.ftl.layout = Layout::default();
+    enlarged(profile, random, share_blocks)
+}
+
+/// A device with room for the filesystem.
+fn enlarged(mut profile: Profile, random: &mut Random, share_blocks: Option<u32>) -> Profile {
     if let Some(blocks) = share_blocks {
         // Shares need a map of blocks.
         let layout = &mut profile.ftl.layout;
@@ -290,8 +315,11 @@ impl StorageStack {
         let (share, max_share_blocks) =
             nature.share_blocks.map_or((false, legacy.max_share_blocks), |blocks| (true, blocks));
         let below = match kind {
-            FsGround::Flash(mechanism) => {
-                let profile = flash_profile(mechanism, random, nature.share_blocks);
+            FsGround::Flash(_) | FsGround::Emmc { .. } => {
+                let profile = match kind {
+                    FsGround::Flash(mechanism) => flash_profile(mechanism, random, nature.share_blocks),
+                    _ => emmc_profile(random, kind == FsGround::Emmc { reliable: true }, nature.share_blocks),
+                };
                 Below::Flash(
                     FlashDevice::new(
                         handle,

@@ -15,7 +15,8 @@
 //! - what a barrier call covers is there, as far as anything is there that was begun after the call returned;
 //! - in journal mode ordered, a page whose place the tree knows holds what was written there when it got it, or
 //!   something newer; in mode data, every page holds what it held after k;
-//! - nothing else: every page holds what somebody wrote there, or zeros.
+//! - nothing else: every page holds what somebody wrote there, or zeros; or garbage, where the storage says that a
+//!   power cut leaves it, and something was written there that is newer than what the page has to hold at least.
 
 mod judge;
 #[cfg(test)]
@@ -87,6 +88,8 @@ pub(super) struct Terms {
     pub(super) faulty: bool,
     /// Each part of a page of so many bytes holds what it held at some time.
     pub(super) tear_bytes: usize,
+    /// What is being written may become garbage by a power cut, in each such part, until it is durable (S4).
+    pub(super) corrupts: bool,
     /// Who knows whether a flush has failed, where one may: then nothing is durable any more.
     pub(super) watch: Option<Rc<Watch>>,
 }

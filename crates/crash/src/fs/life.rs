@@ -214,7 +214,8 @@ impl Chain {
             mode: self.campaign.mode,
             // Until the flush fails order is promised, and what it leaves then is judged on the legacy path only.
             faulty: faulty && !(fails == Fails::Flush && self.trusts_order()),
-            tear_bytes: self.campaign.tear_bytes as usize,
+            tear_bytes: tear_bytes(&self.campaign, ground),
+            corrupts: corrupts(ground),
             watch: ground.watch(),
         };
         let history = History::of(terms, &visible, names);
@@ -288,6 +289,7 @@ impl Chain {
         let (found, history) = (Rc::clone(&self.found), Rc::clone(history));
         let (campaign, options, refuses) = (self.campaign.clone(), self.options, self.is_dual());
         let ends = ground.watch().filter(|_| self.trusts_order());
+        let tear_bytes = tear_bytes(&campaign, ground);
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
             found.event += 1;
@@ -306,7 +308,7 @@ impl Chain {
                 found.totals.states_deep += u64::from(found.life > 0);
                 // By the state, not by chance: whoever watches changes nothing of what happens.
                 let outside = campaign.outside > 0 && mix(state, 2).is_multiple_of(campaign.outside);
-                let shown = match (outside, campaign.tear_bytes as usize) {
+                let shown = match (outside, tear_bytes) {
                     (false, _) => Shown::Nothing,
                     (true, BLOCK_BYTES) => Shown::Everything,
                     // What a replay of ours leaves is not torn.
@@ -390,6 +392,16 @@ impl WarmUp {
         self.operations
             .is_none_or(|least| begun >= least + OPERATIONS_WARM || (begun >= least && is_crowded()))
     }
+}
+
+/// Whether a power cut may leave garbage of what is being written.
+fn corrupts(ground: &StorageStack) -> bool {
+    ground.storage().capabilities().corrupts_when_cut
+}
+
+/// The parts of a block that a power cut decides about one by one: sectors, where it may leave garbage.
+fn tear_bytes(campaign: &FsCampaign, ground: &StorageStack) -> usize {
+    if corrupts(ground) { 512 } else { campaign.tear_bytes as usize }
 }
 
 /// Tells the history of zeros that the filesystem writes by itself.

@@ -121,6 +121,7 @@ impl History {
                 {
                     continue;
                 }
+                None if self.may_be_garbage(file, page, needed) => continue,
                 None => self.foreign(file, page, found.page(inode, page)),
                 Some(look) if look.newest_from(self.version_at(file, page, needed)) => continue,
                 Some(_) => Illegal::PageTooOld { file, page, needed },
@@ -128,6 +129,14 @@ impl History {
             return Err(Refused { why: Some(why), part, from: k + 1 });
         }
         Ok(())
+    }
+
+    /// Whether a power cut may have left garbage in place of something newer than what the page has to hold at least. In
+    /// mode data what is written home is in the log.
+    fn may_be_garbage(&self, file: FileId, page: u32, needed: Operation) -> bool {
+        let newest = self.pages.get(&(file, page)).and_then(|versions| versions.last());
+        let in_place = self.terms.corrupts && self.terms.mode != JournalMode::Data;
+        in_place && newest.is_some_and(|newest| newest.since > needed)
     }
 
     fn foreign(&self, file: FileId, page: u32, bytes: &[u8]) -> Illegal {

@@ -30,7 +30,7 @@ fn enter(tree: &mut Tree, name: &[u8], id: FileId, kind: Kind) {
 
 /// A filesystem without faults, whose pages reach the disk by calls and commits only.
 fn terms() -> Terms {
-    Terms { mode: JournalMode::Ordered, faulty: false, tear_bytes: BLOCK_BYTES, watch: None }
+    Terms { mode: JournalMode::Ordered, faulty: false, tear_bytes: BLOCK_BYTES, corrupts: false, watch: None }
 }
 
 /// A file of holes, one page of which is zeros by now.
@@ -178,4 +178,42 @@ fn what_a_failed_call_left_may_be_older_than_its_end() {
         let judged = history.judge(&Visible::of(found, BTreeMap::from([(14, vec![0; BLOCK_BYTES])])));
         assert_eq!(judged.is_err(), is_asked, "{judged:?}");
     }
+}
+
+/// What a page of the file holds when a power cut has left garbage in one of its sectors.
+fn with_garbage(at: u32, fill: u8) -> Visible {
+    let mut tree = Tree::new(ROOT_INODE, 0o755);
+    let size = u64::from(PAGES) * BLOCK_BYTES as u64;
+    enter(&mut tree, b"file", 12, Kind::File { size });
+    let mut bytes = vec![0; size as usize];
+    let page = at as usize * BLOCK_BYTES;
+    bytes[page..page + BLOCK_BYTES].fill(fill);
+    bytes[page + 512..page + 1024].fill(0xab);
+    Visible::of(tree, BTreeMap::from([(12, bytes)]))
+}
+
+/// S4: garbage is left only where something was written that is not durable, and only by a storage that says so.
+#[test]
+fn garbage_is_allowed_in_what_was_being_written_and_nowhere_else() {
+    let judged = |corrupts: bool, mode: JournalMode, calls: &[(u8, bool)]| {
+        let (mut history, file) = history();
+        history.terms = Terms { corrupts, mode, tear_bytes: 512, ..terms() };
+        let mut last = 0;
+        for &(fill, synced) in calls {
+            history.resize(file, u64::from(PAGES) * BLOCK_BYTES as u64);
+            history.write(file, ZEROED, page(fill));
+            history.end(0);
+            if synced {
+                durable(&mut history, file, Reach::File);
+            }
+            last = fill;
+        }
+        history.judge(&with_garbage(ZEROED, last)).is_ok()
+    };
+    let ordered = JournalMode::Ordered;
+    assert!(judged(true, ordered, &[(7, true), (8, false)]), "it was being written anew");
+    assert!(!judged(false, ordered, &[(7, true), (8, false)]), "the storage does not say so");
+    assert!(!judged(true, ordered, &[(7, true)]), "it is durable, and nobody wrote there");
+    assert!(!judged(true, ordered, &[(7, false), (8, true)]), "it is durable");
+    assert!(!judged(true, JournalMode::Data, &[(7, true), (8, false)]), "the log has it");
 }
