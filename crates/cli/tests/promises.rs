@@ -150,8 +150,13 @@ fn an_engine_can_be_chosen_and_a_status_says_what_fsync_promises_with_it() {
         return;
     }
     let place = Place::with_volume("256M");
-    let engines =
-        [("dual", "durable"), ("jbd2", "durable"), ("prefix", "durable"), ("jbd2-nobarrier", "order")];
+    let engines = [
+        ("dual", "durable"),
+        ("jbd2", "durable"),
+        ("prefix", "durable"),
+        ("flush-ahead", "durable"),
+        ("jbd2-nobarrier", "order"),
+    ];
     for (engine, promise) in engines {
         let root = place.mount(&["--engine", engine]);
         let file = File::create(root.join(engine)).unwrap();
@@ -180,9 +185,12 @@ fn an_engine_can_be_chosen_and_a_status_says_what_fsync_promises_with_it() {
     }
     let (image, root) = (place.path().join("a.img"), place.mountpoint());
     works(&["mkfs", image.to_str().unwrap(), "--size", "64M"]);
-    for (engine, words) in
-        [("prefix", "order of receipt"), ("jbd2-nobarrier", "needs a volume"), ("dual", "engine jbd2")]
-    {
+    for (engine, words) in [
+        ("prefix", "order of receipt"),
+        ("jbd2-nobarrier", "needs a volume"),
+        ("dual", "engine jbd2"),
+        ("flush-ahead", "packed writes"),
+    ] {
         fails(&["mount", "--engine", engine, image.to_str().unwrap(), root.to_str().unwrap()], &[words]);
     }
 }
