@@ -26,7 +26,7 @@ impl Blocks for OnDisk<'_> {
         kind: Kind,
         look: impl FnOnce(&[u8]) -> Result<T, FormatError>,
     ) -> Result<T, FsError> {
-        let bytes = self.disk.read(block, 1).await?;
+        let bytes = self.disk.read_on_way_to_log(block).await?;
         self.checksums.verify(kind, block, &bytes)?;
         Ok(look(&bytes)?)
     }
@@ -64,9 +64,9 @@ pub(crate) async fn find_journal(
     let corrupt = |what| FormatError::corrupt(Structure::Inode, Place::Inode(number), what);
     let (group, index) = layout.inode_group(number)?;
     let (block, range) = layout.descriptor_place(group)?;
-    let descriptor = Descriptor::read(&disk.read(block, 1).await?[range], group, layout)?;
+    let descriptor = Descriptor::read(&disk.read_on_way_to_log(block).await?[range], group, layout)?;
     let (block, range) = layout.inode_place(&descriptor, index);
-    let mut inode = Inode::read(&disk.read(block, 1).await?[range], number, &layout.checksums())?;
+    let mut inode = Inode::read(&disk.read_on_way_to_log(block).await?[range], number, &layout.checksums())?;
     inode.check_supported(number)?;
     let blocks = u32::try_from(inode.size() / BLOCK_BYTES as u64).map_err(|_| corrupt("size"))?;
     if u64::from(blocks) > layout.blocks() {

@@ -116,7 +116,7 @@ pub(crate) async fn find_superblock(
     device_blocks: u64,
     options: &MountOptions,
 ) -> Result<(Superblock, bool), FsError> {
-    let block = disk.read(0, 1).await?;
+    let block = disk.read_on_way_to_log(0).await?;
     let primary = &block[SUPERBLOCK_OFFSET..];
     let error = match Superblock::read(primary) {
         Ok(superblock) => return Ok((superblock, false)),

@@ -2,6 +2,8 @@
 //! what was waited for.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 
 use weir_block::{BlockLayer, Class, OrderedPlug, Request};
@@ -54,6 +56,8 @@ pub struct Disk {
     flushes: Rc<FlushSharing>,
     /// A call has promised order: what is written from then on comes after it.
     promised_order: Cell<bool>,
+    /// Blocks that are read before the log is replayed, so that it cannot make up for damage of them.
+    found_log_by: RefCell<BTreeSet<u64>>,
 }
 
 impl Disk {
@@ -72,6 +76,7 @@ impl Disk {
             rules,
             flushes: Rc::default(),
             promised_order: Cell::new(false),
+            found_log_by: RefCell::default(),
         })
     }
 
@@ -124,6 +129,17 @@ impl Disk {
         let ticket = self.layer.when_space(|layer| layer.read(extent)).await?;
         self.answered(&ticket).await?;
         ticket.take_data().ok_or(JournalError::Storage(StorageError::Gone))
+    }
+
+    /// Reads a block that leads to the log. Before the log is replayed nothing makes up for damage of such a block, so from
+    /// now on it is written in place as superblocks are.
+    pub async fn read_on_way_to_log(&self, block: u64) -> Result<Buffer, JournalError> {
+        self.found_log_by.borrow_mut().insert(block);
+        self.read(block, 1).await
+    }
+
+    fn is_on_way_to_log(&self, blocks: Range<u64>) -> bool {
+        self.protects_in_place() && self.found_log_by.borrow().range(blocks).next().is_some()
     }
 
     /// Submits consecutive blocks from `start` on, as few writes as commands allow, all of `class` but the
@@ -179,6 +195,8 @@ impl Disk {
                 .map(|(block, buffer)| Part { start: Lba(block), data: whole(buffer) })
                 .collect();
             let class = if nth + 1 == writes { last } else { class };
+            let first = start + (nth * most) as u64;
+            let reliable = reliable || self.is_on_way_to_log(first..first + chunk.len() as u64);
             self.handle.spend_dispatch().await;
             let request = Request { reliable, ..Request::new(STREAM, class, &parts) };
             tickets.push(self.layer.submit(&request).await?);

@@ -64,7 +64,7 @@ pub enum JournalMutant {
     HomeNotRead,
     /// J9: homes are not written by reliable writes, where only these keep them whole.
     HomesUnreliable,
-    /// J9: superblocks are not written by reliable writes, where a power cut could corrupt them.
+    /// J9: superblocks, and what leads to the log, are not written by reliable writes, where a power cut could corrupt them.
     SuperblocksUnreliable,
     /// J9: a checkpoint covers what was composed when it began, and lets later transactions rely on a copy that leaves the log
     /// with it.

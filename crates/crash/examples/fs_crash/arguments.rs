@@ -229,7 +229,9 @@ impl EngineName {
             EngineName::Prefix => {
                 matches!(ground.name(), "prefix" | "volume" | "order-preserving-recovery")
             }
-            EngineName::FlushAhead => matches!(ground.name(), "adversary" | "legacy" | "prefix" | "volume"),
+            EngineName::FlushAhead => {
+                matches!(ground.name(), "adversary" | "legacy" | "prefix" | "volume" | "emmc")
+            }
         }
     }
 
@@ -251,7 +253,7 @@ impl EngineName {
             EngineName::Jbd2Nobarrier | EngineName::Prefix => {
                 &["volume", "prefix", "order-preserving-recovery"]
             }
-            EngineName::FlushAhead => &["legacy", "volume", "adversary", "prefix"],
+            EngineName::FlushAhead => &["legacy", "volume", "emmc", "adversary", "prefix"],
         }
     }
 }
