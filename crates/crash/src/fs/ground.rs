@@ -231,7 +231,7 @@ pub(crate) type Draw<'a> = &'a mut dyn FnMut(&mut Random) -> Left;
 type Observer = Rc<dyn Fn(Draw<'_>)>;
 
 enum Below {
-    Flash(Rc<FlashDevice>, Profile),
+    Flash(Rc<FlashDevice>, Rc<Profile>),
     Disk(Rc<AdversaryDisk>, DiskKind),
     Volume(Rc<AdversaryDisk>, AdversaryOptions, Rc<Volume>),
 }
@@ -239,7 +239,7 @@ enum Below {
 /// What a power cut left.
 #[derive(Clone)]
 pub(crate) enum Left {
-    Flash(Medium, Profile),
+    Flash(Medium, Rc<Profile>),
     Disk(Image, DiskKind),
     Volume(Image, AdversaryOptions),
 }
@@ -326,7 +326,7 @@ impl StorageStack {
                         &profile,
                         FlashOptions { recorder: recorder.cloned(), ..FlashOptions::default() },
                     ),
-                    profile,
+                    Rc::new(profile),
                 )
             }
             FsGround::Adversary { .. } | FsGround::PrefixDisk | FsGround::Claiming => {
@@ -425,7 +425,7 @@ impl StorageStack {
         let observer = Rc::clone(&self.observer);
         match &self.below {
             Below::Flash(device, profile) => {
-                let (weak, profile) = (Rc::downgrade(device), profile.clone());
+                let (weak, profile) = (Rc::downgrade(device), Rc::clone(profile));
                 device.observe(move || {
                     let Some(device) = weak.upgrade() else { return };
                     look_at_device(&observer, &device, &profile);
@@ -464,9 +464,9 @@ impl StorageStack {
     }
 }
 
-fn look_at_device(observer: &RefCell<Option<Observer>>, device: &FlashDevice, profile: &Profile) {
+fn look_at_device(observer: &RefCell<Option<Observer>>, device: &FlashDevice, profile: &Rc<Profile>) {
     let Some(look) = observer.borrow().clone() else { return };
-    look(&mut |random| Left::Flash(device.after_cut(random), profile.clone()));
+    look(&mut |random| Left::Flash(device.after_cut(random), Rc::clone(profile)));
 }
 
 fn look_at_disk(observer: &RefCell<Option<Observer>>, disk: &AdversaryDisk, kind: &DiskKind) {
@@ -496,7 +496,7 @@ impl Left {
             Left::Flash(medium, profile) => {
                 let options = FlashOptions::default();
                 let device = FlashDevice::restarted(handle, profile, options, medium.clone());
-                Below::Flash(device, profile.clone())
+                Below::Flash(device, Rc::clone(profile))
             }
             Left::Disk(image, kind) => {
                 Below::Disk(AdversaryDisk::from_image(handle, kind.options.clone(), image), kind.clone())
