@@ -7,9 +7,10 @@ use std::rc::Rc;
 
 use clap::Args;
 use serde::Serialize;
-use weir_ext4::FormatError;
 use weir_ext4::check::{ImageReader, Report};
-use weir_fs::Filesystem;
+use weir_ext4::{Feature, FormatError};
+use weir_fs::{Filesystem, FsError, MountOptions};
+use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
 
 use crate::error::{CliError, FsckError};
@@ -21,7 +22,7 @@ use crate::{Verdict, in_wall_time, print};
 pub(crate) struct FsckArguments {
     /// The file or block device
     path: PathBuf,
-    /// Replay the journal first, so that other programs can read the filesystem; nothing else is changed
+    /// Replay the journal first, as a mount and an unmount do, so that other programs can read the filesystem
     #[arg(long)]
     replay: bool,
     /// Print one JSON document
@@ -93,12 +94,26 @@ pub(crate) fn run(arguments: &FsckArguments) -> Result<Verdict, CliError> {
     }
 }
 
+/// Mounts and unmounts it: the journal is empty then, and so is the list of orphans.
+async fn unmounted(handle: &Handle, stack: &Stack, path: &Path) -> Result<(), CliError> {
+    let failed = |source| CliError::Image { path: path.to_owned(), source };
+    match Filesystem::mount(handle, stack.storage(), MountOptions::default()).await {
+        Ok(mounted) => mounted.unmount().await.map_err(failed),
+        // There is nothing to replay.
+        Err(FsError::Format(FormatError::MissingFeature { name })) if name == Feature::HAS_JOURNAL.name() => {
+            Ok(())
+        }
+        Err(FsError::Format(FormatError::Foreign)) => Ok(()),
+        Err(source) => Err(failed(source)),
+    }
+}
+
 fn check(path: &Path, replay: bool) -> Result<Report, CliError> {
     in_wall_time(0, async |handle| {
         let stack = Stack::open(&handle, path, !replay).await?;
-        if replay {
-            let replayed = Filesystem::recover(&handle, stack.storage()).await;
-            replayed.map_err(|source| CliError::Image { path: path.to_owned(), source })?;
+        if replay && let Err(refused) = unmounted(&handle, &stack, path).await {
+            stack.close(path).await?;
+            return Err(refused);
         }
         let report = weir_ext4::check::check(&DiskImage { disk: stack.storage() }).await;
         stack.close(path).await?;

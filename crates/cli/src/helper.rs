@@ -27,6 +27,7 @@ Options behind -o, separated by commas; `weir mount --help` explains each:
   allow_other, awake              --allow-other, --awake
   sync=durable, sync=order        --sync durable, --sync order
   engine=NAME, journal=MODE       --engine NAME, --journal MODE
+  journal_coalition               --journal-coalition
   discard, nodiscard              --discard, --no-discard
   discard_below                   --discard-below
   noatime, writeback_cache        --noatime, --writeback-cache
@@ -235,6 +236,7 @@ fn of_option(option: &str) -> Meaning {
         ("journal", _) => {
             Meaning::WrongValue("journal=writeback, journal=ordered, journal=data, journal=soj or journal=sdj")
         }
+        ("journal_coalition", None) => argument("--journal-coalition"),
         ("log", Some(value)) => Meaning::Argument(format!("--log={value}")),
         ("" | "defaults" | "ro" | "rw" | "auto" | "noauto" | "nofail" | "_netdev", None)
         | ("user" | "users" | "nouser" | "owner" | "noowner" | "group" | "nogroup", _)
@@ -256,12 +258,13 @@ mod tests {
 
     #[test]
     fn options_of_mount_become_those_of_the_program() {
-        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,discard,discard_below,awake,noexec,noatime,writeback_cache,log=/var/log/weir,nosuid,nodev";
+        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,discard,discard_below,awake,noexec,noatime,writeback_cache,log=/var/log/weir,nosuid,nodev";
         let expected = [
             "--allow-other",
             "--sync=order",
             "--engine=prefix",
             "--journal=sdj",
+            "--journal-coalition",
             "--discard",
             "--discard-below",
             "--awake",

@@ -384,6 +384,37 @@ fn damage_is_an_error_or_a_prefix_and_never_a_panic() {
     assert!(errors > 1000, "most damage behind a commit block is noticed: {errors}");
 }
 
+/// With coalition blocks nearly every block commits. One that is damaged must not pass for the end of the log, as long as a
+/// later transaction is there.
+#[test]
+fn damage_in_the_middle_of_a_log_of_changes_is_an_error() {
+    let mut superblock = JournalSuperblock::new([1; 16], 64, true).expect("a journal");
+    superblock.set_coalition(true).expect("an empty log");
+    let mut journal = Journal::new(superblock);
+    let old: Home = (0..3).map(|home| (home, [1; BLOCK_BYTES])).collect();
+    for nth in 2..20 {
+        let writes: Vec<(u64, Block)> = (0..3).map(|home| (home, [nth; BLOCK_BYTES])).collect();
+        let mut some = writes.clone();
+        some.iter_mut().for_each(|(_, bytes)| bytes[100..].fill(1));
+        // Now and then a block is logged whole.
+        let writes = if nth % 5 == 0 { &writes } else { &some };
+        journal.append(&[], writes, &old);
+    }
+    journal.superblock.set_tail(Some(1), Sequence(1));
+    assert_eq!(journal.replay().expect("a whole log").transactions, 18);
+    let end = journal.head - 1;
+    for block in 1..end {
+        for at in [1, 5, 9, 12, 15, 16, 40, 4095] {
+            let mut damaged = journal.clone();
+            damaged.blocks[block as usize][at] ^= 0x10;
+            damaged.replay().expect_err("a later transaction is whole");
+        }
+    }
+    // The last transaction may be torn, and then it is not there.
+    journal.blocks[end as usize][40] ^= 1;
+    assert_eq!(journal.replay().expect("a torn end").transactions, 17);
+}
+
 #[test]
 fn hostile_logs_without_checksums_end() {
     for seed in 0..300 {

@@ -170,7 +170,7 @@ impl DiskContents {
         if Layout::new(&superblock)? != layout {
             return Err(damaged("the log holds one of another size").into());
         }
-        if coalition {
+        if coalition || superblock.features().has(Feature::JOURNAL_COALITION) {
             // Nothing is in the log any more that only we can replay.
             set_needs_recovery(&mut superblock, true, false);
             write_superblock(&disk, &mut superblock, options).await?;

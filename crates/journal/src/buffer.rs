@@ -33,8 +33,8 @@ pub struct BufferHead {
     pub(crate) changed_in: Cell<Option<Sequence>>,
     /// The newest locked transaction that holds it.
     pub(crate) held_by: Cell<Option<Sequence>>,
-    /// The newest transaction that the log holds all of it with.
-    pub(crate) logged_whole: Cell<Option<Sequence>>,
+    /// How many checkpoints had begun when the log took all of it the last time, and one; 0 if it never did.
+    pub(crate) logged_whole: Cell<u64>,
     /// Transactions that hold it and are not checkpointed, the running one included: as long as there is one,
     /// what is at home on disk is older than this.
     pub(crate) pins: Cell<u32>,
@@ -49,7 +49,7 @@ impl BufferHead {
             changed: RefCell::default(),
             changed_in: Cell::new(None),
             held_by: Cell::new(None),
-            logged_whole: Cell::new(None),
+            logged_whole: Cell::new(0),
             pins: Cell::new(0),
         })
     }

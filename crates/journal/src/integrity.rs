@@ -26,7 +26,8 @@ impl HomeIntegrity {
     /// What it is on a storage with these capabilities.
     pub fn of(capabilities: &Capabilities) -> HomeIntegrity {
         let tears = capabilities.tear_unit_bytes < BLOCK_BYTES as u32 || capabilities.corrupts_when_cut;
-        let is_whole = capabilities.atomic_blocks >= 1 || !tears;
+        // Homes that are consecutive leave in one command.
+        let is_whole = capabilities.atomic_blocks >= capabilities.max_transfer_blocks || !tears;
         match (is_whole, capabilities.reliable) {
             (true, _) => HomeIntegrity::NeverTorn,
             (false, true) => HomeIntegrity::ReliableWrites,

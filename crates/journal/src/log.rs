@@ -56,8 +56,8 @@ pub(crate) struct Log {
     retired: VecDeque<Retired>,
     /// The newest transaction that has its place.
     newest: Sequence,
-    /// The newest of those that the last checkpoint brings home: what the log holds of a block until then does not stay.
-    leaves_to: Sequence,
+    /// Checkpoints that have begun, and one: what the log took of a block before the last of them does not stay in it.
+    checkpoints: u64,
 }
 
 impl Log {
@@ -83,7 +83,7 @@ impl Log {
             head,
             retired: VecDeque::new(),
             newest: before,
-            leaves_to: before,
+            checkpoints: 1,
         }
     }
 
@@ -140,7 +140,7 @@ impl Log {
         self.head = head;
         self.newest = locked.sequence;
         for block in blocks.iter().filter(|block| block.at.is_some()) {
-            block.buffer.logged_whole.set(Some(locked.sequence));
+            block.buffer.logged_whole.set(self.checkpoints);
         }
         let Locked { sequence, revokes, data, freed, .. } = locked;
         Ok((composed, Logged { sequence, blocks, revokes, data, freed, log_end: head }))
@@ -149,9 +149,8 @@ impl Log {
     /// Whether the log has to hold all of a block, whatever has changed of it: if damage of its home is made up for by the
     /// log, and what that holds of it is about to leave it.
     fn needs_copy(&self, block: &FrozenBlock) -> bool {
-        let stays = |logged: Sequence| logged.is_after(self.leaves_to);
         self.integrity == HomeIntegrity::LoggedWhole
-            && !block.buffer.logged_whole.get().is_some_and(stays)
+            && block.buffer.logged_whole.get() != self.checkpoints
             && !self.rules.drops(JournalMutant::ChangesLoggedFirst)
     }
 
@@ -160,7 +159,7 @@ impl Log {
     pub(crate) fn covers_exactly(&mut self) -> Option<Sequence> {
         let exact = self.has_coalition() && self.integrity == HomeIntegrity::LoggedWhole;
         (exact && !self.rules.drops(JournalMutant::CheckpointCoversMore)).then(|| {
-            self.leaves_to = self.newest;
+            self.checkpoints += 1;
             self.newest
         })
     }

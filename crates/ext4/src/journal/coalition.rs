@@ -177,7 +177,8 @@ fn record(block: &[u8], at: usize) -> Option<(Record, usize)> {
         CHANGE => {
             let (offset, bytes) = (u16_at(block, at + 9)?, u16_at(block, at + 11)?);
             let end = at + CHANGE_HEAD + usize::from(bytes);
-            let fits = end <= block.len() && usize::from(offset) + usize::from(bytes) <= BLOCK_BYTES;
+            let fits =
+                bytes > 0 && end <= block.len() && usize::from(offset) + usize::from(bytes) <= BLOCK_BYTES;
             let change = Record::Change { home, offset, at: u16::try_from(at + CHANGE_HEAD).ok()?, bytes };
             fits.then_some((change, end))
         }

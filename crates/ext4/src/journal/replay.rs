@@ -125,10 +125,17 @@ pub async fn replay<R: LogReader>(
         committed: BTreeMap::new(),
         revoked: BTreeMap::new(),
         transactions: 0,
+        ended_at: None,
     };
     while scan.transaction().await? {}
+    scan.check_end().await?;
     Ok(scan.finish())
 }
+
+/// Blocks behind the end of the log in which a later transaction would say that it is no end.
+const LOOKED_AT_BEHIND_END: u32 = 64;
+/// Pieces of a block that are compared with the next one.
+const RECENT_PIECES: usize = 16;
 
 /// What the log holds of a block, each with the transaction that holds it, as a count from the first.
 type Pieces = Vec<(u32, Piece)>;
@@ -140,6 +147,21 @@ struct Pending {
     revokes: Vec<u64>,
     /// The first block with a wrong checksum: damage if the transaction turns out to be committed.
     damaged: Option<u32>,
+}
+
+/// Forgets the last change that lies within the next one: a block that changes again and again is read once. A revocation
+/// that hides the next one hides it as well.
+fn forget_overwritten(pieces: &mut Pieces, next: Piece) {
+    let range = |piece: Piece| match piece {
+        Piece::Copy { .. } => None,
+        Piece::Change { offset, bytes, .. } => Some((offset, offset.saturating_add(bytes))),
+    };
+    let Some((start, end)) = range(next) else { return };
+    let recent = pieces.len().saturating_sub(RECENT_PIECES);
+    let within = |piece: Piece| range(piece).is_some_and(|(first, last)| start <= first && last <= end);
+    if let Some(at) = (recent..pieces.len()).find(|at| within(pieces[*at].1)) {
+        pieces.remove(at);
+    }
 }
 
 /// What follows a block of a transaction.
@@ -165,6 +187,8 @@ struct Scan<'a, R> {
     /// The last transaction that revokes a block, as a count from the first.
     revoked: BTreeMap<u64, u32>,
     transactions: u32,
+    /// The first block that is not of the log any more.
+    ended_at: Option<u32>,
 }
 
 impl<R: LogReader> Scan<'_, R> {
@@ -174,6 +198,7 @@ impl<R: LogReader> Scan<'_, R> {
         let mut block = Box::new([0; BLOCK_BYTES]);
         loop {
             let Some(place) = self.next(&mut block).await? else { return Ok(false) };
+            self.ended_at = Some(place);
             match BlockType::of(&block) {
                 Some((found, sequence)) if sequence == self.sequence => match found {
                     BlockType::Descriptor => {
@@ -199,6 +224,35 @@ impl<R: LogReader> Scan<'_, R> {
                 _ => return Ok(false),
             }
         }
+    }
+
+    /// With coalition blocks most transactions are one block, which ends the log if it is torn. A transaction is written when
+    /// the one before it is kept (J2), so whole ones behind the end say that it is damage.
+    async fn check_end(&mut self) -> Result<(), R::Error> {
+        if !self.format.coalition || self.ended_at.is_none() {
+            return Ok(());
+        }
+        let mut block = Box::new([0; BLOCK_BYTES]);
+        for _ in 0..LOOKED_AT_BEHIND_END {
+            if self.next(&mut block).await?.is_none() {
+                break;
+            }
+            let Some((kind, sequence)) = BlockType::of(&block) else { continue };
+            let ahead = sequence.0.wrapping_sub(self.sequence.0);
+            let commits = match kind {
+                BlockType::Commit => self.format.commit_is_whole(&block),
+                BlockType::Coalition => {
+                    let decoded = self.format.decode_coalition(&block);
+                    decoded.is_some_and(|TornOr { whole, value }| whole && value.commits)
+                }
+                BlockType::Descriptor | BlockType::Revoke => false,
+            };
+            if let Some(place) = self.ended_at.filter(|_| commits && ahead < self.ring.blocks()) {
+                let (structure, place) = (Structure::JournalBlock, Place::JournalBlock(place));
+                return Err(FormatError::Checksum { structure, place }.into());
+            }
+        }
+        Ok(())
     }
 
     /// Reads the next block of the ring; `None` after the last one.
@@ -290,8 +344,9 @@ impl<R: LogReader> Scan<'_, R> {
                 return Err(FormatError::corrupt(structure, place, "its home is beyond the filesystem"));
             }
             let pieces = self.committed.entry(home).or_default();
-            if matches!(piece, Piece::Copy { .. }) {
-                pieces.clear();
+            match piece {
+                Piece::Copy { .. } => pieces.clear(),
+                Piece::Change { .. } => forget_overwritten(pieces, piece),
             }
             pieces.push((self.transactions, piece));
         }
