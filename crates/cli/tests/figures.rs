@@ -4,7 +4,7 @@
 
 use std::process::{Command, Output};
 
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 23] = [
     "fast18-fig01",
     "fast18-fig05-ablations",
     "fast18-fig09",
@@ -27,6 +27,7 @@ const NAMES: [&str; 22] = [
     "share-fig2a",
     "share-fig2b",
     "share-fig4",
+    "emmc-table4",
 ];
 
 fn figures(arguments: &[&str]) -> Output {

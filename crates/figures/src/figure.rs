@@ -16,6 +16,7 @@ use crate::intervals::{Compared, Intervals};
 use crate::paper::{Paper, Printed};
 use crate::run::{Outcome, Run};
 use crate::sweep::{Sweep, Take};
+use crate::variants::Variants;
 use crate::way::Way;
 
 /// A device's profile, and where its numbers come from.
@@ -44,7 +45,7 @@ macro_rules! folder {
     };
 }
 
-const FOLDERS: [Folder; 22] = [
+const FOLDERS: [Folder; 23] = [
     folder!("fast18-fig01"),
     folder!("fast18-fig05-ablations"),
     folder!("fast18-fig09"),
@@ -67,6 +68,7 @@ const FOLDERS: [Folder; 22] = [
     folder!("share-fig2a"),
     folder!("share-fig2b"),
     folder!("share-fig4"),
+    folder!("emmc-table4"),
 ];
 
 /// A figure: what is run, and what the paper prints.
@@ -124,6 +126,9 @@ pub struct Config {
     /// Further series of fio, described together.
     #[serde(default)]
     pub intervals: Option<Intervals>,
+    /// Further series of a phone's programs, described together.
+    #[serde(default)]
+    pub variants: Option<Variants>,
 }
 
 fn sample_us() -> f64 {
@@ -201,6 +206,8 @@ pub enum Measure {
     Transactions,
     /// Kilobytes that are written to the device for each transaction or operation.
     Written,
+    /// Journal blocks over all blocks that are written while a synchronisation call is under way.
+    JournalRatio,
     /// Flushes of the device for each transaction or operation.
     Flushes,
     /// Commands in the device's queue, on average.
@@ -282,6 +289,7 @@ impl Measure {
         match self {
             Measure::Iops | Measure::Inserts | Measure::Operations | Measure::Transactions => outcome.iops,
             Measure::Written => outcome.per_write(outcome.counts.written_blocks) * BLOCK_BYTES as f64 / 1e3,
+            Measure::JournalRatio => outcome.persisted.journal_ratio(),
             Measure::Flushes => outcome.per_write(outcome.counts.flushes),
             Measure::DepthMean => outcome.depth.mean,
             Measure::DepthMax => f64::from(outcome.depth.max),
@@ -339,6 +347,7 @@ impl Measure {
             Measure::Operations => "operations/s",
             Measure::Transactions => "transactions/s",
             Measure::Written => "KB",
+            Measure::JournalRatio => "of all blocks",
             Measure::Flushes => "flushes",
             Measure::DepthMean | Measure::DepthMax => "commands",
             Measure::DelayMean | Measure::DelayP50 | Measure::DelayP99 => "us",
@@ -473,6 +482,7 @@ impl Figure {
         };
         let mut config: Config = toml::from_str(figure).map_err(|source| failed("figure.toml", source))?;
         config.series.extend(config.sweep.iter().flat_map(Sweep::all));
+        config.series.extend(config.variants.iter().flat_map(Variants::all));
         let paced = config.intervals.iter().flat_map(Intervals::all);
         config.series.extend(paced.filter_map(|(name, take, ways)| Series::of_fio(name, take, &ways)));
         Ok(Figure {

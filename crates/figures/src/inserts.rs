@@ -28,6 +28,8 @@ pub struct Inserts {
 pub enum Journal {
     /// A rollback journal that is made anew and deleted.
     Delete,
+    /// A rollback journal that is cut to nothing.
+    Truncate,
     /// A rollback journal whose header is zeroed.
     Persist,
     /// A write-ahead log, checkpointed at 1,000 pages.
@@ -51,6 +53,8 @@ pub enum Synchronous {
 pub enum Syncs {
     /// All of them `fdatasync`, as SQLite by itself has it.
     Stock,
+    /// All of them `fsync`, as SQLite has it where it was not told that `fdatasync` can be trusted.
+    Whole,
     /// Those that are for order `fdatabarrier`, and one `fdatasync` at the end.
     Durable,
     /// All of them `fdatabarrier`.
@@ -62,6 +66,7 @@ impl Journal {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Journal::Delete => "DELETE",
+            Journal::Truncate => "TRUNCATE",
             Journal::Persist => "PERSIST",
             Journal::Wal => "WAL",
         }
@@ -81,7 +86,7 @@ impl Synchronous {
 impl Syncs {
     pub(crate) fn mode(self) -> Mode {
         match self {
-            Syncs::Stock => Mode::Off,
+            Syncs::Stock | Syncs::Whole => Mode::Off,
             Syncs::Durable => Mode::Durable,
             Syncs::Order => Mode::Order,
         }
@@ -104,6 +109,7 @@ impl fmt::Display for Inserts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let syncs = match self.syncs {
             Syncs::Stock => "syncs as they are",
+            Syncs::Whole => "syncs of data and metadata",
             Syncs::Durable => "one sync a transaction, the others barriers",
             Syncs::Order => "syncs as barriers",
         };

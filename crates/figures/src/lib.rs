@@ -14,6 +14,7 @@
 //! | a run, and the gauge that measures it | `run.rs`, `gauge.rs` |
 //! | calls to a filesystem, a run of them, and the tap that measures commands | `calls.rs`, `files.rs`, `tap.rs` |
 //! | inserts of SQLite, and a run of them | `inserts.rs`, `sqlite.rs` |
+//! | applications of a phone, what they do, their run, SQLite's calls in it, and series | `application.rs`, `behaviour.rs`, `application_thread.rs`, `database.rs`, `variants.rs` |
 //! | random writes with flushes, a run of them, and series | `random_writes.rs`, `random_writer.rs`, `sweep.rs` |
 //! | what recovery reads after them | `recovery.rs` |
 //! | what is counted and not measured | `fact.rs` |
@@ -32,7 +33,11 @@
 //! At the block layer one thread writes in every way, so such a row says nothing about how ways scale over
 //! threads.
 
+mod application;
+mod application_thread;
+mod behaviour;
 mod calls;
+mod database;
 mod error;
 mod fact;
 mod figure;
@@ -62,11 +67,15 @@ mod sqlite;
 mod stage;
 mod sweep;
 mod tap;
+mod variants;
 mod varmail;
 mod vary;
 mod way;
 
+pub use application::{App, Application};
+pub use behaviour::Behaviour;
 pub use calls::{Call, Calls, Change, On};
+pub use database::Rollback;
 pub use error::FigureError;
 pub use fact::Fact;
 pub use figure::{Config, Described, Figure, Measure, Plot, Series, Testbed};
@@ -85,5 +94,7 @@ pub use random_writes::{RandomWrites, Size};
 pub use row::{Ours, Row};
 pub use run::{Commits, Outcome, Run};
 pub use sweep::{Sweep, Swept, Take};
+pub use tap::Persisted;
+pub use variants::{Program, Variant, VariantSeries, Variants};
 pub use varmail::Varmail;
 pub use way::Way;

@@ -15,6 +15,7 @@ use weir_storage::{BLOCK_BYTES, Recorder, Rejected, Storage as _};
 use crate::error::FigureError;
 use crate::gauge::{Delays, Depth, Gauge, Window};
 use crate::host::Host;
+use crate::tap::Persisted;
 use crate::way::{QUEUE, Way, Writer};
 
 /// Requests on their way that the order recorder keeps at most: more than any cache holds blocks.
@@ -58,6 +59,10 @@ pub struct Outcome {
     pub latency: Delays,
     /// What the journal did; nothing at the block layer.
     pub commits: Commits,
+    /// Synchronisation calls, of applications alone.
+    pub calls: u64,
+    /// What was written while a synchronisation call was under way; of applications alone.
+    pub persisted: Persisted,
     /// Context switches of the writing threads for each write; at the block layer, warm-up included.
     pub switches: f64,
     /// What the device counted in the window; nothing at the block layer.
@@ -137,6 +142,7 @@ impl Run {
             Way::Fio(fio) => return fio.outcome(self, seed, options),
             Way::Varmail(varmail) => return varmail.outcome(self, seed, options),
             Way::InnoDb(innodb) => return innodb.outcome(self, seed, options),
+            Way::App(application) => return application.outcome(self, seed, options),
             Way::Random(writes) => return self.random_outcome(writes, seed, options),
             Way::Recovery(writes) => return self.recovery_outcome(writes, seed),
             Way::Fact(fact) => {

@@ -13,7 +13,7 @@ use weir_flash::{FlashDevice, FlashOptions};
 use weir_fs::{Filesystem, FsError};
 use weir_runtime::{Handle, Runtime, Simulation, Stalled};
 use weir_sqlite_vfs::rusqlite::{self, params};
-use weir_sqlite_vfs::{Call, Connection, Fault, Vfs};
+use weir_sqlite_vfs::{Call, Connection, Fault, Vfs, What};
 
 use crate::error::FigureError;
 use crate::gauge::{Gauge, Window, delays};
@@ -23,6 +23,9 @@ use crate::mounting::Mounting;
 use crate::run::{Outcome, Run};
 use crate::stage::{APPLICATION, NEVER, Progress, mount};
 use crate::tap::Tap;
+
+/// The database.
+const DATABASE: &str = "messages.db";
 
 /// Bytes of the text in a row.
 const TEXT_BYTES: usize = 100;
@@ -85,7 +88,7 @@ impl Program<'_> {
     /// Inserts until the window has ended.
     fn insert(&self, filesystem: &Filesystem, progress: &Progress) -> rusqlite::Result<()> {
         let vfs = Vfs::new(Rc::clone(&self.runtime), filesystem.clone())?;
-        let connection = vfs.open("messages.db", self.inserts.syncs.mode())?;
+        let connection = vfs.open(DATABASE, self.inserts.syncs.mode())?;
         self.set_up(&connection)?;
         self.pay(&vfs, filesystem);
         let mut insert = connection.prepare("INSERT INTO message(sent, text) VALUES(?1, ?2)")?;
@@ -116,7 +119,12 @@ impl Program<'_> {
         vfs.intercept(move |call| {
             let before = journal.get();
             journal.set(before.after(call));
-            let directory = before == NewJournal::Synchronised && inserts.journal == Journal::Delete;
+            let opens = inserts.journal == Journal::Delete || inserts.syncs == Syncs::Whole;
+            let directory = before == NewJournal::Synchronised && opens;
+            let whole = match call {
+                Call::Sync(what) if inserts.syncs == Syncs::Whole => Some(file_of(what)),
+                _ => None,
+            };
             let cost = match call {
                 Call::Write => write,
                 Call::Sync(_) | Call::Finish(_) => sync,
@@ -128,15 +136,19 @@ impl Program<'_> {
                 if directory {
                     handle.work(sync).await;
                     match inserts.syncs {
-                        Syncs::Stock => filesystem.fsync(ROOT_INODE).await?,
+                        Syncs::Stock | Syncs::Whole => filesystem.fsync(ROOT_INODE).await?,
                         Syncs::Durable | Syncs::Order => filesystem.fbarrier(ROOT_INODE).await?,
                     }
                 }
                 handle.work(cost).await;
+                if let Some(name) = &whole {
+                    filesystem.fsync(filesystem.lookup(ROOT_INODE, name.as_bytes()).await?).await?;
+                }
                 Ok::<(), FsError>(())
             };
             match runtime.block_on(pays) {
-                Ok(Ok(())) => None,
+                // The sync that SQLite asks for was done here.
+                Ok(Ok(())) => whole.is_some().then_some(Fault::Dropped),
                 Ok(Err(_)) | Err(_) => Some(Fault::Io),
             }
         });
@@ -145,6 +157,16 @@ impl Program<'_> {
     fn work(&self, us: f64) {
         let _ = self.runtime.block_on(self.handle.work(microseconds(us)));
     }
+}
+
+/// The file that SQLite synchronises.
+fn file_of(what: Option<What>) -> String {
+    let end = match what {
+        Some(What::Journal) => "-journal",
+        Some(What::Wal { .. }) => "-wal",
+        _ => "",
+    };
+    format!("{DATABASE}{end}")
 }
 
 /// A journal that was made anew. SQLite's own VFS for Unix synchronises its directory behind its first sync, which the

@@ -11,11 +11,11 @@ use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 
-use weir_ext4::Mkfs;
+use weir_ext4::{FileType, Mkfs};
 use weir_flash::{FlashDevice, FlashOptions, Stats};
-use weir_fs::{Discards, Filesystem, FsError, MountOptions};
+use weir_fs::{Discards, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
 use weir_runtime::{Cores, Handle, Runtime, Simulation};
-use weir_storage::Recorder;
+use weir_storage::{BLOCK_BYTES, Recorder};
 
 use crate::error::FigureError;
 use crate::gauge::{Gauge, Window, delays};
@@ -46,6 +46,45 @@ impl Stage {
     pub(crate) async fn work(&self, us: f64) {
         self.handle.work(microseconds(us)).await;
     }
+
+    /// Writes so many bytes of no meaning, for their price.
+    pub(crate) async fn write(&self, file: InodeNumber, offset: u64, bytes: u64) -> Result<(), FsError> {
+        self.work(bytes.div_ceil(BLOCK_BYTES as u64) as f64 * self.host.write_us.value).await;
+        let data = vec![4; usize::try_from(bytes).unwrap_or_default()];
+        self.filesystem.write(file, offset, &data).await.map(drop)
+    }
+
+    /// Reads a file of so many bytes by its name, for the price of writing them.
+    pub(crate) async fn read(&self, directory: InodeNumber, name: &str, bytes: u64) -> Result<(), FsError> {
+        self.work(bytes.div_ceil(BLOCK_BYTES as u64) as f64 * self.host.write_us.value).await;
+        let file = self.filesystem.lookup(directory, name.as_bytes()).await?;
+        let mut data = vec![0; usize::try_from(bytes).unwrap_or_default()];
+        self.filesystem.read(file, 0, &mut data).await.map(drop)
+    }
+
+    /// Makes a file, for the price of a write.
+    pub(crate) async fn create(&self, directory: InodeNumber, name: &str) -> Result<InodeNumber, FsError> {
+        self.work(self.host.write_us.value).await;
+        let new = NewNode::new(FileType::Regular, 0o600);
+        self.filesystem.create(directory, name.as_bytes(), &new).await
+    }
+
+    /// Deletes a file, for the price of a write.
+    pub(crate) async fn unlink(&self, directory: InodeNumber, name: &str) -> Result<(), FsError> {
+        self.work(self.host.write_us.value).await;
+        self.filesystem.unlink(directory, name.as_bytes()).await
+    }
+
+    /// Calls `fsync`, which is measured: how long it takes, and what is written meanwhile.
+    pub(crate) async fn synchronise(&self, file: InodeNumber) -> Result<(), FsError> {
+        let from = self.handle.now().as_nanos();
+        self.progress.tap.call(true);
+        self.work(self.host.sync_us.value).await;
+        let done = self.filesystem.fsync(file).await;
+        self.progress.tap.call(false);
+        self.progress.took(self.handle.now().as_nanos() - from);
+        done
+    }
 }
 
 /// Runs the threads that `play` makes, when it has made the files that they need; on so many cores, if not the host's.
@@ -72,6 +111,7 @@ pub(crate) fn perform(
     let ended = runtime.block_on(async {
         let filesystem = mount(run, mounting, &handle, &tap, recorder.clone()).await?;
         let progress = Rc::new(Progress::new(run, &handle, filesystem.clone(), &tap, &gauge));
+        tap.set_journal(filesystem.journal_area());
         let host = run.host.clone();
         let stage = Rc::new(Stage { handle: handle.clone(), host, filesystem, progress });
         let threads = play(&stage).await?;
@@ -88,9 +128,12 @@ pub(crate) fn perform(
     let seen = ended
         .map_err(|source| FigureError::Stalled { run: run.title(), source })?
         .map_err(|source| FigureError::Files { run: run.title(), source })?;
+    let calls = seen.latencies.len() as u64;
     Ok(Outcome {
         latency: delays(seen.latencies),
+        calls,
         commits: seen.commits,
+        persisted: tap.measured().persisted,
         switches: seen.switches,
         counts: seen.counts,
         ..run.read(&handle, &gauge, recorder.as_deref())?
@@ -181,14 +224,24 @@ impl Progress {
         self.done.get() >= self.warm_up + self.measured
     }
 
-    /// A call is over, which took so long.
+    /// A call is over, which took so long, and counts.
     pub(crate) fn called(&self, nanoseconds: u64) {
+        self.took(nanoseconds);
+        self.done();
+    }
+
+    /// A call is over, which took so long.
+    pub(crate) fn took(&self, nanoseconds: u64) {
+        if self.done.get() >= self.warm_up && !self.is_over() {
+            self.latencies.borrow_mut().push(nanoseconds);
+        }
+    }
+
+    /// Something is over that counts.
+    pub(crate) fn done(&self) {
         let now = self.handle.now().as_nanos();
         let done = self.done.get() + 1;
         self.done.set(done);
-        if done > self.warm_up && done <= self.warm_up + self.measured {
-            self.latencies.borrow_mut().push(nanoseconds);
-        }
         if done == self.warm_up {
             self.gauge.begin(now);
             self.tap.open(true);

@@ -60,6 +60,8 @@ pub enum Take {
     Mean,
     /// The greatest of them is the row.
     Most,
+    /// The least of them is the row.
+    Least,
 }
 
 impl Take {
@@ -69,6 +71,7 @@ impl Take {
             Take::Each => "each",
             Take::Mean => "mean",
             Take::Most => "most",
+            Take::Least => "least",
         }
     }
 
@@ -79,6 +82,7 @@ impl Take {
             Take::Each => all().next().unwrap_or(f64::NAN),
             Take::Mean => all().sum::<f64>() / values.len() as f64,
             Take::Most => all().fold(f64::NAN, f64::max),
+            Take::Least => all().fold(f64::NAN, f64::min),
         }
     }
 }
@@ -176,6 +180,6 @@ flush_every = [16, 4]
     #[test]
     fn several_results_are_one() {
         let of = |take: Take| take.of(&[2.0, -1.0, 5.0]);
-        assert_eq!([Take::Each, Take::Mean, Take::Most].map(of), [2.0, 2.0, 5.0]);
+        assert_eq!([Take::Each, Take::Mean, Take::Most, Take::Least].map(of), [2.0, 2.0, 5.0, -1.0]);
     }
 }

@@ -1,12 +1,13 @@
 //! A *tap* sits between the block layer and the device, and measures how long commands take, each from its
-//! dispatch to its answer.
+//! dispatch to its answer; and what is written while a synchronisation call is under way, to the journal and elsewhere.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 use weir_flash::{FlashDevice, Stats};
 use weir_runtime::Handle;
-use weir_storage::{Capabilities, Command, Interposed, Rejected, Storage, Ticket};
+use weir_storage::{Capabilities, Command, Interposed, Part, Rejected, Storage, Ticket, Write};
 
 /// Commands of one kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +24,24 @@ impl Kind {
     }
 }
 
+/// Blocks written while a synchronisation call was under way, whatever for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Persisted {
+    /// To the journal.
+    pub journal_blocks: u64,
+    /// Elsewhere.
+    pub other_blocks: u64,
+}
+
+impl Persisted {
+    /// Journal blocks over all blocks; nothing of none.
+    #[must_use]
+    pub fn journal_ratio(&self) -> f64 {
+        let all = self.journal_blocks + self.other_blocks;
+        self.journal_blocks as f64 / all.max(1) as f64
+    }
+}
+
 /// What was measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
@@ -31,6 +50,7 @@ pub(crate) struct Measured {
     /// Writes that are answered when they are durable.
     pub(crate) durable_writes: Kind,
     pub(crate) flushes: Kind,
+    pub(crate) persisted: Persisted,
 }
 
 /// See the head of this file.
@@ -39,6 +59,8 @@ pub(crate) struct Tap {
     device: Rc<FlashDevice>,
     capabilities: Capabilities,
     open: Cell<bool>,
+    called: Cell<bool>,
+    journal: RefCell<Vec<Range<u64>>>,
     measured: Rc<RefCell<Measured>>,
 }
 
@@ -55,6 +77,8 @@ impl Tap {
             device,
             capabilities,
             open: Cell::new(false),
+            called: Cell::new(false),
+            journal: RefCell::default(),
             measured: Rc::default(),
         })
     }
@@ -64,6 +88,16 @@ impl Tap {
         self.open.set(open);
     }
 
+    /// A synchronisation call begins; or it is over.
+    pub(crate) fn call(&self, begins: bool) {
+        self.called.set(begins);
+    }
+
+    /// Where the journal lies.
+    pub(crate) fn set_journal(&self, area: Vec<Range<u64>>) {
+        *self.journal.borrow_mut() = area;
+    }
+
     pub(crate) fn measured(&self) -> Measured {
         *self.measured.borrow()
     }
@@ -71,6 +105,25 @@ impl Tap {
     /// What the device has counted.
     pub(crate) fn stats(&self) -> Stats {
         self.device.stats()
+    }
+
+    fn count(&self, command: &Command<'_>) {
+        let writes = match command {
+            Command::Write(write) => std::slice::from_ref(write),
+            Command::Packed(writes) => writes,
+            _ => &[],
+        };
+        writes.iter().flat_map(|write: &Write<'_>| write.parts).for_each(|part| self.count_part(part));
+    }
+
+    fn count_part(&self, part: &Part<'_>) {
+        let extent = part.extent();
+        let (start, blocks) = (extent.start.0, u64::from(extent.blocks));
+        let within = |area: &Range<u64>| area.end.min(start + blocks).saturating_sub(area.start.max(start));
+        let in_journal: u64 = self.journal.borrow().iter().map(within).sum();
+        let persisted = &mut self.measured.borrow_mut().persisted;
+        persisted.journal_blocks += in_journal;
+        persisted.other_blocks += blocks - in_journal;
     }
 
     fn watch(&self, ticket: &Ticket, place: CounterOf) {
@@ -100,8 +153,12 @@ impl Interposed for Tap {
             Command::Write(write) if write.flags.fua => Some(|measured| &mut measured.durable_writes),
             Command::Write(_) => Some(|measured| &mut measured.writes),
             Command::Flush => Some(|measured| &mut measured.flushes),
+            Command::Packed(_) => Some(|measured| &mut measured.durable_writes),
             _ => None,
         };
+        if self.open.get() && self.called.get() {
+            self.count(&command);
+        }
         let ticket = self.device.submit(command)?;
         if let Some(place) = place.filter(|_| self.open.get()) {
             self.watch(&ticket, place);

@@ -11,6 +11,7 @@ use weir_block::{BlockLayer, Class, Request};
 use weir_runtime::{Buffer, Handle, Random};
 use weir_storage::{BLOCK_BYTES, Data, Lba, Part, Rejected, StreamId, Ticket};
 
+use crate::application::Application;
 use crate::calls::Calls;
 use crate::fact::Fact;
 use crate::fio::Fio;
@@ -55,6 +56,8 @@ pub enum Way {
     Varmail(Varmail),
     /// Through the filesystem, as MySQL's storage engine.
     InnoDb(InnoDb),
+    /// Through the filesystem, as an application of a phone.
+    App(Application),
     /// To the device itself, in one area, with flushes.
     Random(RandomWrites),
     /// The same, until recovery has most to read; then a power cut.
@@ -71,6 +74,7 @@ impl fmt::Display for Way {
             Way::Fio(fio) => fio.fmt(f),
             Way::Varmail(varmail) => varmail.fmt(f),
             Way::InnoDb(innodb) => innodb.fmt(f),
+            Way::App(application) => application.fmt(f),
             Way::Random(writes) => writes.fmt(f),
             Way::Recovery(writes) => write!(f, "recovery, {writes}"),
             Way::Fact(fact) => fact.fmt(f),
@@ -89,6 +93,7 @@ impl Way {
             Way::Fio(fio) => fio.on.on.has_barriers(),
             Way::Varmail(varmail) => varmail.on.on.has_barriers(),
             Way::InnoDb(innodb) => innodb.on.on.has_barriers(),
+            Way::App(application) => application.on.has_barriers(),
             Way::XnF | Way::X | Way::P | Way::Random(_) | Way::Recovery(_) | Way::Fact(_) => false,
             Way::B | Way::BarrierCommand | Way::BarrierBurst | Way::BarrierWaiting => true,
         }
@@ -99,14 +104,17 @@ impl Way {
         match self {
             Way::Files(calls) => calls.waits(),
             Way::Sqlite(inserts) => inserts.waits(),
-            Way::Fio(_) | Way::Varmail(_) | Way::InnoDb(_) => true,
+            Way::Fio(_) | Way::Varmail(_) | Way::InnoDb(_) | Way::App(_) => true,
             way => matches!(way, Way::XnF | Way::X | Way::BarrierWaiting),
         }
     }
 
     /// Whether it needs a filesystem, which reads what it has written.
     pub(crate) fn has_files(self) -> bool {
-        matches!(self, Way::Files(_) | Way::Sqlite(_) | Way::Fio(_) | Way::Varmail(_) | Way::InnoDb(_))
+        matches!(
+            self,
+            Way::Files(_) | Way::Sqlite(_) | Way::Fio(_) | Way::Varmail(_) | Way::InnoDb(_) | Way::App(_)
+        )
     }
 
     /// The filesystem that it is on, in words.
@@ -117,14 +125,19 @@ impl Way {
             Way::Fio(fio) => fio.on.to_string(),
             Way::Varmail(varmail) => varmail.on.to_string(),
             Way::InnoDb(innodb) => innodb.ground(),
+            Way::App(application) => application.on.to_string(),
             way => way.to_string(),
         }
     }
 
     /// The parameters of a host, by name, that it depends on.
     pub(crate) fn parameters_of(self, host: &Host) -> impl Iterator<Item = (&'static str, &Parameter)> {
-        let sqlite = matches!(self, Way::Sqlite(_));
-        host.parameters().into_iter().filter(move |(key, _)| sqlite || *key != "sqlite_insert_us")
+        let sqlite = matches!(self, Way::Sqlite(_) | Way::App(_));
+        host.parameters().into_iter().filter(move |(key, _)| match *key {
+            "compose_us" => self.has_files(),
+            "sqlite_insert_us" => sqlite,
+            _ => true,
+        })
     }
 
     /// Commands to the device for each write.
@@ -169,6 +182,7 @@ impl Writer {
                 | Way::Fio(_)
                 | Way::Varmail(_)
                 | Way::InnoDb(_)
+                | Way::App(_)
                 | Way::Random(_)
                 | Way::Recovery(_)
                 | Way::Fact(_) => return Ok(()),

@@ -302,3 +302,12 @@ fn atomic_files_beat_every_other_way_to_keep_pages_whole() {
     assert!(atomic.1 < 0.6 * journaled.1 && atomic.1 < 0.6 * twice.1, "{rows:?}");
     assert!(twice.2 > 10.0 * atomic.2, "{rows:?}");
 }
+
+#[test]
+fn most_blocks_that_a_phone_persists_are_the_journals() {
+    let rows = rows("emmc-table4");
+    let ratios: Vec<f64> =
+        rows.iter().filter(|row| row.series.starts_with("B, ")).map(|row| row.ours).collect();
+    assert_eq!(ratios.len(), 11);
+    assert!(ratios.iter().all(|ratio| (0.6..0.85).contains(ratio)), "{rows:?}");
+}

@@ -174,6 +174,12 @@ impl Filesystem {
         }
     }
 
+    /// The blocks of the storage that the journal lies in, as ranges; none of a filesystem that was mounted without changes.
+    pub fn journal_area(&self) -> Vec<Range<u64>> {
+        let area = self.0.changes.mounted_with().map(|journal| journal.area()).unwrap_or_default();
+        area.iter().map(|part| part.start..part.start + u64::from(part.blocks)).collect()
+    }
+
     /// What it takes of memory at most, but for what calls that are under way hold themselves. With *block* for a block
     /// in memory, 4,416 bytes, it is the sum of
     ///

@@ -33,7 +33,7 @@ use crate::engine::Engine;
 use crate::error::{JournalError, StopReason};
 use crate::freed::FreedBlocks;
 use crate::integrity::HomeIntegrity;
-use crate::log::Log;
+use crate::log::{JournalExtent, Log};
 use crate::mutants::JournalMutant;
 use crate::options::JournalOptions;
 use crate::running::Running;
@@ -129,6 +129,11 @@ impl Journal {
     /// Blocks that the log has room for.
     pub fn log_blocks(&self) -> u32 {
         self.log.borrow().blocks()
+    }
+
+    /// Where the log lies in the filesystem.
+    pub fn area(&self) -> Vec<JournalExtent> {
+        self.log.borrow().area().to_vec()
     }
 
     /// What was counted.

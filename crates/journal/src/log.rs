@@ -97,6 +97,11 @@ impl Log {
         self.integrity
     }
 
+    /// Where its blocks are.
+    pub(crate) fn area(&self) -> &[JournalExtent] {
+        &self.area
+    }
+
     /// Blocks that it has.
     pub(crate) fn blocks(&self) -> u32 {
         self.ring.blocks()
