@@ -10,7 +10,7 @@ use weir_flash::Profile;
 const ROUNDS: u64 = 20;
 
 fn run(way: Way) -> Run {
-    let (device, _) = Profile::load("emmc50").unwrap();
+    let (device, _) = Profile::load("emmc45").unwrap();
     Run {
         device: device.with_capacity(1 << 17),
         host: Host::builtin("phone-2013").unwrap(),
