@@ -4,7 +4,7 @@
 
 use std::process::{Command, Output};
 
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 26] = [
     "fast18-fig01",
     "fast18-fig05-ablations",
     "fast18-fig09",
@@ -28,6 +28,9 @@ const NAMES: [&str; 23] = [
     "share-fig2b",
     "share-fig4",
     "emmc-table4",
+    "emmc-fig12",
+    "emmc-fig13",
+    "emmc-fig14",
 ];
 
 fn figures(arguments: &[&str]) -> Output {

@@ -46,6 +46,18 @@ pub enum On {
     /// section 4). Other devices refuse it.
     #[serde(rename = "EXT4 for prefix devices")]
     Prefix,
+    /// The legacy journal with flush-ahead commit (eMMC paper, section IV.B), for storage with packed writes and FUA.
+    #[serde(rename = "EXT4 with flush-ahead commit")]
+    FlushAhead,
+    /// The legacy journal with journal coalition (eMMC paper, section IV.A).
+    #[serde(rename = "EXT4 with journal coalition")]
+    Coalition,
+    /// With both.
+    #[serde(rename = "EXT4 with coalition and flush-ahead")]
+    CoalitionFlushAhead,
+    /// EXT4 without a journal: a crash may leave anything.
+    #[serde(rename = "EXT4 without a journal")]
+    Unjournaled,
 }
 
 /// What a thread changes before it synchronises.
@@ -76,12 +88,19 @@ impl On {
     /// The journal's engine.
     pub(crate) fn engine(self) -> Engine {
         match self {
-            On::Ext4 => Engine::Jbd2 { barrier: true },
+            On::Ext4 | On::Coalition => Engine::Jbd2 { barrier: true },
             On::Ext4Unbarriered => Engine::Jbd2 { barrier: false },
             On::BarrierFs => Engine::Dual { conflicts: Conflicts::List },
             On::BarrierFsCopies => Engine::Dual { conflicts: Conflicts::Copy },
             On::Prefix => Engine::Prefix,
+            On::FlushAhead | On::CoalitionFlushAhead => Engine::FlushAhead,
+            On::Unjournaled => Engine::Unjournaled,
         }
+    }
+
+    /// Whether its journal logs changed bytes alone.
+    pub(crate) fn coalesces(self) -> bool {
+        matches!(self, On::Coalition | On::CoalitionFlushAhead)
     }
 
     /// Whether it keeps order by barriers.
@@ -98,6 +117,10 @@ impl fmt::Display for On {
             On::BarrierFs => "BarrierFS",
             On::BarrierFsCopies => "BarrierFS with copies",
             On::Prefix => "EXT4 for prefix devices",
+            On::FlushAhead => "EXT4 with flush-ahead commit",
+            On::Coalition => "EXT4 with journal coalition",
+            On::CoalitionFlushAhead => "EXT4 with coalition and flush-ahead",
+            On::Unjournaled => "EXT4 without a journal",
         })
     }
 }

@@ -15,6 +15,7 @@ use crate::host::Host;
 use crate::intervals::{Compared, Intervals};
 use crate::paper::{Paper, Printed};
 use crate::run::{Outcome, Run};
+use crate::steps::Step;
 use crate::sweep::{Sweep, Take};
 use crate::variants::Variants;
 use crate::way::Way;
@@ -45,7 +46,7 @@ macro_rules! folder {
     };
 }
 
-const FOLDERS: [Folder; 23] = [
+const FOLDERS: [Folder; 26] = [
     folder!("fast18-fig01"),
     folder!("fast18-fig05-ablations"),
     folder!("fast18-fig09"),
@@ -69,6 +70,9 @@ const FOLDERS: [Folder; 23] = [
     folder!("share-fig2b"),
     folder!("share-fig4"),
     folder!("emmc-table4"),
+    folder!("emmc-fig12"),
+    folder!("emmc-fig13"),
+    folder!("emmc-fig14"),
 ];
 
 /// A figure: what is run, and what the paper prints.
@@ -206,6 +210,8 @@ pub enum Measure {
     Transactions,
     /// Kilobytes that are written to the device for each transaction or operation.
     Written,
+    /// What a step takes of the time of synchronisation calls, in percent.
+    Step(Step),
     /// Journal blocks over all blocks that are written while a synchronisation call is under way.
     JournalRatio,
     /// Flushes of the device for each transaction or operation.
@@ -289,6 +295,7 @@ impl Measure {
         match self {
             Measure::Iops | Measure::Inserts | Measure::Operations | Measure::Transactions => outcome.iops,
             Measure::Written => outcome.per_write(outcome.counts.written_blocks) * BLOCK_BYTES as f64 / 1e3,
+            Measure::Step(step) => outcome.steps.share(step),
             Measure::JournalRatio => outcome.persisted.journal_ratio(),
             Measure::Flushes => outcome.per_write(outcome.counts.flushes),
             Measure::DepthMean => outcome.depth.mean,
@@ -347,6 +354,7 @@ impl Measure {
             Measure::Operations => "operations/s",
             Measure::Transactions => "transactions/s",
             Measure::Written => "KB",
+            Measure::Step(_) => "% of the calls",
             Measure::JournalRatio => "of all blocks",
             Measure::Flushes => "flushes",
             Measure::DepthMean | Measure::DepthMax => "commands",

@@ -123,8 +123,7 @@ impl Host {
             context_switch: microseconds(self.context_switch_us.value),
             dispatch: microseconds(self.dispatch_us.value),
             completion: microseconds(self.completion_us.value),
-            // What it costs to make log blocks is among the cost of the calls.
-            ..Cores::default()
+            compose: microseconds(self.compose_us.value),
         }
     }
 }

@@ -14,7 +14,7 @@
 //! | a run, and the gauge that measures it | `run.rs`, `gauge.rs` |
 //! | calls to a filesystem, a run of them, and the tap that measures commands | `calls.rs`, `files.rs`, `tap.rs` |
 //! | inserts of SQLite, and a run of them | `inserts.rs`, `sqlite.rs` |
-//! | applications of a phone, what they do, their run, SQLite's calls in it, and series | `application.rs`, `behaviour.rs`, `application_thread.rs`, `database.rs`, `variants.rs` |
+//! | applications of a phone, what they do, their run, SQLite's calls in it, the steps of calls, and series | `application.rs`, `behaviour.rs`, `application_thread.rs`, `database.rs`, `steps.rs`, `variants.rs` |
 //! | random writes with flushes, a run of them, and series | `random_writes.rs`, `random_writer.rs`, `sweep.rs` |
 //! | what recovery reads after them | `recovery.rs` |
 //! | what is counted and not measured | `fact.rs` |
@@ -65,6 +65,7 @@ mod row;
 mod run;
 mod sqlite;
 mod stage;
+mod steps;
 mod sweep;
 mod tap;
 mod variants;
@@ -93,6 +94,7 @@ pub use parameter::Parameter;
 pub use random_writes::{RandomWrites, Size};
 pub use row::{Ours, Row};
 pub use run::{Commits, Outcome, Run};
+pub use steps::{Step, Steps};
 pub use sweep::{Sweep, Swept, Take};
 pub use tap::Persisted;
 pub use variants::{Program, Variant, VariantSeries, Variants};

@@ -15,6 +15,7 @@ use weir_storage::{BLOCK_BYTES, Recorder, Rejected, Storage as _};
 use crate::error::FigureError;
 use crate::gauge::{Delays, Depth, Gauge, Window};
 use crate::host::Host;
+use crate::steps::Steps;
 use crate::tap::Persisted;
 use crate::way::{QUEUE, Way, Writer};
 
@@ -63,6 +64,8 @@ pub struct Outcome {
     pub calls: u64,
     /// What was written while a synchronisation call was under way; of applications alone.
     pub persisted: Persisted,
+    /// What the time of synchronisation calls goes to; nothing at the block layer.
+    pub steps: Steps,
     /// Context switches of the writing threads for each write; at the block layer, warm-up included.
     pub switches: f64,
     /// What the device counted in the window; nothing at the block layer.

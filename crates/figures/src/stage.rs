@@ -22,6 +22,7 @@ use crate::gauge::{Gauge, Window, delays};
 use crate::host::{Host, microseconds};
 use crate::mounting::Mounting;
 use crate::run::{Commits, Outcome, Run};
+use crate::steps::Steps;
 use crate::tap::Tap;
 
 /// The threads whose context switches count.
@@ -133,6 +134,7 @@ pub(crate) fn perform(
         latency: delays(seen.latencies),
         calls,
         commits: seen.commits,
+        steps: seen.steps,
         persisted: tap.measured().persisted,
         switches: seen.switches,
         counts: seen.counts,
@@ -156,6 +158,7 @@ pub(crate) async fn mount(
         engine: Some(mounting.on.engine()),
         mode: mounting.mode.journal_mode(),
         checkpoint: mounting.mode.checkpoint(),
+        coalition: mounting.on.coalesces(),
         timer_hz: host.timer_hz.value.round().max(1.0) as u32,
         // As the papers' mounts: ext4 does not by itself.
         discard: Discards::Off,
@@ -171,6 +174,7 @@ pub(crate) struct Seen {
     pub(crate) commits: Commits,
     pub(crate) switches: f64,
     pub(crate) counts: Stats,
+    pub(crate) steps: Steps,
 }
 
 /// How far all threads together are, and what is known so far.
@@ -195,6 +199,7 @@ struct Counted {
     switches_of_commit: u64,
     nanoseconds: u64,
     device: Stats,
+    steps: Steps,
 }
 
 impl Progress {
@@ -258,12 +263,14 @@ impl Progress {
     fn counted(&self) -> Counted {
         let switches = self.handle.switches().by_thread;
         let of = |thread: &str| switches.get(thread).copied().unwrap_or(0);
+        let statistics = self.filesystem.statistics();
         Counted {
-            commits: self.filesystem.statistics().journal.commits,
+            commits: statistics.journal.commits,
             switches: of(APPLICATION),
             switches_of_commit: of("commit"),
             nanoseconds: self.handle.now().as_nanos(),
             device: self.tap.stats(),
+            steps: Steps::of(&statistics),
         }
     }
 
@@ -291,6 +298,8 @@ impl Progress {
         };
         let switches = (ended.switches - begun.switches) as f64 / self.measured as f64;
         let counts = ended.device.since(&begun.device);
-        Seen { latencies: self.latencies.take(), commits, switches, counts }
+        let latencies = self.latencies.take();
+        let steps = ended.steps.since(&begun.steps, latencies.iter().sum::<u64>() as f64);
+        Seen { latencies, commits, switches, counts, steps }
     }
 }

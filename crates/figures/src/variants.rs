@@ -36,6 +36,14 @@ pub enum Program {
 pub enum Variant {
     /// The baseline: ext4's journal, with flush and FUA.
     B,
+    /// Flush-ahead commit.
+    F,
+    /// Journal coalition.
+    J,
+    /// Both.
+    C,
+    /// No journal.
+    N,
 }
 
 /// One series.
@@ -63,6 +71,10 @@ impl Variant {
     fn on(self) -> On {
         match self {
             Variant::B => On::Ext4,
+            Variant::F => On::FlushAhead,
+            Variant::J => On::Coalition,
+            Variant::C => On::CoalitionFlushAhead,
+            Variant::N => On::Unjournaled,
         }
     }
 }

@@ -18,6 +18,8 @@ pub(crate) fn scaled(device: &Profile, key: &str, factor: f64) -> Option<Profile
         "host.link" => host.link_bytes_per_second = time(host.link_bytes_per_second),
         "host.command" => host.command_ns = time(host.command_ns),
         "host.latency" => host.latency_ns = time(host.latency_ns),
+        "host.packed_header" => host.packed_header_ns = host.packed_header_ns.map(time),
+        "host.reliable_extra" => host.reliable_extra_ns = host.reliable_extra_ns.map(time),
         "cache.size" => {
             // A cache holds the largest command; figures write single blocks.
             cache.bytes = time(cache.bytes);
@@ -76,7 +78,7 @@ mod tests {
     use super::*;
 
     /// Words, and numbers that cannot be moved alone, are zero, or a limit that single blocks never meet.
-    const NOT_MOVED: [&str; 9] = [
+    const NOT_MOVED: [&str; 10] = [
         "barrier.mechanism",
         "barrier.penalty",
         "device.capacity",
@@ -86,6 +88,7 @@ mod tests {
         "host.ordered_service",
         "host.simple_service",
         "nand.blocks_per_plane",
+        "nand.multi_plane",
     ];
 
     #[test]

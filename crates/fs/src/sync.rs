@@ -47,6 +47,7 @@ mod last_changes;
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use weir_block::Class;
 use weir_journal::{Disk, Journal, JournalError, Sequence, Until};
@@ -83,18 +84,24 @@ pub(crate) struct Synchronisation {
     in_log: bool,
     rules: Rules<FsMutant>,
     answered: Cell<Answered>,
+    data_time: Cell<Duration>,
 }
 
 impl Synchronisation {
     pub(crate) fn new(disk: Rc<Disk>, options: MountOptions) -> Synchronisation {
         let rules = options.rules;
         let in_log = options.mode == JournalMode::Data && !rules.drops(FsMutant::FlushesJournaled);
-        Synchronisation { disk, in_log, rules, answered: Cell::default() }
+        Synchronisation { disk, in_log, rules, answered: Cell::default(), data_time: Cell::default() }
     }
 
     /// The calls that were answered.
     pub(crate) fn answered(&self) -> Answered {
         self.answered.get()
+    }
+
+    /// How long durable calls waited for the data of their file, on engines that wait.
+    pub(crate) fn data_time(&self) -> Duration {
+        self.data_time.get()
     }
 
     /// Does what a call promises for a file, or for its data only, with what of its inode is needed to find it (J3).
@@ -221,8 +228,10 @@ impl Synchronisation {
         file: &CachedFile,
         changed_in: Option<Sequence>,
     ) -> Result<(), JournalError> {
+        let from = self.disk.handle().now();
         file.submit_dirty(Class::Orderless, Class::Orderless).await?;
         file.transferred().await?;
+        self.data_time.set(self.data_time.get() + self.disk.handle().now().since(from));
         let changed_in = later(changed_in, file.dropped_in());
         // The flush before the commit block, or behind it, covers what was transferred before that flush.
         let trusts = self.rules.drops(FsMutant::TrustsEarlierFlush);
