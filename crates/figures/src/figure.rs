@@ -16,7 +16,8 @@ use crate::intervals::{Compared, Intervals};
 use crate::paper::{Paper, Printed};
 use crate::run::{Outcome, Run};
 use crate::steps::Step;
-use crate::sweep::{Sweep, Take};
+use crate::sweep::Sweep;
+use crate::take::Take;
 use crate::variants::Variants;
 use crate::way::Way;
 

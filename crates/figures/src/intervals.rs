@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::calls::On;
 use crate::fio::Fio;
 use crate::mounting::{Mode, Mounting};
-use crate::sweep::Take;
+use crate::take::Take;
 
 /// The intervals, what is run at each, and the series.
 #[derive(Clone, Debug, Deserialize)]

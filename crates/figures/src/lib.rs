@@ -15,7 +15,7 @@
 //! | calls to a filesystem, a run of them, and the tap that measures commands | `calls.rs`, `files.rs`, `tap.rs` |
 //! | inserts of SQLite, and a run of them | `inserts.rs`, `sqlite.rs` |
 //! | applications of a phone, what they do, their run, SQLite's calls in it, the steps of calls, and series | `application.rs`, `behaviour.rs`, `application_thread.rs`, `database.rs`, `steps.rs`, `variants.rs` |
-//! | random writes with flushes, a run of them, and series | `random_writes.rs`, `random_writer.rs`, `sweep.rs` |
+//! | random writes with flushes, a run of them, and series | `random_writes.rs`, `random_writer.rs`, `sweep.rs`, `take.rs` |
 //! | what recovery reads after them | `recovery.rs` |
 //! | what is counted and not measured | `fact.rs` |
 //! | the lab, its rows, and how far they depend on what was assumed | `lab.rs`, `row.rs`, `vary.rs` |
@@ -67,6 +67,7 @@ mod sqlite;
 mod stage;
 mod steps;
 mod sweep;
+mod take;
 mod tap;
 mod variants;
 mod varmail;
@@ -95,7 +96,8 @@ pub use random_writes::{RandomWrites, Size};
 pub use row::{Ours, Row};
 pub use run::{Commits, Outcome, Run};
 pub use steps::{Step, Steps};
-pub use sweep::{Sweep, Swept, Take};
+pub use sweep::{Sweep, Swept};
+pub use take::Take;
 pub use tap::Persisted;
 pub use variants::{Program, Variant, VariantSeries, Variants};
 pub use varmail::Varmail;

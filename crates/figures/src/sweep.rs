@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use crate::figure::{Measure, Series};
 use crate::random_writes::{RandomWrites, Size};
+use crate::take::Take;
 use crate::way::Way;
 
 /// The combinations, and the series that are run for them.
@@ -47,44 +48,6 @@ pub struct Swept {
     /// Fewer flush intervals than the sweep has.
     #[serde(default)]
     pub flush_every: Option<Vec<u64>>,
-}
-
-/// What is made of several results.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Take {
-    /// Each is a row.
-    #[default]
-    Each,
-    /// Their mean is the row.
-    Mean,
-    /// The greatest of them is the row.
-    Most,
-    /// The least of them is the row.
-    Least,
-}
-
-impl Take {
-    /// What it is called in the names of rows.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Take::Each => "each",
-            Take::Mean => "mean",
-            Take::Most => "most",
-            Take::Least => "least",
-        }
-    }
-
-    /// One of several; of the first where each is a row.
-    pub(crate) fn of(self, values: &[f64]) -> f64 {
-        let all = || values.iter().copied();
-        match self {
-            Take::Each => all().next().unwrap_or(f64::NAN),
-            Take::Mean => all().sum::<f64>() / values.len() as f64,
-            Take::Most => all().fold(f64::NAN, f64::max),
-            Take::Least => all().fold(f64::NAN, f64::min),
-        }
-    }
 }
 
 impl Sweep {
@@ -175,11 +138,5 @@ flush_every = [16, 4]
         ];
         assert_eq!(ways, expected);
         assert_eq!(series[12].over, Some(series[12].way));
-    }
-
-    #[test]
-    fn several_results_are_one() {
-        let of = |take: Take| take.of(&[2.0, -1.0, 5.0]);
-        assert_eq!([Take::Each, Take::Mean, Take::Most, Take::Least].map(of), [2.0, 2.0, 5.0, -1.0]);
     }
 }

@@ -7,7 +7,7 @@ use crate::application::{App, Application};
 use crate::calls::On;
 use crate::figure::{Measure, Series};
 use crate::inserts::{Inserts, Journal, Synchronous, Syncs};
-use crate::sweep::Take;
+use crate::take::Take;
 use crate::way::Way;
 
 /// The programs, and the series that are run for them.
