@@ -195,6 +195,7 @@ fn profile() -> Profile {
             simple_service: SimpleService::Fifo,
             fua: true,
             packed_header_ns: None,
+            packed_pages: false,
             reliable_extra_ns: None,
         },
         cache: Cache { bytes: 1 << 20, destage_share: 0.5, replacement: Replacement::Lru },

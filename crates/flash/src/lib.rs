@@ -69,8 +69,9 @@
 //! - **F10** A version of a logical page is a whole one: what a command does not change of it is what it was, whatever is
 //!   on its way to flash. A summary page that is torn says nothing: recovery reads the pages themselves.
 //! - **F11** A packed command is one command: decoded once, with its header, and answered with its last write. Its writes
-//!   enter the cache in turn, each with its flags; one that must be on flash is there before the next enters, and nothing
-//!   else is serviced meanwhile. So a power cut leaves a prefix of writes that all have FUA.
+//!   enter the cache in turn, each with its flags; one that must be on flash is there before the next enters, or in one
+//!   page of flash with it (`host.packed_pages`), and nothing else is serviced meanwhile. So a power cut leaves a prefix of
+//!   writes that all have FUA.
 //! - **F12** A reliable write must be on flash before it is transferred, as one with FUA. Where programs are torn
 //!   (`nand.torn_program`, [`Mechanism::None`]), a page whose program a power cut interrupted reads as good, with garbage
 //!   in each of its blocks in place of the version before; not so a page that holds something reliable, a record, or

@@ -64,6 +64,9 @@ pub(crate) struct Machine {
     reads: Reads,
     /// Order-preserving recovery.
     prefix: Option<Prefix>,
+    /// Key `host.packed_pages`, where what waits in the cache goes to one page if it fits, and a torn one keeps what is
+    /// reliable.
+    packed_pages: bool,
     phase: Phase,
     mechanism: Mechanism,
     cache_is_off: bool,
@@ -136,6 +139,9 @@ impl Machine {
             waiters: Waiters::new(profile.flush, ftl.array.page_ns(), ordered, now),
             reads: Reads::default(),
             prefix,
+            packed_pages: profile.host.packed_pages
+                && mechanism == Mechanism::None
+                && !ftl.allocates_statically(),
             ftl,
             phase,
             mechanism,
@@ -338,7 +344,10 @@ impl Machine {
                 let turn = InTurn { rest: Vec::new(), lingers: forced, durable: forced, completer };
                 self.write_in_turn(Some(write), turn, now);
             }
-            Kind::Packed(rest) => {
+            Kind::Packed(mut rest) => {
+                if self.packed_pages {
+                    rest.iter_mut().for_each(|write| write.reliable |= write.forced);
+                }
                 let lingers = rest.iter().any(|write| write.forced);
                 let durable = rest.iter().all(|write| write.forced);
                 self.write_in_turn(None, InTurn { rest, lingers, durable, completer }, now);
@@ -363,7 +372,8 @@ impl Machine {
         while let Some(write) = next {
             let forced = write.forced;
             self.write(write, now);
-            if forced && (turn.rest.is_empty() || !together) {
+            let joins = turn.rest.last().is_some_and(|behind| together || self.joins(behind));
+            if forced && !joins {
                 return self.wait(Wait::Forced(turn), now);
             }
             next = turn.rest.pop();
@@ -373,6 +383,13 @@ impl Machine {
         }
         let durable = if turn.durable { Ok(()) } else { Err(StorageError::DurabilityUnknown) };
         self.answer(&turn.completer, Ok(()), durable, now);
+    }
+
+    /// Whether a write of a packed command is programmed with those before it: all that waits in the cache is one page then,
+    /// which is reliable, so that none of it is on flash before the rest (F11).
+    fn joins(&self, behind: &HostWrite) -> bool {
+        let page = self.ftl.geometry.slots_per_page as usize;
+        self.packed_pages && behind.forced && self.cache.waiting() + behind.blocks.places() <= page
     }
 
     /// A write enters the cache.

@@ -58,6 +58,9 @@ pub struct Host {
     /// Keys `host.packed` and `host.packed_header`: packed writes, and the controller time that the header of one takes;
     /// none where the device has no such command.
     pub packed_header_ns: Option<u64>,
+    /// Key `host.packed_pages`: writes of a packed command that have to be on flash are programmed together, as far as they
+    /// fit a page of flash; otherwise one after the other. It takes reliable writes.
+    pub packed_pages: bool,
     /// Keys `host.reliable` and `host.reliable_extra`: reliable writes, and the controller time of one on top of
     /// [`Host::command_ns`]; none where the device has none.
     pub reliable_extra_ns: Option<u64>,

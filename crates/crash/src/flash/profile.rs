@@ -59,6 +59,7 @@ pub(crate) fn draw(mechanism: Mechanism, random: &mut Random) -> Profile {
             simple_service: one(random, &[SimpleService::Fifo, SimpleService::Any]),
             fua: true,
             packed_header_ns: None,
+            packed_pages: false,
             reliable_extra_ns: None,
         },
         cache: Cache {
@@ -118,5 +119,7 @@ pub(crate) fn draw_write_features(profile: &mut Profile, random: &mut Random) {
     let cost_ns = |random: &mut Random| (random.below(2) == 0).then(|| one(random, &[0, 20_000]));
     profile.host.packed_header_ns = cost_ns(random);
     profile.host.reliable_extra_ns = cost_ns(random);
+    let has_both = profile.host.packed_header_ns.is_some() && profile.host.reliable_extra_ns.is_some();
+    profile.host.packed_pages = has_both && random.below(2) == 0;
     profile.nand.torn_program = random.below(2) == 0 && profile.ftl.layout.logical_page_blocks == 1;
 }

@@ -272,6 +272,7 @@ fn emmc_profile(random: &mut Random, reliable: bool, share_blocks: Option<u32>) 
     let host = &mut profile.host;
     (host.queue_depth, host.ordered_service) = (1, OrderedService::None);
     (host.packed_header_ns, host.reliable_extra_ns) = (Some(0), reliable.then_some(0));
+    host.packed_pages = reliable && random.below(2) == 0;
     profile.nand.torn_program = true;
     profile.ftl.layout = Layout::default();
     enlarged(profile, random, share_blocks)

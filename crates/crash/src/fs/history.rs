@@ -381,6 +381,9 @@ impl History {
             if bytes[rest..].iter().any(|byte| *byte != 0) {
                 bytes[rest..].fill(0);
                 self.put(file, from - 1, Rc::new(bytes), Placed::Yes);
+            } else if self.terms.corrupts {
+                // It is written all the same, so a power cut may corrupt it.
+                self.put(file, from - 1, Rc::new(bytes), Placed::No);
             }
         }
     }

@@ -22,6 +22,7 @@ pub fn drive(mechanism: Mechanism) -> Profile {
             simple_service: SimpleService::Any,
             fua: true,
             packed_header_ns: None,
+            packed_pages: false,
             reliable_extra_ns: None,
         },
         cache: Cache { bytes: 4 << 20, destage_share: 0.5, replacement: Replacement::Fifo },

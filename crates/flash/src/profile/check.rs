@@ -108,6 +108,10 @@ impl Profile {
             within(key, times.len(), 1, 65_536)?;
             times.iter().try_for_each(|time| measures(Quantity::Time, key, *time, 1, TIME_NS_MAX))?;
         }
+        if host.packed_pages && (host.packed_header_ns.is_none() || host.reliable_extra_ns.is_none()) {
+            let what = "host.packed_pages needs host.packed and host.reliable";
+            return Err(ProfileError::Geometry(what.to_owned()));
+        }
         within("flush.journal_pages", flush.journal_pages, 0, 1000)?;
         within("cache.destage_share", cache.destage_share, 0.0, 0.9)?;
         within("ftl.checkpoint_share", ftl.checkpoint_share, 1e-6, 0.5)?;

@@ -65,7 +65,7 @@ struct Document {
 }
 
 /// All keys of a profile.
-const KEYS: [&str; 44] = [
+const KEYS: [&str; 45] = [
     "device.capacity",
     "cache.size",
     "cache.destage_share",
@@ -96,6 +96,7 @@ const KEYS: [&str; 44] = [
     "host.fua",
     "host.packed",
     "host.packed_header",
+    "host.packed_pages",
     "host.reliable",
     "host.reliable_extra",
     "nand.channels",
@@ -385,6 +386,7 @@ impl Reader {
                 .word("host.simple_service", &[("fifo", SimpleService::Fifo), ("any", SimpleService::Any)])?,
             fua: self.switch("host.fua")?,
             packed_header_ns: self.time_where("host.packed", "host.packed_header")?,
+            packed_pages: self.or("host.packed_pages", false, Reader::switch)?,
             reliable_extra_ns: self.time_where("host.reliable", "host.reliable_extra")?,
         })
     }
