@@ -13,6 +13,7 @@ const JBD2: Engine = Engine::Jbd2 { barrier: true };
 const NOBARRIER: Engine = Engine::Jbd2 { barrier: false };
 const ADVERSARY: FsGround = FsGround::Adversary { barriers: true };
 const LEGACY: FsGround = FsGround::Adversary { barriers: false };
+const EMMC: FsGround = FsGround::Emmc { reliable: true };
 
 fn coalition(engine: Engine, ground: FsGround, states: u64) -> FsCampaign {
     let mut campaign = FsCampaign::new(engine, JournalMode::Ordered, ground, states, 20_261_123);
@@ -54,8 +55,8 @@ fn j9_changes_keep_all_promises_on_flash_and_on_a_volume() {
         pass(coalition(DUAL, FsGround::Flash(mechanism), 1_500));
     }
     pass(coalition(JBD2, FsGround::Flash(Mechanism::None), 1_500));
-    for engine in [DUAL, JBD2, Engine::Prefix] {
-        pass(coalition(engine, FsGround::Volume, 1_500));
+    for engine in [DUAL, JBD2, Engine::Prefix, Engine::FlushAhead] {
+        pass(coalition(engine, FsGround::Volume, 1_000));
     }
     let mut remaps = coalition(DUAL, FsGround::Volume, 1_500);
     remaps.options.checkpoint = CheckpointBy::Remap;
@@ -70,6 +71,19 @@ fn j9_a_rule_that_is_dropped_is_found_out() {
             let found = failure(coalition(engine, ground, 60_000), mutant);
             assert_ne!(found, None, "{engine:?} on {}: {mutant:?} survives", ground.name());
         }
+    }
+}
+
+/// A drive that corrupts what it writes, as eMMC without a volume: homes, and what leads to the log, by reliable writes.
+#[test]
+fn j9_homes_are_whole_on_emmc() {
+    for engine in [JBD2, Engine::FlushAhead] {
+        pass(coalition(engine, EMMC, 1_500));
+        pass(FsCampaign::new(engine, JournalMode::Ordered, EMMC, 1_000, 20_261_123));
+    }
+    for mutant in [JournalMutant::HomesUnreliable, JournalMutant::SuperblocksUnreliable] {
+        let found = failure(coalition(JBD2, EMMC, 60_000), mutant);
+        assert_ne!(found, None, "{mutant:?} survives");
     }
 }
 
