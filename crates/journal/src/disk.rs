@@ -138,6 +138,11 @@ impl Disk {
         self.read(block, 1).await
     }
 
+    /// There is no log that anything could lead to.
+    pub(crate) fn has_no_log(&self) {
+        self.found_log_by.borrow_mut().clear();
+    }
+
     fn is_on_way_to_log(&self, blocks: Range<u64>) -> bool {
         self.protects_in_place() && self.found_log_by.borrow().range(blocks).next().is_some()
     }

@@ -51,11 +51,12 @@
 //! - **J8** Metadata changes through a handle. What is changed with one handle is one group, and no commit parts it.
 //!   A handle that asks for more than a quarter of the log is alone in its transaction.
 //! - **J9** With journal coalition the log holds the bytes that a transaction has changed of a block; all of it if the block
-//!   is new, or too much of it has changed. Replay lays them over the home, in the order of the transactions. So a home is
-//!   never damaged by a power cut, or the log holds all of it: the storage tears none, or homes are written by reliable
-//!   writes, or all of a block is logged when it is changed for the first time after a checkpoint. A transaction
-//!   whose changes fit one block is that block: JC, with nothing before it but D, which is an epoch of its own then, or
-//!   waited for. What leads to the log has no other copy, and is written by reliable writes where there are any.
+//!   is new, or too much of it has changed. Replay lays them over the home, in the order of the transactions. A power cut
+//!   must not damage a home, or the log must hold all of it. Three ways give that: the storage tears no block; or homes are
+//!   written by reliable writes; or a block is logged whole when it first changes after a checkpoint. A transaction whose
+//!   changes fit one block is that block, JC. Only D comes before it, as an epoch of its own, or waited for. The
+//!   superblocks, and the blocks that lead to the log, have no other copy, and are written by reliable writes where there are
+//!   any.
 //!
 //! A write or flush that fails aborts the journal: it takes nothing more, says why ([`StopReason`]), and no later call
 //! reports durability.

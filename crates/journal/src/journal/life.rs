@@ -56,6 +56,9 @@ impl Journal {
         let before = Sequence(first.0.wrapping_sub(1));
         let handle = disk.handle().clone();
         let integrity = HomeIntegrity::of(disk.capabilities());
+        if !options.engine.logs() {
+            disk.has_no_log();
+        }
         let journal = Rc::new(Journal {
             disk,
             buffers,

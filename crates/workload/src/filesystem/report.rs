@@ -76,8 +76,8 @@ pub const FS_RATIOS: [Ratio; 7] = [
     Ratio {
         name: "fsync_coalition_vs_whole_blocks",
         title: "BarrierFS fsync: coalition / whole blocks",
-        meaning: "append + fsync with a journal that logs changed bytes, over the same with one that logs whole blocks",
-        about: About::Weir,
+        meaning: "append + fsync with a journal that logs changed bytes, over the same with one that logs whole blocks: nearly all of both is the disk's flush",
+        about: About::ThisDisk,
         over: Mode::coalition(JournalEngine::Dual, Call::Fsync),
         under: FSYNC,
         of: Quantity::Writes,
