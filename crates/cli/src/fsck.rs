@@ -139,7 +139,9 @@ fn lines(report: &Report) -> String {
     }
     if report.transactions > 0 {
         let transactions = counted(report.transactions.into(), "transaction", "transactions");
-        lines.push(format!("the journal has {transactions} to replay: a mount does it, or weir fsck --replay"));
+        lines.push(format!(
+            "the journal has {transactions} to replay: a mount does it, or weir fsck --replay"
+        ));
     }
     if report.orphans > 0 {
         let orphans = counted(report.orphans.into(), "inode", "inodes");

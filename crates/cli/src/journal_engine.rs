@@ -18,8 +18,8 @@ pub(crate) enum JournalEngine {
     /// Waits, and one flush for fsync: for storage that keeps writes in the order in which it receives them, as a
     /// volume does
     Prefix,
-    /// Waits, and a flush that begins before the journal is written: for storage with packed writes and FUA, as a volume
-    /// has
+    /// Waits, and a flush that begins before the journal is written: for drives with packed writes and FUA. On a volume it
+    /// is slower than jbd2
     FlushAhead,
 }
 
