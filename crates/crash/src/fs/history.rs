@@ -266,9 +266,14 @@ impl History {
         });
         self.move_place(file);
         let last = pages_of(before).saturating_sub(1);
-        if size > before && !before.is_multiple_of(BLOCK_BYTES as u64) && self.has_place(file, last) {
+        if size <= before || before.is_multiple_of(BLOCK_BYTES as u64) {
+            return;
+        }
+        if self.has_place(file, last) {
             // What is behind the end in the last page becomes part of the file, as zeros.
             self.put(file, last, self.page(file, last), Placed::Yes);
+        } else {
+            self.write_again(file, last);
         }
     }
 
@@ -381,10 +386,19 @@ impl History {
             if bytes[rest..].iter().any(|byte| *byte != 0) {
                 bytes[rest..].fill(0);
                 self.put(file, from - 1, Rc::new(bytes), Placed::Yes);
-            } else if self.terms.corrupts {
-                // It is written all the same, so a power cut may corrupt it.
-                self.put(file, from - 1, Rc::new(bytes), Placed::No);
+                return;
             }
+        }
+        if rest > 0 {
+            self.write_again(file, from - 1);
+        }
+    }
+
+    /// The page with an end, the old one or the new one, is written again, also if none of its bytes changes: a power cut may
+    /// corrupt it.
+    fn write_again(&mut self, file: FileId, page: u32) {
+        if self.terms.corrupts {
+            self.put(file, page, self.page(file, page), Placed::No);
         }
     }
 
