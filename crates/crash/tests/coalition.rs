@@ -2,10 +2,12 @@
 //! rule of J9 dropped once. What such a log holds is judged by e2fsck and the kernel after our replay, and refused by
 //! e2fsck before.
 
-use weir_crash::{FsCampaign, FsGround, FsSummary};
+mod passing;
+
+use passing::{failure, pass};
+use weir_crash::{FsCampaign, FsGround};
 use weir_flash::Mechanism;
-use weir_fs::{CheckpointBy, Conflicts, Engine, FsMutant, JournalMode, JournalMutant};
-use weir_storage::Rules;
+use weir_fs::{CheckpointBy, Conflicts, Engine, JournalMode, JournalMutant};
 
 const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
 const LIST: Engine = Engine::Dual { conflicts: Conflicts::List };
@@ -19,20 +21,6 @@ fn coalition(engine: Engine, ground: FsGround, states: u64) -> FsCampaign {
     let mut campaign = FsCampaign::new(engine, JournalMode::Ordered, ground, states, 20_261_123);
     campaign.options.coalition = true;
     campaign
-}
-
-fn pass(campaign: FsCampaign) {
-    let FsSummary { totals, failure, .. } = campaign.go();
-    let FsCampaign { engine, mode, ground, states, .. } = campaign;
-    assert_eq!(failure, None, "{engine:?}, {mode:?} on {}", ground.name());
-    assert!(totals.states_distinct >= states && totals.checkpoints > 0, "{totals:?}");
-}
-
-/// The first failure that a campaign with a mutant finds.
-fn failure(mut campaign: FsCampaign, mutant: JournalMutant) -> Option<String> {
-    campaign.options.rules = Rules::but(Some(FsMutant::Journal(mutant)));
-    let FsSummary { failure, .. } = FsCampaign { outside: 0, ..campaign }.go();
-    failure.map(|failure| failure.what)
 }
 
 #[test]

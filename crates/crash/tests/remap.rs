@@ -1,10 +1,12 @@
 //! Power cuts under journals whose checkpoints remap, SOJ and SDJ: every engine that has a journal, every ground that has
 //! the share command. And that the judges can fail: the SHARE paper's own SOJ is found out.
 
-use weir_crash::{FsCampaign, FsGround, FsSummary};
+mod passing;
+
+use passing::{failure, pass};
+use weir_crash::{FsCampaign, FsGround};
 use weir_flash::Mechanism;
-use weir_fs::{CheckpointBy, Conflicts, Engine, FsMutant, JournalMode, JournalMutant};
-use weir_storage::Rules;
+use weir_fs::{CheckpointBy, Conflicts, Engine, JournalMode, JournalMutant};
 
 const DUAL: Engine = Engine::Dual { conflicts: Conflicts::Copy };
 const LIST: Engine = Engine::Dual { conflicts: Conflicts::List };
@@ -20,20 +22,6 @@ fn remapping(engine: Engine, mode: JournalMode, ground: FsGround, states: u64) -
     let mut campaign = FsCampaign::new(engine, mode, ground, states, 20_261_123);
     campaign.options.checkpoint = CheckpointBy::Remap;
     campaign
-}
-
-fn pass(campaign: FsCampaign) {
-    let FsSummary { totals, failure, .. } = campaign.go();
-    let FsCampaign { engine, mode, ground, states, .. } = campaign;
-    assert_eq!(failure, None, "{engine:?}, {mode:?} on {}", ground.name());
-    assert!(totals.states_distinct >= states && totals.checkpoints > 0, "{totals:?}");
-}
-
-/// The first failure that a campaign with a mutant finds.
-fn failure(mut campaign: FsCampaign, mutant: JournalMutant) -> Option<String> {
-    campaign.options.rules = Rules::but(Some(FsMutant::Journal(mutant)));
-    let FsSummary { failure, .. } = FsCampaign { outside: 0, ..campaign }.go();
-    failure.map(|failure| failure.what)
 }
 
 #[test]
