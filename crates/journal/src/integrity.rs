@@ -18,7 +18,8 @@ pub enum HomeIntegrity {
     /// Homes are written by reliable writes (the paper's way).
     ReliableWrites,
     /// The first change of a block after each checkpoint has the log hold all of it, as databases log pages: until that
-    /// is home, the log can make up for a damaged home. Costs a block of the log for each block and checkpoint.
+    /// is home, the log can make up for a damaged home. Costs a block of the log for each block and checkpoint. It does not
+    /// cover what leads to the log: where power cuts corrupt, and no write is reliable, no journal is safe.
     LoggedWhole,
 }
 
