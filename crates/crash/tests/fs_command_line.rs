@@ -32,7 +32,7 @@ fn an_engine_that_needs_barriers_is_refused_where_there_are_none() {
             assert!(refused.contains(words), "no {words:?} in {refused}");
         }
     }
-    assert_eq!(read("--engine flush-ahead").unwrap().grounds().len(), 4);
+    assert_eq!(read("--engine flush-ahead").unwrap().grounds().len(), 5);
     assert_eq!(read("--engine prefix").unwrap().grounds().len(), 3);
     assert_eq!(read("").unwrap().grounds().len(), 7);
     assert!(read("--engine jbd2").unwrap().grounds().iter().any(|ground| ground.name() == "legacy"));

@@ -248,7 +248,7 @@ impl EngineName {
                 "order-preserving-recovery",
             ],
             EngineName::Jbd2 => {
-                &["legacy", "volume", "none", "plp", "in-order-recovery", "order-preserving-recovery"]
+                &["legacy", "volume", "emmc", "none", "plp", "in-order-recovery", "order-preserving-recovery"]
             }
             EngineName::Jbd2Nobarrier | EngineName::Prefix => {
                 &["volume", "prefix", "order-preserving-recovery"]
