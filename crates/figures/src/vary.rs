@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     /// Words, and numbers that cannot be moved alone, are zero, or a limit that single blocks never meet.
-    const NOT_MOVED: [&str; 10] = [
+    const NOT_MOVED: [&str; 11] = [
         "barrier.mechanism",
         "barrier.penalty",
         "device.capacity",
@@ -86,6 +86,7 @@ mod tests {
         "host.fua",
         "host.max_transfer",
         "host.ordered_service",
+        "host.packed_pages",
         "host.simple_service",
         "nand.blocks_per_plane",
         "nand.multi_plane",
