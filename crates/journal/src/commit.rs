@@ -230,7 +230,6 @@ async fn compose(journal: &Journal, mut locked: Locked) -> Result<(Composed, Log
     journal.count(|stats| {
         stats.commits += 1;
         stats.logged_blocks += blocks as u64;
-        stats.log_blocks += composed.blocks();
         stats.changed_bytes += changed_bytes;
     });
     debug!(

@@ -31,13 +31,6 @@ pub(crate) struct Composed {
     pub(crate) commit: Rc<Memory>,
 }
 
-impl Composed {
-    /// Blocks of the log that they are.
-    pub(crate) fn blocks(&self) -> u64 {
-        self.log.iter().map(|run| run.blocks.len() as u64).sum::<u64>() + 1
-    }
-}
-
 impl LogEncoding {
     /// The encoding of a journal with this format.
     pub(crate) fn new(format: LogFormat, rules: JournalRules) -> LogEncoding {

@@ -62,9 +62,7 @@ pub struct JournalStats {
     pub commits: u64,
     /// Blocks that they have changed.
     pub logged_blocks: u64,
-    /// Blocks of the log that they took, commit blocks included.
-    pub log_blocks: u64,
-    /// Of the blocks that they have changed, bytes that had changed.
+    /// Of these blocks, bytes that had changed.
     pub changed_bytes: u64,
     /// Times that the log's tail was moved.
     pub checkpoints: u64,
