@@ -18,6 +18,8 @@ pub enum FsMutant {
     DataBarrierForgetsMetadata,
     /// J3: nothing dirty, no barrier mark.
     NoBareBarrier,
+    /// J3: nothing dirty, no forced commit where the mount asks for one.
+    NothingForced,
     /// J3: a commit that is faster than the data of the file makes a barrier behind the data needless.
     TrustsFasterCommit,
     /// J3: on the engine for prefix devices, a call that orders does not wait until the data is transferred.

@@ -62,6 +62,10 @@ pub struct MountOptions {
     /// Blocks of the journal in use from which on a checkpoint begins; half of it at most, which is the default. With less,
     /// recovery replays less, and blocks that change often are written home more often.
     pub checkpoint_blocks: u32,
+    /// On an engine with barriers, a synchronisation call that finds nothing dirty commits the running transaction, be it
+    /// empty: JD and JC delimit the epoch (*forced commit*, FAST 2018 paper, section 4.3). Otherwise a bare barrier mark does
+    /// that, or a flush. Default: no, as the mark costs no write.
+    pub forces_commits: bool,
     /// No changes; a journal that is not empty is refused then.
     pub read_only: bool,
     /// A transaction is committed when it is this old. Default: 5 s, as ext4's `commit`.
@@ -101,6 +105,7 @@ impl Default for MountOptions {
             checkpoint: CheckpointBy::default(),
             coalition: false,
             checkpoint_blocks: u32::MAX,
+            forces_commits: false,
             read_only: false,
             commit_interval: Duration::from_secs(5),
             cache_bytes: 256 << 20,

@@ -12,6 +12,9 @@
 //! | `fdatabarrier` | as `fbarrier` if one of these has changed (J3), else only D: `{D} ->` | `{D} ->` | `->`: a bare barrier mark |
 //! | `sync` | all D, JD and JC there are, wait, flush | the same | flush |
 //!
+//! With [`MountOptions::forces_commits`] calls that find nothing dirty commit the running transaction, as the paper has it
+//! (*forced commit*): `{JD} -> {JC} ->` in place of the bare mark and before the flush, and JC alone if nothing has changed.
+//!
 //! `fbarrier` and `fdatabarrier` return when all of that is dispatched: they wait for queue space only. With the
 //! data of the file goes that of every other file that the transaction refers to (J2). Data that the writeback
 //! task has submitted without order joins the epoch if it is still on its way (E7). So, with `<` for "is durable
@@ -82,6 +85,8 @@ pub(crate) struct Synchronisation {
     disk: Rc<Disk>,
     /// What a file holds is in the log with the transaction that changed it last, and nowhere else.
     in_log: bool,
+    /// A call that finds nothing dirty commits the running transaction (J3).
+    forces_commits: bool,
     rules: Rules<FsMutant>,
     answered: Cell<Answered>,
     data_time: Cell<Duration>,
@@ -91,7 +96,9 @@ impl Synchronisation {
     pub(crate) fn new(disk: Rc<Disk>, options: MountOptions) -> Synchronisation {
         let rules = options.rules;
         let in_log = options.mode == JournalMode::Data && !rules.drops(FsMutant::FlushesJournaled);
-        Synchronisation { disk, in_log, rules, answered: Cell::default(), data_time: Cell::default() }
+        let forces_commits = options.forces_commits && !rules.drops(FsMutant::NothingForced);
+        let (answered, data_time) = Default::default();
+        Synchronisation { disk, in_log, forces_commits, rules, answered, data_time }
     }
 
     /// The calls that were answered.
@@ -157,6 +164,8 @@ impl Synchronisation {
             // J3: an epoch ends here, whether or not something was written in it.
             return if wrote || self.rules.drops(FsMutant::NoBareBarrier) {
                 Ok(())
+            } else if self.forces_commits {
+                journal.force_commit(Until::Dispatched).await
             } else {
                 self.disk.barrier().await
             };
@@ -181,7 +190,7 @@ impl Synchronisation {
         let is_pending = |sequence: &Sequence| !journal.is_durable(*sequence);
         let pending = changed_in.filter(is_pending);
         let last = if pending.is_some() { Class::Ordered } else { Class::Barrier };
-        file.submit_dirty(Class::Ordered, last).await?;
+        let wrote = file.submit_dirty(Class::Ordered, last).await?;
         // As in `order`.
         let dropped_in = file.dropped_in().filter(is_pending);
         let Some(sequence) = later(pending, dropped_in) else {
@@ -189,7 +198,8 @@ impl Synchronisation {
                 return Ok(());
             }
             file.transferred().await?;
-            return self.disk.flush().await;
+            let forces = self.forces_commits && !wrote;
+            return if forces { journal.force_commit(Until::Durable).await } else { self.disk.flush().await };
         };
         // JC is in a later epoch than the data, so the one is not durable without the other (S3), but only if the
         // data was submitted before JD: the transaction still ran.

@@ -318,7 +318,8 @@ const CALLS_A_TASK: u32 = 4;
 fn concurrent_fsyncs_take_a_flush_each_at_most_and_share_them() {
     let calls = u64::from(TASKS * CALLS_A_TASK);
     let alone = Duration::from_millis(5);
-    for engine in [DUAL, Engine::Dual { conflicts: Conflicts::List }] {
+    let lists = [Conflicts::List, Conflicts::ListUntilTransfer].map(|conflicts| Engine::Dual { conflicts });
+    for engine in [DUAL, lists[0], lists[1]] {
         for apart in [0, 10, 30, 100, 300].map(Duration::from_micros) {
             let waited = synced_by_many(engine, apart);
             assert_eq!(waited.durable_commits, 0, "{engine:?}");
@@ -384,11 +385,18 @@ fn j3_an_overwrite_is_not_seen_without_the_append_before_it() {
     });
 }
 
-/// J3 and E7: what writeback has submitted looks clean, and is ordered by the call all the same.
+/// J3 and E7: what writeback has submitted looks clean, and is ordered by the call all the same: by a bare mark, or by a
+/// commit that the call forces.
 #[test]
 fn j3_a_barrier_with_nothing_dirty_is_a_barrier() {
+    for forces_commits in [false, true] {
+        nothing_dirty_is_a_barrier(forces_commits);
+    }
+}
+
+fn nothing_dirty_is_a_barrier(forces_commits: bool) {
     prove(&[FsMutant::NoBareBarrier], |mutant| {
-        let eager = MountOptions { dirty_background_bytes: 0, ..options(mutant) };
+        let eager = MountOptions { dirty_background_bytes: 0, forces_commits, ..options(mutant) };
         for seed in 0..5 {
             let images = crashes(seed, eager, async |clock, fs, begin| {
                 let one = write_file(fs, b"one", &[1; BLOCK]).await;
@@ -416,6 +424,37 @@ fn j3_a_barrier_with_nothing_dirty_is_a_barrier() {
             }
         }
         Ok(())
+    });
+}
+
+/// J3: where the mount asks for it, calls that find nothing dirty commit, also if nothing has changed at all.
+#[test]
+fn j3_a_call_that_finds_nothing_dirty_forces_a_commit() {
+    prove(&[FsMutant::NothingForced], |mutant| {
+        simulated_with(1, async |clock| {
+            let forcing = MountOptions { forces_commits: true, ..options(mutant) };
+            let disk = disk_for(&clock, &new_image(BLOCKS), DUAL);
+            let fs = mount(&clock, &disk, forcing).await.expect("mounted");
+            let file = write_file(&fs, b"a", &content(BLOCK)).await;
+            fs.fsync(file).await.expect("durable");
+            let commits = || fs.statistics().journal.commits;
+            for durable in [false, true] {
+                let before = commits();
+                // Something to be written is no reason.
+                fs.write(file, 0, b"over").await.expect("written");
+                let call =
+                    async || if durable { fs.fdatasync(file).await } else { fs.fdatabarrier(file).await };
+                call().await.expect("ordered");
+                require(commits() == before, || "an overwrite was committed".to_owned())?;
+                for calls in 1..=3 {
+                    call().await.expect("ordered");
+                    require(commits() == before + calls, || format!("{} commits", commits() - before))?;
+                }
+            }
+            fs.unmount().await.expect("unmounted");
+            let fs = mount(&clock, &disk, options(None)).await.expect("mounted again");
+            require(read_file(&fs, b"a").await.is_ok(), || "an empty transaction damages the log".to_owned())
+        })
     });
 }
 

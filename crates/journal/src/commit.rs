@@ -193,8 +193,8 @@ async fn conflicts_resolved(journal: &Journal) -> Result<(), JournalError> {
     if ignored || !journal.options.engine.lists_conflicts() {
         return Ok(());
     }
-    let resolved = || !journal.running.borrow().has_conflict(journal.transferred.to());
-    journal.until(journal.transferred.event(), resolved).await
+    let resolved = || !journal.running.borrow().has_conflict(journal.released.to());
+    journal.until(journal.released.event(), resolved).await
 }
 
 /// Waits until the log has room for the running transaction, which is locked.

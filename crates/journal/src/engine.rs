@@ -60,8 +60,11 @@ pub enum Engine {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Conflicts {
     /// It goes on a list, and the running transaction commits only when the list is empty (FAST 2018 paper,
-    /// section 4.3).
+    /// section 4.4). A transaction gives its blocks up when it is durable; one that no caller wants durable, when JC is
+    /// transferred (section 4.2, and the earlier manuscript's).
     List,
+    /// The same list, but every transaction gives its blocks up when JC is transferred.
+    ListUntilTransfer,
     /// Log blocks are immutable copies, made when the block is changed again; nothing waits.
     #[default]
     Copy,
@@ -135,6 +138,11 @@ impl Engine {
 
     /// Whether conflicts go on a list (J4).
     pub(crate) fn lists_conflicts(self) -> bool {
+        matches!(self, Engine::Dual { conflicts: Conflicts::List | Conflicts::ListUntilTransfer })
+    }
+
+    /// Whether a transaction that a caller wants durable gives its blocks up only when it is (J4).
+    pub(crate) fn holds_until_durable(self) -> bool {
         self == Engine::Dual { conflicts: Conflicts::List }
     }
 

@@ -39,6 +39,8 @@ async fn retire_next(journal: &Journal) -> Result<bool, JournalError> {
 async fn flush_if_wanted(journal: &Journal) -> Result<bool, JournalError> {
     let covers = journal.transferred.to();
     if !journal.durability.is_wanted(covers) {
+        // J4: no caller waits for these, so they are done.
+        journal.release(covers);
         return Ok(false);
     }
     let round = journal.durability.begin(covers);
@@ -47,6 +49,7 @@ async fn flush_if_wanted(journal: &Journal) -> Result<bool, JournalError> {
     }
     drop(round);
     journal.set_durable_to(covers);
+    journal.release(covers);
     Ok(true)
 }
 

@@ -65,9 +65,9 @@ impl TxHandle {
 
     /// Makes a buffer part of the transaction.
     fn enter(&self, buffer: &Rc<BufferHead>) {
-        let transferred = self.journal.transferred.to();
+        let released = self.journal.released.to();
         let mut running = self.begin();
-        if running.enter(buffer, self.journal.options.engine.lists_conflicts().then_some(transferred)) {
+        if running.enter(buffer, self.journal.options.engine.lists_conflicts().then_some(released)) {
             self.spend(&mut running, 1);
         }
     }

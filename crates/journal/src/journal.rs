@@ -84,6 +84,8 @@ pub struct Journal {
     pub(crate) on_their_way: RefCell<VecDeque<Dispatched>>,
     /// Transactions whose commit block is transferred.
     pub(crate) transferred: Stage,
+    /// Transactions that hold no block any more which the running one may want (J4).
+    pub(crate) released: Stage,
     pub(crate) durability: Durability,
     pub(crate) unwritten: Unwritten,
     pub(crate) freed: FreedBlocks,
@@ -177,6 +179,7 @@ impl Journal {
         self.changed.notify(usize::MAX);
         self.dispatched.wake();
         self.transferred.wake();
+        self.released.wake();
         self.freed.wake();
         for task in [&self.commit_wanted, &self.begun, &self.flush_wanted, &self.checkpoint_wanted] {
             task.notify(usize::MAX);
@@ -236,6 +239,18 @@ impl Journal {
         }
         self.changed.notify(usize::MAX);
         self.transferred.wake();
+        let early = self.options.rules.drops(JournalMutant::ReleasesAtTransfer);
+        if early || !self.options.engine.holds_until_durable() {
+            self.release(logged.sequence);
+        }
+    }
+
+    /// Transactions up to one give their blocks up (J4).
+    pub(crate) fn release(&self, sequence: Sequence) {
+        if !self.released.has(sequence) {
+            self.released.set(sequence);
+            self.released.wake();
+        }
     }
 
     /// Everything up to a transaction is durable, and whoever waits for that is told.
@@ -312,6 +327,19 @@ impl Journal {
                 }
             }
         }
+    }
+
+    /// Commits whatever runs, also if nothing has changed: JC alone delimits an epoch, too (J3).
+    ///
+    /// # Errors
+    /// [`JournalError::Stopped`] if the journal stops before.
+    pub async fn force_commit(&self, until: Until) -> Result<(), JournalError> {
+        let sequence = {
+            let mut running = self.running.borrow_mut();
+            running.force();
+            running.sequence()
+        };
+        self.commit(sequence, until).await
     }
 
     /// Commits whatever runs, and waits until it is in the log.

@@ -42,7 +42,8 @@
 //!   engine flush-ahead a flush begins when D is transferred; JD and JC are submitted when it is done, as one ordered plug
 //!   with FUA (E8), and each call returns when JC is durable.
 //! - **J4** A block that changes while its transaction is committed is copied, or, by the papers' list, the next
-//!   transaction waits for the transfer. What is locked never changes.
+//!   transaction waits until the one that holds it is durable, if a caller wants that, and is transferred, if none does. What
+//!   is locked never changes.
 //! - **J5** A checkpoint needs no flush: home writes go after their JC, the tail moves by a barrier write after them, and
 //!   freed log space is written in later epochs. What was freed is revoked. Only an empty journal is flushed first. A
 //!   remap of a home to the log's copy is a home write; a block that the log holds in another form is copied.

@@ -37,6 +37,8 @@ pub enum JournalMutant {
     LogBlockNotCopied,
     /// J4: the conflict-page list is not waited for.
     ConflictsIgnored,
+    /// J4: by the list, a transaction that is wanted durable gives its blocks up when it is transferred.
+    ReleasesAtTransfer,
     /// J5 (a): a home write carries what is not committed yet.
     CheckpointsUncommitted,
     /// J5 (b): the log's tail moves before the home writes are transferred.

@@ -32,6 +32,8 @@ pub(crate) struct Running {
     conflicts: BTreeMap<u64, Sequence>,
     /// Dirty pages were dropped since it takes their blocks away: a caller may wait for it already.
     drops_pages: bool,
+    /// It is committed though it may have nothing to commit (J3).
+    forced: bool,
     /// When the first change came.
     since: Option<Instant>,
 }
@@ -50,6 +52,7 @@ impl Running {
             freed: Vec::new(),
             conflicts: BTreeMap::new(),
             drops_pages: false,
+            forced: false,
             since: None,
         }
     }
@@ -66,6 +69,7 @@ impl Running {
             && self.data.is_empty()
             && self.freed.is_empty()
             && !self.drops_pages
+            && !self.forced
     }
 
     /// Blocks that it has changed.
@@ -86,6 +90,11 @@ impl Running {
     /// Has it committed soon.
     pub(crate) fn request(&mut self) {
         self.requested = true;
+    }
+
+    /// It is committed, also if there is nothing to commit.
+    pub(crate) fn force(&mut self) {
+        self.forced = true;
     }
 
     /// Whether a caller wants it committed.
@@ -138,13 +147,13 @@ impl Running {
     }
 
     /// Takes a buffer in, and says whether it is new. By the list (J4), one that a transaction holds which is not
-    /// `transferred` is a conflict.
-    pub(crate) fn enter(&mut self, buffer: &Rc<BufferHead>, transferred: Option<Sequence>) -> bool {
+    /// `released` is a conflict.
+    pub(crate) fn enter(&mut self, buffer: &Rc<BufferHead>, released: Option<Sequence>) -> bool {
         if buffer.changed_in.replace(Some(self.sequence)) == Some(self.sequence) {
             return false;
         }
-        if let Some(transferred) = transferred
-            && let Some(holder) = buffer.held_by.get().filter(|holder| holder.is_after(transferred))
+        if let Some(released) = released
+            && let Some(holder) = buffer.held_by.get().filter(|holder| holder.is_after(released))
         {
             self.conflicts.insert(buffer.block(), holder);
         }
@@ -157,9 +166,9 @@ impl Running {
         true
     }
 
-    /// Whether it has changed a block that a transaction holds which is not `transferred` (J4, policy list).
-    pub(crate) fn has_conflict(&self, transferred: Sequence) -> bool {
-        self.conflicts.values().any(|holder| holder.is_after(transferred))
+    /// Whether it has changed a block that a transaction holds which is not `released` (J4, policy list).
+    pub(crate) fn has_conflict(&self, released: Sequence) -> bool {
+        self.conflicts.values().any(|holder| holder.is_after(released))
     }
 
     /// A block is freed: it is not committed, should it have been changed.

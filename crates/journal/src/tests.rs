@@ -474,6 +474,34 @@ fn j4_by_the_list_a_conflict_waits_for_the_transfer() {
     assert!(overtakes(Conflicts::Copy, None), "copies wait for nothing");
 }
 
+/// The same, where a caller wants the first one durable: whether the second was dispatched before the flush was done.
+fn overtakes_flush(conflicts: Conflicts, mutant: Option<JournalMutant>) -> bool {
+    play(Engine::Dual { conflicts }, mutant, async |stage| {
+        let buffer = stage.buffer(50);
+        let first = stage.change(&[&buffer], 1, None).await;
+        stage.journal.durability.want(first);
+        stage.journal.commit(first, Until::Dispatched).await.expect("dispatched");
+        let second = stage.change(&[&buffer], 2, None).await;
+        stage.journal.commit(second, Until::Dispatched).await.expect("dispatched");
+        stage.clock.sleep(Duration::from_millis(50)).await;
+        let second = stage.scribe.descriptors()[1];
+        let told = stage.scribe.told.borrow();
+        let flush = told.iter().position(|told| told.flush).expect("a caller waits for it");
+        assert!(told[flush].ticket.poll_transferred().is_some());
+        !told[second].transferred.contains(&flush)
+    })
+}
+
+/// What a caller wants durable holds its blocks until it is, as the paper has it; what only has to be in order does not.
+#[test]
+fn j4_by_the_list_a_conflict_with_what_is_wanted_durable_waits_for_the_flush() {
+    prove(&[JournalMutant::ConflictsIgnored, JournalMutant::ReleasesAtTransfer], |mutant| {
+        require(!overtakes_flush(Conflicts::List, mutant), "the flush was not waited for")
+    });
+    assert!(overtakes_flush(Conflicts::ListUntilTransfer, None), "a transfer is enough there");
+    assert!(!overtakes(Conflicts::ListUntilTransfer, None), "and takes as long as with the paper's list");
+}
+
 #[test]
 fn j5_home_writes_carry_what_is_committed_and_come_after_the_commit_block() {
     prove(&[JournalMutant::CheckpointsUncommitted, JournalMutant::RetiresAtDispatch], |mutant| {
@@ -801,8 +829,9 @@ fn without_barriers_the_legacy_path_flushes_nothing() {
 
 #[test]
 fn a_log_that_goes_round_is_checkpointed_and_every_operation_finds_room() {
-    let list = Engine::Dual { conflicts: Conflicts::List };
-    for engine in [DUAL, list, Engine::Jbd2 { barrier: true }, Engine::Prefix] {
+    let [list, until_transfer] =
+        [Conflicts::List, Conflicts::ListUntilTransfer].map(|conflicts| Engine::Dual { conflicts });
+    for engine in [DUAL, list, until_transfer, Engine::Jbd2 { barrier: true }, Engine::Prefix] {
         play(engine, None, async |stage| {
             for round in 0..200u64 {
                 let buffers: Vec<_> = (0..5).map(|nth| stage.buffer(50 + (round + nth) % 30)).collect();

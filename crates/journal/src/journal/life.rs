@@ -68,6 +68,7 @@ impl Journal {
             dispatched: Stage::new(before),
             on_their_way: RefCell::default(),
             transferred: Stage::new(before),
+            released: Stage::new(before),
             durability: Durability::new(before),
             unwritten: Unwritten::default(),
             freed: FreedBlocks::new(reuse, options.rules),
