@@ -51,6 +51,9 @@ pub(crate) struct MkfsArguments {
     /// Per cent of the space that only the superuser may use
     #[arg(long, value_name = "PERCENT", default_value_t = 5)]
     reserved: u8,
+    /// Leave metadata and journal without checksums, as older kernels make them: what is damaged may then go unnoticed
+    #[arg(long)]
+    no_checksums: bool,
     /// Write zeros to all of a new file now. The first write to a block of a file costs the host's filesystem an entry
     /// in its journal, and a durable call would wait for that
     #[arg(long)]
@@ -145,6 +148,7 @@ fn options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool
         bytes_per_inode: arguments.bytes_per_inode.map(|size| narrow(size.0)),
         reserved_percent: arguments.reserved,
         zeroed,
+        checksums: !arguments.no_checksums,
         // The user who makes it, who can then write on a mount of their own.
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),

@@ -52,6 +52,18 @@ fn a_large_journal_is_made() {
     makes(directory.path(), &["mkfs", "a.img", "--size", "4G", "--journal-size", "1G"]);
 }
 
+/// Bit 0x400 of the read-only compatible features: `metadata_csum`.
+#[test]
+fn a_filesystem_without_checksums_is_made() {
+    let directory = directory();
+    for (name, options, expected) in [("a.img", &[][..], 0x400), ("b.img", &["--no-checksums"], 0)] {
+        makes(directory.path(), &[&["mkfs", name, "--size", "16M"], options].concat());
+        let bytes = std::fs::read(directory.path().join(name)).unwrap();
+        let features = u32::from_le_bytes(bytes[1024 + 0x64..1024 + 0x68].try_into().unwrap());
+        assert_eq!(features & 0x400, expected, "{name}");
+    }
+}
+
 #[test]
 fn what_is_there_is_destroyed_only_by_force() {
     let directory = directory();

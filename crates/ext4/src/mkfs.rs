@@ -2,7 +2,7 @@
 //!
 //! The parts of a new image are where a rule says they are, so nothing but the descriptors is held in memory,
 //! and the bitmaps of most groups are not even written: their flags say that only the group's own metadata
-//! is in use.
+//! is in use. Without checksums descriptors have no such flags, and all bitmaps and tables are written.
 
 mod image;
 mod size;
@@ -59,6 +59,9 @@ pub struct Mkfs {
     /// Whether what is not written reads as zeros, as in a new file: the journal is not cleared then, and
     /// inode tables count as cleared.
     pub zeroed: bool,
+    /// Whether metadata and the journal's blocks carry checksums. Without them damage is found where it makes no sense,
+    /// and not else; and all bitmaps and inode tables are written, as no flag may say that they were not.
+    pub checksums: bool,
 }
 
 impl Mkfs {
@@ -76,12 +79,13 @@ impl Mkfs {
             uid: 0,
             gid: 0,
             zeroed: false,
+            checksums: true,
         }
     }
 
     /// The features that are made.
-    pub fn features() -> Features {
-        Features::of(&[
+    pub fn features(&self) -> Features {
+        let always = Features::of(&[
             Feature::HAS_JOURNAL,
             Feature::EXT_ATTR,
             Feature::DIR_INDEX,
@@ -94,8 +98,8 @@ impl Mkfs {
             Feature::HUGE_FILE,
             Feature::DIR_NLINK,
             Feature::EXTRA_ISIZE,
-            Feature::METADATA_CSUM,
-        ])
+        ]);
+        always.with(Feature::METADATA_CSUM, self.checksums)
     }
 
     /// Decides where everything goes.

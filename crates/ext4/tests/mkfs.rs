@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 
 use image::Scratch;
 use weir_ext4::{
-    BLOCK_BYTES, FormatError, INODE_BYTES, Inode, JOURNAL_INODE, Layout, Mkfs, NewImage, ROOT_INODE,
+    BLOCK_BYTES, Feature, FormatError, INODE_BYTES, Inode, JOURNAL_INODE, Layout, Mkfs, NewImage, ROOT_INODE,
     SUPERBLOCK_OFFSET, Superblock,
 };
 
@@ -73,6 +73,26 @@ fn images_of_many_sizes_are_clean() {
     for blocks in sizes {
         for zeroed in [false, true] {
             check(&Mkfs { zeroed, ..options(blocks) });
+        }
+    }
+}
+
+/// Without checksums no flag excuses a bitmap or a table that was not written, also where nothing reads as zeros.
+#[test]
+fn images_without_checksums_are_clean() {
+    for blocks in [2048, 32_768, 32_768 + 2500, 140_000] {
+        for zeroed in [false, true] {
+            let plain = Mkfs { checksums: false, zeroed, ..options(blocks) };
+            check(&plain);
+            let image = plain.plan().expect("planned");
+            assert!(!image.superblock().features().has(Feature::METADATA_CSUM));
+            if zeroed {
+                continue;
+            }
+            let written: BTreeSet<u64> = image.writes().map(|(block, _)| block).collect();
+            let layout = image.layout();
+            let tables = layout.groups() * (2 + layout.table_blocks());
+            assert!(written.len() > tables as usize, "{blocks} blocks: {} are written", written.len());
         }
     }
 }

@@ -41,6 +41,7 @@ pub struct NewImage {
     node_extents: Vec<Extent>,
     journal: JournalSuperblock,
     zeroed: bool,
+    checksums: bool,
 }
 
 impl NewImage {
@@ -54,8 +55,9 @@ impl NewImage {
             directories: Vec::new(),
             nodes: Vec::new(),
             node_extents: Vec::new(),
-            journal: JournalSuperblock::new(options.uuid, options.journal_length(), true)?,
+            journal: JournalSuperblock::new(options.uuid, options.journal_length(), options.checksums)?,
             zeroed: options.zeroed,
+            checksums: options.checksums,
         };
         image.place_tables();
         image.place_files(options)?;
@@ -81,8 +83,7 @@ impl NewImage {
         let bitmaps = groups.clone().flat_map(|group| self.bitmaps(group));
         let copies = groups.skip(1).filter(|group| self.layout.has_superblock(*group));
         let copies = copies.flat_map(|group| self.base(group));
-        let files =
-            iter::once_with(|| self.inodes()).chain(self.directories.iter().copied()).chain(self.log());
+        let files = self.tables().chain(self.directories.iter().copied()).chain(self.log());
         let files = files.chain(self.nodes.iter().copied());
         bitmaps.chain(files).chain(copies).chain(self.base(0))
     }
@@ -150,23 +151,25 @@ impl NewImage {
             let used = u32::from(group == 0) * LOST_AND_FOUND_INODE;
             // Whoever first uses the others works out what their own metadata takes, and no more.
             let plain = layout.table_room(group) == 0 && group != last && !self.has_file(group);
-            let (bits, inode_bits) = (self.block_bitmap(group), self.inode_bitmap());
+            let (bits, inode_bits) = (self.block_bitmap(group), self.inode_bitmap(group));
             let free = bitmap::count_clear(&bits, 0..layout.blocks_in(group));
             let descriptor = &mut self.descriptors[group as usize];
             descriptor.set_free_blocks(free);
             descriptor.set_free_inodes(layout.inodes_per_group() - used);
-            descriptor.set_unused_inodes(layout.inodes_per_group() - used);
-            descriptor.set_flag(group_flags::TABLE_ZEROED, self.zeroed);
-            if plain {
-                descriptor.set_flag(group_flags::BLOCKS_UNINITIALISED, true);
-            } else {
+            if self.checksums {
+                descriptor.set_unused_inodes(layout.inodes_per_group() - used);
+                descriptor.set_flag(group_flags::TABLE_ZEROED, self.zeroed);
+                descriptor.set_flag(group_flags::BLOCKS_UNINITIALISED, plain);
+                descriptor.set_flag(group_flags::INODES_UNINITIALISED, used == 0);
+            }
+            if !descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED) {
                 descriptor.seal_block_bitmap(&bits, &layout);
             }
-            if used == 0 {
-                descriptor.set_flag(group_flags::INODES_UNINITIALISED, true);
-            } else {
-                descriptor.set_directories(2);
+            if !descriptor.has_flag(group_flags::INODES_UNINITIALISED) {
                 descriptor.seal_inode_bitmap(&inode_bits, &layout);
+            }
+            if group == 0 {
+                descriptor.set_directories(2);
             }
             free_blocks += u64::from(free);
             metadata += u64::from(layout.base_blocks(group) + layout.table_room(group));
@@ -211,11 +214,11 @@ impl NewImage {
         bits
     }
 
-    /// The bitmap of the inodes of the first group; those of the others are not written.
-    fn inode_bitmap(&self) -> Block {
+    /// The bitmap of a group's inodes; all that are in use are in the first group.
+    fn inode_bitmap(&self, group: u32) -> Block {
         let mut bits = [0; BLOCK_BYTES];
         self.layout.fresh_inode_bitmap(&mut bits);
-        bitmap::set(&mut bits, 0..LOST_AND_FOUND_INODE);
+        bitmap::set(&mut bits, 0..u32::from(group == 0) * LOST_AND_FOUND_INODE);
         bits
     }
 
@@ -224,7 +227,7 @@ impl NewImage {
         let blocks = !descriptor.has_flag(group_flags::BLOCKS_UNINITIALISED);
         let inodes = !descriptor.has_flag(group_flags::INODES_UNINITIALISED);
         let blocks = blocks.then(|| (descriptor.block_bitmap(), self.block_bitmap(group)));
-        let inodes = inodes.then(|| (descriptor.inode_bitmap(), self.inode_bitmap()));
+        let inodes = inodes.then(|| (descriptor.inode_bitmap(), self.inode_bitmap(group)));
         blocks.into_iter().chain(inodes)
     }
 
@@ -256,7 +259,16 @@ impl NewImage {
         block
     }
 
-    /// The first block of the first inode table. The inodes behind it were never used.
+    /// The blocks of inode tables that a reader may look at: the first, as the inodes behind it were never used; and
+    /// where no descriptor may say so, all.
+    fn tables(&self) -> impl Iterator<Item = (u64, Block)> + '_ {
+        let groups = if self.checksums || self.zeroed { 0 } else { self.descriptors.len() };
+        let tables = self.descriptors[..groups].iter().map(Descriptor::inode_table);
+        let blocks = tables.flat_map(|start| start..start + u64::from(self.layout.table_blocks()));
+        iter::once_with(|| self.inodes()).chain(blocks.skip(1).map(|block| (block, [0; BLOCK_BYTES])))
+    }
+
+    /// The first block of the first inode table.
     fn inodes(&self) -> (u64, Block) {
         let mut block = [0; BLOCK_BYTES];
         let descriptor = &self.descriptors[0];
@@ -292,6 +304,7 @@ impl NewImage {
     fn fill_directories(&mut self) -> Result<(), FormatError> {
         let (root, spare) = (ROOT_INODE, LOST_AND_FOUND_INODE);
         let mut filled = Vec::new();
+        let directory_block = |entries: &[(u32, &str)]| directory_block(entries, self.checksums);
         for block in self.blocks_of(root) {
             filled.push((block, root, directory_block(&[(root, "."), (root, ".."), (spare, "lost+found")])));
         }
@@ -308,10 +321,10 @@ impl NewImage {
     }
 }
 
-/// A block of directories; the last entry reaches up to the checksum's.
-fn directory_block(entries: &[(u32, &str)]) -> Block {
+/// A block of directories; the last entry reaches up to the checksum's, where there is one.
+fn directory_block(entries: &[(u32, &str)], checksums: bool) -> Block {
     let mut block = [0; BLOCK_BYTES];
-    let end = BLOCK_BYTES - DIRECTORY_TAIL.len();
+    let end = BLOCK_BYTES - if checksums { DIRECTORY_TAIL.len() } else { 0 };
     let mut start = 0;
     for (at, (inode, name)) in entries.iter().enumerate() {
         let length = (8 + name.len()).next_multiple_of(4);
@@ -323,7 +336,7 @@ fn directory_block(entries: &[(u32, &str)]) -> Block {
         block[start + 8..start + 8 + name.len()].copy_from_slice(name.as_bytes());
         start += length;
     }
-    block[end..].copy_from_slice(&DIRECTORY_TAIL);
+    block[end..].copy_from_slice(&DIRECTORY_TAIL[..BLOCK_BYTES - end]);
     block
 }
 

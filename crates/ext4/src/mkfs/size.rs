@@ -36,7 +36,7 @@ pub(super) fn plan(options: &Mkfs) -> Result<(Superblock, Layout), FormatError> 
 }
 
 fn blank(options: &Mkfs) -> Superblock {
-    let mut superblock = Superblock::blank(Mkfs::features());
+    let mut superblock = Superblock::blank(options.features());
     superblock.uuid = options.uuid;
     let seeds = options.hash_seed.chunks_exact(4);
     for (seed, bytes) in superblock.hash_seed.iter_mut().zip(seeds) {
