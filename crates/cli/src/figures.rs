@@ -33,7 +33,7 @@ pub(crate) struct FiguresArguments {
     #[arg(long)]
     quick: bool,
     /// Run again with each assumed parameter 20 % lower and higher, or replaced by the other word of its range, and
-    /// show how far predicted rows move: some 40 times the time
+    /// show how far rows move that are not fitted, in runs of a tenth of the writes: some 5 times the time
     #[arg(long)]
     spread: bool,
 }
@@ -42,8 +42,8 @@ pub(crate) struct FiguresArguments {
 const BEGINNING: &str = "<!DOCTYPE html>";
 
 /// What is said before the wait.
-const SPREAD_TAKES: &str = "every row is run some 40 times, with one assumed parameter changed: \
-    a minute to some minutes for each figure, and a tenth of that with --quick";
+const SPREAD_TAKES: &str = "every row is run some 40 times with a tenth of the writes, one assumed parameter changed: \
+    some minutes for each figure";
 
 /// Runs the figures asked for and prints what came out.
 pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {

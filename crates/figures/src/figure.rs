@@ -287,6 +287,8 @@ pub enum Measure {
     CommitTransfer,
     /// Microseconds of a commit's dispatch, transfer and flush.
     CommitFlush,
+    /// Microseconds from the dispatch of JD to that of JC.
+    LogToCommit,
 }
 
 impl Measure {
@@ -332,6 +334,7 @@ impl Measure {
             Measure::Switches => outcome.switches,
             Measure::CommitInterval => outcome.commits.interval_us,
             Measure::CommitDispatch => outcome.commits.dispatch_us,
+            Measure::LogToCommit => outcome.commits.log_to_commit_us,
             Measure::CommitTransfer => outcome.commits.dispatch_us + outcome.commits.transfer_us,
             Measure::CommitFlush => {
                 outcome.commits.dispatch_us + outcome.commits.transfer_us + outcome.commits.flush_us
@@ -387,7 +390,8 @@ impl Measure {
             Measure::CommitInterval
             | Measure::CommitDispatch
             | Measure::CommitTransfer
-            | Measure::CommitFlush => "us",
+            | Measure::CommitFlush
+            | Measure::LogToCommit => "us",
         }
     }
 }

@@ -22,7 +22,7 @@ details { background: #f6f6f6; padding: 0.5em 1em; }
 dt { font-weight: bold; }";
 
 /// What the words of the report mean.
-const DEFINITIONS: [(&str, &str); 14] = [
+const DEFINITIONS: [(&str, &str); 15] = [
     (
         "fitted",
         "Parameters of the device or the host were chosen so that this row comes out: it proves nothing.",
@@ -31,6 +31,7 @@ const DEFINITIONS: [(&str, &str); 14] = [
         "predicted",
         "Nothing was fitted to the row. Its error is ours less the paper's number, over the paper's.",
     ),
+    ("bounded", "The paper gives a bound in its text, and ours keeps it: an inequality that holds."),
     (
         "at most, at least; kept, broken",
         "The paper gives a bound in its text. Ours keeps it, or breaks it by so much.",
@@ -163,6 +164,7 @@ fn section(sheet: &Sheet, shown: &[&str]) -> Result<Markup, FigureError> {
 fn line(row: &Row) -> Markup {
     let class = match row.ours_kind {
         Ours::Fitted => "fitted",
+        Ours::Bounded => "bounded",
         Ours::Predicted if row.breaks_bound() => "broken",
         Ours::Predicted => "predicted",
     };

@@ -111,9 +111,11 @@ impl Lab {
             .iter()
             .map(|figure| figure.cases(&*self.devices, self.quick))
             .collect::<Result<_, _>>()?;
+        let quick: Vec<Vec<Case<'_>>> =
+            figures.iter().map(|figure| figure.cases(&*self.devices, true)).collect::<Result<_, _>>()?;
         let varied: Vec<Vec<Vec<Case<'_>>>> = figures
             .iter()
-            .zip(&all)
+            .zip(&quick)
             .map(|(figure, cases)| cases.iter().map(|case| self.variations(figure, case)).collect())
             .collect();
         self.prepare(all.iter().flatten().chain(varied.iter().flatten().flatten()), progress)?;
@@ -136,7 +138,8 @@ impl Lab {
         Ok(())
     }
 
-    /// The case with one assumed parameter moved, for each of them and both ways; words take each other's place.
+    /// A quick case, first as it is, then with one assumed parameter moved, for each of them and both ways; words take
+    /// each other's place.
     fn variations<'c>(&self, figure: &Figure, case: &'c Case<'c>) -> Vec<Case<'c>> {
         if !self.spread || figure.is_fitted(case.device, &case.series.name) {
             return Vec::new();
@@ -145,7 +148,7 @@ impl Lab {
         let of_host =
             case.run.way.parameters_of(&host).filter(|(_, parameter)| parameter.kind == Kind::Assumed);
         let of_host: Vec<&str> = of_host.map(|(key, _)| key).collect();
-        let mut moved = Vec::new();
+        let mut moved = vec![case.clone()];
         for factor in [1.0 - VARIATION, 1.0 + VARIATION] {
             moved.extend(of_host.iter().map(|key| {
                 case.changed(|run| {
@@ -188,6 +191,16 @@ impl Lab {
         case.series.take.of(&values)
     }
 
+    /// Between which results a row lies when an assumed parameter is moved. Quick runs tell how far it moves, in
+    /// proportion; `varied` begins with the one that nothing was moved in.
+    fn spread_of(&self, ours: f64, varied: &[Case<'_>]) -> Option<[f64; 2]> {
+        let (still, moved) = varied.split_first()?;
+        let still = self.value(still);
+        let scale = if still == 0.0 { 1.0 } else { ours / still };
+        let values = || moved.iter().map(|case| scale * self.value(case));
+        Some([values().fold(ours, f64::min), values().fold(ours, f64::max)])
+    }
+
     fn sheet(&self, figure: &Figure, cases: &[Case<'_>], varied: &[Vec<Case<'_>>]) -> Sheet {
         let mut rows = Vec::new();
         let mut curves: Vec<Curve> = Vec::new();
@@ -195,10 +208,7 @@ impl Lab {
             let Some(outcome) = self.outcomes.get(&key(&case.run)) else { continue };
             let ours = self.value(case);
             let mut row = Row::new(figure, case, ours, outcome.drift);
-            if !varied.is_empty() {
-                let values = || varied.iter().map(|case| self.value(case)).chain([ours]);
-                row.spread = Some([values().fold(ours, f64::min), values().fold(ours, f64::max)]);
-            }
+            row.spread = self.spread_of(ours, varied);
             rows.push(row);
             let way = case.series.way.to_string();
             if !curves.iter().any(|curve| curve.device == case.device && curve.way == way) {

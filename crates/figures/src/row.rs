@@ -1,7 +1,7 @@
 //! A *row*: what the paper prints, ours, and how far apart they are.
 //!
-//! Two questions decide what that distance means, and a row answers both. What is ours: *fitted*, if parameters
-//! were fitted to the row, or else *predicted*. What is the paper's: *measured*, *assumed* (measured with a cost of
+//! Two questions decide what that distance means, and a row answers both. What is ours: *bounded*, if the paper gives
+//! a bound and ours keeps it; *fitted*, if parameters were fitted to the row; or else *predicted*. What is the paper's: *measured*, *assumed* (measured with a cost of
 //! barriers that was assumed), a *text bound*, or nothing.
 
 use serde::{Serialize, Serializer};
@@ -37,7 +37,7 @@ pub struct Row {
     /// The unit of both numbers.
     pub unit: String,
     /// Smallest and largest result with any one assumed parameter 20 % lower or higher, or with the
-    /// other word of its range, if that was asked for.
+    /// other word of its range, if that was asked for. How far a result moves is measured with a tenth of the writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<[f64; 2]>,
     /// The rate of the window's second half over that of its first: 1 in a steady state.
@@ -45,13 +45,15 @@ pub struct Row {
     pub drift: f64,
 }
 
-/// What a row's result is.
+/// What a row's result is. The three words exclude each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ours {
     /// Parameters were fitted to the row: it proves nothing.
     Fitted,
-    /// Nothing was fitted to the row.
+    /// The paper gives a bound in its text, and ours keeps it: an inequality that holds, and no number that was met.
+    Bounded,
+    /// Nothing was fitted to the row. A bound that is broken counts here, with its error.
     Predicted,
 }
 
@@ -77,7 +79,12 @@ impl Row {
     pub(crate) fn new(figure: &Figure, case: &Case<'_>, ours: f64, drift: f64) -> Row {
         let paper = figure.printed(case.device, &case.series.name).cloned();
         let fitted = figure.is_fitted(case.device, &case.series.name);
-        let ours_kind = if fitted { Ours::Fitted } else { Ours::Predicted };
+        let holds = |paper: &Printed| paper.is_bound() && paper.error(ours).is_none();
+        let ours_kind = match &paper {
+            Some(paper) if holds(paper) => Ours::Bounded,
+            _ if fitted => Ours::Fitted,
+            _ => Ours::Predicted,
+        };
         let fits = |error: &f64| fitted && error.abs() <= FITTED_WITHIN;
         let error = paper.as_ref().and_then(|paper| paper.error(ours)).filter(|error| !fits(error));
         Row {
@@ -128,11 +135,12 @@ impl Row {
     /// The error, in words: `+3 %`, `kept`, nothing; for a fitted row `fitted`, with what is left over.
     #[must_use]
     pub fn error_text(&self) -> String {
-        let bound = self.is_bound();
         match (self.ours_kind, self.error) {
             (Ours::Fitted, _) => self.residual_text(),
-            (Ours::Predicted, Some(error)) if bound => format!("broken by {:.1} %", error.abs() * 100.0),
-            (Ours::Predicted, None) if bound => "kept".to_owned(),
+            (Ours::Bounded, _) => "kept".to_owned(),
+            (Ours::Predicted, Some(error)) if self.is_bound() => {
+                format!("broken by {:.1} %", error.abs() * 100.0)
+            }
             (Ours::Predicted, Some(error)) => format!("{:+.1} %", error * 100.0),
             (Ours::Predicted, None) => "-".to_owned(),
         }

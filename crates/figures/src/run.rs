@@ -92,6 +92,8 @@ pub struct Commits {
     pub transfer_us: f64,
     /// From the dispatch to the answer of its flushes, and what writes with FUA take beyond a transfer.
     pub flush_us: f64,
+    /// From the dispatch of JD, its last command, to that of JC.
+    pub log_to_commit_us: f64,
 }
 
 impl Outcome {

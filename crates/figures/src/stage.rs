@@ -295,6 +295,7 @@ impl Progress {
                 / commits,
             transfer_us: micro(writes * write),
             flush_us: micro(measured.flushes.nanoseconds as f64 + until_durable),
+            log_to_commit_us: measured.commit_blocks.mean_us(),
         };
         let switches = (ended.switches - begun.switches) as f64 / self.measured as f64;
         let counts = ended.device.since(&begun.device);

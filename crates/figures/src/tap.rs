@@ -1,10 +1,12 @@
 //! A *tap* sits between the block layer and the device, and measures how long commands take, each from its
-//! dispatch to its answer; and what is written while a synchronisation call is under way, to the journal and elsewhere.
+//! dispatch to its answer; how long after JD a commit's JC is dispatched; and what is written while a synchronisation call
+//! is under way, to the journal and elsewhere.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
+use weir_ext4::journal::BlockType;
 use weir_flash::{FlashDevice, Stats};
 use weir_runtime::Handle;
 use weir_storage::{Capabilities, Command, Interposed, Part, Rejected, Storage, Ticket, Write};
@@ -21,6 +23,11 @@ impl Kind {
     fn add(&mut self, nanoseconds: u64) {
         self.commands += 1;
         self.nanoseconds += nanoseconds;
+    }
+
+    /// What one of them takes, in microseconds.
+    pub(crate) fn mean_us(&self) -> f64 {
+        self.nanoseconds as f64 / 1e3 / self.commands.max(1) as f64
     }
 }
 
@@ -50,6 +57,8 @@ pub(crate) struct Measured {
     /// Writes that are answered when they are durable.
     pub(crate) durable_writes: Kind,
     pub(crate) flushes: Kind,
+    /// Commit blocks of the journal, each with the time since the log's last command before it was dispatched.
+    pub(crate) commit_blocks: Kind,
     pub(crate) persisted: Persisted,
 }
 
@@ -61,7 +70,18 @@ pub(crate) struct Tap {
     open: Cell<bool>,
     called: Cell<bool>,
     journal: RefCell<Vec<Range<u64>>>,
+    /// When the last command with blocks of the log, JD, was dispatched, if no JC came since; in nanoseconds.
+    log_at: Cell<Option<u64>>,
     measured: Rc<RefCell<Measured>>,
+}
+
+/// What of the log a command begins with.
+#[derive(Clone, Copy)]
+enum Logged {
+    /// JC.
+    Commit,
+    /// JD.
+    Other,
 }
 
 /// Where a command counts.
@@ -79,6 +99,7 @@ impl Tap {
             open: Cell::new(false),
             called: Cell::new(false),
             journal: RefCell::default(),
+            log_at: Cell::default(),
             measured: Rc::default(),
         })
     }
@@ -114,6 +135,35 @@ impl Tap {
             _ => &[],
         };
         writes.iter().flat_map(|write: &Write<'_>| write.parts).for_each(|part| self.count_part(part));
+    }
+
+    /// What a command writes to the log, behind the journal's superblock; if it does.
+    fn logged(&self, command: &Command<'_>) -> Option<Logged> {
+        let Command::Write(Write { parts: [part, ..], .. }) = command else { return None };
+        let place = part.start.0;
+        let superblock = self.journal.borrow().first().map(|area| area.start);
+        let in_log = self.journal.borrow().iter().any(|area| area.contains(&place));
+        if !in_log || superblock == Some(place) {
+            return None;
+        }
+        let block = part.data.bytes().first_chunk()?;
+        Some(match BlockType::of(block) {
+            Some((BlockType::Commit, _)) => Logged::Commit,
+            _ => Logged::Other,
+        })
+    }
+
+    /// Measures from JD to JC; a command of one of them has been accepted.
+    fn time_log(&self, logged: Logged) {
+        let now = self.handle.now().as_nanos();
+        match logged {
+            Logged::Other => self.log_at.set(Some(now)),
+            Logged::Commit => {
+                if let Some(from) = self.log_at.take().filter(|_| self.open.get()) {
+                    self.measured.borrow_mut().commit_blocks.add(now - from);
+                }
+            }
+        }
     }
 
     fn count_part(&self, part: &Part<'_>) {
@@ -159,7 +209,9 @@ impl Interposed for Tap {
         if self.open.get() && self.called.get() {
             self.count(&command);
         }
+        let logged = self.logged(&command);
         let ticket = self.device.submit(command)?;
+        logged.into_iter().for_each(|logged| self.time_log(logged));
         if let Some(place) = place.filter(|_| self.open.get()) {
             self.watch(&ticket, place);
         }

@@ -114,7 +114,7 @@ fn rows_are_what_was_measured_beside_what_is_printed() {
     // What is left over is there for scripts, whether it is an error or not.
     assert_eq!(rows[0].residual, Some(rows[0].ours / 0.5 - 1.0));
     assert_eq!((rows[1].residual, rows[3].residual), (Some(0.0), None));
-    assert_eq!(texts[1], ("X", Ours::Predicted, Some(PrintedKind::AtMost), "kept".to_owned()));
+    assert_eq!(texts[1], ("X", Ours::Bounded, Some(PrintedKind::AtMost), "kept".to_owned()));
     assert_eq!(texts[2], ("B", Ours::Predicted, Some(PrintedKind::Assumed), error(90.0, rows[2].ours)));
     assert_eq!(texts[3], ("P", Ours::Predicted, None, "-".to_owned()));
     assert_eq!(rows[1].ours, 1.0);
@@ -145,6 +145,7 @@ fn scripts_get_exactly_the_fields() {
     assert!(rows[3]["paper"].is_null() && rows[3]["error"].is_null());
     assert_eq!(rows[2]["paper"], 90.0);
     assert_eq!((&rows[0]["ours_kind"], &rows[0]["paper_kind"]), (&"fitted".into(), &"measured".into()));
+    assert_eq!(rows[1]["ours_kind"], "bounded");
     assert_eq!((&rows[1]["paper_kind"], &rows[0]["unit"]), (&"text bound".into(), &"% of P".into()));
 }
 

@@ -272,10 +272,24 @@ impl Disk {
         let parts = [Part { start: Lba(block), data: whole(buffer) }];
         let mut request = Request::orderless(STREAM, &parts);
         (request.fua, request.preflush, request.reliable) = (durable, durable, reliable);
-        self.handle.spend_dispatch().await;
+        // The block layer goes from one command to the next when an interrupt comes, and switches no thread for it. So the
+        // thread that waits for all of them pays for each.
+        let commands = if durable { self.commands_of_durable_write() } else { 1 };
+        for _ in 0..commands {
+            self.handle.spend_dispatch().await;
+        }
         let ticket = self.layer.submit(&request).await?;
         self.wait_for_commit(&ticket, durable).await?;
+        for _ in 1..commands {
+            self.handle.spend_completion().await;
+        }
         Ok(ticket)
+    }
+
+    /// Commands that a write with pre-flush and FUA takes: a flush stands for each of the two that the storage lacks.
+    fn commands_of_durable_write(&self) -> u32 {
+        let Capabilities { preflush, fua, .. } = self.capabilities;
+        1 + u32::from(!preflush) + u32::from(!fua)
     }
 
     /// Submits groups of blocks as one ordered plug with FUA (E8), a mark between each two groups, and waits until all of
