@@ -15,6 +15,9 @@ pub(crate) enum JournalEngine {
     Jbd2,
     /// The same without flushes, as ext4 mounted nobarrier, on a volume: consistent after a crash, but fsync only orders
     Jbd2Nobarrier,
+    /// The same as jbd2 with checksums in place of a flush (journal_async_commit): for any storage, to compare. A crash may
+    /// leave files that grew with what their blocks held before
+    AsyncCommit,
     /// Waits, and one flush for fsync: for storage that keeps writes in the order in which it receives them, as a
     /// volume does
     Prefix,
@@ -36,6 +39,7 @@ impl JournalEngine {
                 Err(CliError::NoOrder)
             }
             JournalEngine::Jbd2Nobarrier => Ok(Engine::Jbd2 { barrier: false }),
+            JournalEngine::AsyncCommit => Ok(Engine::AsyncCommit),
             JournalEngine::Prefix => Ok(Engine::Prefix),
             JournalEngine::FlushAhead => Ok(Engine::FlushAhead),
         }
@@ -48,6 +52,7 @@ pub(crate) const fn name(engine: Engine) -> &'static str {
         Engine::Dual { .. } => "dual",
         Engine::Jbd2 { barrier: true } => "jbd2",
         Engine::Jbd2 { barrier: false } => "jbd2-nobarrier",
+        Engine::AsyncCommit => "async-commit",
         Engine::Prefix => "prefix",
         Engine::FlushAhead => "flush-ahead",
         Engine::Unjournaled => "unjournaled",
@@ -65,6 +70,7 @@ mod tests {
             (JournalEngine::Dual, Engine::Dual { conflicts: Conflicts::List }),
             (JournalEngine::Jbd2, Engine::Jbd2 { barrier: true }),
             (JournalEngine::Jbd2Nobarrier, Engine::Jbd2 { barrier: false }),
+            (JournalEngine::AsyncCommit, Engine::AsyncCommit),
             (JournalEngine::Prefix, Engine::Prefix),
             (JournalEngine::FlushAhead, Engine::FlushAhead),
         ];

@@ -47,6 +47,8 @@ pub struct FsCampaign {
     pub engine: Engine,
     /// What the journal holds of file data.
     pub mode: JournalMode,
+    /// File data is judged by what this mode promises; if none, by what engine and mode do.
+    pub judged_as: Option<JournalMode>,
     /// What the filesystem stands on.
     pub ground: FsGround,
     /// Distinct states to judge.
@@ -151,8 +153,30 @@ impl FsCampaign {
     #[must_use]
     pub fn new(engine: Engine, mode: JournalMode, ground: FsGround, states: u64, seed: u64) -> FsCampaign {
         let options = MountOptions::default();
-        let (only, outside, flush_faults, tear_bytes) = (None, 500, false, BLOCK_BYTES as u32);
-        FsCampaign { engine, mode, ground, states, seed, only, outside, flush_faults, tear_bytes, options }
+        let (judged_as, only, outside, flush_faults) = (None, None, 500, false);
+        let tear_bytes = BLOCK_BYTES as u32;
+        FsCampaign {
+            engine,
+            mode,
+            judged_as,
+            ground,
+            states,
+            seed,
+            only,
+            outside,
+            flush_faults,
+            tear_bytes,
+            options,
+        }
+    }
+
+    /// What a power cut may leave of file data. With async commit D is not flushed before JC, so mode ordered promises no more
+    /// than writeback.
+    fn promises(&self) -> JournalMode {
+        self.judged_as.unwrap_or(match (self.engine, self.mode) {
+            (Engine::AsyncCommit, JournalMode::Ordered) => JournalMode::Writeback,
+            (_, mode) => mode,
+        })
     }
 
     /// Runs until so many distinct states are judged, or one is wrong.

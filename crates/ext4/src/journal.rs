@@ -18,7 +18,8 @@
 //!
 //! Crash model: a block of 4,096 bytes is old or new, never mixed; blocks between two barriers persist in
 //! any combination. So a commit block whose checksum fails was never committed, and a valid commit block
-//! over damaged copies is damage (or storage that lies about barriers), not the end of the log.
+//! over damaged copies is damage (or storage that lies about barriers), not the end of the log. With asynchronous commits
+//! ([`LogFeatures::async_commit`]) no barrier is between the two, and such a commit block is the end of the log.
 
 mod block;
 mod coalition;
@@ -27,7 +28,7 @@ mod replay;
 mod ring;
 mod superblock;
 
-pub use block::{BlockType, LogFormat};
+pub use block::{BlockType, LogFeatures, LogFormat};
 pub use coalition::{Changes, Coalition, encode_coalition};
 pub use encode::{LogBlock, encode_commit, encode_transaction};
 pub use replay::{HomeWrite, LogReader, Replay, replay};

@@ -12,8 +12,8 @@ use image::{Image, now};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_ext4::journal::{
-    Changes, JournalSuperblock, LogBlock, LogReader, Replay, Sequence, encode_coalition, encode_commit,
-    encode_transaction, replay,
+    Changes, JournalSuperblock, LogBlock, LogFeatures, LogReader, Replay, Sequence, encode_coalition,
+    encode_commit, encode_transaction, replay,
 };
 use weir_ext4::{BLOCK_BYTES, Feature, FormatError};
 
@@ -60,7 +60,7 @@ impl Journal {
     fn append(&mut self, revokes: &[u64], writes: &[(u64, Block)], old: &Home) -> usize {
         let format = self.superblock.format();
         let ranges = |(home, bytes): &(u64, Block)| Some(changed(old.get(home)?, bytes));
-        let changes: Vec<Changes<'_>> = match format.coalition {
+        let changes: Vec<Changes<'_>> = match format.features.coalition {
             true => {
                 writes.iter().filter_map(|write| Changes::of(write.0, &write.1, &ranges(write)?)).collect()
             }
@@ -69,7 +69,7 @@ impl Journal {
         let is_change = |home: u64| changes.iter().any(|change| change.home == home);
         let copies = writes.iter().filter(|(home, _)| !is_change(*home));
         let mut copies: Vec<(u64, Vec<u8>)> = copies.map(|(home, bytes)| (*home, bytes.to_vec())).collect();
-        let (order, commits) = match format.coalition {
+        let (order, commits) = match format.features.coalition {
             true => {
                 let coalition = encode_coalition(&format, self.next, revokes, &changes, &mut copies);
                 let coalition = coalition.expect("a transaction");
@@ -93,7 +93,10 @@ impl Journal {
         self.next = self.next.next();
         let (took, most) =
             (order.len() + usize::from(!commits), format.transaction_blocks(writes.len(), revokes.len()));
-        assert!(if format.coalition { took <= most } else { took == most }, "{took} blocks, not {most}");
+        assert!(
+            if format.features.coalition { took <= most } else { took == most },
+            "{took} blocks, not {most}"
+        );
         took
     }
 
@@ -165,7 +168,7 @@ struct History {
 fn history(seed: u64, checksums: bool, coalition: bool) -> History {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut superblock = JournalSuperblock::new([9; 16], 41, checksums).expect("40 blocks of log");
-    superblock.set_coalition(coalition).expect("an empty log");
+    superblock.set_features(LogFeatures { coalition, ..LogFeatures::default() }).expect("an empty log");
     superblock.set_tail(None, Sequence(u32::MAX - 5));
     let mut journal = Journal::new(superblock);
     let mut states = vec![Home::new()];
@@ -274,7 +277,7 @@ fn changes_go_home_over_any_mixture_of_their_states() {
 #[test]
 fn a_transaction_of_changes_takes_one_block() {
     let mut superblock = JournalSuperblock::new([1; 16], 64, true).expect("a journal");
-    superblock.set_coalition(true).expect("an empty log");
+    superblock.set_features(LogFeatures { coalition: true, ..LogFeatures::default() }).expect("an empty log");
     let mut journal = Journal::new(superblock);
     let old: Home = (0..30).map(|home| (home, [1; BLOCK_BYTES])).collect();
     let write = |home: u64| {
@@ -347,7 +350,7 @@ fn a_block_is_journaled_or_revoked() {
 fn many_blocks_take_several_descriptors() {
     for (checksums, coalition) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut superblock = JournalSuperblock::new([1; 16], 2000, checksums).expect("a journal");
-        superblock.set_coalition(coalition).expect("an empty log");
+        superblock.set_features(LogFeatures { coalition, ..LogFeatures::default() }).expect("an empty log");
         let mut journal = Journal::new(superblock);
         let writes: Vec<(u64, Block)> = (0..700).map(|home| (home, [home as u8; BLOCK_BYTES])).collect();
         let revokes: Vec<u64> = (1_000_000..1_001_100).collect();
@@ -389,7 +392,7 @@ fn damage_is_an_error_or_a_prefix_and_never_a_panic() {
 #[test]
 fn damage_in_the_middle_of_a_log_of_changes_is_an_error() {
     let mut superblock = JournalSuperblock::new([1; 16], 64, true).expect("a journal");
-    superblock.set_coalition(true).expect("an empty log");
+    superblock.set_features(LogFeatures { coalition: true, ..LogFeatures::default() }).expect("an empty log");
     let mut journal = Journal::new(superblock);
     let old: Home = (0..3).map(|home| (home, [1; BLOCK_BYTES])).collect();
     for nth in 2..20 {

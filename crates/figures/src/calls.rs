@@ -36,6 +36,9 @@ pub enum On {
     /// The legacy journal without: `nobarrier`. On a prefix device that keeps order (OPTR paper, no-barrier mode).
     #[serde(rename = "EXT4 without barriers")]
     Ext4Unbarriered,
+    /// The legacy journal with checksums in the place of the flush between JD and JC, as the phone of the FAST 2018 paper.
+    #[serde(rename = "EXT4 with async commit")]
+    Ext4Async,
     /// Dual-mode journaling as the paper has it, with a list of conflicts.
     #[serde(rename = "BarrierFS")]
     BarrierFs,
@@ -90,6 +93,7 @@ impl On {
         match self {
             On::Ext4 | On::Coalition => Engine::Jbd2 { barrier: true },
             On::Ext4Unbarriered => Engine::Jbd2 { barrier: false },
+            On::Ext4Async => Engine::AsyncCommit,
             On::BarrierFs => Engine::Dual { conflicts: Conflicts::List },
             On::BarrierFsCopies => Engine::Dual { conflicts: Conflicts::Copy },
             On::Prefix => Engine::Prefix,
@@ -114,6 +118,7 @@ impl fmt::Display for On {
         f.write_str(match self {
             On::Ext4 => "EXT4",
             On::Ext4Unbarriered => "EXT4 without barriers",
+            On::Ext4Async => "EXT4 with async commit",
             On::BarrierFs => "BarrierFS",
             On::BarrierFsCopies => "BarrierFS with copies",
             On::Prefix => "EXT4 for prefix devices",

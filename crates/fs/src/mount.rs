@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use tracing::{info, warn};
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
+use weir_ext4::journal::LogFeatures;
 use weir_ext4::{Feature, FormatError, Layout, Place, Structure, Superblock};
 use weir_journal::{
     Buffers, CheckpointBy, Conflicts, Disk, Engine, FoundJournal, Journal, JournalOptions, JournalStats,
@@ -39,7 +40,11 @@ pub(crate) async fn mount(
     let dispatch = match engine {
         Engine::Dual { .. } => Dispatch::OrderPreserving,
         // Nothing that they write is order-preserving.
-        Engine::Jbd2 { .. } | Engine::Prefix | Engine::FlushAhead | Engine::Unjournaled => Dispatch::Legacy,
+        Engine::Jbd2 { .. }
+        | Engine::AsyncCommit
+        | Engine::Prefix
+        | Engine::FlushAhead
+        | Engine::Unjournaled => Dispatch::Legacy,
     };
     if engine.needs_prefix() && device.capabilities().ordering != Ordering::Prefix {
         return Err(FsError::NoPrefix);
@@ -198,12 +203,13 @@ impl DiskContents {
             return Err(FormatError::MissingFeature { name: Feature::HAS_JOURNAL.name() }.into());
         };
         let journal_blocks = log.blocks();
-        log.upgrade(self.superblock.features().has(Feature::METADATA_CSUM))?;
+        let early = engine.commits_early();
+        log.upgrade(early || self.superblock.features().has(Feature::METADATA_CSUM))?;
         let now = seconds(self.disk.handle());
         self.superblock.mount_time = now.into();
         self.superblock.write_time = now.into();
         self.superblock.mounts = self.superblock.mounts.get().saturating_add(1).into();
-        log.set_coalition(options.coalition)?;
+        log.set_features(LogFeatures { coalition: options.coalition, async_commit: early })?;
         set_needs_recovery(&mut self.superblock, true, options.coalition);
         // Durable before the log is used: without it recovery would not look at the log.
         write_superblock(&self.disk, &mut self.superblock, &options).await?;

@@ -229,6 +229,7 @@ fn a_call_waits_for_the_transaction_that_drops_dirty_pages() {
         Engine::Jbd2 { barrier: true },
         Engine::Prefix,
         Engine::FlushAhead,
+        Engine::AsyncCommit,
     ];
     for engine in engines {
         let mut noticed = Vec::new();
@@ -253,9 +254,11 @@ fn a_call_waits_for_the_transaction_that_drops_dirty_pages() {
         // `sync` writes the file back again after it has committed everything. On the legacy path, `fbarrier` is `fsync`.
         let calls = match engine {
             Engine::Dual { .. } => &[Call::Fsync, Call::Fdatasync, Call::Fbarrier, Call::Fdatabarrier][..],
-            Engine::Jbd2 { .. } | Engine::Prefix | Engine::FlushAhead | Engine::Unjournaled => {
-                &[Call::Fsync, Call::Fdatasync]
-            }
+            Engine::Jbd2 { .. }
+            | Engine::AsyncCommit
+            | Engine::Prefix
+            | Engine::FlushAhead
+            | Engine::Unjournaled => &[Call::Fsync, Call::Fdatasync],
         };
         for call in calls {
             assert!(noticed.contains(call), "{engine:?}: the mutant was not noticed by {call:?}");

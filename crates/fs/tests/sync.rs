@@ -190,7 +190,9 @@ fn the_steps_of_a_commit_are_measured() {
         let CommitTimes { data, compose, flush, log, commit_block } = times;
         data + compose + flush + log + commit_block
     };
-    for engine in [Engine::Jbd2 { barrier: true }, Engine::FlushAhead, Engine::Unjournaled] {
+    let engines =
+        [Engine::Jbd2 { barrier: true }, Engine::AsyncCommit, Engine::FlushAhead, Engine::Unjournaled];
+    for engine in engines {
         let (times, took) = steps(engine, none);
         // The call itself waits for the file's data before the commit begins.
         assert!(sum(times) > none && sum(times) <= took, "{engine:?}: {times:?} of {took:?}");
@@ -199,6 +201,7 @@ fn the_steps_of_a_commit_are_measured() {
         let expected = match engine {
             Engine::FlushAhead => (true, false, true),
             Engine::Unjournaled => (true, true, false),
+            Engine::AsyncCommit => (true, false, true),
             _ => (false, true, true),
         };
         assert_eq!((flush, log, commit_block), expected, "{engine:?}: {times:?}");

@@ -39,6 +39,10 @@ pub(crate) async fn commit_running(journal: &Journal) -> Result<(), JournalError
     times.compose = clock.step();
     submit_log(journal, log, graph.behind_log, &mut tickets).await?;
     times.log = clock.step();
+    if graph.behind_commit == Edge::TransferAndFlush {
+        let commit = Run { start: commit_at, blocks: vec![commit] };
+        return commit_with_log(journal, commit, logged, tickets, (clock, times)).await;
+    }
     if graph.behind_commit == Edge::Barrier {
         journal.disk.write(commit_at, &[commit], Class::Barrier, Class::Barrier, &mut tickets).await?;
         // No await between the write and this: a caller that submits data and finds the transaction not
@@ -54,6 +58,32 @@ pub(crate) async fn commit_running(journal: &Journal) -> Result<(), JournalError
         journal.count(|stats| stats.commit_times.add(&times));
         transferred_at_once(journal, logged, Some(ticket));
     }
+    Ok(())
+}
+
+/// The rest of a commit whose JC leaves with JD (async commit): both are waited for together, and one flush is behind them.
+///
+/// The flush covers D, too, which was transferred before JD was submitted.
+async fn commit_with_log(
+    journal: &Journal,
+    commit: Run,
+    logged: Logged,
+    mut tickets: Vec<Ticket>,
+    (mut clock, mut times): (StepClock, CommitTimes),
+) -> Result<(), JournalError> {
+    let class = Class::Orderless;
+    journal.disk.write(commit.start, &commit.blocks, class, class, &mut tickets).await?;
+    journal.disk.transferred(&tickets).await?;
+    times.commit_block = clock.step();
+    let round = journal.durability.begin(logged.sequence);
+    if !journal.options.rules.drops(JournalMutant::CommitNotFlushed) {
+        let flush = journal.disk.submit_flush().await?;
+        journal.disk.answered(&flush).await?;
+    }
+    drop(round);
+    times.flush = clock.step();
+    journal.count(|stats| stats.commit_times.add(&times));
+    transferred_at_once(journal, logged, tickets.pop());
     Ok(())
 }
 
@@ -119,7 +149,7 @@ async fn submit_log(
 ) -> Result<(), JournalError> {
     let (class, closes) = match behind {
         Edge::Barrier => (Class::Ordered, Class::Barrier),
-        Edge::SameEpoch => (Class::Ordered, Class::Ordered),
+        Edge::SameEpoch if journal.options.engine.uses_barriers() => (Class::Ordered, Class::Ordered),
         _ => (Class::Orderless, Class::Orderless),
     };
     let runs = log.len();

@@ -59,7 +59,7 @@ impl LogEncoding {
         let copy = |nth: &usize| (frozen[*nth].buffer.block(), Shared(Rc::clone(&frozen[*nth].content)));
         let mut copies: Vec<(u64, Shared)> = whole.iter().map(copy).collect();
         let changes: Vec<Changes<'_>> = changes.into_iter().flatten().collect();
-        let Coalition { blocks, commits } = match self.format.coalition {
+        let Coalition { blocks, commits } = match self.format.features.coalition {
             true => encode_coalition(&self.format, *sequence, revokes, &changes, &mut copies)?,
             false => {
                 let blocks = encode_transaction(&self.format, *sequence, revokes, &mut copies)?;
@@ -99,7 +99,7 @@ impl LogEncoding {
         block: &'a FrozenBlock,
         needs_copy: impl Fn(&FrozenBlock) -> bool,
     ) -> Option<Changes<'a>> {
-        if !self.format.coalition || needs_copy(block) {
+        if !self.format.features.coalition || needs_copy(block) {
             return None;
         }
         let mut ranges = block.changed.all().to_vec();

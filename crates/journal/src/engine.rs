@@ -5,6 +5,7 @@
 //! dual-mode (FAST 2018 paper, section 4.2)   D ------- JD --barrier-- JC --barrier-- next
 //! legacy, as jbd2 has it                     D --wait-- JD --wait, flush-- JC, FUA --wait-- next
 //! legacy without barriers (EXT4-OD)          D --wait-- JD --wait-- JC --wait-- next
+//! legacy with async commit (jbd2's feature)  D --wait-- JD -- JC --wait, flush-- next
 //! prefix (OPTR paper, section 4)             D --wait-- JD --wait-- JC --wait-- next
 //! flush-ahead (eMMC paper, section IV.B)     D --wait, flush-- JD, FUA --mark-- JC, FUA --wait-- next
 //! without a journal                          D --wait-- blocks home --wait, flush-- next
@@ -18,6 +19,13 @@
 //! Flush-ahead commit is of the paper on the eMMC data-persistence path ("the eMMC paper"). The flush begins when D is
 //! transferred, and runs while JD is composed. When both are over, JD and JC leave as one ordered plug (E8), so that one
 //! wait is left: packed writes are made in turn, and FUA makes each durable before the next (S7).
+//!
+//! With *async commit*, as the phone of the FAST 2018 paper had it (a checksum in the place of the flush between JD and JC,
+//! says its earlier manuscript), JD and JC leave together. JC may be on the medium without JD: the checksum of each log block
+//! tells, and recovery ends there. One flush is behind both. What no checksum tells is that D is missing: it was transferred
+//! and not flushed when JC came to the medium. So a power cut during a commit may leave files that grew with what their
+//! blocks held before; what a call has made durable is right. ext4 refuses its option `journal_async_commit` with mode
+//! ordered for that.
 //!
 //! On a *prefix device*, which keeps requests in order of receipt, what was transferred was received, so a wait is all
 //! that order takes: the flush between JD and JC is dropped (the OPTR paper's optimized `fsync`), and a call that only
@@ -43,6 +51,10 @@ pub enum Engine {
         /// What happens to a block that is changed again while its transaction is being committed (J4).
         conflicts: Conflicts,
     },
+    /// The legacy path with checksums in the place of the flush between JD and JC (jbd2's feature `ASYNC_COMMIT`): both leave
+    /// together, and one flush makes them durable. What a durable call returned for is there. A power cut during a commit may
+    /// leave a file that grew with what its blocks held before, in mode ordered as in mode writeback.
+    AsyncCommit,
     /// The engine for prefix devices (OPTR paper, section 4): it waits for every transfer as the legacy path does, so
     /// that the device receives D, JD and JC in this order, and needs neither barriers nor a flush between them. A
     /// durable call ends with one flush, shared as in dual mode.
@@ -73,13 +85,13 @@ pub enum Conflicts {
 /// What lies between a part of a commit and the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edge {
-    /// Nothing: both are in one epoch, in any order.
+    /// Nothing: both are in one epoch, in any order. Without barriers, all is one epoch.
     SameEpoch,
     /// A barrier: the next part is in a later epoch. Nothing waits for a transfer.
     Barrier,
     /// A wait for the transfer (Wait-on-Transfer).
     Transfer,
-    /// A wait for the transfer, and a flush: the next part is written with pre-flush and FUA.
+    /// A wait for the transfer, and a flush. Where JC is the next part, it is written with pre-flush and FUA.
     TransferAndFlush,
     /// A wait for the transfer, and a flush, during which the next part is composed.
     FlushAhead,
@@ -116,6 +128,11 @@ impl Engine {
                 behind_data: Edge::Transfer,
                 behind_log: if barrier { Edge::TransferAndFlush } else { Edge::Transfer },
                 behind_commit: Edge::Transfer,
+            },
+            Engine::AsyncCommit => CommitGraph {
+                behind_data: Edge::Transfer,
+                behind_log: Edge::SameEpoch,
+                behind_commit: Edge::TransferAndFlush,
             },
             Engine::Prefix => CommitGraph {
                 behind_data: Edge::Transfer,
@@ -179,13 +196,18 @@ impl Engine {
 
     /// Whether a call that only orders is made durable all the same, as no less keeps order: on the legacy path.
     pub fn orders_by_durability(self) -> bool {
-        matches!(self, Engine::Jbd2 { .. } | Engine::FlushAhead | Engine::Unjournaled)
+        matches!(self, Engine::Jbd2 { .. } | Engine::AsyncCommit | Engine::FlushAhead | Engine::Unjournaled)
+    }
+
+    /// Whether JC may be on the medium without JD, so that the log needs checksums.
+    pub fn commits_early(self) -> bool {
+        self == Engine::AsyncCommit
     }
 
     /// Whether the host keeps order by flushes: JC and the log's tail go behind one, and are durable when they are
     /// transferred.
     pub fn orders_by_flushes(self) -> bool {
-        matches!(self, Engine::Jbd2 { barrier: true } | Engine::FlushAhead)
+        matches!(self, Engine::Jbd2 { barrier: true } | Engine::AsyncCommit | Engine::FlushAhead)
     }
 
     /// Whether a flush behind JC makes transactions durable, for the callers that want it (J1).

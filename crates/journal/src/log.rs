@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use weir_ext4::journal::{JournalSuperblock, LogRing, Sequence};
+use weir_ext4::journal::{JournalSuperblock, LogFeatures, LogRing, Sequence};
 use weir_ext4::{BLOCK_BYTES, FormatError};
 use weir_runtime::Buffer as Memory;
 
@@ -89,7 +89,7 @@ impl Log {
 
     /// Whether the log holds changes of blocks, and not only blocks.
     pub(crate) fn has_coalition(&self) -> bool {
-        self.superblock.format().coalition
+        self.superblock.format().features.coalition
     }
 
     /// What keeps the homes of blocks whole of which it holds changes alone.
@@ -206,7 +206,7 @@ impl Log {
         self.superblock.set_tail(tail, sequence);
         if tail.is_none() {
             // An empty journal is as jbd2 has it.
-            self.superblock.set_coalition(false)?;
+            self.superblock.set_features(LogFeatures::default())?;
         }
         let mut bytes = [0; BLOCK_BYTES];
         self.superblock.encode(&mut bytes);

@@ -29,6 +29,8 @@ pub enum JournalMutant {
     FlushBeforeData,
     /// J2: where the flush goes ahead, JD and JC do not wait for it.
     CommitBeforeFlush,
+    /// J2: with async commit, no flush is behind JC.
+    CommitNotFlushed,
     /// J2: the data of attached inodes is written without order.
     DataOutsideEpoch,
     /// J2: only the data of the inode that asked goes before the commit.

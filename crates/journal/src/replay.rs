@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use tracing::{info, warn};
-use weir_ext4::journal::{JournalSuperblock, LogReader, replay};
+use weir_ext4::journal::{JournalSuperblock, LogFeatures, LogReader, replay};
 use weir_ext4::{BLOCK_BYTES, FormatError};
 use weir_runtime::Buffer as Memory;
 
@@ -70,7 +70,7 @@ impl FoundJournal {
             disk.flush().await?;
         }
         self.superblock.set_tail(None, found.next);
-        self.superblock.set_coalition(false)?;
+        self.superblock.set_features(LogFeatures::default())?;
         let mut block = [0; BLOCK_BYTES];
         self.superblock.encode(&mut block);
         disk.write_in_place(self.home(0)?, &memory(&block), false).await?;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
-use weir_ext4::journal::{JournalSuperblock, Sequence};
+use weir_ext4::journal::{JournalSuperblock, LogFeatures, Sequence};
 use weir_ext4::{BLOCK_BYTES, Checksums};
 use weir_journal::{
     Buffers, CheckpointBy, Conflicts, Disk, Engine, FoundJournal, HomeIntegrity, Journal, JournalExtent,
@@ -157,7 +157,9 @@ impl Run {
             rules: self.rules,
         };
         let mut superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
-        superblock.set_coalition(true).expect("an empty log");
+        superblock
+            .set_features(LogFeatures { coalition: true, ..LogFeatures::default() })
+            .expect("an empty log");
         let reuse = Rc::new(Ignored);
         let journal = Journal::new(disk, Rc::clone(&buffers), reuse, options, superblock, vec![AREA]);
         journal.open().await.expect("open");

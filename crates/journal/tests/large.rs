@@ -22,12 +22,13 @@ const AREA: JournalExtent = JournalExtent { first: 0, start: 4000, blocks: 1000 
 /// 254 tags at most, a block of revokes and the commit block.
 const MOST: u32 = 992;
 
-const ENGINES: [Engine; 5] = [
+const ENGINES: [Engine; 6] = [
     Engine::Dual { conflicts: Conflicts::Copy },
     Engine::Dual { conflicts: Conflicts::List },
     Engine::Jbd2 { barrier: true },
     Engine::Prefix,
     Engine::FlushAhead,
+    Engine::AsyncCommit,
 ];
 
 struct Ignored;
@@ -57,7 +58,9 @@ impl Stage {
             Engine::Dual { .. } => (Ordering::Barrier, Dispatch::OrderPreserving),
             Engine::Jbd2 { .. } => (legacy.ordering, Dispatch::Legacy),
             Engine::Prefix => (Ordering::Prefix, Dispatch::Legacy),
-            Engine::FlushAhead | Engine::Unjournaled => (legacy.ordering, Dispatch::Legacy),
+            Engine::AsyncCommit | Engine::FlushAhead | Engine::Unjournaled => {
+                (legacy.ordering, Dispatch::Legacy)
+            }
         };
         let ordered_service = ordering == Ordering::Barrier;
         let capabilities = Capabilities { ordering, ordered_service, ..legacy };

@@ -87,6 +87,8 @@ pub enum EngineName {
     /// The legacy path without any flush, judged for order only: what it leaves is consistent on a volume and on a
     /// prefix device, and not elsewhere.
     Jbd2Nobarrier,
+    /// The legacy path with checksums in the place of the flush between JD and JC.
+    AsyncCommit,
     /// Transfer waits, and one flush for durability: for a volume and prefix devices.
     Prefix,
     /// Flush-ahead commit: for a volume, and for disks, which get packed writes and FUA.
@@ -213,6 +215,7 @@ impl EngineName {
             EngineName::DualList => Engine::Dual { conflicts: Conflicts::List },
             EngineName::Jbd2 => Engine::Jbd2 { barrier: true },
             EngineName::Jbd2Nobarrier => Engine::Jbd2 { barrier: false },
+            EngineName::AsyncCommit => Engine::AsyncCommit,
             EngineName::Prefix => Engine::Prefix,
             EngineName::FlushAhead => Engine::FlushAhead,
         }
@@ -225,7 +228,7 @@ impl EngineName {
             EngineName::Dual | EngineName::DualList => {
                 !matches!(ground.name(), "legacy" | "none" | "emmc" | "emmc-unreliable")
             }
-            EngineName::Jbd2 | EngineName::Jbd2Nobarrier => true,
+            EngineName::Jbd2 | EngineName::Jbd2Nobarrier | EngineName::AsyncCommit => true,
             EngineName::Prefix => {
                 matches!(ground.name(), "prefix" | "volume" | "order-preserving-recovery")
             }
@@ -247,7 +250,7 @@ impl EngineName {
                 "in-order-recovery",
                 "order-preserving-recovery",
             ],
-            EngineName::Jbd2 => {
+            EngineName::Jbd2 | EngineName::AsyncCommit => {
                 &["legacy", "volume", "emmc", "none", "plp", "in-order-recovery", "order-preserving-recovery"]
             }
             EngineName::Jbd2Nobarrier | EngineName::Prefix => {

@@ -84,6 +84,9 @@ pub(super) struct Call {
 /// On what terms a run is judged.
 pub(super) struct Terms {
     pub(super) mode: JournalMode,
+    /// A page that was reserved may show what its blocks held before, as one may that gets its place in mode writeback:
+    /// extents count as written before their data is durable.
+    pub(super) uncovers: bool,
     /// The storage may fail: order is promised for power cuts only, durability for both (S5).
     pub(super) faulty: bool,
     /// Each part of a page of so many bytes holds what it held at some time.
@@ -303,7 +306,7 @@ impl History {
         // One of zeros in a file that was there may have a place.
         let known = file >= FIRST_NEW || self.pages.contains_key(&(file, page));
         let known = known && !self.zeroed.contains_key(&(file, page));
-        let placed_now = match (placed && !reserved, known) {
+        let placed_now = match (placed && (!reserved || self.terms.uncovers), known) {
             (false, _) => Placed::No,
             (true, false) => Placed::Perhaps,
             (true, true) => Placed::Yes,

@@ -211,7 +211,8 @@ impl Chain {
         let visible = Visible::read(fs).await.map_err(|error| format!("reading: {error}"))?;
         let names = if self.tasks > 1 { &PARTS[..self.tasks] } else { &[] };
         let terms = Terms {
-            mode: self.campaign.mode,
+            mode: self.campaign.promises(),
+            uncovers: self.campaign.engine == Engine::AsyncCommit,
             // Until the flush fails order is promised, and what it leaves then is judged on the legacy path only.
             faulty: faulty && !(fails == Fails::Flush && self.trusts_order()),
             tear_bytes: tear_bytes(&self.campaign, ground),

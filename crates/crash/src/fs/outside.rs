@@ -6,7 +6,8 @@
 //! 3. e2fsck recovers what we recover from, and mends nothing but orphans and the superblock's totals, which are
 //!    kept lazily; then it is clean.
 //!    Where the log holds coalition blocks, e2fsck refuses it by that feature's name, and 2 to 4 are about what our replay
-//!    has left of it.
+//!    has left of it. So they are where a log with asynchronous commits ends in a commit block without what it commits: e2fsck
+//!    and the kernel write home what they find of that transaction, and then complain (with checksums of version 3).
 //! 4. The kernel mounts it, finds the tree that we found, with the same bytes, and leaves it clean. Needs root.
 
 use std::collections::BTreeMap;
@@ -19,11 +20,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use tempfile::TempDir;
-use weir_ext4::journal::JournalSuperblock;
-use weir_ext4::{Feature, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
+use weir_ext4::journal::{JournalSuperblock, LogReader, replay};
+use weir_ext4::{Feature, FormatError, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
 
 use super::tree::{FileId, Kind, Thing, Tree};
 use super::visible::{ATTRIBUTE, BALLAST, LOST_AND_FOUND, Visible};
@@ -63,6 +65,8 @@ pub(super) fn judge(
     // Only we can replay such a log: others have to refuse it, and judge what we made of it.
     let crashed = if has_coalition(crashed) {
         is_refused(&image("refused", crashed)?)?;
+        replayed
+    } else if ends_in_commit(crashed) {
         replayed
     } else {
         crashed
@@ -112,6 +116,32 @@ fn is_clean(judge: &'static str, image: &Path) -> Result<(), Complaint> {
 fn has_coalition(image: &[u8]) -> bool {
     let superblock = image.get(SUPERBLOCK_OFFSET..).map(Superblock::read);
     superblock.is_some_and(|read| read.is_ok_and(|found| found.features().has(Feature::JOURNAL_COALITION)))
+}
+
+/// Whether the log ends in a transaction whose commit block is there, and something else of it is not.
+fn ends_in_commit(image: &[u8]) -> bool {
+    let journal = journal_in(image);
+    let blocks = image.len() as u64 / weir_storage::BLOCK_BYTES as u64;
+    let log =
+        InMemory(image.chunks(weir_storage::BLOCK_BYTES).skip(journal.start).take(journal.len()).collect());
+    let superblock = log.0.first().map(|block| JournalSuperblock::decode(block, u32::MAX));
+    let Some(Ok(superblock)) = superblock else { return false };
+    let found = replay(&superblock, blocks, &log).now_or_never();
+    found.is_some_and(|found| found.is_ok_and(|found| found.ends_in_commit))
+}
+
+/// The blocks of a journal.
+struct InMemory<'a>(Vec<&'a [u8]>);
+
+impl LogReader for InMemory<'_> {
+    type Error = FormatError;
+
+    async fn read(&self, block: u32, bytes: &mut [u8; weir_storage::BLOCK_BYTES]) -> Result<(), FormatError> {
+        let found =
+            self.0.get(block as usize).ok_or(FormatError::Invalid { what: "a block of the journal" })?;
+        bytes.copy_from_slice(found);
+        Ok(())
+    }
 }
 
 /// Bit 29 of the incompatible features, as e2fsck names what it does not know, and its exit code then.

@@ -84,8 +84,18 @@ pub struct LogFormat {
     pub wide: bool,
     /// Version 3 checksums, and their seed.
     pub checksum_seed: Option<u32>,
-    /// Transactions stand in the log as coalition blocks.
+    /// How transactions stand in it.
+    pub features: LogFeatures,
+}
+
+/// How transactions stand in the log, where a journal differs from jbd2's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogFeatures {
+    /// As coalition blocks. A feature of ours.
     pub coalition: bool,
+    /// A commit block may be there without what it commits: it was written without waiting for that, and checksums tell.
+    /// jbd2's `ASYNC_COMMIT`.
+    pub async_commit: bool,
 }
 
 impl LogFormat {
@@ -117,7 +127,7 @@ impl LogFormat {
 
     /// How many blocks of the log a transaction takes, its commit block included; as coalition blocks, at most.
     pub fn transaction_blocks(&self, copies: usize, revokes: usize) -> usize {
-        if self.coalition {
+        if self.features.coalition {
             return self.coalition_blocks(copies, revokes);
         }
         let descriptors = copies.div_ceil(self.tags_per_descriptor());

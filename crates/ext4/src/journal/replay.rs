@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use super::MAGIC;
-use super::block::{BlockType, LogFormat, TornOr};
+use super::block::{BlockType, LogFeatures, LogFormat, TornOr};
 use super::coalition::Record;
 use super::ring::{LogRing, Sequence};
 use super::superblock::JournalSuperblock;
@@ -93,6 +93,9 @@ pub struct Replay {
     pub writes: Vec<HomeWrite>,
     /// How many transactions were committed.
     pub transactions: u32,
+    /// Whether the log ends in a transaction whose commit block is there, and something else of it is not (asynchronous
+    /// commits). jbd2 and e2fsck write home what they find of such a transaction, as of kernel 6.8 and e2fsck 1.47.
+    pub ends_in_commit: bool,
     /// How many blocks had copies or changes of which a revocation hides all.
     pub revoked: usize,
     /// The number for the first transaction of the emptied journal. It lies a whole log beyond the last one,
@@ -107,7 +110,8 @@ pub struct Replay {
 ///
 /// # Errors
 ///
-/// [`FormatError::Checksum`] where a valid commit block stands behind a damaged block,
+/// [`FormatError::Checksum`] where a valid commit block stands behind a damaged block (with asynchronous commits: where a
+/// whole transaction stands behind such a one),
 /// [`FormatError::Corrupt`] where a committed address lies outside the filesystem, and the reader's own.
 pub async fn replay<R: LogReader>(
     superblock: &JournalSuperblock,
@@ -126,6 +130,7 @@ pub async fn replay<R: LogReader>(
         revoked: BTreeMap::new(),
         transactions: 0,
         ended_at: None,
+        ends_in_commit: false,
     };
     while scan.transaction().await? {}
     scan.check_end().await?;
@@ -189,6 +194,8 @@ struct Scan<'a, R> {
     transactions: u32,
     /// The first block that is not of the log any more.
     ended_at: Option<u32>,
+    /// Its commit block was there all the same.
+    ends_in_commit: bool,
 }
 
 impl<R: LogReader> Scan<'_, R> {
@@ -209,15 +216,11 @@ impl<R: LogReader> Scan<'_, R> {
                     BlockType::Revoke => self.revokes(place, &block, &mut pending),
                     BlockType::Coalition => match self.coalition(place, &mut block, &mut pending).await? {
                         Found::More => {}
-                        Found::Commit => {
-                            self.commit(pending)?;
-                            return Ok(true);
-                        }
+                        Found::Commit => return Ok(self.commit(pending)?),
                         Found::End => return Ok(false),
                     },
                     BlockType::Commit if self.format.commit_is_whole(&block) => {
-                        self.commit(pending)?;
-                        return Ok(true);
+                        return Ok(self.commit(pending)?);
                     }
                     BlockType::Commit => return Ok(false),
                 },
@@ -226,12 +229,16 @@ impl<R: LogReader> Scan<'_, R> {
         }
     }
 
-    /// With coalition blocks most transactions are one block, which ends the log if it is torn. A transaction is written when
-    /// the one before it is kept (J2), so whole ones behind the end say that it is damage.
+    /// With coalition blocks most transactions are one block, which ends the log if it is torn; with asynchronous commits any
+    /// torn block does. A transaction is written when the one before it is kept (J2), so whole ones behind the end say that it
+    /// is damage.
     async fn check_end(&mut self) -> Result<(), R::Error> {
-        if !self.format.coalition || self.ended_at.is_none() {
+        let LogFeatures { coalition, async_commit } = self.format.features;
+        if !(coalition || async_commit) || self.ended_at.is_none() {
             return Ok(());
         }
+        // Of the transaction that ends the log so, the commit block may be there and anything else be missing.
+        let least = u32::from(async_commit);
         let mut block = Box::new([0; BLOCK_BYTES]);
         for _ in 0..LOOKED_AT_BEHIND_END {
             if self.next(&mut block).await?.is_none() {
@@ -247,7 +254,9 @@ impl<R: LogReader> Scan<'_, R> {
                 }
                 BlockType::Descriptor | BlockType::Revoke => false,
             };
-            if let Some(place) = self.ended_at.filter(|_| commits && ahead < self.ring.blocks()) {
+            if let Some(place) =
+                self.ended_at.filter(|_| commits && (least..self.ring.blocks()).contains(&ahead))
+            {
                 let (structure, place) = (Structure::JournalBlock, Place::JournalBlock(place));
                 return Err(FormatError::Checksum { structure, place }.into());
             }
@@ -299,7 +308,7 @@ impl<R: LogReader> Scan<'_, R> {
             return Ok(Found::End);
         };
         // A block that commits is torn, and has not: so is one without the feature, left by a log that had it.
-        if !self.format.coalition || (value.commits && !whole) {
+        if !self.format.features.coalition || (value.commits && !whole) {
             return Ok(Found::End);
         }
         if !whole {
@@ -332,9 +341,15 @@ impl<R: LogReader> Scan<'_, R> {
         }
     }
 
-    fn commit(&mut self, pending: Pending) -> Result<(), FormatError> {
+    /// Takes in a transaction whose commit block is whole. False if it ends the log all the same: a block of it is missing,
+    /// which with asynchronous commits is no damage.
+    fn commit(&mut self, pending: Pending) -> Result<bool, FormatError> {
         let structure = Structure::JournalBlock;
         if let Some(place) = pending.damaged {
+            if self.format.features.async_commit {
+                (self.ended_at, self.ends_in_commit) = (Some(place), true);
+                return Ok(false);
+            }
             return Err(FormatError::Checksum { structure, place: Place::JournalBlock(place) });
         }
         for (home, piece) in pending.pieces {
@@ -355,7 +370,7 @@ impl<R: LogReader> Scan<'_, R> {
         }
         self.transactions += 1;
         self.sequence = self.sequence.next();
-        Ok(())
+        Ok(true)
     }
 
     fn finish(self) -> Replay {
@@ -371,6 +386,7 @@ impl<R: LogReader> Scan<'_, R> {
         }
         Replay {
             transactions: self.transactions,
+            ends_in_commit: self.ends_in_commit,
             revoked: found - writes.len(),
             writes,
             next: self.sequence.plus(self.ring.blocks()),

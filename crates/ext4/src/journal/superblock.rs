@@ -4,7 +4,7 @@ use zerocopy::big_endian::U32 as Be32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::MAGIC;
-use super::block::LogFormat;
+use super::block::{LogFeatures, LogFormat};
 use super::ring::{LogRing, Sequence};
 use crate::blocks::BLOCK_BYTES;
 use crate::checksum::crc32c;
@@ -22,11 +22,11 @@ const WHOLE_TRANSACTION_CHECKSUM: u32 = 1;
 /// Features that a reader must know.
 const REVOKE: u32 = 0x1;
 const WIDE: u32 = 0x2;
+const ASYNC_COMMIT: u32 = 0x4;
 const CHECKSUM_3: u32 = 0x10;
 /// Ours: the log holds coalition blocks. jbd2 and e2fsck know no such feature, and stop.
 const COALITION: u32 = 0x2000_0000;
-const REFUSED: [(u32, &str); 3] =
-    [(0x4, "journal_async_commit"), (0x8, "journal_checksum_v2"), (0x20, "fast_commit")];
+const REFUSED: [(u32, &str); 2] = [(0x8, "journal_checksum_v2"), (0x20, "fast_commit")];
 
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -120,9 +120,13 @@ impl JournalSuperblock {
         if let Some(&(_, name)) = REFUSED.iter().find(|(bit, _)| incompatible & bit != 0) {
             return Err(FormatError::Feature { name });
         }
+        if incompatible & ASYNC_COMMIT != 0 && incompatible & CHECKSUM_3 == 0 {
+            // Nothing but a checksum of each block tells that one is missing behind a commit block.
+            return Err(FormatError::Feature { name: "journal_async_commit without journal_checksum_v3" });
+        }
         // Unknown compatible features may be ignored: that is what the set is for.
         let unknown = [
-            ("incompatible journal", incompatible & !(REVOKE | WIDE | CHECKSUM_3 | COALITION)),
+            ("incompatible journal", incompatible & !(REVOKE | WIDE | ASYNC_COMMIT | CHECKSUM_3 | COALITION)),
             ("read-only compatible journal", self.raw.read_only_compatible.get()),
         ];
         match unknown.into_iter().find(|&(_, bits)| bits != 0) {
@@ -193,8 +197,13 @@ impl JournalSuperblock {
             uuid: self.raw.uuid,
             wide: self.raw.incompatible.get() & WIDE != 0,
             checksum_seed: self.has_checksums().then(|| crc32c(!0, &[&self.raw.uuid])),
-            coalition: self.raw.incompatible.get() & COALITION != 0,
+            features: self.features(),
         }
+    }
+
+    fn features(&self) -> LogFeatures {
+        let has = |bit| self.raw.incompatible.get() & bit != 0;
+        LogFeatures { coalition: has(COALITION), async_commit: has(ASYNC_COMMIT) }
     }
 
     /// The blocks that hold transactions.
@@ -231,15 +240,23 @@ impl JournalSuperblock {
         self.raw.sequence = sequence.0.into();
     }
 
-    /// Says how transactions stand in the log from now on: as coalition blocks, or as jbd2 has them.
+    /// Says how transactions stand in the log from now on.
     ///
     /// # Errors
     ///
-    /// [`FormatError::Invalid`] when there is something to replay.
-    pub fn set_coalition(&mut self, coalition: bool) -> Result<(), FormatError> {
+    /// [`FormatError::Invalid`] when there is something to replay, and for asynchronous commits without checksums.
+    pub fn set_features(&mut self, features: LogFeatures) -> Result<(), FormatError> {
         self.check_empty()?;
-        let others = self.raw.incompatible.get() & !COALITION;
-        self.raw.incompatible = (others | if coalition { COALITION } else { 0 }).into();
+        let LogFeatures { coalition, async_commit } = features;
+        if async_commit && !self.has_checksums() {
+            return Err(FormatError::Invalid { what: "asynchronous commits need checksums" });
+        }
+        let mut bits = self.raw.incompatible.get() & !(COALITION | ASYNC_COMMIT);
+        for (bit, _) in [(COALITION, coalition), (ASYNC_COMMIT, async_commit)].iter().filter(|(_, has)| *has)
+        {
+            bits |= bit;
+        }
+        self.raw.incompatible = bits.into();
         Ok(())
     }
 

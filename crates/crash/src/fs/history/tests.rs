@@ -30,7 +30,8 @@ fn enter(tree: &mut Tree, name: &[u8], id: FileId, kind: Kind) {
 
 /// A filesystem without faults, whose pages reach the disk by calls and commits only.
 fn terms() -> Terms {
-    Terms { mode: JournalMode::Ordered, faulty: false, tear_bytes: BLOCK_BYTES, corrupts: false, watch: None }
+    let (mode, tear_bytes) = (JournalMode::Ordered, BLOCK_BYTES);
+    Terms { mode, uncovers: false, faulty: false, tear_bytes, corrupts: false, watch: None }
 }
 
 /// A file of holes, one page of which is zeros by now.
