@@ -140,7 +140,8 @@ pub use address::{BLOCK_BYTES, Extent, Lba};
 #[cfg(feature = "mutants")]
 pub use adversary::StorageMutant;
 pub use adversary::{
-    AdversaryDisk, AdversaryOptions, CrashStates, Expectation, Fault, Faults, Illegal, Image, Reason, Witness,
+    AdversaryDisk, AdversaryOptions, CrashStates, Expectation, Fault, Faults, Illegal, Image, Kept, NoState,
+    Reason, Witness,
 };
 pub use capability::{Capabilities, Discard, Ordering};
 pub use command::{

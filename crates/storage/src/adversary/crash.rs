@@ -9,8 +9,11 @@
 use weir_runtime::Random;
 
 use super::image::{Image, Unit};
+use super::kept::Kept;
+use crate::address::{BLOCK_BYTES, Lba};
 
 /// One thing that a power cut decides.
+#[derive(Clone)]
 pub(super) enum Choice {
     /// One tear unit: its old content (digit 0), or one of these versions, oldest first.
     Unit { number: u32, versions: Vec<Unit> },
@@ -24,6 +27,14 @@ impl Choice {
         match self {
             Choice::Unit { versions, .. } => versions.len(),
             Choice::Piece(_) => 1,
+        }
+    }
+
+    /// The units that it decides about.
+    fn units(&self) -> Vec<u32> {
+        match self {
+            Choice::Unit { number, .. } => vec![*number],
+            Choice::Piece(units) => units.iter().map(|(number, _)| *number).collect(),
         }
     }
 
@@ -89,16 +100,98 @@ impl CrashStates {
     /// One state, drawn with a bias that differs wildly from call to call: fair coins alone would
     /// almost never lose exactly one unit, or keep exactly one.
     pub fn sample(&self, random: &mut Random) -> Image {
+        self.image(&self.draw(random))
+    }
+
+    /// The name of one state, drawn as [`sample`](Self::sample) does.
+    pub fn draw(&self, random: &mut Random) -> Kept {
         let layers = self.layers.len() as u64;
         if layers == 0 {
-            return self.base.clone();
+            return Kept { layer: 0, versions: Vec::new() };
         }
         let depth = if random.below(2) == 0 { layers - 1 } else { random.below(layers) } as usize;
+        let layer = &self.layers[depth];
+        Kept { layer: depth, versions: Bias::draw(random, layer.len()).digits(layer, random) }
+    }
+
+    /// The names of all states, in the order of [`all`](Self::all).
+    pub fn names(&self) -> impl Iterator<Item = Kept> + '_ {
+        let mut next = Some(Kept { layer: 0, versions: self.zeros(0) });
+        std::iter::from_fn(move || {
+            let kept = next.take()?;
+            next = self.layers.get(kept.layer).map(|layer| {
+                let mut versions = kept.versions.clone();
+                if count_up(layer, &mut versions) {
+                    return Kept { versions, ..kept };
+                }
+                Kept { layer: kept.layer + 1, versions: self.zeros(kept.layer + 1) }
+            });
+            Some(kept)
+        })
+    }
+
+    /// The content of a state. What the name says of layers and choices that are not there is ignored.
+    #[must_use]
+    pub fn image(&self, kept: &Kept) -> Image {
+        let depth = kept.layer.min(self.layers.len());
         let applied =
             self.layers[..depth].iter().fold(self.base.clone(), |image, layer| keep_all(layer, &image));
-        let layer = &self.layers[depth];
-        let digits = Bias::draw(random, layer.len()).digits(layer, random);
-        decide(layer, &digits, &applied)
+        self.layers.get(depth).map_or(applied.clone(), |layer| decide(layer, &self.clamped(kept), &applied))
+    }
+
+    /// The blocks of which a state has lost something, each named once: writes of its layer that are not there in their
+    /// newest version, and those of all layers behind.
+    #[must_use]
+    pub fn lost(&self, kept: &Kept) -> Vec<Lba> {
+        let depth = kept.layer.min(self.layers.len());
+        let versions = self.clamped(kept);
+        let of_layer = self.layers.get(depth).into_iter().flatten().zip(&versions);
+        let older =
+            of_layer.filter(|(choice, version)| **version < choice.newest()).map(|(choice, _)| choice);
+        let later = self.layers.iter().skip(depth + 1).flatten();
+        let units = older.chain(later).flat_map(Choice::units);
+        let per_block = (BLOCK_BYTES / self.base.unit_bytes()) as u64;
+        let mut blocks: Vec<Lba> = units.map(|unit| Lba(u64::from(unit) / per_block)).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+
+    /// The states that lose less than `kept`, the most promising first: those that lose nothing but one write, of the last
+    /// layer first; those that lose whole layers, from the last; and `kept` with one write less lost.
+    pub fn smaller<'a>(&'a self, kept: &'a Kept) -> impl Iterator<Item = Kept> + 'a {
+        let losing_one = (kept.layer..self.layers.len()).rev().flat_map(|depth| {
+            let newest: Vec<usize> = self.layers[depth].iter().map(Choice::newest).collect();
+            (0..newest.len()).map(move |place| {
+                let mut versions = newest.clone();
+                versions[place] = 0;
+                Kept { layer: depth, versions }
+            })
+        });
+        let losing_layers = (kept.layer + 1..self.layers.len())
+            .rev()
+            .map(|layer| Kept { layer, versions: self.zeros(layer) });
+        let less = self.clamped(kept);
+        let layer = self.layers.get(kept.layer).map_or(&[][..], Vec::as_slice);
+        let losing_less = layer.iter().enumerate().filter_map(move |(place, choice)| {
+            let mut versions = less.clone();
+            let lost = std::mem::replace(&mut versions[place], choice.newest()) < choice.newest();
+            lost.then_some(Kept { layer: kept.layer, versions })
+        });
+        let most = self.lost(kept).len();
+        let all = losing_one.chain(losing_layers).chain(losing_less);
+        all.filter(move |state| self.lost(state).len() < most)
+    }
+
+    fn zeros(&self, layer: usize) -> Vec<usize> {
+        vec![0; self.layers.get(layer).map_or(0, Vec::len)]
+    }
+
+    /// A version for each choice of the layer that `kept` names, and no other.
+    fn clamped(&self, kept: &Kept) -> Vec<usize> {
+        let layer = self.layers.get(kept.layer).into_iter().flatten();
+        let version = |place: usize| kept.versions.get(place).copied().unwrap_or(0);
+        layer.enumerate().map(|(place, choice)| version(place).min(choice.newest())).collect()
     }
 }
 
@@ -221,7 +314,31 @@ mod tests {
     #[test]
     fn nothing_pending_is_one_state() {
         let states = CrashStates::new(Image::zeroed(1, 512), Vec::new());
-        assert_eq!((states.count(), states.all().count()), (1, 1));
+        assert_eq!((states.count(), states.all().count(), states.names().count()), (1, 1, 1));
+    }
+
+    #[test]
+    fn a_name_stands_for_its_state() {
+        let states = states();
+        let named: Vec<u64> = states.names().map(|kept| states.image(&kept).hash()).collect();
+        assert_eq!(named, states.all().map(|image| image.hash()).collect::<Vec<_>>());
+        let (nothing, beyond) =
+            (Kept { layer: 7, versions: vec![9] }, Kept { layer: 0, versions: vec![9, 9, 9] });
+        assert_eq!(states.image(&nothing).hash(), named[6]);
+        assert_eq!(states.image(&beyond).hash(), named[5]);
+    }
+
+    #[test]
+    fn what_is_smaller_loses_fewer_blocks() {
+        let states = states();
+        let lost = |text: &str| states.lost(&text.parse().expect("a name")).len();
+        assert_eq!((lost("0:0.0"), lost("0:1.1"), lost("1:0"), lost("2:")), (2, 2, 2, 0));
+        let one = CrashStates::new(states.base.clone(), states.layers[..1].to_vec());
+        let smaller = |text: &str| -> Vec<String> {
+            one.smaller(&text.parse().expect("a name")).map(|kept| kept.to_string()).collect()
+        };
+        assert_eq!(smaller("0:1.0"), ["0:0.1", "0:2.0", "0:2.0", "0:1.1"]);
+        assert_eq!(smaller("0:2.0"), Vec::<String>::new());
     }
 
     #[test]

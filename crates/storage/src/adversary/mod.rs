@@ -22,6 +22,7 @@ mod disk;
 mod faults;
 mod image;
 mod judge;
+mod kept;
 mod mutants;
 mod queue;
 mod service;
@@ -33,6 +34,7 @@ pub use disk::{AdversaryDisk, AdversaryOptions};
 pub use faults::{Fault, Faults};
 pub use image::Image;
 pub use judge::{Expectation, Illegal, Reason};
+pub use kept::{Kept, NoState};
 #[cfg(feature = "mutants")]
 pub use mutants::StorageMutant;
 pub use witness::Witness;
