@@ -22,6 +22,7 @@
 //! since they may make of a torn commit block what they like. The ground `emmc` does worse to what is being written: it
 //! may become garbage, sector by sector, but for reliable writes.
 
+mod calls;
 pub(crate) mod ground;
 mod history;
 mod life;
@@ -29,6 +30,7 @@ mod outside;
 mod script;
 mod tree;
 mod visible;
+pub(crate) mod workload;
 
 use std::collections::BTreeSet;
 

@@ -34,6 +34,8 @@
 //! | [`FlashCampaign`] | the same for an emulated flash device: its firmware recovers |
 //! | [`Vst`] | firmware that preserves order, driven by a trace, against a golden disk |
 //! | [`FsCampaign`] | the same for a filesystem, on each of these grounds, with e2fsck and the kernel as judges |
+//! | [`Setup`], [`Bench`], [`Session`], [`Cut`] | tests of one's own on a filesystem: play, promise, cut the power, look, judge |
+//! | [`Workload`] | operations as text, to be cut at every event |
 //! | [`SqliteCampaign`] | the same for SQLite in a filesystem: its databases judge themselves, and what was committed is known |
 //! | [`UpdateCampaign`] | the same for atomic files, which are at one commit all together, and for units |
 //! | [`SqliteOnce`] | every call of SQLite failing once |
@@ -66,6 +68,12 @@ pub use campaign::{Campaign, Failed, Summary};
 pub use content::{Stamp, push_page, stamp_of};
 pub use findings::{Failure, Findings, Totals};
 pub use flash::{FlashCampaign, FlashFailure, FlashSummary, FlashTotals};
+pub use fs::workload::{
+    ATTRIBUTE_BYTES_MAX, Allocation, Bench, Cut, CutName, FILE_BYTES_MAX, Found, FoundKind, GROUND_NAMES,
+    Images, Impossible, JudgedBy, Mistake, NoCut, OPERATIONS_MAX, Operation, ParseError, PathError,
+    PlayError, Session, Setup, SetupError, StateName, Swept, SyncCall, TEXT_BYTES_MAX, Workload,
+    WorkloadFailure, WorkloadPath, WorkloadTotals, Wrong, engine_name, engine_named,
+};
 pub use fs::{FsCampaign, FsFailure, FsGround, FsSummary, FsTotals};
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};

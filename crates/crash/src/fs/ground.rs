@@ -9,9 +9,9 @@ use weir_flash::{Allocation, FlashDevice, FlashOptions, Layout, Mechanism, Mediu
 use weir_fs::Filesystem;
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Discard, Extent, Fault, Faults,
-    Image, Interposed, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket, Write,
-    submit_when_free,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, CrashStates, Discard, Extent, Fault,
+    Faults, Image, Interposed, Kept, Lba, Ordering, Part, Recorder, Rejected, Storage, StorageError, Ticket,
+    Write, submit_when_free,
 };
 use weir_volume::{Format, Volume, VolumeError, VolumeOptions};
 
@@ -228,7 +228,44 @@ pub(crate) struct StorageStack {
 /// Draws what a power cut now would leave.
 pub(crate) type Draw<'a> = &'a mut dyn FnMut(&mut Random) -> Left;
 
-type Observer = Rc<dyn Fn(Draw<'_>)>;
+type Observer = Rc<dyn Fn(&MayLeave<'_>)>;
+
+/// All that a power cut now may leave.
+pub(crate) enum MayLeave<'a> {
+    /// A device, of which it can only be drawn.
+    Flash(&'a FlashDevice, &'a Rc<Profile>),
+    /// A disk, of which it has names.
+    Disk(CrashStates, &'a DiskKind),
+    /// The same for the disk below a volume.
+    Volume(CrashStates, &'a AdversaryOptions),
+}
+
+impl MayLeave<'_> {
+    pub(crate) fn draw(&self, random: &mut Random) -> Left {
+        match self {
+            MayLeave::Flash(device, profile) => Left::Flash(device.after_cut(random), Rc::clone(profile)),
+            MayLeave::Disk(states, kind) => Left::Disk(states.sample(random), (*kind).clone()),
+            MayLeave::Volume(states, options) => Left::Volume(states.sample(random), (*options).clone()),
+        }
+    }
+
+    /// The states, where they have names.
+    pub(crate) fn states(&self) -> Option<&CrashStates> {
+        match self {
+            MayLeave::Flash(..) => None,
+            MayLeave::Disk(states, _) | MayLeave::Volume(states, _) => Some(states),
+        }
+    }
+
+    /// The state of this name, where they have names.
+    pub(crate) fn named(&self, kept: &Kept) -> Option<Left> {
+        match self {
+            MayLeave::Flash(..) => None,
+            MayLeave::Disk(states, kind) => Some(Left::Disk(states.image(kept), (*kind).clone())),
+            MayLeave::Volume(states, options) => Some(Left::Volume(states.image(kept), (*options).clone())),
+        }
+    }
+}
 
 enum Below {
     Flash(Rc<FlashDevice>, Rc<Profile>),
@@ -419,6 +456,11 @@ impl StorageStack {
     /// Calls `look` at every event of the storage, and at every [`look`](Self::look), in place of the observer
     /// before it.
     pub(crate) fn observe(&self, look: impl Fn(Draw<'_>) + 'static) {
+        self.observe_states(move |may_leave| look(&mut |random| may_leave.draw(random)));
+    }
+
+    /// The same for one who looks at all that may be left.
+    pub(crate) fn observe_states(&self, look: impl Fn(&MayLeave<'_>) + 'static) {
         *self.observer.borrow_mut() = Some(Rc::new(look));
         if self.observed.replace(true) {
             return;
@@ -446,10 +488,16 @@ impl StorageStack {
     /// Calls the observer now. A call that has returned promises something, and the storage may have no event
     /// before the one that keeps the promise: so campaigns look when a call has returned, too.
     pub(crate) fn look(&self) {
+        let Some(observer) = self.observer.borrow().clone() else { return };
+        self.look_now(&mut |may_leave| observer(may_leave));
+    }
+
+    /// Calls `look` now, and no observer.
+    pub(crate) fn look_now(&self, look: &mut dyn FnMut(&MayLeave<'_>)) {
         match &self.below {
-            Below::Flash(device, profile) => look_at_device(&self.observer, device, profile),
-            Below::Disk(disk, kind) => look_at_disk(&self.observer, disk, kind),
-            Below::Volume(disk, options, _) => look_below_volume(&self.observer, disk, options),
+            Below::Flash(device, profile) => look(&MayLeave::Flash(device, profile)),
+            Below::Disk(disk, kind) => look(&MayLeave::Disk(disk.crash_states(), kind)),
+            Below::Volume(disk, options, _) => look(&MayLeave::Volume(disk.crash_states(), options)),
         }
     }
 
@@ -467,19 +515,17 @@ impl StorageStack {
 
 fn look_at_device(observer: &RefCell<Option<Observer>>, device: &FlashDevice, profile: &Rc<Profile>) {
     let Some(look) = observer.borrow().clone() else { return };
-    look(&mut |random| Left::Flash(device.after_cut(random), Rc::clone(profile)));
+    look(&MayLeave::Flash(device, profile));
 }
 
 fn look_at_disk(observer: &RefCell<Option<Observer>>, disk: &AdversaryDisk, kind: &DiskKind) {
     let Some(look) = observer.borrow().clone() else { return };
-    let states = disk.crash_states();
-    look(&mut |random| Left::Disk(states.sample(random), kind.clone()));
+    look(&MayLeave::Disk(disk.crash_states(), kind));
 }
 
 fn look_below_volume(observer: &RefCell<Option<Observer>>, disk: &AdversaryDisk, options: &AdversaryOptions) {
     let Some(look) = observer.borrow().clone() else { return };
-    let states = disk.crash_states();
-    look(&mut |random| Left::Volume(states.sample(random), options.clone()));
+    look(&MayLeave::Volume(disk.crash_states(), options));
 }
 
 impl Left {
@@ -493,9 +539,18 @@ impl Left {
 
     /// Power comes back: what is left, recovered by what is below the filesystem.
     pub(crate) async fn power_up(&self, handle: &Handle) -> Result<StorageStack, GroundError> {
-        Ok(StorageStack::on(match self {
+        self.power_up_recorded(handle, None).await
+    }
+
+    /// The same, on a ground that tells `recorder` what it does.
+    pub(crate) async fn power_up_recorded(
+        &self,
+        handle: &Handle,
+        recorder: Option<&Rc<Recorder>>,
+    ) -> Result<StorageStack, GroundError> {
+        let ground = StorageStack::on(match self {
             Left::Flash(medium, profile) => {
-                let options = FlashOptions::default();
+                let options = FlashOptions { recorder: recorder.cloned(), ..FlashOptions::default() };
                 let device = FlashDevice::restarted(handle, profile, options, medium.clone());
                 Below::Flash(device, Rc::clone(profile))
             }
@@ -509,7 +564,11 @@ impl Left {
                         .await?;
                 Below::Volume(disk, options.clone(), Rc::new(volume))
             }
-        }))
+        });
+        if let Some(recorder) = recorder {
+            ground.record(recorder);
+        }
+        Ok(ground)
     }
 }
 

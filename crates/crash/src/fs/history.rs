@@ -360,6 +360,15 @@ impl History {
         self.reserve(file, page);
     }
 
+    /// The current operation makes a part of a page zeros, which keeps its place.
+    pub(super) fn zero_part(&mut self, file: FileId, page: u32, part: Range<usize>) {
+        if self.has_place(file, page) {
+            let mut bytes = *self.page(file, page);
+            bytes[part].fill(0);
+            self.put(file, page, Rc::new(bytes), Placed::No);
+        }
+    }
+
     fn clear(&mut self, file: FileId, page: u32) {
         if self.has_place(file, page) {
             self.put(file, page, Rc::clone(&self.zeros), Placed::No);

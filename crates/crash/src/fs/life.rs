@@ -11,9 +11,10 @@ use weir_fs::{CheckpointBy, Discards, Engine, Filesystem, FsError, MountOptions,
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Recorder, Storage};
 
+use super::calls::Inodes;
 use super::ground::{BLOCKS, Fails, Left, Nature, StorageStack, bytes_of};
 use super::history::{History, Terms};
-use super::script::{Inodes, Plan, Script};
+use super::script::{Plan, Script};
 use super::visible::Visible;
 use super::{FsCampaign, FsTotals, outside};
 use crate::bound::Bound;
@@ -396,7 +397,7 @@ impl WarmUp {
 }
 
 /// Whether a power cut may leave garbage of what is being written.
-fn corrupts(ground: &StorageStack) -> bool {
+pub(super) fn corrupts(ground: &StorageStack) -> bool {
     ground.storage().capabilities().corrupts_when_cut
 }
 
@@ -406,7 +407,7 @@ fn tear_bytes(campaign: &FsCampaign, ground: &StorageStack) -> usize {
 }
 
 /// Tells the history of zeros that the filesystem writes by itself.
-fn tell_of_zeros(fs: &Filesystem, history: &Rc<RefCell<History>>, inodes: &Rc<RefCell<Inodes>>) {
+pub(super) fn tell_of_zeros(fs: &Filesystem, history: &Rc<RefCell<History>>, inodes: &Rc<RefCell<Inodes>>) {
     let (history, inodes) = (Rc::clone(history), Rc::clone(inodes));
     fs.observe_zeros(move |inode, pages| {
         // A number of an inode is given again: the newest file has it.
@@ -417,7 +418,7 @@ fn tell_of_zeros(fs: &Filesystem, history: &Rc<RefCell<History>>, inodes: &Rc<Re
     });
 }
 
-async fn mount(
+pub(super) async fn mount(
     handle: &Handle,
     ground: &StorageStack,
     options: MountOptions,
@@ -434,7 +435,7 @@ async fn mount(
 
 /// Why nothing can be told of what was left.
 #[derive(Debug, thiserror::Error)]
-enum Unfit {
+pub(super) enum Unfit {
     /// A block of the log is not what was written there.
     #[error("{0}")]
     Log(String),
@@ -455,7 +456,10 @@ impl From<Unfit> for String {
 }
 
 /// Does `work` in a runtime of its own.
-fn apart<T, E: From<String>>(seed: u64, work: impl AsyncFnOnce(&Handle) -> Result<T, E>) -> Result<T, E> {
+pub(super) fn apart<T, E: From<String>>(
+    seed: u64,
+    work: impl AsyncFnOnce(&Handle) -> Result<T, E>,
+) -> Result<T, E> {
     let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
     let handle = runtime.handle();
     let bound = Bound::new();

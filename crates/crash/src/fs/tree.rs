@@ -116,6 +116,61 @@ impl Tree {
         names.flat_map(|names| names.values()).filter(|id| **id == file).count()
     }
 
+    /// A new name for something new.
+    pub(super) fn enter(&mut self, directory: FileId, name: &[u8], id: FileId, thing: Thing) {
+        self.things.insert(id, thing);
+        if let Some(names) = self.names_mut(directory) {
+            names.insert(name.to_vec(), id);
+        }
+    }
+
+    /// Takes a name away, and what it stood for if that was its last.
+    pub(super) fn take(&mut self, directory: FileId, name: &[u8]) {
+        let Some(id) = self.names_mut(directory).and_then(|names| names.remove(name)) else { return };
+        if self.names(id).is_some() || self.links(id) == 0 {
+            self.things.remove(&id);
+        }
+    }
+
+    /// What a name in a directory stands for.
+    pub(super) fn lookup(&self, directory: FileId, name: &[u8]) -> Option<FileId> {
+        self.names(directory)?.get(name).copied()
+    }
+
+    /// Whether what one name stands for, which is there, may have another name in place of what that stands for. One
+    /// thing under both names may not: nothing would change.
+    pub(super) fn can_rename(&self, (from, old): (FileId, &[u8]), (to, new): (FileId, &[u8])) -> bool {
+        let Some(id) = self.lookup(from, old) else { return false };
+        let replaced = self.lookup(to, new);
+        let is_directory = self.names(id).is_some();
+        let gives_way = replaced.is_none_or(|other| match self.names(other) {
+            Some(names) => is_directory && names.is_empty(),
+            None => !is_directory,
+        });
+        gives_way && replaced != Some(id) && !self.is_below(id, to)
+    }
+
+    /// Gives what one name stands for another name, in place of what that stood for.
+    pub(super) fn rename(&mut self, (from, old): (FileId, &[u8]), (to, new): (FileId, &[u8])) {
+        self.take(to, new);
+        let Some(id) = self.names_mut(from).and_then(|names| names.remove(old)) else { return };
+        if let Some(names) = self.names_mut(to) {
+            names.insert(new.to_vec(), id);
+        }
+    }
+
+    /// Whether `below` is `directory`, or somewhere in it.
+    fn is_below(&self, directory: FileId, below: FileId) -> bool {
+        let mut seen = BTreeSet::from([directory]);
+        let mut look = vec![directory];
+        while let Some(next) = look.pop() {
+            look.extend(
+                self.names(next).into_iter().flat_map(|names| names.values()).filter(|id| seen.insert(**id)),
+            );
+        }
+        seen.contains(&below)
+    }
+
     /// What is below a directory, which is the root of it.
     pub(super) fn below(&self, directory: FileId) -> Tree {
         let mut things = BTreeMap::new();

@@ -107,6 +107,11 @@ impl Visible {
         })
     }
 
+    /// The bytes of a file, whole pages; none for what is no file.
+    pub(super) fn bytes(&self, file: FileId) -> Option<&[u8]> {
+        self.bytes.get(&file).map(Vec::as_slice)
+    }
+
     /// A page of a file, with zeros behind the file's end.
     pub(super) fn page(&self, file: FileId, page: u32) -> &[u8] {
         let bytes = self.bytes.get(&file).map_or(&[][..], Vec::as_slice);

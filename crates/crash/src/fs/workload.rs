@@ -1,0 +1,31 @@
+//! Tests of one's own: a workload, on a device by name, with the power cut where one wants, and judges.
+//!
+//! A [`Setup`] says where and how, a [`Bench`] holds a new filesystem there, and each [`Session`] plays on a copy of it. What
+//! is done by [`Session::perform`] the model is told of; who calls the filesystem himself says what that promises. A
+//! [`Cut`] is a state that a power cut may leave: it can be powered up and looked at, judged, or shown to judges of one's own.
+//! [`Bench::sweep`] does that with a whole [`Workload`], at every event.
+//!
+//! States are recovered once: what was found is remembered by the hash of what was left, for all plays on a bench. So
+//! workloads that begin alike share most of what they cost.
+
+mod cut;
+mod found;
+mod judge;
+mod operation;
+mod parse;
+mod perform;
+mod session;
+mod setup;
+mod sweep;
+
+pub use cut::{Cut, CutName, NoCut, StateName};
+pub use found::{Found, FoundKind};
+pub use judge::{Images, JudgedBy, Wrong};
+pub use operation::{
+    ATTRIBUTE_BYTES_MAX, Allocation, FILE_BYTES_MAX, Operation, PathError, SyncCall, WorkloadPath,
+};
+pub use parse::{Mistake, OPERATIONS_MAX, ParseError, TEXT_BYTES_MAX, Workload};
+pub use perform::{Impossible, PlayError};
+pub use session::Session;
+pub use setup::{Bench, GROUND_NAMES, Setup, SetupError, engine_name, engine_named};
+pub use sweep::{Swept, WorkloadFailure, WorkloadTotals};

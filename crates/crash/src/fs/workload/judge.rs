@@ -1,0 +1,195 @@
+//! Who judges what a power cut left: recovery itself, our check of the format, the model, the promises of a test, and the
+//! outside judges.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use weir_fs::Filesystem;
+use weir_runtime::Handle;
+
+use super::found::Found;
+use super::setup::Setup;
+use crate::content::mix;
+use crate::fs::ground::{Left, bytes_of};
+use crate::fs::history::History;
+use crate::fs::life::{Unfit, apart, mount};
+use crate::fs::outside;
+use crate::fs::visible::Visible;
+
+/// Recoveries that are remembered, at most.
+const RECOVERIES_MAX: usize = 8192;
+
+/// Who says that something is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum JudgedBy {
+    /// Nothing can be mounted, or read.
+    Recovery,
+    /// Our own check of the format.
+    Check,
+    /// The model: no operation up to which everything was done explains what was found.
+    Model,
+    /// A promise of the test.
+    Promise,
+    /// e2fsck, or the kernel.
+    Outside,
+}
+
+impl JudgedBy {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            JudgedBy::Recovery => "recovery",
+            JudgedBy::Check => "weir fsck",
+            JudgedBy::Model => "the model",
+            JudgedBy::Promise => "a promise of the test",
+            JudgedBy::Outside => "e2fsck or the kernel",
+        }
+    }
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {what}", by.name())]
+pub struct Wrong {
+    /// Who says so.
+    pub by: JudgedBy,
+    /// In words.
+    pub what: String,
+}
+
+impl Wrong {
+    pub(super) fn new(by: JudgedBy, what: impl ToString) -> Wrong {
+        Wrong { by, what: what.to_string() }
+    }
+}
+
+/// What was found on states, so that none is recovered twice, in whatever play it comes up again.
+pub(super) struct Recoveries {
+    setup: Setup,
+    known: RefCell<BTreeMap<u64, Result<Found, Wrong>>>,
+}
+
+impl Recoveries {
+    pub(super) fn new(setup: Setup) -> Recoveries {
+        Recoveries { setup, known: RefCell::default() }
+    }
+
+    /// Powers up, mounts, reads everything, and checks the format of some.
+    pub(super) fn find(&self, left: &Left) -> Result<Found, Wrong> {
+        let state = left.hash();
+        if let Some(known) = self.known.borrow().get(&state) {
+            return known.clone();
+        }
+        let found = apart(state, async |handle| Ok::<_, Failed>(self.recover(handle, left, state).await))
+            .unwrap_or_else(|Failed(what)| Err(Wrong::new(JudgedBy::Recovery, what)));
+        let known = &mut *self.known.borrow_mut();
+        if known.len() >= RECOVERIES_MAX {
+            known.clear();
+        }
+        known.insert(state, found.clone());
+        found
+    }
+
+    async fn recover(&self, handle: &Handle, left: &Left, state: u64) -> Result<Found, Wrong> {
+        let failed = |what: String| Wrong::new(JudgedBy::Recovery, what);
+        let ground = left.power_up(handle).await.map_err(|error| failed(error.to_string()))?;
+        let fs =
+            mount(handle, &ground, self.setup.options, None).await.map_err(|error| failed(error.into()))?;
+        let visible = Visible::read(&fs).await.map_err(|error| failed(format!("reading: {error}")))?;
+        if self.setup.check > 0 && mix(state, 3).is_multiple_of(self.setup.check) {
+            // What recovery has begun with files without a name is in the log then, and the check looks behind that.
+            fs.sync().await.map_err(|error| failed(format!("syncing: {error}")))?;
+            let report = ground.check().await.map_err(|error| Wrong::new(JudgedBy::Check, error))?;
+            if let Some(finding) = report.findings.first() {
+                let what = format!("{} findings, the first: {finding}", report.total);
+                return Err(Wrong::new(JudgedBy::Check, what));
+            }
+        }
+        Ok(Found(Rc::new(visible)))
+    }
+}
+
+/// A recovery that did not end.
+pub(super) struct Failed(String);
+
+impl From<String> for Failed {
+    fn from(what: String) -> Failed {
+        Failed(what)
+    }
+}
+
+/// The bytes of the filesystem's blocks: as they are when the power is back, when our replay is done, and when we have
+/// recovered and unmounted.
+pub struct Images {
+    /// What the power cut left.
+    pub crashed: Vec<u8>,
+    /// After the replay of the journal, and nothing else.
+    pub replayed: Vec<u8>,
+    /// After a mount and an unmount.
+    pub recovered: Vec<u8>,
+}
+
+impl Images {
+    pub(super) fn of(left: &Left, setup: &Setup) -> Result<Images, Wrong> {
+        let made = apart(left.hash(), async |handle| {
+            let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
+            let bytes = async || bytes_of(&*ground.storage()).await.map_err(|error| error.to_string());
+            let crashed = bytes().await?;
+            let replay = Filesystem::recover(handle, ground.storage()).await;
+            replay.map_err(|error| format!("replaying: {error}"))?;
+            let replayed = bytes().await?;
+            let fs = mount(handle, &ground, setup.options, None).await?;
+            fs.unmount().await.map_err(|error| format!("unmounting: {error}"))?;
+            Ok::<_, Unfit>(Images { crashed, replayed, recovered: bytes().await? })
+        });
+        made.map_err(|unfit| Wrong::new(JudgedBy::Recovery, unfit))
+    }
+
+    /// Shows e2fsck and the kernel; whether the kernel looked.
+    pub(super) fn show(&self, found: &Found) -> Result<bool, Wrong> {
+        outside::judge(&self.crashed, &self.recovered, &self.replayed, &found.0)
+            .map_err(|complaint| Wrong::new(JudgedBy::Outside, complaint))
+    }
+}
+
+/// A promise of a test: what it says, and whether it holds.
+type Promise = (String, Box<dyn Fn(&Found) -> bool>);
+
+/// The judges of one play.
+pub(super) struct Judge {
+    pub(super) setup: Setup,
+    pub(super) history: Rc<RefCell<History>>,
+    pub(super) recoveries: Rc<Recoveries>,
+    /// None once something was done that the model was not told of.
+    pub(super) modelled: std::cell::Cell<bool>,
+    promises: RefCell<Vec<Promise>>,
+}
+
+impl Judge {
+    pub(super) fn new(setup: Setup, history: Rc<RefCell<History>>, recoveries: Rc<Recoveries>) -> Judge {
+        Judge { setup, history, recoveries, modelled: true.into(), promises: RefCell::default() }
+    }
+
+    pub(super) fn promise(&self, what: &str, holds: impl Fn(&Found) -> bool + 'static) {
+        self.promises.borrow_mut().push((what.to_owned(), Box::new(holds)));
+    }
+
+    /// A number that changes whenever something is promised.
+    pub(super) fn promised(&self) -> u64 {
+        mix(self.history.borrow().promises(), self.promises.borrow().len() as u64)
+    }
+
+    /// Whether a power cut now may leave what was found.
+    pub(super) fn judge(&self, found: &Found) -> Result<(), Wrong> {
+        if self.modelled.get() {
+            let judged = self.history.borrow().judge(&found.0);
+            judged.map_err(|illegal| Wrong::new(JudgedBy::Model, illegal))?;
+        }
+        let promises = self.promises.borrow();
+        let broken = promises.iter().find(|(_, holds)| !holds(found));
+        broken
+            .map_or(Ok(()), |(what, _)| Err(Wrong::new(JudgedBy::Promise, format!("{what}: does not hold"))))
+    }
+}

@@ -1,0 +1,249 @@
+//! One operation of a workload, done on a filesystem and told to its history.
+
+use weir_ext4::FileType;
+use weir_fs::{Fallocate, NewNode};
+
+use super::operation::{Allocation, Operation, SyncCall, WorkloadPath};
+use crate::content::mix;
+use crate::fs::calls::{Calls, Outcome};
+use crate::fs::history::Reach;
+use crate::fs::tree::{FileId, Kind, Tree};
+
+/// Permissions of new files, and of new directories.
+const FILE: u16 = 0o644;
+const DIRECTORY: u16 = 0o755;
+
+/// Why an operation was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlayError {
+    /// The workload asks for what cannot be done.
+    #[error("{operation}: {why}; make what it needs by operations before it, or leave it out")]
+    Impossible {
+        /// The operation.
+        operation: String,
+        /// What stands against it.
+        why: Impossible,
+    },
+    /// The filesystem refused what it should do.
+    #[error("{operation}: the filesystem fails: {what}")]
+    Refused {
+        /// The operation.
+        operation: String,
+        /// What it said.
+        what: String,
+    },
+    /// What is below the filesystem, or its mount, failed.
+    #[error("the test cannot be made: {0}")]
+    Ground(String),
+}
+
+/// What stands against an operation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Impossible {
+    /// Nothing has this name.
+    #[error("{0} is not there")]
+    Missing(WorkloadPath),
+    /// Something has this name.
+    #[error("{0} is there already")]
+    Present(WorkloadPath),
+    /// It has to be a file.
+    #[error("{0} is no file")]
+    NoFile(WorkloadPath),
+    /// It has to be a directory.
+    #[error("{0} is no directory")]
+    NoDirectory(WorkloadPath),
+    /// It must not be a directory.
+    #[error("{0} is a directory")]
+    IsDirectory(WorkloadPath),
+    /// It has to be empty.
+    #[error("{0} is not empty")]
+    NotEmpty(WorkloadPath),
+    /// One cannot take the place of the other.
+    #[error("{0} cannot take the place of {1}")]
+    NoRename(WorkloadPath, WorkloadPath),
+    /// There is no attribute.
+    #[error("{0} has no attribute")]
+    NoAttribute(WorkloadPath),
+    /// A file would be too large.
+    #[error("{0} would have more than 4 MiB")]
+    TooLarge(WorkloadPath),
+}
+
+/// What a path stands for.
+pub(super) fn lookup(tree: &Tree, path: &WorkloadPath) -> Option<FileId> {
+    path.names().try_fold(tree.root, |directory, name| tree.lookup(directory, name.as_bytes()))
+}
+
+fn there(tree: &Tree, path: &WorkloadPath) -> Result<FileId, Impossible> {
+    lookup(tree, path).ok_or_else(|| Impossible::Missing(path.clone()))
+}
+
+fn file(tree: &Tree, path: &WorkloadPath) -> Result<(FileId, u64), Impossible> {
+    let id = there(tree, path)?;
+    tree.size(id).map(|size| (id, size)).ok_or_else(|| Impossible::NoFile(path.clone()))
+}
+
+/// The directory of a path's last name, and that name.
+fn place<'a>(tree: &Tree, path: &'a WorkloadPath) -> Result<(FileId, &'a [u8]), Impossible> {
+    let (above, name) = path.parent().ok_or_else(|| Impossible::IsDirectory(path.clone()))?;
+    let directory = there(tree, &above)?;
+    match tree.names(directory) {
+        Some(_) => Ok((directory, name.as_bytes())),
+        None => Err(Impossible::NoDirectory(above)),
+    }
+}
+
+/// The same for a name that is free.
+fn free<'a>(tree: &Tree, path: &'a WorkloadPath) -> Result<(FileId, &'a [u8]), Impossible> {
+    let (directory, name) = place(tree, path)?;
+    match tree.lookup(directory, name) {
+        Some(_) => Err(Impossible::Present(path.clone())),
+        None => Ok((directory, name)),
+    }
+}
+
+/// An operation that can be done, its paths resolved.
+enum Step<'a> {
+    Make((FileId, &'a [u8]), NewNode),
+    Symlink((FileId, &'a [u8]), &'a str),
+    Link(FileId, (FileId, &'a [u8])),
+    Unlink((FileId, &'a [u8]), FileId),
+    Rmdir((FileId, &'a [u8]), FileId),
+    Rename((FileId, &'a [u8]), (FileId, &'a [u8])),
+    Write(FileId, u64, u64),
+    Falloc(FileId, Allocation, u64, u64),
+    Truncate(FileId, u64),
+    SetAttribute(FileId, Option<u64>),
+    Call(SyncCall, FileId),
+    Sync,
+}
+
+impl Step<'_> {
+    /// What an operation comes to on a tree.
+    fn of<'a>(tree: &Tree, operation: &'a Operation) -> Result<Step<'a>, Impossible> {
+        let new = |path: &'a WorkloadPath, kind, permissions| {
+            free(tree, path).map(|place| Step::Make(place, NewNode::new(kind, permissions)))
+        };
+        match operation {
+            Operation::Mkdir(path) => new(path, FileType::Directory, DIRECTORY),
+            Operation::Create(path) => new(path, FileType::Regular, FILE),
+            Operation::Symlink { target, new } => free(tree, new).map(|place| Step::Symlink(place, target)),
+            Operation::Link { old, new } => match there(tree, old)? {
+                id if tree.names(id).is_some() => Err(Impossible::IsDirectory(old.clone())),
+                id => free(tree, new).map(|place| Step::Link(id, place)),
+            },
+            Operation::Unlink(path) => match there(tree, path)? {
+                id if tree.names(id).is_some() => Err(Impossible::IsDirectory(path.clone())),
+                id => place(tree, path).map(|place| Step::Unlink(place, id)),
+            },
+            Operation::Rmdir(path) => {
+                let id = there(tree, path)?;
+                match tree.names(id).map(|names| names.is_empty()) {
+                    Some(true) => place(tree, path).map(|place| Step::Rmdir(place, id)),
+                    Some(false) => Err(Impossible::NotEmpty(path.clone())),
+                    None => Err(Impossible::NoDirectory(path.clone())),
+                }
+            }
+            Operation::Rename { old, new } => {
+                there(tree, old)?;
+                let (from, to) = (place(tree, old)?, place(tree, new)?);
+                match tree.can_rename(from, to) {
+                    true => Ok(Step::Rename(from, to)),
+                    false => Err(Impossible::NoRename(old.clone(), new.clone())),
+                }
+            }
+            Operation::Write { path, offset, length } => {
+                file(tree, path).map(|(id, _)| Step::Write(id, *offset, *length))
+            }
+            Operation::Append { path, length } => {
+                let (id, size) = file(tree, path)?;
+                match size + length <= super::operation::FILE_BYTES_MAX {
+                    true => Ok(Step::Write(id, size, *length)),
+                    false => Err(Impossible::TooLarge(path.clone())),
+                }
+            }
+            Operation::Falloc { path, how, offset, length } => {
+                file(tree, path).map(|(id, _)| Step::Falloc(id, *how, *offset, *length))
+            }
+            Operation::Truncate { path, size } => file(tree, path).map(|(id, _)| Step::Truncate(id, *size)),
+            Operation::SetAttribute { path, length } => {
+                not_a_link(tree, path).map(|id| Step::SetAttribute(id, Some(*length)))
+            }
+            Operation::RemoveAttribute(path) => {
+                let id = not_a_link(tree, path)?;
+                match tree.things.get(&id).is_some_and(|thing| thing.attribute.is_some()) {
+                    true => Ok(Step::SetAttribute(id, None)),
+                    false => Err(Impossible::NoAttribute(path.clone())),
+                }
+            }
+            Operation::Synchronise(call, path) => not_a_link(tree, path).map(|id| Step::Call(*call, id)),
+            Operation::Sync => Ok(Step::Sync),
+        }
+    }
+}
+
+fn not_a_link(tree: &Tree, path: &WorkloadPath) -> Result<FileId, Impossible> {
+    let id = there(tree, path)?;
+    match tree.things.get(&id).map(|thing| &thing.kind) {
+        Some(Kind::Symlink { .. }) | None => Err(Impossible::NoFile(path.clone())),
+        _ => Ok(id),
+    }
+}
+
+/// Does an operation, the `nth` of its workload, and tells the history of it.
+pub(super) async fn perform(calls: &mut Calls, operation: &Operation, nth: u64) -> Result<(), PlayError> {
+    let tree = calls.history.borrow().tree(calls.part).clone();
+    let step = Step::of(&tree, operation)
+        .map_err(|why| PlayError::Impossible { operation: operation.to_string(), why })?;
+    // What is written depends on the place in the workload alone.
+    calls.written = mix(nth, 1);
+    // Boxed, as futures within futures have a limit.
+    let done = Box::pin(take(calls, step, nth)).await;
+    calls.end();
+    done.map(drop).map_err(|what| PlayError::Refused { operation: operation.to_string(), what })
+}
+
+async fn take(calls: &mut Calls, step: Step<'_>, nth: u64) -> Result<Outcome, String> {
+    match step {
+        Step::Make((directory, name), new) => {
+            let made = calls.make(directory, name, &new).await?;
+            Ok(if made.is_some() { Outcome::Done } else { Outcome::NoSpace })
+        }
+        Step::Symlink((directory, name), target) => {
+            calls.symlink(directory, name, target.as_bytes().to_vec()).await
+        }
+        Step::Link(file, (directory, name)) => calls.link(file, directory, name).await,
+        Step::Unlink((directory, name), id) => calls.unlink(directory, name, id).await,
+        Step::Rmdir((directory, name), id) => calls.rmdir(directory, name, id).await,
+        Step::Rename(from, to) => calls.rename(from, to).await,
+        Step::Write(file, offset, length) => calls.write_at(file, offset, length).await,
+        Step::Falloc(file, how, offset, length) => {
+            calls.fallocate(file, mode(how), offset..offset + length).await
+        }
+        Step::Truncate(file, size) => calls.truncate(file, size).await,
+        Step::SetAttribute(file, length) => {
+            let value = length.map(|length| vec![(mix(nth, 2) % 255) as u8 + 1; length as usize]);
+            calls.set_attribute(file, value).await
+        }
+        Step::Call(call, file) => {
+            let (reach, durable) = match call {
+                SyncCall::Fsync => (Reach::File, true),
+                SyncCall::Fdatasync => (Reach::Data, true),
+                SyncCall::Fbarrier => (Reach::File, false),
+                SyncCall::Fdatabarrier => (Reach::Data, false),
+            };
+            calls.call(file, reach, durable).await.map(|()| Outcome::Done)
+        }
+        Step::Sync => calls.sync().await.map(|()| Outcome::Done),
+    }
+}
+
+fn mode(how: Allocation) -> Fallocate {
+    match how {
+        Allocation::Grow => Fallocate::Allocate { keep_size: false },
+        Allocation::KeepSize => Fallocate::Allocate { keep_size: true },
+        Allocation::Zero => Fallocate::ZeroRange { keep_size: false },
+        Allocation::ZeroKeepSize => Fallocate::ZeroRange { keep_size: true },
+        Allocation::Punch => Fallocate::PunchHole,
+    }
+}

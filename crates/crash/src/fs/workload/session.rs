@@ -1,0 +1,250 @@
+//! One play: a filesystem on a ground, what is done there, and the power cuts.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_fs::{Engine, Filesystem};
+use weir_runtime::{Handle, Runtime, Simulation};
+use weir_storage::{BLOCK_BYTES, Recorder};
+
+use super::cut::{Cut, CutName, StateName};
+use super::found::Found;
+use super::judge::{Judge, JudgedBy, Wrong};
+use super::operation::Operation;
+use super::perform::{PlayError, perform};
+use super::setup::{Bench, Setup};
+use crate::bound::Bound;
+use crate::fs::calls::Calls;
+use crate::fs::ground::{MayLeave, StorageStack};
+use crate::fs::history::{History, Terms};
+use crate::fs::life::{corrupts, mount, tell_of_zeros};
+use crate::fs::visible::Visible;
+use crate::model::Verdict;
+
+/// A filesystem that is being played on. See [`Bench::play`].
+pub struct Session {
+    handle: Handle,
+    setup: Setup,
+    ground: StorageStack,
+    fs: Filesystem,
+    calls: RefCell<Option<Calls>>,
+    judge: Rc<Judge>,
+    cuts: Rc<Counts>,
+    recorder: Option<Rc<Recorder>>,
+}
+
+/// Where a play is.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) event: Cell<u64>,
+    pub(super) operations: Cell<usize>,
+}
+
+impl Bench {
+    /// Plays `work` on a filesystem of its own, which is new, in virtual time. A play is a function of the setup's seed.
+    ///
+    /// # Errors
+    /// [`PlayError::Ground`] if the filesystem cannot be mounted there, if the play does not end, or if the storage has
+    /// broken the order that it was asked for.
+    pub fn play<T>(&self, work: impl AsyncFnOnce(&Session) -> T) -> Result<T, PlayError> {
+        let seed = self.setup.seed;
+        let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+        let handle = runtime.handle();
+        let bound = Bound::new();
+        let played = bound.within(&handle, async { Ok::<_, Verdict>(self.play_on(&handle, work).await) });
+        match runtime.block_on(played) {
+            Ok(Ok(played)) => played,
+            Ok(Err(verdict)) => Err(PlayError::Ground(verdict.to_string())),
+            Err(stalled) => Err(PlayError::Ground(format!("everybody waits: {stalled}"))),
+        }
+    }
+
+    async fn play_on<T>(
+        &self,
+        handle: &Handle,
+        work: impl AsyncFnOnce(&Session) -> T,
+    ) -> Result<T, PlayError> {
+        let failed = |what: String| PlayError::Ground(what);
+        let recorder =
+            matches!(self.setup.engine(), Engine::Dual { .. }).then(|| self.setup.ground.recorder());
+        let ground = self.base.power_up_recorded(handle, recorder.as_ref()).await;
+        let ground = ground.map_err(|error| failed(error.to_string()))?;
+        let mounted = mount(handle, &ground, self.setup.options, recorder.clone()).await;
+        let fs = mounted.map_err(|unfit| failed(unfit.into()))?;
+        let session = self.session(handle, ground, fs, recorder).await.map_err(failed)?;
+        // Boxed, as futures within futures have a limit.
+        let done = Box::pin(work(&session)).await;
+        session.ground.rest();
+        match session.recorder.as_ref().map(|recorder| recorder.check()) {
+            Some(Err(violation)) => Err(failed(violation.to_string())),
+            _ => Ok(done),
+        }
+    }
+
+    async fn session(
+        &self,
+        handle: &Handle,
+        ground: StorageStack,
+        fs: Filesystem,
+        recorder: Option<Rc<Recorder>>,
+    ) -> Result<Session, String> {
+        let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
+        let corrupts = corrupts(&ground);
+        let tear_bytes = if corrupts { 512 } else { BLOCK_BYTES };
+        let terms = Terms {
+            mode: self.setup.options.mode,
+            uncovers: self.setup.engine() == Engine::AsyncCommit,
+            faulty: false,
+            tear_bytes,
+            corrupts,
+            watch: None,
+        };
+        let history = History::of(terms, &visible, &[]).map_err(|illegal| illegal.to_string())?;
+        let (history, inodes) = (Rc::new(RefCell::new(history)), Rc::default());
+        tell_of_zeros(&fs, &history, &inodes);
+        let judge = Rc::new(Judge::new(self.setup, Rc::clone(&history), Rc::clone(&self.recoveries)));
+        let flushes = self.setup.engine().flushes();
+        let calls = Calls::new(fs.clone(), history, 0, inodes, Rc::default(), (flushes, 0));
+        Ok(Session {
+            handle: handle.clone(),
+            setup: self.setup,
+            ground,
+            fs,
+            calls: RefCell::new(Some(calls)),
+            judge,
+            cuts: Rc::default(),
+            recorder,
+        })
+    }
+}
+
+impl Session {
+    /// Does an operation, and tells the model of it.
+    ///
+    /// # Errors
+    /// [`PlayError::Impossible`] if it cannot be done here, [`PlayError::Refused`] if the filesystem fails.
+    pub async fn perform(&self, operation: &Operation) -> Result<(), PlayError> {
+        let busy = || PlayError::Ground("another operation is under way".to_owned());
+        let mut calls = self.calls.borrow_mut().take().ok_or_else(busy)?;
+        let nth = self.cuts.operations.get() + 1;
+        self.cuts.operations.set(nth);
+        let done = perform(&mut calls, operation, nth as u64).await;
+        *self.calls.borrow_mut() = Some(calls);
+        // The storage may have no event before the one that keeps what the call has promised.
+        self.ground.look();
+        done
+    }
+
+    /// The filesystem, for calls of one's own. The model is not told of them, so it judges no more; what they promise is
+    /// for [`promise`](Self::promise) to say.
+    #[must_use]
+    pub fn filesystem(&self) -> &Filesystem {
+        self.judge.modelled.set(false);
+        &self.fs
+    }
+
+    /// From now on, and at once, every power cut has to leave what `holds`; `what` says it.
+    pub fn promise(&self, what: &str, holds: impl Fn(&Found) -> bool + 'static) {
+        self.judge.promise(what, holds);
+        self.ground.look();
+    }
+
+    /// Lets virtual time pass: for commits, writeback and checkpoints in the background.
+    pub async fn sleep(&self, time: Duration) {
+        self.handle.sleep(time).await;
+    }
+
+    /// What a power cut now may leave: all of it if that are few states, otherwise some that are drawn. The play goes on
+    /// as if nothing had happened.
+    #[must_use]
+    pub fn cut_now(&self) -> Vec<Cut> {
+        let mut cuts = Vec::new();
+        self.ground.look_now(&mut |may_leave| cuts = self.cutter().cuts(may_leave));
+        cuts
+    }
+
+    /// Calls `visit` with what a power cut may leave, as [`cut_now`](Self::cut_now) has it, at every event of the storage
+    /// from now on, and whenever an operation or promise has been made. Those of one event may be equal.
+    pub fn at_every_cut(&self, visit: impl FnMut(&Cut) + 'static) {
+        let (cutter, visit) = (self.cutter(), RefCell::new(visit));
+        self.ground.observe_states(move |may_leave| {
+            for cut in cutter.cuts(may_leave) {
+                (visit.borrow_mut())(&cut);
+            }
+        });
+    }
+
+    /// Whether what is read now, without any power cut, is what was written.
+    ///
+    /// # Errors
+    /// What is [`Wrong`].
+    pub async fn judge_now(&self) -> Result<(), Wrong> {
+        let visible = Visible::read(&self.fs).await;
+        let visible = visible.map_err(|error| Wrong::new(JudgedBy::Recovery, format!("reading: {error}")))?;
+        if !self.judge.modelled.get() {
+            return self.judge.judge(&Found(Rc::new(visible)));
+        }
+        let judged = self.judge.history.borrow_mut().judge_now(&visible);
+        judged.map_err(|illegal| Wrong::new(JudgedBy::Model, format!("before any power cut: {illegal}")))
+    }
+
+    /// A hash of all that has happened.
+    pub(super) fn trace_hash(&self) -> u64 {
+        self.handle.trace_hash()
+    }
+
+    fn cutter(&self) -> Cutter {
+        Cutter {
+            handle: self.handle.clone(),
+            setup: self.setup,
+            judge: Rc::clone(&self.judge),
+            counts: Rc::clone(&self.cuts),
+        }
+    }
+}
+
+/// Makes cuts of what may be left.
+pub(super) struct Cutter {
+    handle: Handle,
+    setup: Setup,
+    judge: Rc<Judge>,
+    counts: Rc<Counts>,
+}
+
+impl Cutter {
+    /// The cuts of the next event.
+    fn cuts(&self, may_leave: &MayLeave<'_>) -> Vec<Cut> {
+        let event = self.counts.event.get() + 1;
+        self.counts.event.set(event);
+        let cut = |state| self.named(may_leave, &state);
+        match may_leave.states() {
+            None => (0..self.setup.samples).filter_map(|n| cut(StateName::Drawn(n))).collect(),
+            Some(states) if states.count() <= u128::from(self.setup.exhaustive_max) => {
+                states.names().filter_map(|kept| cut(StateName::Kept(kept))).collect()
+            }
+            Some(states) => {
+                let mut random = self.handle.random(&format!("cut {event}"));
+                (0..self.setup.samples)
+                    .filter_map(|_| cut(StateName::Kept(states.draw(&mut random))))
+                    .collect()
+            }
+        }
+    }
+
+    /// The cut of this name at this event.
+    fn named(&self, may_leave: &MayLeave<'_>, state: &StateName) -> Option<Cut> {
+        let event = self.counts.event.get();
+        let (left, lost) = match state {
+            StateName::Kept(kept) => (may_leave.named(kept)?, may_leave.states()?.lost(kept)),
+            StateName::Drawn(_) if may_leave.states().is_some() => return None,
+            StateName::Drawn(number) => {
+                let mut random = self.handle.random(&format!("cut {event}, {number}"));
+                (may_leave.draw(&mut random), Vec::new())
+            }
+        };
+        let name = CutName { event, state: state.clone() };
+        let (operations, promised) = (self.counts.operations.get(), self.judge.promised());
+        Some(Cut { name, left, lost: lost.into(), operations, promised, judge: Rc::clone(&self.judge) })
+    }
+}

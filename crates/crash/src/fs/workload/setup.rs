@@ -1,0 +1,171 @@
+//! What a test stands on: a device and an engine by name, and a new filesystem there, made once and used by every play.
+
+use std::rc::Rc;
+
+use weir_fs::{Conflicts, Engine, JournalMode, MountOptions};
+use weir_runtime::{Runtime, Simulation};
+
+use super::judge::Recoveries;
+use crate::fs::FsGround;
+use crate::fs::ground::{GroundError, Left, Nature, StorageStack, new_image};
+
+/// The names of the grounds, as [`FsGround::named`] takes them.
+pub const GROUND_NAMES: [&str; 12] = [
+    "adversary",
+    "legacy",
+    "prefix",
+    "volume",
+    "emmc",
+    "emmc-unreliable",
+    "plp",
+    "in-order-writeback",
+    "transactional",
+    "in-order-recovery",
+    "order-preserving-recovery",
+    "none",
+];
+
+/// The engines, and their names.
+const ENGINES: [(&str, Engine); 6] = [
+    ("dual", Engine::Dual { conflicts: Conflicts::Copy }),
+    ("dual-list", Engine::Dual { conflicts: Conflicts::List }),
+    ("jbd2", Engine::Jbd2 { barrier: true }),
+    ("jbd2-nobarrier", Engine::Jbd2 { barrier: false }),
+    ("prefix", Engine::Prefix),
+    ("flush-ahead", Engine::FlushAhead),
+];
+
+/// Why a test cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// No ground has this name.
+    #[error("no ground is called {0:?}: there are {list}", list = GROUND_NAMES.join(", "))]
+    Ground(String),
+    /// No engine has this name.
+    #[error("no engine is called {0:?}: there are {list}", list = ENGINES.map(|(name, _)| name).join(", "))]
+    Engine(String),
+    /// The ground does not take a filesystem.
+    #[error("no filesystem on the ground: {0}")]
+    Format(String),
+}
+
+/// The engine of this name: `dual`, `dual-list`, `jbd2`, `jbd2-nobarrier`, `prefix` or `flush-ahead`.
+#[must_use]
+pub fn engine_named(name: &str) -> Option<Engine> {
+    ENGINES.into_iter().find(|(known, _)| *known == name).map(|(_, engine)| engine)
+}
+
+/// The name of an engine; none for one that no test takes.
+#[must_use]
+pub fn engine_name(engine: Engine) -> Option<&'static str> {
+    ENGINES.into_iter().find(|(_, known)| *known == engine).map(|(name, _)| name)
+}
+
+/// What decides a test, beside its workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// What the filesystem stands on.
+    pub ground: FsGround,
+    /// How it is mounted: the engine and the journal mode, and for mutants its rules.
+    pub options: MountOptions,
+    /// Determines the ground, and all that is drawn.
+    pub seed: u64,
+    /// A power cut that may leave so many states at most is looked at whole.
+    pub exhaustive_max: u64,
+    /// States drawn of each other power cut.
+    pub samples: u32,
+    /// Of this many states, one is checked by our own check of the format; 0 for none.
+    pub check: u64,
+    /// Of this many states, one is shown to e2fsck and the kernel, where they are installed; 0 for none.
+    pub outside: u64,
+}
+
+impl Setup {
+    /// A test on this ground with this engine, in journal mode ordered: cuts with up to 16 states are looked at whole, of
+    /// others 6 are drawn; one of 8 states is checked, none is shown outside.
+    #[must_use]
+    pub fn new(ground: FsGround, engine: Engine) -> Setup {
+        let options =
+            MountOptions { engine: Some(engine), mode: JournalMode::Ordered, ..MountOptions::default() };
+        Setup { ground, options, seed: 1, exhaustive_max: 16, samples: 6, check: 8, outside: 0 }
+    }
+
+    /// The same by names: of the grounds [`GROUND_NAMES`], of the engines those that [`engine_named`] knows.
+    ///
+    /// # Errors
+    /// [`SetupError`] for a name that is not known.
+    pub fn named(ground: &str, engine: &str) -> Result<Setup, SetupError> {
+        let found = FsGround::named(ground).ok_or_else(|| SetupError::Ground(ground.to_owned()))?;
+        let engine = engine_named(engine).ok_or_else(|| SetupError::Engine(engine.to_owned()))?;
+        Ok(Setup::new(found, engine))
+    }
+
+    /// Makes the filesystem.
+    ///
+    /// # Errors
+    /// [`SetupError::Format`].
+    pub fn prepare(self) -> Result<Bench, SetupError> {
+        let base = self.format().map_err(SetupError::Format)?;
+        Ok(Bench { setup: self, base, recoveries: Rc::new(Recoveries::new(self)) })
+    }
+
+    pub(super) fn engine(&self) -> Engine {
+        self.options.engine.unwrap_or(Engine::Jbd2 { barrier: true })
+    }
+
+    fn format(&self) -> Result<Left, String> {
+        let image = new_image()?;
+        let runtime = Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() });
+        let handle = runtime.handle();
+        let made = runtime.block_on(async {
+            let mut random = handle.random("ground");
+            let nature = Nature { packs: self.engine().needs_packed(), ..Nature::PLAIN };
+            let ground = StorageStack::new(self.ground, &handle, &mut random, &image, None, nature).await?;
+            let mut left = None;
+            // Everything is durable, so this is all that may be left.
+            ground.look_now(&mut |may_leave| left = Some(may_leave.draw(&mut random)));
+            Ok::<_, GroundError>(left)
+        });
+        let left = made.map_err(|stalled| stalled.to_string())?.map_err(|error| error.to_string())?;
+        left.ok_or_else(|| "the ground cannot be looked at".to_owned())
+    }
+}
+
+/// A ground that holds a new filesystem, for any number of plays, one after the other.
+///
+/// ```
+/// use weir_crash::{Setup, Workload};
+///
+/// let bench = Setup::named("legacy", "jbd2")?.prepare()?;
+///
+/// // A workload, with the power cut at every event, and everything judged by the model.
+/// let workload: Workload = "create /a\nappend /a 5000\nfsync /a\n".parse()?;
+/// let swept = bench.sweep(&workload)?;
+/// assert!(swept.failure.is_none() && swept.totals.states > 5);
+///
+/// // By hand: do something, promise something, cut the power, look, and judge.
+/// bench.play(async |session| {
+///     session.perform(&"create /a".parse()?).await?;
+///     session.perform(&"fsync /a".parse()?).await?;
+///     session.promise("what was synchronised is there", |found| found.is_there("/a"));
+///     for cut in session.cut_now() {
+///         assert!(cut.look()?.is_there("/a"));
+///         cut.judge()?;
+///     }
+///     Ok::<_, Box<dyn std::error::Error>>(())
+/// })??;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub struct Bench {
+    pub(super) setup: Setup,
+    pub(super) base: Left,
+    pub(super) recoveries: Rc<Recoveries>,
+}
+
+impl Bench {
+    /// What decides its tests.
+    #[must_use]
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+}

@@ -1,0 +1,146 @@
+//! A workload with the power cut at every event, and each state judged once for what it has to keep.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::cut::{Cut, CutName};
+use super::judge::Wrong;
+use super::parse::Workload;
+use super::perform::PlayError;
+use super::setup::Bench;
+use crate::content::mix;
+use crate::fs::outside;
+
+/// How long a play goes on behind the last operation: the filesystem commits by itself after 5 s.
+const SETTLES: Duration = Duration::from_secs(6);
+
+/// What a workload was put to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkloadTotals {
+    /// Workloads.
+    pub workloads: u64,
+    /// Operations.
+    pub operations: u64,
+    /// Events of the storage, and ends of operations: crash points.
+    pub events: u64,
+    /// Power cuts, some of which left the same.
+    pub cuts: u64,
+    /// Different states that were judged, where the same content under different promises counts as different.
+    pub states: u64,
+    /// Of these, shown to e2fsck.
+    pub states_outside: u64,
+    /// Of these, shown to the kernel, too.
+    pub states_kernel: u64,
+    /// Workloads with a state that is wrong.
+    pub failures: u64,
+}
+
+impl WorkloadTotals {
+    /// Adds those of other workloads.
+    pub fn add(&mut self, other: &WorkloadTotals) {
+        self.workloads += other.workloads;
+        self.operations += other.operations;
+        self.events += other.events;
+        self.cuts += other.cuts;
+        self.states += other.states;
+        self.states_outside += other.states_outside;
+        self.states_kernel += other.states_kernel;
+        self.failures += other.failures;
+    }
+}
+
+/// A workload that failed: where, and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadFailure {
+    /// The power cut; none if it was wrong without any.
+    pub cut: Option<CutName>,
+    /// Operations that had begun.
+    pub operations: usize,
+    /// Blocks of the disk of which something is lost.
+    pub lost: Vec<u64>,
+    /// What is wrong.
+    pub wrong: Wrong,
+}
+
+/// The end of a sweep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Swept {
+    /// What it was put to.
+    pub totals: WorkloadTotals,
+    /// The first state that is wrong; nothing is judged behind it.
+    pub failure: Option<WorkloadFailure>,
+    /// Stands for everything that happened.
+    pub trace_hash: u64,
+}
+
+/// What a sweep has seen.
+#[derive(Default)]
+struct Seen {
+    totals: WorkloadTotals,
+    states: BTreeSet<u64>,
+    failure: Option<WorkloadFailure>,
+    hash: u64,
+}
+
+impl Seen {
+    fn visit(&mut self, cut: &Cut, outside: u64) {
+        self.totals.cuts += 1;
+        self.totals.events = self.totals.events.max(cut.name().event);
+        let identity = cut.identity();
+        if self.failure.is_some() || !self.states.insert(identity) {
+            return;
+        }
+        self.totals.states += 1;
+        self.hash = mix(self.hash, identity);
+        let mut judged = cut.judge();
+        if judged.is_ok() && outside > 0 && mix(identity, 2).is_multiple_of(outside) {
+            self.totals.states_outside += 1;
+            judged = cut.show_outside().map(|kernel| self.totals.states_kernel += u64::from(kernel));
+        }
+        if let Err(wrong) = judged {
+            self.fail(Some(cut), cut.operations(), wrong);
+        }
+    }
+
+    fn fail(&mut self, cut: Option<&Cut>, operations: usize, wrong: Wrong) {
+        let lost = cut.map_or(Vec::new(), |cut| cut.lost().iter().map(|block| block.0).collect());
+        let cut = cut.map(|cut| cut.name().clone());
+        self.totals.failures = 1;
+        self.failure.get_or_insert(WorkloadFailure { cut, operations, lost, wrong });
+    }
+}
+
+impl Bench {
+    /// Plays a workload, cuts the power at every event of the storage, and judges what may be left: by the model, by
+    /// our check of the format, and of some states by the outside judges, as [`Setup`](super::Setup) says.
+    ///
+    /// # Errors
+    /// [`PlayError`] if the workload cannot be played.
+    pub fn sweep(&self, workload: &Workload) -> Result<Swept, PlayError> {
+        let seen = Rc::new(RefCell::new(Seen::default()));
+        let outside = if self.setup().outside > 0 && outside::is_there() { self.setup().outside } else { 0 };
+        let trace_hash = self.play(async |session| {
+            let visitor = Rc::clone(&seen);
+            session.at_every_cut(move |cut| visitor.borrow_mut().visit(cut, outside));
+            for operation in &workload.operations {
+                session.perform(operation).await?;
+                if seen.borrow().failure.is_some() {
+                    return Ok(session.trace_hash());
+                }
+            }
+            session.sleep(SETTLES).await;
+            if let Err(wrong) = session.judge_now().await {
+                seen.borrow_mut().fail(None, workload.operations.len(), wrong);
+            }
+            Ok(session.trace_hash())
+        })??;
+        let seen = seen.take();
+        let operations = workload.operations.len() as u64;
+        let totals = WorkloadTotals { workloads: 1, operations, ..seen.totals };
+        Ok(Swept { totals, failure: seen.failure, trace_hash: mix(trace_hash, seen.hash) })
+    }
+}
