@@ -39,10 +39,16 @@ pub enum On {
     /// The legacy journal with checksums in the place of the flush between JD and JC, as the phone of the FAST 2018 paper.
     #[serde(rename = "EXT4 with async commit")]
     Ext4Async,
-    /// Dual-mode journaling as the paper has it, with a list of conflicts.
+    /// Dual-mode journaling as the paper has it, with a list of conflicts and forced commits.
     #[serde(rename = "BarrierFS")]
     BarrierFs,
-    /// Dual-mode journaling that copies where the paper waits.
+    /// The same, but the list gives blocks up when they are transferred, durable or not.
+    #[serde(rename = "BarrierFS, list until transfer")]
+    BarrierFsUntilTransfer,
+    /// As the paper has it, but a call that finds nothing dirty puts a bare barrier mark, and forces no commit.
+    #[serde(rename = "BarrierFS, bare marks")]
+    BarrierFsBareMarks,
+    /// Dual-mode journaling that copies where the paper waits, and puts bare marks where it commits.
     #[serde(rename = "BarrierFS with copies")]
     BarrierFsCopies,
     /// The journal for prefix devices: it waits for every transfer, and a durable call ends with one flush (OPTR paper,
@@ -82,9 +88,18 @@ pub enum Call {
     /// `fsync`: durable.
     #[serde(rename = "fsync")]
     Fsync,
+    /// `fdatasync`: the data is durable.
+    #[serde(rename = "fdatasync")]
+    Fdatasync,
     /// `fbarrier`: ordered.
     #[serde(rename = "fbarrier")]
     Fbarrier,
+    /// `fdatabarrier`: the data is ordered.
+    #[serde(rename = "fdatabarrier")]
+    Fdatabarrier,
+    /// Not at all: the filesystem writes back when it has too much that is dirty.
+    #[serde(rename = "none")]
+    None,
 }
 
 impl On {
@@ -94,7 +109,8 @@ impl On {
             On::Ext4 | On::Coalition => Engine::Jbd2 { barrier: true },
             On::Ext4Unbarriered => Engine::Jbd2 { barrier: false },
             On::Ext4Async => Engine::AsyncCommit,
-            On::BarrierFs => Engine::Dual { conflicts: Conflicts::List },
+            On::BarrierFs | On::BarrierFsBareMarks => Engine::Dual { conflicts: Conflicts::List },
+            On::BarrierFsUntilTransfer => Engine::Dual { conflicts: Conflicts::ListUntilTransfer },
             On::BarrierFsCopies => Engine::Dual { conflicts: Conflicts::Copy },
             On::Prefix => Engine::Prefix,
             On::FlushAhead | On::CoalitionFlushAhead => Engine::FlushAhead,
@@ -109,7 +125,12 @@ impl On {
 
     /// Whether it keeps order by barriers.
     pub(crate) fn has_barriers(self) -> bool {
-        matches!(self, On::BarrierFs | On::BarrierFsCopies)
+        matches!(self.engine(), Engine::Dual { .. })
+    }
+
+    /// Whether a call that finds nothing dirty forces a commit (FAST 2018 paper, section 4.3).
+    pub(crate) fn forces_commits(self) -> bool {
+        matches!(self, On::BarrierFs | On::BarrierFsUntilTransfer)
     }
 }
 
@@ -120,6 +141,8 @@ impl fmt::Display for On {
             On::Ext4Unbarriered => "EXT4 without barriers",
             On::Ext4Async => "EXT4 with async commit",
             On::BarrierFs => "BarrierFS",
+            On::BarrierFsUntilTransfer => "BarrierFS, list until transfer",
+            On::BarrierFsBareMarks => "BarrierFS, bare marks",
             On::BarrierFsCopies => "BarrierFS with copies",
             On::Prefix => "EXT4 for prefix devices",
             On::FlushAhead => "EXT4 with flush-ahead commit",
@@ -133,7 +156,11 @@ impl fmt::Display for On {
 impl Calls {
     /// Whether a call waits for more than dispatch.
     pub(crate) fn waits(self) -> bool {
-        self.call == Call::Fsync || !self.on.has_barriers()
+        match self.call {
+            Call::Fsync | Call::Fdatasync => true,
+            Call::Fbarrier | Call::Fdatabarrier => !self.on.has_barriers(),
+            Call::None => false,
+        }
     }
 }
 
@@ -146,7 +173,10 @@ impl fmt::Display for Calls {
         };
         let call = match self.call {
             Call::Fsync => "fsync",
+            Call::Fdatasync => "fdatasync",
             Call::Fbarrier => "fbarrier",
+            Call::Fdatabarrier => "fdatabarrier",
+            Call::None => "nothing",
         };
         write!(f, "{}, {call} after {change}", self.on)?;
         match self.threads {

@@ -100,15 +100,25 @@ impl Caller {
             let file = self.files[self.made as usize % self.files.len()];
             self.change(file, &page).await?;
             let from = self.stage.handle.now();
-            self.stage.work(self.stage.host.sync_us.value).await;
-            match self.calls.call {
-                Call::Fsync => self.stage.filesystem.fsync(file).await?,
-                Call::Fbarrier => self.stage.filesystem.fbarrier(file).await?,
-            }
+            self.synchronise(file).await?;
             self.made += 1;
             self.stage.progress.called(self.stage.handle.now().as_nanos() - from.as_nanos());
         }
         Ok(())
+    }
+
+    async fn synchronise(&self, file: InodeNumber) -> Result<(), FsError> {
+        let Stage { filesystem, host, .. } = &*self.stage;
+        if self.calls.call != Call::None {
+            self.stage.work(host.sync_us.value).await;
+        }
+        match self.calls.call {
+            Call::Fsync => filesystem.fsync(file).await,
+            Call::Fdatasync => filesystem.fdatasync(file).await,
+            Call::Fbarrier => filesystem.fbarrier(file).await,
+            Call::Fdatabarrier => filesystem.fdatabarrier(file).await,
+            Call::None => Ok(()),
+        }
     }
 
     async fn change(&mut self, file: InodeNumber, page: &[u8]) -> Result<(), FsError> {

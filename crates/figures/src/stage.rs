@@ -159,6 +159,7 @@ pub(crate) async fn mount(
         mode: mounting.mode.journal_mode(),
         checkpoint: mounting.mode.checkpoint(),
         coalition: mounting.on.coalesces(),
+        forces_commits: mounting.on.forces_commits(),
         timer_hz: host.timer_hz.value.round().max(1.0) as u32,
         // As the papers' mounts: ext4 does not by itself.
         discard: Discards::Off,

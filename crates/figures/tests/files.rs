@@ -60,6 +60,24 @@ fn a_commit_with_barriers_is_one_wait_for_the_caller_and_without_two() {
     assert!(switches(On::BarrierFs, Call::Fbarrier) <= 1.0);
 }
 
+/// All threads share a commit, and those that come later wait for its flush with it: no transaction changes a block of one
+/// that is still held. So the paper's list costs nothing here, whenever it gives blocks up.
+#[test]
+fn threads_that_make_their_appends_durable_meet_no_conflict() {
+    let rate = |on, threads| {
+        let run = run(on, Change::Append, Call::Fsync);
+        let Way::Files(calls) = run.way else { unreachable!("it was made so") };
+        Run { way: Way::Files(Calls { threads, ..calls }), ..run }.outcome(1).unwrap().iops
+    };
+    for threads in [1, 2, 6] {
+        let [paper, early, copies] =
+            [On::BarrierFs, On::BarrierFsUntilTransfer, On::BarrierFsCopies].map(|on| rate(on, threads));
+        for other in [early, copies] {
+            assert!((0.99..1.01).contains(&(paper / other)), "{threads} threads: {paper} {early} {copies}");
+        }
+    }
+}
+
 /// The inode changes with the timer and not with every write (J6), so most calls find nothing to commit.
 #[test]
 fn an_ordering_call_that_finds_only_data_does_not_wait() {
