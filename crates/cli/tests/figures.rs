@@ -4,7 +4,7 @@
 
 use std::process::{Command, Output};
 
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 27] = [
     "fast18-fig01",
     "fast18-fig05-ablations",
     "fast18-fig09",
@@ -14,6 +14,7 @@ const NAMES: [&str; 26] = [
     "fast18-fig11",
     "fast18-fig12",
     "fast18-fig13",
+    "fast18-fig14",
     "fast18-fig15",
     "optr-fig03",
     "optr-fig06",

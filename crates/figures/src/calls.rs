@@ -88,18 +88,37 @@ pub enum Call {
     /// `fsync`: durable.
     #[serde(rename = "fsync")]
     Fsync,
-    /// `fdatasync`: the data is durable.
+    /// `fdatasync`: durable, without metadata that is not needed to find the data.
     #[serde(rename = "fdatasync")]
     Fdatasync,
     /// `fbarrier`: ordered.
     #[serde(rename = "fbarrier")]
     Fbarrier,
-    /// `fdatabarrier`: the data is ordered.
+    /// `fdatabarrier`: ordered, without metadata that is not needed to find the data.
     #[serde(rename = "fdatabarrier")]
     Fdatabarrier,
     /// Not at all: the filesystem writes back when it has too much that is dirty.
     #[serde(rename = "none")]
     None,
+}
+
+impl Call {
+    /// What a program calls if nothing else is said.
+    pub(crate) fn durable() -> Call {
+        Call::Fsync
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Call::Fsync => "fsync",
+            Call::Fdatasync => "fdatasync",
+            Call::Fbarrier => "fbarrier",
+            Call::Fdatabarrier => "fdatabarrier",
+            Call::None => "nothing",
+        })
+    }
 }
 
 impl On {
@@ -171,14 +190,7 @@ impl fmt::Display for Calls {
             Change::Overwrite => "an overwrite",
             Change::Permissions => "a change of permissions",
         };
-        let call = match self.call {
-            Call::Fsync => "fsync",
-            Call::Fdatasync => "fdatasync",
-            Call::Fbarrier => "fbarrier",
-            Call::Fdatabarrier => "fdatabarrier",
-            Call::None => "nothing",
-        };
-        write!(f, "{}, {call} after {change}", self.on)?;
+        write!(f, "{}, {} after {change}", self.on, self.call)?;
         match self.threads {
             1 => Ok(()),
             threads => write!(f, ", {threads} threads"),

@@ -47,7 +47,7 @@ macro_rules! folder {
     };
 }
 
-const FOLDERS: [Folder; 26] = [
+const FOLDERS: [Folder; 27] = [
     folder!("fast18-fig01"),
     folder!("fast18-fig05-ablations"),
     folder!("fast18-fig09"),
@@ -57,6 +57,7 @@ const FOLDERS: [Folder; 26] = [
     folder!("fast18-fig11"),
     folder!("fast18-fig12"),
     folder!("fast18-fig13"),
+    folder!("fast18-fig14"),
     folder!("fast18-fig15"),
     folder!("optr-fig03"),
     folder!("optr-fig06"),

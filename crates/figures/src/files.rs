@@ -8,7 +8,7 @@ use weir_fs::{AttributeChanges, Filesystem, FsError, InodeNumber, NewNode};
 use weir_runtime::Random;
 use weir_storage::BLOCK_BYTES;
 
-use crate::calls::{Call, Calls, Change};
+use crate::calls::{Calls, Change};
 use crate::error::FigureError;
 use crate::mounting::Mounting;
 use crate::run::{Outcome, Run};
@@ -100,25 +100,11 @@ impl Caller {
             let file = self.files[self.made as usize % self.files.len()];
             self.change(file, &page).await?;
             let from = self.stage.handle.now();
-            self.synchronise(file).await?;
+            self.stage.call(self.calls.call, file).await?;
             self.made += 1;
             self.stage.progress.called(self.stage.handle.now().as_nanos() - from.as_nanos());
         }
         Ok(())
-    }
-
-    async fn synchronise(&self, file: InodeNumber) -> Result<(), FsError> {
-        let Stage { filesystem, host, .. } = &*self.stage;
-        if self.calls.call != Call::None {
-            self.stage.work(host.sync_us.value).await;
-        }
-        match self.calls.call {
-            Call::Fsync => filesystem.fsync(file).await,
-            Call::Fdatasync => filesystem.fdatasync(file).await,
-            Call::Fbarrier => filesystem.fbarrier(file).await,
-            Call::Fdatabarrier => filesystem.fdatabarrier(file).await,
-            Call::None => Ok(()),
-        }
     }
 
     async fn change(&mut self, file: InodeNumber, page: &[u8]) -> Result<(), FsError> {

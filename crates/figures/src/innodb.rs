@@ -1,10 +1,11 @@
 //! *InnoDB's calls*: what the storage engine of MySQL asks of a filesystem under many short transactions, as figure 4 of
-//! the SHARE paper runs it. MySQL itself does not run in virtual time.
+//! the SHARE paper runs it, and OLTP-insert in figure 14 of the FAST 2018 paper. MySQL itself does not run in virtual time.
 
 use std::fmt;
 
 use serde::Deserialize;
 
+use crate::calls::Call;
 use crate::mounting::Mounting;
 
 /// Threads whose transactions change pages of tables, a log of what they change, and one thread that writes pages out.
@@ -34,6 +35,15 @@ pub struct InnoDb {
     /// Whether a transaction ends when the log is durable; otherwise it is made durable once a second.
     #[serde(default = "yes")]
     pub durable: bool,
+    /// Bytes that a transaction adds to the binary log, which it waits for; 0 if there is none.
+    #[serde(default)]
+    pub binary_log_bytes: u32,
+    /// How logs and pages are synchronised.
+    #[serde(default = "Call::durable")]
+    pub call: Call,
+    /// Cores of the host, if not its profile's.
+    #[serde(default)]
+    pub cores: Option<u32>,
 }
 
 fn yes() -> bool {
@@ -65,7 +75,10 @@ impl InnoDb {
 
 impl fmt::Display for InnoDb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} tables", self.ground(), self.tables)?;
+        write!(f, "{}, {} tables, {} threads, {}", self.ground(), self.tables, self.threads, self.call)?;
+        if self.binary_log_bytes > 0 {
+            f.write_str(", with a binary log")?;
+        }
         if self.durable { Ok(()) } else { f.write_str(", log not synchronised") }
     }
 }

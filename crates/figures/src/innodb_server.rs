@@ -2,11 +2,13 @@
 //!
 //! - A thread spends a transaction's processor time, makes pages dirty, adds to the log, and waits until the log is durable
 //!   up to there. One thread at a time writes the log for all that wait, from the block where the last write ended, and
-//!   calls `fsync`. The log is one file, written round and round. Where transactions do not wait for it, this is done once a
-//!   second (`innodb_flush_log_at_trx_commit` other than 1).
+//!   synchronises it. The log is one file, written round and round. Where transactions do not wait for it, this is done once
+//!   a second (`innodb_flush_log_at_trx_commit` other than 1).
+//! - With a binary log the transaction is added to that then, which one thread at a time appends and synchronises in the
+//!   same way (`sync_binlog` of 1). The redo log is not synchronised again for the commit: recovery asks the binary log.
 //! - Page cleaners write pages out, when a batch of them is dirty. First the log is made durable up to their changes. With the doublewrite buffer, all of them in one write to
-//!   its place in the system's file, and `fsync`; then each page to its home, in order; then `fsync` of each file that
-//!   was written, one after the other. Where the tables are atomic files, one call synchronises all of them as a group.
+//!   its place in the system's file, which is synchronised; then each page to its home, in order; then each file that
+//!   was written is synchronised, one after the other. Where the tables are atomic files, one call synchronises all of them as a group.
 //!   Batches of several cleaners overlap, but for those in the doublewrite buffer, which has room for one.
 //! - Threads wait when too many pages are dirty.
 //!
@@ -27,6 +29,7 @@ use crate::error::FigureError;
 use crate::files::fill;
 use crate::innodb::{InnoDb, Pages};
 use crate::run::{Outcome, Run};
+use crate::server_log::{ServerLog, Shape};
 use crate::stage::{APPLICATION, Stage, Thread, perform};
 
 /// Bytes of a page.
@@ -38,12 +41,10 @@ const DOUBLEWRITE_AT: u64 = 1 << 20;
 /// Batches of dirty pages from which on threads wait.
 const BATCHES_DIRTY: usize = 8;
 
-/// Where transactions do not wait for the log, it is made durable so often.
+/// Where transactions do not wait for the log, it is synchronised so often.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Parts of a transaction's processor time; between them another thread may have the core, as the kernel would do it.
 const SLICES: u32 = 20;
-
-const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl InnoDb {
     /// Runs it.
@@ -63,7 +64,7 @@ impl InnoDb {
             }
             Ok(threads)
         };
-        perform(run, self.on, None, seed, options, play)
+        perform(run, self.on, self.cores, seed, options, play)
     }
 
     /// Pages that are written out together.
@@ -88,7 +89,8 @@ struct Server {
     tables: Vec<InodeNumber>,
     /// The file with the doublewrite buffer.
     system: InodeNumber,
-    log: InodeNumber,
+    log: ServerLog,
+    binary_log: ServerLog,
     /// Dirty pages. The first became dirty first.
     dirty: RefCell<VecDeque<Dirty>>,
     /// Pages that are being written out.
@@ -97,13 +99,6 @@ struct Server {
     doublewrite: Semaphore,
     /// Pages became dirty, or were written out.
     pages_changed: Event,
-    /// Bytes that were added to the log.
-    logged: Cell<u64>,
-    /// Bytes of them that are durable.
-    durable: Cell<u64>,
-    /// Whether a thread writes the log.
-    log_is_written: Cell<bool>,
-    log_changed: Event,
 }
 
 impl Server {
@@ -124,9 +119,12 @@ impl Server {
             }
             tables.push(file);
         }
+        let log = make("ib_logfile0", LOG_BYTES).await?;
+        let binary_log = make("bin.000001", 0).await?;
         Ok(Server {
             system: make("ibdata1", DOUBLEWRITE_AT + innodb.batch() as u64 * PAGE_BYTES).await?,
-            log: make("ib_logfile0", LOG_BYTES).await?,
+            log: ServerLog::new(stage, log, Shape::Round(LOG_BYTES), innodb.call),
+            binary_log: ServerLog::new(stage, binary_log, Shape::Grows, innodb.call),
             stage: Rc::clone(stage),
             innodb,
             tables,
@@ -134,10 +132,6 @@ impl Server {
             cleaning: Cell::new(0),
             doublewrite: Semaphore::new(1),
             pages_changed: Event::new(),
-            logged: Cell::new(0),
-            durable: Cell::new(0),
-            log_is_written: Cell::new(false),
-            log_changed: Event::new(),
         })
     }
 
@@ -152,11 +146,14 @@ impl Server {
             for _ in 0..SLICES {
                 self.stage.work(f64::from(self.innodb.transaction_us) / f64::from(SLICES)).await;
             }
-            let end = self.logged.get() + u64::from(self.innodb.log_bytes);
-            self.logged.set(end);
+            let end = self.log.add(u64::from(self.innodb.log_bytes));
             self.change_pages(&mut random, end).await;
             if self.innodb.durable {
-                self.commit(end).await?;
+                self.log.commit(end).await?;
+            }
+            if self.innodb.binary_log_bytes > 0 {
+                let end = self.binary_log.add(u64::from(self.innodb.binary_log_bytes));
+                self.binary_log.commit(end).await?;
             }
             self.stage.progress.called(self.stage.handle.now().as_nanos() - from);
         }
@@ -181,47 +178,13 @@ impl Server {
         }
     }
 
-    /// Waits until the log is durable up to `end`.
-    async fn commit(&self, end: u64) -> Result<(), FsError> {
-        while self.durable.get() < end {
-            let changed = self.log_changed.listen();
-            if self.log_is_written.get() {
-                changed.await;
-                continue;
-            }
-            self.log_is_written.set(true);
-            let upto = self.logged.get();
-            let written = self.write_log(upto).await;
-            self.log_is_written.set(false);
-            self.log_changed.notify(usize::MAX);
-            written?;
-            self.durable.set(upto);
-        }
-        Ok(())
-    }
-
     /// The thread that makes the log durable where transactions do not wait for it.
     async fn log_by_time(self: Rc<Server>) -> Result<(), FsError> {
         while !self.is_over() {
             self.stage.handle.sleep(LOG_INTERVAL).await;
-            self.commit(self.logged.get()).await?;
+            self.log.commit_all().await?;
         }
         Ok(())
-    }
-
-    /// Writes the log up to `upto` and synchronises it.
-    async fn write_log(&self, upto: u64) -> Result<(), FsError> {
-        let (stage, mut at) = (&self.stage, self.durable.get() / BLOCK * BLOCK);
-        let end = upto.next_multiple_of(BLOCK);
-        self.work(end - at).await;
-        while at < end {
-            let place = at % LOG_BYTES;
-            let bytes = (end - at).min(LOG_BYTES - place);
-            self.write(self.log, place, bytes).await?;
-            at += bytes;
-        }
-        stage.work(stage.host.sync_us.value).await;
-        stage.filesystem.fsync(self.log).await
     }
 
     /// The thread that writes pages out.
@@ -244,7 +207,7 @@ impl Server {
 
     async fn write_batch(&self, pages: &[Dirty]) -> Result<(), FsError> {
         // The log goes before the pages.
-        self.commit(pages.iter().map(|page| page.logged).max().unwrap_or_default()).await?;
+        self.log.commit(pages.iter().map(|page| page.logged).max().unwrap_or_default()).await?;
         let _turn = match self.innodb.pages {
             Pages::Doublewrite => Some(self.doublewrite.acquire(1).await),
             Pages::Home | Pages::Atomic => None,
@@ -272,13 +235,12 @@ impl Server {
     }
 
     async fn synchronise(&self, file: InodeNumber) -> Result<(), FsError> {
-        self.stage.work(self.stage.host.sync_us.value).await;
-        self.stage.filesystem.fsync(file).await
+        self.stage.call(self.innodb.call, file).await
     }
 
     /// Spends the processor's time for writing so many bytes: of a batch at once, as it has waited for the core.
     async fn work(&self, bytes: u64) {
-        self.stage.work(bytes.div_ceil(BLOCK) as f64 * self.stage.host.write_us.value).await;
+        self.stage.work(bytes.div_ceil(BLOCK_BYTES as u64) as f64 * self.stage.host.write_us.value).await;
     }
 
     async fn write(&self, file: InodeNumber, offset: u64, bytes: u64) -> Result<(), FsError> {

@@ -63,6 +63,7 @@ mod random_writes;
 mod recovery;
 mod row;
 mod run;
+mod server_log;
 mod sqlite;
 mod stage;
 mod steps;

@@ -6,7 +6,8 @@
 //! - a file is opened, read, appended to, synchronised, closed;
 //! - a file is opened, read, closed.
 //!
-//! An append has 1 byte to 16 KiB, as Filebench's `appendfilerand` with an `iosize` of 16 KiB. Files have 1 byte to 32 KiB
+//! An append has 1 byte to 16 KiB, as Filebench's `appendfilerand` with an `iosize` of 16 KiB, which `varmail.f` calls
+//! the mean. Files have 1 byte to 32 KiB
 //! at the beginning, 16 KiB on average, where Filebench draws from a gamma distribution. A file that a thread works on is
 //! not for the others, as in Filebench.
 
@@ -25,8 +26,6 @@ use crate::run::{Outcome, Run};
 use crate::stage::{APPLICATION, Stage, Thread, perform};
 use crate::varmail::Varmail;
 
-/// An append has so many bytes at most.
-const APPEND_BYTES: u64 = 16 << 10;
 /// A file has so many bytes at most at the beginning.
 const FILE_BYTES: u64 = 32 << 10;
 
@@ -38,11 +37,11 @@ impl Varmail {
             let user = |_| {
                 let (stage, messages) = (Rc::clone(stage), Rc::clone(&messages));
                 let random = stage.handle.random(APPLICATION);
-                Box::pin(User { stage, messages, random, read: Vec::new() }.run()) as Thread
+                Box::pin(User { varmail: self, stage, messages, random, read: Vec::new() }.run()) as Thread
             };
             Ok((0..self.threads.max(1)).map(user).collect())
         };
-        perform(run, self.on, None, seed, options, play)
+        perform(run, self.on, self.cores, seed, options, play)
     }
 
     async fn messages(self, stage: &Stage) -> Result<Messages, FsError> {
@@ -93,6 +92,7 @@ fn name(number: u32) -> String {
 
 /// A thread.
 struct User {
+    varmail: Varmail,
     stage: Rc<Stage>,
     messages: Rc<RefCell<Messages>>,
     random: Random,
@@ -167,15 +167,15 @@ impl User {
 
     /// Appends, and synchronises the file.
     async fn append(&mut self, message: Message) -> Result<Message, FsError> {
-        let bytes = 1 + self.random.below(APPEND_BYTES);
+        let bytes = 1 + self.random.below(u64::from(self.varmail.append_bytes.max(1)));
         self.stage.handle.trace(&[bytes]);
         let from = self.begin(bytes).await;
         self.read.resize(usize::try_from(bytes).unwrap_or_default(), 0);
         self.stage.filesystem.write(message.inode, message.size, &self.read).await?;
         self.end(from);
         let from = self.stage.handle.now().as_nanos();
-        self.stage.work(self.stage.host.sync_us.value).await;
-        self.stage.filesystem.fsync(message.inode).await?;
+        self.stage.work(f64::from(self.varmail.operation_us)).await;
+        self.stage.call(self.varmail.call, message.inode).await?;
         self.end(from);
         Ok(Message { size: message.size + bytes, ..message })
     }
@@ -192,7 +192,8 @@ impl User {
     async fn begin(&self, bytes: u64) -> u64 {
         let from = self.stage.handle.now().as_nanos();
         let pages = bytes.div_ceil(BLOCK_BYTES as u64).max(1);
-        self.stage.work(pages as f64 * self.stage.host.write_us.value).await;
+        let operation = f64::from(self.varmail.operation_us);
+        self.stage.work(operation + pages as f64 * self.stage.host.write_us.value).await;
         from
     }
 

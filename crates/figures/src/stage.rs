@@ -17,6 +17,7 @@ use weir_fs::{Discards, Filesystem, FsError, InodeNumber, MountOptions, NewNode}
 use weir_runtime::{Cores, Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Recorder};
 
+use crate::calls::Call;
 use crate::error::FigureError;
 use crate::gauge::{Gauge, Window, delays};
 use crate::host::{Host, microseconds};
@@ -76,12 +77,25 @@ impl Stage {
         self.filesystem.unlink(directory, name.as_bytes()).await
     }
 
+    /// Synchronises a file by this call, for its price.
+    pub(crate) async fn call(&self, call: Call, file: InodeNumber) -> Result<(), FsError> {
+        if call != Call::None {
+            self.work(self.host.sync_us.value).await;
+        }
+        match call {
+            Call::Fsync => self.filesystem.fsync(file).await,
+            Call::Fdatasync => self.filesystem.fdatasync(file).await,
+            Call::Fbarrier => self.filesystem.fbarrier(file).await,
+            Call::Fdatabarrier => self.filesystem.fdatabarrier(file).await,
+            Call::None => Ok(()),
+        }
+    }
+
     /// Calls `fsync`, which is measured: how long it takes, and what is written meanwhile.
     pub(crate) async fn synchronise(&self, file: InodeNumber) -> Result<(), FsError> {
         let from = self.handle.now().as_nanos();
         self.progress.tap.call(true);
-        self.work(self.host.sync_us.value).await;
-        let done = self.filesystem.fsync(file).await;
+        let done = self.call(Call::Fsync, file).await;
         self.progress.tap.call(false);
         self.progress.took(self.handle.now().as_nanos() - from);
         done

@@ -380,3 +380,25 @@ fn calls_take_less_time_with_coalition_and_not_with_flush_ahead() {
     assert!(none < coalition && coalition < both && both < 90.0, "{rows:?}");
     assert!((98.0..108.0).contains(&ahead), "{rows:?}");
 }
+
+#[test]
+fn servers_are_faster_with_less_to_wait_for() {
+    let mut figure = Figure::named("fast18-fig14").unwrap();
+    let workloads = ["varmail", "OLTP-insert"];
+    // The workloads as they come, without what-ifs.
+    figure.config.series.retain(|series| workloads.iter().any(|workload| series.name.ends_with(workload)));
+    let mut lab = Lab::new(1);
+    lab.quick = true;
+    let sheets = lab.run(&[figure], &mut |_| {}).unwrap();
+    let rows = &sheets[0].rows;
+    for workload in workloads {
+        let of = |device, filesystem: &str| ours(rows, device, &format!("{filesystem}, {workload}"));
+        let plain = ["EXT4-DR", "BFS-DR", "EXT4-OD", "BFS-OD"].map(|filesystem| of("sata-ssd", filesystem));
+        assert!(plain.is_sorted_by(|slow, fast| 1.15 * slow < *fast), "{workload}: {plain:?}");
+        assert!(plain[3] > 15.0 * plain[0], "{workload}: {plain:?}");
+        // A flush costs next to nothing here, so what is left is waiting for transfers.
+        let protected = ["EXT4-DR", "BFS-DR", "BFS-OD"].map(|filesystem| of("sata-plp", filesystem));
+        assert!(protected.is_sorted_by(|slow, fast| slow < fast), "{workload}: {protected:?}");
+        assert!(protected[2] < 4.0 * protected[0], "{workload}: {protected:?}");
+    }
+}

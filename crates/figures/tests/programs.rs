@@ -1,11 +1,14 @@
-//! What runs of fio, varmail and InnoDB's calls are: functions of their seed, and true to the journal mode they run on.
+//! What runs of fio, varmail and InnoDB's calls are: functions of their seed, and true to the journal mode they run on
+//! and the call that they synchronise by.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod drive;
 
 use drive::drive;
-use weir_figures::{FigureError, Fio, Host, InnoDb, Mode, Mounting, On, Outcome, Pages, Run, Varmail, Way};
+use weir_figures::{
+    Call, FigureError, Fio, Host, InnoDb, Mode, Mounting, On, Outcome, Pages, Run, Varmail, Way,
+};
 use weir_flash::{Mechanism, Profile};
 
 const MODES: [Mode; 4] = [Mode::OJ, Mode::DJ, Mode::SOJ, Mode::SDJ];
@@ -28,7 +31,7 @@ fn fio(mode: Mode, fsync_every: u32) -> Way {
 }
 
 fn varmail(mode: Mode) -> Way {
-    Way::Varmail(Varmail { on: on(mode), files: 100, threads: 8 })
+    Way::Varmail(mail(on(mode), Call::Fsync, 8))
 }
 
 fn innodb(pages: Pages, mode: Mode, durable: bool) -> InnoDb {
@@ -44,6 +47,9 @@ fn innodb(pages: Pages, mode: Mode, durable: bool) -> InnoDb {
         batch: 40,
         cleaners: 2,
         durable,
+        binary_log_bytes: 0,
+        call: Call::Fsync,
+        cores: None,
     }
 }
 
@@ -116,6 +122,79 @@ fn a_group_of_atomic_files_saves_the_second_write_and_the_flushes() {
     assert!(written[3] < 1.2 * written[2], "{written:?}");
     let flushes = [twice, journaled, home, atomic].map(|counts| counts.flushes);
     assert!(flushes[0] > 3 * flushes[3] && flushes[0] > flushes[2] && flushes[2] > flushes[3], "{flushes:?}");
+}
+
+/// A run on a drive with barriers, by a call.
+fn with_barriers(on: On, call: Call, way: impl Fn(Mounting, Call) -> Way) -> Outcome {
+    let way = way(Mounting { on, mode: Mode::OJ, journal_mib: Some(4) }, call);
+    Run {
+        device: sharing().with_mechanism(Mechanism::InOrderRecovery),
+        host: Host::builtin("pc").unwrap(),
+        ..run(way)
+    }
+    .outcome(1)
+    .unwrap()
+}
+
+fn mail(on: Mounting, call: Call, threads: u32) -> Varmail {
+    Varmail { on, files: 100, threads, call, append_bytes: 16 << 10, operation_us: 0, cores: None }
+}
+
+/// Inserts with both logs, as they were recorded.
+fn inserts(on: Mounting, call: Call, threads: u32) -> InnoDb {
+    InnoDb {
+        on,
+        threads,
+        tables: 1,
+        log_bytes: 470,
+        binary_log_bytes: 414,
+        pages_of_hundred: 4,
+        call,
+        ..innodb(Pages::Doublewrite, Mode::OJ, true)
+    }
+}
+
+/// One thread, as threads may take turns in groups that wait for each other.
+#[test]
+fn order_costs_less_than_transfers_and_these_less_than_flushes() {
+    let ways: [fn(Mounting, Call) -> Way; 2] =
+        [|on, call| Way::Varmail(mail(on, call, 1)), |on, call| Way::InnoDb(inserts(on, call, 1))];
+    for way in ways {
+        let durable = with_barriers(On::Ext4, Call::Fsync, way);
+        let one_flush = with_barriers(On::BarrierFs, Call::Fsync, way);
+        let transferred = with_barriers(On::Ext4Unbarriered, Call::Fsync, way);
+        let ordered = with_barriers(On::BarrierFs, Call::Fdatabarrier, way);
+        let rates = [&durable, &one_flush, &transferred, &ordered].map(|outcome| outcome.iops);
+        assert!(rates.is_sorted_by(|slow, fast| 1.3 * slow < *fast), "{rates:?}");
+        let flushes = [durable, one_flush, transferred, ordered].map(|outcome| outcome.counts.flushes);
+        assert!(flushes[0] > 3 * flushes[1] / 2 && flushes[1] > 20, "{flushes:?}");
+        assert_eq!(flushes[2..], [0, 0], "{flushes:?}");
+    }
+}
+
+#[test]
+fn a_thread_alone_synchronises_both_logs_and_threads_do_it_together() {
+    let flushes = |threads, bytes| {
+        let way = |on, call| Way::InnoDb(InnoDb { binary_log_bytes: bytes, ..inserts(on, call, threads) });
+        let outcome = with_barriers(On::BarrierFs, Call::Fsync, way);
+        outcome.counts.flushes as f64 / outcome.calls as f64
+    };
+    let [alone, without, together] = [flushes(1, 414), flushes(1, 0), flushes(8, 414)];
+    assert!((1.95..2.1).contains(&alone) && (0.95..1.1).contains(&without), "{alone} {without}");
+    assert!(together < 0.6 * alone, "{together} {alone}");
+}
+
+#[test]
+fn a_mail_user_pays_for_each_operation_and_each_byte() {
+    let of = |operation_us, append_bytes| {
+        let way = |on, call| Way::Varmail(Varmail { operation_us, append_bytes, ..mail(on, call, 1) });
+        with_barriers(On::Ext4Unbarriered, Call::Fsync, way)
+    };
+    let [plain, slower, larger] = [of(0, 16 << 10), of(100, 16 << 10), of(0, 64 << 10)];
+    let more = 1e6 / slower.iops - 1e6 / plain.iops;
+    assert!((90.0..110.0).contains(&more), "{more} us an operation");
+    let [few, many] = [plain, larger].map(|outcome| outcome.counts.written_blocks);
+    assert!(many > few + few / 2, "{few} {many}");
 }
 
 #[test]
