@@ -229,7 +229,7 @@ fn of_option(option: &str) -> Meaning {
         ("engine", Some(value)) if JournalEngine::from_str(value, false).is_ok() => {
             argument(&format!("--{option}"))
         }
-        ("engine", _) => Meaning::WrongValue("engine=dual, engine=jbd2, engine=jbd2-nobarrier, engine=async-commit, engine=prefix or engine=flush-ahead"),
+        ("engine", _) => Meaning::WrongValue("engine=dual, engine=jbd2, engine=jbd2-nobarrier, engine=async-commit, engine=optfs, engine=prefix or engine=flush-ahead"),
         ("journal", Some(value)) if JournalName::from_str(value, false).is_ok() => {
             argument(&format!("--{option}"))
         }

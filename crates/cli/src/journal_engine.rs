@@ -18,6 +18,9 @@ pub(crate) enum JournalEngine {
     /// The same as jbd2 with checksums in place of a flush (journal_async_commit): for any storage, to compare. A crash may
     /// leave files that grew with what their blocks held before
     AsyncCommit,
+    /// OptFS: checksums in place of every flush but that of fsync; for any storage, to compare
+    #[value(name = "optfs")]
+    OptFs,
     /// Waits, and one flush for fsync: for storage that keeps writes in the order in which it receives them, as a
     /// volume does
     Prefix,
@@ -40,6 +43,7 @@ impl JournalEngine {
             }
             JournalEngine::Jbd2Nobarrier => Ok(Engine::Jbd2 { barrier: false }),
             JournalEngine::AsyncCommit => Ok(Engine::AsyncCommit),
+            JournalEngine::OptFs => Ok(Engine::OptFs),
             JournalEngine::Prefix => Ok(Engine::Prefix),
             JournalEngine::FlushAhead => Ok(Engine::FlushAhead),
         }
@@ -53,6 +57,7 @@ pub(crate) const fn name(engine: Engine) -> &'static str {
         Engine::Jbd2 { barrier: true } => "jbd2",
         Engine::Jbd2 { barrier: false } => "jbd2-nobarrier",
         Engine::AsyncCommit => "async-commit",
+        Engine::OptFs => "optfs",
         Engine::Prefix => "prefix",
         Engine::FlushAhead => "flush-ahead",
         Engine::Unjournaled => "unjournaled",
@@ -71,6 +76,7 @@ mod tests {
             (JournalEngine::Jbd2, Engine::Jbd2 { barrier: true }),
             (JournalEngine::Jbd2Nobarrier, Engine::Jbd2 { barrier: false }),
             (JournalEngine::AsyncCommit, Engine::AsyncCommit),
+            (JournalEngine::OptFs, Engine::OptFs),
             (JournalEngine::Prefix, Engine::Prefix),
             (JournalEngine::FlushAhead, Engine::FlushAhead),
         ];

@@ -177,6 +177,8 @@ impl FsCampaign {
     fn promises(&self) -> JournalMode {
         self.judged_as.unwrap_or(match (self.engine, self.mode) {
             (Engine::AsyncCommit, JournalMode::Ordered) => JournalMode::Writeback,
+            // What is not in the log is checked by it.
+            (Engine::OptFs, _) => JournalMode::Data,
             (_, mode) => mode,
         })
     }

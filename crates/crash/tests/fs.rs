@@ -146,7 +146,7 @@ fn on_the_worst_disk(engine: Engine, mode: JournalMode, states: u64) -> FsCampai
         Engine::Dual { .. } => ADVERSARY,
         Engine::Jbd2 { .. } => LEGACY,
         Engine::Prefix => FsGround::PrefixDisk,
-        Engine::AsyncCommit | Engine::FlushAhead | Engine::Unjournaled => LEGACY,
+        Engine::AsyncCommit | Engine::OptFs | Engine::FlushAhead | Engine::Unjournaled => LEGACY,
     };
     FsCampaign::new(engine, mode, ground, states, 20_261_121)
 }

@@ -54,6 +54,9 @@ impl Feature {
     /// Ours: the journal is not empty, or may not be, and holds coalition blocks, which no other program can replay. It is
     /// there only as long as [`NEEDS_RECOVERY`](Self::NEEDS_RECOVERY) is.
     pub const JOURNAL_COALITION: Self = feature(Incompatible, 0x2000_0000, "weir_journal_coalition");
+    /// Ours: the same, where it holds checksums of data in place.
+    pub const JOURNAL_DATA_CHECKSUMS: Self =
+        feature(Incompatible, 0x4000_0000, "weir_journal_data_checksums");
     /// Copies of the superblock in some groups only.
     pub const SPARSE_SUPER: Self = feature(ReadOnlyCompatible, 0x1, "sparse_super");
     /// Files of 2 GiB and more.
@@ -100,7 +103,7 @@ impl Feature {
     ];
 
     /// The features that are read and written.
-    pub const SUPPORTED: [Self; 20] = [
+    pub const SUPPORTED: [Self; 21] = [
         Self::HAS_JOURNAL,
         Self::EXT_ATTR,
         Self::RESIZE_INODE,
@@ -113,6 +116,7 @@ impl Feature {
         Self::FLEX_BG,
         Self::METADATA_CSUM_SEED,
         Self::JOURNAL_COALITION,
+        Self::JOURNAL_DATA_CHECKSUMS,
         Self::SPARSE_SUPER,
         Self::LARGE_FILE,
         Self::HUGE_FILE,

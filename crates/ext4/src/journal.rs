@@ -14,6 +14,7 @@
 //! | [`LogRing`], [`Sequence`] | arithmetic that goes round |
 //! | [`encode_transaction`], [`encode_commit`] | the writer's side |
 //! | [`encode_coalition`] | the same as coalition blocks: changed bytes in place of whole blocks |
+//! | [`encode_data_checksums`] | what a transaction says of data that it has written in place |
 //! | [`replay`] | recovery: which copies go home after a crash |
 //!
 //! Crash model: a block of 4,096 bytes is old or new, never mixed; blocks between two barriers persist in
@@ -23,6 +24,7 @@
 
 mod block;
 mod coalition;
+mod data;
 mod encode;
 mod replay;
 mod ring;
@@ -30,6 +32,7 @@ mod superblock;
 
 pub use block::{BlockType, LogFeatures, LogFormat};
 pub use coalition::{Changes, Coalition, encode_coalition};
+pub use data::encode_data_checksums;
 pub use encode::{LogBlock, encode_commit, encode_transaction};
 pub use replay::{HomeWrite, LogReader, Replay, replay};
 pub use ring::{LogRing, Sequence};

@@ -31,6 +31,7 @@ struct Journal {
 /// Reads a journal, and counts how often.
 struct Reader<'a> {
     blocks: &'a [Block],
+    homes: BTreeMap<u64, Block>,
     reads: RefCell<usize>,
 }
 
@@ -40,6 +41,11 @@ impl LogReader for Reader<'_> {
     async fn read(&self, block: u32, bytes: &mut Block) -> Result<(), FormatError> {
         *self.reads.borrow_mut() += 1;
         *bytes = self.blocks[block as usize];
+        Ok(())
+    }
+
+    async fn read_home(&self, home: u64, bytes: &mut Block) -> Result<(), FormatError> {
+        *bytes = self.homes.get(&home).copied().unwrap_or([0; BLOCK_BYTES]);
         Ok(())
     }
 }
@@ -101,7 +107,7 @@ impl Journal {
     }
 
     fn replay(&self) -> Result<Replay, FormatError> {
-        let reader = Reader { blocks: &self.blocks, reads: RefCell::new(0) };
+        let reader = Reader { blocks: &self.blocks, homes: BTreeMap::new(), reads: RefCell::new(0) };
         let found = now(replay(&self.superblock, 1000, &reader));
         assert!(*reader.reads.borrow() <= self.blocks.len(), "no block of the log is read twice");
         found
@@ -112,7 +118,7 @@ impl Journal {
 type Home = BTreeMap<u64, Block>;
 
 fn recover(home: &Home, journal: &[Block], found: &Replay) -> Home {
-    let reader = Reader { blocks: journal, reads: RefCell::new(0) };
+    let reader = Reader { blocks: journal, homes: BTreeMap::new(), reads: RefCell::new(0) };
     let mut recovered = home.clone();
     for write in &found.writes {
         // Garbage, where all of it is in the log.
@@ -256,7 +262,8 @@ fn changes_go_home_over_any_mixture_of_their_states() {
     for seed in 0..60 {
         let history = history(seed, true, true);
         let found = history.journal.replay().expect("a whole log");
-        let reader = Reader { blocks: &history.journal.blocks, reads: RefCell::new(0) };
+        let reader =
+            Reader { blocks: &history.journal.blocks, homes: BTreeMap::new(), reads: RefCell::new(0) };
         let mut random = Pcg64::seed_from_u64(seed);
         for write in found.writes.iter().filter(|write| write.needs_home()) {
             // A checkpoint under way, or a replay, has torn them between 512 bytes.
@@ -446,7 +453,11 @@ fn hostile_superblocks_are_refused_or_read() {
             let mut bad = good;
             bad[at] ^= 1 << bit;
             if let Ok(read) = JournalSuperblock::decode(&bad, 64) {
-                let reader = Reader { blocks: &[[0; BLOCK_BYTES]; 64], reads: RefCell::new(0) };
+                let reader = Reader {
+                    blocks: &[[0; BLOCK_BYTES]; 64],
+                    homes: BTreeMap::new(),
+                    reads: RefCell::new(0),
+                };
                 now(replay(&read, 1000, &reader)).expect("an empty log");
             }
         }
@@ -471,6 +482,11 @@ impl LogReader for Log<'_> {
 
     async fn read(&self, block: u32, bytes: &mut Block) -> Result<(), FormatError> {
         *bytes = *self.image.block(self.places[block as usize]);
+        Ok(())
+    }
+
+    async fn read_home(&self, home: u64, bytes: &mut Block) -> Result<(), FormatError> {
+        *bytes = *self.image.block(home);
         Ok(())
     }
 }

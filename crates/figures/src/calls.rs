@@ -39,6 +39,9 @@ pub enum On {
     /// The legacy journal with checksums in the place of the flush between JD and JC, as the phone of the FAST 2018 paper.
     #[serde(rename = "EXT4 with async commit")]
     Ext4Async,
+    /// OptFS: checksums in the place of flushes; `fbarrier` is its `osync`, `fsync` its `dsync`.
+    #[serde(rename = "OptFS")]
+    OptFs,
     /// Dual-mode journaling as the paper has it, with a list of conflicts and forced commits.
     #[serde(rename = "BarrierFS")]
     BarrierFs,
@@ -128,6 +131,7 @@ impl On {
             On::Ext4 | On::Coalition => Engine::Jbd2 { barrier: true },
             On::Ext4Unbarriered => Engine::Jbd2 { barrier: false },
             On::Ext4Async => Engine::AsyncCommit,
+            On::OptFs => Engine::OptFs,
             On::BarrierFs | On::BarrierFsBareMarks => Engine::Dual { conflicts: Conflicts::List },
             On::BarrierFsUntilTransfer => Engine::Dual { conflicts: Conflicts::ListUntilTransfer },
             On::BarrierFsCopies => Engine::Dual { conflicts: Conflicts::Copy },
@@ -159,6 +163,7 @@ impl fmt::Display for On {
             On::Ext4 => "EXT4",
             On::Ext4Unbarriered => "EXT4 without barriers",
             On::Ext4Async => "EXT4 with async commit",
+            On::OptFs => "OptFS",
             On::BarrierFs => "BarrierFS",
             On::BarrierFsUntilTransfer => "BarrierFS, list until transfer",
             On::BarrierFsBareMarks => "BarrierFS, bare marks",

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use weir_flash::Kind;
 use weir_runtime::Cores;
 
 use crate::error::FigureError;
@@ -47,11 +48,25 @@ pub struct Host {
     pub compose_us: Parameter,
     /// SQLite's own instructions for an insert that is a transaction: all but its calls into the filesystem.
     pub sqlite_insert_us: Parameter,
+    /// To look at one dirty page, where a call looks at all of them (OptFS). Not a parameter of figures without it.
+    #[serde(default = "scan")]
+    pub scan_us: Parameter,
     /// Ticks of the timer a second: the granularity of inode times.
     pub timer_hz: Parameter,
     /// Why its kernel flushes after a write in place of FUA, whatever the device has; if it does.
     #[serde(default)]
     pub no_fua: Option<String>,
+}
+
+/// What hosts have that say nothing else.
+fn scan() -> Parameter {
+    Parameter {
+        value: 0.2,
+        kind: Kind::Assumed,
+        source: "look-up of a page by its tag, its lock, and its buffer heads, of which some are in no cache"
+            .to_owned(),
+        range: Some([0.05, 1.0]),
+    }
 }
 
 impl Host {
@@ -109,6 +124,7 @@ impl Host {
             "completion_us" => &mut host.completion_us,
             "compose_us" => &mut host.compose_us,
             "sqlite_insert_us" => &mut host.sqlite_insert_us,
+            "scan_us" => &mut host.scan_us,
             "timer_hz" => &mut host.timer_hz,
             _ => return None,
         };
@@ -124,6 +140,7 @@ impl Host {
             dispatch: microseconds(self.dispatch_us.value),
             completion: microseconds(self.completion_us.value),
             compose: microseconds(self.compose_us.value),
+            scan: microseconds(self.scan_us.value),
         }
     }
 }
@@ -135,8 +152,6 @@ pub(crate) fn microseconds(value: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use weir_flash::Kind;
-
     use super::*;
 
     #[test]

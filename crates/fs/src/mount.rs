@@ -20,11 +20,13 @@ use weir_storage::{Capabilities, Ordering, Recorder, Storage};
 use crate::error::{FsError, ReadOnlyReason};
 use crate::inodes::Metadata;
 use crate::mounted::Mounted;
-use crate::options::MountOptions;
+use crate::options::{JournalMode, MountOptions};
 use crate::orphans::orphans_on_disk;
 use crate::recovery::find_journal;
 use crate::space::Space;
-use crate::superblock::{find_superblock, read_superblock, seconds, set_needs_recovery, write_superblock};
+use crate::superblock::{
+    find_superblock, has_log_of_ours, read_superblock, seconds, set_needs_recovery, write_superblock,
+};
 
 /// Mounts the filesystem on `device`.
 pub(crate) async fn mount(
@@ -42,6 +44,7 @@ pub(crate) async fn mount(
         // Nothing that they write is order-preserving.
         Engine::Jbd2 { .. }
         | Engine::AsyncCommit
+        | Engine::OptFs
         | Engine::Prefix
         | Engine::FlushAhead
         | Engine::Unjournaled => Dispatch::Legacy,
@@ -53,6 +56,13 @@ pub(crate) async fn mount(
     if engine.needs_packed() && !(packed && fua) {
         return Err(FsError::NoPacked);
     }
+    if engine.checks_data() && options.coalition {
+        return Err(FsError::Invalid("the engine optfs logs whole blocks, so it has no journal coalition"));
+    }
+    let selective = engine.checks_data() && options.mode != JournalMode::Data;
+    // What the journal does not hold of data it decides itself, by what a transaction has allocated.
+    let mode = if selective { JournalMode::Data } else { options.mode };
+    let options = MountOptions { mode, ..options };
     // Before anything is written: the journal asks only when the superblock says that it is in use.
     let remaps = options.checkpoint == CheckpointBy::Remap && !options.read_only;
     if remaps && !device.capabilities().share {
@@ -64,7 +74,7 @@ pub(crate) async fn mount(
     let mounted = if options.read_only {
         found.mount_read_only(options).await?
     } else {
-        found.mount_writable(options, engine).await?
+        found.mount_writable(options, engine, selective).await?
     };
     mounted.deletion.finish_orphans().await?;
     tell_of_mounting(&mounted, engine);
@@ -157,8 +167,8 @@ impl DiskContents {
         }
         let mut journal = find_journal(&disk, &layout, &superblock).await?;
         let is_empty = journal.superblock.start().is_none();
-        let coalition = superblock.features().has(Feature::JOURNAL_COALITION);
-        if is_empty && (!coalition || options.read_only) {
+        let ours = has_log_of_ours(&superblock);
+        if is_empty && (!ours || options.read_only) {
             return Ok(DiskContents { disk, superblock, layout, journal: Some(journal), from_copy });
         }
         if options.read_only {
@@ -175,9 +185,9 @@ impl DiskContents {
         if Layout::new(&superblock)? != layout {
             return Err(damaged("the log holds one of another size").into());
         }
-        if coalition || superblock.features().has(Feature::JOURNAL_COALITION) {
+        if ours || has_log_of_ours(&superblock) {
             // Nothing is in the log any more that only we can replay.
-            set_needs_recovery(&mut superblock, true, false);
+            set_needs_recovery(&mut superblock, true, LogFeatures::default());
             write_superblock(&disk, &mut superblock, options).await?;
         }
         Ok(DiskContents { disk, superblock, layout, journal: Some(journal), from_copy })
@@ -189,7 +199,12 @@ impl DiskContents {
         Ok(Mounted::new(options, self.disk, metadata, self.superblock, Vec::new(), changes))
     }
 
-    async fn mount_writable(mut self, options: MountOptions, engine: Engine) -> Result<Rc<Mounted>, FsError> {
+    async fn mount_writable(
+        mut self,
+        options: MountOptions,
+        engine: Engine,
+        selective: bool,
+    ) -> Result<Rc<Mounted>, FsError> {
         let noted = self.journal.as_ref().is_some_and(|journal| journal.superblock.error() != 0);
         if noted || self.superblock.has_errors() {
             let metadata = self.load(options).await?;
@@ -209,8 +224,13 @@ impl DiskContents {
         self.superblock.mount_time = now.into();
         self.superblock.write_time = now.into();
         self.superblock.mounts = self.superblock.mounts.get().saturating_add(1).into();
-        log.set_features(LogFeatures { coalition: options.coalition, async_commit: early })?;
-        set_needs_recovery(&mut self.superblock, true, options.coalition);
+        let features = LogFeatures {
+            coalition: options.coalition,
+            async_commit: early,
+            data_checksums: engine.checks_data(),
+        };
+        log.set_features(features)?;
+        set_needs_recovery(&mut self.superblock, true, features);
         // Durable before the log is used: without it recovery would not look at the log.
         write_superblock(&self.disk, &mut self.superblock, &options).await?;
         let metadata = self.load_with(options, journal_blocks).await?;
@@ -233,6 +253,8 @@ impl DiskContents {
             commit_interval: options.commit_interval,
             checkpoint: options.checkpoint,
             checkpoint_blocks: options.checkpoint_blocks,
+            selective,
+            notice: options.durability_notice,
             rules: options.journal_rules(),
         };
         let journal = Journal::new(disk, cache, reuse, journal_options, log, area);

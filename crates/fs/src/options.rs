@@ -59,6 +59,9 @@ pub struct MountOptions {
     /// paper on eMMC; [`HomeIntegrity`](weir_journal::HomeIntegrity) says what keeps their homes whole). As long as the
     /// filesystem is mounted so, no other program can replay its journal, and the image says so by a feature of its own.
     pub coalition: bool,
+    /// With the engine OptFS, where the storage does not tell what is durable: a transaction is flushed when its commit block
+    /// was transferred so long ago. Default: 30 s.
+    pub durability_notice: Duration,
     /// Blocks of the journal in use from which on a checkpoint begins; half of it at most, which is the default. With less,
     /// recovery replays less, and blocks that change often are written home more often.
     pub checkpoint_blocks: u32,
@@ -104,6 +107,7 @@ impl Default for MountOptions {
             mode: JournalMode::default(),
             checkpoint: CheckpointBy::default(),
             coalition: false,
+            durability_notice: Duration::from_secs(30),
             checkpoint_blocks: u32::MAX,
             forces_commits: false,
             read_only: false,

@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use std::rc::Rc;
 
 use tracing::warn;
+use weir_ext4::journal::LogFeatures;
 use weir_ext4::{
     Feature, FormatError, Kind, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES, SUPERBLOCK_OFFSET, Superblock,
 };
@@ -79,7 +80,7 @@ impl MountedSuperblock {
         let mut superblock = *self.look();
         self.total(&mut superblock);
         superblock.write_time = seconds(clock).into();
-        set_needs_recovery(&mut superblock, false, false);
+        set_needs_recovery(&mut superblock, false, LogFeatures::default());
         write_superblock(disk, &mut superblock, options).await?;
         *self.superblock.borrow_mut() = superblock;
         Ok(())
@@ -163,9 +164,16 @@ pub(crate) async fn write_superblock(
 }
 
 /// Says whether the log has to be looked at before anything else, and whether only we can.
-pub(crate) fn set_needs_recovery(superblock: &mut Superblock, needed: bool, coalition: bool) {
+pub(crate) fn set_needs_recovery(superblock: &mut Superblock, needed: bool, log: LogFeatures) {
     let features = superblock.features().with(Feature::NEEDS_RECOVERY, needed);
-    superblock.set_features(features.with(Feature::JOURNAL_COALITION, coalition));
+    let features = features.with(Feature::JOURNAL_COALITION, log.coalition);
+    superblock.set_features(features.with(Feature::JOURNAL_DATA_CHECKSUMS, log.data_checksums));
+}
+
+/// Whether its log may hold what only we can replay.
+pub(crate) fn has_log_of_ours(superblock: &Superblock) -> bool {
+    let features = superblock.features();
+    [Feature::JOURNAL_COALITION, Feature::JOURNAL_DATA_CHECKSUMS].iter().any(|ours| features.has(*ours))
 }
 
 /// Seconds since 1970, as a superblock keeps them.

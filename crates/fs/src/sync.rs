@@ -29,6 +29,12 @@
 //! The engine `flush-ahead` keeps its promises as `jbd2` does, and a commit is: write D, wait, flush while JD is made, write
 //! JD and JC in one command, in order and with FUA, wait.
 //!
+//! So does `async-commit`: write D, wait, write JD and JC, wait, flush.
+//!
+//! The engine `optfs` has two calls: `fbarrier` and `fdatabarrier` are OptFS' `osync`: write D, wait, write JD and JC, wait.
+//! `fsync` and `fdatasync` are its `dsync`, which adds a flush. A file's data is as in journal mode data, but for blocks that
+//! the transaction has allocated, which are its D (J10). Every call looks at all dirty pages first.
+//!
 //! The engine `prefix` is for prefix devices, which keep requests in order of receipt (OPTR paper, section 4):
 //!
 //! | call | the paper's name | inode changed, not committed | nothing changed but data |
@@ -127,6 +133,9 @@ impl Synchronisation {
             && self.rules.drops(FsMutant::DataBarrierForgetsMetadata);
         let changed_in = last_changes.last(data_only).filter(|_| !forgets);
         let engine = journal.engine();
+        if engine.checks_data() {
+            journal.scan().await;
+        }
         let done = match (engine.uses_barriers(), promise) {
             (true, Promise::Ordered) => self.order(journal, file, changed_in).await,
             (true, Promise::Durable) => self.make_durable(journal, file, changed_in).await,

@@ -256,6 +256,7 @@ fn a_call_waits_for_the_transaction_that_drops_dirty_pages() {
             Engine::Dual { .. } => &[Call::Fsync, Call::Fdatasync, Call::Fbarrier, Call::Fdatabarrier][..],
             Engine::Jbd2 { .. }
             | Engine::AsyncCommit
+            | Engine::OptFs
             | Engine::Prefix
             | Engine::FlushAhead
             | Engine::Unjournaled => &[Call::Fsync, Call::Fdatasync],

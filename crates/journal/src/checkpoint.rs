@@ -16,6 +16,10 @@ use crate::mutants::JournalMutant;
 /// Brings everything home that is retired now, and moves the tail behind it.
 pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
     let _turn = journal.checkpointing.acquire(1).await;
+    // J10: what no notice has come for may go home behind a flush.
+    if !journal.unnoticed.is_empty() && !journal.options.rules.drops(JournalMutant::CheckpointsUnnoticed) {
+        journal.flush().await?;
+    }
     let Some(mut newest) = journal.log.borrow().newest_retired() else { return Ok(()) };
     let exactly = journal.log.borrow_mut().covers_exactly();
     if let Some(exactly) = exactly {
@@ -40,6 +44,7 @@ pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
     move_tail(journal, newest).await?;
     journal.unwritten.are_home(home.blocks());
     journal.log.borrow_mut().free_to(newest);
+    journal.checked.forget_to(newest.sequence);
     journal.count(|stats| stats.checkpoints += 1);
     let (transaction, blocks) = (newest.sequence.0, home.blocks().len());
     debug!(transaction, blocks, tail = newest.log_end, "checkpoint");

@@ -1,7 +1,7 @@
 //! Commits: the running transaction is locked, its blocks are frozen, and D, JD and JC are submitted as the engine's
 //! graph has it.
 
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 
 use futures_util::{FutureExt, select_biased};
 use tracing::debug;
@@ -39,7 +39,7 @@ pub(crate) async fn commit_running(journal: &Journal) -> Result<(), JournalError
     times.compose = clock.step();
     submit_log(journal, log, graph.behind_log, &mut tickets).await?;
     times.log = clock.step();
-    if graph.behind_commit == Edge::TransferAndFlush {
+    if journal.options.engine.commits_early() {
         let commit = Run { start: commit_at, blocks: vec![commit] };
         return commit_with_log(journal, commit, logged, tickets, (clock, times)).await;
     }
@@ -61,9 +61,8 @@ pub(crate) async fn commit_running(journal: &Journal) -> Result<(), JournalError
     Ok(())
 }
 
-/// The rest of a commit whose JC leaves with JD (async commit): both are waited for together, and one flush is behind them.
-///
-/// The flush covers D, too, which was transferred before JD was submitted.
+/// The rest of a commit whose JC leaves with JD: both are waited for together. With async commit one flush is behind them. It
+/// covers D, too, which was transferred before JD was submitted. With checksums of data there is none (J10).
 async fn commit_with_log(
     journal: &Journal,
     commit: Run,
@@ -75,6 +74,11 @@ async fn commit_with_log(
     journal.disk.write(commit.start, &commit.blocks, class, class, &mut tickets).await?;
     journal.disk.transferred(&tickets).await?;
     times.commit_block = clock.step();
+    if journal.options.engine.checks_data() {
+        journal.count(|stats| stats.commit_times.add(&times));
+        journal.await_notice(logged, tickets);
+        return Ok(());
+    }
     let round = journal.durability.begin(logged.sequence);
     if !journal.options.rules.drops(JournalMutant::CommitNotFlushed) {
         let flush = journal.disk.submit_flush().await?;
@@ -136,6 +140,13 @@ async fn submit_data(
     };
     for data in &locked.data {
         tickets.append(&mut data.submit(class).await?);
+    }
+    let mut in_place = Vec::new();
+    for block in &locked.in_place {
+        Run::push(&mut in_place, block.buffer.block(), Rc::clone(&block.content));
+    }
+    for Run { start, blocks } in &in_place {
+        journal.disk.write(*start, blocks, Class::Orderless, Class::Orderless, tickets).await?;
     }
     follow(journal, behind, tickets).await
 }
@@ -213,7 +224,9 @@ async fn lock(journal: &Journal) -> Result<Option<Locked>, JournalError> {
     let running = journal.running.replace_with(|running| Running::new(running.sequence().next()));
     journal.changed.notify(usize::MAX);
     let empty = running.is_empty();
-    let locked = running.freeze(journal.buffers.checksums())?;
+    let overwrites = journal.options.rules.drops(JournalMutant::OverwritesInPlace);
+    let overwrites = overwrites && journal.options.selective;
+    let locked = running.freeze(journal.buffers.checksums(), overwrites)?;
     Ok((!empty).then_some(locked))
 }
 
@@ -257,6 +270,7 @@ async fn compose(journal: &Journal, mut locked: Locked) -> Result<(Composed, Log
     let changed_bytes: u64 = locked.frozen.iter().map(|copy| copy.changed.bytes()).sum();
     let millis = journal.disk.handle().wall_clock_millis();
     let (composed, logged) = journal.log.borrow_mut().append(locked, millis)?;
+    journal.checked.take_in(logged.sequence, logged.in_place.iter().map(|buffer| buffer.block()));
     journal.count(|stats| {
         stats.commits += 1;
         stats.logged_blocks += blocks as u64;

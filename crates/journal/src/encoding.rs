@@ -9,7 +9,8 @@ use std::rc::Rc;
 
 use weir_ext4::FormatError;
 use weir_ext4::journal::{
-    Changes, Coalition, LogBlock, LogFormat, encode_coalition, encode_commit, encode_transaction,
+    Changes, Coalition, LogBlock, LogFormat, encode_coalition, encode_commit, encode_data_checksums,
+    encode_transaction,
 };
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
@@ -66,7 +67,8 @@ impl LogEncoding {
                 Coalition { blocks, commits: false }
             }
         };
-        let mut places = Vec::with_capacity(blocks.len() + 1);
+        let blocks = blocks.into_iter().chain(self.data_checksums(locked).into_iter().map(LogBlock::Own));
+        let mut places = Vec::new();
         for block in blocks {
             let place = next_place()?;
             let bytes = match block {
@@ -91,6 +93,15 @@ impl LogEncoding {
         let mut log = Vec::new();
         places.into_iter().for_each(|(place, bytes)| Run::push(&mut log, place, bytes));
         Ok((Composed { log, commit_at, commit }, logged))
+    }
+
+    /// What the log says of data that is written in place (J10).
+    fn data_checksums(&self, locked: &Locked) -> Vec<Box<[u8; BLOCK_BYTES]>> {
+        if self.rules.drops(JournalMutant::DataUnchecked) {
+            return Vec::new();
+        }
+        let written = locked.in_place.iter().map(|block| (block.buffer.block(), &block.content[..]));
+        encode_data_checksums(&self.format, locked.sequence, written)
     }
 
     /// What has changed of a block, if that is what the log is to hold.

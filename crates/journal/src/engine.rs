@@ -6,6 +6,7 @@
 //! legacy, as jbd2 has it                     D --wait-- JD --wait, flush-- JC, FUA --wait-- next
 //! legacy without barriers (EXT4-OD)          D --wait-- JD --wait-- JC --wait-- next
 //! legacy with async commit (jbd2's feature)  D --wait-- JD -- JC --wait, flush-- next
+//! OptFS (SOSP 2013; FAST 2018, section 4.6)  D --wait-- JD -- JC --wait-- next
 //! prefix (OPTR paper, section 4)             D --wait-- JD --wait-- JC --wait-- next
 //! flush-ahead (eMMC paper, section IV.B)     D --wait, flush-- JD, FUA --mark-- JC, FUA --wait-- next
 //! without a journal                          D --wait-- blocks home --wait, flush-- next
@@ -26,6 +27,11 @@
 //! and not flushed when JC came to the medium. So a power cut during a commit may leave files that grew with what their
 //! blocks held before; what a call has made durable is right. ext4 refuses its option `journal_async_commit` with mode
 //! ordered for that.
+//!
+//! *OptFS* (*Optimistic Crash Consistency*, SOSP 2013) drops that flush, too, and puts checksums of D into the log. So any
+//! block of any transaction may be missing on the medium, and recovery takes the transactions before the first that is not
+//! whole (J10). Its `osync` ends with JC's transfer, its `dsync` with one flush. What comes behind a commit on other engines
+//! comes behind its *notice* here: the storage says that it is durable, or a timer ends and the journal flushes.
 //!
 //! On a *prefix device*, which keeps requests in order of receipt, what was transferred was received, so a wait is all
 //! that order takes: the flush between JD and JC is dropped (the OPTR paper's optimized `fsync`), and a call that only
@@ -55,6 +61,9 @@ pub enum Engine {
     /// together, and one flush makes them durable. What a durable call returned for is there. A power cut during a commit may
     /// leave a file that grew with what its blocks held before, in mode ordered as in mode writeback.
     AsyncCommit,
+    /// OptFS (SOSP 2013), to be compared with: checksums of log blocks and of data in place of every flush (J10). Blocks that
+    /// a transaction has allocated are written in place, others of files go through the log. It knows no barrier and needs none.
+    OptFs,
     /// The engine for prefix devices (OPTR paper, section 4): it waits for every transfer as the legacy path does, so
     /// that the device receives D, JD and JC in this order, and needs neither barriers nor a flush between them. A
     /// durable call ends with one flush, shared as in dual mode.
@@ -134,6 +143,11 @@ impl Engine {
                 behind_log: Edge::SameEpoch,
                 behind_commit: Edge::TransferAndFlush,
             },
+            Engine::OptFs => CommitGraph {
+                behind_data: Edge::Transfer,
+                behind_log: Edge::SameEpoch,
+                behind_commit: Edge::Transfer,
+            },
             Engine::Prefix => CommitGraph {
                 behind_data: Edge::Transfer,
                 behind_log: Edge::Transfer,
@@ -201,17 +215,25 @@ impl Engine {
 
     /// Whether JC may be on the medium without JD, so that the log needs checksums.
     pub fn commits_early(self) -> bool {
-        self == Engine::AsyncCommit
+        matches!(self, Engine::AsyncCommit | Engine::OptFs)
     }
 
-    /// Whether the host keeps order by flushes: JC and the log's tail go behind one, and are durable when they are
-    /// transferred.
+    /// Whether the log tells of missing data, and transactions are durable by notice only (J10).
+    pub fn checks_data(self) -> bool {
+        self == Engine::OptFs
+    }
+
+    /// Whether the host keeps order by flushes: the log's tail goes behind one, and is durable when it is transferred. So is
+    /// JC, but for [`checks_data`](Self::checks_data).
     pub fn orders_by_flushes(self) -> bool {
-        matches!(self, Engine::Jbd2 { barrier: true } | Engine::AsyncCommit | Engine::FlushAhead)
+        matches!(
+            self,
+            Engine::Jbd2 { barrier: true } | Engine::AsyncCommit | Engine::OptFs | Engine::FlushAhead
+        )
     }
 
     /// Whether a flush behind JC makes transactions durable, for the callers that want it (J1).
     pub(crate) fn flushes_for_callers(self) -> bool {
-        matches!(self, Engine::Dual { .. } | Engine::Prefix)
+        matches!(self, Engine::Dual { .. } | Engine::OptFs | Engine::Prefix)
     }
 }

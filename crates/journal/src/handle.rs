@@ -97,6 +97,19 @@ impl TxHandle {
         }
     }
 
+    /// Blocks of a file are allocated whose content comes with this transaction.
+    pub fn allocated(&self, extent: Extent) {
+        if self.journal.options.selective {
+            self.begin().allocated(extent.start.0..extent.end().0);
+        }
+    }
+
+    /// Whether the log says what a block holds in place, so that it has to be revoked before it may change (J10).
+    pub fn is_checked(&self, block: u64) -> bool {
+        self.journal.checked.holds(block)
+            && !self.journal.options.rules.drops(JournalMutant::CheckedNotRevoked)
+    }
+
     /// Dirty pages are dropped, as the transaction takes their blocks away: it is not empty from now on.
     pub fn drop_pages(&self) {
         self.begin().drop_pages();

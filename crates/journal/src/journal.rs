@@ -23,9 +23,10 @@ use event_listener::Event;
 use tracing::{debug, error};
 use weir_ext4::journal::Sequence;
 use weir_runtime::Semaphore;
-use weir_storage::Ticket;
+use weir_storage::{Extent, Ticket};
 
 use crate::buffers::Buffers;
+use crate::checked::CheckedBlocks;
 use crate::commit_times::CommitTimes;
 use crate::disk::Disk;
 use crate::durability::Durability;
@@ -35,6 +36,7 @@ use crate::freed::FreedBlocks;
 use crate::integrity::HomeIntegrity;
 use crate::log::{JournalExtent, Log};
 use crate::mutants::JournalMutant;
+use crate::notice::Unnoticed;
 use crate::options::JournalOptions;
 use crate::running::Running;
 use crate::stage::Stage;
@@ -64,6 +66,8 @@ pub struct JournalStats {
     pub logged_blocks: u64,
     /// Of these blocks, bytes that had changed.
     pub changed_bytes: u64,
+    /// Dirty pages that calls have looked at, on the engine OptFS.
+    pub scanned_pages: u64,
     /// Times that the log's tail was moved.
     pub checkpoints: u64,
     /// Blocks of the log in use.
@@ -89,6 +93,9 @@ pub struct Journal {
     pub(crate) durability: Durability,
     pub(crate) unwritten: Unwritten,
     pub(crate) freed: FreedBlocks,
+    /// With checksums of data: transactions that are not known to be durable, and data in place.
+    pub(crate) unnoticed: Unnoticed,
+    pub(crate) checked: CheckedBlocks,
     /// One checkpoint at a time.
     pub(crate) checkpointing: Semaphore,
     /// The running transaction or the log's room has changed, or what was held back is given back, or the journal
@@ -225,15 +232,26 @@ impl Journal {
     /// The commit block of a transaction is transferred: its frozen blocks may go home, and what it freed may be reused.
     /// `ticket` is the commit block's, for callers that want to know when it is durable.
     pub(crate) fn retire(&self, logged: Logged, ticket: Option<Ticket>) {
-        self.unwritten.take_in(&logged, &self.options);
-        self.transferred.set(logged.sequence);
-        self.durability.transferred(logged.sequence, ticket);
+        self.may_go_home(&logged);
+        self.is_transferred(logged.sequence, ticket, logged.freed);
+    }
+
+    /// The blocks that a transaction holds may go home.
+    pub(crate) fn may_go_home(&self, logged: &Logged) {
+        self.unwritten.take_in(logged, &self.options);
+        self.log.borrow_mut().retire(logged);
+    }
+
+    /// The commit block of a transaction is transferred, and blocks that were freed may be reused.
+    pub(crate) fn is_transferred(&self, sequence: Sequence, ticket: Option<Ticket>, freed: Vec<Extent>) {
+        self.transferred.set(sequence);
+        self.durability.transferred(sequence, ticket);
         let crowded = {
-            let mut log = self.log.borrow_mut();
-            log.retire(&logged);
+            let log = self.log.borrow();
             log.used() > self.options.checkpoint_blocks.min(log.blocks() / 2)
+                || self.checked.are_many(log.blocks())
         };
-        self.freed.retire(logged.freed, logged.sequence);
+        self.freed.retire(freed, sequence);
         if crowded {
             self.checkpoint_wanted.notify(usize::MAX);
         }
@@ -241,7 +259,7 @@ impl Journal {
         self.transferred.wake();
         let early = self.options.rules.drops(JournalMutant::ReleasesAtTransfer);
         if early || !self.options.engine.holds_until_durable() {
-            self.release(logged.sequence);
+            self.release(sequence);
         }
     }
 
@@ -255,6 +273,7 @@ impl Journal {
 
     /// Everything up to a transaction is durable, and whoever waits for that is told.
     pub(crate) fn set_durable_to(&self, sequence: Sequence) {
+        self.noticed(sequence);
         let told = self.durability.settle(sequence);
         debug!(transaction = sequence.0, transactions_wanted = told, "told durable");
         // Without a flush only the callers are told that it is.
@@ -355,6 +374,9 @@ impl Journal {
     /// Commits whatever runs, and waits until all that was freed before can be reused (J7).
     pub async fn give_back(&self) -> Result<(), JournalError> {
         self.commit_all().await?;
+        if !self.unnoticed.is_empty() {
+            self.flush().await?;
+        }
         self.until(&self.changed, || self.freed.are_given()).await
     }
 

@@ -24,6 +24,8 @@
 //! | `log` | where the log's blocks are, and what of it is in use |
 //! | `unwritten`, `home` | committed blocks that are not home, and how they go there: copied, or remapped |
 //! | `checkpoint` | when they go home, and when their place in the log is free again |
+//! | `notice` | transactions that no flush has made durable, until there is notice that they are |
+//! | `checked` | data in place of which the log holds checksums |
 //! | `freed` | when blocks that were freed may be used again |
 //! | `journal` | these parts together; its `life` has the beginning, the end, and who may enter |
 //! | `replay` | what a crash left in the log goes home |
@@ -40,7 +42,8 @@
 //!   dispatched, a durable one after one transfer and one flush. On the engine for prefix devices each of D, JD and JC is
 //!   submitted when the one before is transferred; an ordering call returns then, a durable one after one flush. On the
 //!   engine flush-ahead a flush begins when D is transferred; JD and JC are submitted when it is done, as one ordered plug
-//!   with FUA (E8), and each call returns when JC is durable.
+//!   with FUA (E8), and each call returns when JC is durable. With async commit JD and JC leave together when D is transferred,
+//!   and one flush is behind both; a commit block without what it commits ends the log.
 //! - **J4** A block that changes while its transaction is committed is copied, or, by the papers' list, the next
 //!   transaction waits until the one that holds it is durable, if a caller wants that, and is transferred, if none does. What
 //!   is locked never changes.
@@ -58,12 +61,18 @@
 //!   changes fit one block is that block, JC. Only D comes before it, as an epoch of its own, or waited for. The
 //!   superblocks, and the blocks that lead to the log, have no other copy, and are written by reliable writes where there are
 //!   any.
+//! - **J10** With checksums of data (the engine OptFS) nothing is flushed between D, JD and JC of any transaction. Blocks of
+//!   files that a transaction has allocated are written in place, and the log holds their checksums; other blocks of files go
+//!   through the log. Recovery takes the longest run of transactions, from the first on, of which every log block and all data
+//!   in place is whole. Until there is notice that a transaction is durable, its blocks do not go home, and what it has freed
+//!   is not reused. A block whose checksum the log holds is revoked or logged before it changes.
 //!
 //! A write or flush that fails aborts the journal: it takes nothing more, says why ([`StopReason`]), and no later call
 //! reports durability.
 
 mod buffer;
 mod buffers;
+mod checked;
 mod checkpoint;
 mod commit;
 mod commit_times;
@@ -80,6 +89,7 @@ mod integrity;
 mod journal;
 mod log;
 mod mutants;
+mod notice;
 mod options;
 mod ranges;
 mod replay;

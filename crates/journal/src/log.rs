@@ -147,8 +147,9 @@ impl Log {
         for block in blocks.iter().filter(|block| block.at.is_some()) {
             block.buffer.logged_whole.set(self.checkpoints);
         }
-        let Locked { sequence, revokes, data, freed, .. } = locked;
-        Ok((composed, Logged { sequence, blocks, revokes, data, freed, log_end: head }))
+        let Locked { sequence, revokes, data, freed, in_place, .. } = locked;
+        let in_place = in_place.into_iter().map(|block| block.buffer).collect();
+        Ok((composed, Logged { sequence, blocks, in_place, revokes, data, freed, log_end: head }))
     }
 
     /// Whether the log has to hold all of a block, whatever has changed of it: if damage of its home is made up for by the

@@ -75,6 +75,18 @@ pub enum JournalMutant {
     CheckpointCoversMore,
     /// J9: the log holds a block's changes alone, where it has to hold all of it after each checkpoint.
     ChangesLoggedFirst,
+    /// J10: the log holds no checksums of data in place.
+    DataUnchecked,
+    /// J10: blocks of files that were there are overwritten in place.
+    OverwritesInPlace,
+    /// J10: what a transaction holds goes home before there is notice that it is durable.
+    CheckpointsUnnoticed,
+    /// J10: what a transaction has freed is reused before there is notice that it is durable.
+    ReusesUnnoticed,
+    /// J10: data whose checksum the log holds is freed without being revoked.
+    CheckedNotRevoked,
+    /// J10: recovery goes on behind a transaction that is not whole.
+    ReplaysPastHole,
     /// J5 (d): nothing is revoked.
     NoRevoke,
     /// J5 (e): unmount calls the journal empty without a flush.

@@ -27,6 +27,12 @@ pub struct JournalOptions {
     pub checkpoint: CheckpointBy,
     /// Blocks of the log in use from which on a checkpoint begins; half of the log at most.
     pub checkpoint_blocks: u32,
+    /// Where the engine checks data: blocks of files that a transaction has allocated are written in place, and not to the
+    /// log (selective data journaling).
+    pub selective: bool,
+    /// Where the engine waits for notice of what is durable, and the storage gives none: a transaction is flushed when it was
+    /// transferred so long ago (J10).
+    pub notice: Duration,
     /// The rules that it keeps.
     pub rules: JournalRules,
 }

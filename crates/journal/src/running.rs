@@ -1,6 +1,7 @@
 //! The running transaction: what handles change, until it is locked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::journal::Sequence;
@@ -8,7 +9,7 @@ use weir_ext4::{Checksums, FormatError};
 use weir_runtime::Instant;
 use weir_storage::Extent;
 
-use crate::buffer::BufferHead;
+use crate::buffer::{BufferHead, Role};
 use crate::transaction::{FrozenBlock, Locked, OrderedData};
 
 /// The transaction that takes changes.
@@ -28,6 +29,8 @@ pub(crate) struct Running {
     data: BTreeMap<u64, Rc<dyn OrderedData>>,
     /// What it frees (J7).
     freed: Vec<Extent>,
+    /// Blocks of files that it has allocated, where these are to be written in place (J10).
+    fresh: BTreeSet<u64>,
     /// Blocks that it has changed while an earlier transaction held them, and which (J4, policy list).
     conflicts: BTreeMap<u64, Sequence>,
     /// Dirty pages were dropped since it takes their blocks away: a caller may wait for it already.
@@ -50,6 +53,7 @@ impl Running {
             revokes: BTreeSet::new(),
             data: BTreeMap::new(),
             freed: Vec::new(),
+            fresh: BTreeSet::new(),
             conflicts: BTreeMap::new(),
             drops_pages: false,
             forced: false,
@@ -177,6 +181,18 @@ impl Running {
             leave(&buffer);
             self.conflicts.remove(&block);
         }
+        self.fresh.remove(&block);
+    }
+
+    /// It has allocated blocks of a file, which are to be written in place.
+    pub(crate) fn allocated(&mut self, blocks: Range<u64>) {
+        self.fresh.extend(blocks);
+    }
+
+    /// Blocks of file data that it has changed, of those that are `wanted`.
+    pub(crate) fn data_blocks(&self, wanted: impl Fn(u64) -> bool) -> u64 {
+        let data = self.buffers.values().filter(|buffer| buffer.role() == Role::Data);
+        data.filter(|buffer| wanted(buffer.block())).count() as u64
     }
 
     /// What the log holds of a block is not replayed (J5 d).
@@ -200,8 +216,9 @@ impl Running {
     }
 
     /// What it commits: its blocks as they are now, sealed (J4).
-    pub(crate) fn freeze(self, checksums: &Checksums) -> Result<Locked, FormatError> {
-        let mut frozen = Vec::with_capacity(self.buffers.len());
+    /// Data blocks that it has allocated are to be written in place; all of them, if `overwrites`.
+    pub(crate) fn freeze(self, checksums: &Checksums, overwrites: bool) -> Result<Locked, FormatError> {
+        let (mut frozen, mut in_place) = (Vec::with_capacity(self.buffers.len()), Vec::new());
         for buffer in self.buffers.into_values() {
             buffer.update_checksum(checksums)?;
             if buffer.changed_in.get() == Some(self.sequence) {
@@ -209,11 +226,14 @@ impl Running {
             }
             buffer.held_by.set(Some(self.sequence));
             let (content, changed) = (buffer.snapshot(), buffer.take_changed());
-            frozen.push(FrozenBlock { buffer, content, changed });
+            let fresh = buffer.role() == Role::Data && (overwrites || self.fresh.contains(&buffer.block()));
+            let to = if fresh { &mut in_place } else { &mut frozen };
+            to.push(FrozenBlock { buffer, content, changed });
         }
         Ok(Locked {
             sequence: self.sequence,
             frozen,
+            in_place,
             revokes: self.revokes.into_iter().collect(),
             data: self.data.into_values().collect(),
             freed: self.freed,

@@ -621,6 +621,10 @@ impl LogReader for ToldLog {
         }
         Ok(())
     }
+
+    async fn read_home(&self, _: u64, _: &mut [u8; BLOCK_BYTES]) -> Result<(), FormatError> {
+        Err(FormatError::Invalid { what: "no data is in place" })
+    }
 }
 
 #[test]

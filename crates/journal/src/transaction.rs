@@ -48,6 +48,8 @@ pub(crate) struct FrozenBlock {
 pub(crate) struct Locked {
     pub(crate) sequence: Sequence,
     pub(crate) frozen: Vec<FrozenBlock>,
+    /// Data that is written in place, with its checksums in the log (J10).
+    pub(crate) in_place: Vec<FrozenBlock>,
     pub(crate) revokes: Vec<u64>,
     pub(crate) data: Vec<Rc<dyn OrderedData>>,
     pub(crate) freed: Vec<Extent>,
@@ -74,6 +76,8 @@ pub(crate) struct LoggedBlock {
 pub(crate) struct Logged {
     pub(crate) sequence: Sequence,
     pub(crate) blocks: Vec<LoggedBlock>,
+    /// Data in place of which the log holds the checksums.
+    pub(crate) in_place: Vec<Rc<BufferHead>>,
     pub(crate) revokes: Vec<u64>,
     #[expect(dead_code, reason = "files stay in memory until their data is transferred")]
     pub(crate) data: Vec<Rc<dyn OrderedData>>,

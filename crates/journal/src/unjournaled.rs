@@ -52,7 +52,7 @@ fn is_home(journal: &Journal, locked: Locked) {
     let log_end = journal.log.borrow().tail();
     transferred_at_once(
         journal,
-        Logged { sequence, blocks: Vec::new(), revokes, data, freed, log_end },
+        Logged { sequence, blocks: Vec::new(), in_place: Vec::new(), revokes, data, freed, log_end },
         None,
     );
     let mut log = journal.log.borrow_mut();

@@ -58,7 +58,7 @@ impl Stage {
             Engine::Dual { .. } => (Ordering::Barrier, Dispatch::OrderPreserving),
             Engine::Jbd2 { .. } => (legacy.ordering, Dispatch::Legacy),
             Engine::Prefix => (Ordering::Prefix, Dispatch::Legacy),
-            Engine::AsyncCommit | Engine::FlushAhead | Engine::Unjournaled => {
+            Engine::AsyncCommit | Engine::OptFs | Engine::FlushAhead | Engine::Unjournaled => {
                 (legacy.ordering, Dispatch::Legacy)
             }
         };

@@ -84,7 +84,11 @@ fn options(setup: Setup) -> AdversaryOptions {
     let legacy = Capabilities { fua: true, preflush: true, share: true, ..plain };
     let capabilities = match engine {
         Engine::Dual { .. } => Capabilities { ordering: Ordering::Barrier, ordered_service, ..legacy },
-        Engine::Jbd2 { .. } | Engine::AsyncCommit | Engine::FlushAhead | Engine::Unjournaled => legacy,
+        Engine::Jbd2 { .. }
+        | Engine::AsyncCommit
+        | Engine::OptFs
+        | Engine::FlushAhead
+        | Engine::Unjournaled => legacy,
         Engine::Prefix => Capabilities { ordering: Ordering::Prefix, ..legacy },
     };
     AdversaryOptions { blocks: 1100, capabilities, latency_ns_max: 100_000, ..AdversaryOptions::default() }

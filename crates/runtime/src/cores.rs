@@ -38,6 +38,8 @@ pub struct Cores {
     /// What it costs to make one block of a journal's log
     /// ([`Handle::spend_compose`](crate::Handle::spend_compose)).
     pub compose: Duration,
+    /// What it costs to look at one dirty page ([`Handle::spend_scan`](crate::Handle::spend_scan)).
+    pub scan: Duration,
 }
 
 /// Context switches counted so far.

@@ -125,6 +125,13 @@ impl Handle {
         self.spend(|cores| cores.compose.saturating_mul(blocks)).await;
     }
 
+    /// Spends what it costs the current simulated thread to look at `pages` dirty pages ([`Cores::scan`](crate::Cores)).
+    /// Nothing elsewhere.
+    pub async fn spend_scan(&self, pages: u64) {
+        let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+        self.spend(|cores| cores.scan.saturating_mul(pages)).await;
+    }
+
     async fn spend(&self, cost: impl FnOnce(Cores) -> Duration) {
         let cost = self.0.cores.as_ref().map(|scheduler| cost(scheduler.cores()));
         if let Some(cost) = cost.filter(|cost| !cost.is_zero()) {

@@ -89,6 +89,9 @@ pub enum EngineName {
     Jbd2Nobarrier,
     /// The legacy path with checksums in the place of the flush between JD and JC.
     AsyncCommit,
+    /// OptFS: checksums of log and data in the place of every flush.
+    #[value(name = "optfs")]
+    OptFs,
     /// Transfer waits, and one flush for durability: for a volume and prefix devices.
     Prefix,
     /// Flush-ahead commit: for a volume, and for disks, which get packed writes and FUA.
@@ -216,6 +219,7 @@ impl EngineName {
             EngineName::Jbd2 => Engine::Jbd2 { barrier: true },
             EngineName::Jbd2Nobarrier => Engine::Jbd2 { barrier: false },
             EngineName::AsyncCommit => Engine::AsyncCommit,
+            EngineName::OptFs => Engine::OptFs,
             EngineName::Prefix => Engine::Prefix,
             EngineName::FlushAhead => Engine::FlushAhead,
         }
@@ -228,7 +232,9 @@ impl EngineName {
             EngineName::Dual | EngineName::DualList => {
                 !matches!(ground.name(), "legacy" | "none" | "emmc" | "emmc-unreliable")
             }
-            EngineName::Jbd2 | EngineName::Jbd2Nobarrier | EngineName::AsyncCommit => true,
+            EngineName::Jbd2 | EngineName::Jbd2Nobarrier | EngineName::AsyncCommit | EngineName::OptFs => {
+                true
+            }
             EngineName::Prefix => {
                 matches!(ground.name(), "prefix" | "volume" | "order-preserving-recovery")
             }
@@ -250,7 +256,7 @@ impl EngineName {
                 "in-order-recovery",
                 "order-preserving-recovery",
             ],
-            EngineName::Jbd2 | EngineName::AsyncCommit => {
+            EngineName::Jbd2 | EngineName::AsyncCommit | EngineName::OptFs => {
                 &["legacy", "volume", "emmc", "none", "plp", "in-order-recovery", "order-preserving-recovery"]
             }
             EngineName::Jbd2Nobarrier | EngineName::Prefix => {

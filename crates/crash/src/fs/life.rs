@@ -125,6 +125,10 @@ impl Chain {
                 true => pick(&mut handle.random("coalition"), &[40, 100, u32::MAX]),
                 false => campaign.options.checkpoint_blocks,
             },
+            durability_notice: Duration::from_micros(pick(
+                &mut handle.random("notice"),
+                &[1_000, 50_000, 30_000_000],
+            )),
             ..campaign.options
         };
         let found = RunFindings::new(handle.random("cut"));

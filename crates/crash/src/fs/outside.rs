@@ -5,7 +5,7 @@
 //!    (compared where no file waits for its deletion: e2fsck deletes it at once).
 //! 3. e2fsck recovers what we recover from, and mends nothing but orphans and the superblock's totals, which are
 //!    kept lazily; then it is clean.
-//!    Where the log holds coalition blocks, e2fsck refuses it by that feature's name, and 2 to 4 are about what our replay
+//!    Where the log holds blocks of a type of ours, e2fsck refuses it by that feature's name, and 2 to 4 are about what our replay
 //!    has left of it. So they are where a log with asynchronous commits ends in a commit block without what it commits: e2fsck
 //!    and the kernel write home what they find of that transaction, and then complain (with checksums of version 3).
 //! 4. The kernel mounts it, finds the tree that we found, with the same bytes, and leaves it clean. Needs root.
@@ -63,8 +63,8 @@ pub(super) fn judge(
     };
     is_clean("e2fsck -fn after our recovery", &image("recovered", recovered)?)?;
     // Only we can replay such a log: others have to refuse it, and judge what we made of it.
-    let crashed = if has_coalition(crashed) {
-        is_refused(&image("refused", crashed)?)?;
+    let crashed = if let Some(feature) = refused_for(crashed) {
+        is_refused(&image("refused", crashed)?, feature)?;
         replayed
     } else if ends_in_commit(crashed) {
         replayed
@@ -112,10 +112,12 @@ fn is_clean(judge: &'static str, image: &Path) -> Result<(), Complaint> {
     }
 }
 
-/// Whether the log of an image holds, or may hold, what only we can replay.
-fn has_coalition(image: &[u8]) -> bool {
-    let superblock = image.get(SUPERBLOCK_OFFSET..).map(Superblock::read);
-    superblock.is_some_and(|read| read.is_ok_and(|found| found.features().has(Feature::JOURNAL_COALITION)))
+/// How e2fsck names the features of an image that say that only we can replay its log: by their bits.
+fn refused_for(image: &[u8]) -> Option<&'static str> {
+    let superblock = Superblock::read(image.get(SUPERBLOCK_OFFSET..)?).ok()?;
+    let names =
+        [(Feature::JOURNAL_COALITION, "FEATURE_I29"), (Feature::JOURNAL_DATA_CHECKSUMS, "FEATURE_I30")];
+    names.iter().find(|(feature, _)| superblock.features().has(*feature)).map(|(_, name)| *name)
 }
 
 /// Whether the log ends in a transaction whose commit block is there, and something else of it is not.
@@ -142,16 +144,20 @@ impl LogReader for InMemory<'_> {
         bytes.copy_from_slice(found);
         Ok(())
     }
+
+    async fn read_home(&self, _: u64, _: &mut [u8; weir_storage::BLOCK_BYTES]) -> Result<(), FormatError> {
+        // Only logs that others can replay are looked at.
+        Err(FormatError::Invalid { what: "data in place" })
+    }
 }
 
-/// Bit 29 of the incompatible features, as e2fsck names what it does not know, and its exit code then.
-const FEATURE: &str = "FEATURE_I29";
+/// The exit code of e2fsck where it knows a feature not.
 const REFUSED: i32 = 8;
 
-fn is_refused(image: &Path) -> Result<(), Complaint> {
+fn is_refused(image: &Path, feature: &str) -> Result<(), Complaint> {
     let output = run("e2fsck", &["-fy"], image)?;
     let (code, said) = (output.status.code(), said(&output));
-    match code == Some(REFUSED) && said.contains(FEATURE) {
+    match code == Some(REFUSED) && said.contains(feature) {
         true => Ok(()),
         false => Err(Complaint::Unclean { judge: "e2fsck, which cannot replay the log,", code, said }),
     }

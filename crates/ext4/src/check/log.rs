@@ -26,6 +26,10 @@ impl<R: ImageReader> LogReader for Log<'_, R> {
     async fn read(&self, block: u32, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), R::Error> {
         self.image.read(self.places[block as usize], &mut bytes[..]).await
     }
+
+    async fn read_home(&self, home: u64, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), R::Error> {
+        self.image.read(home, &mut bytes[..]).await
+    }
 }
 
 /// Lays what the journal's recovery would write over the image, if the superblock asks for recovery. Returns
@@ -79,6 +83,10 @@ impl<L: LogReader> LogReader for Guarded<'_, L> {
 
     async fn read(&self, block: u32, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), Self::Error> {
         self.log.read(block, bytes).await.map_err(Stopped::Storage)
+    }
+
+    async fn read_home(&self, home: u64, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), Self::Error> {
+        self.log.read_home(home, bytes).await.map_err(Stopped::Storage)
     }
 }
 

@@ -22,6 +22,10 @@ impl<R: ImageReader> LogReader for Overlay<'_, R> {
     async fn read(&self, block: u32, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), R::Error> {
         self.image.read(self.journal[block as usize], &mut bytes[..]).await
     }
+
+    async fn read_home(&self, home: u64, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), R::Error> {
+        self.image.read(home, &mut bytes[..]).await
+    }
 }
 
 impl<'a, R: ImageReader> Overlay<'a, R> {

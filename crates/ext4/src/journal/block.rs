@@ -34,6 +34,8 @@ pub enum BlockType {
     Revoke = 5,
     /// Holds changed bytes of blocks, and may end a transaction ([`encode_coalition`](super::encode_coalition)).
     Coalition = 9,
+    /// Holds checksums of data in place ([`encode_data_checksums`](super::encode_data_checksums)).
+    DataChecksums = 10,
 }
 
 impl BlockType {
@@ -48,6 +50,7 @@ impl BlockType {
             2 => Self::Commit,
             5 => Self::Revoke,
             9 => Self::Coalition,
+            10 => Self::DataChecksums,
             _ => return None,
         };
         Some((block_type, Sequence(u32_at(block, 8))))
@@ -96,6 +99,17 @@ pub struct LogFeatures {
     /// A commit block may be there without what it commits: it was written without waiting for that, and checksums tell.
     /// jbd2's `ASYNC_COMMIT`.
     pub async_commit: bool,
+    /// The next transaction does not wait for it either, and data in place may be missing, too: its checksums are in the log.
+    /// Only with `async_commit`. A feature of ours.
+    pub data_checksums: bool,
+}
+
+impl LogFeatures {
+    /// Whether no other program can replay the log.
+    #[must_use]
+    pub fn are_ours(self) -> bool {
+        self.coalition || self.data_checksums
+    }
 }
 
 impl LogFormat {

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use super::MAGIC;
 use super::block::{BlockType, LogFeatures, LogFormat, TornOr};
 use super::coalition::Record;
+use super::data::CheckedData;
 use super::ring::{LogRing, Sequence};
 use super::superblock::JournalSuperblock;
 use crate::blocks::BLOCK_BYTES;
@@ -25,6 +26,10 @@ pub trait LogReader {
 
     /// Reads block `block` of the journal (block 0 is its superblock).
     async fn read(&self, block: u32, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), Self::Error>;
+
+    /// Reads block `home` of the filesystem, which recovery has not written yet. Asked for data in place, where the log
+    /// says what it has to be.
+    async fn read_home(&self, home: u64, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), Self::Error>;
 }
 
 /// A block that goes home: what the log holds of it, to be laid over what is there.
@@ -118,21 +123,14 @@ pub async fn replay<R: LogReader>(
     filesystem_blocks: u64,
     log: &R,
 ) -> Result<Replay, R::Error> {
-    let mut scan = Scan {
-        log,
-        format: superblock.format(),
-        ring: superblock.ring(),
-        filesystem_blocks,
-        place: superblock.start().unwrap_or(superblock.ring().first()),
-        left: if superblock.start().is_some() { superblock.ring().blocks() } else { 0 },
-        sequence: superblock.sequence(),
-        committed: BTreeMap::new(),
-        revoked: BTreeMap::new(),
-        transactions: 0,
-        ended_at: None,
-        ends_in_commit: false,
-    };
-    while scan.transaction().await? {}
+    let mut scan = Scan::new(superblock, filesystem_blocks, log);
+    scan.all(u32::MAX).await?;
+    let whole = scan.data.whole(&scan.format, scan.transactions, log).await?;
+    if whole < scan.transactions {
+        // Those behind count for nothing, and may have hidden what is to go home.
+        scan = Scan::new(superblock, filesystem_blocks, log);
+        scan.all(whole).await?;
+    }
     scan.check_end().await?;
     Ok(scan.finish())
 }
@@ -150,6 +148,8 @@ type Pieces = Vec<(u32, Piece)>;
 struct Pending {
     pieces: Vec<(u64, Piece)>,
     revokes: Vec<u64>,
+    /// What it has written in place, and the checksums.
+    written: Vec<(u64, u32)>,
     /// The first block with a wrong checksum: damage if the transaction turns out to be committed.
     damaged: Option<u32>,
 }
@@ -191,6 +191,8 @@ struct Scan<'a, R> {
     committed: BTreeMap<u64, Pieces>,
     /// The last transaction that revokes a block, as a count from the first.
     revoked: BTreeMap<u64, u32>,
+    /// What has to be in place.
+    data: CheckedData,
     transactions: u32,
     /// The first block that is not of the log any more.
     ended_at: Option<u32>,
@@ -198,7 +200,31 @@ struct Scan<'a, R> {
     ends_in_commit: bool,
 }
 
-impl<R: LogReader> Scan<'_, R> {
+impl<'a, R: LogReader> Scan<'a, R> {
+    fn new(superblock: &JournalSuperblock, filesystem_blocks: u64, log: &'a R) -> Scan<'a, R> {
+        Scan {
+            log,
+            format: superblock.format(),
+            ring: superblock.ring(),
+            filesystem_blocks,
+            place: superblock.start().unwrap_or(superblock.ring().first()),
+            left: if superblock.start().is_some() { superblock.ring().blocks() } else { 0 },
+            sequence: superblock.sequence(),
+            committed: BTreeMap::new(),
+            revoked: BTreeMap::new(),
+            data: CheckedData::default(),
+            transactions: 0,
+            ended_at: None,
+            ends_in_commit: false,
+        }
+    }
+
+    /// Reads transactions to the log's end, or as many.
+    async fn all(&mut self, most: u32) -> Result<(), R::Error> {
+        while self.transactions < most && self.transaction().await? {}
+        Ok(())
+    }
+
     /// Reads one transaction; false when the log ends before its commit block.
     async fn transaction(&mut self) -> Result<bool, R::Error> {
         let mut pending = Pending::default();
@@ -214,6 +240,8 @@ impl<R: LogReader> Scan<'_, R> {
                         }
                     }
                     BlockType::Revoke => self.revokes(place, &block, &mut pending),
+                    BlockType::DataChecksums if !self.format.features.data_checksums => return Ok(false),
+                    BlockType::DataChecksums => self.records(place, &block, &mut pending),
                     BlockType::Coalition => match self.coalition(place, &mut block, &mut pending).await? {
                         Found::More => {}
                         Found::Commit => return Ok(self.commit(pending)?),
@@ -233,8 +261,9 @@ impl<R: LogReader> Scan<'_, R> {
     /// torn block does. A transaction is written when the one before it is kept (J2), so whole ones behind the end say that it
     /// is damage.
     async fn check_end(&mut self) -> Result<(), R::Error> {
-        let LogFeatures { coalition, async_commit } = self.format.features;
-        if !(coalition || async_commit) || self.ended_at.is_none() {
+        let LogFeatures { coalition, async_commit, data_checksums } = self.format.features;
+        // With checksums of data no transaction waits until the one before it is kept.
+        if data_checksums || !(coalition || async_commit) || self.ended_at.is_none() {
             return Ok(());
         }
         // Of the transaction that ends the log so, the commit block may be there and anything else be missing.
@@ -252,7 +281,7 @@ impl<R: LogReader> Scan<'_, R> {
                     let decoded = self.format.decode_coalition(&block);
                     decoded.is_some_and(|TornOr { whole, value }| whole && value.commits)
                 }
-                BlockType::Descriptor | BlockType::Revoke => false,
+                BlockType::Descriptor | BlockType::Revoke | BlockType::DataChecksums => false,
             };
             if let Some(place) =
                 self.ended_at.filter(|_| commits && (least..self.ring.blocks()).contains(&ahead))
@@ -341,6 +370,15 @@ impl<R: LogReader> Scan<'_, R> {
         }
     }
 
+    fn records(&self, place: u32, block: &[u8; BLOCK_BYTES], pending: &mut Pending) {
+        match self.format.decode_records(block) {
+            Some(list) if list.whole => pending.written.extend(list.value),
+            _ => {
+                pending.damaged.get_or_insert(place);
+            }
+        }
+    }
+
     /// Takes in a transaction whose commit block is whole. False if it ends the log all the same: a block of it is missing,
     /// which with asynchronous commits is no damage.
     fn commit(&mut self, pending: Pending) -> Result<bool, FormatError> {
@@ -352,7 +390,18 @@ impl<R: LogReader> Scan<'_, R> {
             }
             return Err(FormatError::Checksum { structure, place: Place::JournalBlock(place) });
         }
+        for home in &pending.revokes {
+            self.data.let_go(self.transactions, *home);
+        }
+        for (home, checksum) in pending.written {
+            if home >= self.filesystem_blocks {
+                let place = Place::JournalBlock(self.place);
+                return Err(FormatError::corrupt(structure, place, "data beyond the filesystem"));
+            }
+            self.data.written(self.transactions, home, checksum);
+        }
         for (home, piece) in pending.pieces {
+            self.data.let_go(self.transactions, home);
             if home >= self.filesystem_blocks {
                 let (Piece::Copy { block, .. } | Piece::Change { block, .. }) = piece;
                 let place = Place::JournalBlock(block);

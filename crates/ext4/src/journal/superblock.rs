@@ -26,6 +26,8 @@ const ASYNC_COMMIT: u32 = 0x4;
 const CHECKSUM_3: u32 = 0x10;
 /// Ours: the log holds coalition blocks. jbd2 and e2fsck know no such feature, and stop.
 const COALITION: u32 = 0x2000_0000;
+/// Ours: the log holds checksums of data in place. jbd2 and e2fsck know no such feature, and stop.
+const DATA_CHECKSUMS: u32 = 0x4000_0000;
 const REFUSED: [(u32, &str); 2] = [(0x8, "journal_checksum_v2"), (0x20, "fast_commit")];
 
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -124,9 +126,15 @@ impl JournalSuperblock {
             // Nothing but a checksum of each block tells that one is missing behind a commit block.
             return Err(FormatError::Feature { name: "journal_async_commit without journal_checksum_v3" });
         }
+        if incompatible & DATA_CHECKSUMS != 0 && incompatible & ASYNC_COMMIT == 0 {
+            return Err(FormatError::Feature { name: "checksums of data without journal_async_commit" });
+        }
         // Unknown compatible features may be ignored: that is what the set is for.
         let unknown = [
-            ("incompatible journal", incompatible & !(REVOKE | WIDE | ASYNC_COMMIT | CHECKSUM_3 | COALITION)),
+            (
+                "incompatible journal",
+                incompatible & !(REVOKE | WIDE | ASYNC_COMMIT | CHECKSUM_3 | COALITION | DATA_CHECKSUMS),
+            ),
             ("read-only compatible journal", self.raw.read_only_compatible.get()),
         ];
         match unknown.into_iter().find(|&(_, bits)| bits != 0) {
@@ -203,7 +211,11 @@ impl JournalSuperblock {
 
     fn features(&self) -> LogFeatures {
         let has = |bit| self.raw.incompatible.get() & bit != 0;
-        LogFeatures { coalition: has(COALITION), async_commit: has(ASYNC_COMMIT) }
+        LogFeatures {
+            coalition: has(COALITION),
+            async_commit: has(ASYNC_COMMIT),
+            data_checksums: has(DATA_CHECKSUMS),
+        }
     }
 
     /// The blocks that hold transactions.
@@ -247,14 +259,17 @@ impl JournalSuperblock {
     /// [`FormatError::Invalid`] when there is something to replay, and for asynchronous commits without checksums.
     pub fn set_features(&mut self, features: LogFeatures) -> Result<(), FormatError> {
         self.check_empty()?;
-        let LogFeatures { coalition, async_commit } = features;
+        let LogFeatures { coalition, async_commit, data_checksums } = features;
         if async_commit && !self.has_checksums() {
             return Err(FormatError::Invalid { what: "asynchronous commits need checksums" });
         }
-        let mut bits = self.raw.incompatible.get() & !(COALITION | ASYNC_COMMIT);
-        for (bit, _) in [(COALITION, coalition), (ASYNC_COMMIT, async_commit)].iter().filter(|(_, has)| *has)
-        {
-            bits |= bit;
+        if data_checksums && !async_commit {
+            return Err(FormatError::Invalid { what: "checksums of data need asynchronous commits" });
+        }
+        let all = [(COALITION, coalition), (ASYNC_COMMIT, async_commit), (DATA_CHECKSUMS, data_checksums)];
+        let mut bits = self.raw.incompatible.get();
+        for (bit, has) in all {
+            bits = if has { bits | bit } else { bits & !bit };
         }
         self.raw.incompatible = bits.into();
         Ok(())

@@ -129,6 +129,9 @@ impl Mapping {
             self.metadata.space.free(handle, found).await?;
             return Err(error.full_is_no_space());
         }
+        if written {
+            handle.allocated(found);
+        }
         tree.count_blocks(i64::from(length));
         tree.node.extent.set(Some(extent));
         Ok(extent.end())
@@ -175,11 +178,13 @@ impl Mapping {
         }
         let revokes = kind != Some(FileType::Directory) || !self.rules.drops(FsMutant::NoDirectoryRevoke);
         for block in start..start + u64::from(blocks) {
-            // What the log still holds is pinned, and so it is here.
-            if let Some(buffer) = self.metadata.buffers.cached(block) {
-                if buffer.is_pinned() && revokes {
-                    handle.revoke(block);
-                }
+            // What the log still holds is pinned, and so it is here; or it is in place, and its checksum in the log (J10).
+            let checked = handle.is_checked(block);
+            let cached = self.metadata.buffers.cached(block);
+            if revokes && (checked || cached.as_ref().is_some_and(|buffer| buffer.is_pinned())) {
+                handle.revoke(block);
+            }
+            if cached.is_some() {
                 self.metadata.buffers.forget(block);
             }
         }

@@ -100,6 +100,10 @@ impl Mapping {
                 self.disk.transferred(&tickets).await?;
             }
         }
+        if self.changes.journal()?.engine().commits_early() {
+            // No flush comes before the commit block, and no checksum tells of these.
+            self.disk.flush().await?;
+        }
         Ok(())
     }
 }

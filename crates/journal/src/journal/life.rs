@@ -11,6 +11,7 @@ use weir_storage::Ordering;
 
 use super::Journal;
 use crate::buffers::Buffers;
+use crate::checked::CheckedBlocks;
 use crate::disk::Disk;
 use crate::durability::Durability;
 use crate::error::{JournalError, StopReason};
@@ -19,11 +20,12 @@ use crate::handle::TxHandle;
 use crate::integrity::HomeIntegrity;
 use crate::log::{JournalExtent, Log};
 use crate::mutants::JournalMutant;
+use crate::notice::Unnoticed;
 use crate::options::{CheckpointBy, JournalOptions};
 use crate::running::Running;
 use crate::stage::Stage;
 use crate::unwritten::Unwritten;
-use crate::{checkpoint, commit, flush};
+use crate::{checkpoint, commit, flush, notice};
 
 /// Share of the log that one transaction may take: a quarter, as jbd2 has it. A single *large* handle may ask for more:
 /// then it is alone in its transaction.
@@ -72,6 +74,8 @@ impl Journal {
             durability: Durability::new(before),
             unwritten: Unwritten::default(),
             freed: FreedBlocks::new(reuse, options.rules),
+            unnoticed: Unnoticed::default(),
+            checked: CheckedBlocks::default(),
             checkpointing: Semaphore::new(1),
             changed: Event::new(),
             commit_wanted: Event::new(),
@@ -93,6 +97,9 @@ impl Journal {
         }
         if journal.commits_tell_durability() {
             drop(handle.spawn(flush::durability_task(weak())));
+        }
+        if options.engine.checks_data() {
+            drop(handle.spawn(notice::notice_task(weak())));
         }
         drop(handle.spawn_thread("checkpoint", checkpoint::checkpoint_task(weak())));
         journal

@@ -114,10 +114,12 @@ impl History {
                 JournalMode::Ordered => promised.max(self.placed_before(file, page, k, Placed::Yes)),
                 JournalMode::Data => promised.max(k),
             };
+            // That an extent counts as written shows in no tree.
+            let until = if self.terms.uncovers { Operation::MAX } else { k };
             let why = match look {
                 // In mode writeback a place may show what it held before, until somebody makes sure.
                 _ if self.terms.mode == JournalMode::Writeback
-                    && self.placed_before(file, page, k, Placed::Perhaps) > promised =>
+                    && self.placed_before(file, page, until, Placed::Perhaps) > promised =>
                 {
                     continue;
                 }

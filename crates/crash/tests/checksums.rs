@@ -1,0 +1,85 @@
+//! Power cuts under the engines that have checksums in the place of flushes: async commit and OptFS. What they promise, what
+//! they do not, and that each rule that is dropped is found out.
+
+use weir_crash::{FsCampaign, FsGround};
+use weir_flash::Mechanism;
+use weir_fs::{Engine, FsMutant, JournalMode, JournalMutant};
+use weir_storage::Rules;
+
+const LEGACY: FsGround = FsGround::Adversary { barriers: false };
+const FLASH: FsGround = FsGround::Flash(Mechanism::None);
+
+fn campaign(engine: Engine, ground: FsGround, states: u64) -> FsCampaign {
+    FsCampaign::new(engine, JournalMode::Ordered, ground, states, 20_261_123)
+}
+
+fn pass(campaign: FsCampaign) {
+    let summary = campaign.go();
+    assert_eq!(summary.failure, None, "{:?} on {}", campaign.engine, campaign.ground.name());
+    assert!(summary.totals.states_distinct >= campaign.states, "{:?}", summary.totals);
+    assert!(summary.totals.checkpoints > 0 && summary.totals.states_recovery > 0, "{:?}", summary.totals);
+}
+
+/// Whether one of some seeds shows what is wrong.
+fn is_found_out(engine: Engine, mutant: JournalMutant) -> bool {
+    (7..12).any(|seed| {
+        let mut campaign = FsCampaign { seed, ..campaign(engine, LEGACY, 30_000) };
+        campaign.outside = 0;
+        campaign.options.rules = Rules::but(Some(FsMutant::Journal(mutant)));
+        campaign.go().failure.is_some()
+    })
+}
+
+#[test]
+fn async_commit_keeps_its_promises() {
+    for ground in [LEGACY, FsGround::Volume, FLASH] {
+        pass(campaign(Engine::AsyncCommit, ground, 2_500));
+    }
+    pass(FsCampaign { mode: JournalMode::Data, ..campaign(Engine::AsyncCommit, LEGACY, 2_500) });
+    let torn = campaign(Engine::AsyncCommit, LEGACY, 2_500);
+    pass(FsCampaign { mode: JournalMode::Data, tear_bytes: 512, ..torn });
+}
+
+/// ext4 refuses its option in mode ordered for this: no flush is between D and JC.
+#[test]
+fn async_commit_shows_old_content_in_mode_ordered() {
+    let strict = campaign(Engine::AsyncCommit, LEGACY, 60_000);
+    let failure = FsCampaign { judged_as: Some(JournalMode::Ordered), outside: 0, ..strict }.go().failure;
+    assert!(failure.is_some_and(|failure| failure.what.contains("page")), "nothing is uncovered");
+}
+
+#[test]
+fn async_commit_without_its_flush_is_found_out() {
+    assert!(is_found_out(Engine::AsyncCommit, JournalMutant::CommitNotFlushed));
+}
+
+#[test]
+fn j10_optfs_keeps_its_promises() {
+    for ground in [LEGACY, FsGround::Volume, FLASH] {
+        pass(campaign(Engine::OptFs, ground, 2_500));
+    }
+}
+
+#[test]
+fn j10_optfs_keeps_its_promises_with_all_data_in_the_log() {
+    pass(FsCampaign { mode: JournalMode::Data, ..campaign(Engine::OptFs, LEGACY, 2_500) });
+}
+
+#[test]
+fn j10_a_rule_that_is_dropped_is_found_out() {
+    use JournalMutant::{
+        CheckedNotRevoked, CheckpointsUnnoticed, DataUnchecked, FlushForgotten, OverwritesInPlace,
+        ReplaysPastHole, ReusesUnnoticed,
+    };
+    let mutants = [
+        DataUnchecked,
+        OverwritesInPlace,
+        CheckpointsUnnoticed,
+        ReusesUnnoticed,
+        CheckedNotRevoked,
+        ReplaysPastHole,
+        FlushForgotten,
+    ];
+    let survivors = mutants.map(|mutant| (!is_found_out(Engine::OptFs, mutant)).then_some(mutant));
+    assert!(survivors.iter().all(Option::is_none), "{survivors:?}");
+}

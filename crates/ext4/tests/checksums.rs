@@ -1,0 +1,171 @@
+//! Recovery of logs in which a commit block may be there without what it commits: asynchronous commits, and checksums of data
+//! in place.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use weir_ext4::journal::{
+    JournalSuperblock, LogBlock, LogFeatures, LogReader, Replay, Sequence, encode_commit,
+    encode_data_checksums, encode_transaction, replay,
+};
+use weir_ext4::{BLOCK_BYTES, FormatError};
+
+type Block = [u8; BLOCK_BYTES];
+
+const ASYNC: LogFeatures = LogFeatures { coalition: false, async_commit: true, data_checksums: false };
+const CHECKED: LogFeatures = LogFeatures { data_checksums: true, ..ASYNC };
+
+/// Runs a future that waits for nothing, as everything in memory does.
+fn now<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("nothing here waits"),
+    }
+}
+
+/// A log, and the filesystem's blocks.
+struct Log {
+    superblock: JournalSuperblock,
+    blocks: Vec<Block>,
+    head: usize,
+    homes: BTreeMap<u64, Block>,
+}
+
+impl LogReader for Log {
+    type Error = FormatError;
+
+    async fn read(&self, block: u32, bytes: &mut Block) -> Result<(), FormatError> {
+        *bytes = self.blocks[block as usize];
+        Ok(())
+    }
+
+    async fn read_home(&self, home: u64, bytes: &mut Block) -> Result<(), FormatError> {
+        *bytes = self.homes.get(&home).copied().unwrap_or([0; BLOCK_BYTES]);
+        Ok(())
+    }
+}
+
+impl Log {
+    fn new(features: LogFeatures) -> Log {
+        let mut superblock = JournalSuperblock::new([9; 16], 64, true).expect("a log");
+        superblock.set_features(features).expect("an empty log");
+        superblock.set_tail(Some(1), Sequence(1));
+        Log { superblock, blocks: vec![[0; BLOCK_BYTES]; 64], head: 1, homes: BTreeMap::new() }
+    }
+
+    /// Appends a transaction: what it logs, revokes, and has written in place. The place of its first block.
+    fn commit(
+        &mut self,
+        number: u32,
+        copies: &[(u64, u8)],
+        revokes: &[u64],
+        in_place: &[(u64, u8)],
+    ) -> usize {
+        let (format, sequence) = (self.superblock.format(), Sequence(number));
+        let mut copies: Vec<(u64, Block)> =
+            copies.iter().map(|(home, byte)| (*home, [*byte; BLOCK_BYTES])).collect();
+        let order = encode_transaction(&format, sequence, revokes, &mut copies).expect("a transaction");
+        let written: Vec<(u64, Block)> =
+            in_place.iter().map(|(home, byte)| (*home, [*byte; BLOCK_BYTES])).collect();
+        let checksums =
+            encode_data_checksums(&format, sequence, written.iter().map(|(home, block)| (*home, &block[..])));
+        let first = self.head;
+        let blocks = order.into_iter().map(|block| match block {
+            LogBlock::Own(bytes) => *bytes,
+            LogBlock::Copy(nth) => copies[nth].1,
+        });
+        let commit = encode_commit(&format, sequence, 0, 0);
+        for block in blocks.chain(checksums.into_iter().map(|block| *block)).chain([*commit]) {
+            self.blocks[self.head] = block;
+            self.head += 1;
+        }
+        self.homes.extend(written);
+        first
+    }
+
+    fn found(&self) -> Replay {
+        now(replay(&self.superblock, 1000, self)).expect("a log without damage")
+    }
+
+    fn recovered(&self) -> (u32, Vec<u64>) {
+        let found = self.found();
+        (found.transactions, found.writes.iter().map(|write| write.home).collect())
+    }
+}
+
+#[test]
+fn a_commit_block_over_missing_blocks_ends_the_log() {
+    let mut log = Log::new(ASYNC);
+    log.commit(1, &[(5, 1), (6, 1)], &[], &[]);
+    let second = log.commit(2, &[(6, 2), (7, 2)], &[], &[]);
+    assert_eq!(log.recovered(), (2, vec![5, 6, 7]));
+    for missing in second..log.head - 1 {
+        let mut torn = Log { blocks: log.blocks.clone(), homes: BTreeMap::new(), ..Log::new(ASYNC) };
+        torn.blocks[missing] = [0; BLOCK_BYTES];
+        assert_eq!(torn.recovered(), (1, vec![5, 6]), "block {missing}");
+        assert_eq!(torn.found().ends_in_commit, missing > second);
+        // What jbd2 does not promise is damage.
+        let mut plain = Log { blocks: torn.blocks, ..Log::new(LogFeatures::default()) };
+        plain.head = log.head;
+        let refused = now(replay(&plain.superblock, 1000, &plain));
+        assert_eq!(refused.is_err(), missing > second, "block {missing}");
+    }
+    // The next transaction waits for this one, so a whole one behind says that it was there.
+    log.commit(3, &[(8, 3)], &[], &[]);
+    log.blocks[second + 1] = [0; BLOCK_BYTES];
+    now(replay(&log.superblock, 1000, &log)).expect_err("damage");
+}
+
+#[test]
+fn j10_the_log_ends_before_data_that_is_missing() {
+    let mut log = Log::new(CHECKED);
+    log.commit(1, &[(5, 1)], &[], &[(100, 1)]);
+    let second = log.commit(2, &[(5, 2), (6, 2)], &[], &[(101, 2), (102, 2)]);
+    log.commit(3, &[(7, 3)], &[5], &[(103, 3)]);
+    assert_eq!(log.recovered(), (3, vec![6, 7]), "5 is revoked");
+    // Of the second, which the third does not hide any more then.
+    log.homes.insert(102, [0; BLOCK_BYTES]);
+    assert_eq!(log.recovered(), (1, vec![5]));
+    log.homes.insert(102, [2; BLOCK_BYTES]);
+    log.homes.insert(103, [9; BLOCK_BYTES]);
+    assert_eq!(log.recovered(), (2, vec![5, 6]));
+    log.homes.insert(103, [3; BLOCK_BYTES]);
+    // A hole in the log: what is behind it counts for nothing, and is no damage.
+    log.blocks[second + 1] = [0; BLOCK_BYTES];
+    assert_eq!(log.recovered(), (1, vec![5]));
+}
+
+#[test]
+fn j10_what_is_logged_or_revoked_later_may_change() {
+    let mut log = Log::new(CHECKED);
+    log.commit(1, &[(5, 1)], &[], &[(100, 1), (101, 1), (102, 1)]);
+    log.commit(2, &[(100, 2)], &[101], &[]);
+    // The copy has gone home, and the freed block has another owner.
+    log.homes.extend([(100, [2; BLOCK_BYTES]), (101, [8; BLOCK_BYTES])]);
+    assert_eq!(log.recovered(), (2, vec![5, 100]));
+    log.commit(3, &[(6, 3)], &[], &[(101, 3)]);
+    assert_eq!(log.recovered(), (3, vec![5, 6, 100]));
+    log.homes.insert(101, [8; BLOCK_BYTES]);
+    assert_eq!(log.recovered(), (2, vec![5, 100]), "the new owner's data is missing");
+    log.homes.insert(102, [8; BLOCK_BYTES]);
+    assert_eq!(log.recovered(), (0, vec![]), "nobody let go of it");
+}
+
+#[test]
+fn features_that_need_each_other_are_not_taken_alone() {
+    let plain = || JournalSuperblock::new([9; 16], 64, false).expect("a log");
+    plain().set_features(ASYNC).expect_err("no checksums");
+    let alone = LogFeatures { data_checksums: true, ..LogFeatures::default() };
+    JournalSuperblock::new([9; 16], 64, true)
+        .expect("a log")
+        .set_features(alone)
+        .expect_err("no async commit");
+    // As read: bit 2 of the incompatible features without bit 4.
+    let mut block = [0; BLOCK_BYTES];
+    plain().encode(&mut block);
+    block[0x2B] |= 4;
+    let refused = JournalSuperblock::decode(&block, 64).expect_err("the kernel's old checksums");
+    assert!(refused.to_string().contains("journal_async_commit"), "{refused}");
+}
