@@ -70,9 +70,9 @@ pub use findings::{Failure, Findings, Totals};
 pub use flash::{FlashCampaign, FlashFailure, FlashSummary, FlashTotals};
 pub use fs::workload::{
     ATTRIBUTE_BYTES_MAX, Allocation, Bench, Cut, CutName, FILE_BYTES_MAX, Found, FoundKind, GROUND_NAMES,
-    Images, Impossible, JudgedBy, Mistake, NoCut, OPERATIONS_MAX, Operation, ParseError, PathError,
-    PlayError, Session, Setup, SetupError, StateName, Swept, SyncCall, TEXT_BYTES_MAX, Workload,
-    WorkloadFailure, WorkloadPath, WorkloadTotals, Wrong, engine_name, engine_named,
+    Images, Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation, ParseError, PathError,
+    PlayError, Session, Setup, SetupError, Shrunk, StateName, Swept, SyncCall, TEXT_BYTES_MAX, Workload,
+    WorkloadFailure, WorkloadPath, WorkloadTotals, Wrong, engine_name, engine_named, generate,
 };
 pub use fs::{FsCampaign, FsFailure, FsGround, FsSummary, FsTotals};
 pub use model::{Model, Verdict, Why};

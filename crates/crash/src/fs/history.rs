@@ -218,6 +218,12 @@ impl History {
         &self.parts[part].tree
     }
 
+    /// The first path of a file in a part.
+    pub(super) fn path(&self, part: usize, file: FileId) -> Option<String> {
+        let tree = &self.parts[part].tree;
+        tree.path(tree.root, file, &mut BTreeSet::new())
+    }
+
     /// Tasks.
     pub(super) fn parts(&self) -> usize {
         self.parts.len()

@@ -159,6 +159,20 @@ impl Tree {
         }
     }
 
+    /// The first path from a directory to what is below it; `met` are directories that were looked at.
+    pub(super) fn path(&self, directory: FileId, to: FileId, met: &mut BTreeSet<FileId>) -> Option<String> {
+        if directory == to {
+            return Some(String::new());
+        }
+        if !met.insert(directory) {
+            return None;
+        }
+        self.names(directory)?.iter().find_map(|(name, id)| {
+            let rest = self.path(*id, to, met)?;
+            Some(format!("/{}{rest}", name.escape_ascii()))
+        })
+    }
+
     /// Whether `below` is `directory`, or somewhere in it.
     fn is_below(&self, directory: FileId, below: FileId) -> bool {
         let mut seen = BTreeSet::from([directory]);

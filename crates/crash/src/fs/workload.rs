@@ -10,16 +10,20 @@
 
 mod cut;
 mod found;
+mod generator;
 mod judge;
 mod operation;
 mod parse;
 mod perform;
+mod report;
 mod session;
 mod setup;
+mod shrink;
 mod sweep;
 
 pub use cut::{Cut, CutName, NoCut, StateName};
 pub use found::{Found, FoundKind};
+pub use generator::{Length, generate};
 pub use judge::{Images, JudgedBy, Wrong};
 pub use operation::{
     ATTRIBUTE_BYTES_MAX, Allocation, FILE_BYTES_MAX, Operation, PathError, SyncCall, WorkloadPath,
@@ -28,4 +32,5 @@ pub use parse::{Mistake, OPERATIONS_MAX, ParseError, TEXT_BYTES_MAX, Workload};
 pub use perform::{Impossible, PlayError};
 pub use session::Session;
 pub use setup::{Bench, GROUND_NAMES, Setup, SetupError, engine_name, engine_named};
+pub use shrink::Shrunk;
 pub use sweep::{Swept, WorkloadFailure, WorkloadTotals};

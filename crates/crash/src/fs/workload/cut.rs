@@ -77,6 +77,8 @@ pub struct Cut {
     pub(super) lost: Rc<[Lba]>,
     pub(super) operations: usize,
     pub(super) promised: u64,
+    /// Stands for what was done until then.
+    pub(super) origin: u64,
     pub(super) judge: Rc<Judge>,
 }
 
@@ -100,7 +102,7 @@ impl Cut {
         &self.lost
     }
 
-    /// Stands for the state: equal content has an equal hash.
+    /// Stands for the state: in one play, equal content has an equal hash.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.left.hash()
@@ -117,7 +119,7 @@ impl Cut {
     /// [`Wrong`] if that cannot be done, or if our check of the format was asked ([`Setup::check`](super::Setup)) and
     /// finds something.
     pub fn look(&self) -> Result<Found, Wrong> {
-        self.judge.recoveries.find(&self.left)
+        self.judge.recoveries.find(&self.left, self.origin)
     }
 
     /// Looks, and judges what is found: by the model, if it was told of everything, and by what the test has promised.

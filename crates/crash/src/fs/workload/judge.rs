@@ -1,7 +1,7 @@
 //! Who judges what a power cut left: recovery itself, our check of the format, the model, the promises of a test, and the
 //! outside judges.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -9,10 +9,11 @@ use weir_fs::Filesystem;
 use weir_runtime::Handle;
 
 use super::found::Found;
+use super::operation::Operation;
 use super::setup::Setup;
 use crate::content::mix;
 use crate::fs::ground::{Left, bytes_of};
-use crate::fs::history::History;
+use crate::fs::history::{History, Illegal};
 use crate::fs::life::{Unfit, apart, mount};
 use crate::fs::outside;
 use crate::fs::visible::Visible;
@@ -23,6 +24,8 @@ const RECOVERIES_MAX: usize = 8192;
 /// Who says that something is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JudgedBy {
+    /// The filesystem, or what is below it, fails without any power cut.
+    Filesystem,
     /// Nothing can be mounted, or read.
     Recovery,
     /// Our own check of the format.
@@ -40,6 +43,7 @@ impl JudgedBy {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            JudgedBy::Filesystem => "the filesystem",
             JudgedBy::Recovery => "recovery",
             JudgedBy::Check => "weir fsck",
             JudgedBy::Model => "the model",
@@ -69,17 +73,26 @@ impl Wrong {
 pub(super) struct Recoveries {
     setup: Setup,
     known: RefCell<BTreeMap<u64, Result<Found, Wrong>>>,
+    plays: Cell<u64>,
 }
 
 impl Recoveries {
     pub(super) fn new(setup: Setup) -> Recoveries {
-        Recoveries { setup, known: RefCell::default() }
+        Recoveries { setup, known: RefCell::default(), plays: Cell::new(0) }
     }
 
-    /// Powers up, mounts, reads everything, and checks the format of some.
-    pub(super) fn find(&self, left: &Left) -> Result<Found, Wrong> {
+    /// A number for a play of which nothing is known, so that nothing of it is taken for something else.
+    fn another_play(&self) -> u64 {
+        self.plays.set(self.plays.get() + 1);
+        self.plays.get()
+    }
+
+    /// Powers up, mounts, reads everything, and checks the format of some. `origin` stands for what was done before.
+    pub(super) fn find(&self, left: &Left, origin: u64) -> Result<Found, Wrong> {
         let state = left.hash();
-        if let Some(known) = self.known.borrow().get(&state) {
+        // A medium's hash tells writes of one play apart, and not what they wrote; an image's hash is of its content.
+        let key = if matches!(left, Left::Flash(..)) { mix(state, origin) } else { state };
+        if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
         }
         let found = apart(state, async |handle| Ok::<_, Failed>(self.recover(handle, left, state).await))
@@ -88,7 +101,7 @@ impl Recoveries {
         if known.len() >= RECOVERIES_MAX {
             known.clear();
         }
-        known.insert(state, found.clone());
+        known.insert(key, found.clone());
         found
     }
 
@@ -162,18 +175,81 @@ pub(super) struct Judge {
     pub(super) setup: Setup,
     pub(super) history: Rc<RefCell<History>>,
     pub(super) recoveries: Rc<Recoveries>,
-    /// None once something was done that the model was not told of.
-    pub(super) modelled: std::cell::Cell<bool>,
+    /// Not once something was done that the model was not told of.
+    modelled: Cell<bool>,
+    /// Stands for what was done.
+    origin: Cell<u64>,
     promises: RefCell<Vec<Promise>>,
+    /// The model's newest operation at the end of each operation of the workload.
+    ended: RefCell<Vec<u64>>,
 }
 
 impl Judge {
     pub(super) fn new(setup: Setup, history: Rc<RefCell<History>>, recoveries: Rc<Recoveries>) -> Judge {
-        Judge { setup, history, recoveries, modelled: true.into(), promises: RefCell::default() }
+        let (promises, ended) = (RefCell::default(), RefCell::default());
+        let (modelled, origin) = (Cell::new(true), Cell::new(0));
+        Judge { setup, history, recoveries, modelled, origin, promises, ended }
+    }
+
+    /// An operation of the workload begins.
+    pub(super) fn begins(&self, operation: &Operation) {
+        let text = operation.to_string();
+        self.origin
+            .set(text.bytes().fold(mix(self.origin.get(), 1), |hash, byte| mix(hash, u64::from(byte))));
+    }
+
+    /// From now on something is done that nobody here knows of.
+    pub(super) fn goes_blind(&self) {
+        if self.modelled.replace(false) {
+            self.origin.set(mix(self.recoveries.another_play(), 2));
+        }
+    }
+
+    pub(super) fn is_modelled(&self) -> bool {
+        self.modelled.get()
+    }
+
+    pub(super) fn origin(&self) -> u64 {
+        self.origin.get()
     }
 
     pub(super) fn promise(&self, what: &str, holds: impl Fn(&Found) -> bool + 'static) {
         self.promises.borrow_mut().push((what.to_owned(), Box::new(holds)));
+    }
+
+    /// An operation of the workload is over.
+    pub(super) fn has_ended(&self) {
+        self.ended.borrow_mut().push(self.history.borrow().now());
+    }
+
+    /// A finding of the model, with paths and operations of the workload for its numbers.
+    pub(super) fn describe(&self, illegal: &Illegal) -> String {
+        let ended = self.ended.borrow();
+        // The model counts more operations than a workload has lines.
+        let line = |operation: u64| 1 + ended.partition_point(|end| *end < operation);
+        let path =
+            |file| self.history.borrow().path(0, file).unwrap_or_else(|| "a file that is gone".to_owned());
+        match illegal {
+            Illegal::Tree(what) => format!("no operation leaves such names: {what}"),
+            Illegal::TreeTooOld { at: 0, needed } => {
+                format!("the names are those of the beginning, but operation {} is promised", line(*needed))
+            }
+            Illegal::TreeTooOld { at, needed } => format!(
+                "the names are those after operation {}, but operation {} is promised",
+                line(*at),
+                line(*needed)
+            ),
+            Illegal::Foreign { file, page, .. } => {
+                format!("page {page} of {} holds what nobody wrote there", path(*file))
+            }
+            Illegal::PageTooOld { file, page, needed } => {
+                format!(
+                    "page {page} of {} is older than operation {}, which is promised",
+                    path(*file),
+                    line(*needed)
+                )
+            }
+        }
     }
 
     /// A number that changes whenever something is promised.
@@ -185,7 +261,7 @@ impl Judge {
     pub(super) fn judge(&self, found: &Found) -> Result<(), Wrong> {
         if self.modelled.get() {
             let judged = self.history.borrow().judge(&found.0);
-            judged.map_err(|illegal| Wrong::new(JudgedBy::Model, illegal))?;
+            judged.map_err(|illegal| Wrong::new(JudgedBy::Model, self.describe(&illegal)))?;
         }
         let promises = self.promises.borrow();
         let broken = promises.iter().find(|(_, holds)| !holds(found));

@@ -61,6 +61,11 @@ impl WorkloadPath {
         Ok(WorkloadPath(text.to_owned()))
     }
 
+    /// A path that is part of the program.
+    pub(super) fn of_known(text: &'static str) -> WorkloadPath {
+        WorkloadPath(text.to_owned())
+    }
+
     /// Its names, from the root down.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.split('/').filter(|name| !name.is_empty())

@@ -1,5 +1,7 @@
 //! One operation of a workload, done on a filesystem and told to its history.
 
+use std::collections::BTreeMap;
+
 use weir_ext4::FileType;
 use weir_fs::{Fallocate, NewNode};
 
@@ -7,7 +9,7 @@ use super::operation::{Allocation, Operation, SyncCall, WorkloadPath};
 use crate::content::mix;
 use crate::fs::calls::{Calls, Outcome};
 use crate::fs::history::Reach;
-use crate::fs::tree::{FileId, Kind, Tree};
+use crate::fs::tree::{FileId, Kind, Thing, Tree};
 
 /// Permissions of new files, and of new directories.
 const FILE: u16 = 0o644;
@@ -180,6 +182,55 @@ impl Step<'_> {
             Operation::Sync => Ok(Step::Sync),
         }
     }
+}
+
+/// What an operation makes of a tree, where what it makes anew gets the number `id`.
+///
+/// # Errors
+/// [`Impossible`], and the tree is as it was.
+pub(super) fn follow(tree: &mut Tree, operation: &Operation, id: FileId) -> Result<(), Impossible> {
+    let of = |kind, permissions| Thing { kind, permissions, attribute: None };
+    match Step::of(tree, operation)? {
+        Step::Make((directory, name), new) => {
+            let kind = match new.kind {
+                FileType::Directory => Kind::Directory(BTreeMap::new()),
+                _ => Kind::File { size: 0 },
+            };
+            tree.enter(directory, name, id, of(kind, new.permissions));
+        }
+        Step::Symlink((directory, name), target) => {
+            let target = target.as_bytes().to_vec();
+            tree.enter(directory, name, id, of(Kind::Symlink { target }, 0o777));
+        }
+        Step::Link(file, (directory, name)) => {
+            if let Some(names) = tree.names_mut(directory) {
+                names.insert(name.to_vec(), file);
+            }
+        }
+        Step::Unlink((directory, name), _) | Step::Rmdir((directory, name), _) => tree.take(directory, name),
+        Step::Rename(from, to) => tree.rename(from, to),
+        Step::Write(file, offset, length) => resize(tree, file, |size| size.max(offset + length)),
+        Step::Falloc(file, how, offset, length) => {
+            if matches!(how, Allocation::Grow | Allocation::Zero) {
+                resize(tree, file, |size| size.max(offset + length));
+            }
+        }
+        Step::Truncate(file, size) => resize(tree, file, |_| size),
+        Step::SetAttribute(file, length) => {
+            let value = length.map(|length| vec![1; length as usize]);
+            tree.things.entry(file).and_modify(|thing| thing.attribute = value);
+        }
+        Step::Call(..) | Step::Sync => {}
+    }
+    Ok(())
+}
+
+fn resize(tree: &mut Tree, file: FileId, size: impl FnOnce(u64) -> u64) {
+    tree.things.entry(file).and_modify(|thing| {
+        if let Kind::File { size: now } = &mut thing.kind {
+            *now = size(*now);
+        }
+    });
 }
 
 fn not_a_link(tree: &Tree, path: &WorkloadPath) -> Result<FileId, Impossible> {

@@ -1,6 +1,7 @@
 //! One play: a filesystem on a ground, what is done there, and the power cuts.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -129,8 +130,10 @@ impl Session {
         let mut calls = self.calls.borrow_mut().take().ok_or_else(busy)?;
         let nth = self.cuts.operations.get() + 1;
         self.cuts.operations.set(nth);
+        self.judge.begins(operation);
         let done = perform(&mut calls, operation, nth as u64).await;
         *self.calls.borrow_mut() = Some(calls);
+        self.judge.has_ended();
         // The storage may have no event before the one that keeps what the call has promised.
         self.ground.look();
         done
@@ -140,7 +143,7 @@ impl Session {
     /// for [`promise`](Self::promise) to say.
     #[must_use]
     pub fn filesystem(&self) -> &Filesystem {
-        self.judge.modelled.set(false);
+        self.judge.goes_blind();
         &self.fs
     }
 
@@ -175,18 +178,44 @@ impl Session {
         });
     }
 
+    /// Calls `look` at one event, if there is such an event.
+    pub(super) fn at_event(&self, event: u64, look: impl Fn(&Cutter, &MayLeave<'_>) + 'static) {
+        let cutter = self.cutter();
+        self.ground.observe_states(move |may_leave| {
+            let now = cutter.counts.event.get() + 1;
+            cutter.counts.event.set(now);
+            if now == event {
+                look(&cutter, may_leave);
+            }
+        });
+    }
+
+    /// What is there now.
+    pub(super) async fn look(&self) -> Result<Found, Wrong> {
+        let visible = Visible::read(&self.fs).await;
+        let visible = visible.map_err(|error| Wrong::new(JudgedBy::Recovery, format!("reading: {error}")))?;
+        Ok(Found(Rc::new(visible)))
+    }
+
+    /// Blocks of the filesystem that hold its journal.
+    pub(super) fn journal(&self) -> Vec<Range<u64>> {
+        self.fs.journal_area()
+    }
+
     /// Whether what is read now, without any power cut, is what was written.
     ///
     /// # Errors
     /// What is [`Wrong`].
     pub async fn judge_now(&self) -> Result<(), Wrong> {
-        let visible = Visible::read(&self.fs).await;
-        let visible = visible.map_err(|error| Wrong::new(JudgedBy::Recovery, format!("reading: {error}")))?;
-        if !self.judge.modelled.get() {
-            return self.judge.judge(&Found(Rc::new(visible)));
+        let found = self.look().await?;
+        if !self.judge.is_modelled() {
+            return self.judge.judge(&found);
         }
-        let judged = self.judge.history.borrow_mut().judge_now(&visible);
-        judged.map_err(|illegal| Wrong::new(JudgedBy::Model, format!("before any power cut: {illegal}")))
+        let judged = self.judge.history.borrow_mut().judge_now(&found.0);
+        judged.map_err(|illegal| {
+            let told = self.judge.describe(&illegal);
+            Wrong::new(JudgedBy::Model, format!("before any power cut: {told}"))
+        })
     }
 
     /// A hash of all that has happened.
@@ -233,7 +262,7 @@ impl Cutter {
     }
 
     /// The cut of this name at this event.
-    fn named(&self, may_leave: &MayLeave<'_>, state: &StateName) -> Option<Cut> {
+    pub(super) fn named(&self, may_leave: &MayLeave<'_>, state: &StateName) -> Option<Cut> {
         let event = self.counts.event.get();
         let (left, lost) = match state {
             StateName::Kept(kept) => (may_leave.named(kept)?, may_leave.states()?.lost(kept)),
@@ -244,7 +273,8 @@ impl Cutter {
             }
         };
         let name = CutName { event, state: state.clone() };
-        let (operations, promised) = (self.counts.operations.get(), self.judge.promised());
-        Some(Cut { name, left, lost: lost.into(), operations, promised, judge: Rc::clone(&self.judge) })
+        let (operations, judge) = (self.counts.operations.get(), Rc::clone(&self.judge));
+        let (promised, origin) = (judge.promised(), judge.origin());
+        Some(Cut { name, left, lost: lost.into(), operations, promised, origin, judge })
     }
 }

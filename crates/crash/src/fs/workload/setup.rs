@@ -100,13 +100,16 @@ impl Setup {
         Ok(Setup::new(found, engine))
     }
 
-    /// Makes the filesystem.
+    /// Makes the filesystem, and mounts it once.
     ///
     /// # Errors
     /// [`SetupError::Format`].
     pub fn prepare(self) -> Result<Bench, SetupError> {
         let base = self.format().map_err(SetupError::Format)?;
-        Ok(Bench { setup: self, base, recoveries: Rc::new(Recoveries::new(self)) })
+        let bench = Bench { setup: self, base, recoveries: Rc::new(Recoveries::new(self)) };
+        // An engine may not stand there.
+        bench.play(async |_| ()).map_err(|error| SetupError::Format(error.to_string()))?;
+        Ok(bench)
     }
 
     pub(super) fn engine(&self) -> Engine {

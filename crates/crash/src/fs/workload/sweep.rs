@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::cut::{Cut, CutName};
-use super::judge::Wrong;
+use super::judge::{JudgedBy, Wrong};
 use super::parse::Workload;
 use super::perform::PlayError;
 use super::setup::Bench;
@@ -16,7 +16,7 @@ use crate::content::mix;
 use crate::fs::outside;
 
 /// How long a play goes on behind the last operation: the filesystem commits by itself after 5 s.
-const SETTLES: Duration = Duration::from_secs(6);
+pub(super) const SETTLES: Duration = Duration::from_secs(6);
 
 /// What a workload was put to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -102,15 +102,26 @@ impl Seen {
             judged = cut.show_outside().map(|kernel| self.totals.states_kernel += u64::from(kernel));
         }
         if let Err(wrong) = judged {
-            self.fail(Some(cut), cut.operations(), wrong);
+            self.fail(WorkloadFailure::of(cut, wrong));
         }
     }
 
-    fn fail(&mut self, cut: Option<&Cut>, operations: usize, wrong: Wrong) {
-        let lost = cut.map_or(Vec::new(), |cut| cut.lost().iter().map(|block| block.0).collect());
-        let cut = cut.map(|cut| cut.name().clone());
+    fn fail(&mut self, failure: WorkloadFailure) {
         self.totals.failures = 1;
-        self.failure.get_or_insert(WorkloadFailure { cut, operations, lost, wrong });
+        self.failure.get_or_insert(failure);
+    }
+}
+
+impl WorkloadFailure {
+    /// Of a power cut.
+    pub(super) fn of(cut: &Cut, wrong: Wrong) -> WorkloadFailure {
+        let lost = cut.lost().iter().map(|block| block.0).collect();
+        WorkloadFailure { cut: Some(cut.name().clone()), operations: cut.operations(), lost, wrong }
+    }
+
+    /// Without any.
+    fn uncut(operations: usize, wrong: Wrong) -> WorkloadFailure {
+        WorkloadFailure { cut: None, operations, lost: Vec::new(), wrong }
     }
 }
 
@@ -123,21 +134,36 @@ impl Bench {
     pub fn sweep(&self, workload: &Workload) -> Result<Swept, PlayError> {
         let seen = Rc::new(RefCell::new(Seen::default()));
         let outside = if self.setup().outside > 0 && outside::is_there() { self.setup().outside } else { 0 };
-        let trace_hash = self.play(async |session| {
+        let played = self.play(async |session| {
             let visitor = Rc::clone(&seen);
             session.at_every_cut(move |cut| visitor.borrow_mut().visit(cut, outside));
-            for operation in &workload.operations {
-                session.perform(operation).await?;
+            for (operation, nth) in workload.operations.iter().zip(1..) {
+                match session.perform(operation).await {
+                    Err(PlayError::Refused { what, .. }) => {
+                        let wrong = Wrong::new(JudgedBy::Filesystem, what);
+                        seen.borrow_mut().fail(WorkloadFailure::uncut(nth, wrong));
+                    }
+                    done => done?,
+                }
                 if seen.borrow().failure.is_some() {
                     return Ok(session.trace_hash());
                 }
             }
             session.sleep(SETTLES).await;
             if let Err(wrong) = session.judge_now().await {
-                seen.borrow_mut().fail(None, workload.operations.len(), wrong);
+                seen.borrow_mut().fail(WorkloadFailure::uncut(workload.operations.len(), wrong));
             }
             Ok(session.trace_hash())
-        })??;
+        });
+        let trace_hash = match played {
+            // It could be mounted before: this is a play that does not end, or an order that is broken.
+            Err(PlayError::Ground(what)) => {
+                let wrong = Wrong::new(JudgedBy::Filesystem, what);
+                seen.borrow_mut().fail(WorkloadFailure::uncut(workload.operations.len(), wrong));
+                0
+            }
+            played => played??,
+        };
         let seen = seen.take();
         let operations = workload.operations.len() as u64;
         let totals = WorkloadTotals { workloads: 1, operations, ..seen.totals };

@@ -1,0 +1,157 @@
+//! A failure told to a person, as the text of a workload: the operations with the power cut between them, what was lost,
+//! what was promised, and what was found.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::rc::Rc;
+
+use super::cut::{CutName, StateName};
+use super::found::{Found, FoundKind};
+use super::operation::{Operation, SyncCall};
+use super::parse::Workload;
+use super::perform::PlayError;
+use super::setup::{Bench, engine_name};
+use super::sweep::{SETTLES, WorkloadFailure};
+use crate::fs::FsGround;
+
+/// Lines of a list, at most.
+const LINES_MAX: usize = 40;
+
+/// What a failing play shows beside the failure itself.
+#[derive(Default)]
+struct Shown {
+    /// What is there when no power is lost.
+    whole: Option<Found>,
+    /// What is there after the power cut.
+    left: Option<Found>,
+    /// Blocks of the filesystem that hold its journal.
+    journal: Vec<std::ops::Range<u64>>,
+}
+
+impl Bench {
+    /// Tells a failure. The text is a workload itself: all but the operations is comment. `replay` is the command that does
+    /// it again.
+    ///
+    /// # Errors
+    /// [`PlayError`] if the workload cannot be played.
+    pub fn tell(
+        &self,
+        workload: &Workload,
+        failure: &WorkloadFailure,
+        replay: &str,
+    ) -> Result<String, PlayError> {
+        let shown = self.show(workload, failure)?;
+        let mut text = String::new();
+        let mut line = |told: &str| {
+            let _ = writeln!(text, "{told}");
+        };
+        let setup = self.setup();
+        line(&format!("# Wrong, says {}: {}", failure.wrong.by.name(), failure.wrong.what));
+        line(&format!(
+            "# on {}, engine {}, seed {}",
+            setup.ground.name(),
+            engine_name(setup.engine()).unwrap_or("of its own"),
+            setup.seed
+        ));
+        line(&format!("# again: {replay}"));
+        line("");
+        for (nth, operation) in workload.operations.iter().enumerate() {
+            line(&operation.to_string());
+            if nth + 1 == failure.operations {
+                line(&told_cut(failure.cut.as_ref()));
+            }
+        }
+        line("");
+        self.tell_lost(failure, &shown, &mut line);
+        line("# promised by then:");
+        let begun = &workload.operations[..failure.operations.min(workload.operations.len())];
+        let calls: Vec<String> = begun.iter().filter_map(promise).collect();
+        list(&calls, &mut line);
+        line("# there without the power cut:");
+        list(&paths(shown.whole.as_ref()), &mut line);
+        line("# found:");
+        list(&paths(shown.left.as_ref()), &mut line);
+        Ok(text)
+    }
+
+    fn tell_lost(&self, failure: &WorkloadFailure, shown: &Shown, line: &mut impl FnMut(&str)) {
+        match failure.cut.as_ref().map(|cut| &cut.state) {
+            None => line("# lost: nothing; it is wrong without any power cut"),
+            Some(StateName::Drawn(_)) => line("# lost: what the device's firmware left out, drawn by chance"),
+            Some(StateName::Kept(_)) => {
+                line("# lost, of what the disk had not made durable:");
+                let of_volume = self.setup().ground == FsGround::Volume;
+                let is_journal = |block: &u64| shown.journal.iter().any(|range| range.contains(block));
+                let lost = failure.lost.iter().map(|block| match block {
+                    block if of_volume => format!("block {block} of the disk below the volume"),
+                    block if is_journal(block) => format!("block {block}, of the journal"),
+                    block => format!("block {block}"),
+                });
+                list(&lost.collect::<Vec<_>>(), line);
+            }
+        }
+    }
+
+    /// Plays it once more, and looks.
+    fn show(&self, workload: &Workload, failure: &WorkloadFailure) -> Result<Shown, PlayError> {
+        let shown = Rc::new(RefCell::new(Shown::default()));
+        let (told, cut) = (Rc::clone(&shown), failure.cut.clone());
+        self.play(async |session| {
+            if let Some(CutName { event, state }) = cut {
+                session.at_event(event, move |cutter, may_leave| {
+                    let cut = cutter.named(may_leave, &state);
+                    told.borrow_mut().left = cut.and_then(|cut| cut.look().ok());
+                });
+            }
+            for operation in workload.operations.iter().take(failure.operations) {
+                session.perform(operation).await?;
+            }
+            shown.borrow_mut().whole = session.look().await.ok();
+            shown.borrow_mut().journal = session.journal();
+            session.sleep(SETTLES).await;
+            Ok(())
+        })??;
+        Ok(shown.take())
+    }
+}
+
+fn told_cut(cut: Option<&CutName>) -> String {
+    match cut {
+        Some(cut) => format!("# the power is cut: during this operation, or behind it (event {})", cut.event),
+        None => "# no power is cut".to_owned(),
+    }
+}
+
+/// What a call promises when it has returned.
+fn promise(operation: &Operation) -> Option<String> {
+    let promised = match operation {
+        Operation::Sync => "everything is durable",
+        Operation::Synchronise(SyncCall::Fsync | SyncCall::Fdatasync, _) => "what it covers is durable",
+        Operation::Synchronise(..) => "what it covers comes before all that is begun later",
+        _ => return None,
+    };
+    Some(format!("{operation}: once it returned, {promised}"))
+}
+
+fn paths(found: Option<&Found>) -> Vec<String> {
+    let Some(found) = found else { return vec!["nothing can be mounted, or read".to_owned()] };
+    let told = |(path, kind): (String, FoundKind)| match kind {
+        FoundKind::Directory => format!("{path}/"),
+        FoundKind::File(bytes) => {
+            let content = found.bytes(&path).unwrap_or(&[]);
+            let written = content.iter().filter(|byte| **byte != 0).count();
+            format!("{path}: {bytes} bytes, {} of them zeros", content.len() - written)
+        }
+        FoundKind::Symlink(target) => format!("{path} -> {}", target.escape_ascii()),
+    };
+    found.paths().into_iter().map(told).collect()
+}
+
+fn list(lines: &[String], line: &mut impl FnMut(&str)) {
+    lines.iter().take(LINES_MAX).for_each(|told| line(&format!("#   {told}")));
+    if lines.len() > LINES_MAX {
+        line(&format!("#   and {} more", lines.len() - LINES_MAX));
+    } else if lines.is_empty() {
+        line("#   nothing");
+    }
+}
