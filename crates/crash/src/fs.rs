@@ -25,6 +25,7 @@
 mod calls;
 pub(crate) mod ground;
 mod history;
+mod judges;
 mod life;
 mod outside;
 mod script;
@@ -40,6 +41,7 @@ use weir_runtime::{Runtime, Simulation};
 use weir_storage::BLOCK_BYTES;
 
 pub use ground::FsGround;
+pub use judges::{Condition, Judgement, Judges};
 use life::{Chain, Images};
 
 /// A campaign on one engine, one journal mode and one ground.

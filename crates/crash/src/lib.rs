@@ -36,13 +36,14 @@
 //! | [`FsCampaign`] | the same for a filesystem, on each of these grounds, with e2fsck and the kernel as judges |
 //! | [`Setup`], [`Bench`], [`Session`], [`Cut`] | tests of one's own on a filesystem: play, promise, cut the power, look, judge |
 //! | [`Workload`] | operations as text, to be cut at every event |
+//! | [`Judges`], [`Judgement`] | what our model, our check, e2fsck and the kernel say of an image, each for itself |
 //! | [`SqliteCampaign`] | the same for SQLite in a filesystem: its databases judge themselves, and what was committed is known |
 //! | [`UpdateCampaign`] | the same for atomic files, which are at one commit all together, and for units |
 //! | [`SqliteOnce`] | every call of SQLite failing once |
 //! | [`push_page`], [`stamp_of`] | pages that say who wrote them |
 //!
 //! The examples: `volume_crash`, `flash_crash`, `vst`, `fs_crash` and `sqlite_crash` are the campaigns as programs;
-//! `kill_loop` kills writers on a real disk.
+//! `kill_loop` kills writers on a real disk; `kernel_table2` runs table 2 of the FAST 2018 paper on the kernel's ext4.
 
 mod bound;
 mod campaign;
@@ -69,12 +70,13 @@ pub use content::{Stamp, push_page, stamp_of};
 pub use findings::{Failure, Findings, Totals};
 pub use flash::{FlashCampaign, FlashFailure, FlashSummary, FlashTotals};
 pub use fs::workload::{
-    ATTRIBUTE_BYTES_MAX, Allocation, Bench, Cut, CutName, FILE_BYTES_MAX, Found, FoundKind, GROUND_NAMES,
-    Images, Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation, ParseError, PathError,
-    PlayError, Session, Setup, SetupError, Shrunk, StateName, Swept, SyncCall, TEXT_BYTES_MAX, Workload,
-    WorkloadFailure, WorkloadPath, WorkloadTotals, Wrong, engine_name, engine_named, generate,
+    ATTRIBUTE_BYTES_MAX, Allocation, Bench, ByJudge, Cut, CutName, FILE_BYTES_MAX, Found, FoundKind,
+    GROUND_NAMES, Images, Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation,
+    ParseError, PathError, PlayError, Session, Setup, SetupError, Shrunk, StateName, Swept, SyncCall,
+    TEXT_BYTES_MAX, Tally, Workload, WorkloadFailure, WorkloadPath, WorkloadTotals, Wrong, engine_name,
+    engine_named, generate,
 };
-pub use fs::{FsCampaign, FsFailure, FsGround, FsSummary, FsTotals};
+pub use fs::{Condition, FsCampaign, FsFailure, FsGround, FsSummary, FsTotals, Judgement, Judges};
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use run::run;

@@ -192,7 +192,7 @@ impl SqliteCampaign {
     #[must_use]
     pub fn go(&self) -> SqliteSummary {
         let mut summary = SqliteSummary { totals: SqliteTotals::default(), failure: None, trace_hash: 0 };
-        let image = match new_image() {
+        let image = match new_image(true) {
             Ok(image) => image,
             Err(what) => {
                 summary.failure = Some(SqliteFailure { run: 0, life: 0, event: 0, what });

@@ -104,7 +104,7 @@ impl UpdateCampaign {
     #[must_use]
     pub fn go(&self) -> UpdateSummary {
         let mut summary = UpdateSummary { totals: UpdateTotals::default(), failure: None, trace_hash: 0 };
-        let image = match new_image() {
+        let image = match new_image(true) {
             Ok(image) => image,
             Err(what) => {
                 summary.failure = Some(UpdateFailure { run: 0, life: 0, event: 0, what });

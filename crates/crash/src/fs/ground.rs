@@ -586,7 +586,7 @@ pub(crate) enum GroundError {
 }
 
 /// An image in memory.
-struct Bytes(Vec<u8>);
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
 impl ImageReader for Bytes {
     type Error = GroundError;
@@ -619,14 +619,15 @@ pub(crate) async fn bytes_of(storage: &dyn Storage) -> Result<Vec<u8>, GroundErr
 /// The blocks of a filesystem, those of zeros left out.
 pub(crate) type Blocks = Vec<(u64, Vec<u8>)>;
 
-/// A new filesystem.
-pub(crate) fn new_image() -> Result<Blocks, String> {
+/// A new filesystem, with checksums or without.
+pub(crate) fn new_image(checksums: bool) -> Result<Blocks, String> {
     let runtime = Runtime::simulated(Simulation::default());
     let handle = runtime.handle();
     let made = runtime.block_on(async {
         let options = AdversaryOptions { blocks: BLOCKS, ..AdversaryOptions::default() };
         let disk = AdversaryDisk::new(&handle, options);
-        let mkfs = Mkfs { reserved_percent: 0, ..Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000) };
+        let plain = Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000);
+        let mkfs = Mkfs { reserved_percent: 0, checksums, ..plain };
         Filesystem::make(&*disk, &mkfs).await.map_err(|error| format!("mkfs: {error}"))?;
         bytes_of(&*disk).await.map_err(|error| error.to_string())
     });

@@ -9,15 +9,18 @@
 //!    has left of it. So they are where a log with asynchronous commits ends in a commit block without what it commits: e2fsck
 //!    and the kernel write home what they find of that transaction, and then complain (with checksums of version 3).
 //! 4. The kernel mounts it, finds the tree that we found, with the same bytes, and leaves it clean. Needs root.
+//!
+//! Where a filesystem may be damaged, each says in what [`Condition`] it is: [`by_e2fsck`], [`by_kernel`].
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -27,8 +30,10 @@ use tempfile::TempDir;
 use weir_ext4::journal::{JournalSuperblock, LogReader, replay};
 use weir_ext4::{Feature, FormatError, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
 
+use super::judges::Condition;
 use super::tree::{FileId, Kind, Thing, Tree};
-use super::visible::{ATTRIBUTE, BALLAST, LOST_AND_FOUND, Visible};
+use super::visible::{ATTRIBUTE, BALLAST, FILE_BYTES_MAX, LOST_AND_FOUND, Visible};
+use super::workload::Found;
 
 /// What an outside judge said.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +98,61 @@ pub(super) fn judge_recovered(recovered: &[u8]) -> Result<(), Complaint> {
     let path = place.path().join("recovered");
     fs::write(&path, recovered).map_err(|error| Complaint::Io("writing an image", error))?;
     is_clean("e2fsck -fn after our recovery", &path)
+}
+
+/// What e2fsck makes of an image: it mends nothing but orphans and totals, or more, or it does not get it clean.
+pub(super) fn by_e2fsck(image: &[u8]) -> Result<Condition, Complaint> {
+    let place = TempDir::new().map_err(|error| Complaint::Io("a directory for images", error))?;
+    let path = place.path().join("image");
+    write_sparsely(&path, image).map_err(|error| Complaint::Io("writing an image", error))?;
+    let mended = run("e2fsck", &["-fy"], &path)?;
+    is_mended(&path, mends_little(&mended).is_ok())
+}
+
+/// What the kernel makes of an image: it mounts it and shows what `is_allowed`, and leaves it clean or so that e2fsck can
+/// mend it; or not.
+pub(super) fn by_kernel(image: &[u8], is_allowed: &dyn Fn(&Found) -> bool) -> Result<Condition, Complaint> {
+    let place = TempDir::new().map_err(|error| Complaint::Io("a directory for images", error))?;
+    let path = place.path().join("image");
+    write_sparsely(&path, image).map_err(|error| Complaint::Io("writing an image", error))?;
+    let Mounted::Tree(Ok(tree)) = mounted(&path, place.path())? else { return Ok(Condition::Failed) };
+    if !is_allowed(&Found(Rc::new(tree))) {
+        return Ok(Condition::Failed);
+    }
+    let is_clean = is_clean("e2fsck", &path).is_ok();
+    if !is_clean {
+        run("e2fsck", &["-fy"], &path)?;
+    }
+    is_mended(&path, is_clean)
+}
+
+/// Whether this machine mounts images for us: this one, which is whole.
+pub(super) fn kernel_mounts(image: &[u8]) -> Result<bool, Complaint> {
+    let place = TempDir::new().map_err(|error| Complaint::Io("a directory for images", error))?;
+    let path = place.path().join("image");
+    write_sparsely(&path, image).map_err(|error| Complaint::Io("writing an image", error))?;
+    Ok(matches!(mounted(&path, place.path())?, Mounted::Tree(Ok(_))))
+}
+
+/// In what condition an image is that e2fsck has been over.
+fn is_mended(image: &Path, was_whole: bool) -> Result<Condition, Complaint> {
+    match is_clean("e2fsck", image) {
+        Ok(()) if was_whole => Ok(Condition::Clean),
+        Ok(()) => Ok(Condition::Fixed),
+        Err(Complaint::Unclean { .. }) => Ok(Condition::Failed),
+        Err(other) => Err(other),
+    }
+}
+
+/// Writes the blocks of an image that are not zeros.
+fn write_sparsely(path: &Path, image: &[u8]) -> io::Result<()> {
+    let file = File::create(path)?;
+    file.set_len(image.len() as u64)?;
+    let blocks = (0..).zip(image.chunks(weir_storage::BLOCK_BYTES));
+    for (number, block) in blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0)) {
+        file.write_all_at(block, number * weir_storage::BLOCK_BYTES as u64)?;
+    }
+    Ok(())
 }
 
 fn run(program: &'static str, arguments: &[&str], image: &Path) -> Result<Output, Complaint> {
@@ -168,10 +228,10 @@ fn mends_little(output: &Output) -> Result<(), Complaint> {
     const LAZY: [&str; 3] = ["orphan", "Free blocks count wrong (", "Free inodes count wrong ("];
     let said = said(output);
     let code = output.status.code();
-    // What it mends it says with "Fix? yes" or in a sentence with "ing"; either ends up on a line of its own.
-    let mended = said
-        .lines()
-        .filter(|line| line.ends_with("? yes") || line.contains("wrong") || line.contains("Clearing"));
+    // What it mends it says with "Fix? yes" or in a sentence with "ing"; either ends up on a line of its own. Of a bitmap
+    // it says what differs.
+    let mends = ["? yes", "wrong", "Clearing", "differences:"];
+    let mended = said.lines().filter(|line| mends.iter().any(|word| line.contains(word)));
     let ours = mended
         .filter(|line| !line.trim().eq("Fix? yes"))
         .any(|line| !LAZY.iter().any(|lazy| line.contains(lazy)));
@@ -222,23 +282,42 @@ fn unmount(at: &Path, attempts: u32) -> io::Result<()> {
     Err(Errno::BUSY.into())
 }
 
-/// Lets the kernel recover, and compares the tree; false if it does not mount here for anybody.
-fn kernel(image: &Path, place: &Path, found: &Visible) -> Result<bool, Complaint> {
+/// What becomes of an image that the kernel is given.
+enum Mounted {
+    /// Why it is not mounted.
+    Refused(Output),
+    /// What the kernel shows, if it can be read.
+    Tree(io::Result<Visible>),
+}
+
+/// Lets the kernel recover an image, and reads everything.
+fn mounted(image: &Path, place: &Path) -> Result<Mounted, Complaint> {
     let at = place.join("mounted");
     fs::create_dir(&at).map_err(|error| Complaint::Io("a mount point", error))?;
     let output = Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(&at).output();
     let output = output.map_err(|error| Complaint::Io("mount", error))?;
     if !output.status.success() {
-        let may =
-            said(&output).contains("wrong fs type") || said(&output).contains("Structure needs cleaning");
-        let refused =
-            Complaint::Unclean { judge: "the kernel", code: output.status.code(), said: said(&output) };
-        return if may { Err(refused) } else { Ok(false) };
+        return Ok(Mounted::Refused(output));
     }
     let theirs = walk(&at);
     unmount(&at, UNMOUNTS).map_err(|error| Complaint::Io("umount", error))?;
-    let theirs = theirs.map_err(|error| Complaint::Io("reading what the kernel mounted", error))?;
-    if theirs == *found { Ok(true) } else { Err(Complaint::Kernel) }
+    Ok(Mounted::Tree(theirs))
+}
+
+/// Lets the kernel recover, and compares the tree; false if it does not mount here for anybody.
+fn kernel(image: &Path, place: &Path, found: &Visible) -> Result<bool, Complaint> {
+    match mounted(image, place)? {
+        Mounted::Refused(output) => {
+            let said = said(&output);
+            match said.contains("wrong fs type") || said.contains("Structure needs cleaning") {
+                true => Err(Complaint::Unclean { judge: "the kernel", code: output.status.code(), said }),
+                false => Ok(false),
+            }
+        }
+        Mounted::Tree(Err(error)) => Err(Complaint::Io("reading what the kernel mounted", error)),
+        Mounted::Tree(Ok(theirs)) if theirs == *found => Ok(true),
+        Mounted::Tree(Ok(_)) => Err(Complaint::Kernel),
+    }
 }
 
 /// Reads what the kernel shows.
@@ -265,7 +344,7 @@ fn walk(root: &Path) -> io::Result<Visible> {
                 }
                 _ => {
                     let mut content = Vec::new();
-                    File::open(&path)?.read_to_end(&mut content)?;
+                    File::open(&path)?.take(FILE_BYTES_MAX).read_to_end(&mut content)?;
                     content.resize(content.len().next_multiple_of(weir_storage::BLOCK_BYTES), 0);
                     bytes.insert(inode, content);
                     Kind::File { size: metadata.len() }

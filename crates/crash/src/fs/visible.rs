@@ -18,7 +18,7 @@ pub(super) const LOST_AND_FOUND: &[u8] = b"lost+found";
 pub(super) const BALLAST: &[u8] = b"ballast";
 
 /// A file larger than this is nobody's.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A tree, with the bytes of its files; equal to another that looks the same, whatever its inodes' numbers.
 pub(super) struct Visible {
@@ -55,7 +55,9 @@ impl Visible {
                     if [&b"."[..], b"..", LOST_AND_FOUND, BALLAST].contains(&&entry.name[..]) {
                         continue;
                     }
-                    if visible.meet(fs, entry.target.inode).await? == FileType::Directory {
+                    // A damaged tree may lead back to a directory that is read already.
+                    let is_new = !visible.tree.things.contains_key(&entry.target.inode);
+                    if visible.meet(fs, entry.target.inode).await? == FileType::Directory && is_new {
                         directories.push(entry.target.inode);
                     }
                     if let Some(names) = visible.tree.names_mut(directory) {

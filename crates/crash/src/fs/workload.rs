@@ -3,11 +3,13 @@
 //! A [`Setup`] says where and how, a [`Bench`] holds a new filesystem there, and each [`Session`] plays on a copy of it. What
 //! is done by [`Session::perform`] the model is told of; who calls the filesystem himself says what that promises. A
 //! [`Cut`] is a state that a power cut may leave: it can be powered up and looked at, judged, or shown to judges of one's own.
-//! [`Bench::sweep`] does that with a whole [`Workload`], at every event.
+//! [`Bench::sweep`] does that with a whole [`Workload`], at every event; [`Bench::crash_tests`] with so many states, which four
+//! judges call clean, fixed or failed.
 //!
 //! States are recovered once: what was found is remembered by the hash of what was left, for all plays on a bench. So
 //! workloads that begin alike share most of what they cost.
 
+mod crash_tests;
 mod cut;
 mod found;
 mod generator;
@@ -21,6 +23,7 @@ mod setup;
 mod shrink;
 mod sweep;
 
+pub use crash_tests::{ByJudge, Tally};
 pub use cut::{Cut, CutName, NoCut, StateName};
 pub use found::{Found, FoundKind};
 pub use generator::{Length, generate};

@@ -9,7 +9,7 @@ use crate::fs::visible::Visible;
 
 /// Every name and every byte that a mount shows.
 #[derive(Clone)]
-pub struct Found(pub(super) Rc<Visible>);
+pub struct Found(pub(in crate::fs) Rc<Visible>);
 
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,12 @@ impl Found {
             Kind::File { size } => FoundKind::File(*size),
             Kind::Symlink { target } => FoundKind::Symlink(target.clone()),
         })
+    }
+
+    /// Who may do what with what a path stands for; none if nothing.
+    #[must_use]
+    pub fn permissions(&self, path: &str) -> Option<u16> {
+        Some(self.0.tree.things.get(&self.id(path)?)?.permissions)
     }
 
     /// Whether a path stands for anything.

@@ -17,7 +17,7 @@ use super::perform::{PlayError, perform};
 use super::setup::{Bench, Setup};
 use crate::bound::Bound;
 use crate::fs::calls::Calls;
-use crate::fs::ground::{MayLeave, StorageStack};
+use crate::fs::ground::{Left, MayLeave, StorageStack};
 use crate::fs::history::{History, Terms};
 use crate::fs::life::{corrupts, mount, tell_of_zeros};
 use crate::fs::visible::Visible;
@@ -137,6 +137,23 @@ impl Session {
         // The storage may have no event before the one that keeps what the call has promised.
         self.ground.look();
         done
+    }
+
+    /// Unmounts, which makes everything durable and ends the play.
+    pub(super) async fn unmount(&self) -> Result<(), PlayError> {
+        let busy = || PlayError::Ground("another operation is under way".to_owned());
+        let mut calls = self.calls.borrow_mut().take().ok_or_else(busy)?;
+        calls.unmount().await.map_err(PlayError::Ground)?;
+        self.ground.look();
+        Ok(())
+    }
+
+    /// What a power cut leaves when everything is durable.
+    pub(super) fn at_rest(&self) -> Option<Left> {
+        let mut left = None;
+        let mut random = self.handle.random("rest");
+        self.ground.look_now(&mut |may_leave| left = Some(may_leave.draw(&mut random)));
+        left
     }
 
     /// The filesystem, for calls of one's own. The model is not told of them, so it judges no more; what they promise is

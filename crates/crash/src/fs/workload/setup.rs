@@ -78,6 +78,8 @@ pub struct Setup {
     pub check: u64,
     /// Of this many states, one is shown to e2fsck and the kernel, where they are installed; 0 for none.
     pub outside: u64,
+    /// Whether the filesystem has checksums of metadata and journal.
+    pub checksums: bool,
 }
 
 impl Setup {
@@ -87,7 +89,16 @@ impl Setup {
     pub fn new(ground: FsGround, engine: Engine) -> Setup {
         let options =
             MountOptions { engine: Some(engine), mode: JournalMode::Ordered, ..MountOptions::default() };
-        Setup { ground, options, seed: 1, exhaustive_max: 16, samples: 6, check: 8, outside: 0 }
+        Setup {
+            ground,
+            options,
+            seed: 1,
+            exhaustive_max: 16,
+            samples: 6,
+            check: 8,
+            outside: 0,
+            checksums: true,
+        }
     }
 
     /// The same by names: of the grounds [`GROUND_NAMES`], of the engines those that [`engine_named`] knows.
@@ -117,7 +128,7 @@ impl Setup {
     }
 
     fn format(&self) -> Result<Left, String> {
-        let image = new_image()?;
+        let image = new_image(self.checksums)?;
         let runtime = Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() });
         let handle = runtime.handle();
         let made = runtime.block_on(async {
