@@ -1,0 +1,139 @@
+//! The worst disk as a block device: `weir disk` and a loop device, and a filesystem mounted on it, each until dropped.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Its size: room for the smallest journal and as much again, as mkfs.ext4 wants it.
+const SIZE: &str = "16M";
+/// Between two looks at what another process does, and looks: 20 s in all.
+const PAUSE: Duration = Duration::from_millis(1);
+const LOOKS: u32 = 20_000;
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// What it says if it fails.
+pub fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> io::Result<String> {
+    let output = Command::new(program).args(arguments).output()?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(io::Error::other(format!("{program}: {}", said.trim())))
+        }
+    }
+}
+
+/// Waits until `is` so.
+fn wait_until(what: &str, mut is: impl FnMut() -> bool) -> io::Result<()> {
+    for _ in 0..LOOKS {
+        if is() {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Err(io::Error::other(format!("{what}: not within {LOOKS} ms")))
+}
+
+/// See the head of this file.
+pub struct Disk {
+    server: Child,
+    mountpoint: PathBuf,
+    cuts: PathBuf,
+    cut: u64,
+    device: Option<String>,
+}
+
+impl Disk {
+    /// Serves it below `place`.
+    pub fn serve(weir: &Path, place: &Path) -> io::Result<Disk> {
+        let (mountpoint, cuts) = (place.join("disk"), place.join("cuts"));
+        fs::create_dir(&mountpoint)?;
+        fs::create_dir(&cuts)?;
+        let mut command = Command::new(weir);
+        command
+            .args(["disk", "--foreground", "--worst", "--size", SIZE, "--cuts"])
+            .arg(&cuts)
+            .arg(&mountpoint);
+        let server = command.stderr(Stdio::null()).spawn()?;
+        let file = mountpoint.join("disk");
+        let mut disk = Disk { server, mountpoint, cuts, cut: 0, device: None };
+        let server = &mut disk.server;
+        wait_until("the disk", || file.exists() || !matches!(server.try_wait(), Ok(None)))?;
+        let options = ["--find", "--show", "--direct-io=on"].map(OsStr::new);
+        disk.device = Some(run("losetup", &[&options[..], &[file.as_os_str()]].concat())?);
+        Ok(disk)
+    }
+
+    /// Its block device.
+    pub fn device(&self) -> &Path {
+        Path::new(self.device.as_deref().unwrap_or_default())
+    }
+
+    /// All that is on it.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        fs::read(self.device())
+    }
+
+    /// Puts these bytes on it, durably.
+    pub fn restore(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut device = File::options().write(true).open(self.device())?;
+        device.write_all(bytes)?;
+        device.sync_all()
+    }
+
+    /// What a power cut at this moment would leave.
+    pub fn cut(&mut self) -> io::Result<Vec<u8>> {
+        self.cut += 1;
+        let path = self.cuts.join(format!("cut-{}.img", self.cut));
+        kill_process(Pid::from_child(&self.server), Signal::USR1)?;
+        wait_until("an image", || path.exists())?;
+        let image = fs::read(&path)?;
+        fs::remove_file(&path)?;
+        Ok(image)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // What is not there any more need not be taken away: so nobody looks at errors.
+        if let Some(device) = &self.device {
+            run("losetup", &["-d", device]).ok();
+        }
+        run("umount", &[OsStr::new("-l"), self.mountpoint.as_os_str()]).ok();
+        let server = &mut self.server;
+        if wait_until("its end", || !matches!(server.try_wait(), Ok(None))).is_err() {
+            server.kill().ok();
+            server.wait().ok();
+        }
+    }
+}
+
+/// The kernel's ext4 on it.
+pub struct Mounted<'a> {
+    pub at: &'a Path,
+}
+
+impl<'a> Mounted<'a> {
+    pub fn new(disk: &Disk, options: &str, at: &'a Path) -> io::Result<Mounted<'a>> {
+        let arguments = ["-t", "ext4", "-o", options].map(OsStr::new);
+        run("mount", &[&arguments[..], &[disk.device().as_os_str(), at.as_os_str()]].concat())?;
+        Ok(Mounted { at })
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        // Children of other threads hold what is open here until they are programs of their own.
+        let unmounted = wait_until("unmounting", || run("umount", &[self.at]).is_ok());
+        if unmounted.is_err() {
+            run("umount", &[OsStr::new("-l"), self.at.as_os_str()]).ok();
+        }
+    }
+}
