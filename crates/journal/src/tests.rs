@@ -290,6 +290,8 @@ fn play<T>(engine: Engine, mutant: Option<JournalMutant>, script: impl AsyncFnOn
     let options = JournalOptions {
         engine,
         commit_interval: Duration::from_secs(5),
+        selective: engine.checks_data(),
+        notice: Duration::from_secs(30),
         checkpoint: CheckpointBy::Copy,
         checkpoint_blocks: u32::MAX,
         rules,

@@ -152,6 +152,8 @@ impl Run {
         let options = JournalOptions {
             engine: self.setup.engine,
             commit_interval: Duration::from_secs(5),
+            selective: false,
+            notice: Duration::from_secs(30),
             checkpoint: CheckpointBy::Copy,
             checkpoint_blocks: 4,
             rules: self.rules,

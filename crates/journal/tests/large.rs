@@ -73,8 +73,15 @@ impl Stage {
         let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
         let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
         let (commit_interval, checkpoint) = (Duration::from_secs(5), CheckpointBy::Copy);
-        let options =
-            JournalOptions { engine, commit_interval, checkpoint, checkpoint_blocks: u32::MAX, rules };
+        let options = JournalOptions {
+            engine,
+            commit_interval,
+            checkpoint,
+            checkpoint_blocks: u32::MAX,
+            selective: false,
+            notice: Duration::from_secs(30),
+            rules,
+        };
         let reuse = Rc::new(Ignored);
         let journal =
             Journal::new(Rc::clone(&disk), Rc::clone(&buffers), reuse, options, superblock, vec![AREA]);

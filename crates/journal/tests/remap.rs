@@ -122,7 +122,15 @@ impl Run {
         let (engine, rules) = (self.setup.engine, self.rules);
         let commit_interval = Duration::from_secs(5);
         let (checkpoint, checkpoint_blocks) = (CheckpointBy::Remap, u32::MAX);
-        let options = JournalOptions { engine, commit_interval, checkpoint, checkpoint_blocks, rules };
+        let options = JournalOptions {
+            engine,
+            commit_interval,
+            checkpoint,
+            checkpoint_blocks,
+            selective: false,
+            notice: Duration::from_secs(30),
+            rules,
+        };
         let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
         let reuse = Rc::new(Ignored);
         Journal::new(Rc::clone(disk), Rc::clone(buffers), reuse, options, superblock, vec![AREA])

@@ -52,7 +52,15 @@ async fn checkpoint_bytes(clock: &Clock, checkpoint: CheckpointBy, apart: u64) -
     let engine = Engine::Dual { conflicts: Conflicts::Copy };
     let commit_interval = Duration::from_secs(5);
     let (checkpoint_blocks, rules) = (u32::MAX, Rules::all());
-    let options = JournalOptions { engine, commit_interval, checkpoint, checkpoint_blocks, rules };
+    let options = JournalOptions {
+        engine,
+        commit_interval,
+        checkpoint,
+        checkpoint_blocks,
+        selective: false,
+        notice: Duration::from_secs(30),
+        rules,
+    };
     let (disk, reuse) = (Rc::clone(&disk), Rc::new(Ignored));
     let journal = Journal::new(disk, Rc::clone(&buffers), reuse, options, superblock, vec![AREA]);
     journal.open().await.expect("open");
