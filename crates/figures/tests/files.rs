@@ -60,21 +60,22 @@ fn a_commit_with_barriers_is_one_wait_for_the_caller_and_without_two() {
     assert!(switches(On::BarrierFs, Call::Fbarrier) <= 1.0);
 }
 
-/// All threads share a commit, and those that come later wait for its flush with it: no transaction changes a block of one
-/// that is still held. So the paper's list costs nothing here, whenever it gives blocks up.
+/// Where all threads share a commit, no transaction changes a block that another holds. Many threads fall into two groups
+/// that flush in turns. Their inodes share blocks, so the paper's list, which holds these until they are durable, brings the
+/// groups together: one flush serves all.
 #[test]
-fn threads_that_make_their_appends_durable_meet_no_conflict() {
+fn the_papers_list_brings_groups_of_threads_together() {
     let rate = |on, threads| {
         let run = run(on, Change::Append, Call::Fsync);
         let Way::Files(calls) = run.way else { unreachable!("it was made so") };
         Run { way: Way::Files(Calls { threads, ..calls }), ..run }.outcome(1).unwrap().iops
     };
+    let same = |one: f64, other: f64| (0.99..1.01).contains(&(one / other));
     for threads in [1, 2, 6] {
         let [paper, early, copies] =
             [On::BarrierFs, On::BarrierFsUntilTransfer, On::BarrierFsCopies].map(|on| rate(on, threads));
-        for other in [early, copies] {
-            assert!((0.99..1.01).contains(&(paper / other)), "{threads} threads: {paper} {early} {copies}");
-        }
+        let gains = if threads == 6 { paper > 1.2 * early } else { same(paper, early) };
+        assert!(gains && same(early, copies), "{threads} threads: {paper} {early} {copies}");
     }
 }
 
