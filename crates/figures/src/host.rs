@@ -46,11 +46,13 @@ pub struct Host {
     pub completion_us: Parameter,
     /// To make one log block of a commit, for the commit task.
     pub compose_us: Parameter,
-    /// SQLite's own instructions for an insert that is a transaction: all but its calls into the filesystem.
+    /// SQLite's own instructions for a transaction with one insert, given as text: all but its calls into the kernel.
     pub sqlite_insert_us: Parameter,
     /// To look at one dirty page, where a call looks at all of them (OptFS). Not a parameter of figures without it.
     #[serde(default = "scan")]
     pub scan_us: Parameter,
+    /// A system call that moves few bytes or none: a lock, a file's size, a read of some bytes.
+    pub small_call_us: Parameter,
     /// Ticks of the timer a second: the granularity of inode times.
     pub timer_hz: Parameter,
     /// Why its kernel flushes after a write in place of FUA, whatever the device has; if it does.
@@ -97,7 +99,7 @@ impl Host {
 
     /// All its parameters, by name.
     #[must_use]
-    pub fn parameters(&self) -> [(&'static str, &Parameter); 9] {
+    pub fn parameters(&self) -> [(&'static str, &Parameter); 10] {
         [
             ("cores", &self.cores),
             ("context_switch_us", &self.context_switch_us),
@@ -107,6 +109,7 @@ impl Host {
             ("completion_us", &self.completion_us),
             ("compose_us", &self.compose_us),
             ("sqlite_insert_us", &self.sqlite_insert_us),
+            ("small_call_us", &self.small_call_us),
             ("timer_hz", &self.timer_hz),
         ]
     }
@@ -125,6 +128,7 @@ impl Host {
             "compose_us" => &mut host.compose_us,
             "sqlite_insert_us" => &mut host.sqlite_insert_us,
             "scan_us" => &mut host.scan_us,
+            "small_call_us" => &mut host.small_call_us,
             "timer_hz" => &mut host.timer_hz,
             _ => return None,
         };

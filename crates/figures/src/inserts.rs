@@ -20,6 +20,24 @@ pub struct Inserts {
     pub synchronous: Synchronous,
     /// What SQLite's syncs are.
     pub syncs: Syncs,
+    /// What it inserts into.
+    #[serde(default)]
+    pub table: Table,
+    /// What the program itself does between two inserts, in microseconds of its core: nothing, unless a what-if says so.
+    #[serde(default)]
+    pub program_us: u32,
+}
+
+/// The table that a program inserts into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Table {
+    /// Its rows are numbered by SQLite as it likes.
+    #[default]
+    Plain,
+    /// `AUTOINCREMENT`, as the table of Mobibench, the benchmark of the FAST 2018 paper's laboratory: each insert changes a
+    /// page of `sqlite_sequence`, too.
+    Autoincrement,
 }
 
 /// SQLite's journal mode.
@@ -83,6 +101,14 @@ impl Synchronous {
     }
 }
 
+impl Table {
+    /// The statement that makes it.
+    pub(crate) fn statement(self) -> String {
+        let numbered = if self == Table::Autoincrement { " AUTOINCREMENT" } else { "" };
+        format!("CREATE TABLE message(id INTEGER PRIMARY KEY{numbered}, text TEXT NOT NULL, sent INTEGER)")
+    }
+}
+
 impl Syncs {
     pub(crate) fn mode(self) -> Mode {
         match self {
@@ -113,6 +139,13 @@ impl fmt::Display for Inserts {
             Syncs::Durable => "one sync a transaction, the others barriers",
             Syncs::Order => "syncs as barriers",
         };
-        write!(f, "{}, SQLite in mode {}, {syncs}", self.on, self.journal.name())
+        write!(f, "{}, SQLite in mode {}, {syncs}", self.on, self.journal.name())?;
+        if self.table == Table::Autoincrement {
+            f.write_str(", AUTOINCREMENT")?;
+        }
+        match self.program_us {
+            0 => Ok(()),
+            us => write!(f, ", {us} us between"),
+        }
     }
 }

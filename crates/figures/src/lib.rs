@@ -87,7 +87,7 @@ pub use gauge::{Delays, Depth};
 pub use host::Host;
 pub use html::report;
 pub use innodb::{InnoDb, Pages};
-pub use inserts::{Inserts, Journal, Synchronous, Syncs};
+pub use inserts::{Inserts, Journal, Synchronous, Syncs, Table};
 pub use intervals::{Intervals, Paced};
 pub use lab::{Curve, Lab, Origin, Progress, Sheet};
 pub use mounting::{Mode, Mounting};

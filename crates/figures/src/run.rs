@@ -269,7 +269,7 @@ mod tests {
     use super::drive::drive;
     use super::*;
     use crate::calls::{Call, Calls, Change, On};
-    use crate::inserts::{Inserts, Journal, Synchronous, Syncs};
+    use crate::inserts::{Inserts, Journal, Synchronous, Syncs, Table};
 
     /// Negative control: the check at the end of a run notices firmware that does not keep order.
     #[test]
@@ -332,6 +332,8 @@ mod tests {
             journal: Journal::Delete,
             synchronous: Synchronous::Extra,
             syncs: Syncs::Durable,
+            table: Table::Plain,
+            program_us: 0,
         };
         let run = Run {
             device: drive(Mechanism::OrderPreservingRecovery),

@@ -1,8 +1,9 @@
 //! A run of real SQLite: [`Inserts`] in virtual time, on a new filesystem on a device whose every block was written
 //! once in order.
 //!
-//! SQLite is no task: it drives the runtime, and stands for one thread of the host. What its own instructions cost is
-//! a parameter of the host, spent once an insert; calls into the filesystem cost what they cost other programs.
+//! SQLite is no task: it drives the runtime, and stands for one thread of the host. It is given each transaction as text,
+//! `BEGIN; INSERT ...; COMMIT;`, as a program gives it to `sqlite3_exec`. What its own instructions cost is a parameter of
+//! the host, spent once an insert; each call of its VFS costs what the system calls cost that its VFS for Unix makes.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use weir_ext4::ROOT_INODE;
 use weir_flash::{FlashDevice, FlashOptions};
 use weir_fs::{Filesystem, FsError};
 use weir_runtime::{Handle, Runtime, Simulation, Stalled};
-use weir_sqlite_vfs::rusqlite::{self, params};
+use weir_sqlite_vfs::rusqlite;
 use weir_sqlite_vfs::{Call, Connection, Fault, Vfs, What};
 
 use crate::error::FigureError;
@@ -27,11 +28,8 @@ use crate::tap::Tap;
 /// The database.
 const DATABASE: &str = "messages.db";
 
-/// Bytes of the text in a row.
+/// Bytes of the text in a row, as Mobibench has it.
 const TEXT_BYTES: usize = 100;
-
-/// What an insert is part of: a table that a program keeps its messages in.
-const TABLE: &str = "CREATE TABLE message(id INTEGER PRIMARY KEY, sent INTEGER, text TEXT)";
 
 impl Run {
     /// Runs inserts.
@@ -91,12 +89,12 @@ impl Program<'_> {
         let connection = vfs.open(DATABASE, self.inserts.syncs.mode())?;
         self.set_up(&connection)?;
         self.pay(&vfs, filesystem);
-        let mut insert = connection.prepare("INSERT INTO message(sent, text) VALUES(?1, ?2)")?;
         let text = "m".repeat(TEXT_BYTES);
+        let transaction = format!("BEGIN; INSERT INTO message(text) VALUES('{text}'); COMMIT;");
         while !progress.is_over() {
             let from = self.handle.now();
-            self.work(self.run.host.sqlite_insert_us.value);
-            insert.execute(params![from.as_nanos().cast_signed(), text])?;
+            self.work(self.run.host.sqlite_insert_us.value + f64::from(self.inserts.program_us));
+            connection.execute_batch(&transaction)?;
             progress.called(self.handle.now().as_nanos() - from.as_nanos());
         }
         Ok(())
@@ -104,8 +102,9 @@ impl Program<'_> {
 
     fn set_up(&self, connection: &Connection) -> rusqlite::Result<()> {
         let (journal, synchronous) = (self.inserts.journal.name(), self.inserts.synchronous.name());
+        let table = self.inserts.table.statement();
         connection.execute_batch(&format!(
-            "PRAGMA journal_mode = {journal}; PRAGMA synchronous = {synchronous}; PRAGMA wal_autocheckpoint = 1000; {TABLE}"
+            "PRAGMA journal_mode = {journal}; PRAGMA synchronous = {synchronous}; PRAGMA wal_autocheckpoint = 1000; {table}"
         ))
     }
 
@@ -113,8 +112,7 @@ impl Program<'_> {
     fn pay(&self, vfs: &Vfs, filesystem: &Filesystem) {
         let (runtime, handle, filesystem) =
             (Rc::clone(&self.runtime), self.handle.clone(), filesystem.clone());
-        let Host { write_us, sync_us, .. } = &self.run.host;
-        let (write, sync) = (microseconds(write_us.value), microseconds(sync_us.value));
+        let prices = Prices::of(&self.run.host);
         let (inserts, journal) = (self.inserts, Cell::new(NewJournal::None));
         vfs.intercept(move |call| {
             let before = journal.get();
@@ -125,16 +123,13 @@ impl Program<'_> {
                 Call::Sync(what) if inserts.syncs == Syncs::Whole => Some(file_of(what)),
                 _ => None,
             };
-            let cost = match call {
-                Call::Write => write,
-                Call::Sync(_) | Call::Finish(_) => sync,
-                Call::Delete if inserts.deletion_synchronises() => sync,
-                _ if directory => Duration::ZERO,
-                _ => return None,
-            };
+            let mut cost = prices.of_call(call);
+            if call == Call::Delete && inserts.deletion_synchronises() {
+                cost += prices.sync;
+            }
             let pays = async {
                 if directory {
-                    handle.work(sync).await;
+                    handle.work(prices.sync).await;
                     match inserts.syncs {
                         Syncs::Stock | Syncs::Whole => filesystem.fsync(ROOT_INODE).await?,
                         Syncs::Durable | Syncs::Order => filesystem.fbarrier(ROOT_INODE).await?,
@@ -156,6 +151,38 @@ impl Program<'_> {
 
     fn work(&self, us: f64) {
         let _ = self.runtime.block_on(self.handle.work(microseconds(us)));
+    }
+}
+
+/// What system calls cost, by class.
+struct Prices {
+    /// Those that change a file's page or a name.
+    write: Duration,
+    sync: Duration,
+    /// Those that move few bytes, or none.
+    small: Duration,
+}
+
+impl Prices {
+    fn of(host: &Host) -> Prices {
+        let [write, sync, small] =
+            [&host.write_us, &host.sync_us, &host.small_call_us].map(|cost| microseconds(cost.value));
+        Prices { write, sync, small }
+    }
+
+    /// What the system calls cost that SQLite's VFS for Unix makes for one of its calls. A lock is taken by one to three of
+    /// them, and given back by one or two.
+    fn of_call(&self, call: Call) -> Duration {
+        match call {
+            Call::Write | Call::Open | Call::Delete | Call::Truncate => self.write,
+            Call::Sync(_) | Call::Finish(_) | Call::Guard => self.sync,
+            Call::Lock | Call::Unlock => 2 * self.small,
+            Call::Read | Call::Size | Call::Access | Call::CheckLock | Call::MapLock | Call::MapUnlock => {
+                self.small
+            }
+            // Memory that is mapped already; and what is no system call there.
+            Call::Map | Call::BeginBatch | Call::CommitBatch => Duration::ZERO,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::application::{App, Application};
 use crate::calls::On;
 use crate::figure::{Measure, Series};
-use crate::inserts::{Inserts, Journal, Synchronous, Syncs};
+use crate::inserts::{Inserts, Journal, Synchronous, Syncs, Table};
 use crate::take::Take;
 use crate::way::Way;
 
@@ -96,6 +96,8 @@ impl Program {
                 journal: Journal::Truncate,
                 synchronous: Synchronous::Full,
                 syncs: Syncs::Whole,
+                table: Table::Plain,
+                program_us: 0,
             }),
         }
     }

@@ -136,6 +136,7 @@ impl Way {
         host.parameters().into_iter().filter(move |(key, _)| match *key {
             "compose_us" => self.has_files(),
             "sqlite_insert_us" => sqlite,
+            "small_call_us" => matches!(self, Way::Sqlite(_)),
             _ => true,
         })
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use weir_figures::{
-    App, Application, Behaviour, Host, Inserts, Journal, On, Outcome, Run, Synchronous, Syncs, Way,
+    App, Application, Behaviour, Host, Inserts, Journal, On, Outcome, Run, Synchronous, Syncs, Table, Way,
 };
 use weir_flash::Profile;
 
@@ -80,7 +80,8 @@ fn journal_blocks_are_counted_by_where_they_go() {
 fn sqlite_alone_commits_for_each_sync_of_data_and_metadata() {
     let flushes = |syncs| {
         let (journal, synchronous) = (Journal::Truncate, Synchronous::Full);
-        let inserts = Inserts { on: On::Ext4, journal, synchronous, syncs };
+        let inserts =
+            Inserts { on: On::Ext4, journal, synchronous, syncs, table: Table::Plain, program_us: 0 };
         let seen = Run { writes: 100, ..run(Way::Sqlite(inserts)) }.outcome(1).unwrap();
         (seen.counts.flushes as f64 / 100.0, seen.counts.written_blocks)
     };

@@ -6,13 +6,14 @@
 mod drive;
 
 use drive::drive;
-use weir_figures::{FigureError, Host, Inserts, Journal, On, Run, Synchronous, Syncs, Way};
+use weir_figures::{FigureError, Host, Inserts, Journal, On, Run, Synchronous, Syncs, Table, Way};
 use weir_flash::Mechanism;
 
 const INSERTS: u64 = 200;
 
 fn run(on: On, syncs: Syncs, synchronous: Synchronous, mechanism: Mechanism) -> Run {
-    let inserts = Inserts { on, journal: Journal::Delete, synchronous, syncs };
+    let inserts =
+        Inserts { on, journal: Journal::Delete, synchronous, syncs, table: Table::Plain, program_us: 0 };
     Run {
         device: drive(mechanism),
         host: Host::builtin("desktop").unwrap(),

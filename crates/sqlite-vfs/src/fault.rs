@@ -33,10 +33,16 @@ pub enum Call {
     Finish(Finish),
     /// A lock on a database.
     Lock,
+    /// It is given back, or lowered. This call cannot fail: no fault has an effect.
+    Unlock,
+    /// Whether another connection is about to write. This call cannot fail either.
+    CheckLock,
     /// Memory for the index of a write-ahead log.
     Map,
     /// A lock on it.
     MapLock,
+    /// That is given back. This call cannot fail either.
+    MapUnlock,
 }
 
 /// What is made of a call.

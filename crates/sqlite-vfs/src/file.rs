@@ -270,11 +270,13 @@ impl OpenFile {
     }
 
     pub(crate) fn unlock(&self, level: c_int) {
+        let _ = self.home.fault(Call::Unlock);
         self.roll_back_batch();
         self.shared.locks.unlock(self.who, level);
     }
 
     pub(crate) fn is_reserved(&self) -> bool {
+        let _ = self.home.fault(Call::CheckLock);
         self.shared.locks.is_reserved()
     }
 
@@ -294,6 +296,7 @@ impl OpenFile {
     }
 
     pub(crate) fn unlock_index(&self, which: Range<usize>) {
+        let _ = self.home.fault(Call::MapUnlock);
         self.shared.index.unlock(self.who, which);
     }
 }
