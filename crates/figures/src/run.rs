@@ -85,8 +85,8 @@ pub struct Outcome {
 pub struct Commits {
     /// From one commit to the next.
     pub interval_us: f64,
-    /// What the processor does for a commit: context switches of the commit task, dispatch, and completions where
-    /// it waits for them.
+    /// What the processor does for a commit: context switches of the commit task, composing, dispatch, and completions
+    /// where it waits for them.
     pub dispatch_us: f64,
     /// From the dispatch to the transfer of all commands of a commit, added up.
     pub transfer_us: f64,

@@ -210,6 +210,7 @@ pub(crate) struct Progress {
 #[derive(Clone, Copy, Default)]
 struct Counted {
     commits: u64,
+    logged_blocks: u64,
     switches: u64,
     switches_of_commit: u64,
     nanoseconds: u64,
@@ -281,6 +282,7 @@ impl Progress {
         let statistics = self.filesystem.statistics();
         Counted {
             commits: statistics.journal.commits,
+            logged_blocks: statistics.journal.logged_blocks,
             switches: of(APPLICATION),
             switches_of_commit: of("commit"),
             nanoseconds: self.handle.now().as_nanos(),
@@ -301,11 +303,16 @@ impl Progress {
         let writes = (measured.writes.commands + durable.commands) as f64;
         let until_durable = (durable.nanoseconds as f64 - durable.commands as f64 * write).max(0.0);
         let switches = (ended.switches_of_commit - begun.switches_of_commit) as f64;
-        let completions = if has_barriers { 0.0 } else { writes };
+        // The descriptor and JC are composed, too.
+        let composed = (ended.logged_blocks - begun.logged_blocks) as f64 + 2.0 * commits;
+        // With barriers it is the flush task that waits, and flushes.
+        let commands = if has_barriers { writes } else { writes + measured.flushes.commands as f64 };
+        let completions = if has_barriers { 0.0 } else { commands };
         let commits = Commits {
             interval_us: micro((ended.nanoseconds - begun.nanoseconds) as f64),
             dispatch_us: (switches * host.context_switch_us.value
-                + writes * host.dispatch_us.value
+                + composed * host.compose_us.value
+                + commands * host.dispatch_us.value
                 + completions * host.completion_us.value)
                 / commits,
             transfer_us: micro(writes * write),
