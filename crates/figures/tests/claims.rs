@@ -116,11 +116,12 @@ fn fsync_with_barriers_is_faster_and_where_the_paper_can_be_right_it_is() {
     // Checksums in the place of a flush save less than barriers do.
     let [checksums, barrier] = ["EXT4, mean", "BFS, mean"].map(|series| ours(&rows, "ufs20", series));
     assert!(barrier < checksums, "{checksums} {barrier}");
-    let error = |series| {
+    // A fit that leaves no more than 5 % has no error, but a residual.
+    let residual = |series| {
         let row = rows.iter().find(|row| row.device == "sata-ssd" && row.series == series).unwrap();
-        row.error.unwrap().abs()
+        row.residual.unwrap().abs()
     };
-    assert!(error("EXT4, mean") < 0.2 && error("BFS, mean") < 0.2);
+    assert!(residual("EXT4, mean") < 0.2 && residual("BFS, mean") < 0.2);
 }
 
 #[test]
@@ -154,7 +155,9 @@ fn journaling_scales_with_barriers_and_twice_as_well_where_flushes_are_slow() {
         let over = |device| ours(&rows, device, &format!("BFS-DR over EXT4-DR, {cores} cores"));
         let (slow, quick) = (over("sata-ssd"), over("sata-plp"));
         assert!((180.0..=220.0).contains(&slow), "{cores}: {slow}");
-        assert!((110.0..=160.0).contains(&quick), "{cores}: {quick}");
+        // One thread is table 1, where the paper has 0.15 ms over 0.09.
+        let expected = if cores == 1 { 145.0..=190.0 } else { 110.0..=160.0 };
+        assert!(expected.contains(&quick), "{cores}: {quick}");
     }
 }
 
