@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use weir_crash::{ParseError, PlayError, SetupError};
 use weir_ext4::FormatError;
 use weir_figures::FigureError;
 use weir_flash::ProfileError;
@@ -29,6 +30,25 @@ pub(crate) enum CliError {
     /// A figure gives no result.
     #[error(transparent)]
     Figure(#[from] FigureError),
+    /// A crash test cannot be made.
+    #[error(transparent)]
+    Crash(#[from] SetupError),
+    /// A workload cannot be read.
+    #[error("{}: {source}", path.display())]
+    Workload {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ParseError,
+    },
+    /// A workload cannot be played.
+    #[error("{workload}: {source}")]
+    Play {
+        /// The file, or the name.
+        workload: String,
+        /// Why.
+        source: PlayError,
+    },
     /// The runtime could not start.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),

@@ -1,12 +1,13 @@
 //! `weir`: barriers on any disk, measured on yours.
 //!
-//! [`bench`] measures, [`figures`] runs the papers' figures, [`volume`] makes, shows and checks volumes, [`mkfs`],
+//! [`bench`] measures, [`crash`] cuts the power under workloads, [`figures`] runs the papers' figures, [`volume`] makes, shows and checks volumes, [`mkfs`],
 //! [`fsck`], [`put`], [`get`] and [`list`] make, check, fill and read filesystems, [`mount`] and [`disk`] mount them.
 //! Results go to standard output, everything else to standard error. The exit code is 0 for success, 1 where a
 //! check found damage, and 2 where the program could not do what it was asked to; [`fsck`] ends with 4 and 8 for
 //! the two, as `e2fsck` does.
 
 mod bench;
+mod crash;
 mod cuts;
 mod devices;
 mod disk;
@@ -111,6 +112,9 @@ enum Command {
     Fsck(fsck::FsckArguments),
     /// Measure what order costs: raw disk, host's filesystem, Weir
     Bench(bench::BenchArguments),
+    /// Cut the power under workloads of your own, in memory, and judge what is left
+    #[command(subcommand)]
+    Crash(crash::CrashCommand),
     /// Run the papers' figures on emulated devices
     Figures(figures::FiguresArguments),
     /// List the devices that can be emulated
@@ -195,6 +199,7 @@ fn run(command: Command) -> Result<Verdict, CliError> {
     match command {
         Command::Bench(arguments) => bench::run(&arguments).map(|()| Verdict::Good),
         Command::Figures(arguments) => figures::run(&arguments).map(|()| Verdict::Good),
+        Command::Crash(command) => crash::run(&command),
         Command::Devices(arguments) => devices::run(&arguments).map(|()| Verdict::Good),
         Command::Trace(arguments) => trace::run(&arguments).map(|()| Verdict::Good),
         Command::Fsck(arguments) => fsck::run(&arguments),

@@ -1,0 +1,355 @@
+//! `weir crash`: power cuts under a workload of the reader's own, or under all short ones, each state recovered and judged.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+use weir_crash::{
+    Bench, CutName, GROUND_NAMES, Length, Setup, TEXT_BYTES_MAX, Workload, WorkloadFailure, WorkloadTotals,
+    generate,
+};
+use weir_fs::JournalMode;
+use weir_runtime::{Handle, Runtime, Wall};
+
+use crate::error::CliError;
+use crate::journal_engine::JournalEngine;
+use crate::progress::Teller;
+use crate::{Verdict, print, report_file};
+
+/// Failures that are shrunk and told; others are counted.
+const TOLD_MAX: u64 = 5;
+
+/// What the file of a failure begins with.
+const BEGINNING: &str = "# Wrong, says ";
+
+/// Commands of `weir crash`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CrashCommand {
+    /// Cut the power at every event of your own workloads, and judge what is left
+    ///
+    /// docs/crash.md has the language. Nothing outside this process loses anything: the disk is in memory.
+    Run(RunArguments),
+    /// Make all workloads of one or two operations, and run them
+    ///
+    /// Without --run they are printed, or written to a directory.
+    Generate(GenerateArguments),
+}
+
+/// Where and how.
+#[derive(Debug, Args)]
+struct TestArguments {
+    /// What the filesystem stands on: volume, legacy (the worst disk), adversary (the worst disk with barriers), prefix (one
+    /// that keeps the order of receipt), emmc, emmc-unreliable, or an emulated device by its barrier mechanism
+    #[arg(long, value_name = "NAME", default_value = "volume",
+        value_parser = clap::builder::PossibleValuesParser::new(GROUND_NAMES))]
+    ground: String,
+    /// How the journal commits [default: dual where the ground keeps barriers, jbd2 elsewhere]
+    #[arg(long, value_enum)]
+    engine: Option<JournalEngine>,
+    /// What the journal holds of file data
+    #[arg(long, value_enum, default_value_t = Journal::Ordered)]
+    journal: Journal,
+    /// Seed of the ground's choices, and of the states that are drawn
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Show one of N states to e2fsck and to the kernel, where they are there; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    outside: u64,
+    /// The directory for the files of failures
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    failures: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `weir crash run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// Workloads, one operation a line
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    test: TestArguments,
+    /// Judge this power cut alone, as a failure names it
+    #[arg(long, value_name = "CUT")]
+    cut: Option<CutName>,
+}
+
+/// Arguments of `weir crash generate`.
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArguments {
+    /// Operations of a workload, beside calls and what is made before
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    length: u8,
+    /// Run them
+    #[arg(long)]
+    run: bool,
+    /// Only part I of N, which is as large as the others
+    #[arg(long, value_name = "I/N", value_parser = part)]
+    part: Option<(usize, usize)>,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Write each to a file in this directory, which may be new
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "run")]
+    write: Option<PathBuf>,
+    #[command(flatten)]
+    test: TestArguments,
+}
+
+/// What the journal holds of file data.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Journal {
+    /// Nothing, and data has no order with the journal
+    Writeback,
+    /// Nothing, but data is written before what refers to it
+    Ordered,
+    /// All of it
+    Data,
+}
+
+/// A value as it is typed.
+fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// `I/N`, from 1.
+fn part(text: &str) -> Result<(usize, usize), String> {
+    let numbers = text.split_once('/').and_then(|(nth, of)| Some((nth.parse().ok()?, of.parse().ok()?)));
+    let numbers = numbers.filter(|(nth, of): &(usize, usize)| (1..=*of).contains(nth));
+    numbers.ok_or_else(|| "write I/N, as in 1/4".to_owned())
+}
+
+impl TestArguments {
+    /// The engine's name.
+    fn engine(&self) -> String {
+        let keeps_barriers = !matches!(&self.ground[..], "legacy" | "none" | "emmc" | "emmc-unreliable");
+        match self.engine {
+            Some(engine) => name_of(engine),
+            None if keeps_barriers => name_of(JournalEngine::Dual),
+            None => name_of(JournalEngine::Jbd2),
+        }
+    }
+
+    fn bench(&self) -> Result<Bench, CliError> {
+        let mut setup = Setup::named(&self.ground, &self.engine())?;
+        setup.options.mode = match self.journal {
+            Journal::Writeback => JournalMode::Writeback,
+            Journal::Ordered => JournalMode::Ordered,
+            Journal::Data => JournalMode::Data,
+        };
+        (setup.seed, setup.outside) = (self.seed, self.outside);
+        Ok(setup.prepare()?)
+    }
+
+    /// The command that judges one failure again.
+    fn replay(&self, file: &Path, failure: &WorkloadFailure) -> String {
+        let cut = failure.cut.as_ref().map_or_else(String::new, |cut| format!(" --cut {cut}"));
+        let outside = if self.outside > 0 { " --outside 1" } else { "" };
+        format!(
+            "weir crash run {} --ground {} --engine {} --journal {} --seed {}{outside}{cut}",
+            file.display(),
+            self.ground,
+            self.engine(),
+            name_of(self.journal),
+            self.seed
+        )
+    }
+}
+
+/// Runs a command of `weir crash`; damaged if a state is wrong.
+pub(crate) fn run(command: &CrashCommand) -> Result<Verdict, CliError> {
+    match command {
+        CrashCommand::Run(arguments) => run_files(arguments),
+        CrashCommand::Generate(arguments) => run_generated(arguments),
+    }
+}
+
+fn run_files(arguments: &RunArguments) -> Result<Verdict, CliError> {
+    let read = |path: &PathBuf| read(path).map(|workload| (path.display().to_string(), workload));
+    let workloads = arguments.files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let bench = arguments.test.bench()?;
+    match (&arguments.cut, &workloads[..]) {
+        (None, _) => {
+            let total = workloads.len();
+            Campaign::new(&arguments.test, &bench)?.go(workloads.into_iter(), total)
+        }
+        (Some(cut), [(name, workload)]) => replay(arguments, &bench, (name, workload), cut),
+        (Some(_), _) => Err(CliError::Usage("--cut is for one file: name one")),
+    }
+}
+
+/// Judges one power cut, and tells.
+fn replay(
+    arguments: &RunArguments,
+    bench: &Bench,
+    (name, workload): (&str, &Workload),
+    cut: &CutName,
+) -> Result<Verdict, CliError> {
+    let failed = |source| CliError::Play { workload: name.to_owned(), source };
+    let failure = bench.replay(workload, cut).map_err(failed)?;
+    let told = match &failure {
+        Some(failure) => {
+            let again = arguments.test.replay(Path::new(name), failure);
+            bench.tell(workload, failure, &again).map_err(failed)?
+        }
+        None => format!("{name}: this power cut leaves what it may"),
+    };
+    match arguments.test.json {
+        true => print(&json!({ "failures": u64::from(failure.is_some()), "told": told }).to_string())?,
+        false => print(told.trim_end())?,
+    }
+    Ok(if failure.is_some() { Verdict::Damaged } else { Verdict::Good })
+}
+
+fn run_generated(arguments: &GenerateArguments) -> Result<Verdict, CliError> {
+    let length = if arguments.length == 1 { Length::One } else { Length::Two };
+    let all: Vec<(usize, Workload)> = (1..).zip(generate(length)).collect();
+    let (nth, of) = arguments.part.unwrap_or((1, 1));
+    let (from, to) = (all.len() * (nth - 1) / of, all.len() * nth / of);
+    let named = all[from..to].iter().take(arguments.limit.unwrap_or(usize::MAX));
+    let named = named.map(|(number, workload)| {
+        (format!("length-{length}-{number:06}", length = arguments.length), workload)
+    });
+    if arguments.run {
+        let bench = arguments.test.bench()?;
+        let total = named.len();
+        let workloads = named.map(|(name, workload)| (name, workload.clone()));
+        return Campaign::new(&arguments.test, &bench)?.go(workloads, total);
+    }
+    match &arguments.write {
+        Some(directory) => {
+            let failed =
+                |source| CliError::File { doing: "write workloads to", path: directory.clone(), source };
+            fs::create_dir_all(directory).map_err(failed)?;
+            for (name, workload) in named {
+                fs::write(directory.join(format!("{name}.txt")), workload.to_string()).map_err(failed)?;
+            }
+        }
+        None if arguments.test.json => {
+            let texts: Vec<Value> =
+                named.map(|(name, workload)| json!({ "name": name, "text": workload.to_string() })).collect();
+            print(&serde_json::to_string_pretty(&texts)?)?;
+        }
+        None => {
+            let texts: Vec<String> = named.map(|(name, workload)| format!("# {name}\n{workload}")).collect();
+            print(texts.join("\n").trim_end())?;
+        }
+    }
+    Ok(Verdict::Good)
+}
+
+fn read(path: &Path) -> Result<Workload, CliError> {
+    let failed = |source| CliError::File { doing: "read", path: path.to_owned(), source };
+    let size = fs::metadata(path).map_err(failed)?.len();
+    if size > TEXT_BYTES_MAX as u64 {
+        return Err(CliError::Usage("a workload has at most 1 MiB: name another file"));
+    }
+    let text = fs::read(path).map_err(failed)?;
+    let text = String::from_utf8_lossy(&text);
+    text.parse().map_err(|source| CliError::Workload { path: path.to_owned(), source })
+}
+
+/// Workloads, one after the other, and what came of them.
+struct Campaign<'a> {
+    arguments: &'a TestArguments,
+    bench: &'a Bench,
+    clock: Handle,
+    totals: WorkloadTotals,
+    trace_hash: u64,
+    /// The commands that judge failures again.
+    replays: Vec<String>,
+}
+
+impl Campaign<'_> {
+    fn new<'a>(arguments: &'a TestArguments, bench: &'a Bench) -> Result<Campaign<'a>, CliError> {
+        let clock = Runtime::wall(Wall::default())?.handle();
+        Ok(Campaign {
+            arguments,
+            bench,
+            clock,
+            totals: WorkloadTotals::default(),
+            trace_hash: 0,
+            replays: Vec::new(),
+        })
+    }
+
+    fn go(
+        mut self,
+        workloads: impl Iterator<Item = (String, Workload)>,
+        total: usize,
+    ) -> Result<Verdict, CliError> {
+        let mut teller = Teller::new(None)?;
+        let began = self.clock.now();
+        for ((name, workload), done) in workloads.zip(0_u64..) {
+            let tenth = done * 10 / (total as u64).max(1);
+            teller.tell((done, total as u64), format!("{} % of {total} workloads", tenth * 10), &name);
+            self.one(&name, &workload)?;
+        }
+        teller.end();
+        let seconds = self.clock.now().since(began).as_secs_f64();
+        self.end(seconds)
+    }
+
+    fn one(&mut self, name: &str, workload: &Workload) -> Result<(), CliError> {
+        let failed = |source| CliError::Play { workload: name.to_owned(), source };
+        let swept = self.bench.sweep(workload).map_err(failed)?;
+        self.totals.add(&swept.totals);
+        self.trace_hash =
+            (self.trace_hash.rotate_left(5) ^ swept.trace_hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let Some(failure) = swept.failure.filter(|_| self.totals.failures <= TOLD_MAX) else { return Ok(()) };
+        let small = self.bench.shrink(workload, &failure);
+        let path = self.arguments.failures.join(format!("weir-crash-{}.txt", self.totals.failures));
+        let replay = self.arguments.replay(&path, &small.failure);
+        let told = self.bench.tell(&small.workload, &small.failure, &replay).map_err(failed)?;
+        let wrote = report_file::create(&path, BEGINNING)?.write_all(told.as_bytes());
+        wrote.map_err(|source| CliError::File { doing: "write", path: path.clone(), source })?;
+        // Where standard error is gone, the file still tells.
+        let operations = (workload.operations.len(), small.workload.operations.len());
+        let _ = writeln!(
+            std::io::stderr(),
+            "weir: {name} fails; of {} operations {} are left, in {}:\n{told}",
+            operations.0,
+            operations.1,
+            path.display()
+        );
+        self.replays.push(replay);
+        Ok(())
+    }
+
+    fn end(self, seconds: f64) -> Result<Verdict, CliError> {
+        let rate = (self.totals.workloads as f64 * 60.0 / seconds.max(1e-9)).round();
+        let totals = self.totals;
+        if self.arguments.json {
+            let mut document = serde_json::to_value(totals)?;
+            document["ground"] = json!(self.arguments.ground);
+            document["engine"] = json!(self.arguments.engine());
+            document["journal"] = json!(name_of(self.arguments.journal));
+            document["seed"] = json!(self.arguments.seed);
+            document["trace_hash"] = json!(format!("{:016x}", self.trace_hash));
+            document["replays"] = json!(self.replays);
+            document["seconds"] = json!((seconds * 1000.0).round() / 1000.0);
+            document["workloads_per_minute"] = json!(rate);
+            print(&serde_json::to_string_pretty(&document)?)?;
+        } else {
+            let told = format!(
+                "{} workloads, {} power cuts, {} states, {} of them shown to e2fsck and {} to the kernel: {}",
+                totals.workloads,
+                totals.cuts,
+                totals.states,
+                totals.states_outside,
+                totals.states_kernel,
+                match totals.failures {
+                    0 => "all as promised".to_owned(),
+                    1 => "1 workload fails".to_owned(),
+                    failures => format!("{failures} workloads fail"),
+                }
+            );
+            print(&told)?;
+        }
+        Ok(if totals.failures > 0 { Verdict::Damaged } else { Verdict::Good })
+    }
+}

@@ -1,0 +1,119 @@
+//! `weir crash`: what it says of workloads that are kept and of those that are not, and that a failure replays.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// What a disk without order breaks.
+const RENAMES: &str = "mkdir /A\ncreate /A/foo\nwrite /A/foo 0 20K\nfsync /A/foo\nrename /A/foo /bar\nsync\n";
+
+fn weir(directory: &Path, line: &str) -> Output {
+    let words = line.split_whitespace();
+    Command::new(env!("CARGO_BIN_EXE_weir")).args(words).current_dir(directory).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A document, without what differs from run to run.
+fn document(output: &Output) -> Value {
+    let mut document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for key in ["seconds", "workloads_per_minute"] {
+        assert!(
+            document.as_object_mut().unwrap().remove(key).is_some_and(|value| value.is_number()),
+            "{key}"
+        );
+    }
+    document
+}
+
+#[test]
+fn a_workload_that_is_kept_is_counted_and_replays() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("w"), RENAMES).unwrap();
+    for line in [
+        "crash run w --json",
+        "crash run w w --ground legacy --json",
+        "crash generate --length 1 --limit 9 --run --json",
+    ] {
+        let (first, second) = (weir(directory.path(), line), weir(directory.path(), line));
+        assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+        let document = document(&first);
+        assert_eq!(document, self::document(&second), "{line}");
+        assert_eq!(document["failures"], 0);
+        for key in ["workloads", "cuts", "states"] {
+            assert!(document[key].as_u64().unwrap() > 0, "{key}: {document}");
+        }
+        assert_eq!(document["trace_hash"].as_str().unwrap().len(), 16);
+    }
+    let other = weir(directory.path(), "crash run w --json --seed 2");
+    let first = weir(directory.path(), "crash run w --json");
+    assert_ne!(document(&other)["trace_hash"], document(&first)["trace_hash"]);
+}
+
+#[test]
+fn a_failure_is_small_is_told_and_replays_by_the_command_that_it_names() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("w"), RENAMES).unwrap();
+    let run = weir(directory.path(), "crash run w --ground legacy --engine jbd2-nobarrier --json");
+    assert_eq!(run.status.code(), Some(1), "{}", text(&run.stderr));
+    let document = document(&run);
+    assert_eq!(document["failures"], 1);
+    let command = document["replays"][0].as_str().unwrap();
+    assert!(text(&run.stderr).contains(&format!("# again: {command}")), "{}", text(&run.stderr));
+    let told = fs::read_to_string(directory.path().join("weir-crash-1.txt")).unwrap();
+    let operations = told.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
+    assert!((1..6).contains(&operations) && told.starts_with("# Wrong, says "), "{told}");
+    let again = weir(directory.path(), command.strip_prefix("weir ").unwrap());
+    assert_eq!(again.status.code(), Some(1), "{}", text(&again.stderr));
+    assert_eq!(text(&again.stdout).trim_end(), told.trim_end());
+    // Another engine keeps that state.
+    let kept = command.replace("jbd2-nobarrier", "jbd2");
+    let kept = weir(directory.path(), kept.strip_prefix("weir ").unwrap());
+    assert_eq!(kept.status.code(), Some(0), "{}", text(&kept.stdout));
+}
+
+#[test]
+fn what_cannot_be_read_or_played_says_where_and_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let fails = |workload: &[u8], options: &str| {
+        fs::write(directory.path().join("w"), workload).unwrap();
+        let output = weir(directory.path(), &format!("crash run w {options}"));
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+        text(&output.stderr)
+    };
+    assert!(
+        fails(b"sync\nwrite /a", "").starts_with("weir: w: line 2: write it as: write PATH OFFSET LENGTH")
+    );
+    assert!(fails(b"unlink /a", "").contains("unlink /a: /a is not there; make what it needs"));
+    assert!(fails(b"\xff\x00", "").contains("no operation is called"));
+    assert!(fails(b"sync", "--ground legacy --engine dual").contains("no filesystem on the ground"));
+    assert!(fails(b"sync", "--ground floppy").contains("[possible values: adversary, legacy,"));
+    assert!(fails(b"sync", "--cut 1").contains("names no power cut"));
+    let absent = weir(directory.path(), "crash run nothing");
+    assert!(text(&absent.stderr).contains("cannot read nothing"), "{}", text(&absent.stderr));
+}
+
+#[test]
+fn workloads_are_printed_or_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let printed = text(&weir(directory.path(), "crash generate --length 1 --limit 3").stdout);
+    assert_eq!(printed.matches("# length-1-").count(), 3, "{printed}");
+    let halves: Vec<usize> = ["1/2", "2/2", "1/1"]
+        .iter()
+        .map(|part| {
+            let line = format!("crash generate --length 1 --write {} --part {part}", part.replace('/', "-"));
+            assert_eq!(weir(directory.path(), &line).status.code(), Some(0));
+            fs::read_dir(directory.path().join(part.replace('/', "-"))).unwrap().count()
+        })
+        .collect();
+    assert!(halves[0] > 70 && halves[0] + halves[1] == halves[2], "{halves:?}");
+    let ran = weir(directory.path(), "crash run 1-1/length-1-000001.txt");
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    assert!(text(&ran.stdout).contains("all as promised"), "{}", text(&ran.stdout));
+}
