@@ -5,6 +5,8 @@
 mod interface;
 mod shrinking;
 
+use std::process::Command;
+
 use weir_crash::{Bench, JudgedBy, Length, Setup, Swept, Workload, WorkloadTotals, generate};
 use weir_fs::{FsMutant, JournalMutant};
 use weir_storage::Rules;
@@ -79,13 +81,17 @@ fn every_operation_keeps_its_promises() {
 #[test]
 fn all_of_length_one_keep_their_promises() {
     for (ground, engine) in [("volume", "dual"), ("legacy", "jbd2"), ("in-order-recovery", "dual")] {
-        let (bench, mut totals) = (bench(ground, engine), WorkloadTotals::default());
+        let mut setup = Setup::named(ground, engine).unwrap();
+        setup.outside = 500;
+        let (bench, mut totals) = (setup.prepare().unwrap(), WorkloadTotals::default());
         for workload in generate(Length::One) {
             let swept = bench.sweep(&workload).unwrap();
             assert_eq!(swept.failure, None, "{engine} on {ground}:\n{workload}");
             totals.add(&swept.totals);
         }
         assert!(totals.workloads > 150 && totals.states > 10 * totals.workloads, "{totals:?}");
+        let installed = Command::new("e2fsck").arg("-V").output().is_ok();
+        assert_eq!(totals.states_outside > 0, installed, "{totals:?}");
     }
 }
 

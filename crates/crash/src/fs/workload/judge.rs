@@ -95,7 +95,7 @@ impl Recoveries {
         if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
         }
-        let found = apart(state, async |handle| Ok::<_, Failed>(self.recover(handle, left, state).await))
+        let found = apart(state, async |handle| Ok::<_, Failed>(self.recover(handle, left, key).await))
             .unwrap_or_else(|Failed(what)| Err(Wrong::new(JudgedBy::Recovery, what)));
         let known = &mut *self.known.borrow_mut();
         if known.len() >= RECOVERIES_MAX {
@@ -105,13 +105,13 @@ impl Recoveries {
         found
     }
 
-    async fn recover(&self, handle: &Handle, left: &Left, state: u64) -> Result<Found, Wrong> {
+    async fn recover(&self, handle: &Handle, left: &Left, key: u64) -> Result<Found, Wrong> {
         let failed = |what: String| Wrong::new(JudgedBy::Recovery, what);
         let ground = left.power_up(handle).await.map_err(|error| failed(error.to_string()))?;
         let fs =
             mount(handle, &ground, self.setup.options, None).await.map_err(|error| failed(error.into()))?;
         let visible = Visible::read(&fs).await.map_err(|error| failed(format!("reading: {error}")))?;
-        if self.setup.check > 0 && mix(state, 3).is_multiple_of(self.setup.check) {
+        if self.setup.check > 0 && mix(key, 3).is_multiple_of(self.setup.check) {
             // What recovery has begun with files without a name is in the log then, and the check looks behind that.
             fs.sync().await.map_err(|error| failed(format!("syncing: {error}")))?;
             let report = ground.check().await.map_err(|error| Wrong::new(JudgedBy::Check, error))?;
