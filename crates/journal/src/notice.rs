@@ -61,7 +61,10 @@ impl Unnoticed {
     /// The oldest, if it is not after `to`.
     fn pop(&self, to: Sequence) -> Option<Logged> {
         let mut waiting = self.waiting.borrow_mut();
-        let oldest = waiting.pop_front_if(|oldest| !oldest.logged.sequence.is_after(to))?;
+        if waiting.front()?.logged.sequence.is_after(to) {
+            return None;
+        }
+        let oldest = waiting.pop_front()?;
         let mut data = self.data.borrow_mut();
         for block in data_of(&oldest.logged) {
             match data.get_mut(&block) {
