@@ -43,6 +43,12 @@ pub(super) struct Counts {
 }
 
 impl Bench {
+    /// What decides its tests.
+    #[must_use]
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
     /// Plays `work` on a filesystem of its own, which is new, in virtual time. A play is a function of the setup's seed.
     ///
     /// # Errors

@@ -175,11 +175,3 @@ pub struct Bench {
     pub(super) base: Left,
     pub(super) recoveries: Rc<Recoveries>,
 }
-
-impl Bench {
-    /// What decides its tests.
-    #[must_use]
-    pub fn setup(&self) -> &Setup {
-        &self.setup
-    }
-}
