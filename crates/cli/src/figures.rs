@@ -107,19 +107,16 @@ fn measure(lab: &mut Lab, figures: &[Figure]) -> Result<Vec<Sheet>, CliError> {
 
 /// A figure's rows as a table, its title above and what deserves a word below.
 fn table(sheet: &Sheet) -> String {
-    let heads = [
-        ("device", 0, ""),
-        ("series", 0, ""),
-        ("unit", 0, ""),
-        ("paper", 0, ""),
-        ("ours", 0, ""),
-        ("error", 0, ""),
-    ];
+    let has_judges = sheet.rows.iter().any(|row| row.judges.is_some());
+    let heads = ["device", "series", "unit", "paper", "ours", "error"].into_iter();
+    let judges = Row::JUDGES.into_iter().filter(|_| has_judges);
+    let heads: Vec<_> = heads.chain(judges).map(|head| (head, 0, "")).collect();
     let mut grid = Grid::new(&heads).words(3);
     for row in &sheet.rows {
         let words = [&row.device, &row.series, &row.unit].map(String::clone);
         let numbers = [row.paper_text(), row.ours_text(), row.error_text()];
-        grid.row(words.into_iter().chain(numbers).collect());
+        let judges = row.judges_text().into_iter().filter(|_| has_judges);
+        grid.row(words.into_iter().chain(numbers).chain(judges).collect());
     }
     let title = paragraphs(&format!("{}: {}", sheet.figure.name, sheet.figure.config.title));
     let origins = sheet.origins.iter().map(ToString::to_string);

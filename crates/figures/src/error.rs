@@ -57,6 +57,14 @@ pub enum FigureError {
         /// The answer to the command.
         source: Rejected,
     },
+    /// Crash tests could not be made or judged.
+    #[error("{run}: {what}")]
+    CrashTest {
+        /// The tests.
+        run: String,
+        /// What kept them.
+        what: String,
+    },
     /// A call to the filesystem failed.
     #[error("{run}: {source}")]
     Files {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use weir_flash::{Mechanism, OrderedService, Parameter, Profile};
 use weir_storage::BLOCK_BYTES;
 
+use crate::crash_test::CrashTests;
 use crate::error::FigureError;
 use crate::host::Host;
 use crate::intervals::{Compared, Intervals};
@@ -47,12 +48,13 @@ macro_rules! folder {
     };
 }
 
-const FOLDERS: [Folder; 27] = [
+const FOLDERS: &[Folder] = &[
     folder!("fast18-fig01"),
     folder!("fast18-fig05-ablations"),
     folder!("fast18-fig09"),
     folder!("fast18-fig10"),
     folder!("fast18-table1"),
+    folder!("fast18-table2"),
     folder!("fast18-fig08"),
     folder!("fast18-fig11"),
     folder!("fast18-fig12"),
@@ -135,6 +137,9 @@ pub struct Config {
     /// Further series of a phone's programs, described together.
     #[serde(default)]
     pub variants: Option<Variants>,
+    /// Further series of crash tests, described together.
+    #[serde(default)]
+    pub crash_tests: Option<CrashTests>,
 }
 
 fn sample_us() -> f64 {
@@ -272,6 +277,12 @@ pub enum Measure {
     RecoveryTime,
     /// States after a power cut.
     States,
+    /// Crash tests, of 1,000, that leave a clean filesystem.
+    Clean,
+    /// Those that leave one which a repair makes whole.
+    Fixed,
+    /// Those that leave one which is beyond repair, or not what was promised.
+    Failed,
     /// Cuts between requests.
     Cuts,
     /// The number of a request.
@@ -332,6 +343,10 @@ impl Measure {
             Measure::RecoveryScannedPages => outcome.recovery.scanned_pages as f64,
             Measure::RecoveryTime => outcome.recovery.time_ns as f64 / 1e6,
             Measure::States | Measure::Cuts | Measure::Request | Measure::Bytes => outcome.number,
+            Measure::Clean | Measure::Fixed | Measure::Failed => {
+                let found = self.condition().map_or(0, |condition| outcome.tally.all(condition));
+                1e3 * found as f64 / outcome.tally.tests() as f64
+            }
             Measure::Switches => outcome.switches,
             Measure::CommitInterval => outcome.commits.interval_us,
             Measure::CommitDispatch => outcome.commits.dispatch_us,
@@ -384,6 +399,7 @@ impl Measure {
             | Measure::RecoveryScannedPages => "pages",
             Measure::RecoveryTime => "ms",
             Measure::States => "states",
+            Measure::Clean | Measure::Fixed | Measure::Failed => "of 1,000 tests",
             Measure::Cuts => "cuts",
             Measure::Request => "request",
             Measure::Bytes => "bytes",
@@ -497,6 +513,7 @@ impl Figure {
         let mut config: Config = toml::from_str(figure).map_err(|source| failed("figure.toml", source))?;
         config.series.extend(config.sweep.iter().flat_map(Sweep::all));
         config.series.extend(config.variants.iter().flat_map(Variants::all));
+        config.series.extend(config.crash_tests.iter().flat_map(CrashTests::all));
         let paced = config.intervals.iter().flat_map(Intervals::all);
         config.series.extend(paced.filter_map(|(name, take, ways)| Series::of_fio(name, take, &ways)));
         Ok(Figure {

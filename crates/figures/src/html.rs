@@ -136,6 +136,7 @@ fn largest(errors: &[f64]) -> String {
 fn section(sheet: &Sheet, shown: &[&str]) -> Result<Markup, FigureError> {
     let config = &sheet.figure.config;
     let plots = sheet.plots()?;
+    let has_judges = sheet.rows.iter().any(|row| row.judges.is_some());
     Ok(html! {
         h2 id=(sheet.figure.name) { (sheet.figure.name) ": " (config.title) }
         p { (config.source) "." }
@@ -147,7 +148,10 @@ fn section(sheet: &Sheet, shown: &[&str]) -> Result<Markup, FigureError> {
             }
         }
         table {
-            tr { th { "device" } th { "series" } th { "unit" } th { "paper" } th { "ours" } th { "error" } }
+            tr {
+                th { "device" } th { "series" } th { "unit" } th { "paper" } th { "ours" } th { "error" }
+                @if has_judges { @for judge in Row::JUDGES { th { (judge) } } }
+            }
             @for row in &sheet.rows { (line(row)) }
         }
         ul {
@@ -176,6 +180,7 @@ fn line(row: &Row) -> Markup {
             td.number { (row.paper_text()) }
             td.number { (row.ours_text()) }
             td.number.error { (row.error_text()) }
+            @if row.judges.is_some() { @for said in row.judges_text() { td.number { (said) } } }
         }
     }
 }

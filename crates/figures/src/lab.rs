@@ -209,6 +209,7 @@ impl Lab {
             let ours = self.value(case);
             let mut row = Row::new(figure, case, ours, outcome.drift);
             row.spread = self.spread_of(ours, varied);
+            row.judges = case.series.measure.condition().map(|condition| outcome.tally.by_judge(condition));
             rows.push(row);
             let way = case.series.way.to_string();
             if !curves.iter().any(|curve| curve.device == case.device && curve.way == way) {

@@ -18,6 +18,7 @@
 //! | random writes with flushes, a run of them, and series | `random_writes.rs`, `random_writer.rs`, `sweep.rs`, `take.rs` |
 //! | what recovery reads after them | `recovery.rs` |
 //! | what is counted and not measured | `fact.rs` |
+//! | power cuts, and what is left of a filesystem | `crash_test.rs` |
 //! | the lab, its rows, and how far they depend on what was assumed | `lab.rs`, `row.rs`, `vary.rs` |
 //! | plots, notes, and the report | `plot.rs`, `notes.rs`, `html.rs` |
 //!
@@ -37,6 +38,7 @@ mod application;
 mod application_thread;
 mod behaviour;
 mod calls;
+mod crash_test;
 mod database;
 mod error;
 mod fact;
@@ -78,6 +80,7 @@ mod way;
 pub use application::{App, Application};
 pub use behaviour::Behaviour;
 pub use calls::{Call, Calls, Change, On};
+pub use crash_test::{CrashTest, CrashTests, Scenario, Tested};
 pub use database::Rollback;
 pub use error::FigureError;
 pub use fact::Fact;

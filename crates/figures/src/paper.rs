@@ -51,10 +51,11 @@ impl Printed {
         matches!(self.kind, PrintedKind::AtMost | PrintedKind::AtLeast)
     }
 
-    /// `ours` less the printed number, relative to that: 0.1 for 10 % above it.
+    /// `ours` less the printed number, relative to that: 0.1 for 10 % above it. Beside a printed 0, that is 0 or without
+    /// bound.
     #[must_use]
     pub fn residual(&self, ours: f64) -> f64 {
-        (ours - self.value) / self.value
+        if ours == self.value { 0.0 } else { (ours - self.value) / self.value }
     }
 
     /// How far `ours` is off: relative to the printed number, 0.1 for 10 % above it. A bound that is kept has
@@ -88,5 +89,7 @@ mod tests {
         assert_eq!(printed(PrintedKind::AtMost).error(50.0), Some(0.25));
         assert_eq!(printed(PrintedKind::AtLeast).error(50.0), None);
         assert_eq!(printed(PrintedKind::AtLeast).error(30.0), Some(-0.25));
+        let none = Printed { value: 0.0, ..printed(PrintedKind::Measured) };
+        assert_eq!((none.error(0.0), none.error(3.0)), (Some(0.0), Some(f64::INFINITY)));
     }
 }

@@ -5,6 +5,7 @@
 //! barriers that was assumed), a *text bound*, or nothing.
 
 use serde::{Serialize, Serializer};
+use weir_crash::ByJudge;
 
 use crate::figure::{Case, Figure};
 use crate::paper::{Printed, PrintedKind};
@@ -40,6 +41,9 @@ pub struct Row {
     /// other word of its range, if that was asked for. How far a result moves is measured with a tenth of the writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<[f64; 2]>,
+    /// Of crash tests, how many each judge by itself puts into the row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub judges: Option<ByJudge>,
     /// The rate of the window's second half over that of its first: 1 in a steady state.
     #[serde(skip)]
     pub drift: f64,
@@ -99,6 +103,7 @@ impl Row {
             ours_kind,
             spread: None,
             unit: case.series.unit(),
+            judges: None,
             drift,
         }
     }
@@ -144,6 +149,19 @@ impl Row {
             (Ours::Predicted, Some(error)) => format!("{:+.1} %", error * 100.0),
             (Ours::Predicted, None) => "-".to_owned(),
         }
+    }
+
+    /// The judges of crash tests, as heads of columns.
+    pub const JUDGES: [&str; 4] = ["model", "check", "e2fsck", "kernel"];
+
+    /// What each judge says of a row of crash tests, in words: our model, our check, e2fsck, the kernel. One who was not
+    /// asked has said nothing.
+    #[must_use]
+    pub fn judges_text(&self) -> [String; 4] {
+        let text = |said: Option<u64>| said.map_or_else(|| "-".to_owned(), |tests| tests.to_string());
+        let judges = self.judges;
+        let of = |judge: fn(ByJudge) -> Option<u64>| text(judges.and_then(judge));
+        [of(|by| Some(by.model)), of(|by| Some(by.check)), of(|by| by.e2fsck), of(|by| by.kernel)]
     }
 
     /// A number of the row's unit. Where ours is 1,000 % or more, the row is told in factors: `105 x`.
@@ -202,6 +220,7 @@ mod tests {
             paper_kind: None,
             unit: unit.to_owned(),
             spread: None,
+            judges: None,
             drift: 1.0,
         }
     }

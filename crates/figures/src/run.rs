@@ -8,6 +8,7 @@
 use std::rc::Rc;
 
 use weir_block::{BlockLayer, BlockOptions, Dispatch};
+use weir_crash::Tally;
 use weir_flash::{FlashDevice, FlashOptions, Keep, Mechanism, Profile, RecoveryReads, Stats};
 use weir_runtime::{Buffer, Handle, Runtime, Simulation};
 use weir_storage::{BLOCK_BYTES, Recorder, Rejected, Storage as _};
@@ -74,8 +75,10 @@ pub struct Outcome {
     pub held_back: f64,
     /// What recovery read after a power cut.
     pub recovery: RecoveryReads,
-    /// What was counted, of a fact.
+    /// What was counted, of a fact; of crash tests, different states.
     pub number: f64,
+    /// What judges said of crash tests.
+    pub tally: Tally,
     /// Hash of everything that happened: the same for the same run and seed.
     pub trace_hash: u64,
 }
@@ -150,6 +153,7 @@ impl Run {
             Way::App(application) => return application.outcome(self, seed, options),
             Way::Random(writes) => return self.random_outcome(writes, seed, options),
             Way::Recovery(writes) => return self.recovery_outcome(writes, seed),
+            Way::Crash(test) => return test.outcome(self, seed),
             Way::Fact(fact) => {
                 let number = fact.number(&self.device)? as f64;
                 return Ok(Outcome { number, drift: 1.0, ..Outcome::default() });

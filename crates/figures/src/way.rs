@@ -13,6 +13,7 @@ use weir_storage::{BLOCK_BYTES, Data, Lba, Part, Rejected, StreamId, Ticket};
 
 use crate::application::Application;
 use crate::calls::Calls;
+use crate::crash_test::CrashTest;
 use crate::fact::Fact;
 use crate::fio::Fio;
 use crate::gauge::Gauge;
@@ -64,6 +65,8 @@ pub enum Way {
     Recovery(RandomWrites),
     /// Not at all: something is counted.
     Fact(Fact),
+    /// Through the filesystem on the worst disk, with power cuts.
+    Crash(CrashTest),
 }
 
 impl fmt::Display for Way {
@@ -78,6 +81,7 @@ impl fmt::Display for Way {
             Way::Random(writes) => writes.fmt(f),
             Way::Recovery(writes) => write!(f, "recovery, {writes}"),
             Way::Fact(fact) => fact.fmt(f),
+            Way::Crash(test) => write!(f, "crash tests, {test}"),
             way => fmt::Debug::fmt(way, f),
         }
     }
@@ -94,7 +98,9 @@ impl Way {
             Way::Varmail(varmail) => varmail.on.on.has_barriers(),
             Way::InnoDb(innodb) => innodb.on.on.has_barriers(),
             Way::App(application) => application.on.has_barriers(),
-            Way::XnF | Way::X | Way::P | Way::Random(_) | Way::Recovery(_) | Way::Fact(_) => false,
+            Way::XnF | Way::X | Way::P | Way::Random(_) | Way::Recovery(_) | Way::Fact(_) | Way::Crash(_) => {
+                false
+            }
             Way::B | Way::BarrierCommand | Way::BarrierBurst | Way::BarrierWaiting => true,
         }
     }
@@ -186,7 +192,8 @@ impl Writer {
                 | Way::App(_)
                 | Way::Random(_)
                 | Way::Recovery(_)
-                | Way::Fact(_) => return Ok(()),
+                | Way::Fact(_)
+                | Way::Crash(_) => return Ok(()),
             }
         }
         Ok(())

@@ -1,0 +1,195 @@
+//! The crash tests of table 2 of the FAST 2018 paper: a workload of CrashMonkey's on the worst disk, the power cut at events
+//! of its plays, and what is left called clean, fixed or failed by four judges. No device is emulated, and no time is
+//! measured.
+
+use std::fmt;
+
+use serde::Deserialize;
+use weir_crash::{Condition, Judges, Setup, Tally, Workload};
+
+use crate::error::FigureError;
+use crate::figure::{Measure, Series};
+use crate::run::{Outcome, Run};
+use crate::take::Take;
+use crate::way::Way;
+
+/// One of CrashMonkey's workloads; the paper's scenarios A and B.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scenario {
+    /// A file moves from the root to a directory.
+    RenameRootToSub,
+    /// Ten files are created, and deleted.
+    CreateDelete,
+}
+
+/// A filesystem, and what its calls promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tested {
+    /// The legacy engine, with flushes.
+    Ext4Dr,
+    /// The dual-mode engine, by `fsync`.
+    BfsDr,
+    /// The legacy engine without flushes: nobarrier.
+    Ext4Od,
+    /// The dual-mode engine, by `fbarrier`.
+    BfsOd,
+}
+
+/// Crash tests of a workload on a filesystem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CrashTest {
+    /// What is done.
+    pub scenario: Scenario,
+    /// On what.
+    pub on: Tested,
+    /// Whether metadata and journal have checksums.
+    pub checksums: bool,
+}
+
+/// The workloads' files, below the figure's folder.
+macro_rules! workload {
+    ($name:literal) => {
+        include_str!(concat!("../../../figures/fast18-table2/", $name, ".txt"))
+    };
+}
+
+impl Scenario {
+    fn letter(self) -> &'static str {
+        match self {
+            Scenario::RenameRootToSub => "A",
+            Scenario::CreateDelete => "B",
+        }
+    }
+
+    /// What is there before, and durable.
+    fn setup(self) -> &'static str {
+        match self {
+            Scenario::RenameRootToSub => workload!("rename_root_to_sub.setup"),
+            Scenario::CreateDelete => workload!("create_delete.setup"),
+        }
+    }
+
+    fn run(self, on: Tested) -> &'static str {
+        match (self, on) {
+            (Scenario::RenameRootToSub, Tested::BfsOd) => workload!("rename_root_to_sub.ordered"),
+            (Scenario::RenameRootToSub, _) => workload!("rename_root_to_sub"),
+            (Scenario::CreateDelete, Tested::BfsOd) => workload!("create_delete.ordered"),
+            (Scenario::CreateDelete, _) => workload!("create_delete"),
+        }
+    }
+}
+
+impl Tested {
+    fn name(self) -> &'static str {
+        match self {
+            Tested::Ext4Dr => "EXT4-DR",
+            Tested::BfsDr => "BFS-DR",
+            Tested::Ext4Od => "EXT4-OD",
+            Tested::BfsOd => "BFS-OD",
+        }
+    }
+
+    /// The ground and the engine, by the names that crash tests have for them.
+    fn place(self) -> (&'static str, &'static str) {
+        match self {
+            Tested::Ext4Dr => ("legacy", "jbd2"),
+            Tested::Ext4Od => ("legacy", "jbd2-nobarrier"),
+            Tested::BfsDr | Tested::BfsOd => ("adversary", "dual"),
+        }
+    }
+}
+
+impl fmt::Display for CrashTest {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let checksums = if self.checksums { " with checksums" } else { "" };
+        write!(to, "{} {}{checksums}", self.scenario.letter(), self.on.name())
+    }
+}
+
+impl CrashTest {
+    /// Makes as many tests as the run has writes, with all judges that this machine has.
+    pub(crate) fn outcome(self, run: &Run, seed: u64) -> Result<Outcome, FigureError> {
+        let tally = self.tally(run.writes, seed);
+        let tally = tally.map_err(|what| FigureError::CrashTest { run: self.to_string(), what })?;
+        Ok(Outcome { number: tally.states() as f64, drift: 1.0, tally, ..Outcome::default() })
+    }
+
+    fn tally(self, tests: u64, seed: u64) -> Result<Tally, String> {
+        let workload = |text: &str| text.parse::<Workload>().map_err(|error| error.to_string());
+        let (before, work) = (workload(self.scenario.setup())?, workload(self.scenario.run(self.on))?);
+        let (ground, engine) = self.on.place();
+        let setup = Setup::named(ground, engine).map_err(|error| error.to_string())?;
+        let setup = Setup { seed, checksums: self.checksums, check: 0, ..setup };
+        let bench = setup.prepare().map_err(|error| error.to_string())?;
+        let bench = bench.after(&before).map_err(|error| error.to_string())?;
+        bench.crash_tests(&work, tests, Judges::here()?).map_err(|error| error.to_string())
+    }
+}
+
+/// Crash tests of every combination (`[crash_tests]` in `figure.toml`), a row for each condition and one for the number of
+/// different states.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CrashTests {
+    /// What is done.
+    pub scenarios: Vec<Scenario>,
+    /// On what.
+    pub on: Vec<Tested>,
+    /// With checksums and without, or one of them.
+    pub checksums: Vec<bool>,
+}
+
+/// What is shown of them.
+const MEASURES: [(Measure, &str); 4] = [
+    (Measure::Clean, "clean"),
+    (Measure::Fixed, "fixed"),
+    (Measure::Failed, "failed"),
+    (Measure::States, "different states"),
+];
+
+impl CrashTests {
+    /// The series that a figure has in its place.
+    pub(crate) fn all(&self) -> Vec<Series> {
+        let mut all = Vec::new();
+        for scenario in &self.scenarios {
+            for checksums in &self.checksums {
+                for on in &self.on {
+                    let test = CrashTest { scenario: *scenario, on: *on, checksums: *checksums };
+                    all.extend(MEASURES.map(|(measure, word)| series(test, measure, word)));
+                }
+            }
+        }
+        all
+    }
+}
+
+fn series(test: CrashTest, measure: Measure, word: &str) -> Series {
+    Series {
+        name: format!("{test}, {word}"),
+        way: Way::Crash(test),
+        rest: Vec::new(),
+        take: Take::default(),
+        measure,
+        over: None,
+        over_mechanism: None,
+        devices: None,
+        mechanism: None,
+        service: None,
+        penalty: None,
+    }
+}
+
+impl Measure {
+    /// The condition whose tests it counts.
+    pub(crate) fn condition(self) -> Option<Condition> {
+        match self {
+            Measure::Clean => Some(Condition::Clean),
+            Measure::Fixed => Some(Condition::Fixed),
+            Measure::Failed => Some(Condition::Failed),
+            _ => None,
+        }
+    }
+}
