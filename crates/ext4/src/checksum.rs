@@ -37,6 +37,18 @@ pub(crate) fn crc32c(seed: u32, parts: &[&[u8]]) -> u32 {
     !(digest.finalize() as u32)
 }
 
+/// A checksum that tells two blocks apart that both hold a CRC-32C of themselves. [`crc32c`] cannot: continued over its own
+/// value, a CRC comes to a number that does not depend on what was before. So all states of a block of an extent tree have one
+/// CRC-32C, and so have all states of the superblock. A CRC with another polynomial tells them apart, and the two together
+/// also tell blocks apart that end in either.
+pub(crate) fn crc_of_sealed(seed: u32, parts: &[&[u8]]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
+    for part in parts {
+        digest.update(part);
+    }
+    crc32c(seed, parts) ^ digest.finalize() as u32
+}
+
 /// How the structures of one filesystem are sealed: its seed, or not at all without `metadata_csum`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksums {

@@ -51,6 +51,9 @@ impl Feature {
     pub const FLEX_BG: Self = feature(Incompatible, 0x200, "flex_bg");
     /// The seed of checksums is stored, so that the UUID may change.
     pub const METADATA_CSUM_SEED: Self = feature(Incompatible, 0x2000, "metadata_csum_seed");
+    /// Ours: the journal is not empty, or may not be, and commit blocks in it may be there without what they commit. Another
+    /// program would write home what it finds of that. It is there only as long as [`NEEDS_RECOVERY`](Self::NEEDS_RECOVERY) is.
+    pub const JOURNAL_ASYNC_COMMIT: Self = feature(Incompatible, 0x1000_0000, "weir_journal_async_commit");
     /// Ours: the journal is not empty, or may not be, and holds coalition blocks, which no other program can replay. It is
     /// there only as long as [`NEEDS_RECOVERY`](Self::NEEDS_RECOVERY) is.
     pub const JOURNAL_COALITION: Self = feature(Incompatible, 0x2000_0000, "weir_journal_coalition");
@@ -103,7 +106,7 @@ impl Feature {
     ];
 
     /// The features that are read and written.
-    pub const SUPPORTED: [Self; 21] = [
+    pub const SUPPORTED: [Self; 22] = [
         Self::HAS_JOURNAL,
         Self::EXT_ATTR,
         Self::RESIZE_INODE,
@@ -115,6 +118,7 @@ impl Feature {
         Self::WIDE,
         Self::FLEX_BG,
         Self::METADATA_CSUM_SEED,
+        Self::JOURNAL_ASYNC_COMMIT,
         Self::JOURNAL_COALITION,
         Self::JOURNAL_DATA_CHECKSUMS,
         Self::SPARSE_SUPER,

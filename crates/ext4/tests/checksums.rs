@@ -10,7 +10,7 @@ use weir_ext4::journal::{
     JournalSuperblock, LogBlock, LogFeatures, LogReader, Replay, Sequence, encode_commit,
     encode_data_checksums, encode_transaction, replay,
 };
-use weir_ext4::{BLOCK_BYTES, FormatError};
+use weir_ext4::{BLOCK_BYTES, Checksums, FormatError, Kind};
 
 type Block = [u8; BLOCK_BYTES];
 
@@ -97,18 +97,22 @@ impl Log {
 
 #[test]
 fn a_commit_block_over_missing_blocks_ends_the_log() {
-    let mut log = Log::new(ASYNC);
-    log.commit(1, &[(5, 1), (6, 1)], &[], &[]);
-    let second = log.commit(2, &[(6, 2), (7, 2)], &[], &[]);
+    let two = |features| {
+        let mut log = Log::new(features);
+        log.commit(1, &[(5, 1), (6, 1)], &[], &[]);
+        let second = log.commit(2, &[(6, 2), (7, 2)], &[], &[]);
+        (log, second)
+    };
+    let (mut log, second) = two(ASYNC);
     assert_eq!(log.recovered(), (2, vec![5, 6, 7]));
     for missing in second..log.head - 1 {
-        let mut torn = Log { blocks: log.blocks.clone(), homes: BTreeMap::new(), ..Log::new(ASYNC) };
+        let (mut torn, _) = two(ASYNC);
         torn.blocks[missing] = [0; BLOCK_BYTES];
         assert_eq!(torn.recovered(), (1, vec![5, 6]), "block {missing}");
         assert_eq!(torn.found().ends_in_commit, missing > second);
         // What jbd2 does not promise is damage.
-        let mut plain = Log { blocks: torn.blocks, ..Log::new(LogFeatures::default()) };
-        plain.head = log.head;
+        let (mut plain, _) = two(LogFeatures::default());
+        plain.blocks[missing] = [0; BLOCK_BYTES];
         let refused = now(replay(&plain.superblock, 1000, &plain));
         assert_eq!(refused.is_err(), missing > second, "block {missing}");
     }
@@ -116,6 +120,42 @@ fn a_commit_block_over_missing_blocks_ends_the_log() {
     log.commit(3, &[(8, 3)], &[], &[]);
     log.blocks[second + 1] = [0; BLOCK_BYTES];
     now(replay(&log.superblock, 1000, &log)).expect_err("damage");
+}
+
+/// An older block with a checksum of its own may be in the place of a newer one, with which it shares its CRC-32C.
+#[test]
+fn an_older_block_of_the_same_kind_is_a_missing_block() {
+    let sealed = |byte: u8| {
+        let mut block = [byte; BLOCK_BYTES];
+        // The header of a node of an extent tree: magic number, no entry, room for 340, a leaf.
+        block[..12].copy_from_slice(&[0x0A, 0xF3, 0, 0, 0x54, 0x01, 0, 0, 0, 0, 0, 0]);
+        let kind = Kind::Extents { inode: 12, generation: 1 };
+        Checksums::of_uuid(&[3; 16]).update_checksum(kind, 40, &mut block).expect("room for it");
+        block
+    };
+    let (old, new) = (sealed(1), sealed(2));
+    for (features, tells) in [(ASYNC, true), (LogFeatures::default(), false)] {
+        let mut log = Log::new(features);
+        let mut copies = [(40, new)];
+        let format = log.superblock.format();
+        let order = encode_transaction(&format, Sequence(1), &[], &mut copies).expect("a transaction");
+        let LogBlock::Own(descriptor) = &order[0] else { panic!("a descriptor") };
+        log.blocks[1..4].copy_from_slice(&[**descriptor, old, *encode_commit(&format, Sequence(1), 0, 0)]);
+        assert_eq!(log.recovered().0, u32::from(!tells), "{features:?}");
+        log.blocks[2] = new;
+        assert_eq!(log.recovered(), (1, vec![40]));
+    }
+    // The same for data in place.
+    let mut log = Log::new(CHECKED);
+    log.commit(1, &[(5, 1)], &[], &[]);
+    let format = log.superblock.format();
+    let records = encode_data_checksums(&format, Sequence(2), [(40, &new[..])]);
+    log.blocks[log.head] = *records[0];
+    log.blocks[log.head + 1] = *encode_commit(&format, Sequence(2), 0, 0);
+    for (home, transactions) in [(old, 1), (new, 2)] {
+        log.homes.insert(40, home);
+        assert_eq!(log.recovered().0, transactions);
+    }
 }
 
 #[test]
@@ -156,16 +196,15 @@ fn j10_what_is_logged_or_revoked_later_may_change() {
 #[test]
 fn features_that_need_each_other_are_not_taken_alone() {
     let plain = || JournalSuperblock::new([9; 16], 64, false).expect("a log");
-    plain().set_features(ASYNC).expect_err("no checksums");
     let alone = LogFeatures { data_checksums: true, ..LogFeatures::default() };
     JournalSuperblock::new([9; 16], 64, true)
         .expect("a log")
         .set_features(alone)
         .expect_err("no async commit");
-    // As read: bit 2 of the incompatible features without bit 4.
+    // As read: jbd2's feature, whose checksums do not tell old blocks from new ones.
     let mut block = [0; BLOCK_BYTES];
     plain().encode(&mut block);
     block[0x2B] |= 4;
-    let refused = JournalSuperblock::decode(&block, 64).expect_err("the kernel's old checksums");
+    let refused = JournalSuperblock::decode(&block, 64).expect_err("the kernel's checksums");
     assert!(refused.to_string().contains("journal_async_commit"), "{refused}");
 }

@@ -218,15 +218,14 @@ impl DiskContents {
             return Err(FormatError::MissingFeature { name: Feature::HAS_JOURNAL.name() }.into());
         };
         let journal_blocks = log.blocks();
-        let early = engine.commits_early();
-        log.upgrade(early || self.superblock.features().has(Feature::METADATA_CSUM))?;
+        log.upgrade(self.superblock.features().has(Feature::METADATA_CSUM))?;
         let now = seconds(self.disk.handle());
         self.superblock.mount_time = now.into();
         self.superblock.write_time = now.into();
         self.superblock.mounts = self.superblock.mounts.get().saturating_add(1).into();
         let features = LogFeatures {
             coalition: options.coalition,
-            async_commit: early,
+            async_commit: engine.commits_early(),
             data_checksums: engine.checks_data(),
         };
         log.set_features(features)?;

@@ -165,15 +165,26 @@ pub(crate) async fn write_superblock(
 
 /// Says whether the log has to be looked at before anything else, and whether only we can.
 pub(crate) fn set_needs_recovery(superblock: &mut Superblock, needed: bool, log: LogFeatures) {
-    let features = superblock.features().with(Feature::NEEDS_RECOVERY, needed);
-    let features = features.with(Feature::JOURNAL_COALITION, log.coalition);
-    superblock.set_features(features.with(Feature::JOURNAL_DATA_CHECKSUMS, log.data_checksums));
+    let mut features = superblock.features().with(Feature::NEEDS_RECOVERY, needed);
+    for (feature, has) in logs_of_ours(log) {
+        features = features.with(feature, has);
+    }
+    superblock.set_features(features);
 }
 
 /// Whether its log may hold what only we can replay.
 pub(crate) fn has_log_of_ours(superblock: &Superblock) -> bool {
     let features = superblock.features();
-    [Feature::JOURNAL_COALITION, Feature::JOURNAL_DATA_CHECKSUMS].iter().any(|ours| features.has(*ours))
+    logs_of_ours(LogFeatures::default()).iter().any(|(ours, _)| features.has(*ours))
+}
+
+/// The features of the filesystem that keep other programs from a log, and whether a log with these asks for them.
+fn logs_of_ours(log: LogFeatures) -> [(Feature, bool); 3] {
+    [
+        (Feature::JOURNAL_COALITION, log.coalition),
+        (Feature::JOURNAL_ASYNC_COMMIT, log.async_commit),
+        (Feature::JOURNAL_DATA_CHECKSUMS, log.data_checksums),
+    ]
 }
 
 /// Seconds since 1970, as a superblock keeps them.

@@ -5,7 +5,7 @@
 //! dual-mode (FAST 2018 paper, section 4.2)   D ------- JD --barrier-- JC --barrier-- next
 //! legacy, as jbd2 has it                     D --wait-- JD --wait, flush-- JC, FUA --wait-- next
 //! legacy without barriers (EXT4-OD)          D --wait-- JD --wait-- JC --wait-- next
-//! legacy with async commit (jbd2's feature)  D --wait-- JD -- JC --wait, flush-- next
+//! legacy with async commit (as jbd2's)       D --wait-- JD -- JC --wait, flush-- next
 //! OptFS (SOSP 2013; FAST 2018, section 4.6)  D --wait-- JD -- JC --wait-- next
 //! prefix (OPTR paper, section 4)             D --wait-- JD --wait-- JC --wait-- next
 //! flush-ahead (eMMC paper, section IV.B)     D --wait, flush-- JD, FUA --mark-- JC, FUA --wait-- next
@@ -23,8 +23,10 @@
 //!
 //! With *async commit*, as the phone of the FAST 2018 paper had it (a checksum in the place of the flush between JD and JC,
 //! says its earlier manuscript), JD and JC leave together. JC may be on the medium without JD: the checksum of each log block
-//! tells, and recovery ends there. One flush is behind both. What no checksum tells is that D is missing: it was transferred
-//! and not flushed when JC came to the medium. So a power cut during a commit may leave files that grew with what their
+//! tells, and recovery ends there. jbd2's does not tell always: an older superblock, or node of an extent tree, in the place of
+//! a newer one has the same CRC-32C, so our log has a checksum of its own.
+//! One flush is behind both. What no checksum tells is that D is missing: it was transferred and not flushed when JC came to the
+//! medium. So a power cut during a commit may leave files that grew with what their
 //! blocks held before; what a call has made durable is right. ext4 refuses its option `journal_async_commit` with mode
 //! ordered for that.
 //!
@@ -57,8 +59,8 @@ pub enum Engine {
         /// What happens to a block that is changed again while its transaction is being committed (J4).
         conflicts: Conflicts,
     },
-    /// The legacy path with checksums in the place of the flush between JD and JC (jbd2's feature `ASYNC_COMMIT`): both leave
-    /// together, and one flush makes them durable. What a durable call returned for is there. A power cut during a commit may
+    /// The legacy path with checksums in the place of the flush between JD and JC (as jbd2's feature `ASYNC_COMMIT`): both
+    /// leave together, and one flush makes them durable. What a durable call returned for is there. A power cut during a commit may
     /// leave a file that grew with what its blocks held before, in mode ordered as in mode writeback.
     AsyncCommit,
     /// OptFS (SOSP 2013), to be compared with: checksums of log blocks and of data in place of every flush (J10). Blocks that
@@ -223,8 +225,8 @@ impl Engine {
         self == Engine::OptFs
     }
 
-    /// Whether the host keeps order by flushes: the log's tail goes behind one, and is durable when it is transferred. So is
-    /// JC, but for [`checks_data`](Self::checks_data).
+    /// Whether the host keeps order by flushes: the log's tail goes behind one, and is written with FUA. What is committed is
+    /// durable before it goes home, by JC's own FUA or by a flush behind JC.
     pub fn orders_by_flushes(self) -> bool {
         matches!(
             self,

@@ -5,9 +5,8 @@
 //!    (compared where no file waits for its deletion: e2fsck deletes it at once).
 //! 3. e2fsck recovers what we recover from, and mends nothing but orphans and the superblock's totals, which are
 //!    kept lazily; then it is clean.
-//!    Where the log holds blocks of a type of ours, e2fsck refuses it by that feature's name, and 2 to 4 are about what our replay
-//!    has left of it. So they are where a log with asynchronous commits ends in a commit block without what it commits: e2fsck
-//!    and the kernel write home what they find of that transaction, and then complain (with checksums of version 3).
+//!    Where only we can replay the log, e2fsck refuses it by that feature's name, and 2 to 4 are about what our replay has left
+//!    of it.
 //! 4. The kernel mounts it, finds the tree that we found, with the same bytes, and leaves it clean. Needs root.
 //!
 //! Where a filesystem may be damaged, each says in what [`Condition`] it is: [`by_e2fsck`], [`by_kernel`].
@@ -23,12 +22,11 @@ use std::process::{Command, Output};
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use tempfile::TempDir;
-use weir_ext4::journal::{JournalSuperblock, LogReader, replay};
-use weir_ext4::{Feature, FormatError, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
+use weir_ext4::journal::JournalSuperblock;
+use weir_ext4::{Feature, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
 
 use super::judges::Condition;
 use super::tree::{FileId, Kind, Thing, Tree};
@@ -70,8 +68,6 @@ pub(super) fn judge(
     // Only we can replay such a log: others have to refuse it, and judge what we made of it.
     let crashed = if let Some(feature) = refused_for(crashed) {
         is_refused(&image("refused", crashed)?, feature)?;
-        replayed
-    } else if ends_in_commit(crashed) {
         replayed
     } else {
         crashed
@@ -175,40 +171,12 @@ fn is_clean(judge: &'static str, image: &Path) -> Result<(), Complaint> {
 /// How e2fsck names the features of an image that say that only we can replay its log: by their bits.
 fn refused_for(image: &[u8]) -> Option<&'static str> {
     let superblock = Superblock::read(image.get(SUPERBLOCK_OFFSET..)?).ok()?;
-    let names =
-        [(Feature::JOURNAL_COALITION, "FEATURE_I29"), (Feature::JOURNAL_DATA_CHECKSUMS, "FEATURE_I30")];
+    let names = [
+        (Feature::JOURNAL_ASYNC_COMMIT, "FEATURE_I28"),
+        (Feature::JOURNAL_COALITION, "FEATURE_I29"),
+        (Feature::JOURNAL_DATA_CHECKSUMS, "FEATURE_I30"),
+    ];
     names.iter().find(|(feature, _)| superblock.features().has(*feature)).map(|(_, name)| *name)
-}
-
-/// Whether the log ends in a transaction whose commit block is there, and something else of it is not.
-fn ends_in_commit(image: &[u8]) -> bool {
-    let journal = journal_in(image);
-    let blocks = image.len() as u64 / weir_storage::BLOCK_BYTES as u64;
-    let log =
-        InMemory(image.chunks(weir_storage::BLOCK_BYTES).skip(journal.start).take(journal.len()).collect());
-    let superblock = log.0.first().map(|block| JournalSuperblock::decode(block, u32::MAX));
-    let Some(Ok(superblock)) = superblock else { return false };
-    let found = replay(&superblock, blocks, &log).now_or_never();
-    found.is_some_and(|found| found.is_ok_and(|found| found.ends_in_commit))
-}
-
-/// The blocks of a journal.
-struct InMemory<'a>(Vec<&'a [u8]>);
-
-impl LogReader for InMemory<'_> {
-    type Error = FormatError;
-
-    async fn read(&self, block: u32, bytes: &mut [u8; weir_storage::BLOCK_BYTES]) -> Result<(), FormatError> {
-        let found =
-            self.0.get(block as usize).ok_or(FormatError::Invalid { what: "a block of the journal" })?;
-        bytes.copy_from_slice(found);
-        Ok(())
-    }
-
-    async fn read_home(&self, _: u64, _: &mut [u8; weir_storage::BLOCK_BYTES]) -> Result<(), FormatError> {
-        // Only logs that others can replay are looked at.
-        Err(FormatError::Invalid { what: "data in place" })
-    }
 }
 
 /// The exit code of e2fsck where it knows a feature not.

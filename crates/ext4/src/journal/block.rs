@@ -7,7 +7,7 @@
 use super::MAGIC;
 use super::ring::Sequence;
 use crate::blocks::BLOCK_BYTES;
-use crate::checksum::crc32c;
+use crate::checksum::{crc_of_sealed, crc32c};
 
 const HEADER_BYTES: usize = 12;
 const CHECKSUM_BYTES: usize = 4;
@@ -85,7 +85,7 @@ pub struct LogFormat {
     pub uuid: [u8; 16],
     /// Addresses have 64 bits.
     pub wide: bool,
-    /// Version 3 checksums, and their seed.
+    /// Version 3 checksums, and their seed. They are always there with asynchronous commits.
     pub checksum_seed: Option<u32>,
     /// How transactions stand in it.
     pub features: LogFeatures,
@@ -96,8 +96,8 @@ pub struct LogFormat {
 pub struct LogFeatures {
     /// As coalition blocks. A feature of ours.
     pub coalition: bool,
-    /// A commit block may be there without what it commits: it was written without waiting for that, and checksums tell.
-    /// jbd2's `ASYNC_COMMIT`.
+    /// A commit block may be there without what it commits: it was written without waiting for that, and checksums tell. A
+    /// feature of ours: what jbd2 calls `ASYNC_COMMIT` is the same with checksums that do not tell everything.
     pub async_commit: bool,
     /// The next transaction does not wait for it either, and data in place may be missing, too: its checksums are in the log.
     /// Only with `async_commit`. A feature of ours.
@@ -108,7 +108,7 @@ impl LogFeatures {
     /// Whether no other program can replay the log.
     #[must_use]
     pub fn are_ours(self) -> bool {
-        self.coalition || self.data_checksums
+        self.coalition || self.async_commit || self.data_checksums
     }
 }
 
@@ -155,7 +155,13 @@ impl LogFormat {
 
     /// The checksum of a copy as it is in the log, which is escaped if need be.
     pub(super) fn copy_checksum(&self, sequence: Sequence, copy: &[u8]) -> u32 {
-        self.checksum_seed.map_or(0, |seed| crc32c(seed, &[&sequence.0.to_be_bytes(), copy]))
+        self.checksum_seed.map_or(0, |seed| self.content_checksum(seed, &[&sequence.0.to_be_bytes(), copy]))
+    }
+
+    /// The checksum of what the filesystem has in a block. With asynchronous commits an older block may be in its place, of
+    /// the same kind, and that must not have the same checksum.
+    pub(super) fn content_checksum(&self, seed: u32, parts: &[&[u8]]) -> u32 {
+        if self.features.async_commit { crc_of_sealed(seed, parts) } else { crc32c(seed, parts) }
     }
 
     /// Encodes a descriptor block; `tags` are at most [`tags_per_descriptor`](Self::tags_per_descriptor).

@@ -150,7 +150,7 @@ impl LogFormat {
 
     /// The checksum of a copy that a coalition block lists, as it is in the log.
     pub(super) fn coalition_checksum(&self, sequence: Sequence, copy: &[u8]) -> u32 {
-        crc32c(self.coalition_seed(), &[&sequence.0.to_be_bytes(), copy])
+        self.content_checksum(self.coalition_seed(), &[&sequence.0.to_be_bytes(), copy])
     }
 
     /// What a coalition block says; `None` if its bytes cannot be read as one.

@@ -5,8 +5,8 @@
 //! ```text
 //! bytes 0..12      header: magic number, type 10, transaction
 //! bytes 12..16     records
-//! bytes 16..       records: home (8), CRC-32C of its content, seeded with the journal's UUID (4)
-//! last 4 bytes     CRC-32C over the block, with the same seed
+//! bytes 16..       records: home (8), checksum of its content, as copies have it, seeded with the journal's UUID (4)
+//! last 4 bytes     the same over the block
 //! ```
 //!
 //! A record holds until a later transaction logs a copy of the block or revokes it: only then may the home change. So
@@ -19,7 +19,6 @@ use super::block::{BlockType, LogFormat, TornOr, block_head, put};
 use super::replay::LogReader;
 use super::ring::Sequence;
 use crate::blocks::BLOCK_BYTES;
-use crate::checksum::crc32c;
 
 const COUNT: usize = 12;
 const FIRST: usize = 16;
@@ -42,7 +41,7 @@ pub fn encode_data_checksums<'a>(
 
 impl LogFormat {
     fn data_checksum(&self, content: &[u8]) -> u32 {
-        crc32c(self.checksum_seed.unwrap_or(0), &[content])
+        self.content_checksum(self.checksum_seed.unwrap_or(0), &[content])
     }
 
     fn encode_records(&self, sequence: Sequence, records: &[(u64, u32)]) -> Box<[u8; BLOCK_BYTES]> {

@@ -99,7 +99,7 @@ pub struct Replay {
     /// How many transactions were committed.
     pub transactions: u32,
     /// Whether the log ends in a transaction whose commit block is there, and something else of it is not (asynchronous
-    /// commits). jbd2 and e2fsck write home what they find of such a transaction, as of kernel 6.8 and e2fsck 1.47.
+    /// commits).
     pub ends_in_commit: bool,
     /// How many blocks had copies or changes of which a revocation hides all.
     pub revoked: usize,

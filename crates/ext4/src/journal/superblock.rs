@@ -22,13 +22,16 @@ const WHOLE_TRANSACTION_CHECKSUM: u32 = 1;
 /// Features that a reader must know.
 const REVOKE: u32 = 0x1;
 const WIDE: u32 = 0x2;
-const ASYNC_COMMIT: u32 = 0x4;
 const CHECKSUM_3: u32 = 0x10;
+/// Ours: commit blocks may be there without what they commit, and log blocks have checksums of ours. jbd2 and e2fsck know no
+/// such feature, and stop.
+const ASYNC_COMMIT: u32 = 0x1000_0000;
 /// Ours: the log holds coalition blocks. jbd2 and e2fsck know no such feature, and stop.
 const COALITION: u32 = 0x2000_0000;
 /// Ours: the log holds checksums of data in place. jbd2 and e2fsck know no such feature, and stop.
 const DATA_CHECKSUMS: u32 = 0x4000_0000;
-const REFUSED: [(u32, &str); 2] = [(0x8, "journal_checksum_v2"), (0x20, "fast_commit")];
+const REFUSED: [(u32, &str); 3] =
+    [(0x4, "journal_async_commit"), (0x8, "journal_checksum_v2"), (0x20, "fast_commit")];
 
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -122,12 +125,8 @@ impl JournalSuperblock {
         if let Some(&(_, name)) = REFUSED.iter().find(|(bit, _)| incompatible & bit != 0) {
             return Err(FormatError::Feature { name });
         }
-        if incompatible & ASYNC_COMMIT != 0 && incompatible & CHECKSUM_3 == 0 {
-            // Nothing but a checksum of each block tells that one is missing behind a commit block.
-            return Err(FormatError::Feature { name: "journal_async_commit without journal_checksum_v3" });
-        }
         if incompatible & DATA_CHECKSUMS != 0 && incompatible & ASYNC_COMMIT == 0 {
-            return Err(FormatError::Feature { name: "checksums of data without journal_async_commit" });
+            return Err(FormatError::Feature { name: "checksums of data without asynchronous commits" });
         }
         // Unknown compatible features may be ignored: that is what the set is for.
         let unknown = [
@@ -201,11 +200,13 @@ impl JournalSuperblock {
 
     /// How the log's blocks are encoded.
     pub fn format(&self) -> LogFormat {
+        let features = self.features();
         LogFormat {
             uuid: self.raw.uuid,
             wide: self.raw.incompatible.get() & WIDE != 0,
-            checksum_seed: self.has_checksums().then(|| crc32c(!0, &[&self.raw.uuid])),
-            features: self.features(),
+            checksum_seed: (self.has_checksums() || features.async_commit)
+                .then(|| crc32c(!0, &[&self.raw.uuid])),
+            features,
         }
     }
 
@@ -256,13 +257,10 @@ impl JournalSuperblock {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Invalid`] when there is something to replay, and for asynchronous commits without checksums.
+    /// [`FormatError::Invalid`] when there is something to replay, and for checksums of data without asynchronous commits.
     pub fn set_features(&mut self, features: LogFeatures) -> Result<(), FormatError> {
         self.check_empty()?;
         let LogFeatures { coalition, async_commit, data_checksums } = features;
-        if async_commit && !self.has_checksums() {
-            return Err(FormatError::Invalid { what: "asynchronous commits need checksums" });
-        }
         if data_checksums && !async_commit {
             return Err(FormatError::Invalid { what: "checksums of data need asynchronous commits" });
         }
