@@ -10,6 +10,7 @@ const NAMES: [&str; 27] = [
     "fast18-fig09",
     "fast18-fig10",
     "fast18-table1",
+    "fast18-table2",
     "fast18-fig08",
     "fast18-fig11",
     "fast18-fig12",

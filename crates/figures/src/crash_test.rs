@@ -5,13 +5,9 @@
 use std::fmt;
 
 use serde::Deserialize;
-use weir_crash::{Condition, Judges, Setup, Tally, Workload};
+use weir_crash::{Judges, Setup, Tally, Workload};
 
 use crate::error::FigureError;
-use crate::figure::{Measure, Series};
-use crate::run::{Outcome, Run};
-use crate::take::Take;
-use crate::way::Way;
 
 /// One of CrashMonkey's workloads; the paper's scenarios A and B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -110,14 +106,13 @@ impl fmt::Display for CrashTest {
 }
 
 impl CrashTest {
-    /// Makes as many tests as the run has writes, with all judges that this machine has.
-    pub(crate) fn outcome(self, run: &Run, seed: u64) -> Result<Outcome, FigureError> {
-        let tally = self.tally(run.writes, seed);
-        let tally = tally.map_err(|what| FigureError::CrashTest { run: self.to_string(), what })?;
-        Ok(Outcome { number: tally.states() as f64, drift: 1.0, tally, ..Outcome::default() })
+    /// Makes so many tests, with all judges that this machine has.
+    pub(crate) fn tally(self, tests: u64, seed: u64) -> Result<Tally, FigureError> {
+        let tally = self.judged(tests, seed);
+        tally.map_err(|what| FigureError::CrashTest { run: self.to_string(), what })
     }
 
-    fn tally(self, tests: u64, seed: u64) -> Result<Tally, String> {
+    fn judged(self, tests: u64, seed: u64) -> Result<Tally, String> {
         let workload = |text: &str| text.parse::<Workload>().map_err(|error| error.to_string());
         let (before, work) = (workload(self.scenario.setup())?, workload(self.scenario.run(self.on))?);
         let (ground, engine) = self.on.place();
@@ -129,7 +124,7 @@ impl CrashTest {
     }
 }
 
-/// Crash tests of every combination (`[crash_tests]` in `figure.toml`), a row for each condition and one for the number of
+/// Crash tests of every combination (`[crash_tests]` in `figure.toml`): a row for each condition, and one for the number of
 /// different states.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -142,54 +137,16 @@ pub struct CrashTests {
     pub checksums: Vec<bool>,
 }
 
-/// What is shown of them.
-const MEASURES: [(Measure, &str); 4] = [
-    (Measure::Clean, "clean"),
-    (Measure::Fixed, "fixed"),
-    (Measure::Failed, "failed"),
-    (Measure::States, "different states"),
-];
-
 impl CrashTests {
-    /// The series that a figure has in its place.
-    pub(crate) fn all(&self) -> Vec<Series> {
+    /// Every combination.
+    pub(crate) fn all(&self) -> Vec<CrashTest> {
         let mut all = Vec::new();
         for scenario in &self.scenarios {
             for checksums in &self.checksums {
-                for on in &self.on {
-                    let test = CrashTest { scenario: *scenario, on: *on, checksums: *checksums };
-                    all.extend(MEASURES.map(|(measure, word)| series(test, measure, word)));
-                }
+                let on = |on: &Tested| CrashTest { scenario: *scenario, on: *on, checksums: *checksums };
+                all.extend(self.on.iter().map(on));
             }
         }
         all
-    }
-}
-
-fn series(test: CrashTest, measure: Measure, word: &str) -> Series {
-    Series {
-        name: format!("{test}, {word}"),
-        way: Way::Crash(test),
-        rest: Vec::new(),
-        take: Take::default(),
-        measure,
-        over: None,
-        over_mechanism: None,
-        devices: None,
-        mechanism: None,
-        service: None,
-        penalty: None,
-    }
-}
-
-impl Measure {
-    /// The condition whose tests it counts.
-    pub(crate) fn condition(self) -> Option<Condition> {
-        match self {
-            Measure::Clean => Some(Condition::Clean),
-            Measure::Fixed => Some(Condition::Fixed),
-            Measure::Failed => Some(Condition::Failed),
-            _ => None,
-        }
     }
 }

@@ -7,10 +7,11 @@
 use std::rc::Rc;
 
 use serde::Deserialize;
+use weir_crash::Condition;
 use weir_flash::{Mechanism, OrderedService, Parameter, Profile};
 use weir_storage::BLOCK_BYTES;
 
-use crate::crash_test::CrashTests;
+use crate::crash_test::{CrashTest, CrashTests};
 use crate::error::FigureError;
 use crate::host::Host;
 use crate::intervals::{Compared, Intervals};
@@ -358,6 +359,16 @@ impl Measure {
         }
     }
 
+    /// The condition whose crash tests it counts.
+    pub(crate) fn condition(self) -> Option<Condition> {
+        match self {
+            Measure::Clean => Some(Condition::Clean),
+            Measure::Fixed => Some(Condition::Fixed),
+            Measure::Failed => Some(Condition::Failed),
+            _ => None,
+        }
+    }
+
     /// What is shown of a number beside the one that it is shown as a share of.
     #[must_use]
     pub fn beside(self, ours: f64, over: f64) -> f64 {
@@ -426,6 +437,29 @@ impl Series {
             take,
             measure: Measure::Iops,
             over: first.1,
+            over_mechanism: None,
+            devices: None,
+            mechanism: None,
+            service: None,
+            penalty: None,
+        })
+    }
+
+    /// What judges say of crash tests, and how many different states they had.
+    fn of_crash_test(test: CrashTest) -> [Series; 4] {
+        let shown = [
+            (Measure::Clean, "clean"),
+            (Measure::Fixed, "fixed"),
+            (Measure::Failed, "failed"),
+            (Measure::States, "different states"),
+        ];
+        shown.map(|(measure, word)| Series {
+            name: format!("{test}, {word}"),
+            way: Way::Crash(test),
+            rest: Vec::new(),
+            take: Take::default(),
+            measure,
+            over: None,
             over_mechanism: None,
             devices: None,
             mechanism: None,
@@ -513,7 +547,8 @@ impl Figure {
         let mut config: Config = toml::from_str(figure).map_err(|source| failed("figure.toml", source))?;
         config.series.extend(config.sweep.iter().flat_map(Sweep::all));
         config.series.extend(config.variants.iter().flat_map(Variants::all));
-        config.series.extend(config.crash_tests.iter().flat_map(CrashTests::all));
+        let tests = config.crash_tests.iter().flat_map(CrashTests::all);
+        config.series.extend(tests.flat_map(Series::of_crash_test));
         let paced = config.intervals.iter().flat_map(Intervals::all);
         config.series.extend(paced.filter_map(|(name, take, ways)| Series::of_fio(name, take, &ways)));
         Ok(Figure {

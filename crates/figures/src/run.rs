@@ -153,7 +153,15 @@ impl Run {
             Way::App(application) => return application.outcome(self, seed, options),
             Way::Random(writes) => return self.random_outcome(writes, seed, options),
             Way::Recovery(writes) => return self.recovery_outcome(writes, seed),
-            Way::Crash(test) => return test.outcome(self, seed),
+            Way::Crash(test) => {
+                let tally = test.tally(self.writes, seed)?;
+                return Ok(Outcome {
+                    number: tally.states() as f64,
+                    drift: 1.0,
+                    tally,
+                    ..Outcome::default()
+                });
+            }
             Way::Fact(fact) => {
                 let number = fact.number(&self.device)? as f64;
                 return Ok(Outcome { number, drift: 1.0, ..Outcome::default() });
