@@ -174,17 +174,6 @@ impl FsCampaign {
         }
     }
 
-    /// What a power cut may leave of file data. With async commit D is not flushed before JC, so mode ordered promises no more
-    /// than writeback.
-    fn promises(&self) -> JournalMode {
-        self.judged_as.unwrap_or(match (self.engine, self.mode) {
-            (Engine::AsyncCommit, JournalMode::Ordered) => JournalMode::Writeback,
-            // What is not in the log is checked by it.
-            (Engine::OptFs, _) => JournalMode::Data,
-            (_, mode) => mode,
-        })
-    }
-
     /// Runs until so many distinct states are judged, or one is wrong.
     #[must_use]
     pub fn go(&self) -> FsSummary {

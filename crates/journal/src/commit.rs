@@ -168,7 +168,8 @@ async fn submit_log(
         let last = if nth + 1 == runs { closes } else { class };
         journal.disk.write(run.start, &run.blocks, class, last, tickets).await?;
     }
-    // With journal coalition JC may be all there is: D, of which some may be transferred already, is an epoch of its own then.
+    // JC may be all there is, with journal coalition or in a transaction that logs no block: D, of which some may be transferred
+    // already, is an epoch of its own then.
     if runs == 0
         && behind == Edge::Barrier
         && !journal.options.rules.drops(JournalMutant::DataInEpochOfCommit)

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_fs::JournalMode;
+use weir_fs::{Engine, JournalMode};
 use weir_storage::BLOCK_BYTES;
 
 use super::ground::Watch;
@@ -95,6 +95,21 @@ pub(super) struct Terms {
     pub(super) corrupts: bool,
     /// Who knows whether a flush has failed, where one may: then nothing is durable any more.
     pub(super) watch: Option<Rc<Watch>>,
+}
+
+impl Terms {
+    /// What an engine promises in a journal mode, on storage that does not fail and tears no block.
+    pub(super) fn of_engine(engine: Engine, mode: JournalMode) -> Terms {
+        let mode = match (engine, mode) {
+            // D is not flushed before JC.
+            (Engine::AsyncCommit, JournalMode::Ordered) => JournalMode::Writeback,
+            // What is not in the log is checked by it.
+            (Engine::OptFs, _) => JournalMode::Data,
+            (_, mode) => mode,
+        };
+        let uncovers = engine == Engine::AsyncCommit;
+        Terms { mode, uncovers, faulty: false, tear_bytes: BLOCK_BYTES, corrupts: false, watch: None }
+    }
 }
 
 /// The operations that changed something of a file.

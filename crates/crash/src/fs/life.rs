@@ -215,14 +215,15 @@ impl Chain {
         let faulty = fails != Fails::Nothing;
         let visible = Visible::read(fs).await.map_err(|error| format!("reading: {error}"))?;
         let names = if self.tasks > 1 { &PARTS[..self.tasks] } else { &[] };
+        let promised = Terms::of_engine(self.campaign.engine, self.campaign.mode);
         let terms = Terms {
-            mode: self.campaign.promises(),
-            uncovers: self.campaign.engine == Engine::AsyncCommit,
+            mode: self.campaign.judged_as.unwrap_or(promised.mode),
             // Until the flush fails order is promised, and what it leaves then is judged on the legacy path only.
             faulty: faulty && !(fails == Fails::Flush && self.trusts_order()),
             tear_bytes: tear_bytes(&self.campaign, ground),
             corrupts: corrupts(ground),
             watch: ground.watch(),
+            ..promised
         };
         let history = History::of(terms, &visible, names);
         let history = Rc::new(RefCell::new(history.map_err(|error| error.to_string())?));
