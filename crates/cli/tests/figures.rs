@@ -4,7 +4,7 @@
 
 use std::process::{Command, Output};
 
-const NAMES: [&str; 27] = [
+const NAMES: &[&str] = &[
     "fast18-fig01",
     "fast18-fig05-ablations",
     "fast18-fig09",

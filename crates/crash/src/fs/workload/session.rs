@@ -99,14 +99,8 @@ impl Bench {
         let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
         let corrupts = corrupts(&ground);
         let tear_bytes = if corrupts { 512 } else { BLOCK_BYTES };
-        let terms = Terms {
-            mode: self.setup.options.mode,
-            uncovers: self.setup.engine() == Engine::AsyncCommit,
-            faulty: false,
-            tear_bytes,
-            corrupts,
-            watch: None,
-        };
+        let promised = Terms::of_engine(self.setup.engine(), self.setup.options.mode);
+        let terms = Terms { tear_bytes, corrupts, ..promised };
         let history = History::of(terms, &visible, &[]).map_err(|illegal| illegal.to_string())?;
         let (history, inodes) = (Rc::new(RefCell::new(history)), Rc::default());
         tell_of_zeros(&fs, &history, &inodes);

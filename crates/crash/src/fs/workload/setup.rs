@@ -26,13 +26,15 @@ pub const GROUND_NAMES: [&str; 12] = [
 ];
 
 /// The engines, and their names.
-const ENGINES: [(&str, Engine); 6] = [
+const ENGINES: [(&str, Engine); 8] = [
     ("dual", Engine::Dual { conflicts: Conflicts::Copy }),
     ("dual-list", Engine::Dual { conflicts: Conflicts::List }),
     ("jbd2", Engine::Jbd2 { barrier: true }),
     ("jbd2-nobarrier", Engine::Jbd2 { barrier: false }),
     ("prefix", Engine::Prefix),
     ("flush-ahead", Engine::FlushAhead),
+    ("async-commit", Engine::AsyncCommit),
+    ("optfs", Engine::OptFs),
 ];
 
 /// Why a test cannot be made.
@@ -49,7 +51,8 @@ pub enum SetupError {
     Format(String),
 }
 
-/// The engine of this name: `dual`, `dual-list`, `jbd2`, `jbd2-nobarrier`, `prefix` or `flush-ahead`.
+/// The engine of this name: `dual`, `dual-list`, `jbd2`, `jbd2-nobarrier`, `prefix`, `flush-ahead`, `async-commit` or
+/// `optfs`.
 #[must_use]
 pub fn engine_named(name: &str) -> Option<Engine> {
     ENGINES.into_iter().find(|(known, _)| *known == name).map(|(_, engine)| engine)
