@@ -5,25 +5,9 @@ use std::ffi::OsString;
 use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, ValueEnum};
-use weir_crash::FsGround;
+use weir_crash::{FsGround, GROUND_NAMES};
 use weir_fs::{CheckpointBy, Conflicts, Engine, FsMutant, JournalMode, JournalMutant};
 use weir_storage::Rules;
-
-/// The grounds, by name.
-const GROUNDS: [&str; 12] = [
-    "adversary",
-    "legacy",
-    "prefix",
-    "volume",
-    "emmc",
-    "emmc-unreliable",
-    "plp",
-    "in-order-writeback",
-    "transactional",
-    "in-order-recovery",
-    "order-preserving-recovery",
-    "none",
-];
 
 /// States of which one is shown to outside judges, if nothing else is said.
 const OUTSIDE: u64 = 500;
@@ -48,7 +32,7 @@ pub struct Arguments {
     /// is being written, but for reliable writes), emmc-unreliable (without these), or an emulated flash device by its
     /// barrier mechanism: plp, in-order-writeback, transactional, in-order-recovery, order-preserving-recovery, none. By
     /// default all that the engine is for.
-    #[arg(long, value_parser = PossibleValuesParser::new(GROUNDS))]
+    #[arg(long, value_parser = PossibleValuesParser::new(GROUND_NAMES))]
     pub ground: Option<String>,
     /// Distinct states to judge, on each ground.
     #[arg(long, default_value_t = 20_000)]

@@ -518,7 +518,16 @@ fn examine(
     if shown == Shown::Nothing {
         return Ok(false);
     }
-    let [crashed, replayed, recovered] = apart(seed, async |handle| {
+    let [crashed, replayed, recovered] = images_of(left, options, seed)?;
+    if shown == Shown::Recovered {
+        return outside::judge_recovered(&recovered).map(|()| false).map_err(|what| what.to_string().into());
+    }
+    outside::judge(&crashed, &recovered, &replayed, &visible).map_err(|what| what.to_string().into())
+}
+
+/// The filesystem as it is when the power is back, when our replay is done, and when we have mounted and unmounted it.
+pub(super) fn images_of(left: &Left, options: MountOptions, seed: u64) -> Result<[Vec<u8>; 3], Unfit> {
+    apart(seed, async |handle| {
         let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
         let bytes = async || bytes_of(&*ground.storage()).await.map_err(|error| error.to_string());
         let crashed = bytes().await?;
@@ -527,12 +536,8 @@ fn examine(
         let replayed = bytes().await?;
         let fs = mount(handle, &ground, options, None).await?;
         fs.unmount().await.map_err(|error| format!("unmounting: {error}"))?;
-        Ok::<_, Unfit>([crashed, replayed, bytes().await?])
-    })?;
-    if shown == Shown::Recovered {
-        return outside::judge_recovered(&recovered).map(|()| false).map_err(|what| what.to_string().into());
-    }
-    outside::judge(&crashed, &recovered, &replayed, &visible).map_err(|what| what.to_string().into())
+        Ok([crashed, replayed, bytes().await?])
+    })
 }
 
 /// The filesystems that runs begin with: for one task, and for several.

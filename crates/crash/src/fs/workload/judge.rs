@@ -5,16 +5,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use weir_fs::Filesystem;
 use weir_runtime::Handle;
 
 use super::found::Found;
 use super::operation::Operation;
 use super::setup::Setup;
 use crate::content::mix;
-use crate::fs::ground::{Left, bytes_of};
+use crate::fs::ground::Left;
 use crate::fs::history::{History, Illegal};
-use crate::fs::life::{Unfit, apart, mount};
+use crate::fs::life::{apart, images_of, mount};
 use crate::fs::outside;
 use crate::fs::visible::Visible;
 
@@ -146,18 +145,9 @@ pub struct Images {
 
 impl Images {
     pub(super) fn of(left: &Left, setup: &Setup) -> Result<Images, Wrong> {
-        let made = apart(left.hash(), async |handle| {
-            let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
-            let bytes = async || bytes_of(&*ground.storage()).await.map_err(|error| error.to_string());
-            let crashed = bytes().await?;
-            let replay = Filesystem::recover(handle, ground.storage()).await;
-            replay.map_err(|error| format!("replaying: {error}"))?;
-            let replayed = bytes().await?;
-            let fs = mount(handle, &ground, setup.options, None).await?;
-            fs.unmount().await.map_err(|error| format!("unmounting: {error}"))?;
-            Ok::<_, Unfit>(Images { crashed, replayed, recovered: bytes().await? })
-        });
-        made.map_err(|unfit| Wrong::new(JudgedBy::Recovery, unfit))
+        let made = images_of(left, setup.options, left.hash());
+        let [crashed, replayed, recovered] = made.map_err(|unfit| Wrong::new(JudgedBy::Recovery, unfit))?;
+        Ok(Images { crashed, replayed, recovered })
     }
 
     /// Shows e2fsck and the kernel; whether the kernel looked.
