@@ -61,7 +61,8 @@ fn a_device_is_shown_with_the_source_of_every_number() {
     let mut lines = text.lines().skip_while(|line| *line != "host.queue_depth: 16 (sourced)");
     let source = lines.nth(1).unwrap();
     assert!(source.starts_with("  ") && source.contains("FAST 2018"), "{text}");
-    assert!(text.contains("nand.program: 300 us (assumed, 200 us to 500 us)"), "{text}");
+    assert!(text.contains("nand.program: 200 us (fitted)"), "{text}");
+    assert!(text.contains("ftl.gc_free_blocks: 4 (assumed, 3 to 8)"), "{text}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use weir_sqlite_syncs::{Finish, What};
 
-/// A call of SQLite that may fail.
+/// A call of SQLite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// A file is opened, and made if need be.
@@ -43,6 +43,14 @@ pub enum Call {
     MapLock,
     /// That is given back. This call cannot fail either.
     MapUnlock,
+}
+
+impl Call {
+    /// Whether SQLite hears of a failure: it gives locks back, and looks at them, whatever comes of it.
+    #[must_use]
+    pub fn can_fail(self) -> bool {
+        !matches!(self, Call::Unlock | Call::CheckLock | Call::MapUnlock)
+    }
 }
 
 /// What is made of a call.

@@ -93,7 +93,10 @@ impl SqliteOnce {
         let (_filesystem, vfs) = start(&runtime, &ground, &campaign, options)?;
         let calls = Rc::new(Cell::new(0));
         let counted = Rc::clone(&calls);
-        vfs.intercept(move |_: Call| {
+        vfs.intercept(move |call: Call| {
+            if !call.can_fail() {
+                return None;
+            }
             let this = counted.replace(counted.get() + 1);
             (this == nth).then_some(fault)
         });
