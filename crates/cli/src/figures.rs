@@ -18,7 +18,7 @@ pub(crate) struct FiguresArguments {
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// List the figures and run nothing
-    #[arg(long, conflicts_with_all = ["html", "quick", "spread"])]
+    #[arg(long, conflicts_with_all = ["html", "quick", "spread", "kernel"])]
     list: bool,
     /// Print a JSON list of rows instead of tables
     #[arg(long)]
@@ -36,6 +36,9 @@ pub(crate) struct FiguresArguments {
     /// show how far rows move that are not fitted, in runs of a tenth of the writes: some 5 times the time
     #[arg(long)]
     spread: bool,
+    /// Let the kernel judge crash tests too (fast18-table2), by mounting images, which takes root: some 10 minutes more
+    #[arg(long)]
+    kernel: bool,
 }
 
 /// What a report begins with.
@@ -51,7 +54,10 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
         [] => Figure::names(),
         names => names.iter().map(String::as_str).collect(),
     };
-    let figures = names.into_iter().map(Figure::named).collect::<Result<Vec<_>, _>>()?;
+    let mut figures = names.into_iter().map(Figure::named).collect::<Result<Vec<_>, _>>()?;
+    if arguments.kernel {
+        figures.iter_mut().for_each(Figure::ask_kernel);
+    }
     if arguments.list {
         return list(&figures, arguments.json);
     }

@@ -53,7 +53,7 @@ impl Trial {
     fn run(&self, way: Way, writes: u64) -> Result<Outcome, FigureError> {
         let files = matches!(way, Way::Files(_));
         let run = Run {
-            device: self.device.with_capacity(if files { 1_048_576 } else { 262_144 }),
+            device: self.device.with_capacity(if files { 4_194_304 } else { 262_144 }),
             host: self.host.clone(),
             way,
             erased: false,

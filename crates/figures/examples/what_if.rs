@@ -1,5 +1,5 @@
 //! What some rows of the FAST 2018 paper would be with other parameters: `cargo run -p weir-figures --example what_if`. The
-//! READMEs of figures 11 and 12 and of table 1 print these runs. Nothing is fitted by them: the profiles stay as they are.
+//! READMEs of figures 11, 12 and 13 and of table 1 print these runs. Nothing is fitted by them: the profiles stay as they are.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
@@ -9,40 +9,50 @@ use weir_figures::{Call, Calls, Change, FigureError, Host, On, Outcome, Run, Way
 use weir_flash::Profile;
 
 /// A device and its host, one thing about them other than it is.
-struct Case {
-    what: &'static str,
+struct Case<'a> {
+    what: &'a str,
     device: Profile,
     host: Host,
 }
 
-impl Case {
-    fn of(what: &'static str, device: &Profile, host: &Host) -> Case {
+impl<'a> Case<'a> {
+    fn of(what: &'a str, device: &Profile, host: &Host) -> Case<'a> {
         Case { what, device: device.clone(), host: host.clone() }
     }
 
     fn run(&self, on: On, change: Change) -> Result<Outcome, FigureError> {
         let calls = Calls { on, change, call: Call::Fsync, threads: 1, cores: None };
+        self.measured(Way::Files(calls), if change == Change::Append { 1 } else { 16_384 }, 20_000)
+    }
+
+    fn at_block_layer(&self, way: Way) -> Result<Outcome, FigureError> {
+        self.measured(way, 262_144, 2_000)
+    }
+
+    fn measured(&self, way: Way, span: u64, writes: u64) -> Result<Outcome, FigureError> {
         let run = Run {
-            device: self.device.with_capacity(1_048_576),
+            device: self.device.with_capacity(4_194_304),
             host: self.host.clone(),
-            way: Way::Files(calls),
+            way,
             erased: false,
-            span: if change == Change::Append { 1 } else { 16_384 },
-            writes: 20_000,
+            span,
+            writes,
             warm_up_max: 5_000,
             sample_ns: 1_000_000,
         };
         run.outcome(1)
     }
 
-    /// Means of `fsync` behind an append, in ms, and the deepest queue in `fsync` behind an overwrite.
+    /// Means of `fsync` behind an append, in ms, the deepest queue in `fsync` behind an overwrite, and how many writes a
+    /// second are transferred and flushed.
     fn table_1(&self) -> Result<(), FigureError> {
         let mean = |on| Ok::<f64, FigureError>(self.run(on, Change::Append)?.latency.mean / 1e3);
         let [full, checksums, barrier] = [mean(On::Ext4)?, mean(On::Ext4Async)?, mean(On::BarrierFs)?];
         let depth = self.run(On::BarrierFs, Change::Overwrite)?.depth.max;
+        let xnf = self.at_block_layer(Way::XnF)?.iops;
         println!(
             "{}, {}: EXT4 with full flush {full:.3} ms, with async commit {checksums:.3} ms; BFS {barrier:.3} ms; \
-             fsync has {depth} commands in the queue at most",
+             fsync has {depth} commands in the queue at most; XnF {xnf:.0} writes/s",
             self.device.name, self.what
         );
         Ok(())
@@ -53,6 +63,27 @@ impl Case {
         let seen = self.run(On::BarrierFs, Change::Overwrite)?;
         let (switches, mean) = (seen.switches, seen.latency.mean / 1e3);
         println!("{}, {}: BFS-DR {switches:.2} switches, fsync {mean:.2} ms", self.device.name, self.what);
+        Ok(())
+    }
+}
+
+impl Case<'_> {
+    /// Calls a second of threads that append and call `fsync`, each on a core.
+    fn figure_13(&self, cores: &[u32]) -> Result<(), FigureError> {
+        for &threads in cores {
+            let rate = |on| {
+                let (change, call, cores) = (Change::Append, Call::Fsync, Some(threads));
+                let way = Way::Files(Calls { on, change, call, threads, cores });
+                Ok::<f64, FigureError>(self.measured(way, 1, 6_000)?.iops)
+            };
+            let (ext4, barrier) = (rate(On::Ext4)?, rate(On::BarrierFs)?);
+            println!(
+                "{}, {}, {threads} cores: EXT4 {ext4:.0}/s, BFS {barrier:.0}/s, {:.2} times",
+                self.device.name,
+                self.what,
+                barrier / ext4
+            );
+        }
         Ok(())
     }
 }
@@ -76,6 +107,9 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     quick.what = "command 46 us, switch 30 us, composing free";
     quick.host.compose_us.value = 0.0;
     quick.table_1()?;
+    quick.what = "command 46 us, switch 30 us, composing free, program 100 us";
+    quick.device.nand.program_ns.iter_mut().for_each(|ns| *ns = 100_000);
+    quick.table_1()?;
     Case { host: free(&phone), ..Case::of("a host that costs nothing", &ufs, &phone) }.table_1()?;
     Case { host: free(&pc), ..Case::of("a host that costs nothing", &plp, &pc) }.table_1()?;
     Case::of("as fitted", &ssd, &pc).figure_11()?;
@@ -85,6 +119,16 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut slow = Case::of("the flush 0.65 ms longer", &ssd, &pc);
     slow.device.flush.fixed_ns += 650_000;
     slow.figure_11()?;
+    let mut fua = Case::of("with FUA", &ssd, &pc);
+    fua.host.no_fua = None;
+    fua.table_1()?;
+    fua.figure_13(&[1, 6])?;
+    for command_us in [15, 20, 25, 30] {
+        let what = format!("command {command_us} us");
+        let mut slow = Case::of(&what, &plp, &pc);
+        slow.device.host.command_ns = command_us * 1_000;
+        slow.figure_13(&[4, 6, 8, 12])?;
+    }
     Ok(())
 }
 

@@ -17,6 +17,7 @@ use crate::host::Host;
 use crate::intervals::{Compared, Intervals};
 use crate::paper::{Paper, Printed};
 use crate::run::{Outcome, Run};
+use crate::servers::Servers;
 use crate::steps::Step;
 use crate::sweep::Sweep;
 use crate::take::Take;
@@ -138,6 +139,9 @@ pub struct Config {
     /// Further series of a phone's programs, described together.
     #[serde(default)]
     pub variants: Option<Variants>,
+    /// Further series of a program on several filesystems, described together.
+    #[serde(default)]
+    pub servers: Option<Servers>,
     /// Further series of crash tests, described together.
     #[serde(default)]
     pub crash_tests: Option<CrashTests>,
@@ -186,6 +190,9 @@ pub struct Series {
     /// If set, the share in percent of what this way gives on the device as its profile has it.
     #[serde(default)]
     pub over: Option<Way>,
+    /// What `over` is called in the unit, if not by its filesystem.
+    #[serde(skip)]
+    pub over_name: Option<String>,
     /// Another barrier mechanism than the profile's for `over`.
     #[serde(default)]
     pub over_mechanism: Option<String>,
@@ -437,6 +444,7 @@ impl Series {
             take,
             measure: Measure::Iops,
             over: first.1,
+            over_name: None,
             over_mechanism: None,
             devices: None,
             mechanism: None,
@@ -460,6 +468,7 @@ impl Series {
             take: Take::default(),
             measure,
             over: None,
+            over_name: None,
             over_mechanism: None,
             devices: None,
             mechanism: None,
@@ -473,7 +482,9 @@ impl Series {
     pub fn unit(&self) -> String {
         match self.over {
             Some(_) if self.measure == Measure::Overhead => self.measure.unit().to_owned(),
-            Some(way) => format!("% of {}", way.ground()),
+            Some(way) => {
+                format!("% of {}", self.over_name.clone().unwrap_or_else(|| way.ground()))
+            }
             None => self.measure.unit().to_owned(),
         }
     }
@@ -535,6 +546,15 @@ impl Figure {
         Figure::parse(name, folder.figure, folder.paper, folder.notes)
     }
 
+    /// Makes the kernel a judge of crash tests, where it mounts images for us.
+    pub fn ask_kernel(&mut self) {
+        for series in &mut self.config.series {
+            if let Way::Crash(test) = &mut series.way {
+                test.asks_kernel = true;
+            }
+        }
+    }
+
     /// A figure of its files' text.
     ///
     /// # Errors
@@ -547,6 +567,7 @@ impl Figure {
         let mut config: Config = toml::from_str(figure).map_err(|source| failed("figure.toml", source))?;
         config.series.extend(config.sweep.iter().flat_map(Sweep::all));
         config.series.extend(config.variants.iter().flat_map(Variants::all));
+        config.series.extend(config.servers.iter().flat_map(Servers::all));
         let tests = config.crash_tests.iter().flat_map(CrashTests::all);
         config.series.extend(tests.flat_map(Series::of_crash_test));
         let paced = config.intervals.iter().flat_map(Intervals::all);

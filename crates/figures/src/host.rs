@@ -48,7 +48,7 @@ pub struct Host {
     pub compose_us: Parameter,
     /// SQLite's own instructions for a transaction with one insert, given as text: all but its calls into the kernel.
     pub sqlite_insert_us: Parameter,
-    /// To look at one dirty page, where a call looks at all of them (OptFS). Not a parameter of figures without it.
+    /// To look at one dirty page, where a call looks at all of them (OptFS).
     #[serde(default = "scan")]
     pub scan_us: Parameter,
     /// A system call that moves few bytes or none: a lock, a file's size, a read of some bytes.
@@ -99,7 +99,7 @@ impl Host {
 
     /// All its parameters, by name.
     #[must_use]
-    pub fn parameters(&self) -> [(&'static str, &Parameter); 10] {
+    pub fn parameters(&self) -> [(&'static str, &Parameter); 11] {
         [
             ("cores", &self.cores),
             ("context_switch_us", &self.context_switch_us),
@@ -109,6 +109,7 @@ impl Host {
             ("completion_us", &self.completion_us),
             ("compose_us", &self.compose_us),
             ("sqlite_insert_us", &self.sqlite_insert_us),
+            ("scan_us", &self.scan_us),
             ("small_call_us", &self.small_call_us),
             ("timer_hz", &self.timer_hz),
         ]

@@ -75,10 +75,20 @@ impl InnoDb {
 
 impl fmt::Display for InnoDb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} tables, {} threads, {}", self.ground(), self.tables, self.threads, self.call)?;
+        write!(f, "{}, {} tables of {} pages", self.ground(), self.tables, self.table_pages)?;
+        write!(f, ", {} threads, {} cleaners, {}", self.threads, self.cleaners, self.call)?;
+        let InnoDb { transaction_us, log_bytes, pages_of_hundred, batch, .. } = self;
+        write!(
+            f,
+            ", transactions of {transaction_us} us, {log_bytes} bytes of log, {pages_of_hundred} % of a page"
+        )?;
+        write!(f, ", batches of {batch} pages")?;
         if self.binary_log_bytes > 0 {
-            f.write_str(", with a binary log")?;
+            write!(f, ", {} bytes of binary log", self.binary_log_bytes)?;
         }
-        if self.durable { Ok(()) } else { f.write_str(", log not synchronised") }
+        if !self.durable {
+            f.write_str(", log not synchronised")?;
+        }
+        self.cores.map_or(Ok(()), |cores| write!(f, ", {cores} cores"))
     }
 }

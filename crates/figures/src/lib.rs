@@ -15,6 +15,7 @@
 //! | calls to a filesystem, a run of them, and the tap that measures commands | `calls.rs`, `files.rs`, `tap.rs` |
 //! | inserts of SQLite, and a run of them | `inserts.rs`, `sqlite.rs` |
 //! | applications of a phone, what they do, their run, SQLite's calls in it, the steps of calls, and series | `application.rs`, `behaviour.rs`, `application_thread.rs`, `database.rs`, `steps.rs`, `variants.rs` |
+//! | varmail, InnoDB, their runs, the log of the latter, and series on several filesystems | `varmail.rs`, `mail_users.rs`, `innodb.rs`, `innodb_server.rs`, `server_log.rs`, `servers.rs` |
 //! | random writes with flushes, a run of them, and series | `random_writes.rs`, `random_writer.rs`, `sweep.rs`, `take.rs` |
 //! | what recovery reads after them | `recovery.rs` |
 //! | what is counted and not measured | `fact.rs` |
@@ -66,6 +67,7 @@ mod recovery;
 mod row;
 mod run;
 mod server_log;
+mod servers;
 mod sqlite;
 mod stage;
 mod steps;
@@ -99,6 +101,7 @@ pub use parameter::Parameter;
 pub use random_writes::{RandomWrites, Size};
 pub use row::{Ours, Row};
 pub use run::{Commits, Outcome, Run};
+pub use servers::{Servers, System, Workload};
 pub use steps::{Step, Steps};
 pub use sweep::{Sweep, Swept};
 pub use take::Take;

@@ -85,6 +85,7 @@ impl Swept {
             take: self.take,
             measure: self.measure,
             over: self.over_mechanism.as_ref().map(|_| way),
+            over_name: None,
             over_mechanism: self.over_mechanism.clone(),
             devices: None,
             mechanism: self.mechanism.clone(),

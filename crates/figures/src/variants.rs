@@ -133,6 +133,7 @@ impl VariantSeries {
             take: *take,
             measure: *measure,
             over,
+            over_name: None,
             over_mechanism: None,
             devices: None,
             mechanism: None,

@@ -39,7 +39,14 @@ fn append_bytes() -> u32 {
 
 impl fmt::Display for Varmail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Varmail { on, threads, call, files, .. } = self;
-        write!(f, "varmail, {on}, {threads} threads, {files} files, {call}")
+        let Varmail { on, threads, call, files, append_bytes, operation_us, cores } = self;
+        write!(
+            f,
+            "varmail, {on}, {threads} threads, {files} files, {call}, appends of {append_bytes} bytes at most"
+        )?;
+        if *operation_us > 0 {
+            write!(f, ", {operation_us} us more for each operation")?;
+        }
+        cores.map_or(Ok(()), |cores| write!(f, ", {cores} cores"))
     }
 }

@@ -12,7 +12,7 @@ use weir_runtime::{Buffer, Handle, Random};
 use weir_storage::{BLOCK_BYTES, Data, Lba, Part, Rejected, StreamId, Ticket};
 
 use crate::application::Application;
-use crate::calls::Calls;
+use crate::calls::{Calls, On};
 use crate::crash_test::CrashTest;
 use crate::fact::Fact;
 use crate::fio::Fio;
@@ -92,16 +92,21 @@ impl Way {
     #[must_use]
     pub fn has_barriers(self) -> bool {
         match self {
-            Way::Files(calls) => calls.on.has_barriers(),
-            Way::Sqlite(inserts) => inserts.on.has_barriers(),
-            Way::Fio(fio) => fio.on.on.has_barriers(),
-            Way::Varmail(varmail) => varmail.on.on.has_barriers(),
-            Way::InnoDb(innodb) => innodb.on.on.has_barriers(),
-            Way::App(application) => application.on.has_barriers(),
-            Way::XnF | Way::X | Way::P | Way::Random(_) | Way::Recovery(_) | Way::Fact(_) | Way::Crash(_) => {
-                false
-            }
             Way::B | Way::BarrierCommand | Way::BarrierBurst | Way::BarrierWaiting => true,
+            way => way.on().is_some_and(On::has_barriers),
+        }
+    }
+
+    /// The filesystem that it is on, of those that read what they have written.
+    fn on(self) -> Option<On> {
+        match self {
+            Way::Files(calls) => Some(calls.on),
+            Way::Sqlite(inserts) => Some(inserts.on),
+            Way::Fio(fio) => Some(fio.on.on),
+            Way::Varmail(varmail) => Some(varmail.on.on),
+            Way::InnoDb(innodb) => Some(innodb.on.on),
+            Way::App(application) => Some(application.on),
+            _ => None,
         }
     }
 
@@ -117,10 +122,7 @@ impl Way {
 
     /// Whether it needs a filesystem, which reads what it has written.
     pub(crate) fn has_files(self) -> bool {
-        matches!(
-            self,
-            Way::Files(_) | Way::Sqlite(_) | Way::Fio(_) | Way::Varmail(_) | Way::InnoDb(_) | Way::App(_)
-        )
+        self.on().is_some()
     }
 
     /// The filesystem that it is on, in words.
@@ -142,6 +144,7 @@ impl Way {
         host.parameters().into_iter().filter(move |(key, _)| match *key {
             "compose_us" => self.has_files(),
             "sqlite_insert_us" => sqlite,
+            "scan_us" => self.on() == Some(On::OptFs),
             "small_call_us" => matches!(self, Way::Sqlite(_)),
             _ => true,
         })

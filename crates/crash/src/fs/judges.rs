@@ -100,6 +100,12 @@ impl Judges {
         Ok(Judges { e2fsck, kernel: e2fsck && mounts()? })
     }
 
+    /// All that this machine has but the kernel.
+    #[must_use]
+    pub fn without_kernel() -> Judges {
+        Judges { e2fsck: outside::is_there(), kernel: false }
+    }
+
     /// Whether e2fsck is asked.
     #[must_use]
     pub fn has_e2fsck(&self) -> bool {
