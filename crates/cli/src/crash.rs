@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use weir_crash::{
-    Bench, CutName, GROUND_NAMES, Length, Setup, TEXT_BYTES_MAX, Workload, WorkloadFailure, WorkloadTotals,
-    generate,
+    Bench, CutName, FsGround, GROUND_NAMES, Length, Setup, TEXT_BYTES_MAX, Workload, WorkloadFailure,
+    WorkloadTotals, engine_name, generate,
 };
 use weir_fs::JournalMode;
 use weir_runtime::{Handle, Runtime, Wall};
@@ -126,12 +126,8 @@ fn part(text: &str) -> Result<(usize, usize), String> {
 impl TestArguments {
     /// The engine's name.
     fn engine(&self) -> String {
-        let keeps_barriers = !matches!(&self.ground[..], "legacy" | "none" | "emmc" | "emmc-unreliable");
-        match self.engine {
-            Some(engine) => name_of(engine),
-            None if keeps_barriers => name_of(JournalEngine::Dual),
-            None => name_of(JournalEngine::Jbd2),
-        }
+        let default = || FsGround::named(&self.ground).map(FsGround::default_engine).and_then(engine_name);
+        self.engine.map_or_else(|| default().unwrap_or_default().to_owned(), name_of)
     }
 
     fn bench(&self) -> Result<Bench, CliError> {

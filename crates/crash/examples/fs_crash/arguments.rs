@@ -213,9 +213,7 @@ impl EngineName {
     /// flush-ahead commit packed writes.
     fn can_stand_on(self, ground: FsGround) -> bool {
         match self {
-            EngineName::Dual | EngineName::DualList => {
-                !matches!(ground.name(), "legacy" | "none" | "emmc" | "emmc-unreliable")
-            }
+            EngineName::Dual | EngineName::DualList => ground.keeps_barriers(),
             EngineName::Jbd2 | EngineName::Jbd2Nobarrier | EngineName::AsyncCommit | EngineName::OptFs => {
                 true
             }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use weir_ext4::check::{self, ImageReader, Report};
 use weir_ext4::{FormatError, Mkfs};
 use weir_flash::{Allocation, FlashDevice, FlashOptions, Layout, Mechanism, Medium, OrderedService, Profile};
-use weir_fs::Filesystem;
+use weir_fs::{Conflicts, Engine, Filesystem};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, CrashStates, Discard, Extent, Fault,
@@ -81,6 +81,26 @@ impl FsGround {
                 Recorder::prefix()
             }
             _ => Recorder::new(),
+        }
+    }
+
+    /// Whether it keeps barriers, which dual-mode journaling needs.
+    #[must_use]
+    pub fn keeps_barriers(self) -> bool {
+        match self {
+            FsGround::Adversary { barriers } => barriers,
+            FsGround::PrefixDisk | FsGround::Volume => true,
+            FsGround::Flash(mechanism) => mechanism != Mechanism::None,
+            FsGround::Emmc { .. } | FsGround::Claiming => false,
+        }
+    }
+
+    /// The engine of a test that names none: dual-mode journaling where barriers are kept, the legacy path elsewhere.
+    #[must_use]
+    pub fn default_engine(self) -> Engine {
+        match self.keeps_barriers() {
+            true => Engine::Dual { conflicts: Conflicts::Copy },
+            false => Engine::Jbd2 { barrier: true },
         }
     }
 

@@ -178,3 +178,19 @@ pub struct Bench {
     pub(super) base: Left,
     pub(super) recoveries: Rc<Recoveries>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ground says by itself whether dual-mode journaling stands there, and the mount says the same.
+    #[test]
+    fn every_ground_takes_its_default_engine_and_dual_mode_if_it_keeps_barriers() {
+        let dual = Engine::Dual { conflicts: Conflicts::Copy };
+        for name in GROUND_NAMES {
+            let ground = FsGround::named(name).expect(name);
+            assert!(Setup::new(ground, ground.default_engine()).prepare().is_ok(), "{name}");
+            assert_eq!(Setup::new(ground, dual).prepare().is_ok(), ground.keeps_barriers(), "{name}");
+        }
+    }
+}
