@@ -3,7 +3,7 @@
 
 use weir_crash::{FsCampaign, FsGround};
 use weir_flash::Mechanism;
-use weir_fs::{Engine, FsMutant, JournalMode, JournalMutant};
+use weir_fs::{Engine, FsMutant, JournalMode, JournalMutant, ReplayMutant};
 use weir_storage::Rules;
 
 const LEGACY: FsGround = FsGround::Adversary { barriers: false };
@@ -20,13 +20,16 @@ fn pass(campaign: FsCampaign) {
     assert!(summary.totals.checkpoints > 0 && summary.totals.states_recovery > 0, "{:?}", summary.totals);
 }
 
-/// Whether one of some seeds shows what is wrong.
+/// Whether one of some seeds shows what is wrong, where there is nothing wrong without the mutant: with the seed that shows
+/// it, for as many states.
 fn is_found_out(engine: Engine, mutant: JournalMutant) -> bool {
     (7..12).any(|seed| {
-        let mut campaign = FsCampaign { seed, ..campaign(engine, LEGACY, 30_000) };
-        campaign.outside = 0;
-        campaign.options.rules = Rules::but(Some(FsMutant::Journal(mutant)));
-        campaign.go().failure.is_some()
+        let control = FsCampaign { seed, outside: 0, ..campaign(engine, LEGACY, 30_000) };
+        let mut wrong = control.clone();
+        wrong.options.rules = Rules::but(Some(FsMutant::Journal(mutant)));
+        let found = wrong.go();
+        let states = found.totals.states_distinct + 1;
+        found.failure.is_some() && FsCampaign { states, ..control }.go().failure.is_none()
     })
 }
 
@@ -54,6 +57,14 @@ fn async_commit_without_its_flush_is_found_out() {
 }
 
 #[test]
+fn async_commit_with_a_recovery_that_drops_a_rule_is_found_out() {
+    use ReplayMutant::{RefusesTornCommit, TakesOwnCommitForLater, TrustsCommitBlock};
+    for mutant in [RefusesTornCommit, TakesOwnCommitForLater, TrustsCommitBlock] {
+        assert!(is_found_out(Engine::AsyncCommit, JournalMutant::Replay(mutant)), "{mutant:?} survives");
+    }
+}
+
+#[test]
 fn j10_optfs_keeps_its_promises() {
     for ground in [LEGACY, FsGround::Volume, FLASH] {
         pass(campaign(Engine::OptFs, ground, 2_500));
@@ -68,8 +79,8 @@ fn j10_optfs_keeps_its_promises_with_all_data_in_the_log() {
 #[test]
 fn j10_a_rule_that_is_dropped_is_found_out() {
     use JournalMutant::{
-        CheckedNotRevoked, CheckpointsUnnoticed, DataUnchecked, FlushForgotten, OverwritesInPlace,
-        ReplaysPastHole, ReusesUnnoticed,
+        CheckedNotRevoked, CheckpointsUnnoticed, DataUnchecked, FlushForgotten, OverwritesInPlace, Replay,
+        ReusesUnnoticed,
     };
     let mutants = [
         DataUnchecked,
@@ -77,7 +88,7 @@ fn j10_a_rule_that_is_dropped_is_found_out() {
         CheckpointsUnnoticed,
         ReusesUnnoticed,
         CheckedNotRevoked,
-        ReplaysPastHole,
+        Replay(ReplayMutant::ReplaysPastHole),
         FlushForgotten,
     ];
     let survivors = mutants.map(|mutant| (!is_found_out(Engine::OptFs, mutant)).then_some(mutant));

@@ -26,6 +26,7 @@ mod block;
 mod coalition;
 mod data;
 mod encode;
+mod mutants;
 mod replay;
 mod ring;
 mod superblock;
@@ -34,6 +35,8 @@ pub use block::{BlockType, LogFeatures, LogFormat};
 pub use coalition::{Changes, Coalition, encode_coalition};
 pub use data::encode_data_checksums;
 pub use encode::{LogBlock, encode_commit, encode_transaction};
+#[cfg(feature = "mutants")]
+pub use mutants::ReplayMutant;
 pub use replay::{HomeWrite, LogReader, Replay, replay};
 pub use ring::{LogRing, Sequence};
 pub use superblock::JournalSuperblock;

@@ -6,8 +6,10 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
 use weir_ext4::journal::{
-    JournalSuperblock, LogBlock, LogFeatures, LogReader, Replay, Sequence, encode_commit,
+    JournalSuperblock, LogBlock, LogFeatures, LogReader, ReplayMutant, Sequence, encode_commit,
     encode_data_checksums, encode_transaction, replay,
 };
 use weir_ext4::{BLOCK_BYTES, Checksums, FormatError, Kind};
@@ -26,11 +28,13 @@ fn now<F: Future>(future: F) -> F::Output {
 }
 
 /// A log, and the filesystem's blocks.
+#[derive(Clone)]
 struct Log {
     superblock: JournalSuperblock,
     blocks: Vec<Block>,
     head: usize,
     homes: BTreeMap<u64, Block>,
+    mutant: Option<ReplayMutant>,
 }
 
 impl LogReader for Log {
@@ -45,14 +49,24 @@ impl LogReader for Log {
         *bytes = self.homes.get(&home).copied().unwrap_or([0; BLOCK_BYTES]);
         Ok(())
     }
+
+    fn drops(&self, mutant: ReplayMutant) -> bool {
+        self.mutant == Some(mutant)
+    }
 }
 
 impl Log {
     fn new(features: LogFeatures) -> Log {
-        let mut superblock = JournalSuperblock::new([9; 16], 64, true).expect("a log");
+        Log::with(true, features)
+    }
+
+    /// With version 3 checksums or without.
+    fn with(checksums: bool, features: LogFeatures) -> Log {
+        let mut superblock = JournalSuperblock::new([9; 16], 64, checksums).expect("a log");
         superblock.set_features(features).expect("an empty log");
         superblock.set_tail(Some(1), Sequence(1));
-        Log { superblock, blocks: vec![[0; BLOCK_BYTES]; 64], head: 1, homes: BTreeMap::new() }
+        let blocks = vec![[0; BLOCK_BYTES]; 64];
+        Log { superblock, blocks, head: 1, homes: BTreeMap::new(), mutant: None }
     }
 
     /// Appends a transaction: what it logs, revokes, and has written in place. The place of its first block.
@@ -85,13 +99,14 @@ impl Log {
         first
     }
 
-    fn found(&self) -> Replay {
-        now(replay(&self.superblock, 1000, self)).expect("a log without damage")
+    /// How many transactions recovery finds, and which blocks go home.
+    fn replay(&self) -> Result<(u32, Vec<u64>), FormatError> {
+        let found = now(replay(&self.superblock, 1000, self))?;
+        Ok((found.transactions, found.writes.iter().map(|write| write.home).collect()))
     }
 
     fn recovered(&self) -> (u32, Vec<u64>) {
-        let found = self.found();
-        (found.transactions, found.writes.iter().map(|write| write.home).collect())
+        self.replay().expect("a log without damage")
     }
 }
 
@@ -109,17 +124,72 @@ fn a_commit_block_over_missing_blocks_ends_the_log() {
         let (mut torn, _) = two(ASYNC);
         torn.blocks[missing] = [0; BLOCK_BYTES];
         assert_eq!(torn.recovered(), (1, vec![5, 6]), "block {missing}");
-        assert_eq!(torn.found().ends_in_commit, missing > second);
         // What jbd2 does not promise is damage.
         let (mut plain, _) = two(LogFeatures::default());
         plain.blocks[missing] = [0; BLOCK_BYTES];
-        let refused = now(replay(&plain.superblock, 1000, &plain));
-        assert_eq!(refused.is_err(), missing > second, "block {missing}");
+        assert_eq!(plain.replay().is_err(), missing > second, "block {missing}");
     }
     // The next transaction waits for this one, so a whole one behind says that it was there.
     log.commit(3, &[(8, 3)], &[], &[]);
     log.blocks[second + 1] = [0; BLOCK_BYTES];
-    now(replay(&log.superblock, 1000, &log)).expect_err("damage");
+    log.replay().expect_err("damage");
+}
+
+/// A log of some transactions, and where each begins. Async commit has checksums on filesystems without, too.
+fn drawn(random: &mut Pcg64) -> (Log, Vec<usize>) {
+    let mut log = Log::with(random.random(), ASYNC);
+    let firsts = (1..=random.random_range(2..6)).map(|number| {
+        let copies: BTreeMap<u64, u8> =
+            (0..random.random_range(1..5)).map(|_| (random.random_range(0..20), random.random())).collect();
+        let revoked: Vec<u64> = (20..20 + random.random_range(0..2)).collect();
+        log.commit(number, &copies.into_iter().collect::<Vec<_>>(), &revoked, &[])
+    });
+    let firsts = firsts.collect();
+    (log, firsts)
+}
+
+/// Zeros in the place of some of the blocks of a transaction, of one at least.
+fn tear(random: &mut Pcg64, blocks: &mut [Block]) {
+    let certain = random.random_range(0..blocks.len());
+    for (nth, block) in blocks.iter_mut().enumerate() {
+        if nth == certain || random.random() {
+            *block = [0; BLOCK_BYTES];
+        }
+    }
+}
+
+/// Recovery ends before the last transaction if anything of that is missing, and refuses the log if the missing block is
+/// of an earlier one.
+fn tells_an_end_from_damage(seed: u64, mutant: Option<ReplayMutant>) -> Result<(), String> {
+    let random = &mut Pcg64::seed_from_u64(seed);
+    let (whole, firsts) = drawn(random);
+    let last = firsts.len() - 1;
+    let mut expected = whole.clone();
+    expected.blocks[firsts[last]..].fill([0; BLOCK_BYTES]);
+    let mut torn = Log { mutant, ..whole };
+    let mut damaged = torn.clone();
+    tear(random, &mut torn.blocks[firsts[last]..torn.head]);
+    let found = torn.replay();
+    if found != Ok(expected.recovered()) {
+        return Err(format!("seed {seed}: a torn end gives {found:?}"));
+    }
+    let nth = random.random_range(0..last);
+    tear(random, &mut damaged.blocks[firsts[nth]..firsts[nth + 1]]);
+    match damaged.replay() {
+        Err(FormatError::Checksum { .. }) => Ok(()),
+        taken => Err(format!("seed {seed}: damage of transaction {} gives {taken:?}", nth + 1)),
+    }
+}
+
+#[test]
+fn j2_recovery_tells_a_torn_end_from_damage() {
+    use ReplayMutant::{RefusesTornCommit, TakesOwnCommitForLater, TrustsCommitBlock, TrustsEnd};
+    let seeds = 0..200;
+    let found = |mutant| seeds.clone().find_map(|seed| tells_an_end_from_damage(seed, mutant).err());
+    assert_eq!(found(None), None);
+    for mutant in [RefusesTornCommit, TrustsCommitBlock, TakesOwnCommitForLater, TrustsEnd] {
+        assert!(found(Some(mutant)).is_some(), "{mutant:?} survives");
+    }
 }
 
 /// An older block with a checksum of its own may be in the place of a newer one, with which it shares its CRC-32C.
@@ -175,6 +245,8 @@ fn j10_the_log_ends_before_data_that_is_missing() {
     // A hole in the log: what is behind it counts for nothing, and is no damage.
     log.blocks[second + 1] = [0; BLOCK_BYTES];
     assert_eq!(log.recovered(), (1, vec![5]));
+    log.mutant = Some(ReplayMutant::ReplaysPastHole);
+    assert_eq!(log.recovered(), (3, vec![7]), "which revokes 5");
 }
 
 #[test]

@@ -116,6 +116,6 @@ pub use options::{AccessTimes, Discards, JournalMode, MountOptions};
 pub use space::DiscardStats;
 pub use sync::Answered;
 pub use weir_ext4::directory::{Cookie, DirectoryEntry};
-#[cfg(feature = "mutants")]
-pub use weir_journal::JournalMutant;
 pub use weir_journal::{CheckpointBy, CommitTimes, Conflicts, Engine, HomeIntegrity, JournalStats, Waits};
+#[cfg(feature = "mutants")]
+pub use weir_journal::{JournalMutant, ReplayMutant};

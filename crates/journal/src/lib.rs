@@ -118,4 +118,6 @@ pub use mutants::JournalRules;
 pub use options::{CheckpointBy, JournalOptions};
 pub use replay::FoundJournal;
 pub use transaction::{DataClass, Local, OrderedData};
+#[cfg(feature = "mutants")]
+pub use weir_ext4::journal::ReplayMutant;
 pub use weir_ext4::journal::Sequence;

@@ -1,5 +1,7 @@
 //! Journals that drop one rule each. A rule without a mutant that tests kill is not implemented.
 
+#[cfg(feature = "mutants")]
+use weir_ext4::journal::ReplayMutant;
 use weir_storage::Rules;
 
 /// The rules that a journal keeps.
@@ -9,6 +11,9 @@ pub type JournalRules = Rules<JournalMutant>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "mutants"), allow(dead_code, reason = "named where the rule is kept"))]
 pub enum JournalMutant {
+    /// Recovery drops one of its rules.
+    #[cfg(feature = "mutants")]
+    Replay(ReplayMutant),
     /// J1: the flush task acknowledges durability without a flush.
     FlushForgotten,
     /// J1: a transaction is retired when its commit block is dispatched.
@@ -85,8 +90,6 @@ pub enum JournalMutant {
     ReusesUnnoticed,
     /// J10: data whose checksum the log holds is freed without being revoked.
     CheckedNotRevoked,
-    /// J10: recovery goes on behind a transaction that is not whole.
-    ReplaysPastHole,
     /// J5 (d): nothing is revoked.
     NoRevoke,
     /// J5 (e): unmount calls the journal empty without a flush.

@@ -4,7 +4,9 @@
 use std::rc::Rc;
 
 use tracing::{info, warn};
-use weir_ext4::journal::{BlockType, JournalSuperblock, LogFeatures, LogReader, Replay, Sequence, replay};
+#[cfg(feature = "mutants")]
+use weir_ext4::journal::ReplayMutant;
+use weir_ext4::journal::{JournalSuperblock, LogFeatures, LogReader, replay};
 use weir_ext4::{BLOCK_BYTES, FormatError};
 use weir_runtime::Buffer as Memory;
 
@@ -39,14 +41,8 @@ impl FoundJournal {
         filesystem_blocks: u64,
         rules: JournalRules,
     ) -> Result<(), JournalError> {
-        let log = OnDiskLog { disk, journal: self };
-        let mut found = replay(&self.superblock, filesystem_blocks, &log).await?;
-        if rules.drops(JournalMutant::ReplaysPastHole)
-            && let Some(more) = past_hole(&self.superblock, filesystem_blocks, &log, &found).await?
-        {
-            found.writes.extend(more.writes);
-            found.next = more.next;
-        }
+        let log = OnDiskLog { disk, journal: self, rules };
+        let found = replay(&self.superblock, filesystem_blocks, &log).await?;
         let (transactions, blocks) = (found.transactions, found.writes.len());
         if transactions > 0 {
             warn!(transactions, blocks, "the filesystem was not unmounted: its journal is replayed");
@@ -84,31 +80,11 @@ impl FoundJournal {
     }
 }
 
-/// What a recovery finds that goes on behind the first transaction that is not whole: the mutant of J10.
-async fn past_hole(
-    superblock: &JournalSuperblock,
-    filesystem_blocks: u64,
-    log: &OnDiskLog<'_>,
-    found: &Replay,
-) -> Result<Option<Replay>, JournalError> {
-    let ring = superblock.ring();
-    let behind = found.next.0.wrapping_sub(ring.blocks()).wrapping_add(1);
-    let mut block = [0; BLOCK_BYTES];
-    for place in ring.first()..ring.first() + ring.blocks() {
-        log.read(place, &mut block).await?;
-        let begins = BlockType::of(&block).is_some_and(|(_, sequence)| sequence == Sequence(behind));
-        if begins && found.ends_in_commit {
-            let mut behind_hole = superblock.clone();
-            behind_hole.set_tail(Some(place), Sequence(behind));
-            return Ok(Some(replay(&behind_hole, filesystem_blocks, log).await?));
-        }
-    }
-    Ok(None)
-}
-
 struct OnDiskLog<'a> {
     disk: &'a Disk,
     journal: &'a FoundJournal,
+    #[cfg_attr(not(feature = "mutants"), expect(dead_code, reason = "no rule is dropped"))]
+    rules: JournalRules,
 }
 
 impl LogReader for OnDiskLog<'_> {
@@ -122,6 +98,11 @@ impl LogReader for OnDiskLog<'_> {
     async fn read_home(&self, home: u64, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), JournalError> {
         bytes.copy_from_slice(&self.disk.read(home, 1).await?);
         Ok(())
+    }
+
+    #[cfg(feature = "mutants")]
+    fn drops(&self, mutant: ReplayMutant) -> bool {
+        self.rules.drops(JournalMutant::Replay(mutant))
     }
 }
 

@@ -13,6 +13,7 @@ use super::MAGIC;
 use super::block::{BlockType, LogFeatures, LogFormat, TornOr};
 use super::coalition::Record;
 use super::data::CheckedData;
+use super::mutants::ReplayMutant;
 use super::ring::{LogRing, Sequence};
 use super::superblock::JournalSuperblock;
 use crate::blocks::BLOCK_BYTES;
@@ -30,6 +31,12 @@ pub trait LogReader {
     /// Reads block `home` of the filesystem, which recovery has not written yet. Asked for data in place, where the log
     /// says what it has to be.
     async fn read_home(&self, home: u64, bytes: &mut [u8; BLOCK_BYTES]) -> Result<(), Self::Error>;
+
+    /// Whether recovery of this log drops a rule: it does not, unless a test says so.
+    #[cfg(feature = "mutants")]
+    fn drops(&self, _: ReplayMutant) -> bool {
+        false
+    }
 }
 
 /// A block that goes home: what the log holds of it, to be laid over what is there.
@@ -98,9 +105,6 @@ pub struct Replay {
     pub writes: Vec<HomeWrite>,
     /// How many transactions were committed.
     pub transactions: u32,
-    /// Whether the log ends in a transaction whose commit block is there, and something else of it is not (asynchronous
-    /// commits).
-    pub ends_in_commit: bool,
     /// How many blocks had copies or changes of which a revocation hides all.
     pub revoked: usize,
     /// The number for the first transaction of the emptied journal. It lies a whole log beyond the last one,
@@ -196,8 +200,6 @@ struct Scan<'a, R> {
     transactions: u32,
     /// The first block that is not of the log any more.
     ended_at: Option<u32>,
-    /// Its commit block was there all the same.
-    ends_in_commit: bool,
 }
 
 impl<'a, R: LogReader> Scan<'a, R> {
@@ -215,8 +217,17 @@ impl<'a, R: LogReader> Scan<'a, R> {
             data: CheckedData::default(),
             transactions: 0,
             ended_at: None,
-            ends_in_commit: false,
         }
+    }
+
+    #[cfg(feature = "mutants")]
+    fn drops(&self, mutant: ReplayMutant) -> bool {
+        self.log.drops(mutant)
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    const fn drops(&self, _: ReplayMutant) -> bool {
+        false
     }
 
     /// Reads transactions to the log's end, or as many.
@@ -263,11 +274,12 @@ impl<'a, R: LogReader> Scan<'a, R> {
     async fn check_end(&mut self) -> Result<(), R::Error> {
         let LogFeatures { coalition, async_commit, data_checksums } = self.format.features;
         // With checksums of data no transaction waits until the one before it is kept.
-        if data_checksums || !(coalition || async_commit) || self.ended_at.is_none() {
-            return Ok(());
-        }
-        // Of the transaction that ends the log so, the commit block may be there and anything else be missing.
-        let least = u32::from(async_commit);
+        let is_checked =
+            !data_checksums && (coalition || async_commit) && !self.drops(ReplayMutant::TrustsEnd);
+        let Some(end) = self.ended_at.filter(|_| is_checked) else { return Ok(()) };
+        // With asynchronous commits the transaction that ends the log may have its commit block behind that: it is not later.
+        let least = u32::from(async_commit && !self.drops(ReplayMutant::TakesOwnCommitForLater));
+        let later = least..self.ring.blocks();
         let mut block = Box::new([0; BLOCK_BYTES]);
         for _ in 0..LOOKED_AT_BEHIND_END {
             if self.next(&mut block).await?.is_none() {
@@ -283,10 +295,8 @@ impl<'a, R: LogReader> Scan<'a, R> {
                 }
                 BlockType::Descriptor | BlockType::Revoke | BlockType::DataChecksums => false,
             };
-            if let Some(place) =
-                self.ended_at.filter(|_| commits && (least..self.ring.blocks()).contains(&ahead))
-            {
-                let (structure, place) = (Structure::JournalBlock, Place::JournalBlock(place));
+            if commits && later.contains(&ahead) {
+                let (structure, place) = (Structure::JournalBlock, Place::JournalBlock(end));
                 return Err(FormatError::Checksum { structure, place }.into());
             }
         }
@@ -381,14 +391,17 @@ impl<'a, R: LogReader> Scan<'a, R> {
 
     /// Takes in a transaction whose commit block is whole. False if it ends the log all the same: a block of it is missing,
     /// which with asynchronous commits is no damage.
-    fn commit(&mut self, pending: Pending) -> Result<bool, FormatError> {
+    fn commit(&mut self, mut pending: Pending) -> Result<bool, FormatError> {
         let structure = Structure::JournalBlock;
-        if let Some(place) = pending.damaged {
-            if self.format.features.async_commit {
-                (self.ended_at, self.ends_in_commit) = (Some(place), true);
+        if let Some(place) = pending.damaged.filter(|_| !self.drops(ReplayMutant::TrustsCommitBlock)) {
+            if !self.format.features.async_commit || self.drops(ReplayMutant::RefusesTornCommit) {
+                return Err(FormatError::Checksum { structure, place: Place::JournalBlock(place) });
+            }
+            if !self.drops(ReplayMutant::ReplaysPastHole) {
+                self.ended_at = Some(place);
                 return Ok(false);
             }
-            return Err(FormatError::Checksum { structure, place: Place::JournalBlock(place) });
+            pending = Pending::default();
         }
         for home in &pending.revokes {
             self.data.let_go(self.transactions, *home);
@@ -435,7 +448,6 @@ impl<'a, R: LogReader> Scan<'a, R> {
         }
         Replay {
             transactions: self.transactions,
-            ends_in_commit: self.ends_in_commit,
             revoked: found - writes.len(),
             writes,
             next: self.sequence.plus(self.ring.blocks()),
