@@ -294,6 +294,17 @@ impl Campaign<'_> {
         let failed = |source| CliError::Play { workload: name.to_owned(), source };
         let swept = self.bench.sweep(workload).map_err(failed)?;
         self.totals.add(&swept.totals);
+        if let Some(first) = swept.no_space.first().filter(|_| swept.failure.is_none()) {
+            let (operations, no_space) = (&workload.operations, swept.no_space.len());
+            let told = operations.get(first - 1).map_or_else(String::new, ToString::to_string);
+            // Where standard error is gone, the totals still tell.
+            let _ = writeln!(
+                std::io::stderr(),
+                "weir: {name}: {no_space} of {} operations find no space, the first is operation {first}, {told}: they are \
+                 not done, or only in part",
+                operations.len()
+            );
+        }
         self.trace_hash =
             (self.trace_hash.rotate_left(5) ^ swept.trace_hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let Some(failure) = swept.failure.filter(|_| self.totals.failures <= TOLD_MAX) else { return Ok(()) };
@@ -331,8 +342,12 @@ impl Campaign<'_> {
             document["workloads_per_minute"] = json!(rate);
             print(&serde_json::to_string_pretty(&document)?)?;
         } else {
+            let no_space = match totals.operations_no_space {
+                0 => String::new(),
+                some => format!(" ({some} of {} operations found no space)", totals.operations),
+            };
             let told = format!(
-                "{} workloads, {} power cuts, {} states, {} of them shown to e2fsck and {} to the kernel: {}",
+                "{} workloads{no_space}, {} power cuts, {} states, {} of them shown to e2fsck and {} to the kernel: {}",
                 totals.workloads,
                 totals.cuts,
                 totals.states,

@@ -99,6 +99,27 @@ fn what_cannot_be_read_or_played_says_where_and_why() {
     assert!(text(&absent.stderr).contains("cannot read nothing"), "{}", text(&absent.stderr));
 }
 
+/// The filesystem has less than 4 MiB for files.
+#[test]
+fn what_finds_no_space_is_said_and_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let full = "create /a\ncreate /b\nfalloc /a 0 3M\nfalloc /b 0 3M\nsync\n";
+    fs::write(directory.path().join("w"), full).unwrap();
+    let run = weir(directory.path(), "crash run w");
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    assert!(
+        text(&run.stderr).contains(
+            "weir: w: 1 of 5 operations find no space, the first is operation 4, falloc /b 0 3M: they are not done"
+        ),
+        "{}",
+        text(&run.stderr)
+    );
+    let told = text(&run.stdout);
+    assert!(told.starts_with("1 workloads (1 of 5 operations found no space), "), "{told}");
+    let counted = document(&weir(directory.path(), "crash run w --json"));
+    assert_eq!((&counted["operations"], &counted["operations_no_space"]), (&5.into(), &1.into()));
+}
+
 #[test]
 fn workloads_are_printed_or_written() {
     let directory = tempfile::tempdir().unwrap();

@@ -71,7 +71,7 @@ pub use findings::{Failure, Findings, Totals};
 pub use flash::{FlashCampaign, FlashFailure, FlashSummary, FlashTotals};
 pub use fs::workload::{
     ATTRIBUTE_BYTES_MAX, Allocation, Bench, ByJudge, Cut, CutName, FILE_BYTES_MAX, Found, FoundKind,
-    GROUND_NAMES, Images, Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation,
+    GROUND_NAMES, Images, Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation, Outcome,
     ParseError, PathError, PlayError, Session, Setup, SetupError, Shrunk, StateName, Swept, SyncCall,
     TEXT_BYTES_MAX, Tally, Workload, WorkloadFailure, WorkloadPath, WorkloadTotals, Wrong, engine_name,
     engine_named, generate,

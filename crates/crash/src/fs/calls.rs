@@ -21,10 +21,12 @@ pub(super) const PAGE: u64 = BLOCK_BYTES as u64;
 /// The inodes of the model's files, of all tasks.
 pub(super) type Inodes = BTreeMap<FileId, InodeNumber>;
 
-/// What may fail for want of space.
+/// How an operation ended that may fail for want of space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub enum Outcome {
+    /// It was done.
     Done,
+    /// The filesystem is full: nothing was done, or a part of a write, an allocation or a change of a file's size.
     NoSpace,
 }
 

@@ -23,6 +23,7 @@ mod setup;
 mod shrink;
 mod sweep;
 
+pub use super::calls::Outcome;
 pub use crash_tests::{ByJudge, Tally};
 pub use cut::{Cut, CutName, NoCut, StateName};
 pub use found::{Found, FoundKind};

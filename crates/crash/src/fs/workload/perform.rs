@@ -19,12 +19,14 @@ const DIRECTORY: u16 = 0o755;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlayError {
     /// The workload asks for what cannot be done.
-    #[error("{operation}: {why}; make what it needs by operations before it, or leave it out")]
+    #[error("{operation}: {why}; {}", what_helps(*.no_space))]
     Impossible {
         /// The operation.
         operation: String,
         /// What stands against it.
         why: Impossible,
+        /// Operations before it that found no space.
+        no_space: usize,
     },
     /// The filesystem refused what it should do.
     #[error("{operation}: the filesystem fails: {what}")]
@@ -37,6 +39,14 @@ pub enum PlayError {
     /// What is below the filesystem, or its mount, failed.
     #[error("the test cannot be made: {0}")]
     Ground(String),
+}
+
+/// What to do about an operation that cannot be done, when so many before it found no space.
+fn what_helps(no_space: usize) -> String {
+    match no_space {
+        0 => "make what it needs by operations before it, or leave it out".to_owned(),
+        _ => format!("the filesystem is full, {no_space} operations before it found no space: write less"),
+    }
 }
 
 /// What stands against an operation.
@@ -241,17 +251,25 @@ fn not_a_link(tree: &Tree, path: &WorkloadPath) -> Result<FileId, Impossible> {
     }
 }
 
-/// Does an operation, the `nth` of its workload, and tells the history of it.
-pub(super) async fn perform(calls: &mut Calls, operation: &Operation, nth: u64) -> Result<(), PlayError> {
+/// Does an operation, the `nth` of its workload, and tells the history of it. So many before it found no space.
+pub(super) async fn perform(
+    calls: &mut Calls,
+    operation: &Operation,
+    nth: u64,
+    no_space: usize,
+) -> Result<Outcome, PlayError> {
     let tree = calls.history.borrow().tree(calls.part).clone();
-    let step = Step::of(&tree, operation)
-        .map_err(|why| PlayError::Impossible { operation: operation.to_string(), why })?;
+    let step = Step::of(&tree, operation).map_err(|why| PlayError::Impossible {
+        operation: operation.to_string(),
+        why,
+        no_space,
+    })?;
     // What is written depends on the place in the workload alone.
     calls.written = mix(nth, 1);
     // Boxed, as futures within futures have a limit.
     let done = Box::pin(take(calls, step, nth)).await;
     calls.end();
-    done.map(drop).map_err(|what| PlayError::Refused { operation: operation.to_string(), what })
+    done.map_err(|what| PlayError::Refused { operation: operation.to_string(), what })
 }
 
 async fn take(calls: &mut Calls, step: Step<'_>, nth: u64) -> Result<Outcome, String> {

@@ -13,6 +13,7 @@ use super::perform::PlayError;
 use super::setup::{Bench, engine_name};
 use super::sweep::{SETTLES, WorkloadFailure};
 use crate::fs::FsGround;
+use crate::fs::calls::Outcome;
 
 /// Lines of a list, at most.
 const LINES_MAX: usize = 40;
@@ -24,6 +25,8 @@ struct Shown {
     whole: Option<Found>,
     /// What is there after the power cut.
     left: Option<Found>,
+    /// The operations that found no space, from 0.
+    no_space: Vec<usize>,
     /// Blocks of the filesystem that hold its journal.
     journal: Vec<std::ops::Range<u64>>,
 }
@@ -56,7 +59,8 @@ impl Bench {
         line(&format!("# again: {replay}"));
         line("");
         for (nth, operation) in workload.operations.iter().enumerate() {
-            line(&operation.to_string());
+            let full = if shown.no_space.contains(&nth) { " # finds no space" } else { "" };
+            line(&format!("{operation}{full}"));
             if nth + 1 == failure.operations {
                 line(&told_cut(failure.cut.as_ref()));
             }
@@ -103,8 +107,10 @@ impl Bench {
                     told.borrow_mut().left = cut.and_then(|cut| cut.look().ok());
                 });
             }
-            for operation in workload.operations.iter().take(failure.operations) {
-                session.perform(operation).await?;
+            for (nth, operation) in workload.operations.iter().take(failure.operations).enumerate() {
+                if session.perform(operation).await? == Outcome::NoSpace {
+                    shown.borrow_mut().no_space.push(nth);
+                }
             }
             shown.borrow_mut().whole = session.look().await.ok();
             shown.borrow_mut().journal = session.journal();

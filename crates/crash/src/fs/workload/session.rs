@@ -16,7 +16,7 @@ use super::operation::Operation;
 use super::perform::{PlayError, perform};
 use super::setup::{Bench, Setup};
 use crate::bound::Bound;
-use crate::fs::calls::Calls;
+use crate::fs::calls::{Calls, Outcome};
 use crate::fs::ground::{Left, MayLeave, StorageStack};
 use crate::fs::history::{History, Terms};
 use crate::fs::life::{corrupts, mount, tell_of_zeros};
@@ -40,6 +40,8 @@ pub struct Session {
 pub(super) struct Counts {
     pub(super) event: Cell<u64>,
     pub(super) operations: Cell<usize>,
+    /// Operations that found no space.
+    no_space: Cell<usize>,
 }
 
 impl Bench {
@@ -121,17 +123,20 @@ impl Bench {
 }
 
 impl Session {
-    /// Does an operation, and tells the model of it.
+    /// Does an operation, and tells the model of it: of one that finds no space, what is done all the same.
     ///
     /// # Errors
     /// [`PlayError::Impossible`] if it cannot be done here, [`PlayError::Refused`] if the filesystem fails.
-    pub async fn perform(&self, operation: &Operation) -> Result<(), PlayError> {
+    pub async fn perform(&self, operation: &Operation) -> Result<Outcome, PlayError> {
         let busy = || PlayError::Ground("another operation is under way".to_owned());
         let mut calls = self.calls.borrow_mut().take().ok_or_else(busy)?;
         let nth = self.cuts.operations.get() + 1;
         self.cuts.operations.set(nth);
         self.judge.begins(operation);
-        let done = perform(&mut calls, operation, nth as u64).await;
+        let done = perform(&mut calls, operation, nth as u64, self.cuts.no_space.get()).await;
+        if done == Ok(Outcome::NoSpace) {
+            self.cuts.no_space.update(|operations| operations + 1);
+        }
         *self.calls.borrow_mut() = Some(calls);
         self.judge.has_ended();
         // The storage may have no event before the one that keeps what the call has promised.

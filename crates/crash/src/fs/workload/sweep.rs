@@ -13,6 +13,7 @@ use super::parse::Workload;
 use super::perform::PlayError;
 use super::setup::Bench;
 use crate::content::mix;
+use crate::fs::calls::Outcome;
 use crate::fs::outside;
 
 /// How long a play goes on behind the last operation: the filesystem commits by itself after 5 s.
@@ -25,6 +26,8 @@ pub struct WorkloadTotals {
     pub workloads: u64,
     /// Operations.
     pub operations: u64,
+    /// Of these, those that found no space, and were not done, or only in part.
+    pub operations_no_space: u64,
     /// Events of the storage, and ends of operations: crash points.
     pub events: u64,
     /// Power cuts, some of which left the same.
@@ -44,6 +47,7 @@ impl WorkloadTotals {
     pub fn add(&mut self, other: &WorkloadTotals) {
         self.workloads += other.workloads;
         self.operations += other.operations;
+        self.operations_no_space += other.operations_no_space;
         self.events += other.events;
         self.cuts += other.cuts;
         self.states += other.states;
@@ -71,6 +75,8 @@ pub struct WorkloadFailure {
 pub struct Swept {
     /// What it was put to.
     pub totals: WorkloadTotals,
+    /// The operations that found no space, by their places in the workload, from 1.
+    pub no_space: Vec<usize>,
     /// The first state that is wrong; nothing is judged behind it.
     pub failure: Option<WorkloadFailure>,
     /// Stands for everything that happened.
@@ -82,6 +88,7 @@ pub struct Swept {
 struct Seen {
     totals: WorkloadTotals,
     states: BTreeSet<u64>,
+    no_space: Vec<usize>,
     failure: Option<WorkloadFailure>,
     hash: u64,
 }
@@ -145,7 +152,9 @@ impl Bench {
                         let wrong = Wrong::new(JudgedBy::Filesystem, what);
                         seen.borrow_mut().fail(WorkloadFailure::uncut(nth, wrong));
                     }
-                    done => done?,
+                    Ok(Outcome::NoSpace) => seen.borrow_mut().no_space.push(nth),
+                    Ok(Outcome::Done) => {}
+                    Err(error) => return Err(error),
                 }
                 if seen.borrow().failure.is_some() {
                     return Ok(session.trace_hash());
@@ -168,7 +177,9 @@ impl Bench {
         };
         let seen = seen.take();
         let operations = workload.operations.len() as u64;
-        let totals = WorkloadTotals { workloads: 1, operations, ..seen.totals };
-        Ok(Swept { totals, failure: seen.failure, trace_hash: mix(trace_hash, seen.hash) })
+        let operations_no_space = seen.no_space.len() as u64;
+        let totals = WorkloadTotals { workloads: 1, operations, operations_no_space, ..seen.totals };
+        let Seen { no_space, failure, hash, .. } = seen;
+        Ok(Swept { totals, no_space, failure, trace_hash: mix(trace_hash, hash) })
     }
 }

@@ -1,0 +1,93 @@
+//! Workloads of one's own: operations that are not done, and what is said of them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use weir_crash::{FoundKind, Outcome, PlayError, Setup, Workload};
+
+/// Fills a filesystem, the larger parts first, and goes on: a file that grows, a directory.
+fn crowded() -> Workload {
+    let mut text = "create /a\ncreate /b\ncreate /c\nfalloc /a 0 3M\nsync\n".to_owned();
+    let mut offset = 0;
+    for kilobytes in [512, 256, 128, 64, 32, 16, 8, 4, 4, 4] {
+        text += &format!("falloc /b {offset}K {kilobytes}K\n");
+        offset += kilobytes;
+    }
+    text += "append /c 8K\nmkdir /d\nfsync /c\nfsync /b\nsync\n";
+    text.parse().unwrap()
+}
+
+#[test]
+fn what_finds_no_space_is_counted_and_expected_by_nobody() {
+    for (ground, engine) in [("volume", "dual"), ("legacy", "jbd2")] {
+        let workload = crowded();
+        let swept = Setup::named(ground, engine).unwrap().prepare().unwrap().sweep(&workload).unwrap();
+        assert_eq!(swept.failure, None, "{ground}");
+        let full: Vec<String> =
+            swept.no_space.iter().map(|nth| workload.operations[nth - 1].to_string()).collect();
+        for found_none in ["append /c 8K", "mkdir /d"] {
+            assert!(full.iter().any(|said| said == found_none), "{found_none} has found space: {full:?}");
+        }
+        assert!(
+            !full.iter().any(|said| said.starts_with("falloc /a") || said.starts_with("fsync")),
+            "{full:?}"
+        );
+        assert_eq!(swept.totals.operations, workload.operations.len() as u64);
+        assert_eq!(swept.totals.operations_no_space, full.len() as u64);
+    }
+}
+
+/// The state that is judged lacks what found no space, though a call has made durable all that was done.
+#[test]
+fn what_found_no_space_is_not_there_and_is_not_missed() {
+    let bench = Setup::named("legacy", "jbd2").unwrap().prepare().unwrap();
+    let played = bench.play(async |session| {
+        let mut ended = Vec::new();
+        for operation in &crowded().operations {
+            ended.push((operation.to_string(), session.perform(operation).await?));
+        }
+        assert!(ended.contains(&("mkdir /d".to_owned(), Outcome::NoSpace)), "{ended:?}");
+        assert!(ended.contains(&("create /a".to_owned(), Outcome::Done)), "{ended:?}");
+        for cut in session.cut_now() {
+            let found = cut.look().unwrap();
+            assert_eq!((found.kind("/d"), found.kind("/c")), (None, Some(FoundKind::File(0))));
+            cut.judge().unwrap();
+        }
+        session.judge_now().await.unwrap();
+        Ok::<_, PlayError>(session.perform(&"create /d/e".parse().unwrap()).await)
+    });
+    let refused = played.unwrap().unwrap().unwrap_err();
+    assert!(matches!(refused, PlayError::Impossible { no_space: 2.., .. }), "{refused:?}");
+    let told = refused.to_string();
+    assert!(told.starts_with("create /d/e: /d is not there; the filesystem is full"), "{told}");
+}
+
+/// What the calls of a filesystem would refuse is a mistake of the workload: it is not played.
+#[test]
+fn what_cannot_be_done_ends_the_play() {
+    let bench = Setup::named("volume", "dual").unwrap().prepare().unwrap();
+    for (text, expected) in [
+        ("create /a\ncreate /a", "/a is there already"),
+        ("create /a\nmkdir /a", "/a is there already"),
+        ("create /a\ncreate /b\nlink /a /b", "/b is there already"),
+        ("unlink /a", "/a is not there"),
+        ("rename /a /b", "/a is not there"),
+        ("create /a/b", "/a is not there"),
+        ("fsync /a", "/a is not there"),
+        ("create /a\ncreate /a/b", "/a is no directory"),
+        ("create /a\nrmdir /a", "/a is no directory"),
+        ("mkdir /a\nunlink /a", "/a is a directory"),
+        ("mkdir /a\nlink /a /b", "/a is a directory"),
+        ("mkdir /a\nwrite /a 0 1", "/a is no file"),
+        ("mkdir /a\ncreate /a/b\nrmdir /a", "/a is not empty"),
+        ("mkdir /a\ncreate /b\nrename /a /b", "/a cannot take the place of /b"),
+        ("create /a\nremovexattr /a", "/a has no attribute"),
+        ("create /a\ntruncate /a 4M\nappend /a 1", "/a would have more than 4 MiB"),
+    ] {
+        let refused = bench.sweep(&text.parse().unwrap()).unwrap_err();
+        let PlayError::Impossible { operation, why, no_space: 0 } = &refused else {
+            panic!("{text}: {refused:?}")
+        };
+        assert_eq!((Some(&operation[..]), &why.to_string()[..]), (text.lines().last(), expected));
+        assert!(refused.to_string().ends_with("make what it needs by operations before it, or leave it out"));
+    }
+}
