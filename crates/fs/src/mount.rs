@@ -187,7 +187,7 @@ impl DiskContents {
         }
         if ours || has_log_of_ours(&superblock) {
             // Nothing is in the log any more that only we can replay.
-            set_needs_recovery(&mut superblock, true, LogFeatures::default());
+            set_needs_recovery(&mut superblock, true, LogFeatures::default(), options);
             write_superblock(&disk, &mut superblock, options).await?;
         }
         Ok(DiskContents { disk, superblock, layout, journal: Some(journal), from_copy })
@@ -229,7 +229,7 @@ impl DiskContents {
             data_checksums: engine.checks_data(),
         };
         log.set_features(features)?;
-        set_needs_recovery(&mut self.superblock, true, features);
+        set_needs_recovery(&mut self.superblock, true, features, &options);
         // Durable before the log is used: without it recovery would not look at the log.
         write_superblock(&self.disk, &mut self.superblock, &options).await?;
         let metadata = self.load_with(options, journal_blocks).await?;

@@ -36,6 +36,8 @@ pub enum FsMutant {
     PromotesFirstWriteOnly,
     /// J5 (d): the blocks of directories are not revoked.
     NoDirectoryRevoke,
+    /// J5 (e): a superblock keeps what it says of a log of ours when the log is empty, or has no such feature any more.
+    FeaturesStay,
     /// J6: every write stamps its inode anew, timer or not.
     StampsEveryWrite,
     /// J7: a freed block is reused at once.

@@ -80,7 +80,7 @@ impl MountedSuperblock {
         let mut superblock = *self.look();
         self.total(&mut superblock);
         superblock.write_time = seconds(clock).into();
-        set_needs_recovery(&mut superblock, false, LogFeatures::default());
+        set_needs_recovery(&mut superblock, false, LogFeatures::default(), options);
         write_superblock(disk, &mut superblock, options).await?;
         *self.superblock.borrow_mut() = superblock;
         Ok(())
@@ -163,11 +163,18 @@ pub(crate) async fn write_superblock(
     Ok(disk.flush().await?)
 }
 
-/// Says whether the log has to be looked at before anything else, and whether only we can.
-pub(crate) fn set_needs_recovery(superblock: &mut Superblock, needed: bool, log: LogFeatures) {
-    let mut features = superblock.features().with(Feature::NEEDS_RECOVERY, needed);
+/// Says whether the log has to be looked at before anything else, and whether only we can (J5).
+pub(crate) fn set_needs_recovery(
+    superblock: &mut Superblock,
+    needed: bool,
+    log: LogFeatures,
+    options: &MountOptions,
+) {
+    let before = superblock.features();
+    let mut features = before.with(Feature::NEEDS_RECOVERY, needed);
     for (feature, has) in logs_of_ours(log) {
-        features = features.with(feature, has);
+        let stays = options.rules.drops(FsMutant::FeaturesStay) && before.has(feature);
+        features = features.with(feature, has || stays);
     }
     superblock.set_features(features);
 }

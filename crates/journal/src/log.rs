@@ -205,8 +205,8 @@ impl Log {
         sequence: Sequence,
     ) -> Result<(u64, Rc<Memory>), FormatError> {
         self.superblock.set_tail(tail, sequence);
-        if tail.is_none() {
-            // An empty journal is as jbd2 has it.
+        if tail.is_none() && !self.rules.drops(JournalMutant::FeaturesStay) {
+            // J5 (e): an empty journal is as jbd2 has it.
             self.superblock.set_features(LogFeatures::default())?;
         }
         let mut bytes = [0; BLOCK_BYTES];

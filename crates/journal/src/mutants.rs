@@ -94,6 +94,8 @@ pub enum JournalMutant {
     NoRevoke,
     /// J5 (e): unmount calls the journal empty without a flush.
     EmptyWithoutFlush,
+    /// J5 (e): an empty journal keeps the features of ours that its log had.
+    FeaturesStay,
     /// J5 (e): recovery calls the log empty when the first of its writes are home.
     ReplaysInPart,
     /// J7: a freed block is reused while an older home write to it may still be submitted.

@@ -72,7 +72,10 @@ impl FoundJournal {
             disk.flush().await?;
         }
         self.superblock.set_tail(None, found.next);
-        self.superblock.set_features(LogFeatures::default())?;
+        if !rules.drops(JournalMutant::FeaturesStay) {
+            // J5 (e): an empty journal is as jbd2 has it.
+            self.superblock.set_features(LogFeatures::default())?;
+        }
         let mut block = [0; BLOCK_BYTES];
         self.superblock.encode(&mut block);
         disk.write_in_place(self.home(0)?, &memory(&block), false).await?;
