@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -16,7 +17,7 @@ use weir_runtime::{Handle, Runtime, Wall};
 use crate::error::CliError;
 use crate::journal_engine::JournalEngine;
 use crate::progress::Teller;
-use crate::{Verdict, print, report_file};
+use crate::{Verdict, plain, print, report_file};
 
 /// Failures that are shrunk and told; others are counted.
 const TOLD_MAX: u64 = 5;
@@ -142,12 +143,11 @@ impl TestArguments {
     }
 
     /// The command that judges one failure again.
-    fn replay(&self, file: &Path, failure: &WorkloadFailure) -> String {
+    fn replay(&self, file: &str, failure: &WorkloadFailure) -> String {
         let cut = failure.cut.as_ref().map_or_else(String::new, |cut| format!(" --cut {cut}"));
         let outside = if self.outside > 0 { " --outside 1" } else { "" };
         format!(
-            "weir crash run {} --ground {} --engine {} --journal {} --seed {}{outside}{cut}",
-            file.display(),
+            "weir crash run {file} --ground {} --engine {} --journal {} --seed {}{outside}{cut}",
             self.ground,
             self.engine(),
             name_of(self.journal),
@@ -165,7 +165,7 @@ pub(crate) fn run(command: &CrashCommand) -> Result<Verdict, CliError> {
 }
 
 fn run_files(arguments: &RunArguments) -> Result<Verdict, CliError> {
-    let read = |path: &PathBuf| read(path).map(|workload| (path.display().to_string(), workload));
+    let read = |path: &PathBuf| read(path).map(|workload| (shown(path), workload));
     let workloads = arguments.files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let bench = arguments.test.bench()?;
     match (&arguments.cut, &workloads[..]) {
@@ -189,7 +189,7 @@ fn replay(
     let failure = bench.replay(workload, cut).map_err(failed)?;
     let told = match &failure {
         Some(failure) => {
-            let again = arguments.test.replay(Path::new(name), failure);
+            let again = arguments.test.replay(name, failure);
             bench.tell(workload, failure, &again).map_err(failed)?
         }
         None => format!("{name}: this power cut leaves what it may"),
@@ -236,6 +236,11 @@ fn run_generated(arguments: &GenerateArguments) -> Result<Verdict, CliError> {
         }
     }
     Ok(Verdict::Good)
+}
+
+/// A path, as a terminal may show it.
+fn shown(path: &Path) -> String {
+    String::from_utf8_lossy(&plain::of_line(path.as_os_str().as_bytes())).into_owned()
 }
 
 fn read(path: &Path) -> Result<Workload, CliError> {
@@ -310,7 +315,7 @@ impl Campaign<'_> {
         let Some(failure) = swept.failure.filter(|_| self.totals.failures <= TOLD_MAX) else { return Ok(()) };
         let small = self.bench.shrink(workload, &failure);
         let path = self.arguments.failures.join(format!("weir-crash-{}.txt", self.totals.failures));
-        let replay = self.arguments.replay(&path, &small.failure);
+        let replay = self.arguments.replay(&shown(&path), &small.failure);
         let told = self.bench.tell(&small.workload, &small.failure, &replay).map_err(failed)?;
         let wrote = report_file::create(&path, BEGINNING)?.write_all(told.as_bytes());
         wrote.map_err(|source| CliError::File { doing: "write", path: path.clone(), source })?;
@@ -321,7 +326,7 @@ impl Campaign<'_> {
             "weir: {name} fails; of {} operations {} are left, in {}:\n{told}",
             operations.0,
             operations.1,
-            path.display()
+            shown(&path)
         );
         self.replays.push(replay);
         Ok(())

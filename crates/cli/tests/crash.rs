@@ -91,6 +91,14 @@ fn what_cannot_be_read_or_played_says_where_and_why() {
         fails(b"sync\nwrite /a", "").starts_with("weir: w: line 2: write it as: write PATH OFFSET LENGTH")
     );
     assert!(fails(b"unlink /a", "").contains("unlink /a: /a is not there; make what it needs"));
+    // No name reaches a terminal as it is: neither one of a workload nor that of its file.
+    let escaped = fails(b"sync\nsync\ncreate /a\x1b[31m", "");
+    let expected = "weir: w: line 3: \"/a\\u{1b}[31m\": a name is text in UTF-8 without spaces";
+    assert!(escaped.starts_with(expected), "{escaped}");
+    let unplayable = "a\x1b]0;x\x07b";
+    fs::write(directory.path().join(unplayable), "unlink /a").unwrap();
+    let named = text(&weir(directory.path(), &format!("crash run {unplayable}")).stderr);
+    assert!(named.contains("a\\033]0;x\\007b: unlink /a") && !named.contains('\x1b'), "{named:?}");
     assert!(fails(b"\xff\x00", "").contains("no operation is called"));
     assert!(fails(b"sync", "--ground legacy --engine dual").contains("no filesystem on the ground"));
     assert!(fails(b"sync", "--ground floppy").contains("[possible values: adversary, legacy,"));

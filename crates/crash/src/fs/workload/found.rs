@@ -2,8 +2,6 @@
 
 use std::rc::Rc;
 
-use super::operation::WorkloadPath;
-use super::perform::lookup;
 use crate::fs::tree::{FileId, Kind, Tree};
 use crate::fs::visible::Visible;
 
@@ -23,8 +21,15 @@ pub enum FoundKind {
 }
 
 impl Found {
+    /// A damaged directory may hold names that no workload has.
     fn id(&self, path: &str) -> Option<FileId> {
-        lookup(&self.0.tree, &WorkloadPath::new(path).ok()?)
+        let tree = &self.0.tree;
+        match path.strip_prefix('/')? {
+            "" => Some(tree.root),
+            names => names
+                .split('/')
+                .try_fold(tree.root, |directory, name| tree.lookup(directory, name.as_bytes())),
+        }
     }
 
     /// What a path stands for; none if nothing.

@@ -35,6 +35,12 @@ pub enum PathError {
     /// All of it is too long.
     #[error("a path has at most 16 names and 1,024 bytes")]
     TooLong,
+    /// A name would not be one word of text, or is not for every terminal.
+    #[error("a name is text in UTF-8 without spaces, #, and control characters")]
+    Character,
+    /// The root is always there, and stays.
+    #[error("the root cannot be made, removed or renamed")]
+    Root,
     /// A name is not the workload's to use.
     #[error("the names ., .., lost+found and ballast cannot be used")]
     Reserved,
@@ -55,6 +61,7 @@ impl WorkloadPath {
                 "" => return Err(PathError::EmptyName),
                 name if name.len() > NAME_BYTES_MAX => return Err(PathError::LongName),
                 name if RESERVED.contains(&name) => return Err(PathError::Reserved),
+                name if !is_plain(name) => return Err(PathError::Character),
                 _ => {}
             }
         }
@@ -83,6 +90,13 @@ impl Display for WorkloadPath {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(&self.0)
     }
+}
+
+/// Whether text is one word of a workload that every terminal may show. What was no UTF-8 was replaced when it was read.
+pub(super) fn is_plain(text: &str) -> bool {
+    let is_other =
+        |c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | char::REPLACEMENT_CHARACTER);
+    !text.contains(is_other)
 }
 
 /// What `falloc` does to a range of bytes.
@@ -181,7 +195,7 @@ pub enum Operation {
     },
     /// Makes a symbolic link, which no path here follows.
     Symlink {
-        /// What the link says.
+        /// What the link says: text without spaces, `#`, and control characters.
         target: String,
         /// Its name.
         new: WorkloadPath,

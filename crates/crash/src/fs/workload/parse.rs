@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use super::operation::{
-    ATTRIBUTE_BYTES_MAX, Allocation, FILE_BYTES_MAX, Operation, PathError, SyncCall, WorkloadPath,
+    ATTRIBUTE_BYTES_MAX, Allocation, FILE_BYTES_MAX, Operation, PathError, SyncCall, WorkloadPath, is_plain,
 };
 
 /// Operations of a workload, at most.
@@ -113,13 +113,13 @@ impl FromStr for Operation {
         }
         Ok(match (*name, rest) {
             ("sync", []) => Operation::Sync,
-            ("mkdir", [new]) => Operation::Mkdir(path(new)?),
-            ("create", [new]) => Operation::Create(path(new)?),
-            ("link", [old, new]) => Operation::Link { old: path(old)?, new: path(new)? },
-            ("unlink", [old]) => Operation::Unlink(path(old)?),
-            ("rmdir", [old]) => Operation::Rmdir(path(old)?),
-            ("rename", [old, new]) => Operation::Rename { old: path(old)?, new: path(new)? },
-            ("symlink", [target, new]) => Operation::Symlink { target: said(target)?, new: path(new)? },
+            ("mkdir", [new]) => Operation::Mkdir(entry(new)?),
+            ("create", [new]) => Operation::Create(entry(new)?),
+            ("link", [old, new]) => Operation::Link { old: entry(old)?, new: entry(new)? },
+            ("unlink", [old]) => Operation::Unlink(entry(old)?),
+            ("rmdir", [old]) => Operation::Rmdir(entry(old)?),
+            ("rename", [old, new]) => Operation::Rename { old: entry(old)?, new: entry(new)? },
+            ("symlink", [target, new]) => Operation::Symlink { target: said(target)?, new: entry(new)? },
             ("write", [to, offset, length]) => {
                 let (offset, length) = range(offset, length)?;
                 Operation::Write { path: path(to)?, offset, length }
@@ -162,12 +162,23 @@ fn misused(name: &str) -> Mistake {
     Mistake::Words(words)
 }
 
+fn wrong(path: &str, why: PathError) -> Mistake {
+    Mistake::Path { path: path.chars().take(40).collect(), why }
+}
+
 fn path(text: &str) -> Result<WorkloadPath, Mistake> {
-    WorkloadPath::new(text).map_err(|why| Mistake::Path { path: text.chars().take(40).collect(), why })
+    WorkloadPath::new(text).map_err(|why| wrong(text, why))
+}
+
+/// A path that names an entry of a directory: any but the root.
+fn entry(text: &str) -> Result<WorkloadPath, Mistake> {
+    let path = path(text)?;
+    if path.parent().is_some() { Ok(path) } else { Err(wrong(text, PathError::Root)) }
 }
 
 fn said(target: &str) -> Result<String, Mistake> {
     match target.len() {
+        _ if !is_plain(target) => Err(wrong(target, PathError::Character)),
         1..=TARGET_BYTES_MAX => Ok(target.to_owned()),
         _ => Err(Mistake::Range { what: "what a link says", least: 1, most: TARGET_BYTES_MAX as u64 }),
     }

@@ -2,7 +2,7 @@
 //! what was promised, and what was found.
 
 use std::cell::RefCell;
-use std::fmt::Write as _;
+use std::fmt::{self, Display, Write as _};
 use std::rc::Rc;
 
 use super::cut::{CutName, StateName};
@@ -46,7 +46,7 @@ impl Bench {
         let shown = self.show(workload, failure)?;
         let mut text = String::new();
         let mut line = |told: &str| {
-            let _ = writeln!(text, "{told}");
+            let _ = writeln!(text, "{}", Plain(told));
         };
         let setup = self.setup();
         line(&format!("# Wrong, says {}: {}", failure.wrong.by.name(), failure.wrong.what));
@@ -118,6 +118,19 @@ impl Bench {
             Ok(())
         })??;
         Ok(shown.take())
+    }
+}
+
+/// A line of text, with control characters escaped: a judge may say several lines, a damaged directory hold any name, and
+/// what is no operation has to stay one comment.
+struct Plain<'a>(&'a str);
+
+impl Display for Plain<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c.is_control() {
+            true => write!(to, "{}", c.escape_default()),
+            false => to.write_char(c),
+        })
     }
 }
 
