@@ -352,9 +352,13 @@ impl Campaign<'_> {
                 some => format!(" ({some} of {} operations found no space)", totals.operations),
             };
             let told = format!(
-                "{} workloads{no_space}, {} power cuts, {} states, {} of them shown to e2fsck and {} to the kernel: {}",
+                "{} workloads{no_space}, {} power cuts at {} events (at {} of these every state is looked at, at {} a sample), {} \
+                 states, {} of them shown to e2fsck and {} to the kernel: {}",
                 totals.workloads,
                 totals.cuts,
+                totals.events,
+                totals.events_exhaustive,
+                totals.events - totals.events_exhaustive,
                 totals.states,
                 totals.states_outside,
                 totals.states_kernel,

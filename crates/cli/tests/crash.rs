@@ -46,8 +46,12 @@ fn a_workload_that_is_kept_is_counted_and_replays() {
         let document = document(&first);
         assert_eq!(document, self::document(&second), "{line}");
         assert_eq!(document["failures"], 0);
+        let counted = |key: &str| document[key].as_u64().unwrap();
         for key in ["workloads", "cuts", "states"] {
-            assert!(document[key].as_u64().unwrap() > 0, "{key}: {document}");
+            assert!(counted(key) > 0, "{key}: {document}");
+        }
+        for (some, all) in [("exhaustive", "cuts"), ("events_exhaustive", "events")] {
+            assert!(0 < counted(some) && counted(some) < counted(all), "{some} of {all}: {document}");
         }
         assert_eq!(document["trace_hash"].as_str().unwrap().len(), 16);
     }

@@ -61,6 +61,26 @@ fn what_found_no_space_is_not_there_and_is_not_missed() {
     assert!(told.starts_with("create /d/e: /d is not there; the filesystem is full"), "{told}");
 }
 
+/// Whether all states of an event are looked at depends on how many may be. An emulated device does not tell.
+#[test]
+fn what_is_looked_at_whole_is_counted() {
+    let workload: Workload = "create /a\nfsync /a\n".parse().unwrap();
+    let swept = |ground, exhaustive_max, samples| {
+        let named = Setup::named(ground, "jbd2").unwrap();
+        let setup = Setup { exhaustive_max, samples, ..named };
+        setup.prepare().unwrap().sweep(&workload).unwrap().totals
+    };
+    let (none, some, all) = (swept("legacy", 0, 3), swept("legacy", 2, 3), swept("legacy", 1 << 12, 3));
+    assert_eq!((none.exhaustive, none.events_exhaustive, none.cuts), (0, 0, 3 * none.events));
+    assert!(0 < some.events_exhaustive && some.events_exhaustive < some.events, "{some:?}");
+    // Every other event has three states that were drawn.
+    assert_eq!(some.cuts - some.exhaustive, 3 * (some.events - some.events_exhaustive));
+    assert_eq!((all.exhaustive, all.events_exhaustive), (all.cuts, all.events));
+    assert!(all.states > none.states, "{all:?}");
+    let device = swept("none", u64::MAX, 3);
+    assert_eq!((device.exhaustive, device.events_exhaustive), (0, 0));
+}
+
 /// What the calls of a filesystem would refuse is a mistake of the workload: it is not played.
 #[test]
 fn what_cannot_be_done_ends_the_play() {

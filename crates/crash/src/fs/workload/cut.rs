@@ -76,6 +76,7 @@ pub struct Cut {
     pub(super) left: Left,
     pub(super) lost: Rc<[Lba]>,
     pub(super) operations: usize,
+    pub(super) is_exhaustive: bool,
     pub(super) promised: u64,
     /// Stands for what was done until then.
     pub(super) origin: u64,
@@ -93,6 +94,12 @@ impl Cut {
     #[must_use]
     pub fn operations(&self) -> usize {
         self.operations
+    }
+
+    /// Whether it is one of all states that a power cut at its event may leave; otherwise of some that were drawn.
+    #[must_use]
+    pub fn is_exhaustive(&self) -> bool {
+        self.is_exhaustive
     }
 
     /// The blocks of which a pending write is lost, on the disk: that below the volume, where there is one. On an

@@ -272,7 +272,8 @@ impl Cutter {
         match may_leave.states() {
             None => (0..self.setup.samples).filter_map(|n| cut(StateName::Drawn(n))).collect(),
             Some(states) if states.count() <= u128::from(self.setup.exhaustive_max) => {
-                states.names().filter_map(|kept| cut(StateName::Kept(kept))).collect()
+                let all = states.names().filter_map(|kept| cut(StateName::Kept(kept)));
+                all.map(|cut| Cut { is_exhaustive: true, ..cut }).collect()
             }
             Some(states) => {
                 let mut random = self.handle.random(&format!("cut {event}"));
@@ -297,6 +298,7 @@ impl Cutter {
         let name = CutName { event, state: state.clone() };
         let (operations, judge) = (self.counts.operations.get(), Rc::clone(&self.judge));
         let (promised, origin) = (judge.promised(), judge.origin());
-        Some(Cut { name, left, lost: lost.into(), operations, promised, origin, judge })
+        let (lost, is_exhaustive) = (lost.into(), false);
+        Some(Cut { name, left, lost, operations, is_exhaustive, promised, origin, judge })
     }
 }

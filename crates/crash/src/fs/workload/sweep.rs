@@ -30,8 +30,12 @@ pub struct WorkloadTotals {
     pub operations_no_space: u64,
     /// Events of the storage, and ends of operations: crash points.
     pub events: u64,
+    /// Of these, those of which every state was looked at that a power cut there may leave; of the others some were drawn.
+    pub events_exhaustive: u64,
     /// Power cuts, some of which left the same.
     pub cuts: u64,
+    /// Of these, those at events of which every state was looked at.
+    pub exhaustive: u64,
     /// Different states that were judged, where the same content under different promises counts as different.
     pub states: u64,
     /// Of these, shown to e2fsck.
@@ -49,7 +53,9 @@ impl WorkloadTotals {
         self.operations += other.operations;
         self.operations_no_space += other.operations_no_space;
         self.events += other.events;
+        self.events_exhaustive += other.events_exhaustive;
         self.cuts += other.cuts;
+        self.exhaustive += other.exhaustive;
         self.states += other.states;
         self.states_outside += other.states_outside;
         self.states_kernel += other.states_kernel;
@@ -95,8 +101,13 @@ struct Seen {
 
 impl Seen {
     fn visit(&mut self, cut: &Cut, outside: u64) {
+        let (event, is_exhaustive) = (cut.name().event, u64::from(cut.is_exhaustive()));
+        if event > self.totals.events {
+            self.totals.events = event;
+            self.totals.events_exhaustive += is_exhaustive;
+        }
         self.totals.cuts += 1;
-        self.totals.events = self.totals.events.max(cut.name().event);
+        self.totals.exhaustive += is_exhaustive;
         let identity = cut.identity();
         if self.failure.is_some() || !self.states.insert(identity) {
             return;
