@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use clap::builder::TypedValueParser as _;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use weir_crash::{
@@ -21,6 +22,9 @@ use crate::{Verdict, plain, print, report_file};
 
 /// Failures that are shrunk and told; others are counted.
 const TOLD_MAX: u64 = 5;
+
+/// Disks tear what they write at multiples of so many bytes, if nothing else is said: they tear no block.
+const TEAR_BYTES: u32 = 4096;
 
 /// What the file of a failure begins with.
 const BEGINNING: &str = "# Wrong, says ";
@@ -58,6 +62,13 @@ struct TestArguments {
     /// Show one of N states to e2fsck and to the kernel, where they are there; 0 for none
     #[arg(long, value_name = "N", default_value_t = 0)]
     outside: u64,
+    /// Cut the power again, at every event of the recovery, in one of N states; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    cut_recovery: u64,
+    /// Tear what the disk writes at multiples of so many bytes; 512 on the grounds adversary and legacy alone
+    #[arg(long, value_name = "BYTES", default_value_t = TEAR_BYTES,
+        value_parser = clap::builder::PossibleValuesParser::new(["512", "4096"]).try_map(|bytes| bytes.parse::<u32>()))]
+    tear: u32,
     /// The directory for the files of failures
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     failures: PathBuf,
@@ -139,6 +150,7 @@ impl TestArguments {
             Journal::Data => JournalMode::Data,
         };
         (setup.seed, setup.outside) = (self.seed, self.outside);
+        (setup.cut_recovery, setup.tear_bytes) = (self.cut_recovery, self.tear);
         Ok(setup.prepare()?)
     }
 
@@ -146,8 +158,10 @@ impl TestArguments {
     fn replay(&self, file: &str, failure: &WorkloadFailure) -> String {
         let cut = failure.cut.as_ref().map_or_else(String::new, |cut| format!(" --cut {cut}"));
         let outside = if self.outside > 0 { " --outside 1" } else { "" };
+        let recovery = if self.cut_recovery > 0 { " --cut-recovery 1" } else { "" };
+        let tear = if self.tear == TEAR_BYTES { String::new() } else { format!(" --tear {}", self.tear) };
         format!(
-            "weir crash run {file} --ground {} --engine {} --journal {} --seed {}{outside}{cut}",
+            "weir crash run {file} --ground {} --engine {} --journal {} --seed {}{tear}{recovery}{outside}{cut}",
             self.ground,
             self.engine(),
             name_of(self.journal),
@@ -351,9 +365,13 @@ impl Campaign<'_> {
                 0 => String::new(),
                 some => format!(" ({some} of {} operations found no space)", totals.operations),
             };
+            let recoveries = match totals.states_recovery {
+                0 => String::new(),
+                states => format!(" and {states} of cuts during recovery"),
+            };
             let told = format!(
-                "{} workloads{no_space}, {} power cuts at {} events (at {} of these every state is looked at, at {} a sample), {} \
-                 states, {} of them shown to e2fsck and {} to the kernel: {}",
+                "{} workloads{no_space}, {} power cuts at {} events (at {} of these every state is looked at, at \
+                 {} a sample), {} states{recoveries}, {} shown to e2fsck and {} to the kernel: {}",
                 totals.workloads,
                 totals.cuts,
                 totals.events,

@@ -111,6 +111,36 @@ fn what_cannot_be_read_or_played_says_where_and_why() {
     assert!(text(&absent.stderr).contains("cannot read nothing"), "{}", text(&absent.stderr));
 }
 
+#[test]
+fn blocks_are_torn_and_recoveries_cut_if_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("w"), RENAMES).unwrap();
+    let run =
+        |options: &str| weir(directory.path(), &format!("crash run w --json --ground legacy {options}"));
+    let counted = |options: &str| {
+        let run = run(options);
+        assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+        document(&run)
+    };
+    let plain = counted("");
+    assert_eq!(plain["states_recovery"], 0);
+    assert_ne!(counted("--tear 512")["trace_hash"], plain["trace_hash"]);
+    assert!(counted("--cut-recovery 2")["states_recovery"].as_u64().unwrap() > 0);
+    // A failure's command has them, too.
+    let failed = run("--engine jbd2-nobarrier --tear 512 --cut-recovery 4");
+    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stderr));
+    let document = document(&failed);
+    let command = document["replays"][0].as_str().unwrap();
+    assert!(command.contains(" --tear 512 --cut-recovery 1"), "{command}");
+    assert_eq!(weir(directory.path(), command.strip_prefix("weir ").unwrap()).status.code(), Some(1));
+    let refused = weir(directory.path(), "crash run w --tear 512");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stderr)
+            .contains("a power cut on volume tears no block at multiples of 512 bytes: take 4096")
+    );
+}
+
 /// The filesystem has less than 4 MiB for files.
 #[test]
 fn what_finds_no_space_is_said_and_counted() {

@@ -1,8 +1,11 @@
-//! Workloads of one's own: operations that are not done, and what is said of them.
+//! Workloads of one's own: operations that are not done, and what is said of them; power cuts that tear blocks, and that
+//! come during recovery.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use weir_crash::{FoundKind, Outcome, PlayError, Setup, Workload};
+use weir_crash::{FoundKind, JudgedBy, Outcome, PlayError, Setup, SetupError, Workload};
+use weir_fs::{FsMutant, JournalMutant};
+use weir_storage::Rules;
 
 /// Fills a filesystem, the larger parts first, and goes on: a file that grows, a directory.
 fn crowded() -> Workload {
@@ -59,6 +62,71 @@ fn what_found_no_space_is_not_there_and_is_not_missed() {
     assert!(matches!(refused, PlayError::Impossible { no_space: 2.., .. }), "{refused:?}");
     let told = refused.to_string();
     assert!(told.starts_with("create /d/e: /d is not there; the filesystem is full"), "{told}");
+}
+
+/// A sweep of a short workload with one rule dropped, or none: who finds it wrong, and the states of recoveries.
+fn judged(mutant: Option<FsMutant>, tear_bytes: u32, cut_recovery: u64) -> (Option<JudgedBy>, u64) {
+    let named = Setup::named("adversary", "dual").unwrap();
+    let mut setup = Setup { tear_bytes, cut_recovery, ..named };
+    setup.options.rules = Rules::but(mutant);
+    let bench = setup.prepare().unwrap();
+    let workload: Workload = "create /a\nappend /a 8K\nfsync /a\nrename /a /b\nsync\n".parse().unwrap();
+    let swept = bench.sweep(&workload).unwrap();
+    if let Some(failure) = &swept.failure {
+        let again = bench.replay(&workload, failure.cut.as_ref().unwrap()).unwrap();
+        // What is replayed is checked more often, so it may be wrong in another way.
+        let again = again.map(|again| (again.cut, again.wrong.by));
+        assert_eq!(again, Some((failure.cut.clone(), failure.wrong.by)), "{mutant:?} does not replay");
+        assert_eq!(bench.shrink(&workload, failure).failure.wrong.by, failure.wrong.by);
+    }
+    (swept.failure.map(|failure| failure.wrong.by), swept.totals.states_recovery)
+}
+
+/// J5: a log is called empty when what it held is durable at home. Only a power cut during recovery shows it here.
+#[test]
+fn a_second_cut_finds_a_log_that_is_emptied_too_early() {
+    let emptied = Some(FsMutant::Journal(JournalMutant::EmptyWithoutFlush));
+    assert_eq!(judged(emptied, 4096, 0), (None, 0));
+    assert_eq!(judged(emptied, 4096, 1).0, Some(JudgedBy::SecondRecovery));
+    let (none, states) = judged(None, 4096, 1);
+    assert!(none.is_none() && states > 100, "{none:?} {states}");
+}
+
+/// A mount writes the superblock past the journal, in one sector. Only a torn write shows it if that takes two.
+#[test]
+fn a_torn_write_finds_a_superblock_in_two_sectors() {
+    let torn = Some(FsMutant::TearsSuperblock);
+    assert_eq!(judged(torn, 4096, 1).0, None);
+    assert_eq!(judged(torn, 512, 1).0, Some(JudgedBy::SecondRecovery));
+    assert_eq!(judged(None, 512, 1).0, None);
+}
+
+/// Torn blocks are judged sector by sector: without that the model takes what the contract allows for a mistake.
+#[test]
+fn grounds_that_tear_no_block_say_so() {
+    for (ground, bytes, is_taken) in [
+        ("legacy", 512, true),
+        ("adversary", 512, true),
+        ("volume", 4096, true),
+        ("volume", 512, false),
+        ("prefix", 512, false),
+        ("emmc", 512, false),
+        ("plp", 512, false),
+        ("legacy", 1024, false),
+        ("legacy", 0, false),
+    ] {
+        let named = Setup::named(ground, "jbd2").unwrap();
+        let prepared = Setup { tear_bytes: bytes, ..named }.prepare();
+        match prepared {
+            Ok(_) => assert!(is_taken, "{ground}, {bytes}"),
+            Err(refused) => assert!(!is_taken && matches!(refused, SetupError::Tear { .. }), "{refused}"),
+        }
+    }
+    // In mode writeback pages are overwritten in place.
+    let workload: Workload = "create /a\nwrite /a 0 8K\nsync\nwrite /a 0 8K\nfsync /a\n".parse().unwrap();
+    let named = Setup::named("legacy", "jbd2").unwrap();
+    let swept = Setup { tear_bytes: 512, ..named }.prepare().unwrap().sweep(&workload).unwrap();
+    assert_eq!(swept.failure, None);
 }
 
 /// Whether all states of an event are looked at depends on how many may be. An emulated device does not tell.

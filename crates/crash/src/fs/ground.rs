@@ -104,6 +104,12 @@ impl FsGround {
         }
     }
 
+    /// Whether its disk can tear blocks: a power cut leaves the old or the new version of each sector.
+    #[must_use]
+    pub fn can_tear(self) -> bool {
+        matches!(self, FsGround::Adversary { .. })
+    }
+
     /// Whether it can be told to fail.
     pub(crate) fn can_fail(self) -> bool {
         matches!(self, FsGround::Adversary { .. } | FsGround::PrefixDisk)

@@ -18,6 +18,7 @@ mod operation;
 mod parse;
 mod perform;
 mod report;
+mod second_recovery;
 mod session;
 mod setup;
 mod shrink;

@@ -147,7 +147,7 @@ impl Cut {
     /// # Errors
     /// What is [`Wrong`].
     pub fn show_outside(&self) -> Result<bool, Wrong> {
-        self.images()?.show(&self.look()?)
+        self.images()?.show(&self.look()?, self.judge.tears)
     }
 
     /// The bytes of the filesystem, for judges of one's own.

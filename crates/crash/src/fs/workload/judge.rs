@@ -33,6 +33,8 @@ pub enum JudgedBy {
     Model,
     /// A promise of the test.
     Promise,
+    /// A power cut during recovery: the next recovery finds something else.
+    SecondRecovery,
     /// e2fsck, or the kernel.
     Outside,
 }
@@ -47,6 +49,7 @@ impl JudgedBy {
             JudgedBy::Check => "weir fsck",
             JudgedBy::Model => "the model",
             JudgedBy::Promise => "a promise of the test",
+            JudgedBy::SecondRecovery => "a second recovery",
             JudgedBy::Outside => "e2fsck or the kernel",
         }
     }
@@ -150,10 +153,14 @@ impl Images {
         Ok(Images { crashed, replayed, recovered })
     }
 
-    /// Shows e2fsck and the kernel; whether the kernel looked.
-    pub(super) fn show(&self, found: &Found) -> Result<bool, Wrong> {
-        outside::judge(&self.crashed, &self.recovered, &self.replayed, &found.0)
-            .map_err(|complaint| Wrong::new(JudgedBy::Outside, complaint))
+    /// Shows e2fsck and the kernel; whether the kernel looked. What is torn is shown when we have recovered it, and to
+    /// e2fsck alone: others may make of a torn commit block what they like.
+    pub(super) fn show(&self, found: &Found, is_torn: bool) -> Result<bool, Wrong> {
+        let judged = match is_torn {
+            true => outside::judge_recovered(&self.recovered).map(|()| false),
+            false => outside::judge(&self.crashed, &self.recovered, &self.replayed, &found.0),
+        };
+        judged.map_err(|complaint| Wrong::new(JudgedBy::Outside, complaint))
     }
 }
 
@@ -163,6 +170,8 @@ type Promise = (String, Box<dyn Fn(&Found) -> bool>);
 /// The judges of one play.
 pub(super) struct Judge {
     pub(super) setup: Setup,
+    /// Power cuts tear blocks here.
+    pub(super) tears: bool,
     pub(super) history: Rc<RefCell<History>>,
     pub(super) recoveries: Rc<Recoveries>,
     /// Not once something was done that the model was not told of.
@@ -175,10 +184,15 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    pub(super) fn new(setup: Setup, history: Rc<RefCell<History>>, recoveries: Rc<Recoveries>) -> Judge {
+    pub(super) fn new(
+        setup: Setup,
+        tears: bool,
+        history: Rc<RefCell<History>>,
+        recoveries: Rc<Recoveries>,
+    ) -> Judge {
         let (promises, ended) = (RefCell::default(), RefCell::default());
         let (modelled, origin) = (Cell::new(true), Cell::new(0));
-        Judge { setup, history, recoveries, modelled, origin, promises, ended }
+        Judge { setup, tears, history, recoveries, modelled, origin, promises, ended }
     }
 
     /// An operation of the workload begins.

@@ -51,10 +51,15 @@ impl Bench {
         let setup = self.setup();
         line(&format!("# Wrong, says {}: {}", failure.wrong.by.name(), failure.wrong.what));
         line(&format!(
-            "# on {}, engine {}, seed {}",
+            "# on {}, engine {}, seed {}{}",
             setup.ground.name(),
             engine_name(setup.engine()).unwrap_or("of its own"),
-            setup.seed
+            setup.seed,
+            if setup.ground.can_tear() {
+                format!(", torn at {} bytes", setup.tear_bytes)
+            } else {
+                String::new()
+            }
         ));
         line(&format!("# again: {replay}"));
         line("");

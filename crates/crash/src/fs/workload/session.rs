@@ -100,13 +100,14 @@ impl Bench {
     ) -> Result<Session, String> {
         let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
         let corrupts = corrupts(&ground);
-        let tear_bytes = if corrupts { 512 } else { BLOCK_BYTES };
+        let tear_bytes = if corrupts { 512 } else { self.setup.tear_bytes as usize };
         let promised = Terms::of_engine(self.setup.engine(), self.setup.options.mode);
         let terms = Terms { tear_bytes, corrupts, ..promised };
         let history = History::of(terms, &visible, &[]).map_err(|illegal| illegal.to_string())?;
         let (history, inodes) = (Rc::new(RefCell::new(history)), Rc::default());
         tell_of_zeros(&fs, &history, &inodes);
-        let judge = Rc::new(Judge::new(self.setup, Rc::clone(&history), Rc::clone(&self.recoveries)));
+        let (tears, known) = (tear_bytes < BLOCK_BYTES, Rc::clone(&self.recoveries));
+        let judge = Rc::new(Judge::new(self.setup, tears, Rc::clone(&history), known));
         let flushes = self.setup.engine().flushes();
         let calls = Calls::new(fs.clone(), history, 0, inodes, Rc::default(), (flushes, 0));
         Ok(Session {

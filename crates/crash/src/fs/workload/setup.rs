@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use weir_fs::{Conflicts, Engine, JournalMode, MountOptions};
 use weir_runtime::{Runtime, Simulation};
+use weir_storage::BLOCK_BYTES;
 
 use super::judge::Recoveries;
 use crate::fs::FsGround;
@@ -46,6 +47,16 @@ pub enum SetupError {
     /// No engine has this name.
     #[error("no engine is called {0:?}: there are {list}", list = ENGINES.map(|(name, _)| name).join(", "))]
     Engine(String),
+    /// The ground tears no blocks so.
+    #[error(
+        "a power cut on {ground} tears no block at multiples of {bytes} bytes: take 4096, or 512 on adversary or legacy"
+    )]
+    Tear {
+        /// Its name.
+        ground: &'static str,
+        /// Where it should tear.
+        bytes: u32,
+    },
     /// The ground does not take a filesystem.
     #[error("no filesystem on the ground: {0}")]
     Format(String),
@@ -81,13 +92,19 @@ pub struct Setup {
     pub check: u64,
     /// Of this many states, one is shown to e2fsck and the kernel, where they are installed; 0 for none.
     pub outside: u64,
+    /// Of this many states, one has the power cut again at every event of its recovery; 0 for none. See
+    /// [`Cut::cut_recovery`](super::Cut::cut_recovery).
+    pub cut_recovery: u64,
+    /// A power cut tears what the disk writes at multiples of so many bytes: 4,096, so that it tears no block, or 512 on
+    /// the grounds `adversary` and `legacy`. What is torn outside judges see only when we have recovered it.
+    pub tear_bytes: u32,
     /// Whether the filesystem has checksums of metadata and journal.
     pub checksums: bool,
 }
 
 impl Setup {
     /// A test on this ground with this engine, in journal mode ordered: cuts with up to 16 states are looked at whole, of
-    /// others 6 are drawn; one of 8 states is checked, none is shown outside.
+    /// others 6 are drawn; one of 8 states is checked, none is shown outside. No block is torn, and no recovery is cut.
     #[must_use]
     pub fn new(ground: FsGround, engine: Engine) -> Setup {
         let options =
@@ -100,6 +117,8 @@ impl Setup {
             samples: 6,
             check: 8,
             outside: 0,
+            cut_recovery: 0,
+            tear_bytes: BLOCK_BYTES as u32,
             checksums: true,
         }
     }
@@ -117,8 +136,12 @@ impl Setup {
     /// Makes the filesystem, and mounts it once.
     ///
     /// # Errors
-    /// [`SetupError::Format`].
+    /// [`SetupError::Tear`], and [`SetupError::Format`].
     pub fn prepare(self) -> Result<Bench, SetupError> {
+        let is_torn = self.tear_bytes == 512 && self.ground.can_tear();
+        if self.tear_bytes != BLOCK_BYTES as u32 && !is_torn {
+            return Err(SetupError::Tear { ground: self.ground.name(), bytes: self.tear_bytes });
+        }
         let base = self.format().map_err(SetupError::Format)?;
         let bench = Bench { setup: self, base, recoveries: Rc::new(Recoveries::new(self)) };
         // An engine may not stand there.
@@ -136,7 +159,8 @@ impl Setup {
         let handle = runtime.handle();
         let made = runtime.block_on(async {
             let mut random = handle.random("ground");
-            let nature = Nature { packs: self.engine().needs_packed(), ..Nature::PLAIN };
+            let (tear_bytes, packs) = (self.tear_bytes, self.engine().needs_packed());
+            let nature = Nature { tear_bytes, packs, ..Nature::PLAIN };
             let ground = StorageStack::new(self.ground, &handle, &mut random, &image, None, nature).await?;
             let mut left = None;
             // Everything is durable, so this is all that may be left.

@@ -136,9 +136,10 @@ impl Bench {
     /// Makes a failure small. A state on an emulated device is what its firmware left, and stays as it is.
     #[must_use]
     pub fn shrink(&self, workload: &Workload, failure: &WorkloadFailure) -> Shrunk {
-        let thorough = self.thorough(failure.wrong.by);
+        let by = failure.wrong.by;
+        let thorough = self.thorough(by == JudgedBy::SecondRecovery, by == JudgedBy::Outside);
         let smallest = Shrunk { workload: workload.clone(), failure: failure.clone() };
-        let trials = if failure.wrong.by == JudgedBy::Outside { TRIALS_OUTSIDE_MAX } else { TRIALS_MAX };
+        let trials = if by == JudgedBy::Outside { TRIALS_OUTSIDE_MAX } else { TRIALS_MAX };
         let mut search = Search { bench: &thorough, smallest, trials };
         // Nothing behind the failure has to do with it.
         let begun = workload.operations[..failure.operations.min(workload.operations.len())].to_vec();
@@ -147,7 +148,6 @@ impl Bench {
         }
         while search.leave_out() | search.simplify() {}
         let Shrunk { workload, failure } = search.smallest;
-        let by = failure.wrong.by;
         let smaller = failure.cut.as_ref().and_then(|name| {
             let judge = move |cutter: &Cutter, may_leave: &MayLeave<'_>, state: &StateName| {
                 smallest_state(cutter, may_leave, state, by)
@@ -163,19 +163,20 @@ impl Bench {
     /// # Errors
     /// [`PlayError`] if the workload cannot be played.
     pub fn replay(&self, workload: &Workload, name: &CutName) -> Result<Option<WorkloadFailure>, PlayError> {
-        let by = if self.setup().outside > 0 { JudgedBy::Outside } else { JudgedBy::Model };
-        self.thorough(by).at_cut(workload, name, move |cutter, may_leave, state| {
-            failure(&cutter.named(may_leave, state)?, by)
-        })
+        let Setup { cut_recovery, outside, .. } = self.setup;
+        let judge = |cutter: &Cutter, may_leave: &MayLeave<'_>, state: &StateName| {
+            failure(&cutter.named(may_leave, state)?)
+        };
+        self.thorough(cut_recovery > 0, outside > 0).at_cut(workload, name, judge)
     }
 
     /// The same bench, where more states are drawn, so that what is left out is not missed by chance; where our check looks
-    /// at every state, and the outside judges at every one if they are asked.
-    fn thorough(&self, by: JudgedBy) -> Bench {
+    /// at every state; and where every recovery is cut, and every state shown to the outside judges, if that is asked for.
+    fn thorough(&self, cuts_recovery: bool, asks_outside: bool) -> Bench {
         let Setup { exhaustive_max, samples, .. } = self.setup;
         let (exhaustive_max, samples) = (exhaustive_max.saturating_mul(8), samples.saturating_mul(4));
-        let outside = u64::from(by == JudgedBy::Outside);
-        let setup = Setup { check: 1, outside, exhaustive_max, samples, ..self.setup };
+        let (cut_recovery, outside) = (u64::from(cuts_recovery), u64::from(asks_outside));
+        let setup = Setup { check: 1, cut_recovery, outside, exhaustive_max, samples, ..self.setup };
         Bench { setup, base: self.base.clone(), recoveries: Rc::new(Recoveries::new(setup)) }
     }
 
@@ -210,7 +211,7 @@ fn smallest_state(
     by: JudgedBy,
 ) -> Option<WorkloadFailure> {
     let judge = |state: &StateName| {
-        failure(&cutter.named(may_leave, state)?, by).filter(|failure| failure.wrong.by == by)
+        failure(&cutter.named(may_leave, state)?).filter(|failure| failure.wrong.by == by)
     };
     let mut smallest = judge(state)?;
     let Some(states) = may_leave.states() else { return Some(smallest) };
@@ -224,11 +225,15 @@ fn smallest_state(
     Some(smallest)
 }
 
-/// How a state fails, asked of the outside judges only if they are the ones to ask.
-fn failure(cut: &Cut, by: JudgedBy) -> Option<WorkloadFailure> {
-    let judged = match (cut.judge(), by) {
-        (Ok(()), JudgedBy::Outside) => cut.show_outside().map(drop),
-        (judged, _) => judged,
-    };
+/// How a state fails. Its recovery is cut, and the outside judges are asked, only if the setup says so.
+fn failure(cut: &Cut) -> Option<WorkloadFailure> {
+    let Setup { cut_recovery, outside, .. } = cut.judge.setup;
+    let mut judged = cut.judge();
+    if judged.is_ok() && cut_recovery > 0 {
+        judged = cut.cut_recovery().map(drop);
+    }
+    if judged.is_ok() && outside > 0 {
+        judged = cut.show_outside().map(drop);
+    }
     judged.err().map(|wrong| WorkloadFailure::of(cut, wrong))
 }

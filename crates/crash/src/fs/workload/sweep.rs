@@ -38,7 +38,9 @@ pub struct WorkloadTotals {
     pub exhaustive: u64,
     /// Different states that were judged, where the same content under different promises counts as different.
     pub states: u64,
-    /// Of these, shown to e2fsck.
+    /// Beside these, different states that were left by a cut during a recovery.
+    pub states_recovery: u64,
+    /// Of the states, shown to e2fsck.
     pub states_outside: u64,
     /// Of these, shown to the kernel, too.
     pub states_kernel: u64,
@@ -57,6 +59,7 @@ impl WorkloadTotals {
         self.cuts += other.cuts;
         self.exhaustive += other.exhaustive;
         self.states += other.states;
+        self.states_recovery += other.states_recovery;
         self.states_outside += other.states_outside;
         self.states_kernel += other.states_kernel;
         self.failures += other.failures;
@@ -115,9 +118,13 @@ impl Seen {
         self.totals.states += 1;
         self.hash = mix(self.hash, identity);
         let mut judged = cut.judge();
-        // Media of different plays look alike, so what was done before says, too, which states are shown.
-        let shown = outside > 0 && mix(mix(identity, cut.origin), 2).is_multiple_of(outside);
-        if judged.is_ok() && shown {
+        // Media of different plays look alike, so what was done before says, too, which states are taken.
+        let is_one_of =
+            |many: u64, salt| many > 0 && mix(mix(identity, cut.origin), salt).is_multiple_of(many);
+        if judged.is_ok() && is_one_of(cut.judge.setup.cut_recovery, 4) {
+            judged = cut.cut_recovery().map(|states| self.totals.states_recovery += states);
+        }
+        if judged.is_ok() && is_one_of(outside, 2) {
             self.totals.states_outside += 1;
             judged = cut.show_outside().map(|kernel| self.totals.states_kernel += u64::from(kernel));
         }
@@ -147,7 +154,8 @@ impl WorkloadFailure {
 
 impl Bench {
     /// Plays a workload, cuts the power at every event of the storage, and judges what may be left: by the model, by
-    /// our check of the format, and of some states by the outside judges, as [`Setup`](super::Setup) says.
+    /// our check of the format, of some states by a power cut during recovery and by the outside judges, as
+    /// [`Setup`](super::Setup) says.
     ///
     /// # Errors
     /// [`PlayError`] if the workload cannot be played.
