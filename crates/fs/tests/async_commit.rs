@@ -1,16 +1,19 @@
-//! Async commit through a mount: its log is ours while it is in use, and jbd2's again when it is empty.
+//! Async commit through a mount: its log is ours while it is in use, and jbd2's again when it is empty; and a filesystem
+//! without metadata checksums has them in such a log all the same.
 
 mod support;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use support::{
-    content, disk, journal_blocks, judge, mount, new_image, read_file, simulated_with, superblock, write_file,
+    content, disk, image_of, journal_blocks, judge, mount, new_image, plan, read_file, simulated_with, store,
+    superblock, verdict, write_file,
 };
-use weir_ext4::Feature;
 use weir_ext4::journal::JournalSuperblock;
-use weir_fs::{Conflicts, Engine, FsMutant, JournalMutant, MountOptions};
+use weir_ext4::{Feature, Mkfs};
+use weir_fs::{Conflicts, Engine, FsError, FsMutant, JournalMutant, MountOptions, ReplayMutant};
+use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, Image, Lba, Rules};
 
 /// 8 MiB.
@@ -131,4 +134,64 @@ fn j5_an_empty_journal_has_no_feature_of_ours() {
             }
         }
     }
+}
+
+/// What a power cut at some event of work leaves, and how many files were durable then.
+async fn cut(clock: &Handle, image: &Image) -> (Image, usize) {
+    let disk = disk(clock, image, false);
+    let fs = mount(clock, &disk, options(Engine::AsyncCommit, None)).await.expect("mounted");
+    let (durable, cut) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new((disk.image(), 0))));
+    let (seen, taken, is_durable) = (Cell::new(0), Rc::clone(&cut), Rc::clone(&durable));
+    let draws = RefCell::new(clock.random("test.cuts"));
+    disk.observe(Box::new(move |disk| {
+        seen.set(seen.get() + 1);
+        let mut draws = draws.borrow_mut();
+        if draws.below(seen.get()) == 0 {
+            taken.replace((disk.crash_states().sample(&mut draws), is_durable.get()));
+        }
+    }));
+    for nth in 0..12 {
+        let inode = write_file(&fs, format!("file {nth}").as_bytes(), &content(10_000 * nth + 1)).await;
+        fs.fsync(inode).await.expect("durable");
+        durable.set(nth + 1);
+    }
+    fs.unmount().await.expect("unmounted");
+    let (image, durable) = &*cut.borrow();
+    (image.clone(), *durable)
+}
+
+/// Whether the log of a filesystem without metadata checksums had something in it at a power cut, and was recovered: with
+/// all that was durable, and nothing for e2fsck to say.
+fn recovers_without_metadata_checksums(seed: u64, mutant: Option<FsMutant>) -> Result<bool, String> {
+    let plain = image_of(&Mkfs { checksums: false, ..plan(BLOCKS) });
+    let (in_use, left) = simulated_with(seed, async |clock| {
+        let (image, durable) = cut(&clock, &plain).await;
+        let disk = disk(&clock, &image, false);
+        let fs = mount(&clock, &disk, options(Engine::AsyncCommit, mutant)).await?;
+        for nth in 0..durable {
+            let found = read_file(&fs, format!("file {nth}").as_bytes()).await?;
+            if found != content(10_000 * nth + 1) {
+                return Err(FsError::Invalid("a durable file has another content"));
+            }
+        }
+        fs.unmount().await?;
+        Ok((journal(&image).start().is_some(), disk.image()))
+    })
+    .map_err(|error: FsError| format!("seed {seed}: {error}"))?;
+    assert!(!superblock(&left).features().has(Feature::METADATA_CSUM), "its features are as they were");
+    verdict(store(&left).path()).map(|()| in_use).map_err(|complaint| format!("seed {seed}: {complaint}"))
+}
+
+/// The log has checksums of its own, which tell a torn commit.
+#[test]
+fn async_commit_needs_no_metadata_checksums() {
+    const SEEDS: std::ops::Range<u64> = 0..40;
+    let cuts: Result<Vec<bool>, String> =
+        SEEDS.map(|seed| recovers_without_metadata_checksums(seed, None)).collect();
+    let in_use = cuts.map(|cuts| cuts.iter().filter(|in_use| **in_use).count());
+    assert!(in_use.as_ref().is_ok_and(|in_use| *in_use > 20), "{in_use:?}");
+    let mutant = FsMutant::Journal(JournalMutant::Replay(ReplayMutant::TrustsCommitBlock));
+    let found =
+        SEEDS.map(|seed| recovers_without_metadata_checksums(seed, Some(mutant))).any(|cut| cut.is_err());
+    assert!(found, "{mutant:?} survives");
 }
