@@ -3,8 +3,6 @@
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-use std::process::ExitCode;
-
 use weir_figures::{Call, Calls, Change, FigureError, Host, On, Outcome, Run, Way};
 use weir_flash::Profile;
 
@@ -94,7 +92,7 @@ fn free(host: &Host) -> Host {
     keys.iter().fold(host.clone(), |host, key| host.scaled(key, 0.0).unwrap_or(host))
 }
 
-fn run() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (ufs, phone) = (Profile::builtin("ufs20")?, Host::builtin("phone")?);
     let (ssd, plp, pc) = (Profile::builtin("sata-ssd")?, Profile::builtin("sata-plp")?, Host::builtin("pc")?);
     Case::of("as fitted", &ufs, &phone).table_1()?;
@@ -130,14 +128,4 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         slow.figure_13(&[4, 6, 8, 12])?;
     }
     Ok(())
-}
-
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
 }

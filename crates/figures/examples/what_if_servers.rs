@@ -8,8 +8,6 @@
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-use std::process::ExitCode;
-
 use weir_figures::{Call, FigureError, Host, InnoDb, Mode, Mounting, On, Outcome, Pages, Run, Varmail, Way};
 use weir_flash::Profile;
 
@@ -106,7 +104,7 @@ fn groups(pc: &Host, cores: Option<u32>, switch: f64) -> Result<(), FigureError>
     Ok(())
 }
 
-fn run() -> Result<(), FigureError> {
+fn main() -> Result<(), FigureError> {
     let pc = Host::builtin("pc")?;
     for cores in [None, Some(12)] {
         for switch in [0.8, 1.0, 1.2] {
@@ -125,14 +123,4 @@ fn run() -> Result<(), FigureError> {
         }
     }
     Ok(())
-}
-
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
 }

@@ -7,7 +7,7 @@
 //!
 //! | noun | file |
 //! |---|---|
-//! | figure, series, what is measured | `figure.rs` |
+//! | figure, series, what is measured | `figure.rs`, `series.rs`, `measure.rs` |
 //! | what a paper prints | `paper.rs` |
 //! | a host's costs; a parameter and its source | `host.rs`, `parameter.rs` |
 //! | the ways to write | `way.rs` |
@@ -56,6 +56,7 @@ mod inserts;
 mod intervals;
 mod lab;
 mod mail_users;
+mod measure;
 mod mounting;
 mod notes;
 mod paper;
@@ -66,6 +67,7 @@ mod random_writes;
 mod recovery;
 mod row;
 mod run;
+mod series;
 mod server_log;
 mod servers;
 mod sqlite;
@@ -86,7 +88,7 @@ pub use crash_test::{CrashTest, CrashTests, Scenario, Tested};
 pub use database::Rollback;
 pub use error::FigureError;
 pub use fact::Fact;
-pub use figure::{Config, Described, Figure, Measure, Plot, Series, Testbed};
+pub use figure::{Config, Described, Figure, Plot, Testbed};
 pub use fio::Fio;
 pub use gauge::{Delays, Depth};
 pub use host::Host;
@@ -95,12 +97,14 @@ pub use innodb::{InnoDb, Pages};
 pub use inserts::{Inserts, Journal, Synchronous, Syncs, Table};
 pub use intervals::{Intervals, Paced};
 pub use lab::{Curve, Lab, Origin, Progress, Sheet};
+pub use measure::Measure;
 pub use mounting::{Mode, Mounting};
 pub use paper::{Paper, Printed, PrintedKind};
 pub use parameter::Parameter;
 pub use random_writes::{RandomWrites, Size};
 pub use row::{Ours, Row};
 pub use run::{Commits, Outcome, Run};
+pub use series::Series;
 pub use servers::{Servers, System, Workload};
 pub use steps::{Step, Steps};
 pub use sweep::{Sweep, Swept};

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::calls::{Call, On};
-use crate::figure::{Measure, Series};
 use crate::innodb::InnoDb;
-use crate::take::Take;
+use crate::measure::Measure;
+use crate::series::Series;
 use crate::varmail::Varmail;
 use crate::way::Way;
 
@@ -87,20 +87,8 @@ impl Workload {
 
     fn series(&self, name: String, way: Way, over: Option<(String, Way)>) -> Series {
         let (over_name, over) = over.unzip();
-        Series {
-            name: format!("{name}, {}", self.name),
-            way,
-            rest: Vec::new(),
-            take: Take::default(),
-            measure: self.measure,
-            over,
-            over_name,
-            over_mechanism: None,
-            devices: None,
-            mechanism: None,
-            service: None,
-            penalty: None,
-        }
+        let series = Series::new(format!("{name}, {}", self.name), way, self.measure);
+        Series { over, over_name, ..series }
     }
 }
 

@@ -3,8 +3,9 @@
 
 use serde::Deserialize;
 
-use crate::figure::{Measure, Series};
+use crate::measure::Measure;
 use crate::random_writes::{RandomWrites, Size};
+use crate::series::Series;
 use crate::take::Take;
 use crate::way::Way;
 
@@ -79,18 +80,12 @@ impl Sweep {
 impl Swept {
     fn series(&self, name: String, way: Way, rest: &[Way]) -> Series {
         Series {
-            name,
-            way,
             rest: rest.iter().map(|way| (*way, self.over_mechanism.as_ref().map(|_| *way))).collect(),
             take: self.take,
-            measure: self.measure,
             over: self.over_mechanism.as_ref().map(|_| way),
-            over_name: None,
             over_mechanism: self.over_mechanism.clone(),
-            devices: None,
             mechanism: self.mechanism.clone(),
-            service: None,
-            penalty: None,
+            ..Series::new(name, way, self.measure)
         }
     }
 }

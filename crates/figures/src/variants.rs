@@ -5,8 +5,9 @@ use serde::Deserialize;
 
 use crate::application::{App, Application};
 use crate::calls::On;
-use crate::figure::{Measure, Series};
 use crate::inserts::{Inserts, Journal, Synchronous, Syncs, Table};
+use crate::measure::Measure;
+use crate::series::Series;
 use crate::take::Take;
 use crate::way::Way;
 
@@ -126,20 +127,8 @@ impl VariantSeries {
         let mut ways =
             programs.iter().map(|program| (program.way(*variant), over.map(|over| program.way(over))));
         let (way, over) = ways.next().unwrap_or((Way::P, None));
-        Series {
-            name: format!("{variant:?}{beside}, {what}: {name}"),
-            way,
-            rest: ways.collect(),
-            take: *take,
-            measure: *measure,
-            over,
-            over_name: None,
-            over_mechanism: None,
-            devices: None,
-            mechanism: None,
-            service: None,
-            penalty: None,
-        }
+        let series = Series::new(format!("{variant:?}{beside}, {what}: {name}"), way, *measure);
+        Series { rest: ways.collect(), take: *take, over, ..series }
     }
 }
 

@@ -4,7 +4,8 @@
 use weir_flash::{Mechanism, Profile};
 use weir_storage::BLOCK_BYTES;
 
-use crate::figure::{Series, service_named};
+use crate::figure::service_named;
+use crate::series::Series;
 
 /// `device` with the parameter `key`, as its profile's file calls it, times `factor`. None where it is not a
 /// number that can be moved alone, or the device would be impossible.

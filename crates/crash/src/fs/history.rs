@@ -107,6 +107,9 @@ impl Terms {
             (Engine::OptFs, _) => JournalMode::Data,
             (_, mode) => mode,
         };
+        // Files that are written where space was only allocated, or zeroed, need this: a commit marks the extent as written, and
+        // D is transferred then, but not flushed. So a power cut during the commit may leave the mark without D, and the page
+        // shows what its blocks held before. No tree shows the mark, so it may have been made by any later operation.
         let uncovers = engine == Engine::AsyncCommit;
         Terms { mode, uncovers, faulty: false, tear_bytes: BLOCK_BYTES, corrupts: false, watch: None }
     }
