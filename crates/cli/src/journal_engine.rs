@@ -16,7 +16,7 @@ pub(crate) enum JournalEngine {
     /// The same without flushes, as ext4 mounted nobarrier, on a volume: consistent after a crash, but fsync only orders
     Jbd2Nobarrier,
     /// The same as jbd2 with checksums in place of a flush (journal_async_commit): for any storage, to compare. A crash may
-    /// leave files that grew with what their blocks held before
+    /// leave files that grew, or were written where space was only allocated, with what their blocks held before
     AsyncCommit,
     /// OptFS: checksums in place of every flush but that of fsync; for any storage, to compare
     #[value(name = "optfs")]

@@ -27,8 +27,8 @@
 //! a newer one has the same CRC-32C, so our log has a checksum of its own.
 //! One flush is behind both. What no checksum tells is that D is missing: it was transferred and not flushed when JC came to the
 //! medium. So a power cut during a commit may leave files that grew, or were written where space was only allocated, with what
-//! their blocks held before, be it durable zeros that were to be overwritten; all else that a call has made durable is right. ext4 refuses its option `journal_async_commit` with mode
-//! ordered for that.
+//! their blocks held before, be it durable zeros that were to be overwritten; all else that a call has made durable is right.
+//! ext4 refuses its option `journal_async_commit` with mode ordered for that.
 //!
 //! *OptFS* (*Optimistic Crash Consistency*, SOSP 2013) drops that flush, too, and puts checksums of D into the log. So any
 //! block of any transaction may be missing on the medium, and recovery takes the transactions before the first that is not
@@ -61,7 +61,8 @@ pub enum Engine {
     },
     /// The legacy path with checksums in the place of the flush between JD and JC (as jbd2's feature `ASYNC_COMMIT`): both
     /// leave together, and one flush makes them durable. What a durable call returned for is there. A power cut during a commit may
-    /// leave a file that grew with what its blocks held before, in mode ordered as in mode writeback.
+    /// leave a file that grew, or was written where space was only allocated, with what its blocks held before, in mode ordered
+    /// as in mode writeback.
     AsyncCommit,
     /// OptFS (SOSP 2013), to be compared with: checksums of log blocks and of data in place of every flush (J10). Blocks that
     /// a transaction has allocated are written in place, others of files go through the log. It knows no barrier and needs none.
