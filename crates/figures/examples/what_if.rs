@@ -23,10 +23,6 @@ impl<'a> Case<'a> {
         self.measured(Way::Files(calls), if change == Change::Append { 1 } else { 16_384 }, 20_000)
     }
 
-    fn at_block_layer(&self, way: Way) -> Result<Outcome, FigureError> {
-        self.measured(way, 262_144, 2_000)
-    }
-
     fn measured(&self, way: Way, span: u64, writes: u64) -> Result<Outcome, FigureError> {
         let run = Run {
             device: self.device.with_capacity(4_194_304),
@@ -47,7 +43,7 @@ impl<'a> Case<'a> {
         let mean = |on| Ok::<f64, FigureError>(self.run(on, Change::Append)?.latency.mean / 1e3);
         let [full, checksums, barrier] = [mean(On::Ext4)?, mean(On::Ext4Async)?, mean(On::BarrierFs)?];
         let depth = self.run(On::BarrierFs, Change::Overwrite)?.depth.max;
-        let xnf = self.at_block_layer(Way::XnF)?.iops;
+        let xnf = self.measured(Way::XnF, 262_144, 2_000)?.iops;
         println!(
             "{}, {}: EXT4 with full flush {full:.3} ms, with async commit {checksums:.3} ms; BFS {barrier:.3} ms; \
              fsync has {depth} commands in the queue at most; XnF {xnf:.0} writes/s",
@@ -63,9 +59,7 @@ impl<'a> Case<'a> {
         println!("{}, {}: BFS-DR {switches:.2} switches, fsync {mean:.2} ms", self.device.name, self.what);
         Ok(())
     }
-}
 
-impl Case<'_> {
     /// Calls a second of threads that append and call `fsync`, each on a core.
     fn figure_13(&self, cores: &[u32]) -> Result<(), FigureError> {
         for &threads in cores {

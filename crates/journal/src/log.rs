@@ -204,15 +204,26 @@ impl Log {
         tail: Option<u32>,
         sequence: Sequence,
     ) -> Result<(u64, Rc<Memory>), FormatError> {
-        self.superblock.set_tail(tail, sequence);
-        if tail.is_none() && !self.rules.drops(JournalMutant::FeaturesStay) {
-            // J5 (e): an empty journal is as jbd2 has it.
-            self.superblock.set_features(LogFeatures::default())?;
-        }
+        set_tail(&mut self.superblock, tail, sequence, self.rules)?;
         let mut bytes = [0; BLOCK_BYTES];
         self.superblock.encode(&mut bytes);
         let home = JournalExtent::find(&self.area, 0)
             .ok_or(FormatError::Invalid { what: "a journal without blocks" })?;
         Ok((home, Rc::new(Memory::copy_of(&bytes))))
     }
+}
+
+/// Says in the journal's superblock where the log begins, or that it is empty; an empty journal is as jbd2 has it, without
+/// features of ours (J5 (e)).
+pub(crate) fn set_tail(
+    superblock: &mut JournalSuperblock,
+    tail: Option<u32>,
+    sequence: Sequence,
+    rules: JournalRules,
+) -> Result<(), FormatError> {
+    superblock.set_tail(tail, sequence);
+    if tail.is_some() || rules.drops(JournalMutant::FeaturesStay) {
+        return Ok(());
+    }
+    superblock.set_features(LogFeatures::default())
 }

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use tracing::{info, warn};
 #[cfg(feature = "mutants")]
 use weir_ext4::journal::ReplayMutant;
-use weir_ext4::journal::{JournalSuperblock, LogFeatures, LogReader, replay};
+use weir_ext4::journal::{JournalSuperblock, LogReader, replay};
 use weir_ext4::{BLOCK_BYTES, FormatError};
 use weir_runtime::Buffer as Memory;
 
 use crate::disk::Disk;
 use crate::error::JournalError;
 use crate::integrity::HomeIntegrity;
-use crate::log::JournalExtent;
+use crate::log::{JournalExtent, set_tail};
 use crate::mutants::{JournalMutant, JournalRules};
 
 /// Home writes submitted before their transfer is waited for.
@@ -71,11 +71,7 @@ impl FoundJournal {
         if !rules.drops(JournalMutant::EmptyWithoutFlush) {
             disk.flush().await?;
         }
-        self.superblock.set_tail(None, found.next);
-        if !rules.drops(JournalMutant::FeaturesStay) {
-            // J5 (e): an empty journal is as jbd2 has it.
-            self.superblock.set_features(LogFeatures::default())?;
-        }
+        set_tail(&mut self.superblock, None, found.next, rules)?;
         let mut block = [0; BLOCK_BYTES];
         self.superblock.encode(&mut block);
         disk.write_in_place(self.home(0)?, &memory(&block), false).await?;

@@ -95,9 +95,9 @@ impl Judges {
             let from = block as usize * BLOCK_BYTES;
             image[from..from + BLOCK_BYTES].copy_from_slice(&bytes);
         }
-        let e2fsck = outside::is_there();
+        let others = Judges::without_kernel();
         let mounts = || outside::kernel_mounts(&image).map_err(|error| error.to_string());
-        Ok(Judges { e2fsck, kernel: e2fsck && mounts()? })
+        Ok(Judges { kernel: others.e2fsck && mounts()?, ..others })
     }
 
     /// All that this machine has but the kernel.
