@@ -1,7 +1,7 @@
 //! `weir crash`: power cuts under a workload of the reader's own, or under all short ones, each state recovered and judged.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,17 @@ use clap::builder::TypedValueParser as _;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use weir_crash::{
-    Bench, CutName, FsGround, GROUND_NAMES, Length, Setup, TEXT_BYTES_MAX, Workload, WorkloadFailure,
-    WorkloadTotals, engine_name, generate,
+    Bench, CutName, FsGround, GROUND_NAMES, Length, PlayError, Setup, TEXT_BYTES_MAX, Workload,
+    WorkloadFailure, WorkloadTotals, engine_name, generate, operation_lines,
 };
 use weir_fs::JournalMode;
 use weir_runtime::{Handle, Runtime, Wall};
 
 use crate::error::CliError;
 use crate::journal_engine::JournalEngine;
+use crate::plain::{self, counted};
 use crate::progress::Teller;
-use crate::{Verdict, plain, print, report_file};
+use crate::{Verdict, print, report_file};
 
 /// Failures that are shrunk and told; others are counted.
 const TOLD_MAX: u64 = 5;
@@ -69,7 +70,7 @@ struct TestArguments {
     #[arg(long, value_name = "BYTES", default_value_t = TEAR_BYTES,
         value_parser = clap::builder::PossibleValuesParser::new(["512", "4096"]).try_map(|bytes| bytes.parse::<u32>()))]
     tear: u32,
-    /// The directory for the files of failures
+    /// The directory for the files of failures, weir-crash-1.txt and so on, which has to be there
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     failures: PathBuf,
     /// Print one JSON document
@@ -80,7 +81,7 @@ struct TestArguments {
 /// Arguments of `weir crash run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Workloads, one operation a line
+    /// Workloads, one operation a line; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -154,8 +155,14 @@ impl TestArguments {
         Ok(setup.prepare()?)
     }
 
+    /// The file of a failure.
+    fn file(&self, nth: u64) -> PathBuf {
+        self.failures.join(format!("weir-crash-{nth}.txt"))
+    }
+
     /// The command that judges one failure again.
-    fn replay(&self, file: &str, failure: &WorkloadFailure) -> String {
+    fn replay(&self, file: &Path, failure: &WorkloadFailure) -> String {
+        let file = plain::word(file);
         let cut = failure.cut.as_ref().map_or_else(String::new, |cut| format!(" --cut {cut}"));
         let outside = if self.outside > 0 { " --outside 1" } else { "" };
         let recovery = if self.cut_recovery > 0 { " --cut-recovery 1" } else { "" };
@@ -179,15 +186,14 @@ pub(crate) fn run(command: &CrashCommand) -> Result<Verdict, CliError> {
 }
 
 fn run_files(arguments: &RunArguments) -> Result<Verdict, CliError> {
-    let read = |path: &PathBuf| read(path).map(|workload| (shown(path), workload));
-    let workloads = arguments.files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let workloads = arguments.files.iter().map(|path| Named::read(path)).collect::<Result<Vec<_>, _>>()?;
     let bench = arguments.test.bench()?;
     match (&arguments.cut, &workloads[..]) {
         (None, _) => {
             let total = workloads.len();
             Campaign::new(&arguments.test, &bench)?.go(workloads.into_iter(), total)
         }
-        (Some(cut), [(name, workload)]) => replay(arguments, &bench, (name, workload), cut),
+        (Some(cut), [workload]) => replay(arguments, &bench, workload, cut),
         (Some(_), _) => Err(CliError::Usage("--cut is for one file: name one")),
     }
 }
@@ -196,17 +202,17 @@ fn run_files(arguments: &RunArguments) -> Result<Verdict, CliError> {
 fn replay(
     arguments: &RunArguments,
     bench: &Bench,
-    (name, workload): (&str, &Workload),
+    named: &Named,
     cut: &CutName,
 ) -> Result<Verdict, CliError> {
-    let failed = |source| CliError::Play { workload: name.to_owned(), source };
-    let failure = bench.replay(workload, cut).map_err(failed)?;
-    let told = match &failure {
-        Some(failure) => {
-            let again = arguments.test.replay(name, failure);
-            bench.tell(workload, failure, &again).map_err(failed)?
+    let failed = |source| named.cannot_be_played(source);
+    let failure = bench.replay(&named.workload, cut).map_err(failed)?;
+    let told = match (&failure, &arguments.files[..]) {
+        (Some(failure), [path, ..]) => {
+            let again = arguments.test.replay(path, failure);
+            bench.tell(&named.workload, failure, &again).map_err(failed)?
         }
-        None => format!("{name}: this power cut leaves what it may"),
+        _ => format!("{}: this power cut leaves what it may", named.name),
     };
     match arguments.test.json {
         true => print(&json!({ "failures": u64::from(failure.is_some()), "told": told }).to_string())?,
@@ -227,7 +233,8 @@ fn run_generated(arguments: &GenerateArguments) -> Result<Verdict, CliError> {
     if arguments.run {
         let bench = arguments.test.bench()?;
         let total = named.len();
-        let workloads = named.map(|(name, workload)| (name, workload.clone()));
+        let workloads =
+            named.map(|(name, workload)| Named { name, workload: workload.clone(), lines: Vec::new() });
         return Campaign::new(&arguments.test, &bench)?.go(workloads, total);
     }
     match &arguments.write {
@@ -257,15 +264,55 @@ fn shown(path: &Path) -> String {
     String::from_utf8_lossy(&plain::of_line(path.as_os_str().as_bytes())).into_owned()
 }
 
-fn read(path: &Path) -> Result<Workload, CliError> {
-    let failed = |source| CliError::File { doing: "read", path: path.to_owned(), source };
-    let size = fs::metadata(path).map_err(failed)?.len();
-    if size > TEXT_BYTES_MAX as u64 {
-        return Err(CliError::Usage("a workload has at most 1 MiB: name another file"));
+/// A workload, and what messages call it.
+struct Named {
+    name: String,
+    workload: Workload,
+    /// The lines of its file that hold its operations; none of one that was generated.
+    lines: Vec<usize>,
+}
+
+impl Named {
+    fn read(path: &Path) -> Result<Named, CliError> {
+        let failed = |source| CliError::File { doing: "read", path: path.to_owned(), source };
+        // A file may be a pipe or a device, and have no end.
+        let bytes_of = |input: &mut dyn Read| {
+            let mut bytes = Vec::new();
+            input.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
+        };
+        let bytes = match path == Path::new("-") {
+            true => bytes_of(&mut std::io::stdin()),
+            false => fs::File::open(path).and_then(|mut file| bytes_of(&mut file)),
+        };
+        let bytes = bytes.map_err(failed)?;
+        if bytes.len() > TEXT_BYTES_MAX {
+            return Err(CliError::Usage("a workload has at most 1 MiB: name another file"));
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let workload: Workload =
+            text.parse().map_err(|source| CliError::Workload { path: path.to_owned(), source })?;
+        if workload.operations.is_empty() {
+            return Err(CliError::NoOperation { path: path.to_owned() });
+        }
+        let lines = operation_lines(&text).map(|(line, _)| line).collect();
+        Ok(Named { name: shown(path), workload, lines })
     }
-    let text = fs::read(path).map_err(failed)?;
-    let text = String::from_utf8_lossy(&text);
-    text.parse().map_err(|source| CliError::Workload { path: path.to_owned(), source })
+
+    /// Where the `nth` operation is, from 1.
+    fn place(&self, nth: usize) -> String {
+        match self.lines.get(nth.wrapping_sub(1)) {
+            Some(line) => format!("line {line}"),
+            None => format!("operation {nth}"),
+        }
+    }
+
+    fn cannot_be_played(&self, source: PlayError) -> CliError {
+        let place = match &source {
+            PlayError::Impossible { nth, .. } => format!(": {}", self.place(*nth)),
+            PlayError::Refused { .. } | PlayError::Ground(_) => String::new(),
+        };
+        CliError::Play { workload: format!("{}{place}", self.name), source }
+    }
 }
 
 /// Workloads, one after the other, and what came of them.
@@ -281,6 +328,10 @@ struct Campaign<'a> {
 
 impl Campaign<'_> {
     fn new<'a>(arguments: &'a TestArguments, bench: &'a Bench) -> Result<Campaign<'a>, CliError> {
+        // A failure may come after hours, and has to find its place then.
+        for nth in 1..=TOLD_MAX {
+            report_file::check(&arguments.file(nth), BEGINNING)?;
+        }
         let clock = Runtime::wall(Wall::default())?.handle();
         Ok(Campaign {
             arguments,
@@ -292,56 +343,58 @@ impl Campaign<'_> {
         })
     }
 
-    fn go(
-        mut self,
-        workloads: impl Iterator<Item = (String, Workload)>,
-        total: usize,
-    ) -> Result<Verdict, CliError> {
+    fn go(mut self, workloads: impl Iterator<Item = Named>, total: usize) -> Result<Verdict, CliError> {
         let mut teller = Teller::new(None)?;
         let began = self.clock.now();
-        for ((name, workload), done) in workloads.zip(0_u64..) {
+        for (named, done) in workloads.zip(0_u64..) {
             let tenth = done * 10 / (total as u64).max(1);
-            teller.tell((done, total as u64), format!("{} % of {total} workloads", tenth * 10), &name);
-            self.one(&name, &workload)?;
+            if total > 1 {
+                teller.tell(
+                    (done, total as u64),
+                    format!("{} % of {total} workloads", tenth * 10),
+                    &named.name,
+                );
+            }
+            self.one(&named)?;
         }
         teller.end();
         let seconds = self.clock.now().since(began).as_secs_f64();
         self.end(seconds)
     }
 
-    fn one(&mut self, name: &str, workload: &Workload) -> Result<(), CliError> {
-        let failed = |source| CliError::Play { workload: name.to_owned(), source };
-        let swept = self.bench.sweep(workload).map_err(failed)?;
+    fn one(&mut self, named: &Named) -> Result<(), CliError> {
+        let swept = self.bench.sweep(&named.workload).map_err(|source| named.cannot_be_played(source))?;
         self.totals.add(&swept.totals);
-        if let Some(first) = swept.no_space.first().filter(|_| swept.failure.is_none()) {
-            let (operations, no_space) = (&workload.operations, swept.no_space.len());
-            let told = operations.get(first - 1).map_or_else(String::new, ToString::to_string);
-            // Where standard error is gone, the totals still tell.
-            let _ = writeln!(
-                std::io::stderr(),
-                "weir: {name}: {no_space} of {} operations find no space, the first is operation {first}, {told}: they are \
-                 not done, or only in part",
-                operations.len()
-            );
-        }
         self.trace_hash =
             (self.trace_hash.rotate_left(5) ^ swept.trace_hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let Some(failure) = swept.failure.filter(|_| self.totals.failures <= TOLD_MAX) else { return Ok(()) };
-        let small = self.bench.shrink(workload, &failure);
-        let path = self.arguments.failures.join(format!("weir-crash-{}.txt", self.totals.failures));
-        let replay = self.arguments.replay(&shown(&path), &small.failure);
-        let told = self.bench.tell(&small.workload, &small.failure, &replay).map_err(failed)?;
-        let wrote = report_file::create(&path, BEGINNING)?.write_all(told.as_bytes());
-        wrote.map_err(|source| CliError::File { doing: "write", path: path.clone(), source })?;
-        // Where standard error is gone, the file still tells.
-        let operations = (workload.operations.len(), small.workload.operations.len());
+        match swept.failure {
+            Some(failure) if self.totals.failures <= TOLD_MAX => self.fail(named, &failure),
+            Some(_) => Ok(()),
+            None => {
+                tell_no_space(named, &swept.no_space);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes a failure small, and tells it.
+    fn fail(&mut self, named: &Named, failure: &WorkloadFailure) -> Result<(), CliError> {
+        let small = self.bench.shrink(&named.workload, failure);
+        let path = self.arguments.file(self.totals.failures);
+        let replay = self.arguments.replay(&path, &small.failure);
+        let told = self.bench.tell(&small.workload, &small.failure, &replay);
+        let told = told.map_err(|source| named.cannot_be_played(source))?;
+        // Where standard error is gone the file tells, and where no file can be written standard error does.
         let _ = writeln!(
             std::io::stderr(),
-            "weir: {name} fails; of {} operations {} are left, in {}:\n{told}",
-            operations.0,
-            operations.1,
+            "weir: {} fails; {} left of {}, in {}:\n{told}",
+            named.name,
+            counted(small.workload.operations.len() as u64, "operation is", "operations are"),
+            named.workload.operations.len(),
             shown(&path)
         );
+        let wrote = report_file::create(&path, BEGINNING)?.write_all(told.as_bytes());
+        wrote.map_err(|source| CliError::File { doing: "write", path: path.clone(), source })?;
         self.replays.push(replay);
         Ok(())
     }
@@ -361,33 +414,56 @@ impl Campaign<'_> {
             document["workloads_per_minute"] = json!(rate);
             print(&serde_json::to_string_pretty(&document)?)?;
         } else {
-            let no_space = match totals.operations_no_space {
-                0 => String::new(),
-                some => format!(" ({some} of {} operations found no space)", totals.operations),
-            };
-            let recoveries = match totals.states_recovery {
-                0 => String::new(),
-                states => format!(" and {states} of cuts during recovery"),
-            };
-            let told = format!(
-                "{} workloads{no_space}, {} power cuts at {} events (at {} of these every state is looked at, at \
-                 {} a sample), {} states{recoveries}, {} shown to e2fsck and {} to the kernel: {}",
-                totals.workloads,
-                totals.cuts,
-                totals.events,
-                totals.events_exhaustive,
-                totals.events - totals.events_exhaustive,
-                totals.states,
-                totals.states_outside,
-                totals.states_kernel,
-                match totals.failures {
-                    0 => "all as promised".to_owned(),
-                    1 => "1 workload fails".to_owned(),
-                    failures => format!("{failures} workloads fail"),
-                }
-            );
-            print(&told)?;
+            print(&told(&totals, self.arguments.outside > 0))?;
         }
         Ok(if totals.failures > 0 { Verdict::Damaged } else { Verdict::Good })
     }
+}
+
+/// Says of a workload that some of its operations, by their places, found no space.
+fn tell_no_space(named: &Named, no_space: &[usize]) {
+    let Some(first) = no_space.first() else { return };
+    let operations = &named.workload.operations;
+    let told = operations.get(first - 1).map_or_else(String::new, ToString::to_string);
+    // Where standard error is gone, the totals still tell.
+    let _ = writeln!(
+        std::io::stderr(),
+        "weir: {}: {} of {} operations find no space, the first in {}, {told}: they are not done, or only in part",
+        named.name,
+        no_space.len(),
+        operations.len(),
+        named.place(*first)
+    );
+}
+
+/// Totals, for a person; of outside judges if they were asked for.
+fn told(totals: &WorkloadTotals, has_outside: bool) -> String {
+    let no_space = match totals.operations_no_space {
+        0 => String::new(),
+        some => format!(" ({some} of {} operations found no space)", totals.operations),
+    };
+    let recoveries = match totals.states_recovery {
+        0 => String::new(),
+        states => format!(" and {states} of cuts during recovery"),
+    };
+    let outside = match has_outside {
+        true => {
+            format!(", {} shown to e2fsck and {} to the kernel", totals.states_outside, totals.states_kernel)
+        }
+        false => String::new(),
+    };
+    format!(
+        "{}{no_space}, {} at {} (at {} of these every state is looked at, at {} a sample), {}{recoveries}{outside}: {}",
+        counted(totals.workloads, "workload", "workloads"),
+        counted(totals.cuts, "power cut", "power cuts"),
+        counted(totals.events, "event", "events"),
+        totals.events_exhaustive,
+        totals.events - totals.events_exhaustive,
+        counted(totals.states, "state", "states"),
+        match totals.failures {
+            0 => "all as promised".to_owned(),
+            1 => "1 workload fails".to_owned(),
+            failures => format!("{failures} workloads fail"),
+        }
+    )
 }

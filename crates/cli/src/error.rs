@@ -41,6 +41,12 @@ pub(crate) enum CliError {
         /// What is wrong with it.
         source: ParseError,
     },
+    /// A workload of nothing would be kept, whatever is wrong.
+    #[error("{}: it has no operation: write one a line, such as create /a, as docs/crash.md says", path.display())]
+    NoOperation {
+        /// The file.
+        path: PathBuf,
+    },
     /// A workload cannot be played.
     #[error("{workload}: {source}")]
     Play {

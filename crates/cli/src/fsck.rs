@@ -14,6 +14,7 @@ use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Storage};
 
 use crate::error::{CliError, FsckError};
+use crate::plain::counted;
 use crate::stack::{Stack, foreign};
 use crate::{Verdict, in_wall_time, print};
 
@@ -159,10 +160,6 @@ fn lines(report: &Report) -> String {
         counted(report.blocks, "block", "blocks"),
     ));
     lines.join("\n")
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn document(report: &Report) -> Result<String, CliError> {

@@ -82,6 +82,58 @@ fn a_failure_is_small_is_told_and_replays_by_the_command_that_it_names() {
     assert_eq!(kept.status.code(), Some(0), "{}", text(&kept.stdout));
 }
 
+/// What a failure goes to is looked at first: a failure that comes after hours has to find its place.
+#[test]
+fn files_of_failures_are_looked_at_before_the_first_workload() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("w"), RENAMES).unwrap();
+    let line = "crash run w --ground legacy --engine jbd2-nobarrier --failures";
+    let refused = weir(directory.path(), &format!("{line} absent"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stderr).contains("cannot create absent/weir-crash-1.txt"),
+        "{}",
+        text(&refused.stderr)
+    );
+    fs::create_dir(directory.path().join("mine")).unwrap();
+    fs::write(directory.path().join("mine/weir-crash-5.txt"), "of mine").unwrap();
+    let refused = weir(directory.path(), &format!("{line} mine"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stderr).contains("weir-crash-5.txt exists, and is no report"),
+        "{}",
+        text(&refused.stderr)
+    );
+    assert_eq!(fs::read_dir(directory.path().join("mine")).unwrap().count(), 1);
+}
+
+/// The command of a failure is one for a shell, and a workload comes from a pipe as well.
+#[test]
+fn the_command_of_a_failure_goes_to_a_shell_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("it's here")).unwrap();
+    fs::write(directory.path().join("w"), RENAMES).unwrap();
+    let shell = |command: &str| {
+        let weir = format!("weir() {{ {} \"$@\"; }}\n", env!("CARGO_BIN_EXE_weir"));
+        let line = format!("{weir}{command}");
+        Command::new("sh").args(["-c", &line]).current_dir(directory.path()).output().unwrap()
+    };
+    let run = "weir crash run - --ground legacy --engine jbd2-nobarrier --json --failures \"it's here\" < w";
+    let failed = shell(run);
+    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stderr));
+    let document = document(&failed);
+    let command = document["replays"][0].as_str().unwrap();
+    assert!(command.contains(r"'it'\''s here/weir-crash-1.txt'"), "{command}");
+    let again = shell(command);
+    assert_eq!(again.status.code(), Some(1), "{}", text(&again.stderr));
+    let told = fs::read_to_string(directory.path().join("it's here/weir-crash-1.txt")).unwrap();
+    assert_eq!(text(&again.stdout).trim_end(), told.trim_end());
+    // A workload has an end.
+    let endless = shell("weir crash run - < /dev/zero");
+    assert_eq!(endless.status.code(), Some(2));
+    assert!(text(&endless.stderr).contains("at most 1 MiB"), "{}", text(&endless.stderr));
+}
+
 #[test]
 fn what_cannot_be_read_or_played_says_where_and_why() {
     let directory = tempfile::tempdir().unwrap();
@@ -94,7 +146,12 @@ fn what_cannot_be_read_or_played_says_where_and_why() {
     assert!(
         fails(b"sync\nwrite /a", "").starts_with("weir: w: line 2: write it as: write PATH OFFSET LENGTH")
     );
-    assert!(fails(b"unlink /a", "").contains("unlink /a: /a is not there; make what it needs"));
+    let refused = fails(b"# nothing\nsync\nunlink /a", "");
+    assert!(
+        refused.starts_with("weir: w: line 3: unlink /a: /a is not there; make what it needs"),
+        "{refused}"
+    );
+    assert!(fails(b"# nothing\n", "").starts_with("weir: w: it has no operation: write one a line"));
     // No name reaches a terminal as it is: neither one of a workload nor that of its file.
     let escaped = fails(b"sync\nsync\ncreate /a\x1b[31m", "");
     let expected = "weir: w: line 3: \"/a\\u{1b}[31m\": a name is text in UTF-8 without spaces";
@@ -102,7 +159,7 @@ fn what_cannot_be_read_or_played_says_where_and_why() {
     let unplayable = "a\x1b]0;x\x07b";
     fs::write(directory.path().join(unplayable), "unlink /a").unwrap();
     let named = text(&weir(directory.path(), &format!("crash run {unplayable}")).stderr);
-    assert!(named.contains("a\\033]0;x\\007b: unlink /a") && !named.contains('\x1b'), "{named:?}");
+    assert!(named.contains("a\\033]0;x\\007b: line 1: unlink /a") && !named.contains('\x1b'), "{named:?}");
     assert!(fails(b"\xff\x00", "").contains("no operation is called"));
     assert!(fails(b"sync", "--ground legacy --engine dual").contains("no filesystem on the ground"));
     assert!(fails(b"sync", "--ground floppy").contains("[possible values: adversary, legacy,"));
@@ -151,13 +208,14 @@ fn what_finds_no_space_is_said_and_counted() {
     assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
     assert!(
         text(&run.stderr).contains(
-            "weir: w: 1 of 5 operations find no space, the first is operation 4, falloc /b 0 3M: they are not done"
+            "weir: w: 1 of 5 operations find no space, the first in line 4, falloc /b 0 3M: they are not done"
         ),
         "{}",
         text(&run.stderr)
     );
     let told = text(&run.stdout);
-    assert!(told.starts_with("1 workloads (1 of 5 operations found no space), "), "{told}");
+    assert!(!told.contains("e2fsck"), "nobody asked for it: {told}");
+    assert!(told.starts_with("1 workload (1 of 5 operations found no space), "), "{told}");
     let counted = document(&weir(directory.path(), "crash run w --json"));
     assert_eq!((&counted["operations"], &counted["operations_no_space"]), (&5.into(), &1.into()));
 }

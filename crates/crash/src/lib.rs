@@ -74,7 +74,7 @@ pub use fs::workload::{
     GROUND_NAMES, Images, Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation, Outcome,
     ParseError, PathError, PlayError, Session, Setup, SetupError, Shrunk, StateName, Swept, SyncCall,
     TEXT_BYTES_MAX, Tally, Workload, WorkloadFailure, WorkloadPath, WorkloadTotals, Wrong, engine_name,
-    engine_named, generate,
+    engine_named, generate, is_visible, operation_lines,
 };
 pub use fs::{Condition, FsCampaign, FsFailure, FsGround, FsSummary, FsTotals, Judgement, Judges};
 pub use model::{Model, Verdict, Why};

@@ -172,9 +172,10 @@ fn what_cannot_be_done_ends_the_play() {
         ("create /a\ntruncate /a 4M\nappend /a 1", "/a would have more than 4 MiB"),
     ] {
         let refused = bench.sweep(&text.parse().unwrap()).unwrap_err();
-        let PlayError::Impossible { operation, why, no_space: 0 } = &refused else {
+        let PlayError::Impossible { nth, operation, why, no_space: 0 } = &refused else {
             panic!("{text}: {refused:?}")
         };
+        assert_eq!(*nth, text.lines().count());
         assert_eq!((Some(&operation[..]), &why.to_string()[..]), (text.lines().last(), expected));
         assert!(refused.to_string().ends_with("make what it needs by operations before it, or leave it out"));
     }

@@ -31,9 +31,9 @@ pub use found::{Found, FoundKind};
 pub use generator::{Length, generate};
 pub use judge::{Images, JudgedBy, Wrong};
 pub use operation::{
-    ATTRIBUTE_BYTES_MAX, Allocation, FILE_BYTES_MAX, Operation, PathError, SyncCall, WorkloadPath,
+    ATTRIBUTE_BYTES_MAX, Allocation, FILE_BYTES_MAX, Operation, PathError, SyncCall, WorkloadPath, is_visible,
 };
-pub use parse::{Mistake, OPERATIONS_MAX, ParseError, TEXT_BYTES_MAX, Workload};
+pub use parse::{Mistake, OPERATIONS_MAX, ParseError, TEXT_BYTES_MAX, Workload, operation_lines};
 pub use perform::{Impossible, PlayError};
 pub use session::Session;
 pub use setup::{Bench, GROUND_NAMES, Setup, SetupError, engine_name, engine_named};

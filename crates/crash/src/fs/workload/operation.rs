@@ -36,7 +36,7 @@ pub enum PathError {
     #[error("a path has at most 16 names and 1,024 bytes")]
     TooLong,
     /// A name would not be one word of text, or is not for every terminal.
-    #[error("a name is text in UTF-8 without spaces, #, and control characters")]
+    #[error("a name is text in UTF-8 without spaces, #, control and formatting characters")]
     Character,
     /// The root is always there, and stays.
     #[error("the root cannot be made, removed or renamed")]
@@ -95,8 +95,19 @@ impl Display for WorkloadPath {
 /// Whether text is one word of a workload that every terminal may show. What was no UTF-8 was replaced when it was read.
 pub(super) fn is_plain(text: &str) -> bool {
     let is_other =
-        |c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | char::REPLACEMENT_CHARACTER);
+        |c: char| c.is_whitespace() || !is_visible(c) || matches!(c, '#' | char::REPLACEMENT_CHARACTER);
     !text.contains(is_other)
+}
+
+/// Whether a terminal shows a character as it is, and where it stands: no control character, none without a width, and
+/// none that turns the direction of text, after which a name would look like another.
+#[must_use]
+pub fn is_visible(character: char) -> bool {
+    let is_format = matches!(
+        character,
+        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+    );
+    !character.is_control() && !is_format
 }
 
 /// What `falloc` does to a range of bytes.

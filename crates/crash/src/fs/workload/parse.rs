@@ -42,7 +42,7 @@ pub enum Mistake {
     Operation(String),
     /// The operation takes other words.
     #[error("write it as: {0}")]
-    Words(&'static str),
+    Words(String),
     /// A path.
     #[error("{path:?}: {why}")]
     Path {
@@ -52,7 +52,7 @@ pub enum Mistake {
         why: PathError,
     },
     /// A number.
-    #[error("{0:?} is no number of bytes: write one such as 4096, 4K or 1M")]
+    #[error("{0:?} is no number of bytes: write one such as 4096, 4K or 1M, with a capital letter")]
     Number(String),
     /// A number that is not in its range.
     #[error("{what} is {least} to {most} bytes")]
@@ -72,6 +72,12 @@ pub enum Mistake {
     TooLong,
 }
 
+/// The lines of a workload's text that hold an operation: the number of each, from 1, and the line without its comment.
+pub fn operation_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let told = text.lines().map(|line| line.split('#').next().unwrap_or(""));
+    (1..).zip(told).filter(|(_, told)| !told.trim().is_empty())
+}
+
 impl FromStr for Workload {
     type Err = ParseError;
 
@@ -80,14 +86,10 @@ impl FromStr for Workload {
             return Err(ParseError { line: 1, what: Mistake::TooLong });
         }
         let mut operations = Vec::new();
-        for (line, number) in text.lines().zip(1..) {
-            let told = line.split('#').next().unwrap_or("");
-            if told.trim().is_empty() {
-                continue;
-            }
-            let operation = told.parse().map_err(|what| ParseError { line: number, what })?;
+        for (line, told) in operation_lines(text) {
+            let operation = told.parse().map_err(|what| ParseError { line, what })?;
             if operations.len() == OPERATIONS_MAX {
-                return Err(ParseError { line: number, what: Mistake::TooLong });
+                return Err(ParseError { line, what: Mistake::TooLong });
             }
             operations.push(operation);
         }
@@ -108,7 +110,7 @@ impl FromStr for Operation {
         let words: Vec<&str> = line.split_whitespace().collect();
         let Some((name, rest)) = words.split_first() else { return Err(Mistake::Operation(String::new())) };
         if let Some(call) = SyncCall::ALL.into_iter().find(|call| call.name() == *name) {
-            let [on] = rest else { return Err(Mistake::Words("fsync PATH, and the others alike")) };
+            let [on] = rest else { return Err(misused(name)) };
             return Ok(Operation::Synchronise(call, path(on)?));
         }
         Ok(match (*name, rest) {
@@ -148,18 +150,19 @@ impl FromStr for Operation {
 /// What is wrong with an operation that has other words than it takes.
 fn misused(name: &str) -> Mistake {
     let words = match name {
-        "sync" => "sync, and nothing else",
-        "mkdir" | "create" | "unlink" | "rmdir" | "removexattr" => "mkdir PATH, and the others alike",
-        "link" | "rename" => "link OLD NEW, or rename OLD NEW",
-        "symlink" => "symlink TARGET PATH",
-        "write" => "write PATH OFFSET LENGTH",
-        "append" => "append PATH LENGTH",
-        "falloc" => "falloc PATH OFFSET LENGTH [grow|keep-size|zero|zero-keep-size|punch]",
-        "truncate" => "truncate PATH SIZE",
-        "setxattr" => "setxattr PATH LENGTH",
+        "sync" => ", and nothing else",
+        "mkdir" | "create" | "unlink" | "rmdir" | "removexattr" => " PATH",
+        "fsync" | "fdatasync" | "fbarrier" | "fdatabarrier" => " PATH",
+        "link" | "rename" => " OLD NEW",
+        "symlink" => " TARGET PATH",
+        "write" => " PATH OFFSET LENGTH",
+        "append" => " PATH LENGTH",
+        "falloc" => " PATH OFFSET LENGTH [grow|keep-size|zero|zero-keep-size|punch]",
+        "truncate" => " PATH SIZE",
+        "setxattr" => " PATH LENGTH",
         name => return Mistake::Operation(name.chars().take(40).collect()),
     };
-    Mistake::Words(words)
+    Mistake::Words(format!("{name}{words}"))
 }
 
 fn wrong(path: &str, why: PathError) -> Mistake {
@@ -247,6 +250,7 @@ sync
         assert_eq!(workload.operations.len(), 22);
         assert_eq!(workload.to_string(), ALL);
         let told = "# why\n\n  create   /a # here\n";
+        assert_eq!(operation_lines(told).map(|(line, _)| line).collect::<Vec<_>>(), [3]);
         assert_eq!(told.parse::<Workload>().map(|w| w.to_string()), Ok("create /a\n".to_owned()));
     }
 
@@ -257,10 +261,19 @@ sync
             said("sync\nmknod /a").starts_with("line 2: no operation is called \"mknod\": there are mkdir,")
         );
         assert_eq!(said("write /a 0"), "line 1: write it as: write PATH OFFSET LENGTH");
+        for (line, words) in [
+            ("create", "create PATH"),
+            ("fdatabarrier /a /b", "fdatabarrier PATH"),
+            ("rename /a", "rename OLD NEW"),
+            ("sync /a", "sync, and nothing else"),
+        ] {
+            assert_eq!(said(line), format!("line 1: write it as: {words}"));
+        }
+        assert!(said("create /a\u{202e}b").contains("a name is text in UTF-8"));
         assert_eq!(said("create a"), "line 1: \"a\": a path begins with a slash, as in /A/foo");
         assert_eq!(
-            said("append /a 4X"),
-            "line 1: \"4X\" is no number of bytes: write one such as 4096, 4K or 1M"
+            said("append /a 4k"),
+            "line 1: \"4k\" is no number of bytes: write one such as 4096, 4K or 1M, with a capital letter"
         );
         assert_eq!(said("write /a 4M 1"), "line 1: a file is 0 to 4194304 bytes");
         assert_eq!(said("append /a 99999999999999999999"), "line 1: a length is 1 to 4194304 bytes");

@@ -21,6 +21,8 @@ pub enum PlayError {
     /// The workload asks for what cannot be done.
     #[error("{operation}: {why}; {}", what_helps(*.no_space))]
     Impossible {
+        /// Its place in the workload, from 1.
+        nth: usize,
         /// The operation.
         operation: String,
         /// What stands against it.
@@ -255,15 +257,17 @@ fn not_a_link(tree: &Tree, path: &WorkloadPath) -> Result<FileId, Impossible> {
 pub(super) async fn perform(
     calls: &mut Calls,
     operation: &Operation,
-    nth: u64,
+    nth: usize,
     no_space: usize,
 ) -> Result<Outcome, PlayError> {
     let tree = calls.history.borrow().tree(calls.part).clone();
     let step = Step::of(&tree, operation).map_err(|why| PlayError::Impossible {
+        nth,
         operation: operation.to_string(),
         why,
         no_space,
     })?;
+    let nth = nth as u64;
     // What is written depends on the place in the workload alone.
     calls.written = mix(nth, 1);
     // Boxed, as futures within futures have a limit.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::cut::{CutName, StateName};
 use super::found::{Found, FoundKind};
-use super::operation::{Operation, SyncCall};
+use super::operation::{Operation, SyncCall, is_visible};
 use super::parse::Workload;
 use super::perform::PlayError;
 use super::setup::{Bench, engine_name};
@@ -126,15 +126,15 @@ impl Bench {
     }
 }
 
-/// A line of text, with control characters escaped: a judge may say several lines, a damaged directory hold any name, and
+/// A line of text, with escapes for what is not visible: a judge may say several lines, a damaged directory hold any name, and
 /// what is no operation has to stay one comment.
 struct Plain<'a>(&'a str);
 
 impl Display for Plain<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.chars().try_for_each(|c| match c.is_control() {
-            true => write!(to, "{}", c.escape_default()),
-            false => to.write_char(c),
+        self.0.chars().try_for_each(|c| match is_visible(c) {
+            true => to.write_char(c),
+            false => write!(to, "{}", c.escape_default()),
         })
     }
 }

@@ -134,7 +134,7 @@ impl Session {
         let nth = self.cuts.operations.get() + 1;
         self.cuts.operations.set(nth);
         self.judge.begins(operation);
-        let done = perform(&mut calls, operation, nth as u64, self.cuts.no_space.get()).await;
+        let done = perform(&mut calls, operation, nth, self.cuts.no_space.get()).await;
         if done == Ok(Outcome::NoSpace) {
             self.cuts.no_space.update(|operations| operations + 1);
         }

@@ -43,9 +43,9 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Takes a workload if the same judge finds it wrong; whether so.
+    /// Takes a workload if it has an operation, and the same judge finds it wrong; whether so.
     fn takes(&mut self, operations: Vec<Operation>) -> bool {
-        if self.trials == 0 {
+        if self.trials == 0 || operations.is_empty() {
             return false;
         }
         self.trials -= 1;
