@@ -84,7 +84,7 @@ pub enum FormatError {
     #[error("it holds no ext4 filesystem")]
     Foreign,
     /// The checksum stored in a structure is not that of its bytes: damage. Check the filesystem.
-    #[error("the checksum of the {structure} of {place} does not match its bytes")]
+    #[error("{place}: the checksum of the {structure} does not match its bytes")]
     Checksum {
         /// What it is.
         structure: Structure,
