@@ -113,7 +113,7 @@ fn a_damaged_image_is_named_with_what_is_damaged() {
     File::options().write(true).open(&image).unwrap().write_all_at(&[0x5A; 64], 4096).unwrap();
     fails(
         &mut mount(&image, &place.mountpoint()),
-        &["image", "checksum", "group descriptor of group 0", "`weir fsck "],
+        &["image", "checksum", "group 0: the checksum of the group descriptor", "`weir fsck "],
     );
     assert!(!is_mountpoint(&place.mountpoint()));
 }

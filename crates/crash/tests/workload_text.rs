@@ -43,7 +43,7 @@ fn bad_names_are_refused_with_line_and_cause() {
     let long_umlauts = format!("create /A/{}", "\u{e4}".repeat(128));
     let deep = format!("create {}", "/a".repeat(17));
     let wide = format!("create {}", format!("/{}", "y".repeat(250)).repeat(5));
-    let table: [(&[u8], PathError); 30] = [
+    let table: [(&[u8], PathError); 31] = [
         (b"create a", PathError::NotFromRoot),
         (b"create a/", PathError::NotFromRoot),
         (b"create ./a", PathError::NotFromRoot),
@@ -70,6 +70,7 @@ fn bad_names_are_refused_with_line_and_cause() {
         (b"write /a\x7f 0 1", PathError::Character),
         (b"fsync /a\xc2\x9b2J", PathError::Character),
         (b"create /\xff\xfe", PathError::Character),
+        ("create /a\u{202e}b".as_bytes(), PathError::Character),
         (b"symlink a\x1bc /s", PathError::Character),
         (long.as_bytes(), PathError::LongName),
         (long_umlauts.as_bytes(), PathError::LongName),

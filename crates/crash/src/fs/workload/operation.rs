@@ -36,7 +36,9 @@ pub enum PathError {
     #[error("a path has at most 16 names and 1,024 bytes")]
     TooLong,
     /// A name would not be one word of text, or is not for every terminal.
-    #[error("a name is text in UTF-8 without spaces, #, control and formatting characters")]
+    #[error(
+        "a name is text in UTF-8 without spaces, #, control characters, and those that turn the direction of text"
+    )]
     Character,
     /// The root is always there, and stays.
     #[error("the root cannot be made, removed or renamed")]
@@ -99,15 +101,12 @@ pub(super) fn is_plain(text: &str) -> bool {
     !text.contains(is_other)
 }
 
-/// Whether a terminal shows a character as it is, and where it stands: no control character, none without a width, and
-/// none that turns the direction of text, after which a name would look like another.
+/// Whether a terminal shows a character where it stands: no control character, no end of a line, and none that turns the
+/// direction of text, after which a name would look like another.
 #[must_use]
 pub fn is_visible(character: char) -> bool {
-    let is_format = matches!(
-        character,
-        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-    );
-    !character.is_control() && !is_format
+    let turns = matches!(character, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !character.is_control() && !turns
 }
 
 /// What `falloc` does to a range of bytes.
