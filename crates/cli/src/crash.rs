@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{Read, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::builder::TypedValueParser as _;
@@ -188,33 +187,33 @@ pub(crate) fn run(command: &CrashCommand) -> Result<Verdict, CliError> {
 fn run_files(arguments: &RunArguments) -> Result<Verdict, CliError> {
     let workloads = arguments.files.iter().map(|path| Named::read(path)).collect::<Result<Vec<_>, _>>()?;
     let bench = arguments.test.bench()?;
-    match (&arguments.cut, &workloads[..]) {
-        (None, _) => {
+    match (&arguments.cut, &workloads[..], &arguments.files[..]) {
+        (None, ..) => {
             let total = workloads.len();
             Campaign::new(&arguments.test, &bench)?.go(workloads.into_iter(), total)
         }
-        (Some(cut), [workload]) => replay(arguments, &bench, workload, cut),
-        (Some(_), _) => Err(CliError::Usage("--cut is for one file: name one")),
+        (Some(cut), [workload], [path]) => replay(&arguments.test, &bench, (path, workload), cut),
+        (Some(_), ..) => Err(CliError::Usage("--cut is for one file: name one")),
     }
 }
 
 /// Judges one power cut, and tells.
 fn replay(
-    arguments: &RunArguments,
+    test: &TestArguments,
     bench: &Bench,
-    named: &Named,
+    (path, named): (&Path, &Named),
     cut: &CutName,
 ) -> Result<Verdict, CliError> {
     let failed = |source| named.cannot_be_played(source);
     let failure = bench.replay(&named.workload, cut).map_err(failed)?;
-    let told = match (&failure, &arguments.files[..]) {
-        (Some(failure), [path, ..]) => {
-            let again = arguments.test.replay(path, failure);
+    let told = match &failure {
+        Some(failure) => {
+            let again = test.replay(path, failure);
             bench.tell(&named.workload, failure, &again).map_err(failed)?
         }
-        _ => format!("{}: this power cut leaves what it may", named.name),
+        None => format!("{}: this power cut leaves what it may", named.name),
     };
-    match arguments.test.json {
+    match test.json {
         true => print(&json!({ "failures": u64::from(failure.is_some()), "told": told }).to_string())?,
         false => print(told.trim_end())?,
     }
@@ -259,11 +258,6 @@ fn run_generated(arguments: &GenerateArguments) -> Result<Verdict, CliError> {
     Ok(Verdict::Good)
 }
 
-/// A path, as a terminal may show it.
-fn shown(path: &Path) -> String {
-    String::from_utf8_lossy(&plain::of_line(path.as_os_str().as_bytes())).into_owned()
-}
-
 /// A workload, and what messages call it.
 struct Named {
     name: String,
@@ -295,7 +289,7 @@ impl Named {
             return Err(CliError::NoOperation { path: path.to_owned() });
         }
         let lines = operation_lines(&text).map(|(line, _)| line).collect();
-        Ok(Named { name: shown(path), workload, lines })
+        Ok(Named { name: plain::of_path(path), workload, lines })
     }
 
     /// Where the `nth` operation is, from 1.
@@ -391,7 +385,7 @@ impl Campaign<'_> {
             named.name,
             counted(small.workload.operations.len() as u64, "operation is", "operations are"),
             named.workload.operations.len(),
-            shown(&path)
+            plain::of_path(&path)
         );
         let wrote = report_file::create(&path, BEGINNING)?.write_all(told.as_bytes());
         wrote.map_err(|source| CliError::File { doing: "write", path: path.clone(), source })?;

@@ -23,9 +23,14 @@ pub(crate) fn of_line(line: &[u8]) -> Vec<u8> {
     plain
 }
 
+/// A path, as [`of_line`] has it.
+pub(crate) fn of_path(path: &Path) -> String {
+    String::from_utf8_lossy(&of_line(path.as_os_str().as_bytes())).into_owned()
+}
+
 /// A path as a word of a shell's command: in quotes if it needs them.
 pub(crate) fn word(path: &Path) -> String {
-    let shown = String::from_utf8_lossy(&of_line(path.as_os_str().as_bytes())).into_owned();
+    let shown = of_path(path);
     let is_word = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
     match shown.chars().all(is_word) {
         true => shown,
