@@ -1,5 +1,6 @@
 //! The tests of this crate from outside, as one program.
 
+mod absent_features;
 mod acls;
 mod again;
 mod atomic;
