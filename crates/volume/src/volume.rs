@@ -178,6 +178,10 @@ impl Volume {
     fn tell_of_opening(&self, recovery: &RecoveryReport) {
         let Geometry { logical_blocks, segments, segment_blocks, .. } = self.common.geometry;
         info!(blocks = logical_blocks, segments, segment_blocks, generation = recovery.generation, "opened");
+        let (used, found) = (self.common.geometry.physical_blocks, self.common.disk.blocks());
+        if used < found {
+            warn!(used, found, "the disk has more blocks than the volume uses: a volume does not grow");
+        }
         if recovery.records > 0 {
             let RecoveryReport { records, bytes_read, duration, .. } = *recovery;
             warn!(records, bytes_read, ?duration, "the volume was not closed: its log was replayed");
