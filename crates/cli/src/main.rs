@@ -7,6 +7,7 @@
 //! the two, as `e2fsck` does.
 
 mod bench;
+mod cgroup;
 mod crash;
 mod cuts;
 mod devices;
@@ -27,6 +28,7 @@ mod mkfs;
 mod mount;
 mod mountpoint;
 mod open;
+mod owner;
 mod plain;
 mod progress;
 mod put;

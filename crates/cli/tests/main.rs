@@ -24,6 +24,7 @@ mod marks;
 mod memory;
 mod mkfs;
 mod mount;
+mod owners;
 mod privileges;
 mod programs;
 mod promises;

@@ -194,6 +194,8 @@ impl Filesystem {
     ///   journal if it has more, as it may need all that it holds; 1 KiB for each of `cache_inodes`; 20 MiB for names; and
     ///   20 KiB for each group of 32,768 blocks.
     ///
+    /// Of the journal, at most [`journal_blocks_max`](crate::MountOptions::journal_blocks_max) blocks count.
+    ///
     /// More than that is taken by files that programs have open beyond `cache_inodes`, 1 KiB each, and by names of which
     /// most are longer than 40 bytes.
     pub fn memory_bound(&self) -> MemoryBound {

@@ -254,6 +254,7 @@ impl DiskContents {
             commit_interval: options.commit_interval,
             checkpoint: options.checkpoint,
             checkpoint_blocks: options.checkpoint_blocks,
+            log_blocks_max: options.journal_blocks_max,
             selective,
             notice: options.durability_notice,
             rules: options.journal_rules(),

@@ -27,12 +27,20 @@ const AHEAD_BYTES: u64 = 512 << 10;
 const IN_A_ROW: u32 = 16;
 
 /// Requests of the kernel that are being answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Now.
     pub under_way: u64,
     /// At one time, at most, since the mount.
     pub under_way_max: u64,
+    /// Bytes that they take together at most: see [`ServerOptions::request_bytes_max`](crate::ServerOptions::request_bytes_max).
+    pub request_bytes_max: u64,
+}
+
+impl Default for Load {
+    fn default() -> Load {
+        Load { under_way: 0, under_way_max: 0, request_bytes_max: REQUEST_BYTES_UNDER_WAY_MAX }
+    }
 }
 
 /// The load of a mount, which changes all the time.
@@ -49,8 +57,9 @@ impl UnderWay {
     fn new(load: &SharedLoad, all_bytes: &Rc<Cell<u64>>, bytes: u64) -> UnderWay {
         all_bytes.set(all_bytes.get() + bytes);
         let (shared, all_bytes) = (Rc::clone(load), Rc::clone(all_bytes));
-        let Load { under_way, under_way_max } = load.get();
-        load.set(Load { under_way: under_way + 1, under_way_max: under_way_max.max(under_way + 1) });
+        let now = load.get();
+        let under_way = now.under_way + 1;
+        load.set(Load { under_way, under_way_max: now.under_way_max.max(under_way), ..now });
         UnderWay { load: shared, all_bytes, bytes }
     }
 }
@@ -90,7 +99,7 @@ pub(crate) async fn serve(
     let bytes = Rc::new(Cell::new(0));
     let mut in_a_row = 0;
     loop {
-        while load.get().under_way >= UNDER_WAY_MAX || bytes.get() >= REQUEST_BYTES_UNDER_WAY_MAX {
+        while load.get().under_way >= UNDER_WAY_MAX || bytes.get() >= load.get().request_bytes_max {
             connection.stirred().await;
         }
         let request = match connection.receive()? {
@@ -298,7 +307,7 @@ mod tests {
         assert_eq!(asked.answer(), Some((12, libc::ENOSYS, vec![])));
         assert_eq!(asked.answer(), Some((13, libc::EIO, vec![])), "there is no name");
         assert_eq!(asked.answer(), None);
-        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: 1 });
+        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: 1, ..Load::default() });
         asked.ask(opcode::DESTROY, 14, 1);
         asked.run();
         assert_eq!(asked.answer(), Some((14, 0, vec![])));
@@ -329,7 +338,7 @@ mod tests {
         asked.run();
         assert_eq!(asked.answer(), Some((2, 0, number(3))));
         assert_eq!(asked.answer(), None);
-        assert_eq!(asked.load.get(), Load { under_way: 1, under_way_max: 2 });
+        assert_eq!(asked.load.get(), Load { under_way: 1, under_way_max: 2, ..Load::default() });
         asked.let_go.notify(1);
         asked.run();
         assert_eq!(asked.answer(), Some((1, 0, number(2))));
@@ -372,7 +381,10 @@ mod tests {
             asked.run();
         }
         asked.run();
-        assert_eq!(asked.load.get(), Load { under_way: UNDER_WAY_MAX, under_way_max: UNDER_WAY_MAX });
+        assert_eq!(
+            asked.load.get(),
+            Load { under_way: UNDER_WAY_MAX, under_way_max: UNDER_WAY_MAX, ..Load::default() }
+        );
         // One by one, since a socket takes few answers.
         for _ in 0..count {
             while asked.load.get().under_way == 0 {
@@ -386,7 +398,7 @@ mod tests {
         asked.runtime.block_on(asking).unwrap().unwrap();
         asked.kernel.set_nonblocking(true).unwrap();
         assert_eq!(asked.answer(), None);
-        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: UNDER_WAY_MAX });
+        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: UNDER_WAY_MAX, ..Load::default() });
     }
 
     /// Requests that read 1 MiB each: more than so many bytes are not begun, whatever their number.
@@ -409,7 +421,7 @@ mod tests {
             assert!(asked.answer().is_some());
             assert_eq!(asked.load.get().under_way, left.min(most));
         }
-        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: most });
+        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: most, ..Load::default() });
     }
 
     #[test]

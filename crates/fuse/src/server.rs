@@ -51,6 +51,9 @@ pub struct ServerOptions {
     pub writeback_cache: bool,
     /// Whether processors are kept awake while it is in use: see [`weir_runtime::CpuLatencyGuard`].
     pub awake: bool,
+    /// Bytes that requests, their answers and what is read ahead for them take together; from so many on the next waits
+    /// with the kernel. [`REQUEST_BYTES_UNDER_WAY_MAX`](crate::REQUEST_BYTES_UNDER_WAY_MAX), or less.
+    pub request_bytes_max: u64,
 }
 
 /// Why a filesystem could not be mounted, or its session ended.
@@ -149,6 +152,7 @@ impl Server {
         std::fs::File::options().read(true).write(true).open("/dev/fuse").map_err(ServerError::Device)?;
         // The process may change its directory before it unmounts.
         let absolute = absolute(mountpoint);
+        load.set(Load { request_bytes_max: options.request_bytes_max, ..load.get() });
         let (at, config) = (absolute.clone(), config(options));
         let handshake = Handshake { writeback_cache: options.writeback_cache };
         let mounted = handle.blocking(move || Session::new(handshake, at, &config)).await;
