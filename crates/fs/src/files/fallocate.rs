@@ -99,7 +99,7 @@ impl Files {
         node: &Rc<Node>,
         range: Range<u32>,
     ) -> Result<(), FsError> {
-        self.require_room(caller, node, range.clone()).await?;
+        self.changes.with_space(async || self.require_room(caller, node, range.clone()).await).await?;
         self.map_all(caller, node, range, Wanted::Mapped, None).await
     }
 
