@@ -27,11 +27,13 @@ mod mkfs;
 mod mount;
 mod mountpoint;
 mod open;
+mod occupant;
 mod plain;
 mod progress;
 mod put;
 mod report_file;
 mod service;
+mod signatures;
 mod size;
 mod sqlite;
 mod stack;
@@ -48,9 +50,11 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use weir_runtime::{Handle, Runtime, Wall};
+use std::sync::Arc;
 
 use crate::error::CliError;
 
+use signal_hook::consts::SIGXFSZ;
 /// Barriers on any disk: one write before another, without waiting for the disk and without a flush
 ///
 /// Weir orders writes on the disk that you have, in user space, on an unmodified Linux kernel. A barrier says
@@ -151,6 +155,8 @@ fn main() -> ExitCode {
     let result = match Arguments::<Taken>::try_parse().unwrap_or_else(|error| refuse(&error)).command {
         Taken::Told(command) => run(command),
         Taken::Generate(arguments) => {
+    // Otherwise a limit on the size of files would end the program without a word; now the write fails, and that is reported.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
             let told = [Arguments::<Command>::command()].into_iter().chain(helper::commands());
             generate::run(&arguments, told).map(|()| Verdict::Good)
         }

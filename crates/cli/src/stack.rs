@@ -15,6 +15,7 @@ use weir_storage::{
 use weir_volume::{LossWindow, LossWindowSeen, Volume, VolumeError, VolumeOptions};
 
 use crate::error::CliError;
+use crate::occupant::occupant;
 use crate::open::open_disk;
 use crate::size::Size;
 
@@ -175,16 +176,18 @@ pub(crate) fn is_ext4(first: &[u8]) -> bool {
 }
 
 /// The error of a disk that holds neither a filesystem nor a volume.
-pub(crate) async fn foreign(disk: &FileDisk, path: &Path) -> CliError {
-    let blank = first_blocks(disk).await.is_ok_and(|first| first.iter().all(|byte| *byte == 0));
-    CliError::Foreign { path: path.to_owned(), blank }
+pub(crate) fn foreign(path: &Path) -> CliError {
+    match occupant(path) {
+        Ok(found) => CliError::Foreign { path: path.to_owned(), found },
+        Err(source) => CliError::File { doing: "look for data in", path: path.to_owned(), source },
+    }
 }
 
 /// The error of a disk that holds no volume, though one is wanted.
 pub(crate) async fn no_volume(disk: &FileDisk, path: &Path) -> CliError {
     match first_blocks(disk).await {
         Ok(first) if is_ext4(&first) => CliError::NoVolume { path: path.to_owned() },
-        _ => foreign(disk, path).await,
+        _ => foreign(path),
     }
 }
 
@@ -348,7 +351,7 @@ impl Stack {
             Err(source) => source,
         };
         Err(match (self, source) {
-            (Stack::Disk(disk), FsError::Format(FormatError::Foreign)) => foreign(disk, path).await,
+            (Stack::Disk(_), FsError::Format(FormatError::Foreign)) => foreign(path),
             (_, FsError::NeedsRecovery) => CliError::NeedsRecovery { path: path.to_owned() },
             (_, source) => CliError::Image { path: path.to_owned(), source },
         })
