@@ -204,6 +204,30 @@ pub(crate) enum CliError {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// The disk below ran full, and still is.
+    #[error(
+        "{}: the disk below ran full, and the newest writes could not be made durable; it has {free} free: free {needed} there, then run `weir umount` again. It is still mounted, so copy what you need; `umount` ends it without that",
+        path.display()
+    )]
+    FullBelow {
+        /// The mountpoint.
+        path: PathBuf,
+        /// What is free there.
+        free: Size,
+        /// What has to be.
+        needed: Size,
+    },
+    /// A server that does not answer.
+    #[error(
+        "{}: the server of the mount did not answer within {seconds} s: it may be stopped (`ps -C weir -o pid,stat,args` shows T then), or wait for a disk that does not answer",
+        path.display()
+    )]
+    Unanswered {
+        /// The mountpoint.
+        path: PathBuf,
+        /// The time limit.
+        seconds: u32,
+    },
     /// Files lack what was written through shared mappings.
     #[error(
         "{0}: {files} of its files lack data that a program wrote through a shared mapping or the writeback cache: {source}. It is still mounted. \
@@ -392,7 +416,7 @@ pub(crate) enum CliError {
     },
     /// After a crash, the filesystem cannot be read without changing it.
     #[error(
-        "{}: the journal has to be replayed first: run `weir mount` and `weir umount` on it once",
+        "{}: the journal has to be replayed first, and that is more than is kept in memory: run `weir mount` and `weir umount` on it once",
         path.display()
     )]
     NeedsRecovery {
@@ -466,6 +490,14 @@ impl CliError {
                 CliError::Truncated { path, needed: Size::of_blocks(needed), found: Size::of_blocks(found) }
             }
             source => CliError::Volume { path, source },
+        }
+    }
+
+    /// What the program ends with.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            CliError::Unanswered { .. } => 3,
+            _ => 2,
         }
     }
 

@@ -16,6 +16,7 @@ mod figures;
 mod fsck;
 mod generate;
 mod get;
+mod health;
 mod helper;
 mod image;
 mod journal_engine;
@@ -26,19 +27,21 @@ mod messages;
 mod mkfs;
 mod mount;
 mod mountpoint;
-mod open;
 mod occupant;
+mod open;
 mod plain;
 mod progress;
 mod put;
 mod report_file;
 mod service;
+mod signals;
 mod signatures;
 mod size;
 mod sqlite;
 mod stack;
 mod status;
 mod table;
+mod time_limit;
 mod trace;
 mod umount;
 mod volume;
@@ -46,15 +49,15 @@ mod volume;
 use std::future::Future;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
+use signal_hook::consts::SIGXFSZ;
 use weir_runtime::{Handle, Runtime, Wall};
-use std::sync::Arc;
 
 use crate::error::CliError;
 
-use signal_hook::consts::SIGXFSZ;
 /// Barriers on any disk: one write before another, without waiting for the disk and without a flush
 ///
 /// Weir orders writes on the disk that you have, in user space, on an unmodified Linux kernel. A barrier says
@@ -80,7 +83,8 @@ Examples:
   weir figures fast18-fig09                a figure of the paper, on emulated devices
 
 Exit codes: 0 success, 1 a check found damage, 2 the program could not do what it was asked to.
-Those of fsck, as of e2fsck: 0 clean, 4 something is wrong, 8 it cannot be checked.";
+Those of fsck, as of e2fsck: 0 clean, 4 something is wrong, 8 it cannot be checked.
+Those of status: 0 healthy, 1 something is wrong, 2 no mount, 3 its server does not answer.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -88,9 +92,10 @@ enum Command {
     Mkfs(mkfs::MkfsArguments),
     /// Mount a filesystem on a directory, for any program
     Mount(mount::MountArguments),
-    /// Show the flushes, loss window and space of a mount
+    /// Show the health, flushes, loss window and space of a mount
     ///
-    /// docs/status.md explains each line.
+    /// docs/status.md explains each line. Exit codes: 0 healthy, 1 something is wrong, 2 there is no mount or its server has
+    /// ended, 3 its server does not answer.
     Status(status::StatusArguments),
     /// Make everything on a mount durable and end it
     ///
@@ -149,14 +154,14 @@ enum Verdict {
 }
 
 fn main() -> ExitCode {
+    // Otherwise a limit on the size of files would end the program without a word; now the write fails, and that is reported.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     if let Some(code) = helper::run() {
         return code;
     }
     let result = match Arguments::<Taken>::try_parse().unwrap_or_else(|error| refuse(&error)).command {
         Taken::Told(command) => run(command),
         Taken::Generate(arguments) => {
-    // Otherwise a limit on the size of files would end the program without a word; now the write fails, and that is reported.
-    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
             let told = [Arguments::<Command>::command()].into_iter().chain(helper::commands());
             generate::run(&arguments, told).map(|()| Verdict::Good)
         }
@@ -172,7 +177,7 @@ fn main() -> ExitCode {
             // Where standard error is gone too, the exit code still tells.
             let told = plain::of_text(&error.to_string());
             let _ = writeln!(std::io::stderr(), "weir: {told}");
-            ExitCode::from(2)
+            ExitCode::from(error.exit_code())
         }
     }
 }
@@ -215,7 +220,7 @@ fn run(command: Command) -> Result<Verdict, CliError> {
         Command::Get(arguments) => get::run(&arguments).map(|()| Verdict::Good),
         Command::Mount(arguments) => mount::run(&arguments).map(|()| Verdict::Good),
         Command::Disk(arguments) => disk::run(&arguments).map(|()| Verdict::Good),
-        Command::Status(arguments) => status::run(&arguments).map(|()| Verdict::Good),
+        Command::Status(arguments) => status::run(&arguments),
         Command::Umount(arguments) => umount::run(&arguments).map(|()| Verdict::Good),
         Command::Ls(arguments) => list::run(&arguments).map(|()| Verdict::Good),
         Command::Cat(arguments) => list::cat(&arguments).map(|()| Verdict::Good),
