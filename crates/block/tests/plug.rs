@@ -1,12 +1,10 @@
 //! Rule E8, the ordered plug: on a device that follows a script, and on the worst legal disk under power cuts, each with
 //! the mutants that drop it.
 
-mod scripted;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use scripted::{PackedWrite, S0, Stage, at, io_error, page, play, prove, same};
+use crate::scripted::{PackedWrite, S0, Stage, at, io_error, page, play, prove, same};
 use weir_block::{BlockLayer, BlockMutant, BlockOptions, Dispatch, ElevatorKind, OrderedPlug, Request};
 use weir_runtime::{Runtime, Simulation};
 use weir_storage::{

@@ -1,11 +1,9 @@
 //! Rules E1 to E7, S5 and S6, each on a device that follows a script, and each with the mutants that drop it.
 
-mod scripted;
-
 use std::time::Duration;
 
+use crate::scripted::{self, S0, S1, io_error, ordered_device, page, play, prove, same, unordered_device};
 use futures_util::FutureExt;
-use scripted::{S0, S1, io_error, ordered_device, page, play, prove, same, unordered_device};
 use weir_block::{
     BlockError, BlockMutant, BlockOptions, Dispatch, Elevator, ElevatorKind, Entry, Refused, Request,
 };

@@ -5,15 +5,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use support::{Place, error_of, is_there, mounts, runs, system, wait_until, works};
+use crate::support::{Place, error_of, is_there, mounts, runs, system, wait_until, works};
 
 fn can_run() -> bool {
     mounts() && is_there("setfacl") && is_there("getfacl")

@@ -12,8 +12,6 @@
     reason = "it waits for what other processes do"
 )]
 
-mod support;
-
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
@@ -21,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{Place, error_of, fails, mounts, weir, works};
+use crate::support::{Place, error_of, fails, mounts, weir, works};
 
 /// Rounds of kills; the long run takes 50.
 fn rounds() -> u32 {

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod support;
-
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
@@ -12,9 +10,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::support::{self, Place, is_there, library, mounts, runs, wait_until};
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use support::{Place, is_there, library, mounts, runs, wait_until};
 
 const NAME: &str = "user.weir.atomic";
 

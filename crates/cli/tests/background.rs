@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod support;
-
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Place, mounts, runs, text, wait_until, weir, works};
+use crate::support::{self, Place, mounts, runs, text, wait_until, weir, works};
 
 /// A command line of the shell, in a directory, with the program as `$WEIR`.
 fn shell(directory: &Path, script: &str) -> Command {

@@ -4,15 +4,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fs::{self, File, Permissions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Place, error_of, is_mountpoint, mounts, runs, system, text, wait_until, weir, works};
+use crate::support::{
+    self, Place, error_of, is_mountpoint, mounts, runs, system, text, wait_until, weir, works,
+};
 
 /// Numbers of devices: that of FUSE, and one that no driver has.
 const FUSE: u32 = 229;

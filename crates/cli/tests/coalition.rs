@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Place, error_of, mounts, runs, text, weir, works};
+use crate::support::{Place, error_of, mounts, runs, text, weir, works};
 
 /// Files that the mount makes durable before its server is killed.
 const FILES: u8 = 20;

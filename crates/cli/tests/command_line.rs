@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

@@ -7,15 +7,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Place, error_of, mounts, runs, text, works};
+use crate::support::{Place, error_of, mounts, runs, text, works};
 
 const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/pjdfstest.toml");
 const OPERATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/fsx.toml");

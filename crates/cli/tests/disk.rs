@@ -12,8 +12,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::disallowed_methods, reason = "it waits for what other processes do")]
 
-mod support;
-
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,10 +19,10 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::{Place, by_e2fsck, by_looking, error_of, mounts, run, wait_until, weir, works};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Place, by_e2fsck, by_looking, error_of, mounts, run, wait_until, weir, works};
 
 /// How many cuts were asked for.
 fn cuts_asked() -> Option<u64> {

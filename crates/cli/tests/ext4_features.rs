@@ -4,8 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -14,8 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::support::{
+    self, Place, e2fsck_judges, error_of, is_so_within, mounts, runs, system, text, wait_until,
+};
 use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, getxattr, linkat, renameat_with};
-use support::{Place, e2fsck_judges, error_of, is_so_within, mounts, runs, system, text, wait_until};
 
 /// The name that a program gets at a file that it has open without one.
 fn own_name(file: &File) -> PathBuf {

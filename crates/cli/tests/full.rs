@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Place, is_there, mounts, runs};
+use crate::support::{Place, is_there, mounts, runs};
 
 /// What all scripts begin with.
 const BEGINNING: &str = r#"

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::support;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};

@@ -4,13 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Place, is_there, library, mounts, runs};
+use crate::support::{Place, is_there, library, mounts, runs};
 
 fn of_project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)

@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod support;
-
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use support::{Place, error_of, is_there, mounts, runs, weir, works};
+use crate::support::{Place, error_of, is_there, mounts, runs, weir, works};
 
 /// Fills the filesystem, and writes into the hole that a file is through a mapping.
 const LOSE: &str = r#"

@@ -3,17 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod support;
-
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::{self, Place, by_looking, is_there, mounts, runs, system, wait_until, works};
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use support::{Place, by_looking, is_there, mounts, runs, system, wait_until, works};
 
 const NAME: &str = "user.weir.sync";
 const OTHER: u32 = 65534;

@@ -12,8 +12,6 @@
     reason = "it waits for what other processes do"
 )]
 
-mod support;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -22,9 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::{Place, mounts};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
-use support::{Place, mounts};
 
 /// The default sizes of a mount's caches: what files may hold of memory.
 const CACHE_BYTES: u64 = 256 << 20;

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fs::{self, File, FileTimes, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
@@ -12,10 +10,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::support::{self, Place, error_of, fails, is_mountpoint, mounts, runs, system, weir, works};
 use rustix::fs::{FallocateFlags, RawDir, SeekFrom, fallocate};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Place, error_of, fails, is_mountpoint, mounts, runs, system, weir, works};
 
 #[test]
 fn programs_find_what_they_wrote() {

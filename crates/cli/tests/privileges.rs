@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fs::{self, Permissions};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -12,9 +10,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::support::{Place, error_of, mounts, runs};
 use rustix::fs::{Mode, OFlags, XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
-use support::{Place, error_of, mounts, runs};
 
 /// A mount that others may look into; says so if they cannot get there.
 fn shared_mount() -> Option<(Place, PathBuf)> {

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fs::{self, File, FileTimes, Permissions};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
@@ -12,9 +10,9 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::process::Command;
 use std::time::UNIX_EPOCH;
 
+use crate::support::{Place, error_of, fails, is_there, mounts, runs, weir, works};
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use support::{Place, error_of, fails, is_there, mounts, runs, weir, works};
 
 #[test]
 fn what_fsync_promised_survives_a_killed_server() {

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod support;
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Place, error_of, mounts, runs, weir, works};
+use crate::support::{Place, error_of, mounts, runs, weir, works};
 
 #[track_caller]
 fn is_owners_alone(path: &Path) {

@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fs;
 use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use crate::support::{Place, Server, is_there, library, mounts, text, works};
 use serde_json::Value;
-use support::{Place, Server, is_there, library, mounts, text, works};
 use weir_sqlite_vfs::rusqlite::{Connection, OpenFlags};
 
 /// Inserts of a test, each a transaction.

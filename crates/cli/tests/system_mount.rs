@@ -4,13 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output};
 
-use support::{Place, error_of, is_there, mounts, text};
+use crate::support::{self, Place, error_of, is_there, mounts, text};
 
 /// A volume, and the helpers beside it.
 fn place() -> Option<Place> {

@@ -6,18 +6,17 @@
 
 #[path = "../examples/mariadb/campaign/mod.rs"]
 mod campaign;
-mod support;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::support::{is_there, mounts, run};
 use campaign::judge::judge;
 use campaign::load::{CLIENTS, Clients, ROWS, fill};
 use campaign::rounds::{Campaign, Crash};
 use campaign::server::{Mariadb, Setup};
 use campaign::wait_for;
-use support::{is_there, mounts, run};
 
 const SEED: u64 = 17;
 

@@ -3,12 +3,12 @@
 
 #![allow(clippy::print_stdout, reason = "counts belong in the log of a test run")]
 
-mod bench;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use bench::{BLOCKS, FORMAT, disk_options, disk_with, get, made, made_on, open, put, record_cuts, simulate};
+use crate::bench::{
+    BLOCKS, FORMAT, disk_options, disk_with, get, made, made_on, open, put, record_cuts, simulate,
+};
 use weir_crash::{Model, Verdict};
 use weir_runtime::Handle;
 use weir_storage::{

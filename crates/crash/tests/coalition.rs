@@ -2,9 +2,7 @@
 //! rule of J9 dropped once. What such a log holds is judged by e2fsck and the kernel after our replay, and refused by
 //! e2fsck before.
 
-mod passing;
-
-use passing::{failure, pass};
+use crate::passing::{failure, pass};
 use weir_crash::{FsCampaign, FsGround};
 use weir_flash::Mechanism;
 use weir_fs::{CheckpointBy, Conflicts, Engine, JournalMode, JournalMutant};

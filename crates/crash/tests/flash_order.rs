@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-mod drive;
-
+use crate::drive;
 use std::rc::Rc;
 
 use weir_block::{BlockLayer, BlockOptions, Class, Request};

@@ -17,7 +17,7 @@ fn what_was_acknowledged_survives_kill_9() {
     let program = std::env::current_exe().expect("this test");
     let totals = rounds::kill_rounds(scratch.path(), 5, 1, |path, round| {
         let mut command = Command::new(&program);
-        command.args(["the_process_to_be_killed", "--exact", "--ignored", "--nocapture"]);
+        command.args(["kill::the_process_to_be_killed", "--exact", "--ignored", "--nocapture"]);
         command.env(PATH, path).env(ROUND, round.to_string());
         command
     });

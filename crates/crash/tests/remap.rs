@@ -1,9 +1,7 @@
 //! Power cuts under journals whose checkpoints remap, SOJ and SDJ: every engine that has a journal, every ground that has
 //! the share command. And that the judges can fail: the SHARE paper's own SOJ is found out.
 
-mod passing;
-
-use passing::{failure, pass};
+use crate::passing::{failure, pass};
 use weir_crash::{FsCampaign, FsGround};
 use weir_flash::Mechanism;
 use weir_fs::{CheckpointBy, Conflicts, Engine, JournalMode, JournalMutant};

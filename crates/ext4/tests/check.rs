@@ -2,15 +2,13 @@
 
 #![allow(dead_code, reason = "each test uses a part of the shared helpers")]
 
-mod image;
-mod judge;
-
+use crate::judge;
 use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use image::{Image, Scratch, now};
+use crate::image::{Image, Scratch, now};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_ext4::check::{Finding, ImageReader, Problem, Report, check};

@@ -1,10 +1,8 @@
 //! Directories against a model: a map from names to targets.
 
-mod memory;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use memory::{Memory, now};
+use crate::memory::{Memory, now};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_ext4::directory::{Cookie, Directory, DirectoryEntry, DirectoryFile, DirectoryFormat, Target};

@@ -1,7 +1,6 @@
 //! Name hashes, against debugfs as the judge.
 
-mod judge;
-
+use crate::judge;
 use weir_ext4::{HashVersion, NameHash, NameHasher};
 
 /// What `debugfs` prints: `Hash of NAME is 0xMAJOR (minor 0xMINOR)`, for every name in order.

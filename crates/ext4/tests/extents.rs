@@ -1,14 +1,10 @@
 //! Extent trees against a model that maps one file block at a time.
 
-mod image;
-mod judge;
-mod nodes;
-
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use image::now;
-use nodes::{Memory, MemoryError};
+use crate::image::now;
+use crate::nodes::{Memory, MemoryError};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_ext4::{BLOCK_AREA_BYTES, Extent, ExtentTree, FormatError};

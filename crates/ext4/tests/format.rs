@@ -1,11 +1,9 @@
 //! Images made by mkfs.ext4: every structure is decoded, and encoded again to the same bytes. And lists of
 //! orphans, made here, before e2fsck.
 
-mod image;
-mod judge;
-
-use image::filesystem::Filesystem;
-use image::{Image, now};
+use crate::image::filesystem::Filesystem;
+use crate::image::{Image, now};
+use crate::judge;
 use weir_ext4::orphan::{self, OrphanChain, OrphanWork, orphans_in};
 use weir_ext4::{
     BLOCK_AREA_BYTES, BLOCK_BYTES, Descriptor, Extent, ExtentTree, Feature, FileType, FormatError,

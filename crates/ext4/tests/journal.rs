@@ -1,14 +1,12 @@
 //! The journal: what a writer encodes, recovery finds; at every cut, after every damage, and with debugfs,
 //! e2fsck and the kernel as judges.
 
-mod image;
-mod judge;
-
+use crate::judge;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use image::{Image, now};
+use crate::image::{self, Image, now};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use weir_ext4::journal::{

@@ -1,13 +1,11 @@
 //! New images, before e2fsck and dumpe2fs.
 
-mod image;
-mod judge;
-
+use crate::judge;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use image::Scratch;
+use crate::image::Scratch;
 use weir_ext4::{
     BLOCK_BYTES, Feature, FormatError, INODE_BYTES, Inode, JOURNAL_INODE, Layout, Mkfs, NewImage, ROOT_INODE,
     SUPERBLOCK_OFFSET, Superblock,

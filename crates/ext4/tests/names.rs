@@ -1,12 +1,10 @@
 //! Directories and attributes on real images, with e2fsck, debugfs and the kernel as judges.
 
-mod image;
-mod judge;
-
+use crate::judge;
 use std::collections::BTreeSet;
 
-use image::filesystem::{Filesystem, OpenDirectory};
-use image::{Image, now};
+use crate::image::filesystem::{Filesystem, OpenDirectory};
+use crate::image::{self, Image, now};
 use weir_ext4::attribute::{AttributeName, Attributes};
 use weir_ext4::directory::Cookie;
 use weir_ext4::{FileType, ROOT_INODE};

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod drive;
-
-use drive::drive;
+use crate::drive::drive;
 use weir_figures::{Call, Calls, Change, FigureError, Host, On, Outcome, Run, Way};
 use weir_flash::Mechanism;
 

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod drive;
-
-use drive::drive;
+use crate::drive::drive;
 use weir_figures::{FigureError, Host, Inserts, Journal, On, Run, Synchronous, Syncs, Table, Way};
 use weir_flash::Mechanism;
 

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod drive;
-
-use drive::drive;
+use crate::drive::drive;
 use weir_figures::{
     Call, FigureError, Fio, Host, InnoDb, Mode, Mounting, On, Outcome, Pages, Run, Varmail, Way,
 };

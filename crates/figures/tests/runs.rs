@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod drive;
-
-use drive::drive;
+use crate::drive::drive;
 use weir_figures::{FigureError, Host, Outcome, RandomWrites, Run, Size, Way};
 use weir_flash::{Mechanism, OrderedService};
 

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod drive;
-
-use drive::drive;
+use crate::drive::drive;
 use weir_figures::{Figure, Lab, Ours, PrintedKind, Sheet, report};
 use weir_flash::{Kind, Mechanism, Parameter};
 

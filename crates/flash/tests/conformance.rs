@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-mod small;
-
+use crate::small;
 use std::rc::Rc;
 
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, OrderedService, Profile, SimpleService};

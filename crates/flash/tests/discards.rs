@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-mod small;
-
+use crate::small;
 use std::cell::RefCell;
 use std::rc::Rc;
 

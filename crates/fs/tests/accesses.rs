@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod support;
-
 use std::time::Duration;
 
-use support::{BLOCKS, disk, judge, mount, new_image, simulated, write_file};
+use crate::support::{BLOCKS, disk, judge, mount, new_image, simulated, write_file};
 use weir_ext4::ROOT_INODE;
 use weir_fs::{AccessTimes, AttributeChanges, Filesystem, MountOptions, NewNode};
 

@@ -1,12 +1,10 @@
 //! Async commit through a mount: its log is ours while it is in use, and jbd2's again when it is empty; and a filesystem
 //! without metadata checksums has them in such a log all the same.
 
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use support::{
+use crate::support::{
     content, disk, image_of, journal_blocks, judge, mount, new_image, plan, read_file, simulated_with, store,
     superblock, verdict, write_file,
 };

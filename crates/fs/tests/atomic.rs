@@ -1,15 +1,13 @@
 //! Atomic files: an update is there after a crash or is not, whatever else goes on; it is read as it was written, and
 //! costs one transaction.
 
-mod support;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use support::{
-    BLOCKS, content, disk, disk_for, flash, image_of_flash, judge, mount, new_image, on_image, read_file,
-    simulated, simulated_with, write_file,
+use crate::support::{
+    self, BLOCKS, content, disk, disk_for, flash, image_of_flash, judge, mount, new_image, on_image,
+    read_file, simulated, simulated_with, write_file,
 };
 use weir_ext4::ROOT_INODE;
 use weir_fs::{

@@ -1,12 +1,10 @@
 //! What becomes of space that was freed, on a volume: it is discarded, whoever made the transaction durable, and what
 //! is kept until then has a bound.
 
-mod support;
-
 use std::rc::Rc;
 use std::time::Duration;
 
-use support::{content, plan, read_file, simulated, write_file};
+use crate::support::{self, content, plan, read_file, simulated, write_file};
 use weir_ext4::{FileType, ROOT_INODE};
 use weir_fs::{Discards, Filesystem, FsError, FsMutant, JournalMutant, MountOptions, NewNode};
 use weir_runtime::Handle;

@@ -1,19 +1,17 @@
 //! Time, and storage that fails: what is old enough is committed by itself, and after a failed write or flush
 //! nothing is called durable any more, nor shown to anybody.
 
-mod support;
-
 use std::cell::Cell;
 use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
-use support::{
+use crate::support::{
     BLOCKS, content, disk, disk_for, journal_blocks, mount, new_image, read_file, simulated, simulated_with,
     write_file,
 };
+use futures_util::future::{Either, select};
 use weir_ext4::{FileType, ROOT_INODE};
 use weir_fs::{
     Conflicts, Engine, Fallocate, Filesystem, FsError, FsMutant, InodeNumber, JournalMode, JournalMutant,

@@ -1,13 +1,11 @@
 //! Which flush makes what durable: one that was submitted before data was transferred says nothing of it.
 
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::support::{self, disk, disk_for, mount, new_image, read_file, simulated_with, write_file};
 use event_listener::Event;
-use support::{disk, disk_for, mount, new_image, read_file, simulated_with, write_file};
 use weir_fs::{Conflicts, Engine, Fallocate, FsMutant, JournalMutant, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, BLOCK_BYTES, Command, Interposed, Rejected, Rules, Storage, Ticket};

@@ -1,14 +1,12 @@
 //! A full filesystem: what is allocated can be written, and made holes, without any space; what is kept back is kept
 //! for whom it is kept. Each rule holds, and a filesystem that drops it is noticed.
 
-mod support;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::support::{disk, image_of, judge, mount, plan, read_file, simulated, simulated_with, write_file};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use support::{disk, image_of, judge, mount, plan, read_file, simulated, simulated_with, write_file};
 use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_fs::{
     Caller, Conflicts, Engine, Expect, Fallocate, Filesystem, FsError, FsMutant, InodeNumber, JournalMode,

@@ -1,13 +1,11 @@
 //! A directory of a million entries is usable. That takes 40 s of processor time, so it is a step of its own in
-//! `.ci/run`: `cargo test -p weir-fs --test million -- --ignored --nocapture`.
-
-mod support;
+//! `.ci/run`: `cargo test -p weir-fs --test fs million:: -- --ignored --nocapture`.
 
 use std::time::Duration;
 
+use crate::support::{self, disk, judge, mount, plan, simulated};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use support::{disk, judge, mount, plan, simulated};
 use weir_ext4::{FileType, Mkfs, ROOT_INODE};
 use weir_fs::{Cookie, MountOptions, NewNode};
 use weir_runtime::Handle;

@@ -1,12 +1,10 @@
 //! Mounting and unmounting: our images and those of mkfs.ext4, on every engine; what is refused, and why.
 
-mod support;
-
 use std::rc::Rc;
 
-use support::{
-    BLOCKS, content, disk, disk_for, flash, image_by_mke2fs, image_of_flash, judge, mount, new_image, plan,
-    prefix_disk, read_file, simulated, store, verdict, write_file,
+use crate::support::{
+    self, BLOCKS, content, disk, disk_for, flash, image_by_mke2fs, image_of_flash, judge, mount, new_image,
+    plan, prefix_disk, read_file, simulated, store, verdict, write_file,
 };
 use weir_ext4::{
     Descriptor, FileType, FormatError, Layout, Mkfs, ROOT_INODE, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET,

@@ -1,10 +1,8 @@
 //! Names: every error that a call on them can give, and what they are good for at their limits.
 
-mod support;
-
 use std::collections::BTreeSet;
 
-use support::{BLOCKS, disk, judge, mount, new_image, on_image, simulated};
+use crate::support::{BLOCKS, disk, judge, mount, new_image, on_image, simulated};
 use weir_ext4::{FileTime, FileType, ROOT_INODE};
 use weir_fs::{
     AttributeChanges, Cookie, Device, Expect, Filesystem, FsError, FsMutant, MountOptions, NewNode,

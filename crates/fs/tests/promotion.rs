@@ -1,13 +1,11 @@
 //! E7: what writeback has submitted, and the disk has not taken yet, joins the epoch of the call that orders it. Seen
 //! at the disk.
 
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use support::{BLOCKS, capabilities, new_image, simulated, write_file};
+use crate::support::{BLOCKS, capabilities, new_image, simulated, write_file};
 use weir_fs::{Conflicts, Engine, Filesystem, FsMutant, InodeNumber, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{

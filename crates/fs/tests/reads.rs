@@ -1,19 +1,15 @@
 //! Reads beside one another, and beside whatever changes the file: no call waits for a read of another one, and
 //! no call reads what was never there.
 
-#[path = "../../storage/tests/support/slow.rs"]
-mod slow;
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::slow::Slow;
+use crate::support::{BLOCKS, content, disk, judge, mount, new_image, simulated, simulated_with, write_file};
 use futures_util::future::join_all;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use slow::Slow;
-use support::{BLOCKS, content, disk, judge, mount, new_image, simulated, simulated_with, write_file};
 use weir_fs::{Fallocate, Filesystem, FsError, FsMutant, InodeNumber, MountOptions};
 use weir_runtime::{Handle, Instant, Semaphore};
 use weir_storage::{BLOCK_BYTES, Rules, StorageError};

@@ -1,16 +1,14 @@
 //! What is left without an unmount: the next mount replays the journal and finishes orphans, and can itself be
 //! interrupted anywhere.
 
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use support::{
-    BLOCKS, content, debugfs, disk, disk_for, image_by_mke2fs, journal_blocks, judge, load, mount, new_image,
-    read_file, simulated_with, store, superblock, verdict, write_file,
+use crate::support::{
+    self, BLOCKS, content, debugfs, disk, disk_for, image_by_mke2fs, journal_blocks, judge, load, mount,
+    new_image, read_file, simulated_with, store, superblock, verdict, write_file,
 };
 use weir_ext4::{Feature, FileType, ROOT_INODE, SUPERBLOCK_OFFSET};
 use weir_fs::{

@@ -1,8 +1,6 @@
 //! Superblocks that are torn or damaged: a write changes one sector of 512 bytes, and a copy makes up for the rest.
 
-mod support;
-
-use support::{
+use crate::support::{
     content, disk, image_by_mke2fs, judge, mount, new_image, read_file, simulated, superblock, write_file,
 };
 use weir_ext4::{

@@ -1,13 +1,11 @@
 //! The synchronisation calls: what they wait for, and what a crash leaves of what they ordered. Each rule holds,
 //! and a filesystem that drops it is noticed.
 
-mod support;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use support::{
+use crate::support::{
     BLOCKS, content, disk, disk_for, mount, new_image, prefix_disk, read_file, simulated_with, write_file,
 };
 use weir_ext4::ROOT_INODE;

@@ -1,11 +1,9 @@
 //! What is behind the end of a file in its last block: nothing, on the disk too, and no call ever reads it.
 
-mod support;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use support::{BLOCKS, disk, judge, mount, new_image, read_file, simulated, write_file};
+use crate::support::{BLOCKS, disk, judge, mount, new_image, read_file, simulated, write_file};
 use weir_ext4::ROOT_INODE;
 use weir_fs::{Fallocate, Filesystem, FsError, FsMutant, InodeNumber, MountOptions};
 use weir_storage::{BLOCK_BYTES, Image, Lba, Rules};

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod support;
-
-use support::{BLOCKS, disk, mount, new_image, simulated, write_file};
+use crate::support::{BLOCKS, disk, mount, new_image, simulated, write_file};
 use weir_ext4::FileTime;
 use weir_fs::{AttributeChanges, Filesystem, MountOptions};
 use weir_runtime::{Handle, Runtime, Wall};

@@ -1,13 +1,11 @@
 //! Random operations on names, compared with a model of the tree after each, over remounts, and judged by e2fsck.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 
+use crate::support::{BLOCKS, disk, judge, mount, new_image, simulated_with};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use support::{BLOCKS, disk, judge, mount, new_image, simulated_with};
 use weir_ext4::{FileType, ROOT_INODE};
 use weir_fs::{
     AttributeChanges, Conflicts, Cookie, Device, Engine, Expect, Filesystem, FsError, JournalMode,

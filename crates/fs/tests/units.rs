@@ -1,15 +1,13 @@
 //! Units: an aligned write is old or new after a crash, never mixed, on a storage that keeps requests whole; also with
 //! writeback, a small cache, large writes and full disks.
 
-mod support;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use rand::RngExt as _;
-use support::{
-    BLOCKS, capabilities, image_of, mount, plan, read_file, simulated, simulated_with, write_file,
+use crate::support::{
+    self, BLOCKS, capabilities, image_of, mount, plan, read_file, simulated, simulated_with, write_file,
 };
+use rand::RngExt as _;
 use weir_ext4::ROOT_INODE;
 use weir_fs::{Conflicts, Engine, Fallocate, Filesystem, FsMutant, InodeNumber, JournalMode, MountOptions};
 use weir_runtime::Handle;

@@ -1,8 +1,6 @@
 //! Calls that run beside unmount, and calls whose future is dropped in the middle: what was acknowledged is there
 //! afterwards, and nothing is done by half.
 
-mod support;
-
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -10,7 +8,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use support::{
+use crate::support::{
     BLOCKS, content, disk, judge, mount, new_image, read_file, simulated, simulated_with, store, verdict,
     write_file,
 };

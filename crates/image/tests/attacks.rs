@@ -2,14 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../../fs/tests/support/hostile.rs"]
-mod hostile;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use hostile::{CopyOutcome, Part, Scratch, Seed, checked, made};
+use crate::hostile::{self, CopyOutcome, Part, Scratch, Seed, checked, made};
 use weir_ext4::{FileType, Kind, ROOT_INODE};
 use weir_fs::{FsMutant, MountOptions, NewNode};
 use weir_image::{GetOptions, ImageError, ImageMutant};

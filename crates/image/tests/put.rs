@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../../fs/tests/support/hostile.rs"]
-mod hostile;
-
 use std::fs::{self, File};
 use std::future::poll_fn;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
@@ -12,8 +9,8 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::process::Command;
 
+use crate::hostile::made;
 use futures_util::FutureExt as _;
-use hostile::made;
 use weir_ext4::{FileType, ROOT_INODE};
 use weir_fs::{Filesystem, FsError, NewNode};
 

@@ -142,7 +142,7 @@ fn two_processes_agree_on_the_hash() {
     let hash_of_child = |name: &str| {
         let path = directory.path().join(name);
         let status = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "hash_of_a_run_with_exploration"])
+            .args(["--exact", "virtual_time::hash_of_a_run_with_exploration"])
             .env(HASH_FILE, &path)
             .output()
             .unwrap()

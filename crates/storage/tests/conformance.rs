@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-mod faulty;
-
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use faulty::{Fault, Faulty};
+use crate::faulty::{Fault, Faulty};
 use weir_runtime::{Runtime, Wall};
 use weir_storage::{Expectations, Failure, FileDisk, FileDiskOptions, Report, Rule, Storage, conformance};
 

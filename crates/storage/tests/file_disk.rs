@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-mod host;
-
 use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -11,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use host::{LoopDevice, Mount};
+use crate::host::{self, LoopDevice, Mount};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use weir_runtime::{Runtime, Simulation, Wall};
 use weir_storage::{

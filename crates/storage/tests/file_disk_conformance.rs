@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-mod host;
-
 use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
 
-use host::LoopDevice;
+use crate::host::{self, LoopDevice};
 use weir_runtime::{Runtime, Wall};
 use weir_storage::{Expectations, FileDisk, FileDiskOptions, Report, Rule, Storage, conformance};
 

@@ -2,14 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-#[path = "../../storage/tests/support/slow.rs"]
-mod slow;
-
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::slow::Slow;
 use rand::RngExt;
-use slow::Slow;
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, Lba, Part, Storage, read, write,

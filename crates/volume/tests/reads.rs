@@ -3,13 +3,10 @@
 #![allow(clippy::print_stdout, reason = "figures belong in the log of a test run")]
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-#[path = "../../storage/tests/support/slow.rs"]
-mod slow;
-
 use std::rc::Rc;
 use std::time::Duration;
 
-use slow::Slow;
+use crate::slow::Slow;
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, Fault, Faults, Image, Lba, Part,

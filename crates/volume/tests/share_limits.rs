@@ -3,12 +3,9 @@
 #![allow(clippy::print_stdout, reason = "figures belong in the log of a test run")]
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-#[path = "support/hostile.rs"]
-mod support;
-
 use std::rc::Rc;
 
-use support::Seed;
+use crate::support::Seed;
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Command, Extent, Feature, Image, Lba, Part,

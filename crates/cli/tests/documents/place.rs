@@ -6,8 +6,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::blocks::{Block, How};
-use crate::root;
+use super::blocks::{Block, How};
+use super::root;
 use crate::support::{library, mounts};
 
 /// What a document may take, and the word that says so.

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use super::trial::{Trial, is_able, rounds, shell, synchronise};
 use crate::support::{runs, text};
-use crate::trial::{Trial, is_able, rounds, shell, synchronise};
 
 /// Clients that commit at the same time.
 const CLIENTS: [u32; 2] = [1, 2];

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use super::trial::{Trial, is_able, rounds, shell, synchronise};
 use crate::support::{runs, text};
-use crate::trial::{Trial, is_able, rounds, shell, synchronise};
 
 /// Journal modes of SQLite in which a COMMIT that returned is durable: with the shell as it is, without the extension.
 /// DELETE is none: its commit is an unlink, and where the directory cannot be opened any more to synchronise that,

@@ -7,8 +7,8 @@
 //! own, which would take the place of the whole list. `unsafe` stays here as well: the compiler's lint knows no list of
 //! files, and clippy's, which asks for a reason above each block, passes over attributes such as `#[unsafe(no_mangle)]`.
 
-use crate::code::{code_only, line_of, whole_words};
-use crate::tree::{File, Finding, Tree};
+use super::code::{code_only, line_of, whole_words};
+use super::tree::{File, Finding, Tree};
 
 /// The lints behind `clippy.toml`'s lists, and the groups that hold them.
 const LISTS: [&str; 4] = ["disallowed_methods", "disallowed_types", "clippy::style", "clippy::all"];

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::code::{is_word, whole_words};
-use crate::modules::{Module, Modules};
-use crate::tree::{Finding, Tree};
+use super::code::{is_word, whole_words};
+use super::modules::{Module, Modules};
+use super::tree::{Finding, Tree};
 
 /// So many files may need each other.
 const FILES_MAX: usize = 3;

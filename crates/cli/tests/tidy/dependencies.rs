@@ -3,7 +3,7 @@
 
 use toml::Table;
 
-use crate::tree::{Finding, Tree};
+use super::tree::{Finding, Tree};
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
 const ROOT: &str = "Cargo.toml";

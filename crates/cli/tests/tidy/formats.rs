@@ -1,7 +1,7 @@
 //! Parts of the filesystem that know no format: another filesystem could have them as they are.
 
-use crate::code::{imports, product_code};
-use crate::tree::{Finding, Tree};
+use super::code::{imports, product_code};
+use super::tree::{Finding, Tree};
 
 /// How the paths of such parts begin: the page cache with its writeback, the synchronisation calls, the cache of
 /// names, and what keeps aligned writes whole.

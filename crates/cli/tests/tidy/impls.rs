@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::code::{is_word, line_of, whole_words};
-use crate::modules::{Module, Modules, last, parent};
-use crate::tree::{Finding, Tree};
+use super::code::{is_word, line_of, whole_words};
+use super::modules::{Module, Modules, last, parent};
+use super::tree::{Finding, Tree};
 
 /// So many files may have `impl` blocks of one type.
 const FILES_MAX: usize = 5;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::Table;
 
-use crate::tree::{File, Finding, Tree};
+use super::tree::{File, Finding, Tree};
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
 

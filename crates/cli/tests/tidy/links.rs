@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::tree::{File, Finding, Tree};
+use super::tree::{File, Finding, Tree};
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let documents = tree.files().filter(|file| file.path.ends_with(".md"));

@@ -1,7 +1,7 @@
 //! The code map: every Rust file says in its first line, `//! ...`, what it is for. These lines are the map, so no
-//! document repeats them. `cargo test -p weir-cli --test tidy -- --ignored --nocapture code_map` prints it.
+//! document repeats them. `cargo test -p weir-cli --test cli code_map -- --ignored --nocapture` prints it.
 
-use crate::tree::{Finding, Tree};
+use super::tree::{Finding, Tree};
 
 /// What a file is for: the first sentence of its `//!` lines, which ends with its paragraph at the latest. None if
 /// the file does not begin with one.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::code::{imports, product_code};
-use crate::tree::{File, Tree};
+use super::code::{imports, product_code};
+use super::tree::{File, Tree};
 
 /// How many re-exports a path may lead through.
 const REEXPORTS_MAX: u32 = 8;

@@ -1,8 +1,8 @@
 //! Mutants: a variant of an enum whose name ends in `Mutant` drops one rule. Each must be named in a
 //! test or an example, or nothing shows that the rule is checked.
 
-use crate::code::{code_only, imports, line_of, whole_words};
-use crate::tree::{Finding, Tree};
+use super::code::{code_only, imports, line_of, whole_words};
+use super::tree::{Finding, Tree};
 
 /// One variant, as `BlockMutant::FlagLost`.
 pub struct Mutant {

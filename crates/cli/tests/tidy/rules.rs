@@ -2,9 +2,9 @@
 //! mutant that exists and at least one test that exists, and every mutant has a row. A rule without a killing
 //! mutant is not implemented.
 
-use crate::code::whole_words;
-use crate::mutants::{mutants, test_code};
-use crate::tree::{Finding, Tree};
+use super::code::whole_words;
+use super::mutants::{mutants, test_code};
+use super::tree::{Finding, Tree};
 
 const DOCUMENT: &str = "docs/RULES.md";
 

@@ -1,8 +1,8 @@
 //! File length, and words that have no place in tracked text: notes to self, unfinished code, and
 //! paths of one machine.
 
-use crate::code::{line_of, whole_words};
-use crate::tree::{File, Finding};
+use super::code::{line_of, whole_words};
+use super::tree::{File, Finding};
 
 const LINES_MAX: usize = 1_000;
 

@@ -9,7 +9,7 @@ use weir_storage::{
     Priority, Rejected, Storage, StorageError, Ticket, Write, flush, read, write,
 };
 
-use crate::campaign::{able, disk};
+use super::campaign::{able, disk};
 
 fn with(faults: Faults) -> (Runtime, Rc<AdversaryDisk>) {
     let runtime = Runtime::simulated(Simulation::default());

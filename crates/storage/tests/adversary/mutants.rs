@@ -2,7 +2,7 @@
 
 use weir_storage::{Capabilities, Illegal, Ordering, Reason, StorageMutant};
 
-use crate::campaign::{able, campaign, disk};
+use super::campaign::{able, campaign, disk};
 
 fn kill(mutant: StorageMutant, capabilities: Capabilities, expected: impl Fn(&Illegal) -> bool) {
     let findings = campaign(&disk(capabilities, Some(mutant)), 60, 60);

@@ -10,7 +10,7 @@ use weir_storage::{
     WriteFlags, flush, submit_when_free,
 };
 
-use crate::campaign::{able, disk};
+use super::campaign::{able, disk};
 
 const EPOCHS: u64 = 30;
 

@@ -9,7 +9,7 @@ use weir_storage::{
     Write, WriteFlags,
 };
 
-use crate::campaign::{able, disk};
+use super::campaign::{able, disk};
 
 /// The bytes of the first and the second part, of two blocks and of one.
 const FIRST: u8 = 1;

@@ -7,7 +7,7 @@ use weir_storage::{
     Ordering, Rejected, Storage, Ticket,
 };
 
-use crate::campaign::{able, campaign, campaign_with_looks, disk, run_before};
+use super::campaign::{able, campaign, campaign_with_looks, disk, run_before};
 
 fn check(name: &str, options: &AdversaryOptions) {
     let findings = campaign(options, 40, 60);

@@ -3,7 +3,5 @@
 
 #![allow(clippy::print_stdout, reason = "counts belong in the log of a test run")]
 
-#[path = "../bench/mod.rs"]
-mod bench;
 mod campaign;
 mod directed;

@@ -15,6 +15,7 @@ mod links;
 mod map;
 mod modules;
 mod mutants;
+mod programs;
 mod rules;
 mod tree;
 mod words;
@@ -103,4 +104,9 @@ fn every_mutant_is_named_in_a_test() {
 #[test]
 fn every_rule_names_its_mutant_and_the_test_that_kills_it() {
     expect_none(&rules::check(&Tree::load()));
+}
+
+#[test]
+fn every_test_is_in_a_program_and_commands_name_programs() {
+    expect_none(&programs::check(&Tree::load()));
 }

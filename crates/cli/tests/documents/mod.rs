@@ -15,8 +15,6 @@
 
 mod blocks;
 mod place;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::collections::BTreeMap;
 use std::fs;

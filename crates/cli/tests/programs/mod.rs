@@ -9,8 +9,6 @@
 
 mod mariadb;
 mod sqlite;
-#[path = "../support/mod.rs"]
-mod support;
 mod trial;
 
 use std::fs::{self, File};
@@ -18,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use support::{runs, text};
+use crate::support::{runs, text};
 use trial::{Trial, is_able, rounds, shell, synchronise};
 
 /// The sources of this workspace: some hundred files to copy about.

@@ -1,0 +1,34 @@
+//! The tests of this crate from outside, as one program.
+
+mod acls;
+mod again;
+mod atomic;
+mod background;
+mod bad_input;
+mod coalition;
+mod command_line;
+mod conformance;
+mod crash;
+mod devices;
+mod disk;
+mod documents;
+mod ext4_features;
+mod figures;
+mod full;
+mod generate;
+mod images;
+mod libraries;
+mod lost;
+mod marks;
+mod memory;
+mod mkfs;
+mod mount;
+mod privileges;
+mod programs;
+mod promises;
+mod readers;
+mod sqlite;
+mod support;
+mod system_mount;
+mod tidy;
+mod torn_pages;

@@ -1,0 +1,26 @@
+//! The tests of this crate from outside, as one program.
+
+mod bad_input;
+mod bench;
+mod campaign;
+mod checksums;
+mod coalition;
+mod crash_tests;
+mod drive;
+mod flash;
+mod flash_order;
+mod fs;
+mod fs_command_line;
+mod kill;
+mod logical_pages;
+mod mutants;
+mod passing;
+mod regressions;
+mod remap;
+mod sqlite;
+mod streams;
+mod updates;
+mod vst;
+mod workload;
+mod workload_text;
+mod workloads;

@@ -1,0 +1,16 @@
+//! The tests of this crate from outside, as one program.
+
+mod check;
+mod checksums;
+mod directory;
+mod dirhash;
+mod extents;
+mod format;
+mod hostile;
+mod image;
+mod journal;
+mod judge;
+mod memory;
+mod mkfs;
+mod names;
+mod nodes;

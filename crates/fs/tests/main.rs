@@ -1,0 +1,28 @@
+//! The tests of this crate from outside, as one program.
+
+mod accesses;
+mod acls;
+mod async_commit;
+mod atomic;
+mod crowd;
+mod discards;
+mod failures;
+mod files;
+mod flushes;
+mod full;
+mod million;
+mod mount;
+mod names;
+mod promotion;
+mod reads;
+mod recovery;
+#[path = "../../storage/tests/support/slow.rs"]
+mod slow;
+mod superblock;
+mod support;
+mod sync;
+mod tails;
+mod times;
+mod tree;
+mod units;
+mod unmount;

@@ -1,0 +1,10 @@
+//! The tests of this crate from outside, as one program.
+
+mod adversary;
+mod conformance;
+mod conformance_adversary;
+mod faulty;
+mod file_disk;
+mod file_disk_conformance;
+mod host;
+mod overlay;

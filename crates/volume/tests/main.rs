@@ -1,0 +1,15 @@
+//! The tests of this crate from outside, as one program.
+
+mod cleaning;
+mod conformance;
+mod discard;
+mod large;
+mod reads;
+mod recovery;
+mod share_limits;
+mod shares;
+#[path = "../../storage/tests/support/slow.rs"]
+mod slow;
+#[path = "support/hostile.rs"]
+mod support;
+mod volume;
