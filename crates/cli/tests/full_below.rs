@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod support;
-
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use support::{Place, error_of, fails, mounts, runs, system, text, wait_until, weir, works};
+use crate::support::{Place, error_of, fails, mounts, runs, system, text, wait_until, weir, works};
 
 /// A small filesystem of the host with a sparse file on it.
 struct Small {
@@ -62,6 +60,21 @@ impl Small {
         weir(&[&["mount", image.to_str().unwrap(), root.to_str().unwrap()], more].concat()).output().unwrap()
     }
 
+    /// What the unit of systemd in the documents starts, with the paths of here: the messages of a failure have to arrive.
+    fn as_documented(&self) -> Vec<String> {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fstab.md");
+        let page = fs::read_to_string(page).unwrap();
+        let command =
+            page.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/weir ")).unwrap();
+        let here = |word: &str| match word {
+            "/srv/a.weir" => self.image().display().to_string(),
+            "/mnt/weir" => self.root().display().to_string(),
+            "/var/log/weir.log" => self.log().display().to_string(),
+            other => other.to_owned(),
+        };
+        command.split_whitespace().map(here).collect()
+    }
+
     fn log(&self) -> PathBuf {
         self.place.path().join("log")
     }
@@ -81,7 +94,7 @@ impl Small {
     /// Mounts it, and writes until the disk below is full. A file that was synchronised before is there. Returns what was said to
     /// the call that failed.
     fn fill(&self) -> i32 {
-        let mounted = self.mount(&["--log", self.log().to_str().unwrap()]);
+        let mounted = weir(&[]).args(self.as_documented()).output().unwrap();
         assert!(mounted.status.success(), "{}", error_of(&mounted));
         let status = self.status();
         assert_eq!(status.status.code(), Some(0));

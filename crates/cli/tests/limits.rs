@@ -4,14 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![expect(clippy::disallowed_methods, reason = "it kills a process after a time")]
 
-mod support;
-
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use support::{Place, error_of, fails, mounts, runs, system, text, weir, works};
+use crate::support::{self, Place, error_of, fails, mounts, runs, system, text, weir, works};
 
 /// Runs `weir` in a shell whose files may have `blocks` of 1 KiB.
 fn limited(directory: &Path, blocks: &str, arguments: &str) -> (Option<i32>, String) {

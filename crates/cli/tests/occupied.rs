@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod support;
-
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Place, error_of, run, system, text, weir};
+use crate::support::{self, Place, error_of, run, system, text, weir};
 
 const SIZE: u64 = 320 << 20;
 
