@@ -14,7 +14,7 @@ use crate::error::CliError;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::{self, Stack};
-use crate::status;
+use crate::{messages, status};
 
 /// Arguments of `weir disk`.
 #[derive(Debug, Args)]
@@ -54,11 +54,10 @@ pub(crate) fn run(arguments: &DiskArguments) -> Result<(), CliError> {
         serve(handle, arguments, service).await
     })?;
     if !arguments.service.is_foreground() {
-        eprintln!(
-            "weir: the disk is {}; `losetup --find --show --direct-io=on {}` makes a block device of it",
-            mountpoint.join(DISK_NAME).display(),
+        messages::tell(&format!(
+            "the disk is {0}; `losetup --find --show --direct-io=on {0}` makes a block device of it",
             mountpoint.join(DISK_NAME).display()
-        );
+        ));
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::memory::Limit;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::Stack;
-use crate::status;
+use crate::{messages, status};
 
 /// How often a server looks whether its filesystem has failed: a person who reads its log is no faster.
 const LOOKED_AT: Duration = Duration::from_secs(1);
@@ -61,8 +61,7 @@ pub(crate) struct MountArguments {
     /// latest
     #[arg(long)]
     writeback_cache: bool,
-    /// Allow no changes. A filesystem whose journal has to be replayed after a crash is refused: mount it writable
-    /// first
+    /// Allow no changes. What a crash has left in the journal is replayed in memory
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
     /// Refuse to run programs that are on it
@@ -220,15 +219,15 @@ async fn serve(
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
     let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim).await?;
     if arguments.sync == Sync::Order {
-        eprintln!(
-            "weir: --sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
-             crash, newest first."
+        messages::tell(
+            "--sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
+             crash, newest first.",
         );
     }
     if engine.is_some_and(|engine| !engine.flushes()) {
-        eprintln!(
-            "weir: --engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \
-             for which fsync has returned may be lost in a crash, newest first."
+        messages::tell(
+            "--engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \
+             for which fsync has returned may be lost in a crash, newest first.",
         );
     }
     stack.warn_of_readers(source);
@@ -247,11 +246,10 @@ async fn tell_of_failure(handle: Handle, filesystem: Filesystem, source: PathBuf
             None => {}
             Some(ReadOnlyReason::Mounted | ReadOnlyReason::Unmounted) => return,
             Some(reason) => {
-                eprintln!(
-                    "weir: {}: it takes no changes any more: {reason}. What was durable is safe; no further write is \
-                     acknowledged.",
+                messages::tell(&format!(
+                    "{}: it takes no changes any more: {reason}. What was durable is safe; no further write is acknowledged.",
                     source.display()
-                );
+                ));
                 return;
             }
         }

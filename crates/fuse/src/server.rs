@@ -150,7 +150,7 @@ impl Server {
     async fn start(
         handle: &Handle,
         service: impl Service,
-        told: (SharedLoad, Rc<Intake>),
+        (load, intake): (SharedLoad, Rc<Intake>),
         mountpoint: &Path,
         options: &ServerOptions,
         notifier: &OnceCell<Notifier>,
@@ -176,7 +176,7 @@ impl Server {
         let cpu_guard = options.awake.then(|| BusyCpuGuard::new(handle));
         let connection = Connection::new(handle, device, cpu_guard).map_err(ServerError::Device)?;
         let service = Rc::new(service);
-        let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), told));
+        let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), (load, intake)));
         let take_all_over = Box::new(move || {
             let service = Rc::clone(&service);
             Box::pin(async move { service.take_all_over().await }) as Pin<Box<dyn Future<Output = ()>>>

@@ -297,6 +297,12 @@ impl Volume {
         segments + Map::bytes_max(geometry.map_pages) + names + of_segments + checkpoint
     }
 
+    /// Why nothing more is acknowledged, if the disk below has failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<StorageError> {
+        self.common.watermark.failure()
+    }
+
     /// What the volume has done and seen so far.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -120,6 +120,10 @@ impl Engine {
         })
     }
 
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     pub(super) fn orders(&self) -> &Orders {
         &self.orders
     }
