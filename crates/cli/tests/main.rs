@@ -16,6 +16,7 @@ mod ext4_features;
 mod figures;
 mod full;
 mod generate;
+mod held;
 mod images;
 mod libraries;
 mod lost;
