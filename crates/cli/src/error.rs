@@ -303,6 +303,14 @@ pub(crate) enum CliError {
         /// What it is.
         what: &'static str,
     },
+    /// No mount fits the memory.
+    #[error("--memory {asked} is too little: this mount takes {needed} at least")]
+    MemoryLimitTooSmall {
+        /// The limit asked for.
+        asked: Size,
+        /// What it takes at least, in whole MiB.
+        needed: Size,
+    },
     /// There is data that only `--force` overwrites.
     #[error("{}: {source}; to destroy what is there, add --force", path.display())]
     Occupied {
@@ -383,6 +391,18 @@ pub(crate) enum CliError {
         needed: Size,
         /// Size that is there.
         found: Size,
+    },
+    /// A copy that was made while the volume was open.
+    #[error(
+        "{}: a copy of a volume that process {process} has open, or another path to that volume: unmount the volume, then copy it; to \
+         mount the copy as a crash would have left it, add --after-crash",
+        path.display()
+    )]
+    CopyOfOpen {
+        /// The path.
+        path: PathBuf,
+        /// The process that has the volume open.
+        process: u32,
     },
     /// Another process has the volume or image open.
     #[error(
@@ -489,6 +509,7 @@ impl CliError {
             VolumeError::Truncated { needed, found } => {
                 CliError::Truncated { path, needed: Size::of_blocks(needed), found: Size::of_blocks(found) }
             }
+            VolumeError::CopyOfOpen(opener) => CliError::CopyOfOpen { path, process: opener.process },
             source => CliError::Volume { path, source },
         }
     }

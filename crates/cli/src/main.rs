@@ -7,6 +7,7 @@
 //! the two, as `e2fsck` does.
 
 mod bench;
+mod cgroup;
 mod crash;
 mod cuts;
 mod devices;
@@ -29,6 +30,7 @@ mod mount;
 mod mountpoint;
 mod occupant;
 mod open;
+mod owner;
 mod plain;
 mod progress;
 mod put;

@@ -15,6 +15,7 @@ use crate::error::CliError;
 use crate::helper;
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
+use crate::memory::Limit;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::Stack;
@@ -82,6 +83,13 @@ pub(crate) struct MountArguments {
     /// full later
     #[arg(long, conflicts_with_all = ["device", "read_only"])]
     discard_below: bool,
+    /// Memory that the server takes at most, such as 256M [default: what weir status states as its bound; less, if the
+    /// group of this process, such as a container, has a limit: three quarters of that]
+    #[arg(long, value_name = "LIMIT")]
+    memory: Option<Size>,
+    /// Mount a copy that was made while the volume was mounted, as a crash would have left it
+    #[arg(long, conflicts_with = "device")]
+    after_crash: bool,
     /// Options of mount(8), which are refused here with a hint
     #[arg(short = 'o', value_name = "OPTIONS", hide = true)]
     options: Vec<String>,
@@ -152,7 +160,11 @@ async fn serve(
             stack
         }
         None => {
-            let volume = VolumeOptions { discard_below: arguments.discard_below, ..VolumeOptions::default() };
+            let volume = VolumeOptions {
+                discard_below: arguments.discard_below,
+                after_crash: arguments.after_crash,
+                ..VolumeOptions::default()
+            };
             Stack::open_with(&handle, source, arguments.read_only, volume).await?
         }
     };
@@ -169,6 +181,7 @@ async fn serve(
         access_times: if arguments.noatime { AccessTimes::Never } else { AccessTimes::Relative },
         ..MountOptions::default()
     };
+    let (options, request_bytes_max) = Limit::from_option(arguments.memory).apply(&stack, options)?;
     let filesystem = stack.filesystem(&handle, source, options).await?;
     let options = ServerOptions {
         // `mount` and `df` take a path that does not begin at the root for one from their own directory.
@@ -179,6 +192,7 @@ async fn serve(
         access_times: !arguments.noatime,
         writeback_cache: arguments.writeback_cache,
         awake: arguments.service.awake(),
+        request_bytes_max,
         sync: match arguments.sync {
             Sync::Durable => SyncMode::Durable,
             Sync::Order => SyncMode::Order,
@@ -217,6 +231,7 @@ async fn serve(
         );
     }
     stack.warn_of_readers(source);
+    stack.tell_of_unused().await;
     service.until_unmounted(&handle, server).await?;
     let unmounted = filesystem.unmount().await;
     unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error })?;

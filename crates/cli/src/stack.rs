@@ -18,6 +18,7 @@ use crate::error::CliError;
 use crate::messages;
 use crate::occupant::occupant;
 use crate::open::open_disk;
+use crate::owner;
 use crate::size::Size;
 
 /// A disk has room for this many times the checkpoints of the volume on it, and more: a checkpoint takes eight bytes
@@ -236,11 +237,12 @@ impl Stack {
         let options = FileDiskOptions { read_only, ..FileDiskOptions::default() };
         let disk = open_disk(handle, path, options).await?;
         let failed = |source| CliError::of_volume(path, source);
-        match weir_volume::inspect(&*disk).await {
+        let info = match weir_volume::inspect(&*disk).await {
             Err(VolumeError::Foreign) => return Ok(Stack::Disk(disk)),
-            found => drop(found.map_err(failed)?),
-        }
+            found => found.map_err(failed)?,
+        };
         if read_only {
+            owner::admit_reader(&disk, &info, volume.after_crash)?;
             let overlay = Rc::new(overlay(handle, &disk));
             return Stack::volume_on(handle, path, overlay, disk, volume).await;
         }
@@ -251,9 +253,22 @@ impl Stack {
     }
 
     /// Opens the volume at `path`.
-    pub(crate) async fn open_volume(handle: &Handle, path: &Path) -> Result<Stack, CliError> {
+    pub(crate) async fn open_volume(
+        handle: &Handle,
+        path: &Path,
+        options: VolumeOptions,
+    ) -> Result<Stack, CliError> {
         let disk = open_disk(handle, path, FileDiskOptions::default()).await?;
-        Stack::volume_on(handle, path, Rc::<FileDisk>::clone(&disk), disk, VolumeOptions::default()).await
+        Stack::volume_on(handle, path, Rc::<FileDisk>::clone(&disk), disk, options).await
+    }
+
+    /// Says on standard error if a file or device is larger than the volume on it.
+    pub(crate) async fn tell_of_unused(&self) {
+        if let Stack::Volume(_, disk) = self
+            && let Ok(info) = weir_volume::inspect(&**disk).await
+        {
+            owner::tell_of_unused(disk, &info);
+        }
     }
 
     /// A volume on `storage`, which is `disk` or in front of it.

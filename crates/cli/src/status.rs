@@ -184,7 +184,7 @@ pub(crate) fn of_filesystem(
         handle,
         stack,
         load,
-        memory::bounds(stack, Some(filesystem.memory_bound())),
+        memory::bounds(stack, Some(filesystem.memory_bound()), load.request_bytes_max),
         Some(FilesystemStatus {
             sync: if sync == SyncMode::Order || !flushes_at_all { "order" } else { "durable" }.to_owned(),
             writeback_cache,
@@ -220,7 +220,7 @@ pub(crate) fn of_filesystem(
 
 /// The status of a storage that is mounted as one file.
 pub(crate) fn of_disk(handle: &Handle, stack: &Stack, load: Load) -> String {
-    told(handle, stack, load, memory::bounds(stack, None), None)
+    told(handle, stack, load, memory::bounds(stack, None, load.request_bytes_max), None)
 }
 
 fn told(
@@ -230,7 +230,7 @@ fn told(
     bounds: Option<memory::Bounds>,
     filesystem: Option<FilesystemStatus>,
 ) -> String {
-    let Load { under_way, under_way_max } = load;
+    let Load { under_way, under_way_max, .. } = load;
     let disk_commands = handle.ring().map_or(0, |ring| ring.in_flight() as u64);
     let requests = RequestsStatus { under_way, under_way_max, disk_commands };
     let status = Status {

@@ -214,6 +214,7 @@ fn describe(info: &Info) -> String {
         ),
         format!("segments          {} of {}", info.segments, Size::of_blocks(u64::from(info.segment_blocks))),
         format!("shares            {}", shares(info)),
+        format!("open              {}", opener(info)),
         format!("checkpoint        {}", info.checkpoint),
         format!("log generation    {}", info.generation),
         format!("next request      {}", info.next_sequence),
@@ -229,14 +230,27 @@ fn shares(info: &Info) -> &'static str {
     }
 }
 
+/// Who has it open, or did not close it.
+fn opener(info: &Info) -> String {
+    match &info.opener {
+        None => "no".to_owned(),
+        Some(opener) => {
+            format!("by process {} on {}, or not closed by it", opener.process, opener.host_name())
+        }
+    }
+}
+
 async fn upgrade(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
     let disk = open_disk(&handle, path, FileDiskOptions::default()).await?;
     let upgraded = match weir_volume::upgrade(&*disk).await {
         Err(VolumeError::Foreign) => return Err(no_volume(&disk, path).await),
         outcome => outcome.map_err(|source| CliError::of_volume(path, source))?,
     };
-    let is_new =
-        if upgraded { "takes shares now; older programs cannot open it" } else { "takes shares already" };
+    let is_new = if upgraded {
+        "takes shares and claims now; older programs cannot open it"
+    } else {
+        "takes shares already"
+    };
     print(&format!("{}: {is_new}", path.display()))?;
     Ok(Verdict::Good)
 }

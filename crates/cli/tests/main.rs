@@ -1,5 +1,6 @@
 //! The tests of this crate from outside, as one program.
 
+mod absent_features;
 mod acls;
 mod again;
 mod atomic;
@@ -17,6 +18,7 @@ mod figures;
 mod full;
 mod full_below;
 mod generate;
+mod held;
 mod images;
 mod libraries;
 mod limits;
@@ -26,6 +28,7 @@ mod memory;
 mod mkfs;
 mod mount;
 mod occupied;
+mod owners;
 mod privileges;
 mod programs;
 mod promises;

@@ -13,9 +13,11 @@
 //! - Bounds: `queue_depth` commands in flight, each of at most [`MAX_TRANSFER_BLOCKS`] blocks. Where the
 //!   ring is too small for their operations these wait in a backlog.
 
+mod below;
 mod error;
 mod mutants;
 mod open;
+mod opener;
 mod orders;
 mod pool;
 mod transfer;
@@ -34,6 +36,7 @@ use crate::capability::{Capabilities, Discard};
 use crate::command::Command;
 use crate::contract::Storage;
 use crate::error::{Rejected, StorageError};
+use crate::opener::{Opener, Standing};
 use crate::recorder::Recorder;
 use crate::rules::Rules;
 use crate::ticket::Ticket;
@@ -95,6 +98,8 @@ pub struct FileDisk {
     read_only: bool,
     /// The file has no name yet.
     unnamed: Cell<bool>,
+    /// This process; none if the system does not say which boot of it this is.
+    opener: Option<Opener>,
 }
 
 impl FileDisk {
@@ -115,11 +120,12 @@ impl FileDisk {
     /// A disk on what was opened.
     fn on(handle: &Handle, opened: Opened, options: &FileDiskOptions) -> Result<Rc<FileDisk>, FileDiskError> {
         let ring = handle.ring().ok_or(FileDiskError::NoRing)?;
-        let Opened { path, file, bytes, direct, punch } = opened;
+        let Opened { path, file, below, bytes, direct, punch } = opened;
         let legacy = Capabilities::legacy(options.queue_depth, MAX_TRANSFER_BLOCKS, options.tear_unit_bytes);
         let discard = if punch { Discard::ReadsZero } else { Discard::Unsupported };
         Ok(Rc::new(FileDisk {
-            engine: Engine::new(handle, ring, file, options),
+            opener: opener::this_process(below.place),
+            engine: Engine::new(handle, ring, (file, below.files), options),
             path,
             capabilities: Capabilities { fua: direct, discard, ..legacy },
             blocks: bytes / BLOCK_BYTES as u64,
@@ -282,6 +288,14 @@ impl Storage for FileDisk {
 
     fn allocate(&self, bytes: usize) -> Buffer {
         self.engine.allocate(bytes)
+    }
+
+    fn opener(&self) -> Option<Opener> {
+        self.opener.filter(|_| !self.read_only)
+    }
+
+    fn standing(&self, other: &Opener) -> Standing {
+        self.opener.map_or(Standing::Unknown, |opener| opener::standing(&opener, other))
     }
 }
 

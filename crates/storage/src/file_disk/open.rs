@@ -11,6 +11,7 @@ use rustix::fs::{FallocateFlags, OFlags, StatVfs};
 use weir_runtime::Buffer;
 
 use super::FileDiskOptions;
+use super::below::{Below, lock_below};
 use super::error::FileDiskError;
 use crate::address::BLOCK_BYTES;
 
@@ -28,6 +29,8 @@ pub(super) const OWNERS_ALONE: u32 = 0o600;
 pub(super) struct Opened {
     pub(super) path: PathBuf,
     pub(super) file: File,
+    /// What lies below it, with its locks.
+    pub(super) below: Below,
     pub(super) bytes: u64,
     /// I/O goes past the page cache.
     pub(super) direct: bool,
@@ -123,6 +126,7 @@ pub(super) fn open(path: &Path, options: &FileDiskOptions) -> Result<Opened, Fil
     let exclusive = if kind.is_block_device() { OFlags::EXCL } else { OFlags::empty() };
     let (mut file, asked_direct) = open_file(path, options, exclusive)?;
     lock(&file, path, options.read_only)?;
+    let below = lock_below(&file, path, options.read_only)?;
     if let Some(device) = loop_device(path, options.read_only).filter(|_| kind.is_file()) {
         return Err(FileDiskError::Attached { path: path.into(), device });
     }
@@ -140,7 +144,7 @@ pub(super) fn open(path: &Path, options: &FileDiskOptions) -> Result<Opened, Fil
             .map_err(|e| refused("leave direct I/O on", path, e.into()))?;
     }
     let punch = kind.is_file() && !options.read_only && takes_punch(&file, bytes);
-    Ok(Opened { path: path.into(), file, bytes, direct, punch })
+    Ok(Opened { path: path.into(), file, below, bytes, direct, punch })
 }
 
 /// Opens with O_DIRECT, or without it where the filesystem refuses or the options say so.
@@ -171,7 +175,7 @@ fn takes_no_writes(path: &Path) -> bool {
 }
 
 /// Readers share a disk, a writer has it alone. The lock goes with the file, whatever ends the process.
-fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), FileDiskError> {
+pub(super) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), FileDiskError> {
     let locked = if read_only { file.try_lock_shared() } else { file.try_lock() };
     locked.map_err(|e| match e {
         TryLockError::WouldBlock => FileDiskError::Locked { path: path.into() },
