@@ -70,4 +70,8 @@ pub enum VolumeMutant {
     NamesStayBehind,
     /// V7: a checkpoint does not hold the marks of shared blocks.
     MarkNotKept,
+    /// V8: closing takes one checkpoint, so that each page of the map is there once.
+    ClosedOnce,
+    /// V8: repair takes what is whole for what is newest: a page of the map, or a record, that is out of date.
+    StaleRepaired,
 }

@@ -6,6 +6,7 @@ mod discard;
 mod large;
 mod reads;
 mod recovery;
+mod repair;
 mod share_limits;
 mod shares;
 #[path = "../../storage/tests/support/slow.rs"]
