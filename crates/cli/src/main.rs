@@ -30,6 +30,7 @@ mod open;
 mod plain;
 mod progress;
 mod put;
+mod repair;
 mod report_file;
 mod service;
 mod size;
