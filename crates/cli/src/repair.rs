@@ -53,9 +53,10 @@ pub(crate) async fn run(handle: &Handle, arguments: &RepairArguments) -> Result<
     };
     report.findings.iter().try_for_each(|finding| print(&finding.to_string()))?;
     if !report.lost.is_empty() {
-        tell_files(handle, path, in_memory, disk.clone(), &report).await?;
+        tell_files(handle, path, Rc::clone(&in_memory), disk.clone(), &report).await?;
     }
-    drop(disk);
+    // The lock of a reader goes with them.
+    drop((in_memory, disk));
     let (is_sound, is_whole) = (report.findings_total == 0, report.lost.is_empty());
     if write && !is_sound {
         let disk = open_disk(handle, path, FileDiskOptions::default()).await?;
