@@ -1,5 +1,6 @@
 //! The tests of this crate from outside, as one program.
 
+mod absent_features;
 mod acls;
 mod again;
 mod atomic;
@@ -15,18 +16,24 @@ mod documents;
 mod ext4_features;
 mod figures;
 mod full;
+mod full_below;
 mod generate;
+mod held;
 mod images;
 mod libraries;
+mod limits;
 mod lost;
 mod marks;
 mod memory;
 mod mkfs;
 mod mount;
+mod occupied;
+mod owners;
 mod privileges;
 mod programs;
 mod promises;
 mod readers;
+mod signals;
 mod sqlite;
 mod support;
 mod system_mount;

@@ -56,7 +56,7 @@ impl Checkpointer {
         outcome
     }
 
-    /// Takes the checkpoint that a volume is closed with, and one more of the same moment (V8): the pages of the map that
+    /// Takes the checkpoint that a volume is closed with, and one more of the same moment (V9): the pages of the map that
     /// are in one place only go to their other place with it, 64 MiB of them at most. So at rest each checkpoint
     /// and each page of the map is there twice.
     pub(crate) async fn take_last(&self) -> Result<(), Rejected> {

@@ -17,7 +17,8 @@
 //! | V5 | the loss window: what may be lost without a flush is bounded, configurable and reported | `flush.rs`, `log.rs` |
 //! | V6 | memory, checkpoints and what opening reads follow what is used and what changes, not the volume's size | `sparse.rs`, `map.rs`, `segments.rs`, `checkpointer.rs` |
 //! | V7 | a share is one record; a block that several names read is live until the last is gone, and moves with all of them | `names.rs`, `blocks.rs`, `log.rs`, `recovery.rs` |
-//! | V8 | a closed volume has its map and its checkpoint twice; repair keeps what is proved, and what is not reads as an error | `checkpointer.rs`, `repair.rs`, `rebuild.rs` |
+//! | V8 | a volume on a storage that others can reach has one owner: only with a valid lease it writes and acknowledges | `claim.rs`, `lease.rs` |
+//! | V9 | a closed volume has its map and its checkpoint twice; repair keeps what is proved, and what is not reads as an error | `checkpointer.rs`, `repair.rs`, `rebuild.rs` |
 //!
 //! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the
 //! time is over, and how long it takes is up to the disk. If the whole time is over before it is done, the
@@ -81,6 +82,7 @@ mod check;
 mod checkpoint;
 mod checkpointer;
 mod chunk;
+mod claim;
 mod cleaner;
 mod common;
 mod correction;
@@ -89,6 +91,7 @@ mod error;
 mod flush;
 mod geometry;
 mod layout;
+mod lease;
 mod log;
 mod map;
 mod mutants;

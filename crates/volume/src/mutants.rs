@@ -70,8 +70,14 @@ pub enum VolumeMutant {
     NamesStayBehind,
     /// V7: a checkpoint does not hold the marks of shared blocks.
     MarkNotKept,
-    /// V8: closing takes one checkpoint, so that each page of the map is there once.
+    /// V8: an opener takes over what another one has not released, without waiting for an answer.
+    ClaimNotAwaited,
+    /// V8: an opener does not look whether another one has come before it.
+    ClaimNotReread,
+    /// V8: an owner goes on without looking at its claim.
+    LeaseUnchecked,
+    /// V9: closing takes one checkpoint, so that each page of the map is there once.
     ClosedOnce,
-    /// V8: repair takes what is whole for what is newest: a page of the map, or a record, that is out of date.
+    /// V9: repair takes what is whole for what is newest: a page of the map, or a record, that is out of date.
     StaleRepaired,
 }

@@ -1,4 +1,4 @@
-//! *Rebuilding* the map of a checkpoint some of whose pages are damaged (V8).
+//! *Rebuilding* the map of a checkpoint some of whose pages are damaged (V9).
 //!
 //! The checkpoint holds a sum over the checksums of all its pages, so a page that is made anew is proved when the sum
 //! comes out. Candidates for a damaged page are, in this order: the damaged page with one bit corrected; the page in its

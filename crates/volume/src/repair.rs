@@ -1,4 +1,4 @@
-//! *Repair* of a damaged volume (V8): what can be proved is kept, what cannot reads as an error, and nothing is guessed.
+//! *Repair* of a damaged volume (V9): what can be proved is kept, what cannot reads as an error, and nothing is guessed.
 //!
 //! 1. The superblock: either copy, also with one bit corrected.
 //! 2. The checkpoints: the newest one; the older one if its log leads as far.

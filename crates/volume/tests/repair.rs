@@ -1,4 +1,4 @@
-//! Repair (V8): damage at random places of a volume at rest, one at a time. What the damage did not hit is read, what it
+//! Repair (V9): damage at random places of a volume at rest, one at a time. What the damage did not hit is read, what it
 //! hit is listed and reads as an error, and nothing wrong is read.
 //!
 //! The judge knows the format by docs/format/volume.md: it finds by itself which logical blocks are at a place.
@@ -252,7 +252,7 @@ fn campaign(
 }
 
 #[test]
-fn v8_after_a_flipped_bit_anywhere_only_what_it_hit_is_lost() {
+fn v9_after_a_flipped_bit_anywhere_only_what_it_hit_is_lost() {
     for seed in 0..4 {
         let met = campaign(seed, 50, Kind::Bit, true, Rules::all()).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(met, [10; 5]);
@@ -260,7 +260,7 @@ fn v8_after_a_flipped_bit_anywhere_only_what_it_hit_is_lost() {
 }
 
 #[test]
-fn v8_after_a_damaged_block_anywhere_only_what_was_in_it_is_lost() {
+fn v9_after_a_damaged_block_anywhere_only_what_was_in_it_is_lost() {
     for seed in 10..12 {
         campaign(seed, 50, Kind::Garbage, true, Rules::all()).unwrap_or_else(|why| panic!("{why}"));
     }
@@ -268,7 +268,7 @@ fn v8_after_a_damaged_block_anywhere_only_what_was_in_it_is_lost() {
 
 /// Not closed: its log is to be replayed, and pages of the map are there once.
 #[test]
-fn v8_nothing_wrong_is_read_after_damage_to_a_volume_that_was_not_closed() {
+fn v9_nothing_wrong_is_read_after_damage_to_a_volume_that_was_not_closed() {
     for seed in 20..22 {
         for damage in [Kind::Bit, Kind::Garbage] {
             campaign(seed, 60, damage, false, Rules::all()).unwrap_or_else(|why| panic!("{why}"));
@@ -278,7 +278,7 @@ fn v8_nothing_wrong_is_read_after_damage_to_a_volume_that_was_not_closed() {
 
 /// The judge fails what keeps the rule only in part.
 #[test]
-fn v8_a_repair_from_what_is_out_of_date() {
+fn v9_a_repair_from_what_is_out_of_date() {
     let rules = Rules::but(Some(VolumeMutant::StaleRepaired));
     let found = (20..30).filter_map(|seed| campaign(seed, 60, Kind::Garbage, false, rules).err());
     let wrong = found.into_iter().find(|why| why.contains("reads"));
@@ -286,7 +286,7 @@ fn v8_a_repair_from_what_is_out_of_date() {
 }
 
 #[test]
-fn v8_a_volume_that_is_closed_with_one_checkpoint() {
+fn v9_a_volume_that_is_closed_with_one_checkpoint() {
     let rules = Rules::but(Some(VolumeMutant::ClosedOnce));
     let found = (10..20).find_map(|seed| campaign(seed, 50, Kind::Garbage, true, rules).err());
     assert!(
