@@ -18,13 +18,16 @@ use weir_storage::{BLOCK_BYTES, Extent, Lba, Part, Rules, Storage, flush, write}
 use crate::blocks::Blocks;
 use crate::check::{Reading, read_live};
 use crate::checkpoint::{CHECKSUM_FIELD, Checkpoint, filled};
+use crate::claim::acquire;
 use crate::correction::correct_bit;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::{CHECKPOINT_SLOTS, Geometry, checkpoint_bytes};
 use crate::layout::{SUPERBLOCK_COPIES, Superblock, content_checksum};
+use crate::lease::{Keeper, Leased};
 use crate::map::Entry;
 use crate::mutants::VolumeMutant;
 use crate::names::Pairs;
+use crate::options::VolumeOptions;
 use crate::rebuild::{Rebuilt, rebuild};
 use crate::recovery::{Recovered, Tolerance};
 use crate::scan::{read_or_zeros, scan};
@@ -116,7 +119,8 @@ impl RepairReport {
     }
 }
 
-/// Repairs the volume on `disk`, which must not be open, and writes to it only if a structure is damaged. For a report
+/// Repairs the volume on `disk`, which must not be open, and writes to it if a structure is damaged, besides
+/// the claim of an owner (V8). For a report
 /// alone, let it write to an [`Overlay`](weir_storage::Overlay). An interrupted repair can be repeated.
 ///
 /// Memory: the map, 8 bytes for each block in use, and for damaged pages of it up to 60 KiB each.
@@ -132,7 +136,30 @@ pub async fn repair(
     let mut report = RepairReport::default();
     let geometry = find_geometry(&*disk, &mut report).await?;
     geometry.fits_commands_of(&*disk)?;
-    let work = Repair { disk: &*disk, geometry: &geometry, options: &options };
+    // V8: before anything is read that another owner may still change.
+    let as_volume = VolumeOptions { rules: options.rules, ..VolumeOptions::default() };
+    let Some(lease) = acquire(handle, &disk, &geometry, &as_volume).await? else {
+        return repair_owned(handle, disk, geometry, &options, report).await;
+    };
+    let disk = Rc::new(Leased { below: disk, lease: Rc::clone(&lease) });
+    let keeper = Keeper::new(handle, &lease);
+    let outcome = repair_owned(handle, disk, geometry, &options, report).await;
+    let released = lease.release().await;
+    drop(keeper);
+    let report = outcome?;
+    released?;
+    Ok(report)
+}
+
+/// Repairs a volume on a disk that nobody else writes to.
+async fn repair_owned(
+    handle: &Handle,
+    disk: Rc<dyn Storage>,
+    geometry: Geometry,
+    options: &RepairOptions,
+    mut report: RepairReport,
+) -> Result<RepairReport, VolumeError> {
+    let work = Repair { disk: &*disk, geometry: &geometry, options };
     let mut found = work.find_state(&mut report).await?;
     let unknown = std::mem::take(&mut found.unknown);
     let read = read_live(&*disk, &geometry, &found.blocks, usize::MAX).await?;
