@@ -158,7 +158,7 @@ impl Server {
         std::fs::File::options().read(true).write(true).open("/dev/fuse").map_err(ServerError::Device)?;
         // The process may change its directory before it unmounts.
         let absolute = absolute(mountpoint);
-        told.0.set(Load { request_bytes_max: options.request_bytes_max, ..told.0.get() });
+        load.set(Load { request_bytes_max: options.request_bytes_max, ..load.get() });
         let (at, config) = (absolute.clone(), config(options));
         let handshake = Handshake { writeback_cache: options.writeback_cache };
         let mounted = handle.blocking(move || Session::new(handshake, at, &config)).await;
