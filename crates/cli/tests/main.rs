@@ -25,6 +25,7 @@ mod mkfs;
 mod mount;
 mod privileges;
 mod programs;
+mod positions;
 mod promises;
 mod readers;
 mod sqlite;

@@ -8,8 +8,7 @@ use rustix::io::Errno;
 use weir_ext4::acl::Acl;
 use weir_ext4::{FileTime, FileType};
 use weir_fs::{
-    AclKind, AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode,
-    is_own_attribute,
+    AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, is_own_attribute,
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -455,22 +454,24 @@ impl Calls {
             let mut entries = match directory.take_left(last) {
                 Some(left) => left,
                 None => {
-                    let read = self.filesystem.read_directory(directory.inode, Cookie(last)).await;
-                    read.map_err(|error| errno(&error))?.into()
+                    let after = directory.positions.borrow_mut().cookie_of(last);
+                    let read = self.filesystem.read_directory(directory.inode, after).await;
+                    let read = read.map_err(|error| errno(&error))?;
+                    directory.positions.borrow_mut().place_entries(last, read)
                 }
             };
             if entries.is_empty() {
                 return Ok(());
             }
-            while let Some(entry) = entries.pop_front() {
-                let kind = entry.target.kind.unwrap_or(FileType::Regular);
-                let node = convert::number(entry.target.inode);
-                if !names.add(node, entry.cookie.0, kind, &entry.name) {
-                    entries.push_front(entry);
+            while let Some(placed) = entries.pop_front() {
+                let kind = placed.entry.target.kind.unwrap_or(FileType::Regular);
+                let node = convert::number(placed.entry.target.inode);
+                if !names.add(node, placed.position, kind, &placed.entry.name) {
+                    entries.push_front(placed);
                     directory.keep_left(last, entries);
                     return Ok(());
                 }
-                last = entry.cookie.0;
+                last = placed.position;
             }
         }
     }

@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use weir_fs::{DirectoryEntry, InodeNumber};
+use weir_fs::InodeNumber;
 
 use crate::control::SyncMode;
+use crate::positions::{PlacedEntry, Positions};
 
 /// An open file or directory.
 pub(crate) struct OpenFile {
@@ -20,9 +21,10 @@ pub(crate) struct OpenFile {
     pub(crate) orders_writes: Cell<bool>,
     /// An update of the file was begun through it, and not ended.
     pub(crate) has_begun_update: Cell<bool>,
-    /// Names that were read and did not fit into the answer, and the cookie of the last that did. Names with one
-    /// hash have one cookie, so reading on from that would skip the others.
-    left: RefCell<(u64, VecDeque<DirectoryEntry>)>,
+    /// The positions of an open directory.
+    pub(crate) positions: RefCell<Positions>,
+    /// Names that were read and did not fit into the answer, and the position of the last that did.
+    left: RefCell<(u64, VecDeque<PlacedEntry>)>,
 }
 
 impl OpenFile {
@@ -37,6 +39,7 @@ impl OpenFile {
             left: RefCell::default(),
         }
     }
+            positions: RefCell::default(),
 
     /// What is written through it stays with the kernel, if that keeps a writeback cache.
     fn is_dirtying(&self) -> bool {
@@ -44,13 +47,13 @@ impl OpenFile {
         self.writable
     }
 
-    /// Keeps names that come behind the cookie `last`.
-    pub(crate) fn keep_left(&self, last: u64, names: VecDeque<DirectoryEntry>) {
+    /// Keeps names that come behind the position `last`.
+    pub(crate) fn keep_left(&self, last: u64, names: VecDeque<PlacedEntry>) {
         self.left.replace((last, names));
     }
 
     /// The names kept for who goes on behind `last`.
-    pub(crate) fn take_left(&self, last: u64) -> Option<VecDeque<DirectoryEntry>> {
+    pub(crate) fn take_left(&self, last: u64) -> Option<VecDeque<PlacedEntry>> {
         let (behind, names) = self.left.take();
         (behind == last && !names.is_empty()).then_some(names)
     }

@@ -39,6 +39,7 @@ mod files;
 mod kernel;
 mod lost;
 mod marks;
+mod positions;
 mod privileges;
 mod protocol;
 mod requests;
