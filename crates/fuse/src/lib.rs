@@ -45,6 +45,7 @@ mod protocol;
 mod requests;
 mod serve;
 mod server;
+mod tails;
 mod updates;
 
 #[cfg(feature = "asked")]
