@@ -14,6 +14,7 @@ use weir_runtime::{Handle, Random};
 use weir_storage::{AdversaryDisk, BLOCK_BYTES, Lba};
 
 use crate::error::CliError;
+use crate::messages;
 
 /// How often it is looked whether the firmware of an emulated device has recovered.
 const LOOK: Duration = Duration::from_millis(1);
@@ -58,7 +59,7 @@ impl Cuts {
             self.signals = signals;
             let path = self.directory.join(format!("cut-{number}.img"));
             if let Err(error) = self.cut(&path).await {
-                eprintln!("weir: cannot write {}: {error}", path.display());
+                messages::tell(&format!("cannot write {}: {error}", path.display()));
             }
         }
     }

@@ -5,15 +5,16 @@ use std::rc::Rc;
 
 use clap::Args;
 use weir_flash::Profile;
-use weir_fuse::{DISK_NAME, Server, ServerOptions, SyncMode, absolute};
+use weir_fuse::{DISK_NAME, REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerOptions, SyncMode, absolute};
 use weir_runtime::Handle;
+use weir_volume::VolumeOptions;
 
 use crate::cuts::{Cuts, Victim};
 use crate::error::CliError;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::{self, Stack};
-use crate::status;
+use crate::{messages, status};
 
 /// Arguments of `weir disk`.
 #[derive(Debug, Args)]
@@ -39,6 +40,9 @@ pub(crate) struct DiskArguments {
     /// A volume, in a file or on a block device
     #[arg(long, value_name = "PATH")]
     volume: Option<PathBuf>,
+    /// With --volume: open a copy that was made while the volume was mounted, as a crash would have left it
+    #[arg(long, requires = "volume")]
+    after_crash: bool,
     #[command(flatten)]
     service: ServiceArguments,
 }
@@ -50,11 +54,10 @@ pub(crate) fn run(arguments: &DiskArguments) -> Result<(), CliError> {
         serve(handle, arguments, service).await
     })?;
     if !arguments.service.is_foreground() {
-        eprintln!(
-            "weir: the disk is {}; `losetup --find --show --direct-io=on {}` makes a block device of it",
-            mountpoint.join(DISK_NAME).display(),
+        messages::tell(&format!(
+            "the disk is {0}; `losetup --find --show --direct-io=on {0}` makes a block device of it",
             mountpoint.join(DISK_NAME).display()
-        );
+        ));
     }
     Ok(())
 }
@@ -65,7 +68,8 @@ async fn ground(
     arguments: &DiskArguments,
 ) -> Result<(Stack, PathBuf, Option<Victim>), CliError> {
     if let Some(path) = &arguments.volume {
-        return Ok((Stack::open_volume(handle, path).await?, path.clone(), None));
+        let options = VolumeOptions { after_crash: arguments.after_crash, ..VolumeOptions::default() };
+        return Ok((Stack::open_volume(handle, path, options).await?, path.clone(), None));
     }
     if let Some(name) = &arguments.device {
         let profile = Profile::load(name)?.0;
@@ -92,6 +96,7 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
         sync: SyncMode::Durable,
         writeback_cache: false,
         awake: arguments.service.awake(),
+        request_bytes_max: REQUEST_BYTES_UNDER_WAY_MAX,
     };
     let stack = Rc::new(stack);
     let status = {
@@ -104,6 +109,7 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
         drop(handle.spawn(cuts.serve()));
     }
     stack.warn_of_readers(&name);
+    stack.tell_of_unused().await;
     service.until_unmounted(&handle, server).await?;
     let flushed = weir_storage::flush(&*stack.storage()).await;
     flushed.map_err(|error| CliError::Image { path: name.clone(), source: error.into() })?;

@@ -16,6 +16,7 @@ use weir_storage::{FileDiskError, Rejected};
 use weir_volume::VolumeError;
 use weir_workload::BenchError;
 
+use crate::occupant::Occupant;
 use crate::size::Size;
 
 /// Why a command failed.
@@ -203,6 +204,30 @@ pub(crate) enum CliError {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// The disk below ran full, and still is.
+    #[error(
+        "{}: the disk below ran full, and the newest writes could not be made durable; it has {free} free: free {needed} there, then run `weir umount` again. It is still mounted, so copy what you need; `umount` ends it without that",
+        path.display()
+    )]
+    FullBelow {
+        /// The mountpoint.
+        path: PathBuf,
+        /// What is free there.
+        free: Size,
+        /// What has to be.
+        needed: Size,
+    },
+    /// A server that does not answer.
+    #[error(
+        "{}: the server of the mount did not answer within {seconds} s: it may be stopped (`ps -C weir -o pid,stat,args` shows T then), or wait for a disk that does not answer",
+        path.display()
+    )]
+    Unanswered {
+        /// The mountpoint.
+        path: PathBuf,
+        /// The time limit.
+        seconds: u32,
+    },
     /// Files lack what was written through shared mappings.
     #[error(
         "{0}: {files} of its files lack data that a program wrote through a shared mapping or the writeback cache: {source}. It is still mounted. \
@@ -248,12 +273,12 @@ pub(crate) enum CliError {
         source: VolumeError,
     },
     /// It holds nothing that Weir knows.
-    #[error("{}: neither an ext4 filesystem nor a volume of Weir: {}", path.display(), what_makes_one(path, *blank))]
+    #[error("{}: neither an ext4 filesystem nor a volume of Weir: {}", path.display(), what_is_there(path, *found))]
     Foreign {
         /// The path.
         path: PathBuf,
-        /// It begins with zeros.
-        blank: bool,
+        /// What it holds; none if it is empty.
+        found: Option<Occupant>,
     },
     /// A filesystem where a volume is wanted.
     #[error(
@@ -277,6 +302,14 @@ pub(crate) enum CliError {
         path: PathBuf,
         /// What it is.
         what: &'static str,
+    },
+    /// No mount fits the memory.
+    #[error("--memory {asked} is too little: this mount takes {needed} at least")]
+    MemoryLimitTooSmall {
+        /// The limit asked for.
+        asked: Size,
+        /// What it takes at least, in whole MiB.
+        needed: Size,
     },
     /// There is data that only `--force` overwrites.
     #[error("{}: {source}; to destroy what is there, add --force", path.display())]
@@ -359,6 +392,18 @@ pub(crate) enum CliError {
         /// Size that is there.
         found: Size,
     },
+    /// A copy that was made while the volume was open.
+    #[error(
+        "{}: a copy of a volume that process {process} has open, or another path to that volume: unmount the volume, then copy it; to \
+         mount the copy as a crash would have left it, add --after-crash",
+        path.display()
+    )]
+    CopyOfOpen {
+        /// The path.
+        path: PathBuf,
+        /// The process that has the volume open.
+        process: u32,
+    },
     /// Another process has the volume or image open.
     #[error(
         "{} is in use{}: if it is mounted, run `weir umount` on the mountpoint; otherwise end the process that has it open",
@@ -382,16 +427,16 @@ pub(crate) enum CliError {
         source: std::io::Error,
     },
     /// There is data that only `--force` overwrites.
-    #[error("{}: {found}; to destroy what is there, add --force", path.display())]
+    #[error("{}: it is not empty: there is {found}; {}", path.display(), what_overwrites(*found))]
     InUse {
         /// The path.
         path: PathBuf,
         /// What is there.
-        found: &'static str,
+        found: Occupant,
     },
     /// After a crash, the filesystem cannot be read without changing it.
     #[error(
-        "{}: the journal has to be replayed first: run `weir mount` and `weir umount` on it once",
+        "{}: the journal has to be replayed first, and that is more than is kept in memory: run `weir mount` and `weir umount` on it once",
         path.display()
     )]
     NeedsRecovery {
@@ -464,7 +509,16 @@ impl CliError {
             VolumeError::Truncated { needed, found } => {
                 CliError::Truncated { path, needed: Size::of_blocks(needed), found: Size::of_blocks(found) }
             }
+            VolumeError::CopyOfOpen(opener) => CliError::CopyOfOpen { path, process: opener.process },
             source => CliError::Volume { path, source },
+        }
+    }
+
+    /// What the program ends with.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            CliError::Unanswered { .. } => 3,
+            _ => 2,
         }
     }
 
@@ -509,15 +563,19 @@ fn what_shows_damage(path: &Path, error: &FsError) -> String {
     }
 }
 
-/// What makes a filesystem where there is none.
-fn what_makes_one(path: &Path, blank: bool) -> String {
-    let path = path.display();
-    match blank {
-        true => format!("it begins with zeros; `weir mkfs --volume {path}` makes a filesystem in it"),
-        false => format!(
-            "is it the right file? `weir mkfs --volume --force {path}` would make a filesystem in it and destroy what \
-             it holds"
-        ),
+/// What is where no filesystem is. Only for what is empty a command is proposed that writes to it.
+fn what_is_there(path: &Path, found: Option<Occupant>) -> String {
+    match found {
+        None => format!("it is empty; `weir mkfs --volume {}` makes a filesystem in it", path.display()),
+        Some(found) => format!("there is {found}: is it the right file?"),
+    }
+}
+
+/// How an occupant may be overwritten: what is not understood may be more than its user knows.
+fn what_overwrites(found: Occupant) -> &'static str {
+    match found.format {
+        Some(_) => "to destroy what is there, add --force",
+        None => "find out what it is first, or name another file or device; only --force overwrites it",
     }
 }
 

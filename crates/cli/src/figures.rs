@@ -14,9 +14,12 @@ use crate::{print, report_file};
 /// Arguments of `weir figures`.
 #[derive(Debug, Args)]
 pub(crate) struct FiguresArguments {
-    /// The figures, by name; --list shows the names [default: all]
+    /// The figures, by name; without one, the names are listed and nothing is run
     #[arg(value_name = "NAME")]
     names: Vec<String>,
+    /// Run all figures: some twenty minutes
+    #[arg(long, conflicts_with_all = ["names", "list"])]
+    all: bool,
     /// List the figures and run nothing
     #[arg(long, conflicts_with_all = ["html", "quick", "spread", "kernel"])]
     list: bool,
@@ -44,12 +47,23 @@ pub(crate) struct FiguresArguments {
 /// What a report begins with.
 const BEGINNING: &str = "<!DOCTYPE html>";
 
+/// What ends the list where no figure was named.
+const HOW_TO_RUN: &str = "Run one by its name: weir figures fast18-fig10. Run all of them, which takes\n\
+    some twenty minutes: weir figures --all.";
+
 /// What is said before the wait.
 const SPREAD_TAKES: &str = "every row is run some 40 times with a tenth of the writes, one assumed parameter changed: \
     some minutes for each figure";
 
 /// Runs the figures asked for and prints what came out.
 pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
+    let is_run = arguments.all || arguments.list || !arguments.names.is_empty();
+    let for_a_run = arguments.html.is_some() || arguments.quick || arguments.spread || arguments.kernel;
+    if !is_run && for_a_run {
+        return Err(CliError::Usage(
+            "name the figures to run, as `weir figures --list` shows them, or add --all",
+        ));
+    }
     let names: Vec<&str> = match arguments.names.as_slice() {
         [] => Figure::names(),
         names => names.iter().map(String::as_str).collect(),
@@ -58,8 +72,8 @@ pub(crate) fn run(arguments: &FiguresArguments) -> Result<(), CliError> {
     if arguments.kernel {
         figures.iter_mut().for_each(Figure::ask_kernel);
     }
-    if arguments.list {
-        return list(&figures, arguments.json);
+    if arguments.list || !is_run {
+        return list(&figures, arguments.json, is_run);
     }
     // A path that cannot be written is to be known before the wait.
     arguments.html.as_ref().map(|path| report_file::check(path, BEGINNING)).transpose()?;
@@ -89,14 +103,16 @@ fn write(path: &Path, page: &str) -> Result<(), CliError> {
     report_file::create(path, BEGINNING)?.write_all(page.as_bytes()).map_err(failed)
 }
 
-fn list(figures: &[Figure], json: bool) -> Result<(), CliError> {
+/// Prints the names of figures; with a line on how one is run, if the caller named none.
+fn list(figures: &[Figure], json: bool, is_asked: bool) -> Result<(), CliError> {
     if json {
         let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
         return print(&serde_json::to_string_pretty(&names)?);
     }
     let told =
         |figure: &Figure| format!("{}: {}\n  {}", figure.name, figure.config.title, figure.config.source);
-    print(&paragraphs(&figures.iter().map(told).collect::<Vec<_>>().join("\n")))
+    print(&paragraphs(&figures.iter().map(told).collect::<Vec<_>>().join("\n")))?;
+    if is_asked { Ok(()) } else { print(&format!("\n{HOW_TO_RUN}")) }
 }
 
 fn measure(lab: &mut Lab, figures: &[Figure]) -> Result<Vec<Sheet>, CliError> {

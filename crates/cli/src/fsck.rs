@@ -123,7 +123,7 @@ fn check(path: &Path, replay: bool) -> Result<Report, CliError> {
             Err(source) => source,
         };
         Err(match (&stack, source) {
-            (Stack::Disk(disk), FsckError::Format(FormatError::Foreign)) => foreign(disk, path).await,
+            (Stack::Disk(_), FsckError::Format(FormatError::Foreign)) => foreign(path),
             (_, source) => CliError::Fsck { path: path.to_owned(), source },
         })
     })

@@ -16,6 +16,7 @@ use clap::{CommandFactory as _, Parser, ValueEnum as _};
 
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
+use crate::size::Size;
 
 /// The exit codes of `mount`: wrong arguments, and a mount that failed.
 const WRONG_USE: u8 = 1;
@@ -31,7 +32,7 @@ Options behind -o, separated by commas; `weir mount --help` explains each:
   discard, nodiscard              --discard, --no-discard
   discard_below                   --discard-below
   noatime, writeback_cache        --noatime, --writeback-cache
-  log=FILE                        --log FILE
+  log=FILE, memory=LIMIT          --log FILE, --memory LIMIT
 
 Options that are for mount and systemd are accepted: defaults, rw, noauto, nofail,
 _netdev, user, x-*, comment=TEXT. Any other is refused, unless -s is given.";
@@ -238,6 +239,8 @@ fn of_option(option: &str) -> Meaning {
         }
         ("journal_coalition", None) => argument("--journal-coalition"),
         ("log", Some(value)) => Meaning::Argument(format!("--log={value}")),
+        ("memory", Some(value)) if value.parse::<Size>().is_ok() => argument(&format!("--{option}")),
+        ("memory", _) => Meaning::WrongValue("memory=LIMIT, as memory=256M"),
         ("" | "defaults" | "ro" | "rw" | "auto" | "noauto" | "nofail" | "_netdev", None)
         | ("user" | "users" | "nouser" | "owner" | "noowner" | "group" | "nogroup", _)
         // True in any case.
@@ -258,7 +261,7 @@ mod tests {
 
     #[test]
     fn options_of_mount_become_those_of_the_program() {
-        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,discard,discard_below,awake,noexec,noatime,writeback_cache,log=/var/log/weir,nosuid,nodev";
+        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,discard,discard_below,awake,noexec,noatime,writeback_cache,log=/var/log/weir,memory=256M,nosuid,nodev";
         let expected = [
             "--allow-other",
             "--sync=order",
@@ -272,7 +275,7 @@ mod tests {
             "--noatime",
             "--writeback-cache",
         ];
-        let expected: Vec<_> = expected.into_iter().chain(["--log=/var/log/weir"]).collect();
+        let expected: Vec<_> = expected.into_iter().chain(["--log=/var/log/weir", "--memory=256M"]).collect();
         assert_eq!(arguments(given).unwrap(), expected);
         assert_eq!(arguments("ro,nodiscard").unwrap(), ["--no-discard", "--read-only"]);
         assert_eq!(arguments("ro,rw").unwrap(), [""; 0]);

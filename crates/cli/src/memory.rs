@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use weir_fs::MemoryBound;
+use weir_fs::{MemoryBound, MountOptions};
 use weir_fuse::REQUEST_BYTES_UNDER_WAY_MAX;
 use weir_runtime::{Handle, give_back};
 
+use crate::cgroup::memory_limit;
+use crate::error::CliError;
+use crate::size::Size;
 use crate::stack::Stack;
 
 /// How often memory is given back that was free all the time since the last time.
@@ -29,12 +32,80 @@ pub(crate) struct Bounds {
 }
 
 /// The bounds of a server; none where the storage itself lies in memory.
-pub(crate) fn bounds(stack: &Stack, filesystem: Option<MemoryBound>) -> Option<Bounds> {
+pub(crate) fn bounds(
+    stack: &Stack,
+    filesystem: Option<MemoryBound>,
+    request_bytes_max: u64,
+) -> Option<Bounds> {
     let none = MemoryBound { files: 0, changes: 0, caches: 0 };
     let MemoryBound { files, changes, caches } = filesystem.unwrap_or(none);
     let floor = PROGRAM_BYTES + stack.memory_bound()? + caches;
-    let requests = REQUEST_COPIES * REQUEST_BYTES_UNDER_WAY_MAX;
+    let requests = REQUEST_COPIES * request_bytes_max;
     Some(Bounds { bound: floor + files + changes + requests, floor })
+}
+
+/// Of the limit of a group of processes, a server takes this part by default: the rest is for what the kernel keeps in its
+/// name, and for other processes of the group.
+const GROUP_SHARE: (u64, u64) = (3, 4);
+/// Of a limit, this part is for requests.
+const REQUESTS_SHARE: u64 = 32;
+/// Bytes that requests may take at least: some reads of the largest size, with what is read ahead.
+const REQUEST_BYTES_MIN: u64 = 4 << 20;
+
+/// How much memory a mount may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// What the options of a mount take by default.
+    No,
+    /// So much, since the user asked for that.
+    Asked(Size),
+    /// So much, since the group of this process has that limit.
+    Group(Size),
+}
+
+impl Limit {
+    /// What was asked for; otherwise the limit of the group.
+    pub(crate) fn from_option(asked: Option<Size>) -> Limit {
+        match (asked, memory_limit()) {
+            (Some(asked), _) => Limit::Asked(asked),
+            (None, Some(group)) => Limit::Group(Size(group)),
+            (None, None) => Limit::No,
+        }
+    }
+
+    /// The options of a mount on `stack` within the limit, and the bytes that requests may take. A limit of the group that is too
+    /// small is told of, and the mount takes as little as it can.
+    ///
+    /// # Errors
+    /// [`CliError::MemoryLimitTooSmall`] if less was asked for than a mount takes.
+    pub(crate) fn apply(self, stack: &Stack, options: MountOptions) -> Result<(MountOptions, u64), CliError> {
+        let (bytes, is_asked) = match self {
+            Limit::Asked(size) => (size.0, true),
+            Limit::Group(size) => (size.0 / GROUP_SHARE.1 * GROUP_SHARE.0, false),
+            Limit::No => return Ok((options, REQUEST_BYTES_UNDER_WAY_MAX)),
+        };
+        let Some(storage) = stack.memory_bound() else {
+            return Ok((options, REQUEST_BYTES_UNDER_WAY_MAX));
+        };
+        let blocks = stack.storage().blocks();
+        let requests = (bytes / REQUESTS_SHARE).clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_UNDER_WAY_MAX);
+        let others = PROGRAM_BYTES + storage + REQUEST_COPIES * requests;
+        let least = match options.within_memory(blocks, bytes.saturating_sub(others)) {
+            Ok(options) => return Ok((options, requests)),
+            Err(filesystem) => filesystem,
+        };
+        let needed = Size((least + others).next_multiple_of(1 << 20));
+        if is_asked {
+            return Err(CliError::MemoryLimitTooSmall { asked: Size(bytes), needed });
+        }
+        eprintln!(
+            "weir: the memory of this group of processes has a limit of which a mount may take {}, and it takes {needed} at \
+             least: raise the limit, or the system may end the server",
+            Size(bytes)
+        );
+        // That much is enough.
+        Ok((options.within_memory(blocks, least).unwrap_or(options), requests))
+    }
 }
 
 /// The resident set of this process in bytes, by the kernel's second number in `/proc/self/statm`; 0 where it does not

@@ -7,8 +7,9 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;
-use std::io;
-use std::sync::Arc;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use humantime::format_rfc3339_millis;
@@ -17,6 +18,9 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use weir_runtime::Handle;
+
+use crate::error::CliError;
+use crate::report_file;
 
 /// What `RUST_LOG` adds to where a person will read it; and where only errors are told, by the commands themselves.
 const READ: &str = "warn";
@@ -29,10 +33,13 @@ thread_local! {
 
 /// Has events written to `log`, or else to standard error, which a server in the background lets go of when it has
 /// mounted: so nothing is written there that was not asked for. Once in a process.
-pub(crate) fn go_to(log: Option<&File>, in_background: bool) -> io::Result<()> {
+pub(crate) fn go_to(log: Option<&Log>, in_background: bool) -> io::Result<()> {
     let always = if log.is_none() && in_background { UNREAD } else { READ };
     let writer = match log {
-        Some(log) => BoxMakeWriter::new(Arc::new(log.try_clone()?)),
+        Some(log) => {
+            let log = log.clone();
+            BoxMakeWriter::new(move || log.clone())
+        }
         None => BoxMakeWriter::new(io::stderr),
     };
     let asked = std::env::var("RUST_LOG").unwrap_or_default();
@@ -43,6 +50,57 @@ pub(crate) fn go_to(log: Option<&File>, in_background: bool) -> io::Result<()> {
         // A line that cannot be written is nothing to fail for.
         .log_internal_errors(false);
     subscriber.try_init().map_err(io::Error::other)
+}
+
+/// A line of the program itself on standard error. Where that is gone, as a terminal or a pipe may be, a service goes on.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "weir: {text}");
+}
+
+/// The file that a service's messages go to.
+#[derive(Clone)]
+pub(crate) struct Log {
+    /// Absolute, as a service changes its directory.
+    path: Arc<Path>,
+    file: Arc<Mutex<File>>,
+}
+
+impl Log {
+    pub(crate) fn open(path: &Path) -> Result<Log, CliError> {
+        let file = report_file::append(path)?;
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Ok(Log { path: path.into(), file: Arc::new(Mutex::new(file)) })
+    }
+
+    /// Opens what has its path by now, and writes there from now on; to the old file where that fails.
+    pub(crate) fn reopen(&self) {
+        match report_file::append(&self.path) {
+            Ok(file) => {
+                *self.file() = file;
+                self.take_standard_error();
+            }
+            Err(error) => tell(&format!("the log goes on in the old file: {error}")),
+        }
+    }
+
+    /// What the program writes to standard error goes into the log from now on.
+    pub(crate) fn take_standard_error(&self) {
+        let _ = rustix::stdio::dup2_stderr(&*self.file());
+    }
+
+    fn file(&self) -> MutexGuard<'_, File> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// As long as it lives, lines that this thread writes bear the date of a runtime.

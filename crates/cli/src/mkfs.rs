@@ -1,7 +1,5 @@
 //! `weir mkfs`: make a filesystem.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Read as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -10,17 +8,14 @@ use rustix::process::{getegid, geteuid};
 use weir_ext4::Mkfs;
 use weir_fs::Filesystem;
 use weir_runtime::Handle;
-use weir_storage::{BLOCK_BYTES, FileDisk, Storage};
+use weir_storage::{BLOCK_BYTES, FileDisk, Lba, Part, Rejected, Storage, flush, write};
 use weir_volume::{Format, Volume, VolumeOptions};
 
 use crate::error::CliError;
 use crate::size::Size;
-use crate::stack::{first_blocks, is_ext4, plain};
-use crate::volume::{Made, ground, not_created};
+use crate::stack::plain;
+use crate::volume::{Made, ground, not_created, require_empty};
 use crate::{in_wall_time, print};
-
-/// Bytes that are written at a time where a file is filled.
-const FILL_BYTES: usize = 1 << 20;
 
 /// Bytes that a filesystem takes at least; and a volume that it fits into.
 const FILESYSTEM_MIN: u64 = 8 << 20;
@@ -76,16 +71,17 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
     }
     let (disk, made) = ground(&handle, path, arguments.size)?;
     if made == Made::Nothing && !arguments.force {
-        require_empty(&disk, path).await?;
+        require_empty(path)?;
     }
     if arguments.fill && made != Made::Nothing {
-        fill(path, disk.blocks()).inspect_err(|_| made.undo(path))?;
+        fill(&disk, path).await.inspect_err(|_| made.undo(path))?;
     }
     let size = match arguments.volume {
         true => make_in_volume(&handle, arguments, &disk).await,
         false => make_on(&handle, arguments, &*disk, made != Made::Nothing).await,
     };
     let size = size.inspect_err(|_| made.undo(path))?;
+    disk.name()?;
     let told = match arguments.volume {
         true => format!("a volume with an ext4 filesystem of {size}"),
         false => {
@@ -97,13 +93,17 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
     print(&format!("{}: {told}", path.display()))
 }
 
-/// Writes zeros to all blocks of a file.
-fn fill(path: &Path, blocks: u64) -> Result<(), CliError> {
-    let failed = |source| CliError::File { doing: "fill", path: path.to_owned(), source };
-    let mut file = File::options().write(true).open(path).map_err(failed)?;
-    let mut zeros = io::repeat(0).take(blocks * BLOCK_BYTES as u64);
-    io::copy(&mut zeros, &mut BufWriter::with_capacity(FILL_BYTES, &mut file)).map_err(failed)?;
-    file.sync_all().map_err(failed)
+/// Writes zeros to all blocks of a disk.
+async fn fill(disk: &FileDisk, path: &Path) -> Result<(), CliError> {
+    let failed = |error: Rejected| CliError::Image { path: path.to_owned(), source: error.into() };
+    let most = u64::from(disk.capabilities().max_transfer_blocks);
+    let zeros = vec![0; most as usize * BLOCK_BYTES];
+    let blocks = disk.blocks();
+    for start in (0..blocks).step_by(most as usize) {
+        let count = most.min(blocks - start) as usize;
+        write(disk, Part::bytes(Lba(start), &zeros[..count * BLOCK_BYTES])).await.map_err(failed)?;
+    }
+    flush(disk).await.map_err(failed)
 }
 
 /// Makes the filesystem on a storage, and says how large it is.
@@ -154,18 +154,4 @@ fn options(handle: &Handle, arguments: &MkfsArguments, blocks: u64, zeroed: bool
         gid: getegid().as_raw(),
         ..plain(handle, blocks)
     }
-}
-
-/// Refuses a disk where something says what it is, or that does not begin with zeros.
-async fn require_empty(disk: &FileDisk, path: &Path) -> Result<(), CliError> {
-    let first = first_blocks(disk).await;
-    let first = first.map_err(|error| CliError::Image { path: path.to_owned(), source: error.into() })?;
-    let in_use = |found| Err(CliError::InUse { path: path.to_owned(), found });
-    if is_ext4(&first) {
-        return in_use("there is a filesystem already");
-    }
-    if first.iter().any(|byte| *byte != 0) {
-        return in_use("it is not empty");
-    }
-    Ok(())
 }

@@ -15,10 +15,11 @@ use crate::error::CliError;
 use crate::helper;
 use crate::journal_engine::JournalEngine;
 use crate::journal_mode::JournalName;
+use crate::memory::Limit;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
 use crate::stack::Stack;
-use crate::status;
+use crate::{messages, status};
 
 /// How often a server looks whether its filesystem has failed: a person who reads its log is no faster.
 const LOOKED_AT: Duration = Duration::from_secs(1);
@@ -60,8 +61,7 @@ pub(crate) struct MountArguments {
     /// latest
     #[arg(long)]
     writeback_cache: bool,
-    /// Allow no changes. A filesystem whose journal has to be replayed after a crash is refused: mount it writable
-    /// first
+    /// Allow no changes. What a crash has left in the journal is replayed in memory
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
     /// Refuse to run programs that are on it
@@ -83,6 +83,13 @@ pub(crate) struct MountArguments {
     /// full later
     #[arg(long, conflicts_with_all = ["device", "read_only"])]
     discard_below: bool,
+    /// Memory that the server takes at most, such as 256M [default: what weir status states as its bound; less, if the
+    /// group of this process, such as a container, has a limit: three quarters of that]
+    #[arg(long, value_name = "LIMIT")]
+    memory: Option<Size>,
+    /// Mount a copy that was made while the volume was mounted, as a crash would have left it
+    #[arg(long, conflicts_with = "device")]
+    after_crash: bool,
     /// Options of mount(8), which are refused here with a hint
     #[arg(short = 'o', value_name = "OPTIONS", hide = true)]
     options: Vec<String>,
@@ -153,7 +160,11 @@ async fn serve(
             stack
         }
         None => {
-            let volume = VolumeOptions { discard_below: arguments.discard_below, ..VolumeOptions::default() };
+            let volume = VolumeOptions {
+                discard_below: arguments.discard_below,
+                after_crash: arguments.after_crash,
+                ..VolumeOptions::default()
+            };
             Stack::open_with(&handle, source, arguments.read_only, volume).await?
         }
     };
@@ -170,6 +181,7 @@ async fn serve(
         access_times: if arguments.noatime { AccessTimes::Never } else { AccessTimes::Relative },
         ..MountOptions::default()
     };
+    let (options, request_bytes_max) = Limit::from_option(arguments.memory).apply(&stack, options)?;
     let filesystem = stack.filesystem(&handle, source, options).await?;
     let options = ServerOptions {
         // `mount` and `df` take a path that does not begin at the root for one from their own directory.
@@ -180,6 +192,7 @@ async fn serve(
         access_times: !arguments.noatime,
         writeback_cache: arguments.writeback_cache,
         awake: arguments.service.awake(),
+        request_bytes_max,
         sync: match arguments.sync {
             Sync::Durable => SyncMode::Durable,
             Sync::Order => SyncMode::Order,
@@ -206,18 +219,19 @@ async fn serve(
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
     let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim).await?;
     if arguments.sync == Sync::Order {
-        eprintln!(
-            "weir: --sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
-             crash, newest first."
+        messages::tell(
+            "--sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
+             crash, newest first.",
         );
     }
     if engine.is_some_and(|engine| !engine.flushes()) {
-        eprintln!(
-            "weir: --engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \
-             for which fsync has returned may be lost in a crash, newest first."
+        messages::tell(
+            "--engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \
+             for which fsync has returned may be lost in a crash, newest first.",
         );
     }
     stack.warn_of_readers(source);
+    stack.tell_of_unused().await;
     service.until_unmounted(&handle, server).await?;
     let unmounted = filesystem.unmount().await;
     unmounted.map_err(|error| CliError::Image { path: source.to_owned(), source: error })?;
@@ -232,11 +246,10 @@ async fn tell_of_failure(handle: Handle, filesystem: Filesystem, source: PathBuf
             None => {}
             Some(ReadOnlyReason::Mounted | ReadOnlyReason::Unmounted) => return,
             Some(reason) => {
-                eprintln!(
-                    "weir: {}: it takes no changes any more: {reason}. What was durable is safe; no further write is \
-                     acknowledged.",
+                messages::tell(&format!(
+                    "{}: it takes no changes any more: {reason}. What was durable is safe; no further write is acknowledged.",
                     source.display()
-                );
+                ));
                 return;
             }
         }

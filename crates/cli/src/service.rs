@@ -14,14 +14,14 @@ use clap::Args;
 use futures_util::{FutureExt as _, select_biased};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_fuse::Server;
 use weir_runtime::{CpuLatencyGuard, Handle, keep_heap_small};
 
 use crate::error::CliError;
+use crate::messages::Log;
 use crate::mountpoint::is_mountpoint;
-use crate::{in_wall_time, memory, messages, print, report_file, status};
+use crate::{in_wall_time, memory, messages, print, signals, status};
 
 /// What a service in the background says when programs may use the mount.
 const READY: &str = "mounted";
@@ -68,7 +68,7 @@ impl ServiceArguments {
 pub(crate) struct Service<'a> {
     signals: Signals,
     detach: bool,
-    log: Option<File>,
+    log: Option<Log>,
     mountpoint: &'a Path,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn run(
         return in_background().map_err(failed("mount in the background on"))?;
     }
     // Before anything is mounted, so that no signal ends the program between.
-    let signals = Signals::new([SIGTERM, SIGINT]).map_err(failed("wait for signals to unmount"))?;
+    let signals = signals::take().map_err(failed("wait for signals to unmount"))?;
     if arguments.with_parent {
         set_parent_process_death_signal(Some(Signal::TERM))
             .map_err(|errno| failed("end with the thread that started the mount on")(errno.into()))?;
@@ -105,7 +105,7 @@ pub(crate) fn run(
         // It was started as /proc/self/exe, and would be found under that name.
         let _ = rustix::thread::set_name(NAME_IN_KERNEL);
     }
-    let log = arguments.log.as_deref().map(report_file::append).transpose()?;
+    let log = arguments.log.as_deref().map(Log::open).transpose()?;
     messages::go_to(log.as_ref(), arguments.detach).map_err(failed("write messages about"))?;
     let service = Service { signals, detach: arguments.detach, log, mountpoint };
     keep_heap_small();
@@ -140,16 +140,16 @@ fn in_background() -> std::io::Result<Result<(), CliError>> {
 impl Service<'_> {
     /// Says that it is mounted, and waits until it is unmounted, or a signal says to.
     pub(crate) async fn until_unmounted(self, handle: &Handle, mut server: Server) -> Result<(), CliError> {
-        let Service { mut signals, detach, log, mountpoint } = self;
+        let Service { signals, detach, log, mountpoint } = self;
         if detach {
             leave_terminal()?;
         } else {
-            eprintln!("weir: mounted on {}", mountpoint.display());
+            messages::tell(&format!("mounted on {}", mountpoint.display()));
         }
-        if let Some(log) = log {
-            let _ = rustix::stdio::dup2_stderr(&log);
+        if let Some(log) = &log {
+            log.take_standard_error();
         }
-        let stop = handle.blocking(move || signals.forever().next());
+        let stop = handle.blocking(move || signals::until_end(signals, log.as_ref(), !detach));
         select_biased! {
             ended = server.ended().fuse() => ended?,
             _ = stop.fuse() => server.unmount().await?,

@@ -15,7 +15,10 @@ use weir_storage::{
 use weir_volume::{LossWindow, LossWindowSeen, Volume, VolumeError, VolumeOptions};
 
 use crate::error::CliError;
+use crate::messages;
+use crate::occupant::occupant;
 use crate::open::open_disk;
+use crate::owner;
 use crate::size::Size;
 
 /// A disk has room for this many times the checkpoints of the volume on it, and more: a checkpoint takes eight bytes
@@ -24,6 +27,10 @@ const CHECKPOINT_SHARE: u64 = 128;
 
 /// Blocks of memory besides, for what the volume may move when it is opened: 64 MiB.
 const SLACK_BLOCKS: u64 = 1 << 14;
+
+/// And for what a crash has left in the filesystem's journal: 320 MiB, a quarter more than the largest journal that mkfs makes by
+/// itself.
+const REPLAY_BLOCKS: u64 = 5 << 14;
 
 /// Size of the worst disk, if nothing else is said.
 const WORST_DEFAULT: Size = Size(256 << 20);
@@ -91,6 +98,12 @@ pub(crate) struct StackStatus {
     /// Who may read its file or device besides the owner: `group`, `others`.
     #[serde(default)]
     pub(crate) readable_by: Vec<String>,
+    /// Why its volume acknowledges nothing more, if it does not.
+    #[serde(default)]
+    pub(crate) failed: Option<String>,
+    /// Bytes that the filesystem below its file has free; none for a block device, and for what lies in memory.
+    #[serde(default)]
+    pub(crate) free_below: Option<u64>,
     #[serde(flatten)]
     pub(crate) volume: Option<VolumeStatus>,
 }
@@ -175,17 +188,25 @@ pub(crate) fn is_ext4(first: &[u8]) -> bool {
 }
 
 /// The error of a disk that holds neither a filesystem nor a volume.
-pub(crate) async fn foreign(disk: &FileDisk, path: &Path) -> CliError {
-    let blank = first_blocks(disk).await.is_ok_and(|first| first.iter().all(|byte| *byte == 0));
-    CliError::Foreign { path: path.to_owned(), blank }
+pub(crate) fn foreign(path: &Path) -> CliError {
+    match occupant(path) {
+        Ok(found) => CliError::Foreign { path: path.to_owned(), found },
+        Err(source) => CliError::File { doing: "look for data in", path: path.to_owned(), source },
+    }
 }
 
 /// The error of a disk that holds no volume, though one is wanted.
 pub(crate) async fn no_volume(disk: &FileDisk, path: &Path) -> CliError {
     match first_blocks(disk).await {
         Ok(first) if is_ext4(&first) => CliError::NoVolume { path: path.to_owned() },
-        _ => foreign(disk, path).await,
+        _ => foreign(path),
     }
+}
+
+/// In front of a disk that is only read, for what opening it would write.
+fn overlay(handle: &Handle, disk: &Rc<FileDisk>) -> Overlay {
+    let memory = disk.blocks() / CHECKPOINT_SHARE + SLACK_BLOCKS + REPLAY_BLOCKS;
+    Overlay::new(handle, Rc::<FileDisk>::clone(disk), memory)
 }
 
 /// A filesystem with nothing special about it, and a name of its own.
@@ -216,13 +237,13 @@ impl Stack {
         let options = FileDiskOptions { read_only, ..FileDiskOptions::default() };
         let disk = open_disk(handle, path, options).await?;
         let failed = |source| CliError::of_volume(path, source);
-        match weir_volume::inspect(&*disk).await {
+        let info = match weir_volume::inspect(&*disk).await {
             Err(VolumeError::Foreign) => return Ok(Stack::Disk(disk)),
-            found => drop(found.map_err(failed)?),
-        }
+            found => found.map_err(failed)?,
+        };
         if read_only {
-            let memory = disk.blocks() / CHECKPOINT_SHARE + SLACK_BLOCKS;
-            let overlay = Rc::new(Overlay::new(handle, Rc::<FileDisk>::clone(&disk), memory));
+            owner::admit_reader(&disk, &info, volume.after_crash)?;
+            let overlay = Rc::new(overlay(handle, &disk));
             return Stack::volume_on(handle, path, overlay, disk, volume).await;
         }
         // Its lock, as a reader, goes with it.
@@ -232,9 +253,22 @@ impl Stack {
     }
 
     /// Opens the volume at `path`.
-    pub(crate) async fn open_volume(handle: &Handle, path: &Path) -> Result<Stack, CliError> {
+    pub(crate) async fn open_volume(
+        handle: &Handle,
+        path: &Path,
+        options: VolumeOptions,
+    ) -> Result<Stack, CliError> {
         let disk = open_disk(handle, path, FileDiskOptions::default()).await?;
-        Stack::volume_on(handle, path, Rc::<FileDisk>::clone(&disk), disk, VolumeOptions::default()).await
+        Stack::volume_on(handle, path, Rc::<FileDisk>::clone(&disk), disk, options).await
+    }
+
+    /// Says on standard error if a file or device is larger than the volume on it.
+    pub(crate) async fn tell_of_unused(&self) {
+        if let Stack::Volume(_, disk) = self
+            && let Ok(info) = weir_volume::inspect(&**disk).await
+        {
+            owner::tell_of_unused(disk, &info);
+        }
     }
 
     /// A volume on `storage`, which is `disk` or in front of it.
@@ -263,11 +297,11 @@ impl Stack {
     /// Says on standard error if others may read what is on `path` without asking the mount.
     pub(crate) fn warn_of_readers(&self, path: &Path) {
         if let Some(readers) = named(&readable_by(self.readers())) {
-            eprintln!(
-                "weir: {0} can be read by {readers}, and so can every file on the mount, whatever its permissions: run \
+            messages::tell(&format!(
+                "{0} can be read by {readers}, and so can every file on the mount, whatever its permissions: run \
                  `chmod go-r {0}`",
                 path.display()
-            );
+            ));
         }
     }
 
@@ -333,25 +367,55 @@ impl Stack {
                 })
             }
         };
-        StackStatus { kind: self.kind().to_owned(), readable_by: readable_by(self.readers()), volume }
+        let (failed, free_below) = match self {
+            Stack::Disk(disk) => (None, disk.free_below()),
+            Stack::Volume(volume, disk) => (volume.failure(), disk.free_below()),
+            Stack::Emulated(_) | Stack::Worst(_) => (None, None),
+        };
+        let failed = failed.map(|failure| failure.to_string());
+        let readable_by = readable_by(self.readers());
+        StackStatus { kind: self.kind().to_owned(), readable_by, failed, free_below, volume }
     }
 
-    /// Mounts the filesystem.
+    /// Mounts the filesystem. A read-only one whose journal a crash has left full is replayed in memory.
     pub(crate) async fn filesystem(
         &self,
         handle: &Handle,
         path: &Path,
         options: MountOptions,
     ) -> Result<Filesystem, CliError> {
-        let source = match Filesystem::mount(handle, self.storage(), options).await {
+        let mounted = match Filesystem::mount(handle, self.storage(), options).await {
+            Err(FsError::NeedsRecovery) => self.replayed_in_memory(handle, options).await,
+            mounted => mounted,
+        };
+        let source = match mounted {
             Ok(mounted) => return Ok(mounted),
             Err(source) => source,
         };
         Err(match (self, source) {
-            (Stack::Disk(disk), FsError::Format(FormatError::Foreign)) => foreign(disk, path).await,
+            (Stack::Disk(_), FsError::Format(FormatError::Foreign)) => foreign(path),
             (_, FsError::NeedsRecovery) => CliError::NeedsRecovery { path: path.to_owned() },
             (_, source) => CliError::Image { path: path.to_owned(), source },
         })
+    }
+
+    /// Mounts what a crash has left, as its journal says, and changes nothing on the disk. A volume that is only read lies on an
+    /// overlay already.
+    async fn replayed_in_memory(
+        &self,
+        handle: &Handle,
+        options: MountOptions,
+    ) -> Result<Filesystem, FsError> {
+        let storage: Rc<dyn Storage> = match self {
+            Stack::Disk(disk) => Rc::new(overlay(handle, disk)),
+            _ => self.storage(),
+        };
+        match Filesystem::recover(handle, Rc::clone(&storage)).await {
+            // More than an overlay takes.
+            Err(FsError::Storage(StorageError::NoSpace)) => return Err(FsError::NeedsRecovery),
+            recovered => recovered?,
+        }
+        Filesystem::mount(handle, storage, options).await
     }
 
     /// Gives back what is free in a volume to the disk below, if that takes it. What a crash might still need is made

@@ -6,18 +6,20 @@ use clap::Args;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use weir_fs::{Answered, Engine, Filesystem};
+use weir_fs::{Answered, Engine, Filesystem, ReadOnlyReason};
 use weir_fuse::control::STATUS_ATTRIBUTE;
 use weir_fuse::{FileCounts, Load, SyncMode};
 use weir_runtime::Handle;
+use weir_storage::StorageError;
 
 use crate::error::CliError;
+use crate::health::Health;
 use crate::journal_engine::name;
 use crate::mountpoint::owner_if_other;
-use crate::print;
 use crate::size::Size;
 use crate::stack::{self, Stack, StackStatus, VolumeStatus};
-use crate::{journal_mode, memory};
+use crate::time_limit::run_within;
+use crate::{Verdict, journal_mode, memory, print};
 
 /// Bytes of a status at most.
 const STATUS_MAX: usize = 1 << 16;
@@ -36,7 +38,16 @@ pub(crate) struct StatusArguments {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+    /// How long to wait for the server
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
+    /// Wait without a limit: the process that started this one sees to that
+    #[arg(long, hide = true)]
+    unlimited: bool,
 }
+
+/// Why a filesystem takes no changes that was mounted so.
+pub(crate) const ASKED_READ_ONLY: ReadOnlyReason = ReadOnlyReason::Mounted;
 
 /// What a server tells of its mount.
 #[derive(Debug, Deserialize, Serialize)]
@@ -86,6 +97,9 @@ pub(crate) struct FilesystemStatus {
     coalition: Option<String>,
     /// Why there are no changes, if there are none.
     pub(crate) read_only: Option<String>,
+    /// There are none since the disk below was full.
+    #[serde(default)]
+    full_below: bool,
     commits: u64,
     checkpoints: u64,
     log_blocks_used: u64,
@@ -131,11 +145,19 @@ pub(crate) struct FilesystemStatus {
 /// The same, with what the kernel knows of the space.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
+    health: &'a Health,
     #[serde(flatten)]
     status: &'a Status,
     block_bytes: u64,
     blocks: u64,
     blocks_free: u64,
+}
+
+impl Status {
+    /// Whether it takes no changes since the disk below was full.
+    pub(crate) fn is_full_below(&self) -> bool {
+        self.filesystem.as_ref().is_some_and(|files| files.full_below)
+    }
 }
 
 /// Flushes that a filesystem has asked the storage for.
@@ -162,7 +184,7 @@ pub(crate) fn of_filesystem(
         handle,
         stack,
         load,
-        memory::bounds(stack, Some(filesystem.memory_bound())),
+        memory::bounds(stack, Some(filesystem.memory_bound()), load.request_bytes_max),
         Some(FilesystemStatus {
             sync: if sync == SyncMode::Order || !flushes_at_all { "order" } else { "durable" }.to_owned(),
             writeback_cache,
@@ -170,6 +192,7 @@ pub(crate) fn of_filesystem(
             journal: found.engine.map(|_| journal_mode::name(found.mode, found.checkpoint).to_owned()),
             coalition: found.coalition.map(|integrity| integrity.to_string()),
             read_only: filesystem.read_only().map(|reason| reason.to_string()),
+            full_below: filesystem.read_only() == Some(ReadOnlyReason::Aborted(StorageError::NoSpace)),
             commits: found.journal.commits,
             checkpoints: found.journal.checkpoints,
             log_blocks_used: found.journal.log_blocks_used.into(),
@@ -197,7 +220,7 @@ pub(crate) fn of_filesystem(
 
 /// The status of a storage that is mounted as one file.
 pub(crate) fn of_disk(handle: &Handle, stack: &Stack, load: Load) -> String {
-    told(handle, stack, load, memory::bounds(stack, None), None)
+    told(handle, stack, load, memory::bounds(stack, None, load.request_bytes_max), None)
 }
 
 fn told(
@@ -207,7 +230,7 @@ fn told(
     bounds: Option<memory::Bounds>,
     filesystem: Option<FilesystemStatus>,
 ) -> String {
-    let Load { under_way, under_way_max } = load;
+    let Load { under_way, under_way_max, .. } = load;
     let disk_commands = handle.ring().map_or(0, |ring| ring.in_flight() as u64);
     let requests = RequestsStatus { under_way, under_way_max, disk_commands };
     let status = Status {
@@ -243,8 +266,23 @@ fn unreadable(path: &Path) -> impl Fn(std::io::Error) -> CliError {
     |source| CliError::File { doing: "read the status of", path: path.to_owned(), source }
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &StatusArguments) -> Result<(), CliError> {
+/// Runs the command, in a process of its own that has a time limit.
+pub(crate) fn run(arguments: &StatusArguments) -> Result<Verdict, CliError> {
+    if arguments.unlimited {
+        return show(arguments);
+    }
+    let (path, seconds) = (arguments.mountpoint.clone(), arguments.timeout);
+    match run_within(seconds, "--unlimited").map_err(unreadable(&path))? {
+        None => Err(CliError::Unanswered { path, seconds }),
+        Some(ended) => match ended.code() {
+            Some(0) => Ok(Verdict::Good),
+            Some(1) => Ok(Verdict::Damaged),
+            _ => Err(CliError::Silent),
+        },
+    }
+}
+
+fn show(arguments: &StatusArguments) -> Result<Verdict, CliError> {
     let path = &arguments.mountpoint;
     let status = ask(path).map_err(|error| match owner_if_other(path) {
         Some(owner) if error.is_denied() => {
@@ -259,22 +297,21 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<(), CliError> {
         _ => error,
     })?;
     let space = rustix::fs::statvfs(path).map_err(|error| unreadable(path)(error.into()))?;
+    let health = Health::of_mount(&status);
+    let verdict = if health.healthy { Verdict::Good } else { Verdict::Damaged };
     if arguments.json {
         let (block_bytes, blocks, blocks_free) = (space.f_frsize, space.f_blocks, space.f_bfree);
-        return print(&serde_json::to_string(&Document {
-            status: &status,
-            block_bytes,
-            blocks,
-            blocks_free,
-        })?);
+        let document = Document { health: &health, status: &status, block_bytes, blocks, blocks_free };
+        return print(&serde_json::to_string(&document)?).map(|()| verdict);
     }
     let space = [space.f_blocks, space.f_bfree].map(|blocks| Size(blocks * space.f_frsize));
-    print(&lines(&status, space))
+    print(&lines(&status, &health, space)).map(|()| verdict)
 }
 
 /// For people: one line a value, in words and units.
-fn lines(status: &Status, space: [Size; 2]) -> String {
-    let mut lines = vec![("storage", status.storage.kind.clone() + stack::effect(&status.storage.kind))];
+fn lines(status: &Status, health: &Health, space: [Size; 2]) -> String {
+    let mut lines = vec![("health", health.line())];
+    lines.push(("storage", status.storage.kind.clone() + stack::effect(&status.storage.kind)));
     let readers = stack::named(&status.storage.readable_by);
     lines.extend(readers.map(|readers| {
         (

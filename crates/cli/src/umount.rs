@@ -23,11 +23,16 @@ use rustix::process::{Pid, PidfdFlags, getuid, pidfd_open};
 use weir_fuse::control::{STATUS_ATTRIBUTE, SYNC_ALL};
 
 use crate::error::CliError;
+use crate::messages;
 use crate::mountpoint::{above, is_mount_of_ours, keeper, owner_if_other, place_of};
-use crate::status;
+use crate::size::Size;
+use crate::status::{self, Status};
 
 /// How long a server may take to end before the command names the process that keeps the mount, if there is one.
 const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// What has to be free below before a mount is ended for which that ran full: enough to mount it again.
+const ROOM_BELOW: Size = Size(16 << 20);
 
 /// Arguments of `weir umount`.
 #[derive(Debug, Args)]
@@ -44,13 +49,16 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
         return Err(not_the_owner(path, owner));
     }
     // Opened while the server surely lives: later its number may be another process's.
-    let server = match (server(path), other) {
+    let (server, status) = match (server(path), other) {
         (Err(CliError::ServerEnded { .. }), _) => return remove_dead(path),
         // Without --allow-other, FUSE keeps out even the superuser.
         (Err(error), Some(owner)) if error.is_denied() => return Err(not_the_owner(path, &owner)),
         (server, _) => server?,
     };
-    synchronise(path)?;
+    match status.is_full_below() {
+        true => give_up_the_rest(path, &status)?,
+        false => synchronise(path)?,
+    }
     let device = path.metadata().map(|found| found.dev());
     end(path)?;
     let mut ended = [PollFd::new(&server, PollFlags::IN)];
@@ -80,16 +88,31 @@ fn failed(doing: &'static str, path: &Path) -> impl Fn(Errno) -> CliError {
     move |errno| CliError::File { doing, path: path.to_owned(), source: errno.into() }
 }
 
-/// The process that serves a mount.
-fn server(path: &Path) -> Result<OwnedFd, CliError> {
+/// The process that serves a mount, and what it tells.
+fn server(path: &Path) -> Result<(OwnedFd, Status), CliError> {
     let status = status::ask(path).map_err(|error| match error {
         CliError::File { path, source, .. } => CliError::File { doing: "unmount", path, source },
         other => other,
     });
-    let pid = status?.pid;
-    let pid =
-        Pid::from_raw(pid.cast_signed()).ok_or_else(|| CliError::NotMounted { path: path.to_owned() })?;
-    pidfd_open(pid, PidfdFlags::empty()).map_err(failed("find the server of", path))
+    let status = status?;
+    let pid = Pid::from_raw(status.pid.cast_signed());
+    let pid = pid.ok_or_else(|| CliError::NotMounted { path: path.to_owned() })?;
+    let server = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("find the server of", path))?;
+    Ok((server, status))
+}
+
+/// Where the disk below ran full, what was not durable by then cannot be made so by this server. The mount is needed to copy it, so
+/// it stays until there is room for the next one.
+fn give_up_the_rest(path: &Path, status: &Status) -> Result<(), CliError> {
+    if let Some(free) = status.storage.free_below.map(Size).filter(|free| *free < ROOM_BELOW) {
+        return Err(CliError::FullBelow { path: path.to_owned(), free, needed: ROOM_BELOW });
+    }
+    messages::tell(&format!(
+        "{}: the disk below ran full: what was durable by then is safe, and writes that were not are lost, as in a crash. \
+         Mount it again, which recovers the rest.",
+        path.display()
+    ));
+    Ok(())
 }
 
 /// Makes everything durable.

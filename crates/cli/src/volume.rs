@@ -10,6 +10,7 @@ use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskOptions, Storage as _};
 use weir_volume::{CheckReport, Format, FormatError, Info, Volume, VolumeError};
 
 use crate::error::CliError;
+use crate::occupant::occupant;
 use crate::open::open_disk;
 use crate::size::Size;
 use crate::stack::no_volume;
@@ -80,6 +81,9 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
         Some(size) => size.0 / BLOCK_BYTES as u64,
     };
     let (disk, made) = ground(&handle, path, arguments.size)?;
+    if made == Made::Nothing && !arguments.force {
+        require_empty(path)?;
+    }
     let format = Format { logical_blocks, overwrite: arguments.force, ..Format::default() };
     if let Err(source) = Volume::create(&handle, &*disk, format).await {
         // Another program's data, even if it was not there a moment ago.
@@ -91,6 +95,7 @@ async fn create(handle: Handle, arguments: &CreateArguments) -> Result<Verdict, 
         return Err(not_created(path, arguments.logical, source));
     }
     let info = weir_volume::inspect(&*disk).await.map_err(|source| CliError::of_volume(path, source))?;
+    disk.name()?;
     print(&format!(
         "{}: a volume of {} ({} usable at once)",
         path.display(),
@@ -117,6 +122,8 @@ pub(crate) fn not_created(path: &Path, logical: Option<Size>, source: VolumeErro
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     Nothing,
+    /// A file that was not there, and gets its name when all is done.
+    Unnamed,
     /// A file that was not there.
     File,
     /// Room in a file that was empty.
@@ -127,10 +134,19 @@ impl Made {
     /// Leaves things as they were found. The error that made this necessary is the one to tell.
     pub(crate) fn undo(self, path: &Path) {
         let _ = match self {
-            Made::Nothing => Ok(()),
+            Made::Nothing | Made::Unnamed => Ok(()),
             Made::File => std::fs::remove_file(path),
             Made::Room => resize(path, 0),
         };
+    }
+}
+
+/// Refuses what holds data: see [`occupant`].
+pub(crate) fn require_empty(path: &Path) -> Result<(), CliError> {
+    let failed = |source| CliError::File { doing: "look for data in", path: path.to_owned(), source };
+    match occupant(path).map_err(failed)? {
+        Some(found) => Err(CliError::InUse { path: path.to_owned(), found }),
+        None => Ok(()),
     }
 }
 
@@ -138,7 +154,8 @@ fn resize(path: &Path, bytes: u64) -> std::io::Result<()> {
     OpenOptions::new().write(true).open(path)?.set_len(bytes)
 }
 
-/// The disk for a new volume or filesystem: a new file of `size`, an empty file made that large, or what is there.
+/// The disk for a new volume or filesystem: a new file of `size`, which the caller names when all is done, an empty file made
+/// that large, or what is there.
 pub(crate) fn ground(
     handle: &Handle,
     path: &Path,
@@ -150,8 +167,9 @@ pub(crate) fn ground(
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let disk = FileDisk::create(handle, path, size.ok_or_else(no_size)?.0, options)?;
-            return Ok((disk, Made::File));
+            let disk = FileDisk::create_unnamed(handle, path, size.ok_or_else(no_size)?.0, options)?;
+            let made = if disk.has_name() { Made::File } else { Made::Unnamed };
+            return Ok((disk, made));
         }
         Err(error) => return Err(failed("look at")(error)),
     };
@@ -196,6 +214,7 @@ fn describe(info: &Info) -> String {
         ),
         format!("segments          {} of {}", info.segments, Size::of_blocks(u64::from(info.segment_blocks))),
         format!("shares            {}", shares(info)),
+        format!("open              {}", opener(info)),
         format!("checkpoint        {}", info.checkpoint),
         format!("log generation    {}", info.generation),
         format!("next request      {}", info.next_sequence),
@@ -211,14 +230,27 @@ fn shares(info: &Info) -> &'static str {
     }
 }
 
+/// Who has it open, or did not close it.
+fn opener(info: &Info) -> String {
+    match &info.opener {
+        None => "no".to_owned(),
+        Some(opener) => {
+            format!("by process {} on {}, or not closed by it", opener.process, opener.host_name())
+        }
+    }
+}
+
 async fn upgrade(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
     let disk = open_disk(&handle, path, FileDiskOptions::default()).await?;
     let upgraded = match weir_volume::upgrade(&*disk).await {
         Err(VolumeError::Foreign) => return Err(no_volume(&disk, path).await),
         outcome => outcome.map_err(|source| CliError::of_volume(path, source))?,
     };
-    let is_new =
-        if upgraded { "takes shares now; older programs cannot open it" } else { "takes shares already" };
+    let is_new = if upgraded {
+        "takes shares and claims now; older programs cannot open it"
+    } else {
+        "takes shares already"
+    };
     print(&format!("{}: {is_new}", path.display()))?;
     Ok(Verdict::Good)
 }

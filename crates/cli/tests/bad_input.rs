@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{
-    self, Place, error_of, is_mountpoint, mounts, runs, system, text, wait_until, weir, works,
+    self, Place, error_of, is_mountpoint, mounts, runs, system, text, told_by_status, wait_until, weir, works,
 };
 
 /// Numbers of devices: that of FUSE, and one that no driver has.
@@ -65,21 +65,26 @@ fn are_whole(root: &Path, files: usize) {
     }
 }
 
-/// The mount has failed: it says why, nothing more is acknowledged, and it can be ended.
+/// The mount has failed: it says why, nothing more is acknowledged, and it can be ended. `answers` are those of a change, and of
+/// `fsync`.
 #[track_caller]
-fn has_failed(place: &Place, acknowledged: usize, log: &Path, why: &str) {
+fn has_failed(place: &Place, acknowledged: usize, log: &Path, why: &str, answers: [i32; 2], umount: &[&str]) {
     let root = place.mountpoint();
     assert!(acknowledged > 0);
-    assert_eq!(write_durably(&root, acknowledged + 1).unwrap_err().raw_os_error(), Some(30), "EROFS");
+    assert_eq!(write_durably(&root, acknowledged + 1).unwrap_err().raw_os_error(), Some(answers[0]));
     let open = File::open(file(&root, 0)).unwrap();
-    assert_eq!(open.sync_all().unwrap_err().raw_os_error(), Some(5), "EIO");
+    assert_eq!(open.sync_all().unwrap_err().raw_os_error(), Some(answers[1]));
     drop(open);
-    let status = works(&["status", root.to_str().unwrap()]);
+    let status = told_by_status(&[root.to_str().unwrap()]);
+    assert!(
+        status.starts_with("health                  NOT HEALTHY: it takes no changes any more"),
+        "{status}"
+    );
     assert!(status.contains("read only               yes: ") && status.contains(why), "{status}");
     wait_until("its log says so", || fs::read_to_string(log).unwrap().contains("no changes any more"));
     let log = fs::read_to_string(log).unwrap();
     assert!(log.contains(why) && log.contains(place.volume().to_str().unwrap()), "{log}");
-    fails(&mut weir(&["umount", root.to_str().unwrap()]), &["cannot make it durable", "copy what you need"]);
+    fails(&mut weir(&["umount", root.to_str().unwrap()]), umount);
     place.unmount();
 }
 
@@ -373,7 +378,16 @@ fn the_disk_of_the_host_runs_full() {
     let log = place.path().join("log");
     let root = place.mount(&["--log", log.to_str().unwrap()]);
     let acknowledged = fill(&root);
-    has_failed(&place, acknowledged, &log, "free space there, then unmount and mount again");
+    let enospc = 28;
+    let umount = ["ran full", "copy what you need"];
+    has_failed(
+        &place,
+        acknowledged,
+        &log,
+        "free space there, then unmount and mount again",
+        [enospc; 2],
+        &umount,
+    );
     runs(Command::new("mount").args(["-o", "remount,size=200M"]).arg(&small.0));
     is_well(&place, acknowledged);
     drop(small);
@@ -430,7 +444,9 @@ fn the_disk_fails_under_a_mount() {
     }
     disk.fail();
     assert_eq!(write_durably(&root, 20).unwrap_err().raw_os_error(), Some(5), "EIO");
-    has_failed(&place, 20, &log, "the journal was aborted, since ");
+    let (erofs, eio) = (30, 5);
+    let umount = ["cannot make it durable", "copy what you need"];
+    has_failed(&place, 20, &log, "the journal was aborted, since ", [erofs, eio], &umount);
     // The server ends before its disk is looked for.
     wait_until("it is let go", || weir(&["fsck", &disk.device]).output().unwrap().status.code() == Some(8));
     disk.detach();

@@ -248,7 +248,7 @@ fn nothing_is_overwritten_without_force() {
     fails(directory.path(), &["volume", "create", "letters", "--size", "64M"], 2, &["letters", "--size"]);
     assert!(fs::read(&file).unwrap() == content, "the file was changed");
     works(directory.path(), &["volume", "create", "letters", "--force"]);
-    fails(directory.path(), &["volume", "create", "letters"], 2, &["volume here already", "--force"]);
+    fails(directory.path(), &["volume", "create", "letters"], 2, &["a volume of Weir", "--force"]);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn what_is_no_volume_cannot_be_looked_at() {
             directory.path(),
             &["volume", command, "foreign"],
             2,
-            &["foreign", "nor a volume of Weir", "--force"],
+            &["foreign", "nor a volume of Weir", "byte 0 is not zero"],
         );
         fails(directory.path(), &["volume", command, "missing"], 2, &["missing", "does not exist"]);
         fails(directory.path(), &["volume", command, "."], 2, &["directory"]);

@@ -321,7 +321,9 @@ fn judge(ground: Ground, image: &Path, found: &Path) -> Result<u64, String> {
 fn with_device<R>(ground: Ground, image: &Path, served: &Path, look: impl FnOnce(&OsStr) -> R) -> R {
     match ground {
         Ground::Volume => {
-            let disk = Disk::serve(served.to_owned(), &["--volume".as_ref(), image.as_os_str()]);
+            // The volume that it shows a moment of is still open.
+            let arguments = ["--after-crash".as_ref(), "--volume".as_ref(), image.as_os_str()];
+            let disk = Disk::serve(served.to_owned(), &arguments);
             look(disk.device())
         }
         Ground::Worst => {

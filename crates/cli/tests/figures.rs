@@ -69,6 +69,24 @@ fn all_figures_are_listed() {
     assert_eq!(list, NAMES);
 }
 
+/// Twenty minutes of work are not begun by chance.
+#[test]
+fn without_a_name_the_figures_are_listed_with_what_to_type() {
+    let text = printed(&[]);
+    assert!(NAMES.iter().all(|name| text.contains(name)), "{text}");
+    assert!(text.contains("weir figures fast18-fig10") && text.contains("weir figures --all"), "{text}");
+    fits_a_terminal(&text);
+    let list: Vec<String> = serde_json::from_str(&printed(&["--json"])).unwrap();
+    assert_eq!(list, NAMES);
+    for option in [&["--quick"][..], &["--spread"], &["--kernel"], &["--html", "report.html"]] {
+        let output = figures(option);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("--all"), "{error}");
+    }
+    assert_eq!(figures(&["--all", "fast18-fig10"]).status.code(), Some(2));
+}
+
 #[test]
 fn an_unknown_figure_is_an_error_that_names_the_known_ones() {
     let output = figures(&["fast18-fig99"]);

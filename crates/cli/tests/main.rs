@@ -1,5 +1,6 @@
 //! The tests of this crate from outside, as one program.
 
+mod absent_features;
 mod acls;
 mod again;
 mod atomic;
@@ -16,20 +17,26 @@ mod documents;
 mod ext4_features;
 mod figures;
 mod full;
+mod full_below;
 mod generate;
 mod growth;
+mod held;
 mod images;
 mod libraries;
+mod limits;
 mod lost;
 mod marks;
 mod memory;
 mod mkfs;
 mod mount;
+mod occupied;
+mod owners;
 mod positions;
 mod privileges;
 mod programs;
 mod promises;
 mod readers;
+mod signals;
 mod sqlite;
 mod support;
 mod system_mount;

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, mounts};
+use crate::support::{Place, fails, mounts};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
@@ -146,5 +146,26 @@ fn memory_stays_within_its_bound_and_comes_back_to_its_floor() {
     assert!(left <= floor, "{left} bytes of memory, and the floor is {floor}");
     // What files held is gone, and not only within what the floor leaves open.
     assert!(left + CACHE_BYTES / 2 < peak, "{left} bytes of memory are left of {peak}");
+    place.umount();
+}
+
+#[test]
+fn a_limit_bounds_the_server_under_load() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("2G");
+    let (volume, root) = (place.volume(), place.mountpoint());
+    let mount = ["mount", volume.to_str().unwrap(), root.to_str().unwrap(), "--memory"];
+    fails(&[&mount[..], &["64M"]].concat(), &["--memory 64 MiB is too little", "at least"]);
+    place.mount(&["--memory", "192M"]);
+    let bound = told(&place, "memory_bound_bytes");
+    assert!(bound <= 192 << 20, "{bound}");
+    let peak = peak_under_load(&place, bound);
+    let status = fs::read_to_string(format!("/proc/{}/status", told(&place, "pid"))).unwrap();
+    let highest = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let highest: u64 = highest.trim().trim_end_matches(" kB").parse().unwrap();
+    println!("a bound of {bound} bytes: {peak} at most in the status, {highest} KiB by the kernel");
+    assert!(highest << 10 <= bound, "{highest} KiB, and the bound is {bound} bytes");
     place.umount();
 }

@@ -144,6 +144,12 @@ pub enum FormatError {
 }
 
 impl FormatError {
+    /// Whether it says nothing of damage: the image, or its journal, is of a kind that this crate does not read.
+    pub fn is_unsupported(&self) -> bool {
+        use FormatError::{Feature, MissingFeature, UnknownFeatures, Unsupported};
+        matches!(self, Feature { .. } | MissingFeature { .. } | UnknownFeatures { .. } | Unsupported { .. })
+    }
+
     /// A damaged `structure` in a block.
     pub fn corrupt(structure: Structure, place: Place, what: &'static str) -> Self {
         Self::Corrupt { structure, place, what }

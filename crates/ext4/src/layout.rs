@@ -17,6 +17,8 @@ use crate::features::Feature;
 use crate::inode::INODE_BYTES;
 use crate::superblock::Superblock;
 
+/// Sectors of 512 bytes in a block.
+const SECTORS_PER_BLOCK: u64 = BLOCK_BYTES as u64 / 512;
 /// Inodes in a block of an inode table.
 const INODES_PER_BLOCK: u32 = (BLOCK_BYTES / INODE_BYTES) as u32;
 
@@ -31,6 +33,7 @@ pub struct Layout {
     reserved_descriptor_blocks: u32,
     groups_per_flex: u32,
     sparse: bool,
+    huge_files: bool,
     checksums: Checksums,
 }
 
@@ -59,6 +62,7 @@ impl Layout {
             reserved_descriptor_blocks: superblock.reserved_descriptor_blocks.get().into(),
             groups_per_flex: if flexible { 1 << superblock.log_groups_per_flex.min(31) } else { 1 },
             sparse: features.has(Feature::SPARSE_SUPER),
+            huge_files: features.has(Feature::HUGE_FILE),
             checksums: superblock.checksums(),
         };
         let base = 1 + layout.descriptor_blocks() + u64::from(layout.reserved_descriptor_blocks);
@@ -71,6 +75,22 @@ impl Layout {
     /// Blocks in the filesystem.
     pub fn blocks(&self) -> u64 {
         self.blocks
+    }
+
+    /// The size of the largest file, in bytes. Its last block has the greatest number that an extent can map, 2^32 - 2;
+    /// without the feature `huge_file` its sectors must be less than 2^32, too.
+    pub fn file_bytes_max(&self) -> u64 {
+        let blocks = match self.huge_files {
+            true => u64::from(u32::MAX),
+            false => u64::from(u32::MAX) / SECTORS_PER_BLOCK,
+        };
+        blocks * BLOCK_BYTES as u64
+    }
+
+    /// The sectors of 512 bytes that an inode may count, its metadata blocks included: 2^32 - 1 without the feature
+    /// `huge_file`.
+    pub fn file_sectors_max(&self) -> u64 {
+        if self.huge_files { u64::MAX } else { u32::MAX.into() }
     }
 
     /// Groups in the filesystem.

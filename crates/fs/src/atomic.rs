@@ -29,7 +29,7 @@ use crate::cache::{BLOCK, index_of, split};
 use crate::caller::Caller;
 use crate::changes::Changes;
 use crate::error::FsError;
-use crate::files::{Fallocate, Files, SIZE_MAX, Times, within_size_max};
+use crate::files::{Fallocate, Files, Times};
 use crate::inodes::{ChangedBlocks, Node, ToCommit, Update, lock};
 use crate::mapping::{MAP_CREDITS, Mapping, Tree, Wanted, place};
 use crate::mutants::FsMutant;
@@ -150,7 +150,7 @@ impl AtomicFiles {
         bytes: &[u8],
         times: Times,
     ) -> Result<usize, FsError> {
-        let taken = within_size_max(offset, bytes)?;
+        let taken = self.files.within_size_max(offset, bytes)?;
         if taken.is_empty() {
             return Ok(0);
         }
@@ -308,9 +308,7 @@ impl AtomicFiles {
     /// # Errors
     /// [`FsError::UpdateOpen`] for a file that has an update and is to become shorter; those of any file.
     pub(crate) async fn truncate(&self, node: &Rc<Node>, size: u64) -> Result<(), FsError> {
-        if size > SIZE_MAX {
-            return Err(FsError::TooLarge);
-        }
+        self.files.check_size(size)?;
         if size > node.size_with_update() {
             return match self.changes.changing(self.grow(node, size)).await? {
                 true => Ok(()),

@@ -3,8 +3,8 @@
 
 mod trim;
 
-use std::cell::Cell;
-use std::pin::pin;
+use std::cell::{Cell, OnceCell};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 
 use event_listener::Event;
@@ -27,12 +27,23 @@ pub(crate) struct Changes {
     closed: Cell<bool>,
     /// The last call that was open has ended.
     ended: Event,
+    /// Deletes what was let go.
+    reclaim: OnceCell<Box<Reclaim>>,
 }
+
+/// Brings space back that nobody uses any more.
+type Reclaim = dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
 impl Changes {
     pub(crate) fn new(journal: Result<Rc<Journal>, ReadOnlyReason>, space: Rc<Space>) -> Rc<Changes> {
         let (unwritten_by, open, closed) = (Cell::new(None), Cell::new(0), Cell::new(false));
-        Rc::new(Changes { journal, space, unwritten_by, open, closed, ended: Event::new() })
+        let (ended, reclaim) = (Event::new(), OnceCell::new());
+        Rc::new(Changes { journal, space, unwritten_by, open, closed, ended, reclaim })
+    }
+
+    /// Has what is above asked for space when a call finds none.
+    pub(crate) fn on_missing_space(&self, reclaim: Box<Reclaim>) {
+        let _ = self.reclaim.set(reclaim);
     }
 
     /// The journal that the mount has, in whatever state it is, or why there is none.
@@ -128,15 +139,22 @@ impl Changes {
 
     /// Runs `work`, and once more if it found no space where a commit or a discard may bring some: blocks that were
     /// freed can be had when their transaction is in the log, and nothing older goes to them any more (J7), and not
-    /// while they are being discarded; and blocks that became unwritten take zeros when that is durable.
+    /// while they are being discarded; and blocks that became unwritten take zeros when that is durable. What was let go
+    /// by then is deleted first.
     pub(crate) async fn with_space<T>(
         &self,
         work: impl AsyncFn() -> Result<T, FsError>,
     ) -> Result<T, FsError> {
-        let before = self.space.given_back();
-        match work().await {
+        let before = (self.space.given_back(), self.space.free_inodes());
+        let done = work().await;
+        if let (Err(FsError::NoSpace), Some(reclaim)) = (&done, self.reclaim.get()) {
+            reclaim().await;
+        }
+        match done {
             Err(FsError::NoSpace)
-                if self.space.may_have_more(before) || self.zeros_are_too_early()?.is_some() =>
+                if self.space.may_have_more(before.0)
+                    || self.space.free_inodes() > before.1
+                    || self.zeros_are_too_early()?.is_some() =>
             {
                 self.journal()?.give_back().await?;
                 if let Some(sequence) = self.zeros_are_too_early()? {

@@ -24,10 +24,6 @@ use crate::timer::Timer;
 pub use fallocate::Fallocate;
 pub(crate) use write::Times;
 
-/// The largest size of a file, as the kernel's ext4 has it: its last block has the greatest number that an extent can
-/// map, as the one behind it is a number of 32 bits, too.
-pub(crate) const SIZE_MAX: u64 = u32::MAX as u64 * BLOCK;
-
 /// Reads and changes what files hold.
 pub(crate) struct Files {
     disk: Rc<Disk>,
@@ -38,6 +34,8 @@ pub(crate) struct Files {
     orphans: Rc<Orphans>,
     timer: Timer,
     mode: JournalMode,
+    /// The largest size of a file, in bytes.
+    size_max: u64,
     rules: Rules<FsMutant>,
 }
 
@@ -48,7 +46,27 @@ impl Files {
         timer: Timer,
         MountOptions { mode, rules, .. }: MountOptions,
     ) -> Rc<Files> {
-        Rc::new(Files { disk, cache, changes, nodes, mapping, orphans, timer, mode, rules })
+        let size_max = mapping.file_bytes_max();
+        Rc::new(Files { disk, cache, changes, nodes, mapping, orphans, timer, mode, size_max, rules })
+    }
+
+    /// As many of the bytes that are written at `offset` as a file can have.
+    ///
+    /// # Errors
+    /// [`FsError::TooLarge`] if it cannot have the first of them.
+    pub(crate) fn within_size_max<'a>(&self, offset: u64, bytes: &'a [u8]) -> Result<&'a [u8], FsError> {
+        match self.size_max.saturating_sub(offset) {
+            0 if !bytes.is_empty() => Err(FsError::TooLarge),
+            most => Ok(&bytes[..bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX))]),
+        }
+    }
+
+    /// Refuses a size that no file can have, in bytes.
+    ///
+    /// # Errors
+    /// [`FsError::TooLarge`].
+    pub(crate) fn check_size(&self, size: u64) -> Result<(), FsError> {
+        if size > self.size_max { Err(FsError::TooLarge) } else { Ok(()) }
     }
 
     /// The node of a regular file.
@@ -129,13 +147,5 @@ fn require_regular(node: &Node) -> Result<(), FsError> {
         Some(FileType::Regular) => Ok(()),
         Some(FileType::Directory) => Err(FsError::IsDirectory),
         _ => Err(FsError::Invalid("only regular files have content")),
-    }
-}
-
-/// As many of the bytes that are written at `offset` as a file can have.
-pub(crate) fn within_size_max(offset: u64, bytes: &[u8]) -> Result<&[u8], FsError> {
-    match SIZE_MAX.saturating_sub(offset) {
-        0 if !bytes.is_empty() => Err(FsError::TooLarge),
-        most => Ok(&bytes[..bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX))]),
     }
 }

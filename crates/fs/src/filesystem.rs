@@ -11,6 +11,7 @@ use weir_storage::{Recorder, Storage};
 
 use crate::caller::Caller;
 use crate::error::{FsError, ReadOnlyReason};
+use crate::inodes::HOLD_BYTES;
 use crate::memory::MemoryBound;
 use crate::mounted::Mounted;
 use crate::options::{JournalMode, MountOptions};
@@ -133,7 +134,7 @@ impl Filesystem {
         mount::recover(clock, device).await
     }
 
-    /// Waits until no call changes anything, deletes files that are open without a name, writes everything back,
+    /// Waits until no call changes anything, deletes files that are open or held without a name, writes everything back,
     /// empties the journal, and marks the filesystem clean. All clones of it can only read from the beginning of
     /// that on, even if it fails.
     ///
@@ -191,15 +192,20 @@ impl Filesystem {
     /// - `changes`: *block* for each block of the journal, for what it has committed of blocks that have changed since, once
     ///   more for what was written to atomic files and is not synchronised, and 1 KiB for each of [`cache_inodes`](crate::MountOptions::cache_inodes);
     /// - `caches`: *block* for each of [`cache_metadata_blocks`](crate::MountOptions::cache_metadata_blocks), or of the
-    ///   journal if it has more, as it may need all that it holds; 1 KiB for each of `cache_inodes`; 20 MiB for names; and
-    ///   20 KiB for each group of 32,768 blocks.
+    ///   journal if it has more, as it may need all that it holds; 1 KiB for each of `cache_inodes`; 20 MiB for names;
+    ///   20 KiB for each group of 32,768 blocks; and 21 bytes for each inode that is [held](Self::held_inodes) now.
     ///
-    /// More than that is taken by files that programs have open beyond `cache_inodes`, 1 KiB each, and by names of which
+    /// Of the journal, at most [`journal_blocks_max`](crate::MountOptions::journal_blocks_max) blocks count.
+    ///
+    /// More than that is taken by files that programs have open, and by inodes without a name that are held, beyond
+    /// `cache_inodes`, 1 KiB each, and by names of which
     /// most are longer than 40 bytes.
     pub fn memory_bound(&self) -> MemoryBound {
         let fs = &self.0;
         let journal = fs.changes.mounted_with().map_or(0, |journal| journal.log_blocks());
-        MemoryBound::of(&fs.options, fs.metadata.space.layout(), fs.cache.most(), journal)
+        let held = self.held_inodes() * HOLD_BYTES;
+        let bound = MemoryBound::of(&fs.options, fs.metadata.space.layout(), fs.cache.most(), journal);
+        MemoryBound { caches: bound.caches + held, ..bound }
     }
 
     /// Why nothing can be changed, if that is so.
@@ -207,8 +213,10 @@ impl Filesystem {
         self.0.changes.read_only()
     }
 
-    /// How large the filesystem is, and how much of it is free.
+    /// How large the filesystem is, and how much of it is free. What was [let go](Self::let_go) by now is deleted first, if
+    /// that takes no longer than a second.
     pub async fn statfs(&self) -> Statfs {
+        self.0.deletion.reclaim().await;
         let space = &self.0.metadata.space;
         let layout = space.layout();
         Statfs {

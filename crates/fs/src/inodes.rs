@@ -1,10 +1,12 @@
 //! Inodes: on the disk, in memory as *nodes*, and the cache of those.
 
+mod holds;
 mod metadata;
 mod node;
 mod nodes;
 mod update;
 
+pub(crate) use holds::HOLD_BYTES;
 pub(crate) use metadata::Metadata;
 pub(crate) use node::{LINKS_MAX, Node, lock};
 pub(crate) use nodes::Nodes;

@@ -103,6 +103,7 @@ mod units;
 
 pub use attributes::{AclKind, AttributeChanges, Attributes, Expect, is_own_attribute};
 pub use caller::Caller;
+pub use deletion::Hold;
 pub use device::Device;
 pub use error::{FsError, ReadOnlyReason};
 pub use files::Fallocate;

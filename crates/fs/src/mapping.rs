@@ -49,6 +49,11 @@ impl Mapping {
         })
     }
 
+    /// The largest size of a file, in bytes.
+    pub(crate) fn file_bytes_max(&self) -> u64 {
+        self.metadata.space.layout().file_bytes_max()
+    }
+
     /// Where a block of a file is on disk, if it is mapped and written.
     pub(crate) async fn home(&self, node: &Node, index: u32) -> Result<Option<u64>, FsError> {
         if let Some(home) = node.file.home(index) {

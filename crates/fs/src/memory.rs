@@ -38,4 +38,106 @@ impl MemoryBound {
             caches: metadata * BLOCK_COST + nodes + NAMES_BYTES_MAX + bitmaps,
         }
     }
+
+    /// What a filesystem of so many blocks takes whatever its options are.
+    fn fixed(blocks: u64) -> u64 {
+        NAMES_BYTES_MAX + blocks.div_ceil(BLOCKS_PER_GROUP) * GROUP_BITMAPS * BLOCK_BYTES as u64
+    }
+}
+
+/// Blocks of a group, with blocks of 4 KiB.
+const BLOCKS_PER_GROUP: u64 = 8 * BLOCK_BYTES as u64;
+
+/// What is kept of everything at least: pages of files, blocks of metadata and of the journal, inodes.
+const LEAST: Kept = Kept { pages: 2048, metadata: 1024, journal: 1024, nodes: 1024 };
+
+/// The parts of a filesystem's memory that have a limit, each as a count.
+#[derive(Clone, Copy)]
+struct Kept {
+    pages: u64,
+    metadata: u64,
+    journal: u64,
+    nodes: u64,
+}
+
+impl Kept {
+    /// By the default options, with a journal of 64 MiB.
+    fn by_default() -> Kept {
+        let MountOptions { cache_bytes, cache_metadata_blocks, cache_inodes, .. } = MountOptions::default();
+        Kept {
+            pages: cache_bytes / BLOCK_BYTES as u64,
+            metadata: cache_metadata_blocks as u64,
+            journal: cache_metadata_blocks as u64,
+            nodes: cache_inodes as u64,
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        let blocks = self.pages + self.metadata.max(self.journal) + 2 * self.journal;
+        blocks * BLOCK_COST + 2 * self.nodes * NODE_COST
+    }
+}
+
+impl MountOptions {
+    /// These options with all caches, and the part of the journal that is used, as large as `bytes` of memory allow for a
+    /// filesystem of so many blocks; no cache is larger than by default.
+    ///
+    /// # Errors
+    /// The bytes that it takes at least, if that is more.
+    pub fn within_memory(self, blocks: u64, bytes: u64) -> Result<MountOptions, u64> {
+        let (fixed, full) = (MemoryBound::fixed(blocks), Kept::by_default());
+        let least = fixed + LEAST.cost();
+        let spare = bytes.checked_sub(least).ok_or(least)?;
+        let range = full.cost() - LEAST.cost();
+        let share = |least: u64, full: u64| {
+            let more = u128::from(full - least) * u128::from(spare.min(range)) / u128::from(range);
+            least + more as u64
+        };
+        let pages = share(LEAST.pages, full.pages);
+        // What is left belongs to the journal, which may be larger than that of the default.
+        let journal = share(LEAST.journal, full.journal) + spare.saturating_sub(range) / (3 * BLOCK_COST);
+        let cache_bytes = pages * BLOCK_BYTES as u64;
+        Ok(MountOptions {
+            cache_bytes,
+            dirty_bytes: cache_bytes / 4,
+            dirty_background_bytes: cache_bytes / 16,
+            cache_metadata_blocks: share(LEAST.metadata, full.metadata) as usize,
+            cache_inodes: share(LEAST.nodes, full.nodes) as usize,
+            journal_blocks_max: u32::try_from(journal).unwrap_or(u32::MAX),
+            ..self
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bound of a filesystem of so many blocks with these options, and a journal as large as they let it be.
+    fn bound(options: &MountOptions, blocks: u64) -> u64 {
+        let journal = u64::from(options.journal_blocks_max);
+        let kept = Kept {
+            pages: options.cache_bytes / BLOCK_BYTES as u64,
+            metadata: options.cache_metadata_blocks as u64,
+            journal,
+            nodes: options.cache_inodes as u64,
+        };
+        MemoryBound::fixed(blocks) + kept.cost()
+    }
+
+    #[test]
+    fn what_is_kept_fits_the_memory() {
+        for blocks in [1 << 13, 1 << 20, 1 << 28] {
+            let least = MountOptions::default().within_memory(blocks, 0).expect_err("nothing fits");
+            for bytes in [least, least + 1, least + (100 << 20), 1 << 30, 1 << 40] {
+                let Ok(options) = MountOptions::default().within_memory(blocks, bytes) else {
+                    assert!(bytes < least);
+                    continue;
+                };
+                assert!(bytes == 1 << 40 || bound(&options, blocks) <= bytes, "{blocks} blocks in {bytes}");
+                assert!(options.cache_bytes <= MountOptions::default().cache_bytes);
+                assert!(options.dirty_bytes <= MountOptions::default().dirty_bytes);
+            }
+        }
+    }
 }

@@ -25,7 +25,8 @@ use crate::orphans::orphans_on_disk;
 use crate::recovery::find_journal;
 use crate::space::Space;
 use crate::superblock::{
-    find_superblock, has_log_of_ours, read_superblock, seconds, set_needs_recovery, write_superblock,
+    allow_all_files, find_superblock, has_log_of_ours, read_superblock, seconds, set_needs_recovery,
+    write_superblock,
 };
 
 /// Mounts the filesystem on `device`.
@@ -230,6 +231,7 @@ impl DiskContents {
         };
         log.set_features(features)?;
         set_needs_recovery(&mut self.superblock, true, features, &options);
+        allow_all_files(&mut self.superblock);
         // Durable before the log is used: without it recovery would not look at the log.
         write_superblock(&self.disk, &mut self.superblock, &options).await?;
         let metadata = self.load_with(options, journal_blocks).await?;
@@ -252,6 +254,7 @@ impl DiskContents {
             commit_interval: options.commit_interval,
             checkpoint: options.checkpoint,
             checkpoint_blocks: options.checkpoint_blocks,
+            log_blocks_max: options.journal_blocks_max,
             selective,
             notice: options.durability_notice,
             rules: options.journal_rules(),

@@ -71,8 +71,21 @@ impl Mounted {
             AtomicFiles::new(changes.clone(), files.clone(), mapping.clone(), timer.clone(), options);
         let attributes = AttributeStore::new(nodes.clone(), changes.clone(), timer.clone());
         let content = (files.clone(), attributes.clone());
-        let deletion =
-            Deletion::new(changes.clone(), (nodes.clone(), orphans.clone()), content, timer.clone());
+        let deletion = Deletion::new(
+            (&clock, timer.clone()),
+            changes.clone(),
+            (nodes.clone(), orphans.clone()),
+            content,
+        );
+        let weak = Rc::downgrade(&deletion);
+        changes.on_missing_space(Box::new(move || {
+            let deletion = weak.upgrade();
+            Box::pin(async move {
+                if let Some(deletion) = deletion {
+                    deletion.reclaim().await;
+                }
+            })
+        }));
         let directories = Directories::new(nodes.clone(), superblock.clone(), timer.clone(), options.rules);
         let namespace = Namespace::new(
             (changes.clone(), orphans, attributes.clone()),

@@ -82,6 +82,10 @@ pub enum FsMutant {
     UnnamedIsNoOrphan,
     /// Orphans: a truncation that is done takes a file without a name from their list.
     CutIsNoOrphan,
+    /// Orphans: an inode that loses its last name while it is held is not on their list.
+    HeldIsNoOrphan,
+    /// Orphans: an inode that is held is deleted with its last name.
+    FreedWhileHeld,
     /// Pages: a write across the end of a file changes the page with the end in two steps, and others find it between.
     EndInTwoSteps,
     /// Space: what cannot fit is allocated as far as there is space, and fails then.

@@ -33,9 +33,9 @@ use weir_storage::Rules;
 
 use crate::attributes::AttributeStore;
 use crate::changes::Changes;
-use crate::deletion::Deletion;
+use crate::deletion::{Deletion, Hold};
 use crate::error::FsError;
-use crate::inodes::{Node, Nodes};
+use crate::inodes::{InodeNumber, Node, Nodes};
 use crate::mutants::FsMutant;
 use crate::orphans::Orphans;
 use crate::timer::Timer;
@@ -90,6 +90,13 @@ impl Namespace {
             renaming,
             generation,
         }
+    }
+}
+
+impl Namespace {
+    /// What a name in a directory stands for, held before the name may go.
+    pub(crate) async fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Hold, FsError> {
+        self.directories.lookup_with(directory, name, |inode| self.deletion.hold(inode)).await
     }
 }
 

@@ -65,6 +65,8 @@ pub struct MountOptions {
     /// Blocks of the journal in use from which on a checkpoint begins; half of it at most, which is the default. With less,
     /// recovery replays less, and blocks that change often are written home more often.
     pub checkpoint_blocks: u32,
+    /// Blocks of the journal that may be in use, 1,024 at least; each of them takes memory. Default: all.
+    pub journal_blocks_max: u32,
     /// On an engine with barriers, a synchronisation call that finds nothing dirty commits the running transaction, be it
     /// empty: JD and JC delimit the epoch (*forced commit*, FAST 2018 paper, section 4.3). Otherwise a bare barrier mark does
     /// that, or a flush. Default: no, as the mark costs no write.
@@ -109,6 +111,7 @@ impl Default for MountOptions {
             coalition: false,
             durability_notice: Duration::from_secs(30),
             checkpoint_blocks: u32::MAX,
+            journal_blocks_max: u32::MAX,
             forces_commits: false,
             read_only: false,
             commit_interval: Duration::from_secs(5),

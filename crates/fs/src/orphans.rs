@@ -1,7 +1,9 @@
-//! *Orphans*: inodes that a crash would leave with too much, so that recovery has to look at them: files that are
-//! open and have no name any more, and files in the middle of a long truncation. They are chained on disk, from
+//! *Orphans*: inodes that a crash would leave with too much, so that recovery has to look at them: inodes that are
+//! open or held and have no name any more, and files in the middle of a long truncation. They are chained on disk, from
 //! the superblock on, each naming the next where its time of deletion will be. Every change of the chain is part of
 //! the transaction that makes it necessary.
+
+mod chain;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,6 +13,7 @@ use weir_ext4::{BLOCK_BYTES, Feature, FormatError, Inode, Kind, Place, Structure
 use weir_journal::{BufferHead, TxHandle};
 use weir_runtime::Semaphore;
 
+use self::chain::Chain;
 use crate::changes::Changes;
 use crate::error::FsError;
 use crate::inodes::{Metadata, Node, Nodes};
@@ -22,8 +25,7 @@ pub(crate) const ORPHAN_CREDITS: u32 = SUPERBLOCK_CREDITS;
 
 /// The chain, in memory.
 pub(crate) struct Orphans {
-    /// Last to first: the superblock names the last element, and each names the one before it.
-    chain: RefCell<Vec<u32>>,
+    chain: RefCell<Chain>,
     /// One change at a time. A caller that waits for it may hold a handle: its holder waits for reads only.
     turn: Semaphore,
     superblock: Rc<MountedSuperblock>,
@@ -32,27 +34,19 @@ pub(crate) struct Orphans {
 
 impl Orphans {
     /// A chain as recovery has found it, first to last.
-    pub(crate) fn new(
-        mut chain: Vec<u32>,
-        superblock: Rc<MountedSuperblock>,
-        nodes: Rc<Nodes>,
-    ) -> Rc<Orphans> {
-        chain.reverse();
-        Rc::new(Orphans { chain: RefCell::new(chain), turn: Semaphore::new(1), superblock, nodes })
+    pub(crate) fn new(chain: Vec<u32>, superblock: Rc<MountedSuperblock>, nodes: Rc<Nodes>) -> Rc<Orphans> {
+        let chain = RefCell::new(chain.into_iter().rev().collect());
+        Rc::new(Orphans { chain, turn: Semaphore::new(1), superblock, nodes })
     }
 
     /// The first inode of the chain.
     pub(crate) fn first(&self) -> Option<u32> {
-        self.chain.borrow().last().copied()
+        self.chain.borrow().first()
     }
 
     /// Whether an inode is in it.
     pub(crate) fn contains(&self, number: u32) -> bool {
-        self.position(number).is_some()
-    }
-
-    fn position(&self, number: u32) -> Option<usize> {
-        self.chain.borrow().iter().rposition(|&other| other == number)
+        self.chain.borrow().contains(number)
     }
 
     /// Moves what is in the orphan file, which others fill, into the chain, one by one.
@@ -101,13 +95,13 @@ impl Orphans {
     /// same handle. Costs [`ORPHAN_CREDITS`].
     pub(crate) async fn add(&self, handle: &TxHandle, node: &Node) -> Result<(), FsError> {
         let _turn = self.turn.acquire(1).await;
-        if self.position(node.number).is_some() {
+        if self.contains(node.number) {
             return Ok(());
         }
         let next = self.first().unwrap_or(0);
         self.superblock.set_last_orphan(handle, node.number).await?;
         node.inode.borrow_mut().deleted = next.into();
-        self.chain.borrow_mut().push(node.number);
+        self.chain.borrow_mut().push_front(node.number);
         Ok(())
     }
 
@@ -115,11 +109,8 @@ impl Orphans {
     /// and with its time of deletion if it is to be freed. Costs [`ORPHAN_CREDITS`].
     pub(crate) async fn remove(&self, handle: &TxHandle, node: &Node) -> Result<(), FsError> {
         let _turn = self.turn.acquire(1).await;
-        let Some(at) = self.position(node.number) else { return Ok(()) };
-        let (before, next) = {
-            let chain = self.chain.borrow();
-            (chain.get(at + 1).copied(), at.checked_sub(1).map_or(0, |next| chain[next]))
-        };
+        let Some((before, next)) = self.chain.borrow().neighbours(node.number) else { return Ok(()) };
+        let next = next.unwrap_or(0);
         match before {
             None => self.superblock.set_last_orphan(handle, next).await?,
             Some(before) => {
@@ -129,7 +120,7 @@ impl Orphans {
             }
         }
         node.inode.borrow_mut().deleted = 0.into();
-        self.chain.borrow_mut().remove(at);
+        self.chain.borrow_mut().remove(node.number);
         Ok(())
     }
 }

@@ -179,6 +179,13 @@ pub(crate) fn set_needs_recovery(
     superblock.set_features(features);
 }
 
+/// Says that files may be larger than 2 GiB and have attributes. An image that lacks the two features may get such a file
+/// at any time from now on; the kernel's ext4 adds them with the first one.
+pub(crate) fn allow_all_files(superblock: &mut Superblock) {
+    let features = superblock.features().with(Feature::LARGE_FILE, true).with(Feature::EXT_ATTR, true);
+    superblock.set_features(features);
+}
+
 /// Whether its log may hold what only we can replay.
 pub(crate) fn has_log_of_ours(superblock: &Superblock) -> bool {
     let features = superblock.features();

@@ -10,6 +10,7 @@ mod failures;
 mod files;
 mod flushes;
 mod full;
+mod held;
 mod million;
 mod mount;
 mod names;

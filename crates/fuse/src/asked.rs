@@ -14,8 +14,8 @@ use crate::files::Files;
 use crate::kernel::KernelCache;
 use crate::lost::LostWrites;
 use crate::marks::Marks;
-use crate::protocol::{Answer, Header, opcode};
-use crate::serve::outcome;
+use crate::protocol::{Answer, Header, forgotten, opcode};
+use crate::serve::{Service as _, outcome};
 
 /// A filesystem that is asked as `/dev/fuse` brings requests, by who stands for the kernel.
 pub struct Asked {
@@ -54,7 +54,11 @@ impl Asked {
     pub async fn answer(&self, request: &[u8]) -> Option<Vec<u8>> {
         let (header, body) = Header::split(request)?;
         let answer = match header.opcode {
-            opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => return None,
+            opcode::FORGET | opcode::BATCH_FORGET => {
+                forgotten(&header, body).for_each(|(node, count)| self.calls.forget(node, count));
+                return None;
+            }
+            opcode::NOTIFY_REPLY => return None,
             opcode::DESTROY => Ok(Answer::Done),
             _ => outcome(&self.calls, &header, body).await,
         };

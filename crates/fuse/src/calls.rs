@@ -8,7 +8,8 @@ use rustix::io::Errno;
 use weir_ext4::acl::Acl;
 use weir_ext4::{FileTime, FileType};
 use weir_fs::{
-    AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, is_own_attribute,
+    AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode,
+    is_own_attribute,
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -74,10 +75,23 @@ pub(crate) enum What {
 }
 
 impl Calls {
-    /// What the kernel gets to know of what a call has found or made.
-    pub(crate) async fn entry(&self, inode: InodeNumber) -> Result<Entry, Errno> {
+    /// What the kernel gets to know of an inode.
+    async fn entry(&self, inode: InodeNumber) -> Result<Entry, Errno> {
         let found = self.filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
         Ok((convert::attributes(&found), found.generation))
+    }
+
+    /// What the kernel gets to know of what a call has found or made. It stays held until the kernel has forgotten it.
+    async fn entry_of(&self, hold: Result<Hold, FsError>) -> Result<Entry, Errno> {
+        let hold = hold.map_err(|error| errno(&error))?;
+        let entry = self.entry(hold.inode()).await?;
+        hold.keep();
+        Ok(entry)
+    }
+
+    /// The kernel has forgotten that it was told so many times of an inode.
+    pub(crate) fn forget_inode(&self, inode: InodeNumber, count: u64) {
+        self.filesystem.let_go(inode, count);
     }
 
     /// What a name stands for. The kernel asks for the name "." of what a file handle stands for and it has forgotten,
@@ -86,13 +100,12 @@ impl Calls {
         if name == b"." {
             // The number may be anything.
             return if self.filesystem.is_file_number(parent) {
-                self.entry(parent).await
+                self.entry_of(self.filesystem.hold(parent).await).await
             } else {
                 Err(Errno::NOENT)
             };
         }
-        let found = self.filesystem.lookup(parent, name).await;
-        self.entry(found.map_err(|error| errno(&error))?).await
+        self.entry_of(self.filesystem.lookup_held(parent, name).await).await
     }
 
     pub(crate) async fn attributes(&self, inode: InodeNumber) -> Result<NodeAttributes, Errno> {
@@ -154,12 +167,7 @@ impl Calls {
         new: &NewNode,
         caller: Caller,
     ) -> Result<Entry, Errno> {
-        let filesystem = caller.on(&self.filesystem);
-        let made = match new.kind {
-            FileType::Directory => filesystem.mkdir(parent, name, new).await,
-            _ => filesystem.create(parent, name, new).await,
-        };
-        self.entry(made.map_err(|error| errno(&error))?).await
+        self.entry_of(caller.on(&self.filesystem).create_held(parent, name, new).await).await
     }
 
     pub(crate) async fn symlink(
@@ -170,8 +178,7 @@ impl Calls {
         caller: Caller,
     ) -> Result<Entry, Errno> {
         let owner = (caller.uid, caller.gid);
-        let made = caller.on(&self.filesystem).symlink(parent, name, target, owner).await;
-        self.entry(made.map_err(|error| errno(&error))?).await
+        self.entry_of(caller.on(&self.filesystem).symlink_held(parent, name, target, owner).await).await
     }
 
     pub(crate) async fn link(
@@ -181,8 +188,7 @@ impl Calls {
         name: &[u8],
         caller: Caller,
     ) -> Result<Entry, Errno> {
-        caller.on(&self.filesystem).link(inode, parent, name).await.map_err(|error| errno(&error))?;
-        self.entry(inode).await
+        self.entry_of(caller.on(&self.filesystem).link_held(inode, parent, name).await).await
     }
 
     pub(crate) async fn rename(
@@ -213,9 +219,7 @@ impl Calls {
 
     /// Opens a file or directory.
     pub(crate) async fn open(&self, inode: InodeNumber, flags: i32) -> Result<Opened, Errno> {
-        // The name that led here may have gone meanwhile; then the kernel looks again.
-        let opened = self.filesystem.open(inode).await;
-        opened.map_err(|error| if error == FsError::NotFound { Errno::STALE } else { errno(&error) })?;
+        self.filesystem.open(inode).await.map_err(|error| errno(&error))?;
         Ok(self.opened(inode, flags))
     }
 
@@ -239,8 +243,11 @@ impl Calls {
         flags: i32,
         caller: Caller,
     ) -> Result<(Entry, Opened), Errno> {
-        let entry = self.make(parent, name, new, caller).await?;
-        let opened = self.open(convert::inode(entry.0.node), flags).await?;
+        let made = caller.on(&self.filesystem).create_held(parent, name, new).await;
+        let made = made.map_err(|error| errno(&error))?;
+        let entry = self.entry(made.inode()).await?;
+        let opened = self.open(made.inode(), flags).await?;
+        made.keep();
         Ok((entry, opened))
     }
 
@@ -252,10 +259,10 @@ impl Calls {
         flags: i32,
         caller: Caller,
     ) -> Result<(Entry, Opened), Errno> {
-        let made = caller.on(&self.filesystem).create_unnamed(directory, new).await;
+        let made = caller.on(&self.filesystem).create_unnamed_held(directory, new).await;
         let made = made.map_err(|error| errno(&error))?;
-        let opened = self.opened(made, flags);
-        Ok((self.entry(made).await?, opened))
+        let opened = self.opened(made.inode(), flags);
+        Ok((self.entry_of(Ok(made)).await?, opened))
     }
 
     pub(crate) async fn release(&self, handle: u64) -> Result<(), Errno> {

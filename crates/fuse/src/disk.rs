@@ -261,6 +261,9 @@ impl Service for Disk {
     }
 
     /// Nothing is kept about the programs that have it open.
+    /// The two nodes are there for good.
+    fn forget(&self, _: u64, _: u64) {}
+
     /// The kernel keeps nothing of it.
     async fn take_all_over(&self) {}
 

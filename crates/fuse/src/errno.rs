@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 use weir_fs::{FsError, ReadOnlyReason};
+use weir_storage::{Rejected, StorageError};
 
 /// The number of an error.
 pub(crate) fn errno(error: &FsError) -> Errno {
@@ -12,6 +13,10 @@ pub(crate) fn errno(error: &FsError) -> Errno {
         FsError::IsDirectory => Errno::ISDIR,
         FsError::NotEmpty => Errno::NOTEMPTY,
         FsError::NoSpace => Errno::NOSPC,
+        // The disk below is full.
+        FsError::Storage(StorageError::NoSpace)
+        | FsError::Refused(Rejected::Failed(StorageError::NoSpace))
+        | FsError::ReadOnly(ReadOnlyReason::Aborted(StorageError::NoSpace)) => Errno::NOSPC,
         FsError::TooLarge | FsError::UpdateTooLarge { .. } => Errno::FBIG,
         FsError::UpdateOpen => Errno::BUSY,
         FsError::NameLength => Errno::NAMETOOLONG,
@@ -34,10 +39,11 @@ pub(crate) fn errno(error: &FsError) -> Errno {
 }
 
 /// The number of an error of a synchronisation call. That of a filesystem that lost its journal is EIO: a caller
-/// of `fsync` looks for that one.
+/// of `fsync` looks for that one; where a full disk below is the cause, it is ENOSPC.
 pub(crate) fn errno_of_sync(error: &FsError) -> Errno {
     match error {
         FsError::ReadOnly(ReadOnlyReason::Mounted) => Errno::ROFS,
+        FsError::ReadOnly(ReadOnlyReason::Aborted(StorageError::NoSpace)) => Errno::NOSPC,
         FsError::ReadOnly(_) => Errno::IO,
         other => errno(other),
     }

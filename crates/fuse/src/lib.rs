@@ -24,6 +24,9 @@
 //! - `fbarrier` and `fdatabarrier` are ioctls ([`control`]).
 //! - `sync` and `syncfs` are not passed on by the kernel, so they make nothing durable; setting an attribute does
 //!   ([`control::SYNC_ALL`]). New files are written within the commit interval of 5 s, overwritten data within 30 s.
+//! - An inode lives until the kernel has forgotten it, with or without a name: `O_PATH` descriptors, working directories,
+//!   mounts of a file, and calls that have found a name which another one has taken since, all find what they found. So
+//!   each answer that tells the kernel of an inode holds it with the filesystem, and FORGET lets it go.
 //! - The kernel checks permissions, and no user but the one who mounted may look in, unless that was allowed.
 
 #[cfg(feature = "asked")]
@@ -36,6 +39,7 @@ mod convert;
 mod disk;
 mod errno;
 mod files;
+mod intake;
 mod kernel;
 mod lost;
 mod marks;

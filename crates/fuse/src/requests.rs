@@ -2,15 +2,14 @@
 
 use rustix::io::Errno;
 use weir_ext4::FileType;
-use weir_fs::{AttributeChanges, FsError, NewNode};
+use weir_fs::{AttributeChanges, NewNode};
 
 use crate::calls::{Calls, Entry, Opened, What};
 use crate::convert::{device, inode};
 use crate::errno::errno;
 use crate::privileges::Caller;
 use crate::protocol::{
-    Answer, Header, Names, NodeAttributes, Operation, ROOT, SetAttributes, Statistics, Time, of_node_id,
-    open_flags,
+    Answer, Header, Names, Operation, ROOT, SetAttributes, Statistics, Time, of_node_id, open_flags,
 };
 use crate::serve::Service;
 
@@ -66,26 +65,6 @@ impl Calls {
         }
     }
 
-    /// Whether the kernel sets the times of a file that is gone: it does so after the last name was removed.
-    /// An error would be told by the next `syncfs`.
-    async fn is_late(&self, node: u64, operation: &Operation<'_>) -> bool {
-        let is_of_times = matches!(
-            operation,
-            Operation::SetAttributes(SetAttributes {
-                mode: None,
-                uid: None,
-                gid: None,
-                size: None,
-                accessed: None,
-                ..
-            })
-        );
-        self.kernel.is_writeback
-            && is_of_times
-            && (self.require_same(node).await.is_err()
-                || self.filesystem.attributes(inode(node)).await == Err(FsError::NotFound))
-    }
-
     fn changes(&self, set: &SetAttributes) -> AttributeChanges {
         let time = |time| match time {
             Time::At(time) => time,
@@ -122,10 +101,6 @@ impl Service for Calls {
     async fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer, Errno> {
         let node = inode(header.node);
         let caller = Caller::of(header);
-        if self.is_late(header.node, &operation).await {
-            // Which the kernel does not read.
-            return Ok(Answer::attributes(NodeAttributes::default()));
-        }
         if !operation.is_of_open_file() {
             self.require_same(header.node).await?;
         }
@@ -229,6 +204,10 @@ impl Service for Calls {
         }
     }
 
+    fn forget(&self, node: u64, count: u64) {
+        self.forget_inode(inode(node), count);
+    }
+
     async fn take_all_over(&self) {
         self.take_over_all().await;
     }
@@ -237,6 +216,9 @@ impl Service for Calls {
         if let Some(handle) = answer.handle() {
             // It was just opened, so there is nothing that could fail but what a close does not tell, either.
             let _ = self.release(handle).await;
+        }
+        if let Some(node) = answer.told_node() {
+            self.forget(node, 1);
         }
     }
 }

@@ -11,8 +11,9 @@ use rustix::io::Errno;
 use tracing::trace;
 use weir_runtime::Handle;
 
-use crate::connection::{Connection, Received};
-use crate::protocol::{Answer, Header, Operation, opcode};
+use crate::connection::{Connection, Received, Request};
+use crate::intake::Intake;
+use crate::protocol::{Answer, Header, Operation, forgotten, opcode};
 
 /// Requests that are being answered at one time; the others wait with the kernel.
 pub(crate) const UNDER_WAY_MAX: u64 = 512;
@@ -25,14 +26,24 @@ const AHEAD_TIMES: u64 = 8;
 const AHEAD_BYTES: u64 = 512 << 10;
 /// Requests that are taken in a row before others have their turn.
 const IN_A_ROW: u32 = 16;
+/// Inodes that the kernel has forgotten, of one request, before others have their turn.
+const FORGOTTEN_IN_A_ROW: usize = 1024;
 
 /// Requests of the kernel that are being answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Now.
     pub under_way: u64,
     /// At one time, at most, since the mount.
     pub under_way_max: u64,
+    /// Bytes that they take together at most: see [`ServerOptions::request_bytes_max`](crate::ServerOptions::request_bytes_max).
+    pub request_bytes_max: u64,
+}
+
+impl Default for Load {
+    fn default() -> Load {
+        Load { under_way: 0, under_way_max: 0, request_bytes_max: REQUEST_BYTES_UNDER_WAY_MAX }
+    }
 }
 
 /// The load of a mount, which changes all the time.
@@ -49,8 +60,9 @@ impl UnderWay {
     fn new(load: &SharedLoad, all_bytes: &Rc<Cell<u64>>, bytes: u64) -> UnderWay {
         all_bytes.set(all_bytes.get() + bytes);
         let (shared, all_bytes) = (Rc::clone(load), Rc::clone(all_bytes));
-        let Load { under_way, under_way_max } = load.get();
-        load.set(Load { under_way: under_way + 1, under_way_max: under_way_max.max(under_way + 1) });
+        let now = load.get();
+        let under_way = now.under_way + 1;
+        load.set(Load { under_way, under_way_max: now.under_way_max.max(under_way), ..now });
         UnderWay { load: shared, all_bytes, bytes }
     }
 }
@@ -72,8 +84,12 @@ pub(crate) trait Service: 'static {
         operation: Operation<'_>,
     ) -> impl Future<Output = Result<Answer, Errno>>;
 
-    /// Takes back what an answer gave that the kernel did not take: an open file, which it will never close.
+    /// Takes back what an answer gave that the kernel did not take: an open file, which it will never close, and an inode,
+    /// which it will never forget.
     fn take_back(&self, answer: Answer) -> impl Future<Output = ()>;
+
+    /// The kernel has forgotten that it was told so many times of a node.
+    fn forget(&self, node: u64, count: u64);
 
     /// Has the kernel hand over all that it keeps of what programs wrote.
     fn take_all_over(&self) -> impl Future<Output = ()>;
@@ -84,13 +100,14 @@ pub(crate) async fn serve(
     handle: Handle,
     connection: Connection,
     service: Rc<impl Service>,
-    load: SharedLoad,
+    (load, intake): (SharedLoad, Rc<Intake>),
 ) -> io::Result<()> {
     let connection = Rc::new(connection);
     let bytes = Rc::new(Cell::new(0));
     let mut in_a_row = 0;
     loop {
-        while load.get().under_way >= UNDER_WAY_MAX || bytes.get() >= REQUEST_BYTES_UNDER_WAY_MAX {
+        while load.get().under_way >= UNDER_WAY_MAX || bytes.get() >= load.get().request_bytes_max {
+            intake.note_end();
             connection.stirred().await;
         }
         let request = match connection.receive()? {
@@ -98,6 +115,7 @@ pub(crate) async fn serve(
             Received::Ended => return Ok(()),
             Received::Nothing => {
                 in_a_row = 0;
+                intake.note_end();
                 connection.ready().await;
                 continue;
             }
@@ -106,14 +124,19 @@ pub(crate) async fn serve(
             return Err(io::ErrorKind::InvalidData.into());
         };
         match header.opcode {
-            // The kernel waits for no answer, and inodes are not counted here.
-            opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => continue,
+            // The kernel waits for no answer.
+            opcode::FORGET | opcode::BATCH_FORGET => {
+                forget(&handle, &*service, &request).await;
+                continue;
+            }
+            opcode::NOTIFY_REPLY => continue,
             opcode::DESTROY => {
                 connection.answer(header.unique, Ok(&Answer::Done));
                 return Ok(());
             }
             _ => {}
         }
+        intake.note_request();
         trace!(unique = header.unique, opcode = header.opcode, inode = header.node, "request");
         let under_way = UnderWay::new(&load, &bytes, bytes_for(&header, body));
         let (connection, service) = (Rc::clone(&connection), Rc::clone(&service));
@@ -128,6 +151,17 @@ pub(crate) async fn serve(
         in_a_row += 1;
         if in_a_row == IN_A_ROW {
             in_a_row = 0;
+            handle.give_way().await;
+        }
+    }
+}
+
+/// Takes in what the kernel has forgotten.
+async fn forget(handle: &Handle, service: &impl Service, request: &Request) {
+    let Some((header, body)) = Header::split(request) else { return };
+    for (nth, (node, count)) in forgotten(&header, body).enumerate() {
+        service.forget(node, count);
+        if nth % FORGOTTEN_IN_A_ROW == FORGOTTEN_IN_A_ROW - 1 {
             handle.give_way().await;
         }
     }
@@ -188,6 +222,7 @@ mod tests {
     struct Echo {
         let_go: Rc<Event>,
         taken_back: Rc<RefCell<Vec<u64>>>,
+        forgotten: Rc<RefCell<Vec<(u64, u64)>>>,
     }
 
     impl Service for Echo {
@@ -200,6 +235,10 @@ mod tests {
                 Operation::Write(WriteRequest { bytes, .. }) => Ok(Answer::Data(bytes.to_vec())),
                 _ => Ok(Answer::Offset(header.node as i64)),
             }
+        }
+
+        fn forget(&self, node: u64, count: u64) {
+            self.forgotten.borrow_mut().push((node, count));
         }
 
         async fn take_all_over(&self) {}
@@ -216,6 +255,7 @@ mod tests {
         load: SharedLoad,
         let_go: Rc<Event>,
         taken_back: Rc<RefCell<Vec<u64>>>,
+        forgotten: Rc<RefCell<Vec<(u64, u64)>>>,
         serving: Task<io::Result<()>>,
     }
 
@@ -225,11 +265,13 @@ mod tests {
         kernel.set_nonblocking(true).unwrap();
         let echo = Echo::default();
         let (let_go, taken_back) = (Rc::clone(&echo.let_go), Rc::clone(&echo.taken_back));
+        let forgotten = Rc::clone(&echo.forgotten);
         let load = SharedLoad::default();
         let handle = runtime.handle();
         let connection = Connection::new(&handle, OwnedFd::from(device), None).unwrap();
-        let serving = handle.spawn(serve(handle.clone(), connection, Rc::new(echo), Rc::clone(&load)));
-        Asked { runtime, kernel, load, let_go, taken_back, serving }
+        let told = (Rc::clone(&load), Rc::default());
+        let serving = handle.spawn(serve(handle.clone(), connection, Rc::new(echo), told));
+        Asked { runtime, kernel, load, let_go, taken_back, forgotten, serving }
     }
 
     fn request(opcode: u32, unique: u64, node: u64, body: &[u8]) -> Vec<u8> {
@@ -298,11 +340,30 @@ mod tests {
         assert_eq!(asked.answer(), Some((12, libc::ENOSYS, vec![])));
         assert_eq!(asked.answer(), Some((13, libc::EIO, vec![])), "there is no name");
         assert_eq!(asked.answer(), None);
-        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: 1 });
+        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: 1, ..Load::default() });
         asked.ask(opcode::DESTROY, 14, 1);
         asked.run();
         assert_eq!(asked.answer(), Some((14, 0, vec![])));
         asked.ended().unwrap();
+    }
+
+    #[test]
+    fn what_the_kernel_forgets_is_taken_in_as_far_as_it_is_whole() {
+        let asked = asked();
+        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        let send = |opcode, node, body: &[u8]| asked.kernel.send(&request(opcode, 1, node, body)).unwrap();
+        send(opcode::FORGET, 5, &words(&[3]));
+        // A count of two, of one more than there are, and of many more.
+        for (count, given) in [(2, 2), (3, 2), (u32::MAX, 1)] {
+            let listed = words(&[u64::from(count), 6, 1, 7, 2][..1 + 2 * given]);
+            send(opcode::BATCH_FORGET, 0, &listed);
+        }
+        // One that is cut off, and one of nothing.
+        send(opcode::FORGET, 5, &[1]);
+        send(opcode::BATCH_FORGET, 0, &[]);
+        asked.run();
+        assert_eq!(*asked.forgotten.borrow(), [(5, 3), (6, 1), (7, 2), (6, 1), (7, 2), (6, 1)]);
+        assert_eq!(asked.answer(), None);
     }
 
     #[test]
@@ -329,7 +390,7 @@ mod tests {
         asked.run();
         assert_eq!(asked.answer(), Some((2, 0, number(3))));
         assert_eq!(asked.answer(), None);
-        assert_eq!(asked.load.get(), Load { under_way: 1, under_way_max: 2 });
+        assert_eq!(asked.load.get(), Load { under_way: 1, under_way_max: 2, ..Load::default() });
         asked.let_go.notify(1);
         asked.run();
         assert_eq!(asked.answer(), Some((1, 0, number(2))));
@@ -372,7 +433,10 @@ mod tests {
             asked.run();
         }
         asked.run();
-        assert_eq!(asked.load.get(), Load { under_way: UNDER_WAY_MAX, under_way_max: UNDER_WAY_MAX });
+        assert_eq!(
+            asked.load.get(),
+            Load { under_way: UNDER_WAY_MAX, under_way_max: UNDER_WAY_MAX, ..Load::default() }
+        );
         // One by one, since a socket takes few answers.
         for _ in 0..count {
             while asked.load.get().under_way == 0 {
@@ -386,7 +450,7 @@ mod tests {
         asked.runtime.block_on(asking).unwrap().unwrap();
         asked.kernel.set_nonblocking(true).unwrap();
         assert_eq!(asked.answer(), None);
-        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: UNDER_WAY_MAX });
+        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: UNDER_WAY_MAX, ..Load::default() });
     }
 
     /// Requests that read 1 MiB each: more than so many bytes are not begun, whatever their number.
@@ -409,7 +473,7 @@ mod tests {
             assert!(asked.answer().is_some());
             assert_eq!(asked.load.get().under_way, left.min(most));
         }
-        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: most });
+        assert_eq!(asked.load.get(), Load { under_way: 0, under_way_max: most, ..Load::default() });
     }
 
     #[test]

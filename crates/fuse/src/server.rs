@@ -22,6 +22,7 @@ use crate::connection::Connection;
 use crate::control::SyncMode;
 use crate::disk::Disk;
 use crate::files::Files;
+use crate::intake::Intake;
 use crate::kernel::KernelCache;
 use crate::lost::LostWrites;
 use crate::marks::Marks;
@@ -51,6 +52,9 @@ pub struct ServerOptions {
     pub writeback_cache: bool,
     /// Whether processors are kept awake while it is in use: see [`weir_runtime::CpuLatencyGuard`].
     pub awake: bool,
+    /// Bytes that requests, their answers and what is read ahead for them take together; from so many on the next waits
+    /// with the kernel. [`REQUEST_BYTES_UNDER_WAY_MAX`](crate::REQUEST_BYTES_UNDER_WAY_MAX), or less.
+    pub request_bytes_max: u64,
 }
 
 /// Why a filesystem could not be mounted, or its session ended.
@@ -105,7 +109,12 @@ impl Server {
             let trim = trim.clone();
             Box::pin(async move { trim(range, minimum).await })
         });
-        let notifier = Rc::default();
+        let (notifier, intake) = (Rc::default(), Rc::<Intake>::default());
+        let forgotten = Rc::clone(&intake);
+        filesystem.on_reclaim(move || {
+            let forgotten = Rc::clone(&forgotten);
+            Box::pin(async move { forgotten.taken_in().await })
+        });
         let kernel = KernelCache::new(handle, &filesystem, options.writeback_cache, Rc::clone(&notifier));
         let calls = Calls {
             marks: Marks::of(handle, &filesystem).await,
@@ -117,7 +126,7 @@ impl Server {
             trim,
             kernel,
         };
-        Server::start(handle, calls, load, mountpoint, options, &notifier).await
+        Server::start(handle, calls, (load, intake), mountpoint, options, &notifier).await
     }
 
     /// Mounts a storage as one file, [`DISK_NAME`](crate::DISK_NAME), in a directory. `status` is as for
@@ -135,13 +144,13 @@ impl Server {
         let (load, told) = shared_load();
         let options = &ServerOptions { writeback_cache: false, ..options.clone() };
         let disk = Disk::new(storage, Box::new(move || status(told.get())));
-        Server::start(handle, disk, load, mountpoint, options, &OnceCell::new()).await
+        Server::start(handle, disk, (load, Rc::default()), mountpoint, options, &OnceCell::new()).await
     }
 
     async fn start(
         handle: &Handle,
         service: impl Service,
-        load: SharedLoad,
+        (load, intake): (SharedLoad, Rc<Intake>),
         mountpoint: &Path,
         options: &ServerOptions,
         notifier: &OnceCell<Notifier>,
@@ -149,6 +158,7 @@ impl Server {
         std::fs::File::options().read(true).write(true).open("/dev/fuse").map_err(ServerError::Device)?;
         // The process may change its directory before it unmounts.
         let absolute = absolute(mountpoint);
+        load.set(Load { request_bytes_max: options.request_bytes_max, ..load.get() });
         let (at, config) = (absolute.clone(), config(options));
         let handshake = Handshake { writeback_cache: options.writeback_cache };
         let mounted = handle.blocking(move || Session::new(handshake, at, &config)).await;
@@ -166,7 +176,7 @@ impl Server {
         let cpu_guard = options.awake.then(|| BusyCpuGuard::new(handle));
         let connection = Connection::new(handle, device, cpu_guard).map_err(ServerError::Device)?;
         let service = Rc::new(service);
-        let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), load));
+        let serving = handle.spawn(serve(handle.clone(), connection, Rc::clone(&service), (load, intake)));
         let take_all_over = Box::new(move || {
             let service = Rc::clone(&service);
             Box::pin(async move { service.take_all_over().await }) as Pin<Box<dyn Future<Output = ()>>>

@@ -70,3 +70,37 @@ fn a_session_is_what_it_is_meant_to_be() {
     .concat();
     assert_eq!(Sessions::new().play(&data), Told { done: 5, refused: 1 });
 }
+
+/// What the kernel says to have forgotten is taken for no more than it was told of: a file that is open stays.
+#[test]
+fn more_is_forgotten_than_was_told() {
+    let new = |operation, node, body: &[u8]| request(operation, node, body);
+    let create = [&0x8042_u32.to_ne_bytes()[..], &0o644_u32.to_ne_bytes(), &[0; 8], b"new\0"].concat();
+    let write = [&1_u64.to_ne_bytes()[..], &0_u64.to_ne_bytes(), &5000_u32.to_ne_bytes(), &[0; 20]].concat();
+    let release = [&1_u64.to_ne_bytes()[..], &[0; 16]].concat();
+    let batch = |count: u32, nodes: &[u64]| {
+        let listed = nodes.iter().flat_map(|node| [node.to_ne_bytes(), u64::MAX.to_ne_bytes()].concat());
+        [count.to_ne_bytes(), [0; 4]].concat().into_iter().chain(listed).collect::<Vec<u8>>()
+    };
+    let data = [
+        vec![0],
+        new(35, 0, &create),
+        new(10, 0, b"new\0"),
+        new(2, 7, &u64::MAX.to_ne_bytes()),
+        new(2, 7, &1_u64.to_ne_bytes()),
+        new(2, 0, &u64::MAX.to_ne_bytes()),
+        // A count that is more, and less, than what follows; of nodes that are none.
+        new(42, 0, &batch(u32::MAX, &[0, 1, 9, u64::MAX, 1 << 40])),
+        new(42, 0, &batch(1, &[11, 12])),
+        new(42, 0, &[1, 0, 0]),
+        new(2, 3, &[7]),
+        // It is open still.
+        new(16, 7, &write),
+        new(18, 7, &release),
+        // The root is there, and the file is not.
+        new(3, 0, &[0; 16]),
+        new(3, 7, &[0; 16]),
+    ]
+    .concat();
+    assert_eq!(Sessions::new().play(&data), Told { done: 5, refused: 1 });
+}

@@ -71,6 +71,10 @@ pub async fn get(
     let (top, name) = match () {
         () if is_directory => (local, None),
         () if local.is_dir() => (local, inside.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty())),
+        // A slash at the end names a directory, and there is none.
+        () if local.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+            return Err(on_host("write", local)(Errno::NOTDIR.into()));
+        }
         () => {
             let above = local.parent().filter(|above| !above.as_os_str().is_empty());
             (above.unwrap_or(Path::new(".")), local.file_name().map(|name| name.as_encoded_bytes()))

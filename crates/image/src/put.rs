@@ -138,6 +138,10 @@ impl Put<'_> {
                     let opened = Opened { file, found, path: local.to_owned() };
                     return self.directory(&opened, TOP, inside, to).await;
                 }
+                // A slash at the end names a directory, and there is none.
+                if inside.ends_with(b"/") {
+                    return Err(in_image(inside)(FsError::NotDirectory));
+                }
                 let opened = self.open(TOP, name)?;
                 self.entry(&opened, TOP, name, inside, to).await
             }

@@ -58,13 +58,16 @@ pub(crate) struct Log {
     newest: Sequence,
     /// Checkpoints that have begun, and one: what the log took of a block before the last of them does not stay in it.
     checkpoints: u64,
+    /// Blocks that may be in use.
+    most: u32,
 }
 
 impl Log {
-    /// An empty log.
+    /// An empty log, of which at most so many blocks are used at a time.
     pub(crate) fn new(
         superblock: JournalSuperblock,
         area: Vec<JournalExtent>,
+        most: u32,
         integrity: HomeIntegrity,
         rules: JournalRules,
     ) -> Log {
@@ -84,6 +87,7 @@ impl Log {
             retired: VecDeque::new(),
             newest: before,
             checkpoints: 1,
+            most,
         }
     }
 
@@ -102,9 +106,9 @@ impl Log {
         &self.area
     }
 
-    /// Blocks that it has.
+    /// Blocks that may be in use.
     pub(crate) fn blocks(&self) -> u32 {
-        self.ring.blocks()
+        self.ring.blocks().min(self.most)
     }
 
     /// Blocks in use.
@@ -114,7 +118,8 @@ impl Log {
 
     /// Blocks that can be written without touching what is still needed.
     pub(crate) fn free(&self) -> u32 {
-        self.ring.free(self.tail, self.head)
+        let unused = self.ring.blocks() - self.blocks();
+        self.ring.free(self.tail, self.head).saturating_sub(unused)
     }
 
     /// Blocks that a transaction takes at most.

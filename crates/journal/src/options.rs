@@ -27,6 +27,8 @@ pub struct JournalOptions {
     pub checkpoint: CheckpointBy,
     /// Blocks of the log in use from which on a checkpoint begins; half of the log at most.
     pub checkpoint_blocks: u32,
+    /// Blocks of the log that may be in use, which all lie in memory as well; all of the log, if it has fewer.
+    pub log_blocks_max: u32,
     /// Where the engine checks data: blocks of files that a transaction has allocated are written in place, and not to the
     /// log (selective data journaling).
     pub selective: bool,

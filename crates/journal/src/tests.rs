@@ -288,6 +288,7 @@ fn play<T>(engine: Engine, mutant: Option<JournalMutant>, script: impl AsyncFnOn
     let disk = Disk::new(&clock, layer, capabilities, rules);
     let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
     let options = JournalOptions {
+        log_blocks_max: u32::MAX,
         engine,
         commit_interval: Duration::from_secs(5),
         selective: engine.checks_data(),

@@ -150,6 +150,7 @@ impl Run {
         let disk = self.disk(Rc::clone(&storage));
         let buffers = Buffers::new(Rc::clone(&disk), Checksums::none(), 64);
         let options = JournalOptions {
+            log_blocks_max: u32::MAX,
             engine: self.setup.engine,
             commit_interval: Duration::from_secs(5),
             selective: false,

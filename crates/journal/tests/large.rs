@@ -74,6 +74,7 @@ impl Stage {
         let superblock = JournalSuperblock::new([7; 16], AREA.blocks, true).expect("large enough");
         let (commit_interval, checkpoint) = (Duration::from_secs(5), CheckpointBy::Copy);
         let options = JournalOptions {
+            log_blocks_max: u32::MAX,
             engine,
             commit_interval,
             checkpoint,

@@ -123,6 +123,7 @@ impl Run {
         let commit_interval = Duration::from_secs(5);
         let (checkpoint, checkpoint_blocks) = (CheckpointBy::Remap, u32::MAX);
         let options = JournalOptions {
+            log_blocks_max: u32::MAX,
             engine,
             commit_interval,
             checkpoint,

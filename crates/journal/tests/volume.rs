@@ -53,6 +53,7 @@ async fn checkpoint_bytes(clock: &Clock, checkpoint: CheckpointBy, apart: u64) -
     let commit_interval = Duration::from_secs(5);
     let (checkpoint_blocks, rules) = (u32::MAX, Rules::all());
     let options = JournalOptions {
+        log_blocks_max: u32::MAX,
         engine,
         commit_interval,
         checkpoint,

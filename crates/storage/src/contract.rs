@@ -7,6 +7,7 @@ use crate::address::{Extent, Lba};
 use crate::capability::Capabilities;
 use crate::command::{Command, Part, Write};
 use crate::error::{Rejected, StorageError};
+use crate::opener::{Opener, Standing};
 use crate::ticket::Ticket;
 
 /// Something that stores 4 KiB blocks. The rules S1 to S7 are written out in the crate's documentation.
@@ -36,6 +37,17 @@ pub trait Storage {
     /// A buffer that suits the device (registered with the kernel where that helps), `bytes` long, zeroed.
     fn allocate(&self, bytes: usize) -> Buffer {
         Buffer::new(bytes)
+    }
+
+    /// Who has it open for writing, where other processes or hosts may open the same storage; none for storages that
+    /// nobody else can reach. A volume on it is claimed in this name.
+    fn opener(&self) -> Option<Opener> {
+        None
+    }
+
+    /// What is known here of another opener of the same storage, or of a copy of it.
+    fn standing(&self, _other: &Opener) -> Standing {
+        Standing::Unknown
     }
 }
 

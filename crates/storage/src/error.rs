@@ -111,6 +111,11 @@ pub enum StorageError {
     /// An earlier write or flush failed, so nothing more is acknowledged as durable.
     #[error("an earlier write or flush failed; nothing more is acknowledged; reopen the storage")]
     Poisoned,
+    /// Another process has claimed the storage, so nothing more is written or acknowledged here.
+    #[error(
+        "another process has taken the storage over, so nothing more is written or acknowledged here; open it on one host at a time"
+    )]
+    TakenOver,
     /// An earlier order-preserving write of the stream failed, and this one may not pass it (S5).
     #[error("an earlier order-preserving write failed, so this one was not carried out")]
     Aborted,

@@ -13,13 +13,17 @@
 //! - Bounds: `queue_depth` commands in flight, each of at most [`MAX_TRANSFER_BLOCKS`] blocks. Where the
 //!   ring is too small for their operations these wait in a backlog.
 
+mod below;
 mod error;
 mod mutants;
 mod open;
+mod opener;
 mod orders;
 mod pool;
 mod transfer;
+mod unnamed;
 
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -32,6 +36,7 @@ use crate::capability::{Capabilities, Discard};
 use crate::command::Command;
 use crate::contract::Storage;
 use crate::error::{Rejected, StorageError};
+use crate::opener::{Opener, Standing};
 use crate::recorder::Recorder;
 use crate::rules::Rules;
 use crate::ticket::Ticket;
@@ -91,6 +96,10 @@ pub struct FileDisk {
     unused_bytes: u64,
     direct: bool,
     read_only: bool,
+    /// This process; none if the system does not say which boot of it this is.
+    opener: Option<Opener>,
+    /// The file has no name yet.
+    unnamed: Cell<bool>,
 }
 
 impl FileDisk {
@@ -104,18 +113,26 @@ impl FileDisk {
         options: FileDiskOptions,
     ) -> Result<Rc<FileDisk>, FileDiskError> {
         check(&options)?;
+        handle.ring().ok_or(FileDiskError::NoRing)?;
+        FileDisk::on(handle, open::open(path, &options)?, &options)
+    }
+
+    /// A disk on what was opened.
+    fn on(handle: &Handle, opened: Opened, options: &FileDiskOptions) -> Result<Rc<FileDisk>, FileDiskError> {
         let ring = handle.ring().ok_or(FileDiskError::NoRing)?;
-        let Opened { path, file, bytes, direct, punch } = open::open(path, &options)?;
+        let Opened { path, file, below, bytes, direct, punch } = opened;
         let legacy = Capabilities::legacy(options.queue_depth, MAX_TRANSFER_BLOCKS, options.tear_unit_bytes);
         let discard = if punch { Discard::ReadsZero } else { Discard::Unsupported };
         Ok(Rc::new(FileDisk {
-            engine: Engine::new(handle, ring, file, &options),
+            opener: opener::this_process(below.place),
+            engine: Engine::new(handle, ring, (file, below.files), options),
             path,
             capabilities: Capabilities { fua: direct, discard, ..legacy },
             blocks: bytes / BLOCK_BYTES as u64,
             unused_bytes: bytes % BLOCK_BYTES as u64,
             direct,
             read_only: options.read_only,
+            unnamed: Cell::new(false),
         }))
     }
 
@@ -134,6 +151,46 @@ impl FileDisk {
         handle.ring().ok_or(FileDiskError::NoRing)?;
         open::create(path, bytes)?;
         FileDisk::open(handle, path, options)
+    }
+
+    /// As [`create`](FileDisk::create), but the file gets its name by [`FileDisk::name`] and not before: until then it is gone
+    /// when the disk is dropped, or the process ends. Where the filesystem has no files without a name, it has one at once.
+    ///
+    /// # Errors
+    /// [`FileDiskError`] names the path, the cause and what to do.
+    pub fn create_unnamed(
+        handle: &Handle,
+        path: &Path,
+        bytes: u64,
+        options: FileDiskOptions,
+    ) -> Result<Rc<FileDisk>, FileDiskError> {
+        check(&options)?;
+        handle.ring().ok_or(FileDiskError::NoRing)?;
+        let Some(file) = unnamed::create(path, bytes)? else {
+            return FileDisk::create(handle, path, bytes, options);
+        };
+        let opened = open::open(&unnamed::path_of(&file), &options)?;
+        let disk = FileDisk::on(handle, Opened { path: path.to_owned(), ..opened }, &options)?;
+        disk.unnamed.set(true);
+        Ok(disk)
+    }
+
+    /// Gives the file its name, if it has none, and makes that durable. Not before its content is: flush first.
+    ///
+    /// # Errors
+    /// [`FileDiskError::Exists`] if something has the name by now; [`FileDiskError::Io`].
+    pub fn name(&self) -> Result<(), FileDiskError> {
+        if self.unnamed.get() {
+            unnamed::name(self.engine.file(), &self.path)?;
+            self.unnamed.set(false);
+        }
+        Ok(())
+    }
+
+    /// Whether the file has a name, and so stays when the process ends.
+    #[must_use]
+    pub fn has_name(&self) -> bool {
+        !self.unnamed.get()
     }
 
     /// Whether I/O goes past the page cache. False where the filesystem refuses direct I/O (tmpfs), and
@@ -156,6 +213,13 @@ impl FileDisk {
     pub fn readers(&self) -> Readers {
         let mode = self.engine.permissions().unwrap_or(0);
         Readers { group: mode & 0o040 != 0, others: mode & 0o004 != 0 }
+    }
+
+    /// Bytes that the filesystem of a regular file has free for this user: a file with holes takes them when it is written. None
+    /// for a block device, and if the system does not say.
+    #[must_use]
+    pub fn free_below(&self) -> Option<u64> {
+        open::free_below(self.engine.file())
     }
 
     /// The path it was opened by.
@@ -224,6 +288,14 @@ impl Storage for FileDisk {
 
     fn allocate(&self, bytes: usize) -> Buffer {
         self.engine.allocate(bytes)
+    }
+
+    fn opener(&self) -> Option<Opener> {
+        self.opener.filter(|_| !self.read_only)
+    }
+
+    fn standing(&self, other: &Opener) -> Standing {
+        self.opener.map_or(Standing::Unknown, |opener| opener::standing(&opener, other))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::capability::Capabilities;
 use crate::command::Command;
 use crate::contract::Storage;
 use crate::error::Rejected;
+use crate::opener::{Opener, Standing};
 use crate::ticket::Ticket;
 
 /// What stands before a storage is one itself, with its blocks, slots and buffers.
@@ -50,5 +51,13 @@ impl<S: Interposed> Storage for S {
 
     fn allocate(&self, bytes: usize) -> Buffer {
         self.below().allocate(bytes)
+    }
+
+    fn opener(&self) -> Option<Opener> {
+        self.below().opener()
+    }
+
+    fn standing(&self, other: &Opener) -> Standing {
+        self.below().standing(other)
     }
 }

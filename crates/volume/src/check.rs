@@ -1,8 +1,9 @@
 //! Looking at a volume from outside: is there one, what does it say of itself, is it whole.
 
-use weir_storage::{BLOCK_BYTES, Extent, Lba, Part, Rules, Storage, flush, write};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Opener, Part, Rules, Storage, flush, write};
 
 use crate::checkpoint::Checkpoint;
+use crate::claim;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::{Geometry, may_share};
 use crate::layout::{FORMAT_VERSION, SUPERBLOCK_COPIES, content_checksum};
@@ -39,6 +40,8 @@ pub struct Info {
     pub next_sequence: u64,
     /// The volume takes shares; [`upgrade`] has those of older programs take them.
     pub shares: bool,
+    /// Who has it open, or did not close it; nobody if it was closed, or has no claim.
+    pub opener: Option<Opener>,
 }
 
 /// What a check found.
@@ -117,6 +120,7 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
         generation: checkpoint.generation,
         next_sequence: checkpoint.next_sequence,
         shares: geometry.shares,
+        opener: claim::opener(disk, &geometry).await?,
     })
 }
 
@@ -156,8 +160,9 @@ pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     Ok(report)
 }
 
-/// Has a volume that an older program made take shares; older programs do not read it from then on. Whether it did not
-/// before. A crash leaves a volume that takes them or one that does not.
+/// Has a volume that an older program made take shares, and, where others can reach the storage and there is room, a claim
+/// (V8); older programs do not read it from then on. Whether anything was lacking. A crash leaves the volume as it was, or
+/// upgraded.
 ///
 /// # Errors
 /// [`VolumeError::TooLargeToShare`] if addresses leave no room for the mark of a shared block; [`VolumeError`] if there is
@@ -168,8 +173,14 @@ pub async fn upgrade(disk: &dyn Storage) -> Result<bool, VolumeError> {
         return Err(VolumeError::TooLargeToShare(geometry.physical_blocks));
     }
     let upgraded = Geometry { shares: true, ..geometry };
+    let claimed = disk.opener().and_then(|_| upgraded.with_claims());
+    let upgraded = claimed.unwrap_or(upgraded);
     if whole_superblocks(disk, &upgraded).await == SUPERBLOCK_COPIES {
         return Ok(false);
+    }
+    if !geometry.claims {
+        claim::clear(disk, &upgraded).await?;
+        flush(disk).await?;
     }
     let block = upgraded.to_superblock();
     // The first whole copy counts. It comes last, so that there is a whole copy of the new kind when it does.
@@ -177,7 +188,7 @@ pub async fn upgrade(disk: &dyn Storage) -> Result<bool, VolumeError> {
         write(disk, Part::bytes(Lba(copy), &block)).await?;
         flush(disk).await?;
     }
-    Ok(!geometry.shares)
+    Ok(upgraded != geometry)
 }
 
 /// Refuses a storage that holds anything but zeroes.

@@ -1,7 +1,7 @@
 //! Why a volume cannot be made, opened or used.
 
 use thiserror::Error;
-use weir_storage::{Lba, Rejected, StorageError};
+use weir_storage::{Lba, Opener, Rejected, StorageError};
 
 /// Why a volume could not be created, opened or checked.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -72,6 +72,18 @@ pub enum VolumeError {
         /// Where it lies on the storage below.
         at: Lba,
     },
+    /// An owner on another host, or on this one behind another path, has answered (V8).
+    #[error("the volume is open on {}, by process {}: close it there first", .0.host_name(), .0.process)]
+    OpenElsewhere(Box<Opener>),
+    /// The claim is of a process that has another file open: this is a copy of that, or another path to it (V8).
+    #[error(
+        "this is a copy of a volume that process {} has open, or another path to that: unmount the volume, then copy it",
+        .0.process
+    )]
+    CopyOfOpen(Box<Opener>),
+    /// Two processes open the volume at the same time (V8).
+    #[error("another process opens the volume at this moment: try again")]
+    OpenedMeanwhile,
     /// The sizes asked for do not make a volume.
     #[error("cannot make such a volume: {0}")]
     Format(#[from] FormatError),

@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Damage, FormatError, VolumeError};
 use crate::layout::{
-    CheckpointHeader, ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, FEATURE_SHARES, FORMAT_VERSION, SUPERBLOCK_COPIES,
-    SUPERBLOCK_MAGIC, Superblock, checksum_matches, stamp_checksum,
+    CLAIM_BLOCKS, CheckpointHeader, ENTRIES_PER_CHUNK, ENTRIES_PER_PAGE, FEATURE_CLAIMS, FEATURE_SHARES,
+    FORMAT_VERSION, SUPERBLOCK_COPIES, SUPERBLOCK_MAGIC, Superblock, checksum_matches, stamp_checksum,
 };
 use crate::names::SHARED;
 
@@ -55,11 +55,18 @@ pub(crate) struct Geometry {
     pub segments_start: u64,
     /// The volume takes shares.
     pub shares: bool,
+    /// There is room for a claim and a challenge, right before the segments.
+    pub claims: bool,
 }
 
 impl Geometry {
-    /// Lays out a volume on `physical_blocks` blocks.
-    pub(crate) fn plan(format: &Format, physical_blocks: u64, volume: u64) -> Result<Geometry, FormatError> {
+    /// Lays out a volume on `physical_blocks` blocks; with `claims`, one that its openers claim (V8).
+    pub(crate) fn plan(
+        format: &Format,
+        physical_blocks: u64,
+        volume: u64,
+        claims: bool,
+    ) -> Result<Geometry, FormatError> {
         let segment_blocks = format.segment_blocks;
         if !segment_blocks.is_power_of_two() || !(8..=4096).contains(&segment_blocks) {
             return Err(FormatError::SegmentBlocks(segment_blocks));
@@ -70,7 +77,7 @@ impl Geometry {
             }
         }
         let asked = if format.logical_blocks == 0 { physical_blocks } else { format.logical_blocks };
-        let geometry = Geometry::lay_out(segment_blocks, asked, physical_blocks, volume);
+        let geometry = Geometry::lay_out(segment_blocks, asked, (physical_blocks, claims), volume);
         if geometry.segments <= RESERVE_MIN {
             let overhead = geometry.segments_start;
             let needed = overhead + u64::from(RESERVE_MIN + 1) * u64::from(segment_blocks);
@@ -82,8 +89,14 @@ impl Geometry {
         Ok(Geometry { logical_blocks: geometry.usable_blocks(), ..geometry })
     }
 
-    /// Superblocks, then checkpoint slots, then the two map areas, then segments from a multiple of their size.
-    fn lay_out(segment_blocks: u32, logical_blocks: u64, physical_blocks: u64, volume: u64) -> Geometry {
+    /// Superblocks, then checkpoint slots, then the two map areas, then claim and challenge, then segments from a multiple
+    /// of their size.
+    fn lay_out(
+        segment_blocks: u32,
+        logical_blocks: u64,
+        (physical_blocks, claims): (u64, bool),
+        volume: u64,
+    ) -> Geometry {
         let map_pages = u32::try_from(logical_blocks.div_ceil(ENTRIES_PER_PAGE as u64)).unwrap_or(u32::MAX);
         let most_segments = (physical_blocks / u64::from(segment_blocks)).min(u64::from(u32::MAX)) as u32;
         let checkpoint_start = SUPERBLOCK_COPIES;
@@ -91,7 +104,8 @@ impl Geometry {
             checkpoint_bytes(most_segments.min(FREE_LIST_LIMIT), map_pages).div_ceil(BLOCK_BYTES) as u32;
         let map_start = checkpoint_start + CHECKPOINT_SLOTS * u64::from(checkpoint_blocks);
         let map_end = map_start + MAP_AREAS * u64::from(map_pages);
-        let segments_start = map_end.next_multiple_of(u64::from(segment_blocks));
+        let claim_blocks = if claims { CLAIM_BLOCKS } else { 0 };
+        let segments_start = (map_end + claim_blocks).next_multiple_of(u64::from(segment_blocks));
         let room = physical_blocks.saturating_sub(segments_start) / u64::from(segment_blocks);
         Geometry {
             volume,
@@ -105,6 +119,7 @@ impl Geometry {
             map_start,
             segments_start,
             shares: may_share(physical_blocks),
+            claims,
         }
     }
 
@@ -159,6 +174,22 @@ impl Geometry {
         Lba(self.map_start + u64::from(area) * u64::from(self.map_pages) + u64::from(page))
     }
 
+    /// Where the claim lies; the challenge is the block behind it.
+    pub(crate) fn claim(&self) -> Option<Lba> {
+        self.claims.then(|| Lba(self.segments_start - CLAIM_BLOCKS))
+    }
+
+    /// The same volume with claims, if there is room for them.
+    pub(crate) fn with_claims(self) -> Option<Geometry> {
+        let map_end = self.map_start + MAP_AREAS * u64::from(self.map_pages);
+        (self.segments_start - map_end >= CLAIM_BLOCKS).then_some(Geometry { claims: true, ..self })
+    }
+
+    fn features(&self) -> u64 {
+        let shares = if self.shares { FEATURE_SHARES } else { 0 };
+        shares | if self.claims { FEATURE_CLAIMS } else { 0 }
+    }
+
     /// The superblock as a whole block.
     pub(crate) fn to_superblock(self) -> Vec<u8> {
         let superblock = Superblock {
@@ -175,7 +206,7 @@ impl Geometry {
             map_pages: self.map_pages.into(),
             map_start: self.map_start.into(),
             segments_start: self.segments_start.into(),
-            features: (if self.shares { FEATURE_SHARES } else { 0 }).into(),
+            features: self.features().into(),
         };
         let mut block = vec![0; BLOCK_BYTES];
         block[..size_of::<Superblock>()].copy_from_slice(superblock.as_bytes());
@@ -200,7 +231,7 @@ impl Geometry {
             let (found, known) = (superblock.version.get(), FORMAT_VERSION);
             return Err(VolumeError::OlderVersion { found, known });
         }
-        let unknown = superblock.features.get() & !FEATURE_SHARES;
+        let unknown = superblock.features.get() & !(FEATURE_SHARES | FEATURE_CLAIMS);
         if unknown != 0 {
             return Err(VolumeError::UnknownFeatures(unknown));
         }
@@ -221,7 +252,8 @@ impl Geometry {
         check(u64::from(map_pages) * ENTRIES_PER_PAGE as u64 >= logical, "map_pages")?;
         check(u64::from(map_pages) <= u64::from(u32::MAX).div_ceil(ENTRIES_PER_PAGE as u64), "map_pages")?;
         let mapped = u64::from(map_pages) * ENTRIES_PER_PAGE as u64;
-        let expected = Geometry::lay_out(segment_blocks, mapped, physical, superblock.volume.get());
+        let claims = superblock.features.get() & FEATURE_CLAIMS != 0;
+        let expected = Geometry::lay_out(segment_blocks, mapped, (physical, claims), superblock.volume.get());
         check(superblock.checkpoint_start.get() == expected.checkpoint_start, "checkpoint_start")?;
         check(superblock.checkpoint_blocks.get() == expected.checkpoint_blocks, "checkpoint_blocks")?;
         check(superblock.map_start.get() == expected.map_start, "map_start")?;

@@ -5,20 +5,28 @@
 
 use std::mem::offset_of;
 
-use weir_storage::BLOCK_BYTES;
-use zerocopy::little_endian::{U16, U32, U64};
+use weir_storage::{BLOCK_BYTES, HOST_BYTES};
+use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// First bytes of a superblock.
 pub(crate) const SUPERBLOCK_MAGIC: [u8; 8] = *b"WEIR-VOL";
 /// First bytes of a checkpoint.
 pub(crate) const CHECKPOINT_MAGIC: [u8; 8] = *b"WEIR-CKP";
+/// First bytes of a claim.
+pub(crate) const CLAIM_MAGIC: [u8; 8] = *b"WEIR-CLM";
+/// First bytes of a challenge.
+pub(crate) const CHALLENGE_MAGIC: [u8; 8] = *b"WEIR-CHL";
 /// First bytes of a chunk header.
 pub(crate) const CHUNK_MAGIC: [u8; 4] = *b"WCHK";
 /// The version of the format that this crate writes and reads.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 /// Feature: records may be shares, and map entries may be marked.
 pub(crate) const FEATURE_SHARES: u64 = 1;
+/// Feature: a claim and a challenge lie before the segments.
+pub(crate) const FEATURE_CLAIMS: u64 = 2;
+/// Blocks of claim and challenge.
+pub(crate) const CLAIM_BLOCKS: u64 = 2;
 /// Blocks at the start that hold the two copies of the superblock.
 pub(crate) const SUPERBLOCK_COPIES: u64 = 2;
 /// Map entries in one map page.
@@ -45,8 +53,44 @@ pub(crate) struct Superblock {
     pub map_pages: U32,
     pub map_start: U64,
     pub segments_start: U64,
-    /// Features that a reader must know: [`FEATURE_SHARES`].
+    /// Features that a reader must know: [`FEATURE_SHARES`], [`FEATURE_CLAIMS`].
     pub features: U64,
+}
+
+/// Who has the volume open; in one sector, so that a write of it is never torn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct ClaimBlock {
+    pub magic: [u8; 8],
+    pub volume: U64,
+    pub checksum: U32,
+    /// 1 while the volume is open, 0 once it was closed.
+    pub held: U32,
+    /// Drawn at random by whoever opened the volume.
+    pub claim: U64,
+    /// The last challenge that the owner has answered.
+    pub answered: U64,
+    /// The fields of an [`Opener`](weir_storage::Opener).
+    pub boot: U128,
+    pub device: U64,
+    pub inode: U64,
+    pub namespace: U64,
+    pub began: U64,
+    pub process: U32,
+    pub reserved: U32,
+    pub host: [u8; HOST_BYTES],
+}
+
+/// What a process writes that wants to open the volume.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct ChallengeBlock {
+    pub magic: [u8; 8],
+    pub volume: U64,
+    pub checksum: U32,
+    pub reserved: U32,
+    /// Drawn at random by that process; never 0.
+    pub challenge: U64,
 }
 
 /// The head of a checkpoint; the free-segment list (`U32` a segment) and the page states (two bits a page) follow.
@@ -133,6 +177,11 @@ const _: () = {
     assert!(size_of::<Superblock>() == 88);
     assert!(offset_of!(Superblock, checksum) == 12);
     assert!(offset_of!(Superblock, features) == 80);
+    assert!(size_of::<ClaimBlock>() == 160);
+    assert!(offset_of!(ClaimBlock, checksum) == 16);
+    assert!(offset_of!(ClaimBlock, boot) == 40);
+    assert!(offset_of!(ClaimBlock, host) == 96);
+    assert!(size_of::<ChallengeBlock>() == 32);
     assert!(size_of::<CheckpointHeader>() == 64);
     assert!(offset_of!(CheckpointHeader, checksum) == 60);
     assert!(size_of::<ChunkHeader>() == 64);

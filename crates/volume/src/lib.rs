@@ -17,6 +17,7 @@
 //! | V5 | the loss window: what may be lost without a flush is bounded, configurable and reported | `flush.rs`, `log.rs` |
 //! | V6 | memory, checkpoints and what opening reads follow what is used and what changes, not the volume's size | `sparse.rs`, `map.rs`, `segments.rs`, `checkpointer.rs` |
 //! | V7 | a share is one record; a block that several names read is live until the last is gone, and moves with all of them | `names.rs`, `blocks.rs`, `log.rs`, `recovery.rs` |
+//! | V8 | a volume on a storage that others can reach has one owner: only with a valid lease it writes and acknowledges | `claim.rs`, `lease.rs` |
 //!
 //! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the
 //! time is over, and how long it takes is up to the disk. If the whole time is over before it is done, the
@@ -80,6 +81,7 @@ mod check;
 mod checkpoint;
 mod checkpointer;
 mod chunk;
+mod claim;
 mod cleaner;
 mod common;
 mod discard;
@@ -87,6 +89,7 @@ mod error;
 mod flush;
 mod geometry;
 mod layout;
+mod lease;
 mod log;
 mod map;
 mod mutants;

@@ -70,4 +70,10 @@ pub enum VolumeMutant {
     NamesStayBehind,
     /// V7: a checkpoint does not hold the marks of shared blocks.
     MarkNotKept,
+    /// V8: an opener takes over what another one has not released, without waiting for an answer.
+    ClaimNotAwaited,
+    /// V8: an opener does not look whether another one has come before it.
+    ClaimNotReread,
+    /// V8: an owner goes on without looking at its claim.
+    LeaseUnchecked,
 }

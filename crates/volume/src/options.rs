@@ -68,6 +68,9 @@ pub struct VolumeOptions {
     /// Pass discards on: segments that become free are discarded on the disk below, in the background. For sparse files
     /// and flash drives. A disk that had all its space reserved for the volume loses that. Default: false.
     pub discard_below: bool,
+    /// Open a copy of a volume that was open when it was copied, as a crash would have left it. Only if no owner answers
+    /// (V8). Default: false.
+    pub after_crash: bool,
     /// The rules that this volume keeps: all of them.
     pub rules: Rules<VolumeMutant>,
 }
@@ -81,6 +84,7 @@ impl Default for VolumeOptions {
             cleaning: CleaningPolicy::default(),
             checkpoint_segments: 320,
             discard_below: false,
+            after_crash: false,
             rules: Rules::all(),
         }
     }

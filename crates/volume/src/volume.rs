@@ -6,7 +6,7 @@ use std::slice;
 
 use event_listener::Event;
 use tracing::{info, warn};
-use weir_runtime::{Buffer, Handle, Task};
+use weir_runtime::{Buffer, Handle, Instant, Task};
 use weir_storage::{
     BLOCK_BYTES, Capabilities, Command, Discard, Lba, LogPhase, Ordering, Part, Recorder, Rejected, Storage,
     StorageError, Ticket, Write, flush, write,
@@ -14,6 +14,7 @@ use weir_storage::{
 
 use crate::checkpoint::Checkpoint;
 use crate::checkpointer::Checkpointer;
+use crate::claim::{acquire, clear};
 use crate::cleaner::{Cleaner, VICTIMS};
 use crate::common::Common;
 use crate::discard::Discarder;
@@ -21,6 +22,7 @@ use crate::error::VolumeError;
 use crate::flush::Flusher;
 use crate::geometry::{CHECKPOINT_SLOTS, Format, Geometry};
 use crate::layout::ENTRIES_PER_CHUNK;
+use crate::lease::{Keeper, Leased};
 use crate::log::{Head, Log};
 use crate::map::Map;
 use crate::mutants::VolumeMutant;
@@ -52,6 +54,8 @@ pub struct Volume {
     reader: Rc<Reader>,
     /// `close` has begun: nothing more is taken.
     closing: Cell<bool>,
+    /// V8: of a volume that has a claim. It outlives the other tasks, since the end of them is written under it.
+    keeper: Option<Keeper>,
     tasks: RefCell<Vec<Task<()>>>,
 }
 
@@ -63,13 +67,14 @@ impl Volume {
     /// say to overwrite it; [`VolumeError::Format`] if the sizes do not fit.
     pub async fn create(handle: &Handle, disk: &dyn Storage, format: Format) -> Result<(), VolumeError> {
         let volume = handle.entropy();
-        let geometry = Geometry::plan(&format, disk.blocks(), volume)?;
+        let geometry = Geometry::plan(&format, disk.blocks(), volume, disk.opener().is_some())?;
         geometry.fits_commands_of(disk)?;
         if !format.overwrite {
             crate::check::require_empty(disk).await?;
         }
         // The old superblocks go first, the new ones come last: whatever is in between is no volume.
         write_superblocks(disk, &vec![0; BLOCK_BYTES]).await?;
+        clear(disk, &geometry).await?;
         for slot in 0..CHECKPOINT_SLOTS {
             let mut buffer = Buffer::new(geometry.checkpoint_blocks as usize * BLOCK_BYTES);
             Checkpoint::first(&geometry, slot).encode(&geometry, &mut buffer);
@@ -92,6 +97,29 @@ impl Volume {
         let began = handle.now();
         let geometry = crate::check::read_superblock(&*disk).await?;
         geometry.fits_commands_of(&*disk)?;
+        // V8: before anything is read that another owner may still change.
+        let Some(lease) = acquire(handle, &disk, &geometry, &options).await? else {
+            return Volume::open_owned(handle, disk, geometry, options, None, began).await;
+        };
+        let disk = Rc::new(Leased { below: disk, lease: Rc::clone(&lease) });
+        let keeper = Keeper::new(handle, &lease);
+        let opened = Volume::open_owned(handle, disk, geometry, options, Some(keeper), began).await;
+        if opened.is_err() {
+            // The error that is returned says why.
+            let _ = lease.release().await;
+        }
+        opened
+    }
+
+    /// Opens the volume on a disk that nobody else writes to.
+    async fn open_owned(
+        handle: &Handle,
+        disk: Rc<dyn Storage>,
+        geometry: Geometry,
+        options: VolumeOptions,
+        keeper: Option<Keeper>,
+        began: Instant,
+    ) -> Result<Volume, VolumeError> {
         // V1, V3: after a mere restart the disk's cache may hold a checkpoint, and records, that a power cut
         // still takes back. Recovery overwrites what only the older checkpoint needs, so the newest has to be
         // durable first.
@@ -100,7 +128,8 @@ impl Volume {
         }
         let found = Recovered::from(&*disk, &geometry, options.rules).await?;
         let Recovered { records, bytes_read, .. } = found;
-        let volume = Volume::start(handle, disk, geometry, options, found);
+        let mut volume = Volume::start(handle, disk, geometry, options, found);
+        volume.keeper = keeper;
         // V1: from this checkpoint on, what lies behind the cut is of a past generation. It also gives the log
         // its free-segment list.
         volume.checkpointer.take().await?;
@@ -139,6 +168,7 @@ impl Volume {
             discarder: Rc::new(Discarder::new(Rc::clone(&log))),
             reader: Rc::new(Reader::new(Rc::clone(&log))),
             closing: Cell::new(false),
+            keeper: None,
             tasks: RefCell::new(Vec::new()),
             log,
             common,
@@ -148,6 +178,10 @@ impl Volume {
     fn tell_of_opening(&self, recovery: &RecoveryReport) {
         let Geometry { logical_blocks, segments, segment_blocks, .. } = self.common.geometry;
         info!(blocks = logical_blocks, segments, segment_blocks, generation = recovery.generation, "opened");
+        let (used, found) = (self.common.geometry.physical_blocks, self.common.disk.blocks());
+        if used < found {
+            warn!(used, found, "the disk has more blocks than the volume uses: a volume does not grow");
+        }
         if recovery.records > 0 {
             let RecoveryReport { records, bytes_read, duration, .. } = *recovery;
             warn!(records, bytes_read, ?duration, "the volume was not closed: its log was replayed");
@@ -163,6 +197,10 @@ impl Volume {
         let cleaner =
             Rc::new(Cleaner::new(Rc::clone(&self.log), Rc::clone(&self.flusher), checkpointer, discarder));
         tasks.push(handle.spawn(cleaner.run()));
+        if let Some(Keeper { lease, .. }) = &self.keeper {
+            let (lease, common) = (Rc::clone(lease), Rc::clone(&self.common));
+            tasks.push(handle.spawn(async move { common.fail(lease.until_lost().await.into()) }));
+        }
         if disk.capabilities().discard != Discard::Unsupported {
             tasks.push(handle.spawn(Rc::clone(&self.discarder).run()));
             if options.discard_below {
@@ -187,6 +225,9 @@ impl Volume {
         let _none = self.discarder.on_the_way.acquire(1).await;
         let outcome = self.checkpointer.take().await;
         self.stop();
+        if let (Ok(()), Some(keeper)) = (outcome, &self.keeper) {
+            keeper.lease.release().await?;
+        }
         info!(ok = outcome.is_ok(), "closed");
         Ok(outcome?)
     }
@@ -254,6 +295,12 @@ impl Volume {
         let checkpoint = u64::from(geometry.checkpoint_blocks) * BLOCK_BYTES as u64 + CHECKPOINT_WRITES;
         let names = self.log.blocks.borrow().names().bytes() as u64;
         segments + Map::bytes_max(geometry.map_pages) + names + of_segments + checkpoint
+    }
+
+    /// Why nothing more is acknowledged, if the disk below has failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<StorageError> {
+        self.common.watermark.failure()
     }
 
     /// What the volume has done and seen so far.

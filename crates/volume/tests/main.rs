@@ -4,6 +4,7 @@ mod cleaning;
 mod conformance;
 mod discard;
 mod large;
+mod owners;
 mod reads;
 mod recovery;
 mod share_limits;

@@ -36,6 +36,14 @@ pub fn works(arguments: &[&str]) -> String {
     runs(&mut weir(arguments))
 }
 
+/// What `weir status` prints, of a mount that is healthy or not.
+#[track_caller]
+pub fn told_by_status(arguments: &[&str]) -> String {
+    let output = weir(&[&["status"], arguments].concat()).output().unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{arguments:?}: {}", error_of(&output));
+    text(&output.stdout)
+}
+
 /// What else to mount with, for every mount of a campaign: such as `--writeback-cache`.
 fn of_campaign() -> Vec<String> {
     let arguments = std::env::var("WEIR_MOUNT_ARGUMENTS").unwrap_or_default();
@@ -211,8 +219,7 @@ impl Place {
 
     /// What the server says of what is mounted.
     pub fn status(&self) -> serde_json::Value {
-        let told = works(&["status", "--json", self.mountpoint().to_str().unwrap()]);
-        serde_json::from_str(&told).unwrap()
+        serde_json::from_str(&told_by_status(&["--json", self.mountpoint().to_str().unwrap()])).unwrap()
     }
 
     /// Unmounts, and checks what is left.

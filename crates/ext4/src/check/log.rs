@@ -44,6 +44,8 @@ pub(super) async fn recover<R: ImageReader>(
     }
     let (places, journal) = match open(overlay, superblock).await? {
         Ok(opened) => opened,
+        // What a recovery would write is not known, so nothing can be said of the image.
+        Err(error) if error.is_unsupported() => return Err(error.into()),
         Err(error) => {
             findings.format_at(Place::Inode(JOURNAL_INODE), &error);
             return Ok(None);

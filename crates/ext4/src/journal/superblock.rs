@@ -30,8 +30,21 @@ const ASYNC_COMMIT: u32 = 0x1000_0000;
 const COALITION: u32 = 0x2000_0000;
 /// Ours: the log holds checksums of data in place. jbd2 and e2fsck know no such feature, and stop.
 const DATA_CHECKSUMS: u32 = 0x4000_0000;
-const REFUSED: [(u32, &str); 3] =
-    [(0x4, "journal_async_commit"), (0x8, "journal_checksum_v2"), (0x20, "fast_commit")];
+/// Features of a log that is not empty which Linux and e2fsck replay, and this crate does not. In an empty log they say
+/// nothing, and [`JournalSuperblock::upgrade`] removes them.
+const NOT_REPLAYED: [(u32, &str); 2] = [
+    (
+        0x4,
+        "a journal with journal_async_commit that is not empty: mount it with Linux once, or run e2fsck, to replay it",
+    ),
+    (
+        0x8,
+        "a journal with checksums of version 2 that is not empty: mount it with Linux once, or run e2fsck, to replay it",
+    ),
+];
+const NOT_REPLAYED_BITS: u32 = 0x4 | 0x8;
+/// Its log is shorter than the journal: refused also where it is empty.
+const FAST_COMMIT: u32 = 0x20;
 
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -122,8 +135,13 @@ impl JournalSuperblock {
             return Err(corrupt("type"));
         }
         let incompatible = self.raw.incompatible.get();
-        if let Some(&(_, name)) = REFUSED.iter().find(|(bit, _)| incompatible & bit != 0) {
-            return Err(FormatError::Feature { name });
+        if incompatible & FAST_COMMIT != 0 {
+            return Err(FormatError::Feature { name: "fast_commit" });
+        }
+        if let Some(&(_, what)) = NOT_REPLAYED.iter().find(|(bit, _)| incompatible & bit != 0)
+            && self.start().is_some()
+        {
+            return Err(FormatError::Unsupported { what });
         }
         if incompatible & DATA_CHECKSUMS != 0 && incompatible & ASYNC_COMMIT == 0 {
             return Err(FormatError::Feature { name: "checksums of data without asynchronous commits" });
@@ -132,7 +150,14 @@ impl JournalSuperblock {
         let unknown = [
             (
                 "incompatible journal",
-                incompatible & !(REVOKE | WIDE | ASYNC_COMMIT | CHECKSUM_3 | COALITION | DATA_CHECKSUMS),
+                incompatible
+                    & !(NOT_REPLAYED_BITS
+                        | REVOKE
+                        | WIDE
+                        | ASYNC_COMMIT
+                        | CHECKSUM_3
+                        | COALITION
+                        | DATA_CHECKSUMS),
             ),
             ("read-only compatible journal", self.raw.read_only_compatible.get()),
         ];
@@ -287,7 +312,8 @@ impl JournalSuperblock {
     pub fn upgrade(&mut self, checksums: bool) -> Result<(), FormatError> {
         self.check_empty()?;
         let (bits, kind) = if checksums { (CHECKSUM_3, CRC32C) } else { (0, self.raw.checksum_type) };
-        self.raw.incompatible = (self.raw.incompatible.get() | REVOKE | WIDE | bits).into();
+        self.raw.incompatible =
+            (self.raw.incompatible.get() & !NOT_REPLAYED_BITS | REVOKE | WIDE | bits).into();
         self.raw.compatible = (self.raw.compatible.get() & !WHOLE_TRANSACTION_CHECKSUM).into();
         self.raw.checksum_type = kind;
         Ok(())

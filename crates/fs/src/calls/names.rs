@@ -1,8 +1,19 @@
-//! The calls for names.
+//! The calls for names, and for what keeps inodes: open files, and holds.
+//!
+//! # Holds
+//!
+//! They are for doors whose client is told of inodes and says later that it has forgotten them, as a kernel does.
+//! A door that tells its client of an inode holds it, once for each time: by one of these calls, which find or make the
+//! inode and hold it before its name may go, and by [`Hold::keep`] when the client has been told. It lets go as many times as
+//! the client says. An inode without names that is held is as alive as one that is open: it can be opened, read, changed,
+//! and looked at.
+
+use std::pin::Pin;
 
 use weir_ext4::FileType;
 use weir_ext4::directory::{Cookie, DirectoryEntry};
 
+use crate::deletion::Hold;
 use crate::error::FsError;
 use crate::filesystem::Filesystem;
 use crate::inodes::InodeNumber;
@@ -62,7 +73,7 @@ impl Filesystem {
         name: &[u8],
         new: &NewNode,
     ) -> Result<InodeNumber, FsError> {
-        self.0.namespace.create(self.1, directory, name, new).await
+        Ok(self.create_held(directory, name, new).await?.inode())
     }
 
     /// Makes a directory, whatever `kind` says.
@@ -89,7 +100,7 @@ impl Filesystem {
         directory: InodeNumber,
         new: &NewNode,
     ) -> Result<InodeNumber, FsError> {
-        self.0.namespace.create_unnamed(self.1, directory, new).await
+        Ok(self.create_unnamed_held(directory, new).await?.inode())
     }
 
     /// Makes a symbolic link to `target`, 1 to 4,095 bytes.
@@ -103,7 +114,7 @@ impl Filesystem {
         target: &[u8],
         (uid, gid): (u32, u32),
     ) -> Result<InodeNumber, FsError> {
-        self.0.namespace.symlink(self.1, directory, name, target, (uid, gid)).await
+        Ok(self.symlink_held(directory, name, target, (uid, gid)).await?.inode())
     }
 
     /// The target of a symbolic link.
@@ -121,10 +132,11 @@ impl Filesystem {
     /// As [`create`](Self::create); [`FsError::NotPermitted`] for a directory, [`FsError::NotFound`] for an
     /// inode that has lost its names, [`FsError::TooManyLinks`] beyond 65,000.
     pub async fn link(&self, inode: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
-        self.0.namespace.link(self.1, inode, directory, name).await
+        self.link_held(inode, directory, name).await.map(drop)
     }
 
-    /// Takes a name of anything but a directory. An inode without names is deleted once no caller has it open.
+    /// Takes a name of anything but a directory. An inode without names is deleted once no caller has it open
+    /// or holds it.
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::NotDirectory`], [`FsError::NameLength`],
@@ -162,7 +174,7 @@ impl Filesystem {
     }
 
     /// Keeps an inode from being deleted until it is [released](Self::release), once for each call, also when
-    /// its last name goes. What is left of it after a crash is deleted at the next mount.
+    /// its last name goes. An inode that is [held](Self::hold) can be opened without a name. What is left of it after a crash is deleted at the next mount.
     ///
     /// # Errors
     /// [`FsError::NotFound`], and what reading may fail by.
@@ -170,7 +182,7 @@ impl Filesystem {
         self.0.namespace.open(inode).await
     }
 
-    /// Undoes one [`open`](Self::open); the last one deletes an inode that has no name any more. It also puts the update of
+    /// Undoes one [`open`](Self::open); the last one deletes an inode that has no name any more and is not held. It also puts the update of
     /// an atomic file into the journal, as no caller can synchronise it any more; one that was begun is taken back.
     ///
     /// # Errors
@@ -183,5 +195,87 @@ impl Filesystem {
         };
         // In any case, or it would be open for ever.
         self.0.namespace.release(inode).await.and(settled)
+    }
+
+    /// Holds an inode.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] for one that is deleted, or that nothing keeps from it; and what reading may fail by.
+    pub async fn hold(&self, inode: InodeNumber) -> Result<Hold, FsError> {
+        self.0.deletion.hold_existing(inode).await
+    }
+
+    /// Takes so many [kept](Hold::keep) holds of an inode back; what is more than it has does nothing. After the last, an
+    /// inode without names that no caller has open is deleted soon: [`statfs`](Self::statfs) and the search for space wait for
+    /// that. What is left of it after a crash is deleted at the next mount.
+    pub fn let_go(&self, inode: InodeNumber, count: u64) {
+        self.0.deletion.let_go(inode, count);
+    }
+
+    /// Has `take_in` called and awaited when free space is told or missed: it lets go what the client has forgotten by
+    /// then. It is given up after a second. Of several, the first stays.
+    pub fn on_reclaim(&self, take_in: impl Fn() -> Pin<Box<dyn Future<Output = ()>>> + 'static) {
+        self.0.deletion.on_reclaim(Box::new(take_in));
+    }
+
+    /// Inodes that are held now.
+    pub fn held_inodes(&self) -> u64 {
+        self.0.nodes.holds.inodes() as u64
+    }
+
+    /// As [`lookup`](Self::lookup), and holds the inode.
+    ///
+    /// # Errors
+    /// Those of `lookup`.
+    pub async fn lookup_held(&self, directory: InodeNumber, name: &[u8]) -> Result<Hold, FsError> {
+        self.0.namespace.lookup(directory, name).await
+    }
+
+    /// As [`create`](Self::create), and holds the inode.
+    ///
+    /// # Errors
+    /// Those of `create`.
+    pub async fn create_held(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewNode,
+    ) -> Result<Hold, FsError> {
+        self.0.namespace.create(self.1, directory, name, new).await
+    }
+
+    /// As [`create_unnamed`](Self::create_unnamed), and holds the inode.
+    ///
+    /// # Errors
+    /// Those of `create_unnamed`.
+    pub async fn create_unnamed_held(&self, directory: InodeNumber, new: &NewNode) -> Result<Hold, FsError> {
+        self.0.namespace.create_unnamed(self.1, directory, new).await
+    }
+
+    /// As [`symlink`](Self::symlink), and holds the inode.
+    ///
+    /// # Errors
+    /// Those of `symlink`.
+    pub async fn symlink_held(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        target: &[u8],
+        (uid, gid): (u32, u32),
+    ) -> Result<Hold, FsError> {
+        self.0.namespace.symlink(self.1, directory, name, target, (uid, gid)).await
+    }
+
+    /// As [`link`](Self::link), and holds the inode.
+    ///
+    /// # Errors
+    /// Those of `link`.
+    pub async fn link_held(
+        &self,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Hold, FsError> {
+        self.0.namespace.link(self.1, inode, directory, name).await
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::truncate::{TRUNCATE_CREDITS, ZEROS};
 use super::write::{CHUNK_BLOCKS, CHUNK_JOURNALED, Edges};
-use super::{Files, SIZE_MAX, require_regular};
+use super::{Files, require_regular};
 use crate::cache::{BLOCK, index_of};
 use crate::caller::Caller;
 use crate::error::FsError;
@@ -47,8 +47,8 @@ impl Files {
                 if length == 0 {
                     return Err(FsError::Invalid("an empty range"));
                 }
-                let end =
-                    offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FsError::TooLarge)?;
+                let end = offset.checked_add(length).ok_or(FsError::TooLarge)?;
+                self.check_size(end)?;
                 let _locked = node.alone().await;
                 let keeps_content = mode == Fallocate::Allocate { keep_size: true };
                 if !keeps_content && node.update.borrow().is_some() {
@@ -99,7 +99,7 @@ impl Files {
         node: &Rc<Node>,
         range: Range<u32>,
     ) -> Result<(), FsError> {
-        self.require_room(caller, node, range.clone()).await?;
+        self.changes.with_space(async || self.require_room(caller, node, range.clone()).await).await?;
         self.map_all(caller, node, range, Wanted::Mapped, None).await
     }
 

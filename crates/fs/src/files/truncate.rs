@@ -10,7 +10,7 @@ use weir_journal::TxHandle;
 use weir_storage::BLOCK_BYTES;
 
 use super::write::Edges;
-use super::{Files, SIZE_MAX, require_regular};
+use super::{Files, require_regular};
 use crate::cache::{BLOCK, index_of};
 use crate::error::FsError;
 use crate::inodes::Node;
@@ -31,9 +31,7 @@ impl Files {
         self.changes
             .changing(async {
                 require_regular(node)?;
-                if size > SIZE_MAX {
-                    return Err(FsError::TooLarge);
-                }
+                self.check_size(size)?;
                 let _locked = node.alone().await;
                 if node.update.borrow().is_some() {
                     return Err(FsError::UpdateOpen);

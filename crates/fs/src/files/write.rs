@@ -14,7 +14,7 @@ use weir_journal::{Role, TxHandle};
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
-use super::{Files, require_regular, within_size_max};
+use super::{Files, require_regular};
 use crate::cache::{BLOCK, index_of, split};
 use crate::caller::Caller;
 use crate::error::FsError;
@@ -70,7 +70,7 @@ impl Files {
         times: Times,
     ) -> Result<usize, FsError> {
         require_regular(node)?;
-        let bytes = within_size_max(offset, bytes)?;
+        let bytes = self.within_size_max(offset, bytes)?;
         if bytes.is_empty() {
             return Ok(0);
         }

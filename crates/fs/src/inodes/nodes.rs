@@ -1,4 +1,4 @@
-//! The cache of nodes. What is in use, open, dirty, or not committed stays; of the rest, what was used longest
+//! The cache of nodes. What is in use, open, without a name, dirty, or not committed stays; of the rest, what was used longest
 //! ago goes first, and its pages with it.
 
 #[cfg(test)]
@@ -12,6 +12,7 @@ use weir_ext4::Inode;
 use weir_journal::Sequence;
 use weir_storage::Rules;
 
+use super::holds::Holds;
 use super::metadata::Metadata;
 use super::node::Node;
 use crate::cache::PageCache;
@@ -44,6 +45,8 @@ pub(crate) struct Nodes {
     rules: Rules<FsMutant>,
     /// How many may be kept beside those that have to be.
     most: usize,
+    /// What keeps inodes beside names and open files.
+    pub(crate) holds: Holds,
     state: RefCell<State>,
 }
 
@@ -53,7 +56,8 @@ impl Nodes {
         (metadata, cache, changes): (Rc<Metadata>, Rc<PageCache>, Rc<Changes>),
         MountOptions { rules, cache_inodes: most, .. }: MountOptions,
     ) -> Rc<Nodes> {
-        Rc::new(Nodes { metadata, cache, changes, rules, most, state: RefCell::default() })
+        let (holds, state) = (Holds::default(), RefCell::default());
+        Rc::new(Nodes { metadata, cache, changes, rules, most, holds, state })
     }
 
     /// Where the inodes are.
@@ -61,7 +65,7 @@ impl Nodes {
         &self.metadata
     }
 
-    /// The node of an inode that has a name, or is open.
+    /// The node of an inode that has a name, is open, or is held.
     ///
     /// # Errors
     /// [`FsError::NotFound`] for one that is deleted; what reading it may fail by, and
@@ -71,7 +75,7 @@ impl Nodes {
             return Ok(node);
         }
         let (node, is_new) = self.load(number).await?;
-        // One that is here already, and has no name, is open.
+        // One that is here already, and has no name, is open or held.
         if is_new && node.inode.borrow().links.get() == 0 {
             self.forget(number);
             return Err(FsError::NotFound);
@@ -113,6 +117,18 @@ impl Nodes {
         let known = state.known.get_mut(&number)?;
         known.used = true;
         Some(Rc::clone(&known.node))
+    }
+
+    /// Whether a node without a name is kept: it is open, or held.
+    pub(crate) fn is_in_use(&self, node: &Node) -> bool {
+        let is_held = || self.holds.contains(node.number) && !self.rules.drops(FsMutant::FreedWhileHeld);
+        node.opens.get() > 0 || is_held()
+    }
+
+    /// The node of an inode without a name, if it is in memory, which it is until it is deleted.
+    pub(crate) fn find_nameless(&self, number: u32) -> Option<Rc<Node>> {
+        let state = self.state.borrow();
+        state.known.get(&number).map(|known| &known.node).filter(|node| node.links() == 0).cloned()
     }
 
     /// All nodes in memory.
@@ -160,7 +176,8 @@ impl Nodes {
             let is_used = std::mem::take(&mut oldest.used);
             let node = &known[&number].node;
             let may_leave = self.can_leave(node);
-            waits_for_commit |= is_crowded && !may_leave && node.opens.get() == 0;
+            let is_pinned = node.opens.get() > 0 || node.links() == 0;
+            waits_for_commit |= is_crowded && !may_leave && !is_pinned;
             if is_used || known.len() <= self.most || !may_leave {
                 queue.push_back(number);
             } else {
@@ -181,6 +198,8 @@ impl Nodes {
         Rc::strong_count(node) == 1
             && Rc::strong_count(&node.file) == 1
             && node.opens.get() == 0
+            // The list of orphans leads through it, and its inode on the disk is not to be read as one of a file.
+            && node.links() > 0
             && !node.accessed.get()
             && node.update.borrow().is_none()
             && !node.update_begun.get()

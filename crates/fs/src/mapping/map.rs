@@ -118,6 +118,7 @@ impl Mapping {
         };
         let goal = before.map_or_else(|| tree.goal(), |before| place(&before, hole.start));
         let most = (hole.end - hole.start).min(EXTENT_BLOCKS_MAX);
+        tree.check_room_in_count(most)?;
         let found = self.metadata.space.allocate(handle, goal, hole.start, most).await?;
         let (logical, length) = (hole.start, found.blocks);
         if (logical + length) % UNIT_BLOCKS != 0 && length < most {

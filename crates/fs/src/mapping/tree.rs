@@ -14,6 +14,9 @@ use crate::space::Use;
 
 /// Units of 512 bytes in a block, as inodes count space.
 pub(crate) const SECTORS_PER_BLOCK: i64 = (BLOCK_BYTES / 512) as i64;
+/// Blocks besides those of its content that a file may get with one extent: a node of its tree on each of five levels, and a
+/// block of attributes.
+const NODES_AND_ATTRIBUTES: u64 = 6;
 
 /// A node's blocks, to be changed only with a handle.
 #[derive(Clone, Copy)]
@@ -105,6 +108,18 @@ impl<'a> Tree<'a> {
         self.node.extent.set(None);
         self.count_blocks(gained);
         done
+    }
+
+    /// Refuses more blocks than the inode can count, with what its tree may need for them: images without the
+    /// feature `huge_file` count less than 2^32 sectors.
+    ///
+    /// # Errors
+    /// [`FsError::TooLarge`].
+    pub(crate) fn check_room_in_count(&self, blocks: u32) -> Result<(), FsError> {
+        let more = (u64::from(blocks) + NODES_AND_ATTRIBUTES) * SECTORS_PER_BLOCK as u64;
+        let counted = self.node.inode.borrow().sectors().saturating_add(more);
+        let most = self.metadata().space.layout().file_sectors_max();
+        if counted > most { Err(FsError::TooLarge) } else { Ok(()) }
     }
 
     /// The node owns so many blocks more, or less.

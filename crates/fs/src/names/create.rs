@@ -7,6 +7,7 @@ use weir_journal::TxHandle;
 
 use super::{Namespace, check_ordinary};
 use crate::caller::Caller;
+use crate::deletion::Hold;
 use crate::device::{Device, put_device};
 use crate::error::FsError;
 use crate::inodes::{InodeNumber, Node, SET_GROUP};
@@ -53,7 +54,7 @@ impl Namespace {
         directory: InodeNumber,
         name: &[u8],
         new: &NewNode,
-    ) -> Result<InodeNumber, FsError> {
+    ) -> Result<Hold, FsError> {
         if new.kind == FileType::Symlink {
             return Err(FsError::Invalid("a symbolic link has a target"));
         }
@@ -66,7 +67,7 @@ impl Namespace {
         caller: Caller,
         directory: InodeNumber,
         new: &NewNode,
-    ) -> Result<InodeNumber, FsError> {
+    ) -> Result<Hold, FsError> {
         if new.kind != FileType::Regular {
             return Err(FsError::Invalid("only a regular file can be without a name from the start"));
         }
@@ -84,7 +85,7 @@ impl Namespace {
         name: &[u8],
         new: &NewNode,
         target: &[u8],
-    ) -> Result<InodeNumber, FsError> {
+    ) -> Result<Hold, FsError> {
         check_ordinary(name)?;
         let mut inode = self.inode_of(new)?;
         let short = new.kind != FileType::Symlink || symlink::set_short_target(&mut inode, target);
@@ -120,7 +121,7 @@ impl Namespace {
         parent: u32,
         name: &[u8],
         content: &Content<'_>,
-    ) -> Result<u32, FsError> {
+    ) -> Result<Hold, FsError> {
         self.changes.journal()?;
         let parent = self.directories.node(parent).await?;
         let _locked = parent.alone().await;
@@ -154,7 +155,8 @@ impl Namespace {
             })
             .await?;
         self.directories.remember(&parent, name, Some(self.directories.entry_of(&node)));
-        Ok(node.number)
+        // Under the lock: from here on the name may go.
+        Ok(self.deletion.hold(node.number))
     }
 
     async fn make_unnamed(
@@ -162,7 +164,7 @@ impl Namespace {
         caller: Caller,
         directory: u32,
         content: &Content<'_>,
-    ) -> Result<u32, FsError> {
+    ) -> Result<Hold, FsError> {
         self.changes.journal()?;
         let directory = self.directories.node(directory).await?;
         let _locked = directory.alone().await;
@@ -173,12 +175,13 @@ impl Namespace {
         let inherited = self.attributes.inherit(&directory, mode, content.umask).await?;
         let handle = self.changes.start_for(caller, super::CREDITS).await?;
         let node = self.allocate_node(&handle, &directory, inherited.mode_of(content.inode)).await?;
+        // At once, as nothing else keeps it.
+        node.opens.set(1);
+        node.takes_first_name.set(true);
         if let Err(error) = self.attributes.put_inherited(&handle, &node, &inherited).await {
             self.unmake(&handle, &directory, &node).await?;
             return Err(error);
         }
-        node.opens.set(1);
-        node.takes_first_name.set(true);
         self.changes
             .all_or_abort(async {
                 if !self.rules.drops(FsMutant::UnnamedIsNoOrphan) {
@@ -187,7 +190,7 @@ impl Namespace {
                 node.log(&handle).await
             })
             .await?;
-        Ok(node.number)
+        Ok(self.deletion.hold(node.number))
     }
 
     /// Gives a new inode its number, near that of the directory where it is made. The caller logs the node.

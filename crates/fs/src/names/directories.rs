@@ -49,11 +49,21 @@ impl Directories {
 
     /// What a name in a directory stands for; "." and ".." too.
     pub(crate) async fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber, FsError> {
+        self.lookup_with(directory, name, |inode| inode).await
+    }
+
+    /// The same, with what is done to the inode before its name may go.
+    pub(super) async fn lookup_with<T>(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        found: impl FnOnce(InodeNumber) -> T,
+    ) -> Result<T, FsError> {
         check_length(name)?;
         let directory = self.node(directory).await?;
         let _locked = directory.alone().await;
-        let found = self.find(&directory, name).await?;
-        found.map(|target| target.inode).ok_or(FsError::NotFound)
+        let target = self.find(&directory, name).await?;
+        target.map(|target| found(target.inode)).ok_or(FsError::NotFound)
     }
 
     /// Names of a directory behind `after`, in the order of their cookies.

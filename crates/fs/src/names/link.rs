@@ -9,6 +9,7 @@ use super::blocks::add_block;
 use super::create::NewNode;
 use super::{Namespace, check_ordinary};
 use crate::caller::Caller;
+use crate::deletion::Hold;
 use crate::error::FsError;
 use crate::inodes::{InodeNumber, LINKS_MAX, Node, lock};
 use crate::mapping::Tree;
@@ -22,7 +23,7 @@ impl Namespace {
         name: &[u8],
         target: &[u8],
         (uid, gid): (u32, u32),
-    ) -> Result<InodeNumber, FsError> {
+    ) -> Result<Hold, FsError> {
         if target.is_empty() || target.len() > symlink::TARGET_MAX || target.contains(&0) {
             return Err(FsError::Invalid("the target of a symbolic link has 1 to 4,095 bytes, none zero"));
         }
@@ -37,7 +38,7 @@ impl Namespace {
         inode: InodeNumber,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<(), FsError> {
+    ) -> Result<Hold, FsError> {
         check_ordinary(name)?;
         self.changes.changing_with_space(async || self.link_once(caller, inode, directory, name).await).await
     }
@@ -63,7 +64,7 @@ impl Namespace {
         inode: u32,
         directory: u32,
         name: &[u8],
-    ) -> Result<(), FsError> {
+    ) -> Result<Hold, FsError> {
         self.changes.journal()?;
         let directory = self.directories.node(directory).await?;
         let node = self.nodes.get(inode).await?;
@@ -75,8 +76,10 @@ impl Namespace {
             return Err(FsError::Exists);
         }
         match node.links() {
-            // One that is released is being deleted.
-            0 if !node.takes_first_name.get() || node.opens.get() == 0 => return Err(FsError::NotFound),
+            // One that is not in use is being deleted.
+            0 if !node.takes_first_name.get() || !self.nodes.is_in_use(&node) => {
+                return Err(FsError::NotFound);
+            }
             LINKS_MAX.. => return Err(FsError::TooManyLinks),
             _ => {}
         }
@@ -98,6 +101,6 @@ impl Namespace {
             })
             .await?;
         self.directories.remember(&directory, name, Some(self.directories.entry_of(&node)));
-        Ok(())
+        Ok(self.deletion.hold(inode))
     }
 }

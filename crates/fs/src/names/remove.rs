@@ -8,12 +8,16 @@ use weir_journal::TxHandle;
 use super::{Namespace, check_ordinary};
 use crate::error::FsError;
 use crate::inodes::{InodeNumber, Node};
+use crate::mutants::FsMutant;
 
 impl Namespace {
-    /// Takes a name of anything but a directory. An inode without names is deleted once no caller has it open.
+    /// Takes a name of anything but a directory. An inode without names is deleted once no caller has it open
+    /// or holds it.
     pub(crate) async fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         check_ordinary(name)?;
-        self.changes.changing(self.unlink_checked(directory, name)).await
+        let done = self.changes.changing(self.unlink_checked(directory, name)).await;
+        self.deletion.keep_up().await;
+        done
     }
 
     async fn unlink_checked(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
@@ -25,13 +29,15 @@ impl Namespace {
         }
         self.take_name(&directory, name, &node).await?;
         drop(locks);
-        self.delete_unused(&node).await
+        self.deletion.delete_unused(&node).await
     }
 
     /// Removes an empty directory.
     pub(crate) async fn rmdir(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         check_ordinary(name)?;
-        self.changes.changing(self.rmdir_checked(directory, name)).await
+        let done = self.changes.changing(self.rmdir_checked(directory, name)).await;
+        self.deletion.keep_up().await;
+        done
     }
 
     async fn rmdir_checked(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
@@ -44,14 +50,14 @@ impl Namespace {
         self.check_empty(&node).await?;
         self.take_name(&directory, name, &node).await?;
         drop(locks);
-        self.delete_unused(&node).await
+        self.deletion.delete_unused(&node).await
     }
 
     /// Keeps an inode from being deleted until it is released, once for each call, also when
     /// its last name goes. What is left of it after a crash is deleted at the next mount.
     pub(crate) async fn open(&self, inode: InodeNumber) -> Result<(), FsError> {
         let node = self.nodes.get(inode).await?;
-        if node.links() == 0 && node.opens.get() == 0 {
+        if node.links() == 0 && !self.nodes.is_in_use(&node) {
             // It is being deleted.
             return Err(FsError::NotFound);
         }
@@ -59,7 +65,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Undoes one [`open`](Self::open); the last one deletes an inode that has no name any more.
+    /// Undoes one [`open`](Self::open); the last one deletes an inode that has no name any more and is not
+    /// held.
     pub(crate) async fn release(&self, inode: InodeNumber) -> Result<(), FsError> {
         let node = self.nodes.get(inode).await?;
         let left = node.opens.get().checked_sub(1).ok_or(FsError::Invalid("the inode is not open"))?;
@@ -68,7 +75,7 @@ impl Namespace {
             // Nothing changes, so nothing has to be writable.
             return Ok(());
         }
-        self.changes.changing(self.delete_unused(&node)).await
+        self.changes.changing(self.deletion.delete_unused(&node)).await
     }
 
     pub(super) async fn check_empty(&self, directory: &Rc<Node>) -> Result<(), FsError> {
@@ -102,17 +109,12 @@ impl Namespace {
         let left = if node.is_directory() { 0 } else { node.links().saturating_sub(1) };
         node.set_links(left, self.timer.now());
         if left == 0 {
-            self.orphans.add(handle, node).await?;
+            self.directories.forget(node);
+            let is_left_out = self.nodes.is_in_use(node) && self.rules.drops(FsMutant::HeldIsNoOrphan);
+            if !is_left_out {
+                self.orphans.add(handle, node).await?;
+            }
         }
         node.log(handle).await
-    }
-
-    /// Deletes an inode that has no name, if no caller has it open. The caller holds no lock.
-    pub(super) async fn delete_unused(&self, node: &Rc<Node>) -> Result<(), FsError> {
-        if node.links() > 0 || node.opens.get() > 0 {
-            return Ok(());
-        }
-        self.directories.forget(node);
-        self.deletion.delete(node).await
     }
 }

@@ -59,7 +59,9 @@ impl Namespace {
         if flags.exchange && (flags.no_replace || flags.whiteout) {
             return Err(FsError::Invalid("a rename that exchanges replaces nothing, and leaves no whiteout"));
         }
-        self.changes.changing(self.rename_checked(caller, (from, old), (to, new), flags)).await
+        let done = self.changes.changing(self.rename_checked(caller, (from, old), (to, new), flags)).await;
+        self.deletion.keep_up().await;
+        done
     }
 
     async fn rename_checked(
@@ -96,7 +98,7 @@ impl Namespace {
             })
             .await?;
         match replaced {
-            Some(node) => self.delete_unused(&node).await,
+            Some(node) => self.deletion.delete_unused(&node).await,
             None => Ok(()),
         }
     }

@@ -262,6 +262,15 @@ impl Answer {
         }
     }
 
+    /// The node that it tells of, which the kernel counts until it forgets it.
+    pub(crate) fn told_node(&self) -> Option<u64> {
+        match self {
+            Answer::Entry(entry) | Answer::Created(Created { entry, .. }) => Some(entry.node),
+            _ => None,
+        }
+        .filter(|node| *node != 0)
+    }
+
     /// What follows the header.
     pub(crate) fn body(&self) -> &[u8] {
         match self {

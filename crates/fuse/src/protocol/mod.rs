@@ -6,9 +6,11 @@
 //! what version 7.33 and later say to a server that asks for the capabilities in `server`.
 
 mod answer;
+mod forget;
 mod operation;
 
 pub(crate) use answer::{Answer, Names, NodeAttributes, Statistics, open_flags};
+pub(crate) use forget::forgotten;
 pub(crate) use operation::{Header, Operation, SetAttributes, Time, WriteRequest, opcode};
 
 /// The oldest minor version of the protocol whose structures are these (Linux 5.13).

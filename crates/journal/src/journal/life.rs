@@ -66,7 +66,7 @@ impl Journal {
             buffers,
             options,
             running: RefCell::new(Running::new(first)),
-            log: RefCell::new(Log::new(superblock, area, integrity, options.rules)),
+            log: RefCell::new(Log::new(superblock, area, options.log_blocks_max, integrity, options.rules)),
             dispatched: Stage::new(before),
             on_their_way: RefCell::default(),
             transferred: Stage::new(before),

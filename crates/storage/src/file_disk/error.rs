@@ -52,6 +52,22 @@ pub enum FileDiskError {
         /// MiB free.
         free_mib: u64,
     },
+    /// A limit on the size of files is less than the disk.
+    #[error(
+        "{path} would be larger than a file may be: `ulimit -f` shows this shell's limit, and the filesystem that it is on may have a lower one; use a smaller size, or another filesystem"
+    )]
+    FileTooLarge {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The device, or the filesystem that the file is on, takes no writes.
+    #[error(
+        "{path} is read-only: `weir mount --read-only` mounts it, and `weir ls`, `cat` and `get` read it; to change it, make the device, or the filesystem that it is on, writable"
+    )]
+    ReadOnly {
+        /// The path asked for.
+        path: PathBuf,
+    },
     /// Another process has it open as a disk.
     #[error(
         "{path} is in use: it is mounted, or another process has it open as a disk; run `weir umount` on the mountpoint, or end that process"

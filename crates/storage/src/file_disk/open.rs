@@ -4,13 +4,14 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, OFlags, StatVfs};
 use weir_runtime::Buffer;
 
 use super::FileDiskOptions;
+use super::below::{Below, lock_below};
 use super::error::FileDiskError;
 use crate::address::BLOCK_BYTES;
 
@@ -22,12 +23,14 @@ const MIB: u64 = 1 << 20;
 const MEMORY_FILESYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Permissions of a new file: its owner's alone. What a filesystem in it keeps from others can be read from its blocks.
-const OWNERS_ALONE: u32 = 0o600;
+pub(super) const OWNERS_ALONE: u32 = 0o600;
 
 /// An open, locked disk and what was found out about it.
 pub(super) struct Opened {
     pub(super) path: PathBuf,
     pub(super) file: File,
+    /// What lies below it, with its locks.
+    pub(super) below: Below,
     pub(super) bytes: u64,
     /// I/O goes past the page cache.
     pub(super) direct: bool,
@@ -50,23 +53,29 @@ pub(super) fn create(path: &Path, bytes: u64) -> Result<(), FileDiskError> {
         }
         Err(source) => return Err(FileDiskError::Io { action: "create", path: path.into(), source }),
     };
+    let done = reserve(&file, path, bytes)
+        .and_then(|()| sync_with_parent(&file, path).map_err(|source| refused("allocate", path, source)));
+    done.inspect_err(|_| {
+        // The first error is the one to report; a name that stays behind shows itself at the next attempt.
+        let _ = fs::remove_file(path);
+    })
+}
+
+/// Reserves the space of a new file, where the filesystem can.
+pub(super) fn reserve(file: &File, path: &Path, bytes: u64) -> Result<(), FileDiskError> {
     // Looked at first: an allocation that fails takes all the space that others may want meanwhile.
     let free = free_bytes(path);
     let done = match free {
         Some(free) if free < bytes => Err(ErrorKind::StorageFull.into()),
-        _ => allocate(&file, bytes).and_then(|()| sync_with_parent(&file, path)),
+        _ => allocate(file, bytes),
     };
-    done.map_err(|source| {
-        // The first error is the one to report; a name that stays behind shows itself at the next attempt.
-        let _ = fs::remove_file(path);
-        match (source.kind(), free) {
-            (ErrorKind::StorageFull, Some(free)) => FileDiskError::NoSpace {
-                path: path.into(),
-                needed_mib: bytes.div_ceil(MIB),
-                free_mib: free / MIB,
-            },
-            _ => refused("allocate", path, source),
-        }
+    done.map_err(|source| match (source.kind(), free) {
+        (ErrorKind::StorageFull, Some(free)) => FileDiskError::NoSpace {
+            path: path.into(),
+            needed_mib: bytes.div_ceil(MIB),
+            free_mib: free / MIB,
+        },
+        _ => refused("allocate", path, source),
     })
 }
 
@@ -74,8 +83,17 @@ pub(super) fn create(path: &Path, bytes: u64) -> Result<(), FileDiskError> {
 fn free_bytes(path: &Path) -> Option<u64> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let found = rustix::fs::statvfs(parent.unwrap_or(Path::new("."))).ok()?;
+    Some(free_for_user(found))
+}
+
+/// The same of an open file; none of a device.
+pub(super) fn free_below(file: &File) -> Option<u64> {
+    file.metadata().ok()?.is_file().then(|| rustix::fs::fstatvfs(file).ok().map(free_for_user)).flatten()
+}
+
+fn free_for_user(found: StatVfs) -> u64 {
     let blocks = if rustix::process::geteuid().is_root() { found.f_bfree } else { found.f_bavail };
-    Some(blocks.saturating_mul(found.f_frsize))
+    blocks.saturating_mul(found.f_frsize)
 }
 
 fn allocate(file: &File, bytes: u64) -> io::Result<()> {
@@ -86,7 +104,7 @@ fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-fn sync_with_parent(file: &File, path: &Path) -> io::Result<()> {
+pub(super) fn sync_with_parent(file: &File, path: &Path) -> io::Result<()> {
     file.sync_all()?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
@@ -101,10 +119,14 @@ pub(super) fn open(path: &Path, options: &FileDiskOptions) -> Result<Opened, Fil
     if !kind.is_file() && !kind.is_block_device() {
         return Err(FileDiskError::NotADisk { path: path.into() });
     }
+    if kind.is_block_device() && !options.read_only && takes_no_writes(path) {
+        return Err(FileDiskError::ReadOnly { path: path.into() });
+    }
     // Without O_CREAT, O_EXCL means something for block devices only: refused while mounted.
     let exclusive = if kind.is_block_device() { OFlags::EXCL } else { OFlags::empty() };
     let (mut file, asked_direct) = open_file(path, options, exclusive)?;
     lock(&file, path, options.read_only)?;
+    let below = lock_below(&file, path, options.read_only)?;
     if let Some(device) = loop_device(path, options.read_only).filter(|_| kind.is_file()) {
         return Err(FileDiskError::Attached { path: path.into(), device });
     }
@@ -122,7 +144,7 @@ pub(super) fn open(path: &Path, options: &FileDiskOptions) -> Result<Opened, Fil
             .map_err(|e| refused("leave direct I/O on", path, e.into()))?;
     }
     let punch = kind.is_file() && !options.read_only && takes_punch(&file, bytes);
-    Ok(Opened { path: path.into(), file, bytes, direct, punch })
+    Ok(Opened { path: path.into(), file, below, bytes, direct, punch })
 }
 
 /// Opens with O_DIRECT, or without it where the filesystem refuses or the options say so.
@@ -143,8 +165,17 @@ fn open_file(path: &Path, options: &FileDiskOptions, flags: OFlags) -> Result<(F
     attempt(flags).map(|file| (file, false)).map_err(|source| refused("open", path, source))
 }
 
+/// Whether the kernel says of a block device that it is read-only: it can be opened for writing, and then fails each write.
+fn takes_no_writes(path: &Path) -> bool {
+    let number = fs::metadata(path).map(|found| found.rdev());
+    let said = number.and_then(|number| {
+        fs::read(format!("/sys/dev/block/{}:{}/ro", rustix::fs::major(number), rustix::fs::minor(number)))
+    });
+    said.is_ok_and(|said| said.starts_with(b"1"))
+}
+
 /// Readers share a disk, a writer has it alone. The lock goes with the file, whatever ends the process.
-fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), FileDiskError> {
+pub(super) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), FileDiskError> {
     let locked = if read_only { file.try_lock_shared() } else { file.try_lock() };
     locked.map_err(|e| match e {
         TryLockError::WouldBlock => FileDiskError::Locked { path: path.into() },
@@ -189,11 +220,13 @@ fn takes_punch(file: &File, bytes: u64) -> bool {
     rustix::fs::fallocate(file, flags, bytes.next_multiple_of(BLOCK), BLOCK).is_ok()
 }
 
-fn refused(action: &'static str, path: &Path, source: io::Error) -> FileDiskError {
+pub(super) fn refused(action: &'static str, path: &Path, source: io::Error) -> FileDiskError {
     let path = path.into();
     match source.kind() {
         ErrorKind::NotFound => FileDiskError::Missing { path },
         ErrorKind::ResourceBusy => FileDiskError::Busy { path },
+        ErrorKind::FileTooLarge => FileDiskError::FileTooLarge { path },
+        ErrorKind::ReadOnlyFilesystem => FileDiskError::ReadOnly { path },
         _ => FileDiskError::Io { action, path, source },
     }
 }

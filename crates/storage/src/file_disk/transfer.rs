@@ -57,6 +57,8 @@ pub(super) struct Engine {
     handle: Handle,
     ring: Ring,
     file: Arc<File>,
+    /// What lies below the file, locked as it is.
+    below: Vec<File>,
     pool: Pool,
     queue_depth: u32,
     rules: Rules<FileDiskMutant>,
@@ -79,7 +81,9 @@ impl Drop for Engine {
     /// Releases the lock. Nothing is in flight any more, but the kernel's ring may release the file itself only a
     /// moment later, and who opens it next would find it in use.
     fn drop(&mut self) {
-        let _ = self.file.unlock();
+        for file in self.below.iter().chain([&*self.file]) {
+            let _ = file.unlock();
+        }
     }
 }
 
@@ -89,12 +93,19 @@ impl Engine {
         Some(self.file.metadata().ok()?.permissions().mode())
     }
 
-    pub(super) fn new(handle: &Handle, ring: Ring, file: File, options: &FileDiskOptions) -> Rc<Engine> {
+    /// On a file, and the files below it that are locked with it.
+    pub(super) fn new(
+        handle: &Handle,
+        ring: Ring,
+        (file, below): (File, Vec<File>),
+        options: &FileDiskOptions,
+    ) -> Rc<Engine> {
         Rc::new(Engine {
             handle: handle.clone(),
             pool: Pool::new(ring.clone()),
             ring,
             file: Arc::new(file),
+            below,
             queue_depth: options.queue_depth,
             rules: options.rules,
             in_flight: Cell::new(0),
@@ -107,6 +118,10 @@ impl Engine {
             in_ring: Cell::new(0),
             retrying: Cell::new(false),
         })
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     pub(super) fn orders(&self) -> &Orders {

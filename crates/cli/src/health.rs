@@ -1,0 +1,65 @@
+//! *Health*: what is wrong with a mount, as its status tells. A new cause is one more entry in [`findings`].
+//!
+//! What only happened once, such as a loss window that was exceeded, and what somebody chose, such as a read-only mount, is in the
+//! status and no finding: it would never go away, or never be wanted to.
+
+use serde::Serialize;
+
+use crate::size::Size;
+use crate::status::{ASKED_READ_ONLY, Status};
+
+/// Something that is wrong.
+#[derive(Debug, Serialize)]
+pub(crate) struct Finding {
+    /// Its name, for scripts.
+    cause: &'static str,
+    /// What it is, and what to do.
+    what: String,
+}
+
+/// For machines.
+#[derive(Debug, Serialize)]
+pub(crate) struct Health {
+    pub(crate) healthy: bool,
+    findings: Vec<Finding>,
+}
+
+impl Health {
+    /// That of a mount.
+    pub(crate) fn of_mount(status: &Status) -> Health {
+        let findings = findings(status);
+        Health { healthy: findings.is_empty(), findings }
+    }
+
+    /// For people, as one line.
+    pub(crate) fn line(&self) -> String {
+        if self.healthy {
+            return "healthy".to_owned();
+        }
+        let told: Vec<&str> = self.findings.iter().map(|finding| finding.what.as_str()).collect();
+        format!("NOT HEALTHY: {}", told.join("; and "))
+    }
+}
+
+fn findings(status: &Status) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut add = |cause, what| findings.push(Finding { cause, what });
+    let files = status.filesystem.as_ref();
+    let read_only = files.and_then(|files| files.read_only.as_ref());
+    if let Some(why) = read_only.filter(|why| *why != &ASKED_READ_ONLY.to_string()) {
+        add("no_changes", format!("it takes no changes any more: {why}"));
+    } else if let Some(why) = &status.storage.failed {
+        add("storage_failed", format!("the storage acknowledges nothing any more: {why}"));
+    }
+    if status.is_full_below() {
+        let free = status.storage.free_below.unwrap_or_default();
+        add("full_below", format!("the disk below ran full, and has {} free now", Size(free)));
+    }
+    if let Some(lost) = files.map(|files| files.incomplete_files).filter(|files| *files > 0) {
+        add(
+            "lost_writes",
+            format!("{lost} files lack data that programs wrote through mappings or the writeback cache"),
+        );
+    }
+    findings
+}

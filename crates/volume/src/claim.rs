@@ -1,0 +1,259 @@
+//! The *claim*: the block that says who has the volume open, and the *challenge*, by which others ask (V8).
+//!
+//! Locks keep two processes of one host from one storage. They do not see another host, a copy, or a second path below
+//! another filesystem. There the two blocks decide. The owner alone writes the claim, and reads both every
+//! [`POLL`]. A process that wants to open the volume goes through these steps:
+//!
+//! 1. It writes a challenge of its own, a random number, and reads both blocks.
+//! 2. If the claim was released, or its owner is known to have ended, it goes on with step 4.
+//! 3. It waits for [`WAIT`]. A live owner answers, by putting the challenge into its claim: then the volume is refused.
+//!    If claim and challenge are as they were at the end, the owner has no valid lease any more.
+//! 4. It writes its claim, and reads both blocks again. Only if they hold its claim and its challenge, it is the owner.
+//!
+//! Why this is enough:
+//!
+//! - *Two openers.* Let one see its claim and its challenge in step 4. The challenge of the other was written later than
+//!   that, or it would have been seen, or been overwritten and the other one fails. So the other one finds the claim in step 1.
+//! - *An opener and an owner.* The owner writes and acknowledges only with a valid [lease](crate::lease): for [`LEASE`]
+//!   from the beginning of a read that found its claim and no open challenge. A challenge is open until its answer is
+//!   on the storage; one that is answered when the lease is over means the end. So the last lease of an owner that gives no answer began before the challenge was
+//!   written, and is over before the opener has waited: what it has acknowledged was durable before recovery reads, and no
+//!   acknowledgement follows.
+//!
+//! It rests on a storage below whose reads see what was written last, on clocks whose rates differ by less than a quarter, and,
+//! for what is not acknowledged, on commands that are carried out within [`WAIT`] - [`LEASE`] of their submission.
+
+use std::mem::offset_of;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tracing::info;
+use weir_runtime::Handle;
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Opener, Part, Rejected, Standing, Storage, flush, write};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::VolumeError;
+use crate::geometry::Geometry;
+use crate::layout::{
+    CHALLENGE_MAGIC, CLAIM_BLOCKS, CLAIM_MAGIC, ChallengeBlock, ClaimBlock, checksum_matches, stamp_checksum,
+};
+use crate::lease::Lease;
+use crate::mutants::VolumeMutant;
+use crate::options::VolumeOptions;
+use crate::transfer::read_extent;
+
+/// How often an owner reads claim and challenge.
+pub(crate) const POLL: Duration = Duration::from_millis(500);
+/// How long an owner may write and acknowledge from the beginning of such a read.
+pub(crate) const LEASE: Duration = Duration::from_millis(1500);
+/// How long an opener waits for the answer of an owner.
+pub(crate) const WAIT: Duration = Duration::from_secs(2);
+/// How often it looks for the answer meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A claim, as it is on the storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) claim: u64,
+    pub(crate) answered: u64,
+    pub(crate) opener: Opener,
+}
+
+/// What the claim's block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The volume is not open, or never was.
+    Released,
+    /// It is open, or was not closed.
+    Held(Claim),
+    /// Neither can be said, as the block is damaged.
+    Damaged,
+}
+
+/// The two blocks, read at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) found: Found,
+    /// The newest challenge; 0 for none.
+    pub(crate) challenge: u64,
+}
+
+/// Claim and challenge of a volume.
+pub(crate) struct Register {
+    pub(crate) disk: Rc<dyn Storage>,
+    place: Lba,
+    volume: u64,
+}
+
+impl Register {
+    /// Of a volume on `disk`, if it has them.
+    pub(crate) fn of(disk: &Rc<dyn Storage>, geometry: &Geometry) -> Option<Register> {
+        Some(Register { disk: Rc::clone(disk), place: geometry.claim()?, volume: geometry.volume })
+    }
+
+    pub(crate) async fn look(&self) -> Result<Look, Rejected> {
+        look(&*self.disk, self.place, self.volume).await
+    }
+
+    /// Writes a claim, or that there is none.
+    pub(crate) async fn write_claim(&self, claim: Option<Claim>) -> Result<(), Rejected> {
+        let mut block = vec![0; BLOCK_BYTES];
+        let bytes = encode(self.volume, claim);
+        block[..bytes.as_bytes().len()].copy_from_slice(bytes.as_bytes());
+        stamp_checksum(&mut block, offset_of!(ClaimBlock, checksum));
+        self.write(self.place, &block).await
+    }
+
+    async fn write_challenge(&self, challenge: u64) -> Result<(), Rejected> {
+        let bytes = ChallengeBlock {
+            magic: CHALLENGE_MAGIC,
+            volume: self.volume.into(),
+            checksum: 0.into(),
+            reserved: 0.into(),
+            challenge: challenge.into(),
+        };
+        let mut block = vec![0; BLOCK_BYTES];
+        block[..size_of::<ChallengeBlock>()].copy_from_slice(bytes.as_bytes());
+        stamp_checksum(&mut block, offset_of!(ChallengeBlock, checksum));
+        self.write(self.place.offset(1), &block).await
+    }
+
+    /// Others see a write as soon as it is transferred, unless it goes through a page cache.
+    async fn write(&self, at: Lba, block: &[u8]) -> Result<(), Rejected> {
+        write(&*self.disk, Part::bytes(at, block)).await?;
+        if self.disk.capabilities().fua { Ok(()) } else { flush(&*self.disk).await }
+    }
+}
+
+fn encode(volume: u64, claim: Option<Claim>) -> ClaimBlock {
+    let held = u32::from(claim.is_some());
+    let nobody = Opener { boot: 0, device: 0, inode: 0, namespace: 0, process: 0, began: 0, host: [0; _] };
+    let Claim { claim, answered, opener } = claim.unwrap_or(Claim { claim: 0, answered: 0, opener: nobody });
+    ClaimBlock {
+        magic: CLAIM_MAGIC,
+        volume: volume.into(),
+        checksum: 0.into(),
+        held: held.into(),
+        claim: claim.into(),
+        answered: answered.into(),
+        boot: opener.boot.into(),
+        device: opener.device.into(),
+        inode: opener.inode.into(),
+        namespace: opener.namespace.into(),
+        began: opener.began.into(),
+        process: opener.process.into(),
+        reserved: 0.into(),
+        host: opener.host,
+    }
+}
+
+/// Reads both blocks of a volume.
+async fn look(disk: &dyn Storage, place: Lba, volume: u64) -> Result<Look, Rejected> {
+    let bytes = read_extent(disk, Extent::new(place, CLAIM_BLOCKS as u32)).await?;
+    let (claim, challenge) = bytes.split_at(BLOCK_BYTES);
+    Ok(Look { found: decode(claim, volume), challenge: decode_challenge(challenge, volume).unwrap_or(0) })
+}
+
+fn decode(block: &[u8], volume: u64) -> Found {
+    if block.iter().all(|byte| *byte == 0) {
+        return Found::Released;
+    }
+    let Ok((found, _)) = ClaimBlock::read_from_prefix(block) else { return Found::Damaged };
+    let whole = found.magic == CLAIM_MAGIC
+        && found.volume.get() == volume
+        && checksum_matches(block, offset_of!(ClaimBlock, checksum));
+    match found.held.get() {
+        0 if whole => Found::Released,
+        1 if whole => Found::Held(Claim {
+            claim: found.claim.get(),
+            answered: found.answered.get(),
+            opener: Opener {
+                boot: found.boot.get(),
+                device: found.device.get(),
+                inode: found.inode.get(),
+                namespace: found.namespace.get(),
+                process: found.process.get(),
+                began: found.began.get(),
+                host: found.host,
+            },
+        }),
+        _ => Found::Damaged,
+    }
+}
+
+fn decode_challenge(block: &[u8], volume: u64) -> Option<u64> {
+    let (found, _) = ChallengeBlock::read_from_prefix(block).ok()?;
+    let whole = found.magic == CHALLENGE_MAGIC
+        && found.volume.get() == volume
+        && checksum_matches(block, offset_of!(ChallengeBlock, checksum));
+    whole.then_some(found.challenge.get())
+}
+
+/// Who has the volume open, or did not close it, by what the claim says; nobody where it says nothing.
+pub(crate) async fn opener(disk: &dyn Storage, geometry: &Geometry) -> Result<Option<Opener>, Rejected> {
+    let Some(place) = geometry.claim() else { return Ok(None) };
+    Ok(match look(disk, place, geometry.volume).await?.found {
+        Found::Held(claim) => Some(claim.opener),
+        Found::Released | Found::Damaged => None,
+    })
+}
+
+/// Leaves a new volume without a claim.
+pub(crate) async fn clear(disk: &dyn Storage, geometry: &Geometry) -> Result<(), Rejected> {
+    let Some(place) = geometry.claim() else { return Ok(()) };
+    write(disk, Part::bytes(place, &[0; CLAIM_BLOCKS as usize * BLOCK_BYTES])).await
+}
+
+/// Makes this opener the owner of a volume (V8). None where nobody else can reach the storage, or the volume has no claim.
+///
+/// # Errors
+/// [`VolumeError::OpenElsewhere`], [`VolumeError::CopyOfOpen`] and [`VolumeError::OpenedMeanwhile`]; what the disk
+/// answered.
+pub(crate) async fn acquire(
+    handle: &Handle,
+    disk: &Rc<dyn Storage>,
+    geometry: &Geometry,
+    options: &VolumeOptions,
+) -> Result<Option<Rc<Lease>>, VolumeError> {
+    let (Some(opener), Some(register)) = (disk.opener(), Register::of(disk, geometry)) else {
+        return Ok(None);
+    };
+    let challenge = handle.entropy().max(1);
+    register.write_challenge(challenge).await?;
+    let written = handle.now();
+    let before = register.look().await?;
+    let standing = match before.found {
+        Found::Released => Standing::Ended,
+        Found::Damaged => Standing::Unknown,
+        Found::Held(claim) => match disk.standing(&claim.opener) {
+            Standing::Running if options.after_crash => Standing::Unknown,
+            Standing::Running => return Err(VolumeError::CopyOfOpen(Box::new(claim.opener))),
+            standing => standing,
+        },
+    };
+    if standing == Standing::Unknown && !options.rules.drops(VolumeMutant::ClaimNotAwaited) {
+        info!("the volume was not closed, and by whom it was open is not known: waiting for an answer");
+        while handle.now().since(written) < WAIT {
+            handle.sleep(LOOK.min(WAIT.saturating_sub(handle.now().since(written)))).await;
+            has_no_answer(&before, &register.look().await?, challenge)?;
+        }
+    }
+    let claim = Claim { claim: handle.entropy(), answered: challenge, opener };
+    register.write_claim(Some(claim)).await?;
+    let lease = Lease::new(handle, register, claim, options.rules);
+    if !lease.begin(challenge).await? && !options.rules.drops(VolumeMutant::ClaimNotReread) {
+        return Err(VolumeError::OpenedMeanwhile);
+    }
+    Ok(Some(Rc::new(lease)))
+}
+
+/// Whether nothing has changed since the challenge was written.
+fn has_no_answer(before: &Look, now: &Look, challenge: u64) -> Result<(), VolumeError> {
+    match now.found {
+        Found::Held(claim) if claim.answered == challenge => {
+            Err(VolumeError::OpenElsewhere(Box::new(claim.opener)))
+        }
+        found if found != before.found || now.challenge != challenge => Err(VolumeError::OpenedMeanwhile),
+        _ => Ok(()),
+    }
+}
