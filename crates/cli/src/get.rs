@@ -17,6 +17,10 @@ pub(crate) struct GetArguments {
     /// Copy directories with everything in them
     #[arg(short, long)]
     recursive: bool,
+    /// Read what can be read of a damaged volume, as `weir volume repair` would leave it, and change nothing. Blocks that
+    /// are lost become holes, and the exit code is 2 then
+    #[arg(long)]
+    salvage: bool,
     /// The image
     image: PathBuf,
     /// The path in the image of the file or directory to copy
@@ -31,8 +35,13 @@ pub(crate) struct GetArguments {
 /// Runs the command.
 pub(crate) fn run(arguments: &GetArguments) -> Result<(), CliError> {
     let inside = arguments.path.as_bytes();
-    with_image(&arguments.image, Access::Read, async |image| {
-        let options = GetOptions { recursive: arguments.recursive, ..GetOptions::default() };
+    let access = if arguments.salvage { Access::Salvage } else { Access::Read };
+    with_image(&arguments.image, access, async |image| {
+        let options = GetOptions {
+            recursive: arguments.recursive,
+            salvage: arguments.salvage,
+            ..GetOptions::default()
+        };
         let mut told = |damage: &weir_image::ImageError| {
             // Where standard error is gone too, the exit code still tells.
             let _ = writeln!(std::io::stderr(), "weir: {}", image.about(damage));

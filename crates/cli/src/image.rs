@@ -8,6 +8,7 @@ use weir_runtime::Handle;
 
 use crate::error::CliError;
 use crate::in_wall_time;
+use crate::repair::filesystem_in_memory;
 use crate::stack::Stack;
 
 /// A filesystem, and the names to tell of it.
@@ -22,6 +23,8 @@ pub(crate) struct Image<'a> {
 pub(crate) enum Access {
     Read,
     Change,
+    /// What is left of a damaged volume.
+    Salvage,
 }
 
 /// Runs `work` on the filesystem in an image, and unmounts it.
@@ -30,11 +33,21 @@ pub(crate) fn with_image<T>(
     access: Access,
     work: impl AsyncFnOnce(&Image<'_>) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
-    let read_only = access == Access::Read;
+    let read_only = access != Access::Change;
     in_wall_time(0, async |handle: Handle| {
-        let stack = Stack::open(&handle, path, read_only).await?;
-        let options = MountOptions { read_only, ..MountOptions::default() };
-        let filesystem = stack.filesystem(&handle, path, options).await?;
+        let (stack, filesystem) = match access {
+            Access::Salvage => {
+                let stack = Stack::salvage(&handle, path).await?;
+                let filesystem = filesystem_in_memory(&handle, path, &stack).await?;
+                (stack, filesystem)
+            }
+            Access::Read | Access::Change => {
+                let stack = Stack::open(&handle, path, read_only).await?;
+                let options = MountOptions { read_only, ..MountOptions::default() };
+                let filesystem = stack.filesystem(&handle, path, options).await?;
+                (stack, filesystem)
+            }
+        };
         let done = work(&Image { path, filesystem: filesystem.clone() }).await;
         let unmounted = filesystem.unmount().await;
         // What went wrong first is what to tell.

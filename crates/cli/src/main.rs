@@ -34,6 +34,7 @@ mod owner;
 mod plain;
 mod progress;
 mod put;
+mod repair;
 mod report_file;
 mod service;
 mod signals;

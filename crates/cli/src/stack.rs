@@ -12,7 +12,7 @@ use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, FileDisk, FileDiskOptions, Lba,
     Overlay, Readers, Rejected, Storage, StorageError, read,
 };
-use weir_volume::{LossWindow, LossWindowSeen, Volume, VolumeError, VolumeOptions};
+use weir_volume::{LossWindow, LossWindowSeen, RepairOptions, Volume, VolumeError, VolumeOptions};
 
 use crate::error::CliError;
 use crate::messages;
@@ -117,9 +117,34 @@ pub(crate) struct VolumeStatus {
     pub(crate) segments_free: u64,
     pub(crate) segments: u64,
     #[serde(default)]
+    pub(crate) damage: DamageStatus,
+    #[serde(default)]
     pub(crate) loss_window: LossWindowStatus,
     #[serde(default)]
     pub(crate) recovery: RecoveryStatus,
+}
+
+/// Reads of a volume that failed since it was opened.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(crate) struct DamageStatus {
+    /// Because what came back is not what was written.
+    pub(crate) damaged_reads: u64,
+    /// Because the disk below failed them.
+    pub(crate) failed_reads: u64,
+    /// The logical block of the first one.
+    pub(crate) first_block: Option<u64>,
+}
+
+impl DamageStatus {
+    /// For people; none if no read failed.
+    pub(crate) fn line(&self) -> Option<String> {
+        let DamageStatus { damaged_reads, failed_reads, first_block } = *self;
+        let first =
+            first_block.map_or_else(String::new, |block| format!(", the first one at logical block {block}"));
+        (damaged_reads + failed_reads > 0).then(|| {
+            format!("DAMAGE: {damaged_reads} reads met damaged blocks, the disk failed {failed_reads}{first}; the log has the files")
+        })
+    }
 }
 
 /// What recovery did when the volume was opened, and what it does at most.
@@ -204,7 +229,7 @@ pub(crate) async fn no_volume(disk: &FileDisk, path: &Path) -> CliError {
 }
 
 /// In front of a disk that is only read, for what opening it would write.
-fn overlay(handle: &Handle, disk: &Rc<FileDisk>) -> Overlay {
+pub(crate) fn overlay(handle: &Handle, disk: &Rc<FileDisk>) -> Overlay {
     let memory = disk.blocks() / CHECKPOINT_SHARE + SLACK_BLOCKS + REPLAY_BLOCKS;
     Overlay::new(handle, Rc::<FileDisk>::clone(disk), memory)
 }
@@ -271,8 +296,23 @@ impl Stack {
         }
     }
 
+    /// Opens what is left of a damaged volume, and changes nothing on the disk: it is repaired in memory, and goes back to
+    /// the newest prefix where a record is missing. What is damaged goes to standard error.
+    pub(crate) async fn salvage(handle: &Handle, path: &Path) -> Result<Stack, CliError> {
+        let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
+        let disk = open_disk(handle, path, options).await?;
+        let in_memory = Rc::new(overlay(handle, &disk));
+        let options = RepairOptions { to_prefix: true, ..RepairOptions::default() };
+        match weir_volume::repair(handle, Rc::<Overlay>::clone(&in_memory), options).await {
+            Err(VolumeError::Foreign) => return Ok(Stack::Disk(disk)),
+            Err(source) => return Err(CliError::of_volume(path, source)),
+            Ok(report) => report.findings.iter().for_each(|finding| eprintln!("weir: {finding}")),
+        }
+        Stack::volume_on(handle, path, in_memory, disk, VolumeOptions::default()).await
+    }
+
     /// A volume on `storage`, which is `disk` or in front of it.
-    async fn volume_on(
+    pub(crate) async fn volume_on(
         handle: &Handle,
         path: &Path,
         storage: Rc<dyn Storage>,
@@ -358,6 +398,11 @@ impl Stack {
                     disk_blocks: stats.disk_blocks(),
                     segments_free: stats.free_segments as u64,
                     segments: stats.segments as u64,
+                    damage: DamageStatus {
+                        damaged_reads: stats.damaged_reads,
+                        failed_reads: stats.failed_reads,
+                        first_block: stats.first_failed,
+                    },
                     loss_window: LossWindowStatus::of(stats.loss_window, volume.loss_window()),
                     recovery: RecoveryStatus {
                         bytes: stats.recovery.bytes_read,

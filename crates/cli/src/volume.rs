@@ -12,6 +12,7 @@ use weir_volume::{CheckReport, Format, FormatError, Info, Volume, VolumeError};
 use crate::error::CliError;
 use crate::occupant::occupant;
 use crate::open::open_disk;
+use crate::repair::{self, RepairArguments};
 use crate::size::Size;
 use crate::stack::no_volume;
 use crate::{Verdict, in_wall_time, print};
@@ -32,6 +33,9 @@ pub(crate) enum VolumeCommand {
     /// Read all of a volume and compare checksums, without changing it; exit code 1 if anything is damaged, 2
     /// if it cannot be checked
     Check(PathArgument),
+    /// Say what can be saved of a damaged volume, and which files have lost something; with --write, save it. Exit code 1
+    /// if anything is damaged or lost
+    Repair(RepairArguments),
     /// Let a volume that an older program made take shares; older programs cannot open it from then on
     Upgrade(PathArgument),
 }
@@ -66,6 +70,7 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<Verdict, CliError> {
         VolumeCommand::Create(arguments) => create(handle, arguments).await,
         VolumeCommand::Info(PathArgument { path }) => info(handle, path).await,
         VolumeCommand::Check(PathArgument { path }) => check(handle, path).await,
+        VolumeCommand::Repair(arguments) => repair::run(&handle, arguments).await,
         VolumeCommand::Upgrade(PathArgument { path }) => upgrade(handle, path).await,
     })
 }
@@ -263,7 +268,9 @@ async fn check(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
             Ok(if is_whole(&report) { Verdict::Good } else { Verdict::Damaged })
         }
         Err(VolumeError::Damaged { what, at }) => {
-            print(&format!("damaged: {what}, at {at} of the disk; restore the volume from a copy"))?;
+            print(&format!(
+                "damaged: {what}, at {at} of the disk; `weir volume repair` says what can be saved"
+            ))?;
             Ok(Verdict::Damaged)
         }
         Err(truncated @ VolumeError::Truncated { .. }) => {

@@ -34,6 +34,9 @@ const SET_ID: u16 = 0o6000;
 pub struct GetOptions {
     /// Directories are copied, with all that is in them.
     pub recursive: bool,
+    /// Of a damaged file all that can be read is copied; the rest becomes holes. Without this, the copy ends at the first
+    /// byte that cannot be read.
+    pub salvage: bool,
     /// The rules that this copy keeps: all of them.
     pub rules: Rules<ImageMutant>,
 }
@@ -243,16 +246,16 @@ impl Get<'_> {
             made => made.map_err(on_host("write", &local))?,
         };
         let found = fstat(&file).map_err(|error| on_host("write", &local)(error.into()))?;
-        let file = match attributes.kind {
+        let (file, lost) = match attributes.kind {
             FileType::Regular => self.content(file, inside, &local, &attributes).await?,
-            _ => file,
+            _ => (file, None),
         };
         self.finish_one(&file, inside, &local, &attributes).await?;
         if attributes.links > 1 {
             let first = First { directory, name: name.to_vec(), device: found.st_dev, number: found.st_ino };
             self.linked.insert(inode, first);
         }
-        Ok(())
+        lost.map_or(Ok(()), |lost| Err(in_image(inside)(lost)))
     }
 
     /// Takes a name from what is there, and gives it to the inode if that has a file already: whether it has.
@@ -323,31 +326,47 @@ impl Get<'_> {
         inside: &[u8],
         local: &Path,
         attributes: &Attributes,
-    ) -> Result<OwnedFd, ImageError> {
+    ) -> Result<(OwnedFd, Option<FsError>), ImageError> {
         let file = File::from(file);
+        let mut lost = None;
         let (filesystem, inode) = (self.filesystem, attributes.inode);
         let most = self.bytes_left / BLOCK_BYTES as u64;
         let mapped = filesystem.mapped_blocks(inode, most).await.map_err(in_image(inside))?;
         self.bytes_left = self.take(self.bytes_left, mapped.saturating_mul(BLOCK_BYTES as u64), inside)?;
         let mut bytes = chunk_of(attributes.size);
-        let mut offset = 0_u64;
+        let (mut offset, mut step) = (0_u64, 0);
         while let Some(data) = filesystem.seek_data(inode, offset).await.map_err(in_image(inside))? {
             offset = data / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
             let Some(end) = filesystem.seek_hole(inode, offset).await.map_err(in_image(inside))? else {
                 break;
             };
             while offset < end {
-                let wanted = usize::try_from(end - offset).unwrap_or(usize::MAX).min(bytes.len());
+                // Around a block that cannot be read, block by block.
+                let most = if step == 0 { bytes.len() } else { step };
+                let wanted = usize::try_from(end - offset).unwrap_or(usize::MAX).min(most).min(bytes.len());
                 let read = filesystem.read(inode, offset, &mut bytes[..wanted]).await;
-                let length = read.map_err(in_image(inside))?;
+                let length = match read {
+                    Err(_) if self.options.salvage && wanted > BLOCK_BYTES => {
+                        step = BLOCK_BYTES;
+                        continue;
+                    }
+                    Err(cause) if self.options.salvage => {
+                        lost.get_or_insert(cause);
+                        0
+                    }
+                    read => read.map_err(in_image(inside))?,
+                };
                 for (at, run) in runs(&bytes[..length]) {
                     file.write_all_at(run, offset + at as u64).map_err(on_host("write", local))?;
                 }
                 offset += wanted as u64;
+                if offset.is_multiple_of(bytes.len() as u64) {
+                    step = 0;
+                }
             }
         }
         file.set_len(attributes.size).map_err(on_host("write", local))?;
-        Ok(file.into())
+        Ok((file.into(), lost))
     }
 
     /// Gives a file all that is not content, in the order of I2.

@@ -1,4 +1,4 @@
-//! Filesystem images, used without a mount: [`list`], [`cat`], [`get`] and [`put`].
+//! Filesystem images, used without a mount: [`list`], [`cat`], [`get`], [`put`] and [`find_damaged`].
 //!
 //! An image can come from anyone, and `get` often runs as the superuser. So what an image says leads nowhere but
 //! into the directory that the caller names:
@@ -24,6 +24,7 @@
 //! programs are copied as they are if the caller may make them, as other programs for archives do.
 
 mod cat;
+mod damage;
 mod error;
 mod get;
 mod holes;
@@ -34,6 +35,7 @@ mod put;
 mod xattrs;
 
 pub use cat::cat;
+pub use damage::{Damaged, find_damaged};
 pub use error::ImageError;
 pub use get::{Copied, GetOptions, get};
 pub use host::DEPTH_MAX;

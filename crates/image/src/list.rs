@@ -33,7 +33,7 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// The names of a directory and their inodes, sorted, without "." and "..".
-async fn names(
+pub(crate) async fn names(
     filesystem: &Filesystem,
     inside: &[u8],
     directory: u32,

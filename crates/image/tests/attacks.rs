@@ -156,7 +156,7 @@ fn swap(directory: &Path) -> std::io::Result<bool> {
 fn swapped_within_a_copy(mutant: Option<ImageMutant>) -> Option<(Result<(), ImageError>, usize)> {
     let seed = Seed::plain();
     let image = with_link(&seed, b"a\0b");
-    let options = GetOptions { recursive: true, rules: Rules::but(mutant) };
+    let options = GetOptions { recursive: true, rules: Rules::but(mutant), ..GetOptions::default() };
     for _ in 0..20 {
         // On a disk, as in memory no number is used twice.
         let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

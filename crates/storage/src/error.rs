@@ -87,11 +87,23 @@ pub enum Invalid {
     Overlap(Extent),
 }
 
+/// The name of what a device said. The library has none for EIO, which most disks give.
+fn name(cause: std::io::ErrorKind) -> String {
+    match cause {
+        std::io::ErrorKind::UnexpectedEof => {
+            "the device ends before it, and was longer when it was opened".to_owned()
+        }
+        cause if cause.to_string() == "uncategorized error" => "input/output error of the device".to_owned(),
+        std::io::ErrorKind::Other => "input/output error of the device".to_owned(),
+        cause => cause.to_string(),
+    }
+}
+
 /// Why a ticket failed. Copied freely: every waiter gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum StorageError {
     /// The device reported an error for this command.
-    #[error("the device failed a {command:?} at {at}: {cause}; check the disk")]
+    #[error("the device failed a {command:?} at {at}: {}; check the disk", name(*cause))]
     Device {
         /// What failed.
         command: CommandKind,
@@ -125,4 +137,22 @@ pub enum StorageError {
     /// The device cannot tell when a single write becomes durable; flush instead.
     #[error("the device cannot tell when a single write becomes durable; flush instead")]
     DurabilityUnknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_device_has_a_name() {
+        const EIO: i32 = 5;
+        let told = |cause| StorageError::Device { command: CommandKind::Read, at: Lba(7), cause }.to_string();
+        let eio = told(std::io::Error::from_raw_os_error(EIO).kind());
+        assert_eq!(
+            eio,
+            "the device failed a Read at block 7: input/output error of the device; check the disk"
+        );
+        assert!(told(std::io::ErrorKind::UnexpectedEof).contains("was longer"));
+        assert!(told(std::io::ErrorKind::StorageFull).contains("no storage space"));
+    }
 }

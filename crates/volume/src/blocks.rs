@@ -245,6 +245,11 @@ impl Blocks {
         self.map.freeze()
     }
 
+    /// The next checkpoint writes this map page, changed or not.
+    pub(crate) fn write_again(&mut self, page: u32) {
+        self.map.write_again(page);
+    }
+
     /// One map page as it was when the checkpoint began, ready to be written, with its checksum.
     pub(crate) fn frozen_page(&mut self, page: u32, block: &mut [u8]) -> u32 {
         self.map.frozen_page(page, self.geometry.volume, block, self.rules)

@@ -2,6 +2,7 @@
 
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Opener, Part, Rules, Storage, flush, write};
 
+use crate::blocks::Blocks;
 use crate::checkpoint::Checkpoint;
 use crate::claim;
 use crate::error::{Damage, VolumeError};
@@ -133,9 +134,28 @@ pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     let Recovered { blocks, records, .. } = Recovered::from(disk, &geometry, Rules::all()).await?;
     let superblock_copies = whole_superblocks(disk, &geometry).await;
     let shared_names = blocks.names().count();
-    let (live_blocks, damaged, damaged_total) = (0, Vec::new(), 0);
-    let mut report =
-        CheckReport { superblock_copies, records, live_blocks, shared_names, damaged, damaged_total };
+    let Reading { live_blocks, damaged, damaged_total } =
+        read_live(disk, &geometry, &blocks, DAMAGED_LISTED).await?;
+    Ok(CheckReport { superblock_copies, records, live_blocks, shared_names, damaged, damaged_total })
+}
+
+/// What reading all live blocks has found.
+#[derive(Default)]
+pub(crate) struct Reading {
+    pub live_blocks: u64,
+    /// Logical blocks that failed, in order, as many as were wanted.
+    pub damaged: Vec<Lba>,
+    pub damaged_total: u64,
+}
+
+/// Reads every live block, and lists at most `listed` of those that cannot be read or fail their checksum.
+pub(crate) async fn read_live(
+    disk: &dyn Storage,
+    geometry: &Geometry,
+    blocks: &Blocks,
+    listed: usize,
+) -> Result<Reading, VolumeError> {
+    let mut report = Reading::default();
     let mut seen = vec![0_u64; (geometry.physical_blocks as usize).div_ceil(64)];
     for (lba, entry) in blocks.mapped().filter(|(lba, entry)| blocks.is_first_name(*lba, *entry)) {
         let at = Lba(u64::from(entry.block));
@@ -150,7 +170,7 @@ pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
             let others = blocks.names().of(entry.block).filter(|name| *name != lba);
             for name in others.chain([lba]) {
                 report.damaged_total += 1;
-                if report.damaged.len() < DAMAGED_LISTED {
+                if report.damaged.len() < listed {
                     report.damaged.push(Lba(u64::from(name)));
                 }
             }

@@ -25,7 +25,7 @@ use crate::mutants::VolumeMutant;
 use crate::sparse::Sparse;
 use crate::transfer::read_extent;
 
-const CHECKSUM_FIELD: usize = offset_of!(CheckpointHeader, checksum);
+pub(crate) const CHECKSUM_FIELD: usize = offset_of!(CheckpointHeader, checksum);
 /// No counter comes this far: at a billion requests a second it takes a century.
 const COUNTERS_END: u64 = 1 << 62;
 /// Segments whose first block is read at the same time.
@@ -61,6 +61,8 @@ impl PageSlot {
 struct PageAt {
     place: PageSlot,
     checksum: u32,
+    /// The other place holds the same.
+    is_double: bool,
 }
 
 /// The map pages on the medium, as the newest checkpoint knows them.
@@ -81,21 +83,55 @@ impl PageTable {
 
     pub(crate) fn moved(&mut self, page: u32, place: PageSlot, checksum: u32) {
         let at = self.pages.get_mut(page as usize);
-        let old = std::mem::replace(at, PageAt { place, checksum });
+        let old = *at;
+        let is_double = old.place != PageSlot::Nowhere && old.checksum == checksum;
+        *at = PageAt { place, checksum, is_double };
         if old.place != PageSlot::Nowhere {
             self.sum = self.sum.wrapping_sub(page_sum(page, old.checksum));
         }
         self.sum = self.sum.wrapping_add(page_sum(page, checksum));
     }
 
+    /// Pages whose other place holds something else, `most` of them at most, in order.
+    pub(crate) fn single(&self, most: usize) -> Vec<u32> {
+        let single = self.pages.iter_from(0).filter(|(_, at)| at.place != PageSlot::Nowhere && !at.is_double);
+        single.map(|(page, _)| page as u32).take(most).collect()
+    }
+
+    /// Another checkpoint has the same map in other places.
+    fn compare(&mut self, other: &PageTable) {
+        let written: Vec<(u32, PageSlot)> = self.written().collect();
+        for (page, place) in written {
+            let there = other.place(page);
+            self.pages.get_mut(page as usize).is_double = there != PageSlot::Nowhere && there != place;
+        }
+    }
+
+    /// Takes in what was read of a page, and 0 for one that is lost.
+    pub(crate) fn set_checksum(&mut self, page: u32, checksum: u32) {
+        self.pages.get_mut(page as usize).checksum = checksum;
+    }
+
+    /// The sum that a checkpoint was written with.
+    pub(crate) fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// Computes the sum anew, of pages some of which may be lost.
+    pub(crate) fn add_up(&mut self) {
+        let written = self.pages.iter_from(0).filter(|(_, at)| at.place != PageSlot::Nowhere);
+        let sums = written.map(|(page, at)| page_sum(page as u32, at.checksum));
+        self.sum = sums.fold(0, u64::wrapping_add);
+    }
+
     /// The pages that are somewhere, in order.
-    fn written(&self) -> impl Iterator<Item = (u32, PageSlot)> {
+    pub(crate) fn written(&self) -> impl Iterator<Item = (u32, PageSlot)> {
         let written = self.pages.iter_from(0).filter(|(_, at)| at.place != PageSlot::Nowhere);
         written.map(|(page, at)| (page as u32, at.place))
     }
 
     /// Those pages in runs that lie behind one another: first page, how many, and where.
-    fn runs(&self) -> Vec<(u32, u32, PageSlot)> {
+    pub(crate) fn runs(&self) -> Vec<(u32, u32, PageSlot)> {
         let mut runs: Vec<(u32, u32, PageSlot)> = Vec::new();
         for (page, place) in self.written() {
             match runs.last_mut() {
@@ -187,7 +223,11 @@ impl Checkpoint {
     }
 
     /// Parses one slot; `None` if no whole checkpoint of this volume is there.
-    fn parse(bytes: &[u8], geometry: &Geometry, slot: u64) -> Result<Option<Checkpoint>, VolumeError> {
+    pub(crate) fn parse(
+        bytes: &[u8],
+        geometry: &Geometry,
+        slot: u64,
+    ) -> Result<Option<Checkpoint>, VolumeError> {
         let at = geometry.checkpoint_slot(slot);
         let Ok((header, tail)) = CheckpointHeader::read_from_prefix(bytes) else { return Ok(None) };
         if header.magic != CHECKPOINT_MAGIC || header.volume.get() != geometry.volume {
@@ -267,9 +307,12 @@ impl Checkpoint {
             *filling = filled(&bytes);
         }
         let alone = whole.len() < CHECKPOINT_SLOTS as usize;
-        let newest = whole.into_iter().max_by_key(|checkpoint| checkpoint.number);
+        whole.sort_unstable_by_key(|checkpoint| checkpoint.number);
         let at = geometry.checkpoint_slot(0);
-        let newest = newest.ok_or(VolumeError::Damaged { what: Damage::NoCheckpoint, at })?;
+        let mut newest = whole.pop().ok_or(VolumeError::Damaged { what: Damage::NoCheckpoint, at })?;
+        if let Some(before) = whole.pop().filter(|before| before.pages.sum == newest.pages.sum) {
+            newest.pages.compare(&before.pages);
+        }
         Ok(Checkpoint { filled: fillings, alone, ..newest })
     }
 
@@ -331,12 +374,16 @@ impl Checkpoint {
     }
 }
 
-fn load_page(block: &[u8], page: u32, volume: u64, blocks: &mut Blocks) -> Result<u32, Damage> {
-    let on_disk = MapPage::ref_from_bytes(block).map_err(|_| Damage::MapPage)?;
+/// The map page in a block, if it is whole and the one that belongs there.
+pub(crate) fn whole_page(block: &[u8], page: u32, volume: u64) -> Option<&MapPage> {
+    let on_disk = MapPage::ref_from_bytes(block).ok()?;
     let ours = on_disk.volume.get() == volume && on_disk.page.get() == page;
-    if !ours || !checksum_matches(block, offset_of!(MapPage, checksum)) {
-        return Err(Damage::MapPage);
-    }
+    (ours && checksum_matches(block, offset_of!(MapPage, checksum))).then_some(on_disk)
+}
+
+/// Loads a map page, and returns its checksum.
+pub(crate) fn load_page(block: &[u8], page: u32, volume: u64, blocks: &mut Blocks) -> Result<u32, Damage> {
+    let on_disk = whole_page(block, page, volume).ok_or(Damage::MapPage)?;
     for (i, entry) in on_disk.entries.iter().enumerate() {
         let entry = Entry { block: entry.block.get(), checksum: entry.checksum.get() };
         if entry.is_mapped() {

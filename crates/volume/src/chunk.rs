@@ -214,6 +214,11 @@ impl<'a> ParsedChunk<'a> {
         entries.chunks_exact(ENTRY_BYTES).filter_map(|bytes| RecordEntry::read_from_bytes(bytes).ok())
     }
 
+    /// Sequence number of the last request in the chunk.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.header.sequence.get().saturating_add(u64::from(self.header.requests.get())) - 1
+    }
+
     /// Blocks on the medium, header included.
     pub(crate) fn blocks(&self) -> u32 {
         1 + u32::from(self.header.data_blocks.get())

@@ -18,6 +18,7 @@
 //! | V6 | memory, checkpoints and what opening reads follow what is used and what changes, not the volume's size | `sparse.rs`, `map.rs`, `segments.rs`, `checkpointer.rs` |
 //! | V7 | a share is one record; a block that several names read is live until the last is gone, and moves with all of them | `names.rs`, `blocks.rs`, `log.rs`, `recovery.rs` |
 //! | V8 | a volume on a storage that others can reach has one owner: only with a valid lease it writes and acknowledges | `claim.rs`, `lease.rs` |
+//! | V9 | a closed volume has its map and its checkpoint twice; repair keeps what is proved, and what is not reads as an error | `checkpointer.rs`, `repair.rs`, `rebuild.rs` |
 //!
 //! About V5: the bound in bytes is hard. The bound in time depends on the disk: a flush begins when half the
 //! time is over, and how long it takes is up to the disk. If the whole time is over before it is done, the
@@ -84,6 +85,7 @@ mod chunk;
 mod claim;
 mod cleaner;
 mod common;
+mod correction;
 mod discard;
 mod error;
 mod flush;
@@ -96,8 +98,11 @@ mod mutants;
 mod names;
 mod options;
 mod read;
+mod rebuild;
 mod recovery;
+mod repair;
 mod reserve;
+mod scan;
 mod sealed;
 mod segments;
 mod sparse;
@@ -111,5 +116,6 @@ pub use geometry::Format;
 #[cfg(feature = "mutants")]
 pub use mutants::VolumeMutant;
 pub use options::{CleaningPolicy, Completion, LossWindow, VolumeOptions};
+pub use repair::{Finding, RepairOptions, RepairReport, repair};
 pub use stats::{LossWindowSeen, RecoveryReport, Stats};
 pub use volume::Volume;

@@ -165,6 +165,13 @@ impl Map {
         pages
     }
 
+    /// The next checkpoint writes this page, changed or not.
+    pub(crate) fn write_again(&mut self, page: u32) {
+        if self.page_mut(page as usize).state != PageState::Dirty {
+            self.touch(page as usize);
+        }
+    }
+
     /// One page as it was when the checkpoint began (V4), ready to be written, with its checksum.
     pub(crate) fn frozen_page(
         &mut self,

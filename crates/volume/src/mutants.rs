@@ -76,4 +76,8 @@ pub enum VolumeMutant {
     ClaimNotReread,
     /// V8: an owner goes on without looking at its claim.
     LeaseUnchecked,
+    /// V9: closing takes one checkpoint, so that each page of the map is there once.
+    ClosedOnce,
+    /// V9: repair takes what is whole for what is newest: a page of the map, or a record, that is out of date.
+    StaleRepaired,
 }

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use tracing::error;
 use weir_runtime::Buffer;
 use weir_storage::{
     BLOCK_BYTES, Command, Completer, Extent, Lba, StorageError, Ticket, read, submit_when_free,
@@ -16,6 +17,9 @@ use crate::layout::content_checksum;
 use crate::log::Log;
 use crate::map::Entry;
 use crate::mutants::VolumeMutant;
+
+/// Failed reads that are logged.
+const FAILURES_LOGGED: u64 = 100;
 
 /// A block of a request that is on the disk below: its index in the request, and where it was when the read began.
 type Missing = (usize, Entry);
@@ -52,11 +56,38 @@ impl Reader {
         self.under_way.set(self.under_way.get() + 1);
         self.common.handle.spawn(async move {
             let outcome = reader.read_missing(extent, data, missing).await;
+            if let Err(error) = outcome {
+                reader.report(extent, error);
+            }
             reader.under_way.set(reader.under_way.get() - 1);
             complete(&completer, outcome);
             reader.common.slots.notify(usize::MAX);
         });
         ticket
+    }
+
+    /// Logs that a read failed, and counts it.
+    fn report(&self, extent: Extent, error: StorageError) {
+        let at = match error {
+            StorageError::Damaged(lba) => lba,
+            _ => extent.start,
+        };
+        self.common.count(|stats| {
+            match error {
+                StorageError::Damaged(_) => stats.damaged_reads += 1,
+                _ => stats.failed_reads += 1,
+            }
+            stats.first_failed = stats.first_failed.or(Some(at.0));
+        });
+        let stats = self.common.stats();
+        let place = self.blocks.borrow().entry(at.0 as u32).block;
+        match stats.damaged_reads + stats.failed_reads {
+            count if count < FAILURES_LOGGED => error!(block = at.0, place, %error, "a read failed"),
+            FAILURES_LOGGED => {
+                error!(block = at.0, place, %error, "a read failed; further ones are only counted")
+            }
+            _ => {}
+        }
     }
 
     /// Fills in what is in memory or unmapped, and lists what is not, in the order of the disk below.

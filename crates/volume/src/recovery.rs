@@ -8,6 +8,7 @@
 //! now on (V1).
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
 use tracing::debug;
@@ -17,9 +18,10 @@ use weir_storage::{BLOCK_BYTES, Extent, Lba, Rejected, Rules, Storage, StorageEr
 use crate::blocks::Blocks;
 use crate::checkpoint::Checkpoint;
 use crate::chunk::ParsedChunk;
+use crate::correction::correct_bit;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::Geometry;
-use crate::layout::{RecordEntry, RecordKind, content_checksum};
+use crate::layout::{ChunkHeader, RecordEntry, RecordKind, content_checksum};
 use crate::map::Entry;
 use crate::mutants::VolumeMutant;
 use crate::names::Pairs;
@@ -27,6 +29,32 @@ use crate::transfer::Reading;
 
 /// Blocks of the log that are on their way from the disk at one time: 16 MiB.
 const READ_AHEAD_BLOCKS: u32 = 4096;
+
+/// What a replay may pass by, in a volume that is repaired.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tolerance {
+    /// The records up to this one were durable. One whose data fails its checksum is applied, and reading that fails.
+    pub durable: u64,
+    /// The newest checkpoint may be lost.
+    pub older_checkpoint: bool,
+    /// Blocks of which the map on the disk says nothing. A record that says what a block reads takes it away.
+    pub unknown: BTreeSet<u32>,
+}
+
+/// What a tolerant replay met.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Met {
+    /// Where the log ended.
+    pub cut: Lba,
+    /// The greatest record behind the cut that a chunk there knows to have been durable, or 0.
+    pub durable: u64,
+    /// The last record behind the cut.
+    pub last: u64,
+    /// Headers of chunks that were corrected.
+    pub corrected: u64,
+    /// Records with data that fails its checksum.
+    pub damaged: u64,
+}
 
 /// What recovery found: the newest checkpoint, and the log behind it applied.
 pub(crate) struct Recovered {
@@ -38,6 +66,11 @@ pub(crate) struct Recovered {
     pub next_sequence: u64,
     pub records: u64,
     pub bytes_read: u64,
+    /// Of a tolerant replay: blocks of which nothing is known.
+    pub unknown: BTreeSet<u32>,
+    pub met: Met,
+    /// A checkpoint that is lost names more log.
+    pub is_short: bool,
 }
 
 impl Recovered {
@@ -56,24 +89,49 @@ impl Recovered {
             alone = checkpoint.alone,
             "checkpoint found"
         );
-        let mut blocks = checkpoint.load_blocks(disk, geometry, rules).await?;
-        let doubtful = checkpoint.alone && !rules.drops(VolumeMutant::CheckpointLossUnnoticed);
+        let blocks = checkpoint.load_blocks(disk, geometry, rules).await?;
+        Recovered::behind(disk, geometry, rules, (checkpoint, blocks), None).await
+    }
+
+    /// Replays the log behind a checkpoint whose map is loaded.
+    pub(crate) async fn behind(
+        disk: &dyn Storage,
+        geometry: &Geometry,
+        rules: Rules<VolumeMutant>,
+        (checkpoint, mut blocks): (Checkpoint, Blocks),
+        tolerance: Option<Tolerance>,
+    ) -> Result<Recovered, VolumeError> {
+        let may_be_older = tolerance.as_ref().is_some_and(|tolerance| tolerance.older_checkpoint);
+        let doubtful =
+            checkpoint.alone && !may_be_older && !rules.drops(VolumeMutant::CheckpointLossUnnoticed);
         let mut looked_at = BTreeSet::new();
         if doubtful {
             looked_at.extend(checkpoint.free_list.iter().copied().chain(blocks.segments.live_segments()));
             checkpoint.require_newest(disk, geometry, looked_at.iter().copied()).await?;
         }
         let mut replay = Replay::new(disk, geometry, &checkpoint, &mut blocks, rules);
+        replay.tolerance = tolerance;
         let cut = replay.run().await?;
-        let joined = replay.free_list.split_off(checkpoint.free_list.len());
-        let Replay { next_sequence, records, bytes_read, .. } = replay;
+        let joined = replay.free_list.split_off(checkpoint.free_list.len().min(replay.free_list.len()));
+        let Replay { next_sequence, records, bytes_read, met, tolerance, .. } = replay;
+        let unknown = tolerance.map(|tolerance| tolerance.unknown).unwrap_or_default();
         let log = checkpoint.free_list.iter().chain(&joined).copied().take(cut.index + 1).collect();
         if doubtful {
             let (planned, _) = blocks.segments.plan_free_list(None, geometry.free_list_limit());
             let others = joined.into_iter().chain(planned).filter(|s| !looked_at.contains(s));
             checkpoint.require_newest(disk, geometry, others).await?;
         }
-        Ok(Recovered { blocks, checkpoint, log, next_sequence, records, bytes_read })
+        Ok(Recovered {
+            blocks,
+            checkpoint,
+            log,
+            next_sequence,
+            records,
+            bytes_read,
+            unknown,
+            met,
+            is_short: false,
+        })
     }
 }
 
@@ -91,6 +149,9 @@ struct Replay<'a> {
     next_sequence: u64,
     /// The pairs of the share that is being applied.
     pairs: Pairs,
+    /// The volume is being repaired.
+    tolerance: Option<Tolerance>,
+    met: Met,
     chunks: u64,
     records: u64,
     bytes_read: u64,
@@ -138,6 +199,8 @@ impl<'a> Replay<'a> {
             on_free_list,
             next_sequence,
             pairs: Pairs::new(),
+            tolerance: None,
+            met: Met::default(),
             chunks: 0,
             records: 0,
             bytes_read: 0,
@@ -173,6 +236,9 @@ impl<'a> Replay<'a> {
             why,
             "the log ends"
         );
+        if let Some(segment) = segment {
+            self.met.cut = Lba(self.geometry.block(*segment, cut.offset));
+        }
         if !self.rules.drops(VolumeMutant::HoleUnnoticed) {
             self.look_behind(cut).await?;
         }
@@ -215,9 +281,34 @@ impl<'a> Replay<'a> {
     /// Whether the segment at `index` of the free-segment list starts with the chunk that comes next.
     async fn goes_on_in(&mut self, index: usize) -> Result<bool, VolumeError> {
         let Some(segment) = self.free_list.get(index).copied() else { return Ok(false) };
-        let bytes = self.segment(index).await?;
-        let chunk = ParsedChunk::parse(&bytes[..BLOCK_BYTES], self.geometry.volume, segment, 0);
+        let (bytes, mut spare) = (self.segment(index).await?, Vec::new());
+        let chunk = self.chunk_at(&bytes[..BLOCK_BYTES], segment, 0, &mut spare);
         Ok(chunk.is_some_and(|chunk| self.is_next(&chunk)))
+    }
+
+    /// The next record was durable: what looks like the end of the log is damage.
+    fn was_durable(&self) -> bool {
+        self.tolerance.as_ref().is_some_and(|tolerance| self.next_sequence <= tolerance.durable)
+    }
+
+    /// The chunk whose header is in `block`. Where it has to be, it may take the correction of one bit.
+    fn chunk_at<'b>(
+        &self,
+        block: &'b [u8],
+        segment: u32,
+        offset: u32,
+        spare: &'b mut Vec<u8>,
+    ) -> Option<ParsedChunk<'b>> {
+        let found = ParsedChunk::parse(block, self.geometry.volume, segment, offset);
+        if found.is_some() || !self.was_durable() {
+            return found;
+        }
+        spare.extend_from_slice(block.get(..BLOCK_BYTES)?);
+        if !correct_bit(spare, std::mem::offset_of!(ChunkHeader, checksum)) {
+            return None;
+        }
+        let spare: &'b [u8] = spare;
+        ParsedChunk::parse(spare, self.geometry.volume, segment, offset)
     }
 
     async fn replay_segment(&mut self, index: usize, segment: u32, from: u32) -> Result<End, VolumeError> {
@@ -225,13 +316,16 @@ impl<'a> Replay<'a> {
         let mut offset = from;
         loop {
             let rest = &bytes[offset as usize * BLOCK_BYTES..];
-            let Some(chunk) = ParsedChunk::parse(rest, self.geometry.volume, segment, offset) else {
+            let mut spare = Vec::new();
+            let Some(chunk) = self.chunk_at(rest, segment, offset, &mut spare) else {
                 return Ok(End::NoChunk(offset, "no whole header follows"));
             };
             if !self.is_next(&chunk) {
                 return Ok(End::NoChunk(offset, "the chunk that follows is not the next one"));
             }
+            let may_be_older = self.tolerance.as_ref().is_some_and(|tolerance| tolerance.older_checkpoint);
             if chunk.header.checkpoint.get() > self.checkpoint.number
+                && !may_be_older
                 && !self.rules.drops(VolumeMutant::CheckpointLossUnnoticed)
             {
                 return Err(self.damaged(Damage::NewestCheckpoint, segment, offset));
@@ -240,11 +334,13 @@ impl<'a> Replay<'a> {
                 return Err(self.damaged(Damage::Record, segment, offset));
             }
             let data = &rest[BLOCK_BYTES..chunk.blocks() as usize * BLOCK_BYTES];
+            let blocks = chunk.blocks();
             if !self.replay_chunk(&chunk, data, segment, offset)? {
                 return Ok(End::Cut(offset));
             }
+            self.met.corrected += u64::from(!spare.is_empty());
             self.chunks += 1;
-            offset += chunk.blocks();
+            offset += blocks;
         }
     }
 
@@ -265,8 +361,10 @@ impl<'a> Replay<'a> {
                 address += 1;
                 let block = blocks.next().unwrap_or(&[]);
                 place = Entry { block: address, checksum: entry.word.get() };
-                if content_checksum(block) != place.checksum && !self.rules.drops(VolumeMutant::DataUnchecked)
-                {
+                let is_damaged = content_checksum(block) != place.checksum
+                    && !self.rules.drops(VolumeMutant::DataUnchecked);
+                self.met.damaged += u64::from(is_damaged && self.was_durable());
+                if is_damaged && !self.was_durable() {
                     if self.rules.drops(VolumeMutant::TornRequest) {
                         self.apply(&record).map_err(|what| self.damaged(what, segment, offset))?;
                     }
@@ -306,6 +404,7 @@ impl<'a> Replay<'a> {
             if first + count > self.geometry.logical_blocks {
                 return Err(Damage::Record);
             }
+            self.is_known(first..first + count);
             match place.is_mapped() {
                 true => self.blocks.set(first as u32, *place, self.next_sequence),
                 false => self.blocks.discard(first, first + count, self.next_sequence),
@@ -329,9 +428,38 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
+    /// From now on it is known what these blocks read.
+    fn is_known(&mut self, blocks: Range<u64>) {
+        let Some(tolerance) = self.tolerance.as_mut().filter(|tolerance| !tolerance.unknown.is_empty())
+        else {
+            return;
+        };
+        let within = blocks.start as u32..blocks.end.min(u64::from(u32::MAX)) as u32;
+        let known: Vec<u32> = tolerance.unknown.range(within).copied().collect();
+        for lba in known {
+            tolerance.unknown.remove(&lba);
+        }
+    }
+
+    /// What reads the same as an unknown block is unknown, too.
+    fn share_unknown(&mut self, pairs: &Pairs) {
+        let Some(tolerance) = self.tolerance.as_mut().filter(|tolerance| !tolerance.unknown.is_empty())
+        else {
+            return;
+        };
+        let unknown: Vec<bool> = pairs.values().map(|from| tolerance.unknown.contains(from)).collect();
+        for (to, is_unknown) in pairs.keys().zip(unknown) {
+            match is_unknown {
+                true => tolerance.unknown.insert(*to),
+                false => tolerance.unknown.remove(to),
+            };
+        }
+    }
+
     /// Applies the pairs of a share.
     fn share(&mut self) {
         let pairs = std::mem::take(&mut self.pairs);
+        self.share_unknown(&pairs);
         if self.rules.drops(VolumeMutant::PairsInTurn) {
             pairs.into_iter().for_each(|pair| self.blocks.share(&[pair].into(), self.next_sequence));
         } else if !pairs.is_empty() {
@@ -370,7 +498,11 @@ impl<'a> Replay<'a> {
                 if chunk.header.generation.get() != self.checkpoint.generation || !behind {
                     continue;
                 }
-                if chunk.header.durable.get() >= self.next_sequence {
+                let durable = chunk.header.durable.get();
+                self.met.last = self.met.last.max(chunk.last_sequence());
+                if durable >= self.next_sequence && self.tolerance.is_some() {
+                    self.met.durable = self.met.durable.max(durable);
+                } else if durable >= self.next_sequence {
                     return Err(self.damaged(Damage::LostRecord, self.free_list[cut.index], cut.offset));
                 }
                 for entry in chunk.entries().filter(|entry| entry.kind() == Some(RecordKind::FreeSegments)) {

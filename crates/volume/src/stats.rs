@@ -27,6 +27,12 @@ pub struct Stats {
     pub segments_cleaned: u64,
     /// Blocks discarded on the disk below.
     pub discarded_blocks: u64,
+    /// Reads that failed because a block is not what was written.
+    pub damaged_reads: u64,
+    /// Reads that the disk below failed.
+    pub failed_reads: u64,
+    /// The logical block of the first read that failed.
+    pub first_failed: Option<u64>,
     /// Segments in all.
     pub segments: u32,
     /// Segments that hold no live block.

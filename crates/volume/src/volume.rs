@@ -8,8 +8,8 @@ use event_listener::Event;
 use tracing::{info, warn};
 use weir_runtime::{Buffer, Handle, Instant, Task};
 use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, Discard, Lba, LogPhase, Ordering, Part, Recorder, Rejected, Storage,
-    StorageError, Ticket, Write, flush, write,
+    BLOCK_BYTES, Capabilities, Command, Discard, Lba, LogPhase, Ordering, Part, Recorder, Rejected, Rules,
+    Storage, StorageError, Ticket, Write, flush, write,
 };
 
 use crate::checkpoint::Checkpoint;
@@ -223,7 +223,7 @@ impl Volume {
         // A discard that is in flight may be carried out late: the next program that opens the disk may have written
         // there.
         let _none = self.discarder.on_the_way.acquire(1).await;
-        let outcome = self.checkpointer.take().await;
+        let outcome = self.checkpointer.take_last().await;
         self.stop();
         if let (Ok(()), Some(keeper)) = (outcome, &self.keeper) {
             keeper.lease.release().await?;
@@ -388,6 +388,19 @@ fn capabilities(atomic_blocks: u32, share: bool) -> Capabilities {
         packed: true,
         ..Capabilities::legacy(QUEUE_DEPTH, atomic_blocks, BLOCK_BYTES as u32)
     }
+}
+
+/// Writes what a repair has found: a checkpoint, and one more as closing does.
+pub(crate) async fn write_repaired(
+    handle: &Handle,
+    disk: Rc<dyn Storage>,
+    geometry: Geometry,
+    found: Recovered,
+    rules: Rules<VolumeMutant>,
+) -> Result<(), VolumeError> {
+    let options = VolumeOptions { rules, ..VolumeOptions::default() };
+    let volume = Volume::start(handle, disk, geometry, options, found);
+    Ok(volume.checkpointer.take_last().await?)
 }
 
 async fn write_superblocks(disk: &dyn Storage, block: &[u8]) -> Result<(), VolumeError> {

@@ -7,6 +7,7 @@ mod large;
 mod owners;
 mod reads;
 mod recovery;
+mod repair;
 mod share_limits;
 mod shares;
 #[path = "../../storage/tests/support/slow.rs"]

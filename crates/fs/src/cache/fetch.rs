@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use event_listener::EventListener;
+use tracing::error;
 use weir_journal::JournalError;
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
@@ -70,8 +71,18 @@ impl UnderWay {
     pub(crate) async fn content(self) -> Result<(Memory, Range<u32>), JournalError> {
         let UnderWay { file, home, blocks } = &self;
         let disk = &file.cache.disk;
-        let content = disk.read(*home, blocks.end - blocks.start).await?;
-        let freed = file.pages.borrow().reads.end_of(blocks);
+        let mut blocks = blocks.clone();
+        let mut read = disk.read(*home, blocks.end - blocks.start).await;
+        if read.is_err() && blocks.len() > 1 {
+            // A block that is damaged fails the command. The first one may be whole.
+            blocks.end = blocks.start + 1;
+            read = disk.read(*home, 1).await;
+        }
+        let content = read.inspect_err(|error| {
+            let offset = u64::from(blocks.start) * BLOCK_BYTES as u64;
+            error!(inode = file.number, offset, block = home, %error, "a block of a file cannot be read");
+        })?;
+        let freed = file.pages.borrow().reads.end_of(&blocks).min(blocks.end);
         let outlives = file.cache.rules.drops(FsMutant::ReadsOutliveBlocks);
         Ok((content, blocks.start..if outlives { blocks.end } else { freed }))
     }
