@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use weir_ext4::acl::Acl;
 use weir_ext4::{FileTime, FileType};
 use weir_fs::{
-    AclKind, AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode,
+    AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode,
     is_own_attribute,
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -142,6 +142,10 @@ impl Calls {
         if resizes {
             self.filesystem.open(inode).await.map_err(|error| errno(&error))?;
         }
+        let tail = match changes.size {
+            Some(size) => self.exposed_tail(inode, size).await,
+            None => None,
+        };
         let set = self.filesystem.set_attributes(inode, &changes).await;
         let released = if resizes { self.filesystem.release(inode).await } else { Ok(()) };
         set.and(released).map_err(|error| errno(&error))?;
@@ -150,6 +154,7 @@ impl Calls {
             self.files.clear_promise(inode);
         }
         if let Some(size) = changes.size {
+            self.clear_tail(inode, tail).await;
             self.lost.cut(inode, size);
         }
         self.attributes(inode).await
@@ -224,6 +229,7 @@ impl Calls {
         let direct = flags.contains(OFlags::DIRECT);
         let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         let mut file = OpenFile::new(inode, direct, writable);
+        file.mappable = flags.contains(OFlags::RDWR);
         file.quiet = flags.contains(OFlags::NOATIME);
         Opened { handle: self.files.insert(file), direct }
     }
@@ -315,6 +321,7 @@ impl Calls {
         if direct {
             drop_capabilities(&self.filesystem, inode).await?;
         }
+        let tail = self.tail_before_write(inode, write, direct).await;
         // An update that was begun is ordered and synchronised when it has ended.
         let updates = file.as_ref().is_some_and(|file| file.has_begun_update.get());
         let orders = !updates && file.is_some_and(|file| file.orders_writes.get());
@@ -333,6 +340,10 @@ impl Calls {
         } else {
             done.await?
         };
+        self.clear_tail(inode, tail).await;
+        if direct && self.kernel.is_writeback && self.files.may_be_cached(inode) {
+            self.kernel.forget_overwritten(inode, offset, written as u64).await;
+        }
         // O_SYNC is two bits, one of them O_DSYNC.
         if direct && flags & libc::O_DSYNC != 0 && !updates {
             let what = if flags & libc::O_SYNC == libc::O_SYNC { What::All } else { What::Data };
@@ -461,22 +472,24 @@ impl Calls {
             let mut entries = match directory.take_left(last) {
                 Some(left) => left,
                 None => {
-                    let read = self.filesystem.read_directory(directory.inode, Cookie(last)).await;
-                    read.map_err(|error| errno(&error))?.into()
+                    let after = directory.positions.borrow_mut().cookie_of(last);
+                    let read = self.filesystem.read_directory(directory.inode, after).await;
+                    let read = read.map_err(|error| errno(&error))?;
+                    directory.positions.borrow_mut().place_entries(last, read)
                 }
             };
             if entries.is_empty() {
                 return Ok(());
             }
-            while let Some(entry) = entries.pop_front() {
-                let kind = entry.target.kind.unwrap_or(FileType::Regular);
-                let node = convert::number(entry.target.inode);
-                if !names.add(node, entry.cookie.0, kind, &entry.name) {
-                    entries.push_front(entry);
+            while let Some(placed) = entries.pop_front() {
+                let kind = placed.entry.target.kind.unwrap_or(FileType::Regular);
+                let node = convert::number(placed.entry.target.inode);
+                if !names.add(node, placed.position, kind, &placed.entry.name) {
+                    entries.push_front(placed);
                     directory.keep_left(last, entries);
                     return Ok(());
                 }
-                last = entry.cookie.0;
+                last = placed.position;
             }
         }
     }
@@ -702,12 +715,15 @@ impl Calls {
         }
         // Where an allocation fails, the kernel leaves its page cache as it is, and would append at the end that it knows:
         // so the file must not be longer by then.
+        let end = if keep_size { 0 } else { offset.saturating_add(length) };
+        let tail = self.exposed_tail(inode, end).await;
         let done = caller.on(&self.filesystem).fallocate(inode, mode, offset, length).await;
         if done.is_err() {
             // What was allocated stays, as ext4 has it.
             self.kernel.forget_attributes(inode).await;
         }
         done.map_err(|error| errno(&error))?;
+        self.clear_tail(inode, tail).await;
         if !matches!(mode, Fallocate::Allocate { .. }) {
             self.lost.written(inode, &(offset..offset.saturating_add(length)));
         }

@@ -163,6 +163,9 @@ impl Service for Calls {
                     .map(|created| self.answer_created(created))
             }
             Operation::Read { offset, length, flags } => {
+                if flags & libc::O_DIRECT == 0 {
+                    self.files.note_cached_read(node);
+                }
                 let bytes = self.read(node, offset, length).await?;
                 self.note_access(node, flags).await;
                 Ok(Answer::Data(bytes))
