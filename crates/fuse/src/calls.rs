@@ -624,6 +624,7 @@ impl Calls {
             return if value == SYNC_ALL { self.synchronise_all().await } else { Err(Errno::PERM) };
         }
         let expect = match XattrFlags::from_bits_retain(flags.cast_unsigned()) {
+            flags if flags.contains(XattrFlags::CREATE | XattrFlags::REPLACE) => Expect::AbsentAndPresent,
             flags if flags.contains(XattrFlags::CREATE) => Expect::Absent,
             flags if flags.contains(XattrFlags::REPLACE) => Expect::Present,
             _ => Expect::Anything,
@@ -682,11 +683,14 @@ impl Calls {
     }
 
     /// The names of attributes, without Weir's own: who lists them copies them.
-    pub(crate) async fn attribute_names(&self, inode: InodeNumber) -> Result<Vec<u8>, Errno> {
+    /// The names of a file's attributes, each with a zero behind it. Those of `trusted.*` are for the superuser, as the
+    /// kernel has it on its own filesystems; of others' lists it takes none away.
+    pub(crate) async fn attribute_names(&self, inode: InodeNumber, caller: Caller) -> Result<Vec<u8>, Errno> {
         let found = self.filesystem.extended_attributes(inode).await.map_err(|error| errno(&error))?;
         Ok(found
             .into_iter()
             .filter(|name| !is_own_attribute(name))
+            .filter(|name| caller.is_superuser() || !name.starts_with(b"trusted."))
             .flat_map(|mut name| {
                 name.push(0);
                 name
