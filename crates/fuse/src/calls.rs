@@ -24,7 +24,7 @@ use crate::files::{Files, OpenFile};
 use crate::kernel::KernelCache;
 use crate::lost::{Lost, LostWrites};
 use crate::marks::Marks;
-use crate::privileges::{Caller, drop_capabilities, drop_privileges, left_without_privileges};
+use crate::privileges::{Caller, Removal, drop_capabilities, drop_privileges, left_without_privileges};
 use crate::protocol::{Names, NodeAttributes, WriteRequest};
 
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
@@ -130,9 +130,9 @@ impl Calls {
         caller: Caller,
     ) -> Result<NodeAttributes, Errno> {
         let owner = changes.uid.is_some() || changes.gid.is_some();
-        let takes = owner || changes.size.is_some() && !caller.keeps_privileges();
-        if takes && changes.permissions.is_none() {
-            changes.permissions = left_without_privileges(&self.filesystem, inode, caller).await?;
+        if (owner || changes.size.is_some()) && changes.permissions.is_none() {
+            let removal = if owner { Removal::Required } else { Removal::UnlessKept };
+            changes.permissions = left_without_privileges(&self.filesystem, inode, caller, removal).await?;
         }
         if let Some(owner) = changes.uid {
             self.drop_mark_of_other(inode, owner).await?;
@@ -210,6 +210,22 @@ impl Calls {
             whiteout: flags.contains(RenameFlags::WHITEOUT),
         };
         caller.on(&self.filesystem).rename(from, to, flags).await.map_err(|error| errno(&error))
+    }
+
+    /// Before a file is opened for writing with a writeback cache: the kernel's own thread sends the writes later, and
+    /// no request names the program behind an overlay but this one.
+    pub(crate) async fn drop_privileges_at_open(
+        &self,
+        inode: InodeNumber,
+        flags: i32,
+        caller: Caller,
+    ) -> Result<(), Errno> {
+        let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+        let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        if self.kernel.is_writeback && writable && caller.is_superuser() {
+            self.drop_privileges(inode, caller, Removal::UnlessKept).await?;
+        }
+        Ok(())
     }
 
     /// Opens a file or directory.
@@ -310,7 +326,9 @@ impl Calls {
         let direct = !write.from_cache
             && (flags & libc::O_DIRECT != 0 || file.as_ref().is_some_and(|file| file.direct));
         if write.takes_privileges {
-            self.drop_privileges(inode, caller).await?;
+            self.drop_privileges(inode, caller, Removal::Required).await?;
+        } else if !write.from_cache {
+            self.drop_privileges(inode, caller, Removal::UnlessKept).await?;
         }
         if direct {
             drop_capabilities(&self.filesystem, inode).await?;
@@ -560,8 +578,13 @@ impl Calls {
     }
 
     /// Before a write by a caller that may not keep privileges: removes them, and has the kernel look again.
-    async fn drop_privileges(&self, inode: InodeNumber, caller: Caller) -> Result<(), Errno> {
-        if drop_privileges(&self.filesystem, inode, caller).await? {
+    async fn drop_privileges(
+        &self,
+        inode: InodeNumber,
+        caller: Caller,
+        removal: Removal,
+    ) -> Result<(), Errno> {
+        if drop_privileges(&self.filesystem, inode, caller, removal).await? {
             self.kernel.forget_attributes(inode).await;
         }
         Ok(())
@@ -628,6 +651,12 @@ impl Calls {
         if is_own_attribute(name) {
             return Err(Errno::PERM);
         }
+        let both = (XattrFlags::CREATE | XattrFlags::REPLACE).bits();
+        if flags.cast_unsigned() & both == both {
+            // Present fails for CREATE below, absent for REPLACE here.
+            let found = self.filesystem.extended_attribute(inode, name).await;
+            found.map_err(|error| errno(&error))?;
+        }
         let set = caller.on(&self.filesystem).set_extended_attribute(inode, name, value, expect).await;
         set.map_err(|error| errno(&error))
     }
@@ -669,11 +698,13 @@ impl Calls {
     }
 
     /// The names of attributes, without Weir's own: who lists them copies them.
-    pub(crate) async fn attribute_names(&self, inode: InodeNumber) -> Result<Vec<u8>, Errno> {
+    /// Names of a file's attributes; those of `trusted.*` are the superuser's.
+    pub(crate) async fn attribute_names(&self, inode: InodeNumber, caller: Caller) -> Result<Vec<u8>, Errno> {
         let found = self.filesystem.extended_attributes(inode).await.map_err(|error| errno(&error))?;
         Ok(found
             .into_iter()
             .filter(|name| !is_own_attribute(name))
+            .filter(|name| caller.is_superuser() || !name.starts_with(b"trusted."))
             .flat_map(|mut name| {
                 name.push(0);
                 name
@@ -697,9 +728,7 @@ impl Calls {
             FallocateFlags::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
             _ => return Err(Errno::OPNOTSUPP),
         };
-        if !caller.keeps_privileges() {
-            self.drop_privileges(inode, caller).await?;
-        }
+        self.drop_privileges(inode, caller, Removal::UnlessKept).await?;
         // Where an allocation fails, the kernel leaves its page cache as it is, and would append at the end that it knows:
         // so the file must not be longer by then.
         let done = caller.on(&self.filesystem).fallocate(inode, mode, offset, length).await;

@@ -150,6 +150,7 @@ impl Service for Calls {
                 self.link(inode(linked), node, name, caller).await.map(entry)
             }
             Operation::Open { flags } | Operation::OpenDirectory { flags } => {
+                self.drop_privileges_at_open(node, flags, caller).await?;
                 self.open(node, flags).await.map(|opened| self.answer_opened(opened))
             }
             Operation::Create { name, mode, umask, flags } => {
@@ -188,7 +189,9 @@ impl Service for Calls {
                 self.set_attribute(node, name, value, flags, caller).await.map(done)
             }
             Operation::GetExtended { name, room } => Answer::value(self.attribute(node, name).await?, room),
-            Operation::ListExtended { room } => Answer::value(self.attribute_names(node).await?, room),
+            Operation::ListExtended { room } => {
+                Answer::value(self.attribute_names(node, caller).await?, room)
+            }
             Operation::RemoveExtended { name } => self.remove_attribute(node, name, caller).await.map(done),
             Operation::Ioctl { handle, command, argument } => {
                 let given = self.ioctl(node, handle, command, argument, caller).await?;
