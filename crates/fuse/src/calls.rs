@@ -24,7 +24,7 @@ use crate::files::{Files, OpenFile};
 use crate::kernel::KernelCache;
 use crate::lost::{Lost, LostWrites};
 use crate::marks::Marks;
-use crate::privileges::{Caller, drop_capabilities, drop_privileges, left_without_privileges};
+use crate::privileges::{Caller, Removal, drop_capabilities, drop_privileges, left_without_privileges};
 use crate::protocol::{Names, NodeAttributes, WriteRequest};
 
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
@@ -130,9 +130,12 @@ impl Calls {
         caller: Caller,
     ) -> Result<NodeAttributes, Errno> {
         let owner = changes.uid.is_some() || changes.gid.is_some();
-        let takes = owner || changes.size.is_some() && !caller.keeps_privileges();
-        if takes && changes.permissions.is_none() {
-            changes.permissions = left_without_privileges(&self.filesystem, inode, caller).await?;
+        // A request that sets nothing, or the time of change alone, comes before a write to a file with privileges, as an
+        // overlay sends it: the kernel asks for the removal (`file_remove_privs`), and leaves out the server's part.
+        let asks_removal = AttributeChanges { changed: None, ..changes } == AttributeChanges::default();
+        if (owner || changes.size.is_some() || asks_removal) && changes.permissions.is_none() {
+            let removal = if owner { Removal::Required } else { Removal::UnlessKept };
+            changes.permissions = left_without_privileges(&self.filesystem, inode, caller, removal).await?;
         }
         if let Some(owner) = changes.uid {
             self.drop_mark_of_other(inode, owner).await?;
@@ -316,7 +319,7 @@ impl Calls {
         let direct = !write.from_cache
             && (flags & libc::O_DIRECT != 0 || file.as_ref().is_some_and(|file| file.direct));
         if write.takes_privileges {
-            self.drop_privileges(inode, caller).await?;
+            self.drop_privileges(inode, caller, Removal::Required).await?;
         }
         if direct {
             drop_capabilities(&self.filesystem, inode).await?;
@@ -573,8 +576,13 @@ impl Calls {
     }
 
     /// Before a write by a caller that may not keep privileges: removes them, and has the kernel look again.
-    async fn drop_privileges(&self, inode: InodeNumber, caller: Caller) -> Result<(), Errno> {
-        if drop_privileges(&self.filesystem, inode, caller).await? {
+    async fn drop_privileges(
+        &self,
+        inode: InodeNumber,
+        caller: Caller,
+        removal: Removal,
+    ) -> Result<(), Errno> {
+        if drop_privileges(&self.filesystem, inode, caller, removal).await? {
             self.kernel.forget_attributes(inode).await;
         }
         Ok(())
@@ -682,9 +690,8 @@ impl Calls {
         removed.map_err(|error| errno(&error))
     }
 
-    /// The names of attributes, without Weir's own: who lists them copies them.
-    /// The names of a file's attributes, each with a zero behind it. Those of `trusted.*` are for the superuser, as the
-    /// kernel has it on its own filesystems; of others' lists it takes none away.
+    /// The names of a file's attributes, each with a zero behind it, without Weir's own: a program that lists them copies
+    /// them. Those of `trusted.*` are for the superuser, as on the kernel's own filesystems.
     pub(crate) async fn attribute_names(&self, inode: InodeNumber, caller: Caller) -> Result<Vec<u8>, Errno> {
         let found = self.filesystem.extended_attributes(inode).await.map_err(|error| errno(&error))?;
         Ok(found
@@ -714,9 +721,7 @@ impl Calls {
             FallocateFlags::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
             _ => return Err(Errno::OPNOTSUPP),
         };
-        if !caller.keeps_privileges() {
-            self.drop_privileges(inode, caller).await?;
-        }
+        self.drop_privileges(inode, caller, Removal::UnlessKept).await?;
         // Where an allocation fails, the kernel leaves its page cache as it is, and would append at the end that it knows:
         // so the file must not be longer by then.
         let end = if keep_size { 0 } else { offset.saturating_add(length) };
