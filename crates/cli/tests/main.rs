@@ -33,6 +33,7 @@ mod privileges;
 mod programs;
 mod promises;
 mod readers;
+mod repair;
 mod signals;
 mod sqlite;
 mod support;
