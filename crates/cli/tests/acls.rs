@@ -186,10 +186,10 @@ fn judge(image: &Path) {
 }
 
 /// An image that Linux has mounted with its own ext4; none where it cannot.
-struct Loop(PathBuf);
+pub struct Loop(PathBuf);
 
 impl Loop {
-    fn mount(image: &Path, at: &Path) -> Option<Loop> {
+    pub fn mount(image: &Path, at: &Path) -> Option<Loop> {
         let output = system("mount").args(["-o", "loop"]).arg(image).arg(at).output().unwrap();
         if !output.status.success() {
             eprintln!("skipped: no loop mount: {}", error_of(&output));

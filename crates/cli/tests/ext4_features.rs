@@ -363,3 +363,42 @@ fn file_handles_outlive_the_kernels_cache() {
 fn hex(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
 }
+
+/// A stranger's change of a file takes its set-ID bits away through an overlay, which sends it as its mounter. The
+/// superuser's leaves them.
+#[test]
+fn changes_through_an_overlay_take_privileges_away() {
+    if !mounts() {
+        return;
+    }
+    for options in [&["--allow-other"][..], &["--allow-other", "--writeback-cache"]] {
+        let place = Place::with_volume("64M");
+        let root = place.mount(options);
+        let merged = place.path().join("merged");
+        let lower = place.path().join("lower");
+        fs::create_dir(&lower).unwrap();
+        let Some(overlay) = Overlay::new(&lower, &root, merged.clone()) else { return };
+        for (call, line) in [
+            ("write", "echo x 1<>$0 >&1"),
+            ("append", "echo x >> $0"),
+            ("empty", "echo x > $0"),
+            ("truncate", "truncate -s 1 $0"),
+            ("allocate", "fallocate -l 9000 $0"),
+            ("direct", "dd if=/dev/zero of=$0 bs=4096 count=1 oflag=direct conv=notrunc status=none"),
+        ] {
+            for (user, left) in [("65534", 0o777), ("0", 0o6777)] {
+                let path = merged.join(format!("{call}-{user}"));
+                fs::write(&path, [1; 5000]).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+                let mut change = system("setpriv");
+                change.args(["--reuid", user, "--clear-groups", "sh", "-c", line]);
+                // By the open descriptor's directory: others may not look into the place.
+                runs(change.arg(format!("{call}-{user}")).current_dir(&merged));
+                let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+                assert_eq!(mode, left, "{call} by {user}, {options:?}");
+            }
+        }
+        overlay.end();
+        place.end();
+    }
+}

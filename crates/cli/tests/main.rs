@@ -1,5 +1,7 @@
 //! The tests of this crate from outside, as one program.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod absent_features;
 mod acls;
 mod again;
@@ -11,6 +13,7 @@ mod command_line;
 mod conformance;
 mod crash;
 mod devices;
+mod direct_writes;
 mod disk;
 mod documents;
 mod ext4_features;
@@ -18,6 +21,7 @@ mod figures;
 mod full;
 mod full_below;
 mod generate;
+mod growth;
 mod held;
 mod images;
 mod libraries;
@@ -29,6 +33,7 @@ mod mkfs;
 mod mount;
 mod occupied;
 mod owners;
+mod positions;
 mod privileges;
 mod programs;
 mod promises;

@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{OFlags, XattrFlags, setxattr, syncfs};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Place, Server, error_of, is_there, mounts, runs, weir};
 
@@ -546,4 +547,25 @@ except OSError: os.fsync(file)
     let rest = left[1..].iter().all(|byte| *byte == b'1');
     assert!(left.len() == 40 << 20 && left[0] == b'3' && rest, "{}", left.len());
     place.end();
+}
+
+/// The kernel takes a write behind the largest size that a file can have; it is not lost in silence.
+#[test]
+fn a_write_behind_the_largest_size_is_told_by_fsync_until_the_file_is_cut() {
+    let _alone = alone();
+    let Some((place, _server, [first, _later])) = served(&[]) else { return };
+    for offset in [u64::from(u32::MAX) * BLOCK, 1 << 50] {
+        if first.write_all_at(&[2; BLOCK as usize], offset).is_ok() {
+            for _ in 0..2 {
+                assert_eq!(first.sync_all().unwrap_err().raw_os_error(), Some(Errno::FBIG.raw_os_error()));
+            }
+        }
+        first.set_len(2 * BLOCK).unwrap();
+        first.sync_all().unwrap();
+        let mut bytes = [0; 10];
+        first.read_exact_at(&mut bytes, 2 * BLOCK - 10).unwrap();
+        assert_eq!(bytes, [1; 10]);
+    }
+    drop((first, _later));
+    place.umount();
 }

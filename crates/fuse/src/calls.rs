@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use weir_ext4::acl::Acl;
 use weir_ext4::{FileTime, FileType};
 use weir_fs::{
-    AclKind, AttributeChanges, Cookie, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode,
+    AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode,
     is_own_attribute,
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -24,7 +24,7 @@ use crate::files::{Files, OpenFile};
 use crate::kernel::KernelCache;
 use crate::lost::{Lost, LostWrites};
 use crate::marks::Marks;
-use crate::privileges::{Caller, drop_capabilities, drop_privileges, left_without_privileges};
+use crate::privileges::{Caller, Removal, drop_capabilities, drop_privileges, left_without_privileges};
 use crate::protocol::{Names, NodeAttributes, WriteRequest};
 
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
@@ -130,9 +130,12 @@ impl Calls {
         caller: Caller,
     ) -> Result<NodeAttributes, Errno> {
         let owner = changes.uid.is_some() || changes.gid.is_some();
-        let takes = owner || changes.size.is_some() && !caller.keeps_privileges();
-        if takes && changes.permissions.is_none() {
-            changes.permissions = left_without_privileges(&self.filesystem, inode, caller).await?;
+        // A request that sets nothing, or the time of change alone, comes before a write to a file with privileges, as an
+        // overlay sends it: the kernel asks for the removal (`file_remove_privs`), and leaves out the server's part.
+        let asks_removal = AttributeChanges { changed: None, ..changes } == AttributeChanges::default();
+        if (owner || changes.size.is_some() || asks_removal) && changes.permissions.is_none() {
+            let removal = if owner { Removal::Required } else { Removal::UnlessKept };
+            changes.permissions = left_without_privileges(&self.filesystem, inode, caller, removal).await?;
         }
         if let Some(owner) = changes.uid {
             self.drop_mark_of_other(inode, owner).await?;
@@ -142,6 +145,10 @@ impl Calls {
         if resizes {
             self.filesystem.open(inode).await.map_err(|error| errno(&error))?;
         }
+        let tail = match changes.size {
+            Some(size) => self.exposed_tail(inode, size).await,
+            None => None,
+        };
         let set = self.filesystem.set_attributes(inode, &changes).await;
         let released = if resizes { self.filesystem.release(inode).await } else { Ok(()) };
         set.and(released).map_err(|error| errno(&error))?;
@@ -150,6 +157,7 @@ impl Calls {
             self.files.clear_promise(inode);
         }
         if let Some(size) = changes.size {
+            self.clear_tail(inode, tail).await;
             self.lost.cut(inode, size);
         }
         self.attributes(inode).await
@@ -224,6 +232,7 @@ impl Calls {
         let direct = flags.contains(OFlags::DIRECT);
         let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         let mut file = OpenFile::new(inode, direct, writable);
+        file.mappable = flags.contains(OFlags::RDWR);
         file.quiet = flags.contains(OFlags::NOATIME);
         Opened { handle: self.files.insert(file), direct }
     }
@@ -310,11 +319,12 @@ impl Calls {
         let direct = !write.from_cache
             && (flags & libc::O_DIRECT != 0 || file.as_ref().is_some_and(|file| file.direct));
         if write.takes_privileges {
-            self.drop_privileges(inode, caller).await?;
+            self.drop_privileges(inode, caller, Removal::Required).await?;
         }
         if direct {
             drop_capabilities(&self.filesystem, inode).await?;
         }
+        let tail = self.tail_before_write(inode, write, direct).await;
         // An update that was begun is ordered and synchronised when it has ended.
         let updates = file.as_ref().is_some_and(|file| file.has_begun_update.get());
         let orders = !updates && file.is_some_and(|file| file.orders_writes.get());
@@ -333,6 +343,10 @@ impl Calls {
         } else {
             done.await?
         };
+        self.clear_tail(inode, tail).await;
+        if direct && self.kernel.is_writeback && self.files.may_be_cached(inode) {
+            self.kernel.forget_overwritten(inode, offset, written as u64).await;
+        }
         // O_SYNC is two bits, one of them O_DSYNC.
         if direct && flags & libc::O_DSYNC != 0 && !updates {
             let what = if flags & libc::O_SYNC == libc::O_SYNC { What::All } else { What::Data };
@@ -461,22 +475,24 @@ impl Calls {
             let mut entries = match directory.take_left(last) {
                 Some(left) => left,
                 None => {
-                    let read = self.filesystem.read_directory(directory.inode, Cookie(last)).await;
-                    read.map_err(|error| errno(&error))?.into()
+                    let after = directory.positions.borrow_mut().cookie_of(last);
+                    let read = self.filesystem.read_directory(directory.inode, after).await;
+                    let read = read.map_err(|error| errno(&error))?;
+                    directory.positions.borrow_mut().place_entries(last, read)
                 }
             };
             if entries.is_empty() {
                 return Ok(());
             }
-            while let Some(entry) = entries.pop_front() {
-                let kind = entry.target.kind.unwrap_or(FileType::Regular);
-                let node = convert::number(entry.target.inode);
-                if !names.add(node, entry.cookie.0, kind, &entry.name) {
-                    entries.push_front(entry);
+            while let Some(placed) = entries.pop_front() {
+                let kind = placed.entry.target.kind.unwrap_or(FileType::Regular);
+                let node = convert::number(placed.entry.target.inode);
+                if !names.add(node, placed.position, kind, &placed.entry.name) {
+                    entries.push_front(placed);
                     directory.keep_left(last, entries);
                     return Ok(());
                 }
-                last = entry.cookie.0;
+                last = placed.position;
             }
         }
     }
@@ -560,8 +576,13 @@ impl Calls {
     }
 
     /// Before a write by a caller that may not keep privileges: removes them, and has the kernel look again.
-    async fn drop_privileges(&self, inode: InodeNumber, caller: Caller) -> Result<(), Errno> {
-        if drop_privileges(&self.filesystem, inode, caller).await? {
+    async fn drop_privileges(
+        &self,
+        inode: InodeNumber,
+        caller: Caller,
+        removal: Removal,
+    ) -> Result<(), Errno> {
+        if drop_privileges(&self.filesystem, inode, caller, removal).await? {
             self.kernel.forget_attributes(inode).await;
         }
         Ok(())
@@ -611,6 +632,7 @@ impl Calls {
             return if value == SYNC_ALL { self.synchronise_all().await } else { Err(Errno::PERM) };
         }
         let expect = match XattrFlags::from_bits_retain(flags.cast_unsigned()) {
+            flags if flags.contains(XattrFlags::CREATE | XattrFlags::REPLACE) => Expect::AbsentAndPresent,
             flags if flags.contains(XattrFlags::CREATE) => Expect::Absent,
             flags if flags.contains(XattrFlags::REPLACE) => Expect::Present,
             _ => Expect::Anything,
@@ -668,12 +690,14 @@ impl Calls {
         removed.map_err(|error| errno(&error))
     }
 
-    /// The names of attributes, without Weir's own: who lists them copies them.
-    pub(crate) async fn attribute_names(&self, inode: InodeNumber) -> Result<Vec<u8>, Errno> {
+    /// The names of a file's attributes, each with a zero behind it, without Weir's own: a program that lists them copies
+    /// them. Those of `trusted.*` are for the superuser, as on the kernel's own filesystems.
+    pub(crate) async fn attribute_names(&self, inode: InodeNumber, caller: Caller) -> Result<Vec<u8>, Errno> {
         let found = self.filesystem.extended_attributes(inode).await.map_err(|error| errno(&error))?;
         Ok(found
             .into_iter()
             .filter(|name| !is_own_attribute(name))
+            .filter(|name| caller.is_superuser() || !name.starts_with(b"trusted."))
             .flat_map(|mut name| {
                 name.push(0);
                 name
@@ -697,17 +721,18 @@ impl Calls {
             FallocateFlags::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
             _ => return Err(Errno::OPNOTSUPP),
         };
-        if !caller.keeps_privileges() {
-            self.drop_privileges(inode, caller).await?;
-        }
+        self.drop_privileges(inode, caller, Removal::UnlessKept).await?;
         // Where an allocation fails, the kernel leaves its page cache as it is, and would append at the end that it knows:
         // so the file must not be longer by then.
+        let end = if keep_size { 0 } else { offset.saturating_add(length) };
+        let tail = self.exposed_tail(inode, end).await;
         let done = caller.on(&self.filesystem).fallocate(inode, mode, offset, length).await;
         if done.is_err() {
             // What was allocated stays, as ext4 has it.
             self.kernel.forget_attributes(inode).await;
         }
         done.map_err(|error| errno(&error))?;
+        self.clear_tail(inode, tail).await;
         if !matches!(mode, Fallocate::Allocate { .. }) {
             self.lost.written(inode, &(offset..offset.saturating_add(length)));
         }

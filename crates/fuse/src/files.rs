@@ -1,12 +1,13 @@
 //! Files and directories that programs have open.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use weir_fs::{DirectoryEntry, InodeNumber};
+use weir_fs::InodeNumber;
 
 use crate::control::SyncMode;
+use crate::positions::{PlacedEntry, Positions};
 
 /// An open file or directory.
 pub(crate) struct OpenFile {
@@ -14,15 +15,18 @@ pub(crate) struct OpenFile {
     /// What is written through it goes past the kernel's page cache.
     pub(crate) direct: bool,
     pub(crate) writable: bool,
+    /// A program can map it for writing, which takes a file that is open for both reading and writing.
+    pub(crate) mappable: bool,
     /// Reading it leaves no trace.
     pub(crate) quiet: bool,
     /// Each write is ordered that does not make it longer.
     pub(crate) orders_writes: Cell<bool>,
     /// An update of the file was begun through it, and not ended.
     pub(crate) has_begun_update: Cell<bool>,
-    /// Names that were read and did not fit into the answer, and the cookie of the last that did. Names with one
-    /// hash have one cookie, so reading on from that would skip the others.
-    left: RefCell<(u64, VecDeque<DirectoryEntry>)>,
+    /// The positions of an open directory.
+    pub(crate) positions: RefCell<Positions>,
+    /// Names that were read and did not fit into the answer, and the position of the last that did.
+    left: RefCell<(u64, VecDeque<PlacedEntry>)>,
 }
 
 impl OpenFile {
@@ -31,9 +35,11 @@ impl OpenFile {
             inode,
             direct,
             writable,
+            mappable: false,
             quiet: false,
             orders_writes: Cell::new(false),
             has_begun_update: Cell::new(false),
+            positions: RefCell::default(),
             left: RefCell::default(),
         }
     }
@@ -44,13 +50,13 @@ impl OpenFile {
         self.writable
     }
 
-    /// Keeps names that come behind the cookie `last`.
-    pub(crate) fn keep_left(&self, last: u64, names: VecDeque<DirectoryEntry>) {
+    /// Keeps names that come behind the position `last`.
+    pub(crate) fn keep_left(&self, last: u64, names: VecDeque<PlacedEntry>) {
         self.left.replace((last, names));
     }
 
     /// The names kept for who goes on behind `last`.
-    pub(crate) fn take_left(&self, last: u64) -> Option<VecDeque<DirectoryEntry>> {
+    pub(crate) fn take_left(&self, last: u64) -> Option<VecDeque<PlacedEntry>> {
         let (behind, names) = self.left.take();
         (behind == last && !names.is_empty()).then_some(names)
     }
@@ -66,7 +72,37 @@ pub(crate) struct Files {
     /// [`SET_SYNC`]: crate::control::SET_SYNC
     promises: RefCell<BTreeMap<InodeNumber, SyncMode>>,
     /// How many have an inode open so that the kernel may have dirty pages of it.
-    dirtying: RefCell<BTreeMap<InodeNumber, u32>>,
+    dirtying: Counts,
+    /// How many have an inode open so that it may be mapped for writing.
+    mapping: Counts,
+    /// How many have an inode open for direct writes.
+    direct: Counts,
+    /// Of these inodes, those that the kernel has read into its cache since.
+    cached: RefCell<BTreeSet<InodeNumber>>,
+}
+
+/// How many open files an inode has, where it has any.
+#[derive(Default)]
+struct Counts(RefCell<BTreeMap<InodeNumber, u32>>);
+
+impl Counts {
+    fn add(&self, inode: InodeNumber) {
+        *self.0.borrow_mut().entry(inode).or_default() += 1;
+    }
+
+    fn subtract(&self, inode: InodeNumber) {
+        let mut counts = self.0.borrow_mut();
+        if let Some(count) = counts.get_mut(&inode) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&inode);
+            }
+        }
+    }
+
+    fn has(&self, inode: InodeNumber) -> bool {
+        self.0.borrow().contains_key(&inode)
+    }
 }
 
 impl Files {
@@ -75,7 +111,13 @@ impl Files {
         let handle = self.opened.get() + 1;
         self.opened.set(handle);
         if file.is_dirtying() {
-            *self.dirtying.borrow_mut().entry(file.inode).or_default() += 1;
+            self.dirtying.add(file.inode);
+        }
+        if file.mappable {
+            self.mapping.add(file.inode);
+        }
+        if file.direct && file.writable {
+            self.direct.add(file.inode);
         }
         self.open.borrow_mut().insert(handle, Rc::new(file));
         handle
@@ -89,7 +131,16 @@ impl Files {
         let mut open = self.open.borrow_mut();
         let file = open.remove(&handle)?;
         if file.is_dirtying() {
-            self.no_more_dirtied(file.inode);
+            self.dirtying.subtract(file.inode);
+        }
+        if file.mappable {
+            self.mapping.subtract(file.inode);
+        }
+        if file.direct && file.writable {
+            self.direct.subtract(file.inode);
+            if !self.direct.has(file.inode) {
+                self.cached.borrow_mut().remove(&file.inode);
+            }
         }
         let mut promises = self.promises.borrow_mut();
         // Few files have one, so the others need no count of the programs that have them open.
@@ -99,25 +150,32 @@ impl Files {
         Some(file)
     }
 
-    fn no_more_dirtied(&self, inode: InodeNumber) {
-        let mut dirtying = self.dirtying.borrow_mut();
-        if let Some(count) = dirtying.get_mut(&inode) {
-            *count -= 1;
-            if *count == 0 {
-                dirtying.remove(&inode);
-            }
-        }
-    }
-
     /// Whether a program has an inode open for writing: the kernel hands over what is dirty before it says that the last
     /// one has closed it.
     pub(crate) fn may_be_dirty(&self, inode: InodeNumber) -> bool {
-        self.dirtying.borrow().contains_key(&inode)
+        self.dirtying.has(inode)
     }
 
-    /// All such inodes.
+    /// Whether a program may have an inode mapped for writing: a mapping keeps its file open.
+    pub(crate) fn may_be_mapped(&self, inode: InodeNumber) -> bool {
+        self.mapping.has(inode)
+    }
+
+    /// The kernel reads an inode into its cache.
+    pub(crate) fn note_cached_read(&self, inode: InodeNumber) {
+        if self.direct.has(inode) {
+            self.cached.borrow_mut().insert(inode);
+        }
+    }
+
+    /// Whether the kernel may have pages of an inode in its cache that it read while a direct write was under way.
+    pub(crate) fn may_be_cached(&self, inode: InodeNumber) -> bool {
+        self.cached.borrow().contains(&inode)
+    }
+
+    /// All inodes that a program has open for writing.
     pub(crate) fn that_may_be_dirty(&self) -> Vec<InodeNumber> {
-        self.dirtying.borrow().keys().copied().collect()
+        self.dirtying.0.borrow().keys().copied().collect()
     }
 
     /// What `fsync` of an inode promises, if a program has said so of it.
@@ -153,6 +211,25 @@ mod tests {
             files.remove(writer).unwrap();
         }
         assert!(!files.may_be_dirty(12));
+    }
+
+    #[test]
+    fn pages_may_be_cached_that_were_read_beside_direct_writes() {
+        let files = Files::default();
+        let open = |inode, direct| files.insert(OpenFile::new(inode, direct, true));
+        files.note_cached_read(12);
+        let writers = [open(12, true), open(12, true), open(13, true), open(14, false)];
+        files.note_cached_read(14);
+        assert_eq!(
+            [12, 13, 14].map(|inode| files.may_be_cached(inode)),
+            [false; 3],
+            "read before, or not direct"
+        );
+        files.note_cached_read(12);
+        files.remove(writers[0]).unwrap();
+        assert_eq!([12, 13].map(|inode| files.may_be_cached(inode)), [true, false]);
+        files.remove(writers[1]).unwrap();
+        assert!(!files.may_be_cached(12));
     }
 
     #[test]

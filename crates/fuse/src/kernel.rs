@@ -7,8 +7,13 @@
 //!
 //! Which pages are dirty the server is not told. So it asks where a program has the file open for writing.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
+use std::future::poll_fn;
+use std::ops::Range;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
 
 use fuser::{INodeNo, Notifier};
 use rustix::io::Errno;
@@ -17,11 +22,20 @@ use weir_runtime::{Handle, Semaphore};
 
 use crate::convert;
 use crate::protocol::node_id;
+use crate::serve::REQUEST_BYTES_UNDER_WAY_MAX;
 
 /// The kernel is asked for the pages of so many files at one time: each takes a thread, which waits for them.
 const ASKED_MAX: usize = 4;
 /// So many requests wait for pages, at most. Those in which the pages come must find room beside them.
 const WAITING_MAX: usize = 128;
+/// Direct writes of so many bytes wait for that, at most: a quarter of what all requests may take.
+const DIRECT_BYTES_MAX: u64 = REQUEST_BYTES_UNDER_WAY_MAX / 4;
+
+/// How long a request waits for zeros to be stored.
+const STORE_WAIT: Duration = Duration::from_secs(1);
+
+/// The offset from which on the kernel forgets no page, but the attributes.
+const ATTRIBUTES: i64 = -1;
 
 /// What the kernel keeps, and how it is asked for it.
 #[derive(Clone)]
@@ -33,6 +47,8 @@ pub(crate) struct KernelCache {
     /// Set as soon as it is mounted.
     notifier: Rc<OnceCell<Notifier>>,
     asked: Rc<Semaphore>,
+    /// The bytes of the direct writes that wait.
+    direct_bytes: Rc<Cell<u64>>,
 }
 
 impl KernelCache {
@@ -43,22 +59,23 @@ impl KernelCache {
         notifier: Rc<OnceCell<Notifier>>,
     ) -> KernelCache {
         let asked = Rc::new(Semaphore::new(ASKED_MAX));
-        KernelCache { handle: handle.clone(), filesystem: filesystem.clone(), is_writeback, notifier, asked }
+        let (handle, filesystem) = (handle.clone(), filesystem.clone());
+        KernelCache { handle, filesystem, is_writeback, notifier, asked, direct_bytes: Rc::default() }
     }
 
-    /// Has the kernel forget the attributes of a node, and from which byte on its pages, if from any. Those that are dirty
-    /// are handed over before this ends.
+    /// Has the kernel forget the attributes of a node, and so many bytes of its pages from an offset on: all behind it for 0
+    /// bytes, and none of them from a negative offset on. Those that are dirty are handed over before this ends.
     ///
     /// # Errors
     /// EAGAIN if too many wait for that.
-    async fn forget(&self, node: u64, from: Option<i64>) -> Result<(), Errno> {
+    async fn forget(&self, node: u64, offset: i64, bytes: i64) -> Result<(), Errno> {
         let Some(notifier) = self.notifier.get().cloned() else { return Ok(()) };
         if self.asked.waiting() >= WAITING_MAX {
             return Err(Errno::AGAIN);
         }
         let _asked = self.asked.acquire(1).await;
         // On another thread: this one takes in the pages meanwhile. It fails for what is not cached.
-        let job = move || drop(notifier.inval_inode(INodeNo(node), from.unwrap_or(-1), 0));
+        let job = move || drop(notifier.inval_inode(INodeNo(node), offset, bytes));
         // Where no thread can be had, nothing was handed over.
         self.handle.blocking(job).await.map_err(|_| Errno::AGAIN)
     }
@@ -70,16 +87,61 @@ impl KernelCache {
     /// EAGAIN if too many wait for that.
     pub(crate) async fn take_pages(&self, inode: InodeNumber) -> Result<(), Errno> {
         let Ok(found) = self.filesystem.attributes(inode).await else { return Ok(()) };
-        self.forget(node_id(convert::number(inode), found.generation), Some(0)).await
+        self.forget(node_id(convert::number(inode), found.generation), 0, 0).await
+    }
+
+    /// Has the kernel forget the pages of a file that a direct write has made old, before that is answered. The kernel does so
+    /// by itself for a program that waits for its write, and not for asynchronous writes. Where too much waits already, the
+    /// kernel keeps its pages: the reads that bring pages must find room beside these writes.
+    pub(crate) async fn forget_overwritten(&self, inode: InodeNumber, offset: u64, bytes: u64) {
+        let (Ok(from), Ok(length)) = (i64::try_from(offset), i64::try_from(bytes)) else { return };
+        let Ok(found) = self.filesystem.attributes(inode).await else { return };
+        let waiting = self.direct_bytes.get() + bytes;
+        if bytes == 0 || waiting > DIRECT_BYTES_MAX {
+            return;
+        }
+        self.direct_bytes.set(waiting);
+        let _ = self.forget(node_id(convert::number(inode), found.generation), from, length).await;
+        self.direct_bytes.set(self.direct_bytes.get() - bytes);
+    }
+
+    /// Puts zeros into the kernel's pages of a file, whether they are dirty or not. A file that is shorter than that has the
+    /// end of the range as its size with the kernel then. This ends when it is done; if too many wait, nothing is done.
+    ///
+    /// The kernel takes the lock of each page, so the request that is being answered must not hold one of them. While a size
+    /// is set, the kernel holds back the pages that it is to write; a page fault may hold a lock and wait for them, so
+    /// this waits for a limited time.
+    pub(crate) async fn store_zeros(&self, inode: InodeNumber, range: Range<u64>) {
+        let Some(notifier) = self.notifier.get().cloned() else { return };
+        let Ok(found) = self.filesystem.attributes(inode).await else { return };
+        if self.asked.waiting() >= WAITING_MAX {
+            return;
+        }
+        let node = node_id(convert::number(inode), found.generation);
+        let zeros = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
+        let kernel = self.clone();
+        let storing = self.handle.spawn(async move {
+            let _asked = kernel.asked.acquire(1).await;
+            // On another thread: a page may be locked by a read that this one has to answer.
+            let job = move || drop(notifier.store(INodeNo(node), range.start, &zeros));
+            // Where no thread can be had, the kernel keeps what it has.
+            let _ = kernel.handle.blocking(job).await;
+        });
+        let (mut storing, mut late) = (pin!(storing), pin!(self.handle.sleep(STORE_WAIT)));
+        poll_fn(|context| {
+            let ended = storing.as_mut().poll(context).is_ready() || late.as_mut().poll(context).is_ready();
+            if ended { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     /// Has the kernel ask for a file's attributes before it next uses them.
     pub(crate) async fn forget_attributes(&self, inode: InodeNumber) {
         let Ok(found) = self.filesystem.attributes(inode).await else { return };
         if let Some(notifier) = self.notifier.get() {
-            // From before its first byte on: its attributes alone. It fails for what is not cached.
+            // It fails for what is not cached.
             let node = node_id(convert::number(inode), found.generation);
-            let _ = notifier.inval_inode(INodeNo(node), -1, 0);
+            let _ = notifier.inval_inode(INodeNo(node), ATTRIBUTES, 0);
         }
     }
 
@@ -90,7 +152,7 @@ impl KernelCache {
             let (kernel, node) = (self.clone(), node_id(convert::number(inode), generation));
             drop(self.handle.spawn(async move {
                 // If too many wait, the next lost write says it.
-                let _ = kernel.forget(node, None).await;
+                let _ = kernel.forget(node, ATTRIBUTES, 0).await;
             }));
         }
     }

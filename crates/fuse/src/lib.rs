@@ -43,11 +43,13 @@ mod intake;
 mod kernel;
 mod lost;
 mod marks;
+mod positions;
 mod privileges;
 mod protocol;
 mod requests;
 mod serve;
 mod server;
+mod tails;
 mod updates;
 
 #[cfg(feature = "asked")]

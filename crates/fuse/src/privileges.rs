@@ -15,6 +15,9 @@ const SET_GID: u16 = 0o2000;
 /// Without it, set-group-ID stands for something else than privileges, for those of the group.
 const GROUP_EXECUTE: u16 = 0o0010;
 
+/// The capability to keep set-ID bits (capabilities(7)), as a bit of a set.
+const CAP_FSETID: u64 = 1 << 4;
+
 /// The attribute that holds a file's capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
 
@@ -24,6 +27,17 @@ pub(crate) struct Caller {
     pub(crate) uid: u32,
     /// His own group; of others that he may be in, nothing is said.
     pub(crate) gid: u32,
+    /// The thread that asks, 0 if the kernel names none.
+    thread: u32,
+}
+
+/// Whether the bits of a file are removed whoever changes it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// The kernel asks for it, or the owner changes.
+    Required,
+    /// The caller may hold the capability that keeps them.
+    UnlessKept,
 }
 
 impl Caller {
@@ -33,7 +47,7 @@ impl Caller {
     }
 
     pub(crate) fn of(header: &Header) -> Caller {
-        Caller { uid: header.uid, gid: header.gid }
+        Caller { uid: header.uid, gid: header.gid, thread: header.thread }
     }
 
     /// Whether he may decide what others are promised who use a file of this owner.
@@ -46,11 +60,28 @@ impl Caller {
         self.uid == 0
     }
 
-    /// Whether he may keep a file's privileges where the kernel does not say: it asks for a capability then, which
-    /// the superuser has unless he gave it up.
-    pub(crate) fn keeps_privileges(self) -> bool {
+    /// Whether the caller may keep a file's privileges: the superuser whose thread holds `CAP_FSETID`. An overlay sends
+    /// requests with the user of its mounter; the thread's status has the credentials of the program behind it. The
+    /// capability must be one of the server's own user namespace, which is the kernel's first one or stricter.
+    /// False where the thread cannot be read.
+    fn keeps_privileges(self) -> bool {
+        let of_thread = |what: &str| format!("/proc/{}/{what}", self.thread);
+        let is_same_namespace = || {
+            let [own, others] =
+                ["/proc/self/ns/user".to_owned(), of_thread("ns/user")].map(std::fs::read_link);
+            own.is_ok_and(|own| others.is_ok_and(|others| own == others))
+        };
         self.uid == 0
+            && std::fs::read_to_string(of_thread("status")).is_ok_and(|text| holds_set_id_capability(&text))
+            && is_same_namespace()
     }
+}
+
+/// Whether the text of `/proc/PID/status` has `CAP_FSETID` among the effective capabilities.
+fn holds_set_id_capability(status: &str) -> bool {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    bits.is_some_and(|bits| bits & CAP_FSETID != 0)
 }
 
 /// Permissions of a file without its privileges, when it is changed by a user of its group or not; none if it has
@@ -71,8 +102,9 @@ pub(crate) async fn drop_privileges(
     filesystem: &Filesystem,
     inode: InodeNumber,
     caller: Caller,
+    removal: Removal,
 ) -> Result<bool, Errno> {
-    let permissions = left_without_privileges(filesystem, inode, caller).await?;
+    let permissions = left_without_privileges(filesystem, inode, caller, removal).await?;
     if permissions.is_some() {
         let changes = AttributeChanges { permissions, ..AttributeChanges::default() };
         filesystem.set_attributes(inode, &changes).await.map_err(|error| errno(&error))?;
@@ -85,9 +117,18 @@ pub(crate) async fn left_without_privileges(
     filesystem: &Filesystem,
     inode: InodeNumber,
     caller: Caller,
+    removal: Removal,
 ) -> Result<Option<u16>, Errno> {
     let found = filesystem.attributes(inode).await.map_err(|error| errno(&error))?;
-    let in_group = caller.keeps_privileges() || caller.gid == found.gid;
+    if found.permissions & (SET_UID | SET_GID) == 0 {
+        return Ok(None);
+    }
+    let keeps = caller.keeps_privileges();
+    if keeps && removal == Removal::UnlessKept {
+        return Ok(None);
+    }
+    // The group of an overlay's mounter says nothing about the program behind it.
+    let in_group = keeps || caller.uid != 0 && caller.gid == found.gid;
     Ok(without_privileges(found.kind, found.permissions, in_group))
 }
 
@@ -106,6 +147,14 @@ pub(crate) async fn drop_capabilities(filesystem: &Filesystem, inode: InodeNumbe
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_capability_is_read_from_a_status() {
+        assert!(holds_set_id_capability("Name:\tx\nCapEff:\t000001ffffffffff\n"));
+        assert!(!holds_set_id_capability("CapPrm:\t000001ffffffffff\nCapEff:\t0000000000000000\n"));
+        assert!(!holds_set_id_capability("CapEff:\t000001ffffffffef\n"));
+        assert!(!holds_set_id_capability("CapEff:\tnone\n") && !holds_set_id_capability(""));
+    }
 
     #[test]
     fn privileges_are_those_of_programs() {

@@ -163,6 +163,9 @@ impl Service for Calls {
                     .map(|created| self.answer_created(created))
             }
             Operation::Read { offset, length, flags } => {
+                if flags & libc::O_DIRECT == 0 {
+                    self.files.note_cached_read(node);
+                }
                 let bytes = self.read(node, offset, length).await?;
                 self.note_access(node, flags).await;
                 Ok(Answer::Data(bytes))
@@ -188,7 +191,9 @@ impl Service for Calls {
                 self.set_attribute(node, name, value, flags, caller).await.map(done)
             }
             Operation::GetExtended { name, room } => Answer::value(self.attribute(node, name).await?, room),
-            Operation::ListExtended { room } => Answer::value(self.attribute_names(node).await?, room),
+            Operation::ListExtended { room } => {
+                Answer::value(self.attribute_names(node, caller).await?, room)
+            }
             Operation::RemoveExtended { name } => self.remove_attribute(node, name, caller).await.map(done),
             Operation::Ioctl { handle, command, argument } => {
                 let given = self.ioctl(node, handle, command, argument, caller).await?;

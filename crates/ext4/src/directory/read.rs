@@ -10,7 +10,8 @@ use crate::inode::FileType;
 const LEAVES_OF_ONE_HASH_MAX: usize = 1024;
 
 /// A place in the order in which a directory is read: behind the name that has this cookie. It stays valid
-/// while names come and go, and across remounts. Cookies are less than 2^63.
+/// while names come and go, and across remounts. Cookies are less than 2^63. The upper 31 bits are the *group*: 0 for "."
+/// and "..", and one for each major hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cookie(pub u64);
 
@@ -24,12 +25,24 @@ impl Cookie {
 
     fn of(hash: NameHash) -> Self {
         // The lowest bit of a major hash is always clear, and the highest value is never used.
-        Self(3 + (u64::from(hash.major >> 1) << 32 | u64::from(hash.minor)))
+        Self(u64::from((hash.major >> 1) + 1) << 32 | u64::from(hash.minor))
+    }
+
+    /// The group: 0 for "." and "..", and less than 2^31 for names, in the order of the cookies.
+    #[must_use]
+    pub fn group(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Behind the last name that a group can have.
+    #[must_use]
+    pub fn end_of_group(group: u32) -> Self {
+        Self(u64::from(group) << 32 | u64::from(u32::MAX))
     }
 
     /// The lowest major hash that names behind this cookie may have.
     fn major(self) -> u32 {
-        ((self.0.saturating_sub(3) >> 32) as u32) << 1
+        self.group().saturating_sub(1) << 1
     }
 }
 
@@ -45,8 +58,8 @@ pub struct DirectoryEntry {
 }
 
 impl<B: Blocks, F: DirectoryFile<Error = B::Error>> Directory<'_, B, F> {
-    /// The names behind `after`, in order, "." and ".." first: at least `limit` if there are so many. Names
-    /// with one hash have one cookie and come together, so that none is lost between two calls. An empty
+    /// The names behind `after`, in order, "." and ".." first: at least `limit` if there are so many. The names
+    /// of one group come together, so that none of those with one cookie is lost between two calls. An empty
     /// answer is the end.
     ///
     /// # Errors
@@ -136,11 +149,11 @@ impl Batch {
         }
     }
 
-    /// Keeps the first names, up to the limit and to the end of the names with one cookie.
+    /// Keeps the first names, up to the limit and to the end of the last one's group.
     fn cut(&mut self) {
         self.entries.sort_by(|one, other| (one.cookie, &one.name).cmp(&(other.cookie, &other.name)));
-        if let Some(last) = self.entries.get(self.limit - 1).map(|entry| entry.cookie) {
-            let end = self.entries.partition_point(|entry| entry.cookie <= last);
+        if let Some(last) = self.entries.get(self.limit - 1).map(|entry| entry.cookie.group()) {
+            let end = self.entries.partition_point(|entry| entry.cookie.group() <= last);
             self.entries.truncate(end);
         }
     }

@@ -27,14 +27,16 @@ pub enum Expect {
     Absent,
     /// It was: [`FsError::NoAttribute`] otherwise.
     Present,
+    /// It was not, and it was: always an error, that of [`Present`](Self::Present) where it is not there.
+    AbsentAndPresent,
 }
 
 impl Expect {
     /// Whether what is there is what was expected.
     pub(super) fn check(self, is_there: bool) -> Result<(), FsError> {
         match (self, is_there) {
-            (Expect::Absent, true) => Err(FsError::Exists),
-            (Expect::Present, false) => Err(FsError::NoAttribute),
+            (Expect::Absent | Expect::AbsentAndPresent, true) => Err(FsError::Exists),
+            (Expect::Present | Expect::AbsentAndPresent, false) => Err(FsError::NoAttribute),
             _ => Ok(()),
         }
     }

@@ -90,7 +90,7 @@ pub(crate) struct Header {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     /// The thread that asks, 0 if it is the kernel's own doing.
-    _thread: u32,
+    pub(crate) thread: u32,
     _extensions: u32,
 }
 
