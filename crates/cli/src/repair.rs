@@ -7,7 +7,7 @@ use clap::Args;
 use weir_fs::{Filesystem, MountOptions};
 use weir_image::Damaged;
 use weir_runtime::Handle;
-use weir_storage::{FileDiskOptions, Overlay};
+use weir_storage::{FileDisk, FileDiskOptions, Lba, Overlay};
 use weir_volume::{Damage, RepairOptions, RepairReport, VolumeError, VolumeOptions};
 
 use crate::error::CliError;
@@ -18,6 +18,8 @@ use crate::{Verdict, print};
 
 /// Files and directories that are listed at most.
 const LISTED: u64 = 1000;
+/// Blocks that are listed at most, where their files cannot be named.
+const BLOCKS_LISTED: usize = 64;
 
 /// Arguments of `weir volume repair`.
 #[derive(Debug, Args)]
@@ -53,7 +55,8 @@ pub(crate) async fn run(handle: &Handle, arguments: &RepairArguments) -> Result<
     };
     report.findings.iter().try_for_each(|finding| print(&finding.to_string()))?;
     if !report.lost.is_empty() {
-        tell_files(handle, path, Rc::clone(&in_memory), disk.clone(), &report).await?;
+        let lost = report.lost.len() as u64;
+        tell_files(handle, path, Rc::clone(&in_memory), disk.clone(), (&report.lost, lost)).await?;
     }
     // The lock of a reader goes with them.
     drop((in_memory, disk));
@@ -95,21 +98,24 @@ async fn repair<D: weir_storage::Storage + 'static>(
     weir_volume::repair(handle, disk, options).await.map_err(|source| CliError::of_volume(path, source))
 }
 
-/// Says which files lost blocks are in, by the filesystem in the volume; blocks if that cannot be read.
-async fn tell_files(
+/// Says which files lost blocks are in, by the filesystem in the volume; if that cannot be read, which blocks these are: some of
+/// `lost`, of so many in all.
+pub(crate) async fn tell_files(
     handle: &Handle,
     path: &Path,
     in_memory: Rc<Overlay>,
-    disk: Rc<weir_storage::FileDisk>,
-    report: &RepairReport,
+    disk: Rc<FileDisk>,
+    (lost, blocks): (&[Lba], u64),
 ) -> Result<(), CliError> {
-    let stack = Stack::volume_on(handle, path, in_memory, disk, VolumeOptions::default()).await?;
-    let blocks = report.lost.len() as u64;
-    match filesystem_in_memory(handle, path, &stack).await {
+    let filesystem = async {
+        let stack = Stack::volume_on(handle, path, in_memory, disk, VolumeOptions::default()).await?;
+        filesystem_in_memory(handle, path, &stack).await
+    };
+    match filesystem.await {
         Ok(filesystem) => tell_damaged(&filesystem, blocks).await,
         Err(error) => {
-            let listed: Vec<String> = report.lost.iter().take(64).map(|lba| lba.0.to_string()).collect();
-            let more = if blocks > 64 { " and more" } else { "" };
+            let listed: Vec<String> = lost.iter().take(BLOCKS_LISTED).map(|lba| lba.0.to_string()).collect();
+            let more = if blocks > listed.len() as u64 { " and more" } else { "" };
             print(&format!(
                 "logical blocks {}{more} are lost; their files cannot be named: {error}",
                 listed.join(" ")
@@ -136,7 +142,7 @@ pub(crate) async fn filesystem_in_memory(
 }
 
 /// Says which files of a filesystem cannot be read, out of `lost` blocks.
-pub(crate) async fn tell_damaged(filesystem: &Filesystem, lost: u64) -> Result<(), CliError> {
+async fn tell_damaged(filesystem: &Filesystem, lost: u64) -> Result<(), CliError> {
     let (mut files, mut in_files, mut outcome) = (0, 0, Ok(()));
     weir_image::find_damaged(filesystem, &mut |damaged: Damaged| {
         files += 1;

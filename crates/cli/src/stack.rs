@@ -19,6 +19,7 @@ use crate::messages;
 use crate::occupant::occupant;
 use crate::open::open_disk;
 use crate::owner;
+use crate::plain::counted;
 use crate::size::Size;
 
 /// A disk has room for this many times the checkpoints of the volume on it, and more: a checkpoint takes eight bytes
@@ -139,11 +140,15 @@ impl DamageStatus {
     /// For people; none if no read failed.
     pub(crate) fn line(&self) -> Option<String> {
         let DamageStatus { damaged_reads, failed_reads, first_block } = *self;
+        let causes = [(damaged_reads, "of damaged blocks"), (failed_reads, "that the disk failed")];
+        let causes: Vec<String> = causes
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, cause)| format!("{} {cause}", counted(*count, "read", "reads")))
+            .collect();
         let first =
             first_block.map_or_else(String::new, |block| format!(", the first one at logical block {block}"));
-        (damaged_reads + failed_reads > 0).then(|| {
-            format!("DAMAGE: {damaged_reads} reads met damaged blocks, the disk failed {failed_reads}{first}; the log has the files")
-        })
+        (!causes.is_empty()).then(|| format!("{}{first}: the log names the files", causes.join(" and ")))
     }
 }
 

@@ -320,7 +320,6 @@ fn lines(status: &Status, health: &Health, space: [Size; 2]) -> String {
         )
     }));
     lines.extend(status.filesystem.iter().flat_map(|found| of_files(found, space)));
-    lines.extend(status.storage.volume.iter().filter_map(|volume| Some(("reads", volume.damage.line()?))));
     lines.extend(status.storage.volume.iter().flat_map(of_volume));
     let RequestsStatus { under_way, under_way_max, disk_commands } = status.requests;
     lines.push(("requests under way", format!("{under_way}, at most {under_way_max}")));

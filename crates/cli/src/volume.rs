@@ -12,9 +12,10 @@ use weir_volume::{CheckReport, Format, FormatError, Info, Volume, VolumeError};
 use crate::error::CliError;
 use crate::occupant::occupant;
 use crate::open::open_disk;
+use crate::plain;
 use crate::repair::{self, RepairArguments};
 use crate::size::Size;
-use crate::stack::no_volume;
+use crate::stack::{no_volume, overlay};
 use crate::{Verdict, in_wall_time, print};
 
 /// Bytes that a volume takes at least.
@@ -265,6 +266,11 @@ async fn check(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
     match weir_volume::check(&*disk).await {
         Ok(report) => {
             print(&findings(&report))?;
+            if report.damaged_total > 0 {
+                let in_memory = Rc::new(overlay(&handle, &disk));
+                let damaged = (&report.damaged[..], report.damaged_total);
+                repair::tell_files(&handle, path, in_memory, disk, damaged).await?;
+            }
             Ok(if is_whole(&report) { Verdict::Good } else { Verdict::Damaged })
         }
         Err(VolumeError::Damaged { what, at }) => {
@@ -290,8 +296,7 @@ fn is_whole(report: &CheckReport) -> bool {
 }
 
 fn findings(report: &CheckReport) -> String {
-    let CheckReport { superblock_copies, records, live_blocks, shared_names, damaged, damaged_total } =
-        report;
+    let CheckReport { superblock_copies, records, live_blocks, shared_names, damaged_total, .. } = report;
     let shared = match shared_names {
         0 => String::new(),
         names => format!(" for {names} shared logical blocks and others"),
@@ -303,16 +308,12 @@ fn findings(report: &CheckReport) -> String {
     }
     let mut lines = vec![format!("damaged: {read}")];
     if *damaged_total > 0 {
-        let listed: Vec<String> = damaged.iter().map(|lba| lba.0.to_string()).collect();
-        let more = if *damaged_total > listed.len() as u64 { " and more" } else { "" };
-        lines.push(format!(
-            "{damaged_total} live blocks cannot be read or fail their checksum; logical blocks {}{more}: restore them from a copy",
-            listed.join(" ")
-        ));
+        let blocks = plain::counted(*damaged_total, "live block", "live blocks");
+        lines.push(format!("{blocks} cannot be read, or not with the right checksum; restore from a copy:"));
     }
     if *superblock_copies < SUPERBLOCK_COPIES {
         lines.push(format!(
-            "redundancy is lost: {superblock_copies} of {SUPERBLOCK_COPIES} copies of the superblock is whole, and if that is damaged, too, the volume cannot be opened; copy the data to a new volume"
+            "redundancy is lost: {superblock_copies} of {SUPERBLOCK_COPIES} copies of the superblock is whole, and if that is damaged, too, the volume cannot be opened; `weir volume repair --write` writes the other copy anew"
         ));
     }
     lines.join("\n")

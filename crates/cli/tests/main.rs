@@ -38,6 +38,7 @@ mod privileges;
 mod programs;
 mod promises;
 mod readers;
+mod repair;
 mod signals;
 mod sqlite;
 mod support;
