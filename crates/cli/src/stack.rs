@@ -148,7 +148,7 @@ impl DamageStatus {
             .collect();
         let first =
             first_block.map_or_else(String::new, |block| format!(", the first one at logical block {block}"));
-        (!causes.is_empty()).then(|| format!("{}{first}: the log names the files", causes.join(" and ")))
+        (!causes.is_empty()).then(|| format!("{}{first}: the log says in which files", causes.join(" and ")))
     }
 }
 

@@ -309,7 +309,7 @@ fn findings(report: &CheckReport) -> String {
     let mut lines = vec![format!("damaged: {read}")];
     if *damaged_total > 0 {
         let blocks = plain::counted(*damaged_total, "live block", "live blocks");
-        lines.push(format!("{blocks} cannot be read, or not with the right checksum; restore from a copy:"));
+        lines.push(format!("{blocks} cannot be read with the right checksum; restore from a copy:"));
     }
     if *superblock_copies < SUPERBLOCK_COPIES {
         lines.push(format!(
