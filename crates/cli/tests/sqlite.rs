@@ -506,7 +506,7 @@ fn a_journal_of_a_process_that_died_outlasts_a_crash() {
     start(&mount, "a", "trace=pwrite64", &[]);
     // The loss window passes, and the server is gone when some of the database was restored.
     let inject = format!("inject=pwrite64:error=EIO:when={}+", writes_before_a_child_ends(&trace) + 3);
-    let told = start(&mount, "b", &inject, &[".shell sleep 0.3".to_owned(), mount.kill()]);
+    let told = start(&mount, "b", &inject, &[".shell sleep 1".to_owned(), mount.kill()]);
     assert!(told.contains("disk I/O error"), "{told}");
     mount.again();
     assert_eq!(rows(&mount, "b"), INSERTS);
@@ -533,7 +533,7 @@ fn a_log_of_another_process_outlasts_a_crash() {
     };
     start(&mount, "a", "trace=pwrite64", &[]);
     let inject = format!("inject=pwrite64:error=EIO:when={}+", writes_before_a_child_ends(&trace) + 3);
-    start(&mount, "b", &inject, &[".shell sleep 0.3".to_owned(), mount.kill()]);
+    start(&mount, "b", &inject, &[".shell sleep 1".to_owned(), mount.kill()]);
     mount.again();
     assert_eq!(rows(&mount, "b"), INSERTS);
     assert_eq!(mount.sql(&[".open b\nSELECT sum(length(b)) FROM t;".to_owned()]).trim(), "12000");

@@ -239,7 +239,11 @@ impl Campaign {
             clients.pause(true)?;
             let mounted = match self.crash {
                 Crash::PowerUnderExt4 => Mounted::Ext4(Ext4::new(LoopDevice::new(&image)?, found)?),
-                _ => Mounted::Weir(self.mount(&image, found)?, None),
+                // The image is a copy of a volume that is still mounted.
+                _ => {
+                    let more = [&self.mount[..], &["--after-crash".to_owned()]].concat();
+                    Mounted::Weir(WeirMount::new(&self.weir, &image, found, &more)?, None)
+                }
             };
             let verdict = judge(&looker, &found.join("db"), self.seed, &least, &most)?;
             mounted.end()?;
