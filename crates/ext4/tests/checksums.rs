@@ -277,6 +277,15 @@ fn features_that_need_each_other_are_not_taken_alone() {
     let mut block = [0; BLOCK_BYTES];
     plain().encode(&mut block);
     block[0x2B] |= 4;
+    // In an empty log it says nothing, and the first log that is written here has it no more.
+    let mut empty = JournalSuperblock::decode(&block, 64).expect("an empty log");
+    empty.upgrade(false).expect("an empty log");
+    let mut upgraded = [0; BLOCK_BYTES];
+    empty.encode(&mut upgraded);
+    assert_eq!(upgraded[0x2B] & 4, 0);
+    // In a log that begins at block 1 it does.
+    block[0x1F] = 1;
     let refused = JournalSuperblock::decode(&block, 64).expect_err("the kernel's checksums");
     assert!(refused.to_string().contains("journal_async_commit"), "{refused}");
+    assert!(refused.is_unsupported() && !refused.to_string().contains("damaged"), "{refused}");
 }
