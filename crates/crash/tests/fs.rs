@@ -271,7 +271,6 @@ fn a_filesystem_that_drops_a_rule_is_found_out() {
         FsMutant::ReusesFreed,
         FsMutant::NoZeroing,
         FsMutant::ZerosForgotten,
-        FsMutant::FreedWhileHeld,
     ];
     for mutant in journal.map(FsMutant::Journal).into_iter().chain(files) {
         let found = |seed| {
