@@ -236,7 +236,7 @@ fn shares(info: &Info) -> &'static str {
     }
 }
 
-/// Who has it open, or did not close it.
+/// The process that has it open, or that did not close it.
 fn opener(info: &Info) -> String {
     match &info.opener {
         None => "no".to_owned(),

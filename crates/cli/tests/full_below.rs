@@ -263,7 +263,7 @@ fn an_image_whose_disk_is_full_is_read() {
     }
 }
 
-/// A stopped server answers nothing, and the kernel lets nobody go who asks it.
+/// A stopped server does not answer, and the kernel keeps each caller waiting.
 #[test]
 fn a_stopped_server_is_told_in_time() {
     if !mounts() {
@@ -303,7 +303,7 @@ fn a_mount_that_is_not_there_is_told() {
     fails(&["status", root.to_str().unwrap()], &["its server has ended"]);
     works(&["umount", root.to_str().unwrap()]);
     place.mount(&["--read-only"]);
-    // Somebody chose that.
+    // An option asked for that.
     assert_eq!(place.status()["health"]["healthy"], true);
     place.end();
 }

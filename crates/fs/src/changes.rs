@@ -31,7 +31,7 @@ pub(crate) struct Changes {
     reclaim: OnceCell<Box<Reclaim>>,
 }
 
-/// Brings space back that nobody uses any more.
+/// Frees space that is not in use any more.
 type Reclaim = dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
 impl Changes {

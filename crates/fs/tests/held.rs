@@ -89,7 +89,7 @@ fn what_is_held_lives_without_a_name_until_it_is_let_go() {
             use_nameless(fs, inode, kind).await;
             fs.let_go(inode, 1);
             assert_eq!(fs.hold(inode).await.expect("held once still").keep(), inode);
-            // Open, it lives on without a hold.
+            // While it is open, it exists without a hold.
             fs.open(inode).await.expect("opened");
             fs.let_go(inode, 2);
             assert_eq!(fs.attributes(inode).await.map(|found| found.links), Ok(0));
@@ -230,7 +230,7 @@ fn space_that_was_let_go_is_there_for_the_next_call() {
     });
 }
 
-/// A client that lets go what it still uses waits for a second, not for ever.
+/// A client that lets go of an inode that it still uses waits for one second.
 #[test]
 fn a_call_that_looks_for_space_waits_for_no_lock_of_its_own() {
     on_image(&new_image(BLOCKS), async |fs| {
