@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::support::{Place, by_looking, error_of, mounts, run, runs, system, wait_until, weir};
+use crate::support::kernel_mount::KernelMount;
+use crate::support::{Place, by_looking, error_of, mounts, run, runs, system, weir};
 
 /// Bytes of an image of this test, 256 MiB; sparse.
 const IMAGE_BYTES: u64 = 256 << 20;
@@ -34,30 +35,6 @@ fn image(place: &Place, name: &str, features: &str) -> Option<PathBuf> {
     }
     assert!(made, "{features}: {told}");
     Some(path)
-}
-
-/// Where an image is mounted by the kernel's ext4, until dropped.
-struct ByKernel(PathBuf);
-
-impl ByKernel {
-    /// None, with the reason on standard error, where this machine does not mount images.
-    fn mount(image: &Path, at: &Path, options: &str) -> Option<ByKernel> {
-        let mut mount = system("mount");
-        let output = mount.arg("-o").arg(format!("loop,{options}")).args([image, at]).output().unwrap();
-        if output.status.success() {
-            return Some(ByKernel(at.to_owned()));
-        }
-        eprintln!("skipped: no loop mount: {}", error_of(&output));
-        None
-    }
-}
-
-impl Drop for ByKernel {
-    fn drop(&mut self) {
-        wait_until("the loop mount is unmounted", || {
-            system("umount").arg(&self.0).output().unwrap().status.success()
-        });
-    }
 }
 
 /// Runs `job` on the image by a mount of Weir.
@@ -154,8 +131,8 @@ fn a_feature_that_is_absent_sets_the_limits_that_the_kernel_keeps() {
         let Some(kernels) = image(&place, "kernels", features) else { return };
         let tried = by_weir(&place, &ours, try_limits);
         by_looking(ours.as_os_str()).unwrap_or_else(|told| panic!("{features}: {told}"));
-        let Some(mounted) = ByKernel::mount(&kernels, &place.mountpoint(), "rw") else { return };
-        let expected = try_limits(&mounted.0);
+        let Some(mounted) = KernelMount::new(&kernels, &place.mountpoint()) else { return };
+        let expected = try_limits(mounted.root());
         drop(mounted);
         assert_eq!(tried, expected, "{features}");
         // The control: the feature does set a limit.
@@ -200,7 +177,7 @@ fn a_journal_of_asynchronous_commits_is_replayed_by_linux_alone() {
     let place = Place::new();
     let Some(path) = image(&place, "asynchronous", "has_journal") else { return };
     let (at, copy) = (place.mountpoint(), place.path().join("cut"));
-    let Some(mounted) = ByKernel::mount(&path, &at, "journal_async_commit") else { return };
+    let Some(mounted) = KernelMount::with_options(&path, &at, "journal_async_commit") else { return };
     fs::write(at.join("file"), "content").unwrap();
     runs(system("sync").arg("-f").arg(at.join("file")));
     fs::write(at.join("second"), "content").unwrap();
@@ -219,7 +196,7 @@ fn a_journal_of_asynchronous_commits_is_replayed_by_linux_alone() {
     });
     assert_eq!(found, "content");
     by_looking(path.as_os_str()).unwrap();
-    let Some(mounted) = ByKernel::mount(&path, &at, "rw") else { return };
+    let Some(mounted) = KernelMount::new(&path, &at) else { return };
     assert_eq!(fs::read_to_string(at.join("third")).unwrap(), "content");
     drop(mounted);
 }

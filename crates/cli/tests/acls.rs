@@ -9,9 +9,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use crate::support::{Place, error_of, is_there, mounts, runs, system, wait_until, works};
+use crate::support::kernel_mount::KernelMount;
+use crate::support::{Place, error_of, is_there, mounts, runs, system, works};
 
 fn can_run() -> bool {
     mounts() && is_there("setfacl") && is_there("getfacl")
@@ -185,28 +186,6 @@ fn judge(image: &Path) {
     runs(system("e2fsck").arg("-fn").arg(image));
 }
 
-/// An image that Linux has mounted with its own ext4; none where it cannot.
-pub struct Loop(PathBuf);
-
-impl Loop {
-    pub fn mount(image: &Path, at: &Path) -> Option<Loop> {
-        let output = system("mount").args(["-o", "loop"]).arg(image).arg(at).output().unwrap();
-        if !output.status.success() {
-            eprintln!("skipped: no loop mount: {}", error_of(&output));
-            return None;
-        }
-        Some(Loop(at.to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        wait_until("the loop mount has gone", || {
-            Command::new("umount").arg(&self.0).stderr(Stdio::null()).status().unwrap().success()
-        });
-    }
-}
-
 #[test]
 fn the_kernels_ext4_and_a_mount_read_each_others_lists() {
     if !can_run() {
@@ -220,7 +199,7 @@ fn the_kernels_ext4_and_a_mount_read_each_others_lists() {
     let ours = lists(&root);
     place.umount();
     judge(&image);
-    let Some(mounted) = Loop::mount(&image, &root) else { return };
+    let Some(mounted) = KernelMount::new(&image, &root) else { return };
     assert_eq!(lists(&root), ours, "the kernel reads ours");
     let more = "cp -a tree theirs; setfacl -m u:1005:x,g:77:rw theirs/file; chmod 705 theirs/below; touch theirs/below/new
         setfacl -b theirs/pipe

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::acls::Loop;
+use crate::support::kernel_mount::KernelMount;
 use crate::support::{Place, is_there, mounts, runs, system, works};
 
 /// Calls that make a file longer, of `f`, which is open as the second column says, or of its path `p`.
@@ -108,10 +108,10 @@ fn the_kernels_ext4_does_the_same() {
     let place = Place::new();
     let (image, root) = (place.volume(), place.mountpoint());
     works(&["mkfs", image.to_str().unwrap(), "--size", "64M"]);
-    let Some(mounted) = Loop::mount(&image, &root) else { return };
+    let Some(mounted) = KernelMount::new(&image, &root) else { return };
     assert_eq!(python(&root, &story(CALLS)), "");
     drop(mounted);
-    let Some(_mounted) = Loop::mount(&image, &root) else { return };
+    let Some(_mounted) = KernelMount::new(&image, &root) else { return };
     assert_eq!(python(&root, LOOK), "");
     runs(system("sync").arg("-f").arg(&root));
 }

@@ -6,10 +6,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
-use crate::support::{Place, e2fsck_judges, error_of, mounts, system, text, wait_until, works};
+use crate::support::kernel_mount::KernelMount;
+use crate::support::{Place, e2fsck_judges, error_of, mounts, text, works};
 
 /// Lines of the shell that hold something, take its name, and use it; and what they print. They run in an empty directory.
 const CASES: [(&str, &str, &str); 16] = [
@@ -143,28 +144,10 @@ fn run_case(root: &Path, nth: usize, lines: &str) -> String {
 }
 
 /// The kernel's ext4 beside the mount; none where it is not to be had.
-struct Beside(PathBuf);
-
-impl Beside {
-    fn mount(place: &Place) -> Option<Beside> {
-        let (image, at) = (place.path().join("ext4"), place.path().join("beside"));
-        std::fs::create_dir(&at).unwrap();
-        works(&["mkfs", image.to_str().unwrap(), "--size", "64M"]);
-        let output = system("mount").args(["-o", "loop"]).arg(&image).arg(&at).output().unwrap();
-        if !output.status.success() {
-            eprintln!("not compared with the kernel's ext4: {}", error_of(&output));
-            return None;
-        }
-        Some(Beside(at))
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        wait_until("the loop mount has gone", || {
-            Command::new("umount").arg(&self.0).stderr(Stdio::null()).status().unwrap().success()
-        });
-    }
+fn mount_ext4_beside(place: &Place) -> Option<KernelMount> {
+    let image = place.path().join("ext4");
+    works(&["mkfs", image.to_str().unwrap(), "--size", "64M"]);
+    KernelMount::new(&image, &place.path().join("beside"))
 }
 
 fn holds_what_is_held(more: &[&str]) {
@@ -173,13 +156,13 @@ fn holds_what_is_held(more: &[&str]) {
     }
     let place = Place::with_volume("64M");
     let root = place.mount(more);
-    let beside = Beside::mount(&place);
+    let beside = mount_ext4_beside(&place);
     let free = || rustix::fs::statvfs(&root).map(|found| (found.f_bfree, found.f_ffree)).unwrap();
     let mut wrong = Vec::new();
     let before = free();
     for (nth, (name, lines, expected)) in CASES.iter().enumerate() {
         let ours = run_case(&root, nth, lines);
-        let theirs = beside.as_ref().map(|beside| run_case(&beside.0, nth, lines));
+        let theirs = beside.as_ref().map(|beside| run_case(beside.root(), nth, lines));
         let theirs = theirs.unwrap_or_else(|| (*expected).to_owned());
         if ours != theirs || ours != *expected {
             wrong.push(format!("{name}: {ours:?}, on ext4 {theirs:?}, expected {expected:?}"));

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::support;
+use crate::support::kernel_mount::KernelMount;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -11,7 +12,6 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, sym
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
@@ -153,54 +153,14 @@ fn same(one: &Path, other: &Path) {
     assert!(different.is_empty(), "{different:?}");
 }
 
-/// A mount that is not wanted any more is not used for longer.
-const UNMOUNTED_WITHIN: Duration = Duration::from_secs(30);
-
-/// A filesystem that the kernel has mounted, until dropped.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    /// None, with a word on it, where this machine does not mount images.
-    fn new(image: &Path, at: PathBuf) -> Option<Mounted> {
-        fs::create_dir_all(&at).unwrap();
-        let output = run("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), at.as_os_str()])?;
-        if !output.status.success() {
-            eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
-            // As root, on a kernel with ext4 and loop devices, a refusal is about the image.
-            let able = fs::read_to_string("/proc/filesystems").is_ok_and(|known| known.contains("ext4"));
-            let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-            assert!(!(able && is_root && Path::new("/dev/loop0").exists()), "the kernel refused the image");
-            return None;
-        }
-        Some(Mounted(at))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let unmount = |more: &[&str]| Command::new("umount").args(more).arg(&self.0).output().unwrap();
-        // Children that other tests are starting have files open for a moment that are closed here.
-        let mut told = String::new();
-        let is_unmounted = support::is_so_within(UNMOUNTED_WITHIN, || {
-            let output = unmount(&[]);
-            told = support::error_of(&output);
-            output.status.success()
-        });
-        if !is_unmounted {
-            unmount(&["-l"]);
-            eprintln!("unmounted lazily: {told}");
-        }
-    }
-}
-
 /// What a child that another test is starting does, too.
 #[test]
 fn what_is_in_use_for_a_moment_is_unmounted_in_the_end() {
     let directory = directory();
     let here = directory.path();
     works(here, &["mkfs", "a.img", "--size", "16M"]);
-    let Some(mounted) = Mounted::new(&here.join("a.img"), here.join("mounted")) else { return };
-    let mut user = Command::new("sleep").arg("1").current_dir(&mounted.0).spawn().unwrap();
+    let Some(mounted) = KernelMount::new(&here.join("a.img"), &here.join("mounted")) else { return };
+    let mut user = Command::new("sleep").arg("1").current_dir(mounted.root()).spawn().unwrap();
     drop(mounted);
     user.wait().unwrap();
     assert!(!support::is_mountpoint(&here.join("mounted")));
@@ -344,18 +304,18 @@ fn the_kernel_and_weir_read_what_the_other_wrote() {
     works(here, &["mkfs", "a.img", "--size", "128M"]);
     works(here, &["put", "-r", "a.img", "tree", "/"]);
     {
-        let Some(mounted) = Mounted::new(&here.join("a.img"), here.join("mounted")) else { return };
-        same(&here.join("tree"), &mounted.0);
+        let Some(mounted) = KernelMount::new(&here.join("a.img"), &here.join("mounted")) else { return };
+        same(&here.join("tree"), mounted.root());
         // The kernel changes what we made: names in a hashed directory, content, links, and more of each.
         for nth in 0..400 {
-            let old = mounted.0.join(format!("sub/deep/file {nth}"));
-            fs::rename(old, mounted.0.join(format!("moved {nth}"))).unwrap();
+            let old = mounted.root().join(format!("sub/deep/file {nth}"));
+            fs::rename(old, mounted.root().join(format!("moved {nth}"))).unwrap();
         }
-        fs::remove_dir(mounted.0.join("empty")).unwrap();
-        fs::remove_file(mounted.0.join("large")).unwrap();
-        fs::write(mounted.0.join("none"), vec![5; 1_000_000]).unwrap();
-        make_tree(&mounted.0.join("again"));
-        let output = run("cp", &["-a".as_ref(), mounted.0.as_os_str(), here.join("kernel").as_os_str()]);
+        fs::remove_dir(mounted.root().join("empty")).unwrap();
+        fs::remove_file(mounted.root().join("large")).unwrap();
+        fs::write(mounted.root().join("none"), vec![5; 1_000_000]).unwrap();
+        make_tree(&mounted.root().join("again"));
+        let output = run("cp", &["-a".as_ref(), mounted.root().as_os_str(), here.join("kernel").as_os_str()]);
         assert!(output.unwrap().status.success());
     }
     works(here, &["get", "-r", "a.img", "/", "ours"]);
@@ -363,6 +323,6 @@ fn the_kernel_and_weir_read_what_the_other_wrote() {
     // And on top of that we write again.
     works(here, &["put", "-r", "a.img", "tree", "/third"]);
     judge(&here.join("a.img"));
-    let Some(mounted) = Mounted::new(&here.join("a.img"), here.join("mounted")) else { return };
-    same(&here.join("tree"), &mounted.0.join("third"));
+    let Some(mounted) = KernelMount::new(&here.join("a.img"), &here.join("mounted")) else { return };
+    same(&here.join("tree"), &mounted.root().join("third"));
 }

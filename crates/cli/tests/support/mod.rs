@@ -7,6 +7,8 @@
     reason = "it waits for what other processes do"
 )]
 
+pub mod kernel_mount;
+
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader};
