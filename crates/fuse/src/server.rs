@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use fuser::{Config, InitFlags, KernelConfig, MountOption, Notifier, Request, Session, SessionACL};
+use futures_util::future::LocalBoxFuture;
 use rustix::mount::{UnmountFlags, unmount};
 use thiserror::Error;
 use tracing::info;
@@ -96,37 +97,39 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError::Device`] and [`ServerError::Mount`].
-    pub async fn mount(
-        handle: &Handle,
+    pub fn mount<'a>(
+        handle: &'a Handle,
         filesystem: Filesystem,
-        mountpoint: &Path,
-        options: &ServerOptions,
+        mountpoint: &'a Path,
+        options: &'a ServerOptions,
         status: impl Fn(Load, FileCounts) -> String + 'static,
         trim: impl AsyncFn(Range<u64>, u64) -> Result<u64, FsError> + Clone + 'static,
-    ) -> Result<Server, ServerError> {
-        let (load, told) = shared_load();
-        let trim: Box<Trim> = Box::new(move |range, minimum| {
-            let trim = trim.clone();
-            Box::pin(async move { trim(range, minimum).await })
-        });
-        let (notifier, intake) = (Rc::default(), Rc::<Intake>::default());
-        let forgotten = Rc::clone(&intake);
-        filesystem.on_reclaim(move || {
-            let forgotten = Rc::clone(&forgotten);
-            Box::pin(async move { forgotten.taken_in().await })
-        });
-        let kernel = KernelCache::new(handle, &filesystem, options.writeback_cache, Rc::clone(&notifier));
-        let calls = Calls {
-            marks: Marks::of(handle, &filesystem).await,
-            filesystem,
-            files: Files::default(),
-            sync: options.sync,
-            lost: LostWrites::default(),
-            status: Box::new(move |files| status(told.get(), files)),
-            trim,
-            kernel,
-        };
-        Server::start(handle, calls, (load, intake), mountpoint, options, &notifier).await
+    ) -> LocalBoxFuture<'a, Result<Server, ServerError>> {
+        Box::pin(async move {
+            let (load, told) = shared_load();
+            let trim: Box<Trim> = Box::new(move |range, minimum| {
+                let trim = trim.clone();
+                Box::pin(async move { trim(range, minimum).await })
+            });
+            let (notifier, intake) = (Rc::default(), Rc::<Intake>::default());
+            let forgotten = Rc::clone(&intake);
+            filesystem.on_reclaim(move || {
+                let forgotten = Rc::clone(&forgotten);
+                Box::pin(async move { forgotten.taken_in().await })
+            });
+            let kernel = KernelCache::new(handle, &filesystem, options.writeback_cache, Rc::clone(&notifier));
+            let calls = Calls {
+                marks: Marks::of(handle, &filesystem).await,
+                filesystem,
+                files: Files::default(),
+                sync: options.sync,
+                lost: LostWrites::default(),
+                status: Box::new(move |files| status(told.get(), files)),
+                trim,
+                kernel,
+            };
+            Server::start(handle, calls, (load, intake), mountpoint, options, &notifier).await
+        })
     }
 
     /// Mounts a storage as one file, [`DISK_NAME`](crate::DISK_NAME), in a directory. `status` is as for
@@ -134,17 +137,19 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError::Device`] and [`ServerError::Mount`].
-    pub async fn mount_disk(
-        handle: &Handle,
+    pub fn mount_disk<'a>(
+        handle: &'a Handle,
         storage: Rc<dyn Storage>,
-        mountpoint: &Path,
-        options: &ServerOptions,
+        mountpoint: &'a Path,
+        options: &'a ServerOptions,
         status: impl Fn(Load) -> String + 'static,
-    ) -> Result<Server, ServerError> {
-        let (load, told) = shared_load();
-        let options = &ServerOptions { writeback_cache: false, ..options.clone() };
-        let disk = Disk::new(storage, Box::new(move || status(told.get())));
-        Server::start(handle, disk, (load, Rc::default()), mountpoint, options, &OnceCell::new()).await
+    ) -> LocalBoxFuture<'a, Result<Server, ServerError>> {
+        Box::pin(async move {
+            let (load, told) = shared_load();
+            let options = &ServerOptions { writeback_cache: false, ..options.clone() };
+            let disk = Disk::new(storage, Box::new(move || status(told.get())));
+            Server::start(handle, disk, (load, Rc::default()), mountpoint, options, &OnceCell::new()).await
+        })
     }
 
     async fn start(
@@ -188,10 +193,13 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError::Session`].
-    pub async fn ended(&mut self) -> Result<(), ServerError> {
-        let ended = (&mut self.serving).await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
-        info!(mountpoint = %self.mountpoint.display(), ok = ended.is_ok(), "the kernel sends no more requests");
-        ended.map_err(ServerError::Session)
+    pub fn ended(&mut self) -> LocalBoxFuture<'_, Result<(), ServerError>> {
+        Box::pin(async move {
+            let ended =
+                (&mut self.serving).await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
+            info!(mountpoint = %self.mountpoint.display(), ok = ended.is_ok(), "the kernel sends no more requests");
+            ended.map_err(ServerError::Session)
+        })
     }
 
     /// Unmounts. Programs that have files open on it keep them until the process ends, and what they
@@ -199,21 +207,23 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError::Mount`] if the kernel does not unmount it.
-    pub async fn unmount(&mut self) -> Result<(), ServerError> {
-        let mut session = self.session.unmount_callable();
-        let mountpoint = self.mountpoint.clone();
-        // On another thread, since this one has to answer what the kernel asks meanwhile.
-        let unmounting = self.handle.blocking(move || match session.unmount() {
-            Ok(()) => Ok(()),
-            Err(_) => unmount(&mountpoint, UnmountFlags::DETACH).map_err(io::Error::from),
-        });
-        let unmounted = unmounting.await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
-        unmounted.map_err(|source| ServerError::Mount { path: self.mountpoint.clone(), source })?;
-        // A mount that is only taken out of sight ends before the kernel has handed over everything, and `syncfs` does not
-        // wait for that. What cannot be written is remembered.
-        (self.take_all_over)().await;
-        info!(mountpoint = %self.mountpoint.display(), "unmounted");
-        Ok(())
+    pub fn unmount(&mut self) -> LocalBoxFuture<'_, Result<(), ServerError>> {
+        Box::pin(async move {
+            let mut session = self.session.unmount_callable();
+            let mountpoint = self.mountpoint.clone();
+            // On another thread, since this one has to answer what the kernel asks meanwhile.
+            let unmounting = self.handle.blocking(move || match session.unmount() {
+                Ok(()) => Ok(()),
+                Err(_) => unmount(&mountpoint, UnmountFlags::DETACH).map_err(io::Error::from),
+            });
+            let unmounted = unmounting.await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
+            unmounted.map_err(|source| ServerError::Mount { path: self.mountpoint.clone(), source })?;
+            // A mount that is only taken out of sight ends before the kernel has handed over everything, and `syncfs` does not
+            // wait for that. What cannot be written is remembered.
+            (self.take_all_over)().await;
+            info!(mountpoint = %self.mountpoint.display(), "unmounted");
+            Ok(())
+        })
     }
 }
 
