@@ -51,6 +51,10 @@ pub struct ServerOptions {
     /// Whether the kernel keeps what programs write, and hands it over later. It has no say for
     /// [`Server::mount_disk`].
     pub writeback_cache: bool,
+    /// Whether file handles stand for what the kernel has forgotten, too. Without them an overlay can have both its layers
+    /// on it: the kernel takes a file for gone that it has found by a handle, once it looks at its name again
+    /// (`fuse_get_dentry` leaves a dentry that `fuse_dentry_revalidate` refuses: its epoch is 0, that of the mount 1).
+    pub file_handles: bool,
     /// Whether processors are kept awake while it is in use: see [`weir_runtime::CpuLatencyGuard`].
     pub awake: bool,
     /// Bytes that requests, their answers and what is read ahead for them take together; from so many on the next waits
@@ -165,7 +169,8 @@ impl Server {
         let absolute = absolute(mountpoint);
         load.set(Load { request_bytes_max: options.request_bytes_max, ..load.get() });
         let (at, config) = (absolute.clone(), config(options));
-        let handshake = Handshake { writeback_cache: options.writeback_cache };
+        let handshake =
+            Handshake { writeback_cache: options.writeback_cache, file_handles: options.file_handles };
         let mounted = handle.blocking(move || Session::new(handshake, at, &config)).await;
         let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
         let session = mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
@@ -231,6 +236,8 @@ impl Server {
 struct Handshake {
     /// Without the kernel's writeback cache, writes come in the order in which programs make them.
     writeback_cache: bool,
+    /// See [`ServerOptions::file_handles`].
+    file_handles: bool,
 }
 
 impl fuser::Filesystem for Handshake {
@@ -249,9 +256,13 @@ impl fuser::Filesystem for Handshake {
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
-            // File handles stand for what the kernel has forgotten, too: it looks up "." and ".." of it.
-            | InitFlags::FUSE_EXPORT_SUPPORT;
+            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        wanted |= if self.file_handles {
+            // They stand for what the kernel has forgotten, too: it looks up "." and ".." of it.
+            InitFlags::FUSE_EXPORT_SUPPORT
+        } else {
+            InitFlags::FUSE_NO_EXPORT_SUPPORT
+        };
         // Access control lists are kept here, and the umask does not count where a default list does.
         wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK | InitFlags::FUSE_SETXATTR_EXT;
         if self.writeback_cache {
