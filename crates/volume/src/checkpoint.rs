@@ -66,7 +66,7 @@ struct PageAt {
 }
 
 /// The map pages on the medium, as the newest checkpoint knows them.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct PageTable {
     pages: Sparse<PageAt>,
     sum: u64,
@@ -161,6 +161,7 @@ pub(crate) fn filled(bytes: &[u8]) -> Filled {
 }
 
 /// The newest checkpoint.
+#[derive(Clone)]
 pub(crate) struct Checkpoint {
     pub number: u64,
     pub slot: u64,

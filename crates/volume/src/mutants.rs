@@ -80,4 +80,6 @@ pub enum VolumeMutant {
     ClosedOnce,
     /// V9: repair takes what is whole for what is newest: a page of the map, or a record, that is out of date.
     StaleRepaired,
+    /// V9: repair makes up for a page of the map, and drops the log behind the newest checkpoint.
+    RepairDropsLog,
 }

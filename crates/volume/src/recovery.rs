@@ -37,6 +37,8 @@ pub(crate) struct Tolerance {
     pub durable: u64,
     /// The newest checkpoint may be lost.
     pub older_checkpoint: bool,
+    /// The replay ends before this record, although the log goes on.
+    pub end: Option<u64>,
     /// Blocks of which the map on the disk says nothing. A record that says what a block reads takes it away.
     pub unknown: BTreeSet<u32>,
 }
@@ -239,7 +241,7 @@ impl<'a> Replay<'a> {
         if let Some(segment) = segment {
             self.met.cut = Lba(self.geometry.block(*segment, cut.offset));
         }
-        if !self.rules.drops(VolumeMutant::HoleUnnoticed) {
+        if !self.rules.drops(VolumeMutant::HoleUnnoticed) && !self.is_at_end() {
             self.look_behind(cut).await?;
         }
         Ok(cut)
@@ -291,6 +293,12 @@ impl<'a> Replay<'a> {
         self.tolerance.as_ref().is_some_and(|tolerance| self.next_sequence <= tolerance.durable)
     }
 
+    /// The replay is to end here, wherever the log ends.
+    fn is_at_end(&self) -> bool {
+        let end = self.tolerance.as_ref().and_then(|tolerance| tolerance.end);
+        end.is_some_and(|end| self.next_sequence >= end)
+    }
+
     /// The chunk whose header is in `block`. Where it has to be, it may take the correction of one bit.
     fn chunk_at<'b>(
         &self,
@@ -315,6 +323,9 @@ impl<'a> Replay<'a> {
         let bytes = self.segment(index).await?;
         let mut offset = from;
         loop {
+            if self.is_at_end() {
+                return Ok(End::Cut(offset));
+            }
             let rest = &bytes[offset as usize * BLOCK_BYTES..];
             let mut spare = Vec::new();
             let Some(chunk) = self.chunk_at(rest, segment, offset, &mut spare) else {
@@ -356,6 +367,9 @@ impl<'a> Replay<'a> {
         let mut blocks = data.chunks_exact(BLOCK_BYTES);
         let mut address = self.geometry.block(segment, offset) as u32;
         for entry in chunk.entries() {
+            if record.is_empty() && self.is_at_end() {
+                return Ok(false);
+            }
             let mut place = Entry::default();
             if entry.kind() == Some(RecordKind::Data) {
                 address += 1;

@@ -1,8 +1,9 @@
 //! *Repair* of a damaged volume (V9): what can be proved is kept, what cannot reads as an error, and nothing is guessed.
 //!
 //! 1. The superblock: either copy, also with one bit corrected.
-//! 2. The checkpoints: the newest one; the older one if its log leads as far.
-//! 3. The map: pages that are damaged are made anew (`rebuild.rs`).
+//! 2. The newest checkpoint.
+//! 3. Its map: pages that are damaged are made anew (`rebuild.rs`). If that does not make up for all of them, the map of the
+//!    older checkpoint, with its log up to the newest one, is the same map.
 //! 4. The log behind the checkpoint. A record that was durable is applied though some of its data is damaged. One that
 //!    is missing ends the repair, unless the caller goes back to the prefix before it.
 //! 5. All that is live is read. What fails its checksum is lost, and so is what nothing proves.
@@ -228,20 +229,7 @@ impl Repair<'_> {
         let at = self.geometry.checkpoint_slot(0);
         let mut newest = checkpoints.pop().ok_or(VolumeError::Damaged { what: Damage::NoCheckpoint, at })?;
         newest.alone = checkpoints.is_empty();
-        let (number, reached) = (newest.number, newest.next_sequence);
-        let (found, map) = self.replay(newest).await?;
-        let older = checkpoints.pop().filter(|_| !map.unknown.is_empty());
-        if let Some(older) = older
-            && let Ok((mut found, complete)) = self.replay(older).await
-            && complete.unknown.is_empty()
-            && found.next_sequence >= reached
-        {
-            map.lost.iter().chain(&map.rebuilt).for_each(|page| report.add(Finding::MapPage(*page)));
-            map.lost.iter().for_each(|page| found.blocks.write_again(*page));
-            found.checkpoint.number = number;
-            self.take_note(&found, &complete, report);
-            return Ok(found);
-        }
+        let (found, map) = self.replay(&newest, checkpoints.pop().as_ref()).await?;
         self.take_note(&found, &map, report);
         Ok(found)
     }
@@ -305,15 +293,53 @@ impl Repair<'_> {
         false
     }
 
-    /// Loads the map of a checkpoint and replays the log behind it: once to find what was durable, and again where that
-    /// is not what the first replay reached.
-    async fn replay(&self, checkpoint: Checkpoint) -> Result<(Recovered, Rebuilt), VolumeError> {
+    /// Loads the map of the newest checkpoint. If pages of it are lost, the older checkpoint may make up for them.
+    async fn load_map(
+        &self,
+        newest: &mut Checkpoint,
+        older: Option<&Checkpoint>,
+    ) -> Result<Rebuilt, VolumeError> {
+        let mut map = rebuild(self.disk, self.geometry, newest, self.options.rules).await?;
+        if let Some(older) = older.filter(|_| !map.unknown.is_empty())
+            && let Some(mut blocks) = self.advance(older, newest.next_sequence).await
+        {
+            map.rebuilt.append(&mut map.lost);
+            map.unknown.clear();
+            map.rebuilt.iter().for_each(|page| blocks.write_again(*page));
+            map.blocks = blocks;
+        }
+        Ok(map)
+    }
+
+    /// The map of a checkpoint with its log up to the record before `end`, which the newest checkpoint was taken at: none
+    /// if that log is not left, or does not make up for what is damaged of the map.
+    async fn advance(&self, older: &Checkpoint, end: u64) -> Option<Blocks> {
+        let (rules, mut checkpoint) = (self.options.rules, older.clone());
+        let map = rebuild(self.disk, self.geometry, &mut checkpoint, rules).await.ok()?;
+        // What a checkpoint holds was durable before it.
+        let durable = end.checked_sub(1)?;
+        let tolerance = Tolerance { durable, end: Some(end), unknown: map.unknown, ..Tolerance::default() };
+        let loaded = (checkpoint, map.blocks);
+        let found = Recovered::behind(self.disk, self.geometry, rules, loaded, Some(tolerance)).await.ok()?;
+        (found.next_sequence == end && found.unknown.is_empty()).then_some(found.blocks)
+    }
+
+    /// Loads the map of the newest checkpoint and replays the log behind it: once to find what was durable, and again where
+    /// that is not what the first replay reached.
+    async fn replay(
+        &self,
+        checkpoint: &Checkpoint,
+        older: Option<&Checkpoint>,
+    ) -> Result<(Recovered, Rebuilt), VolumeError> {
         let older_checkpoint = checkpoint.alone;
         let mut tolerance = Tolerance { older_checkpoint, ..Tolerance::default() };
-        let mut checkpoint = checkpoint;
         let mut is_first = true;
         loop {
-            let mut map = rebuild(self.disk, self.geometry, &mut checkpoint, self.options.rules).await?;
+            let mut checkpoint = checkpoint.clone();
+            let mut map = self.load_map(&mut checkpoint, older).await?;
+            if self.options.rules.drops(VolumeMutant::RepairDropsLog) && !map.rebuilt.is_empty() {
+                tolerance.end = Some(checkpoint.next_sequence);
+            }
             tolerance.unknown.clone_from(&map.unknown);
             let blocks = std::mem::replace(&mut map.blocks, Blocks::new(self.geometry, self.options.rules));
             let found = Recovered::behind(
@@ -327,7 +353,6 @@ impl Repair<'_> {
             if is_first && found.met.durable >= found.next_sequence {
                 is_first = false;
                 tolerance.durable = found.met.durable;
-                checkpoint = found.checkpoint;
                 continue;
             }
             return Ok((self.require_all(found).await?, map));
