@@ -8,7 +8,7 @@ use crate::claim;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::{Geometry, may_share};
 use crate::layout::{FORMAT_VERSION, SUPERBLOCK_COPIES, content_checksum};
-use crate::recovery::Recovered;
+use crate::recovery::{Recovered, Search};
 use crate::transfer::read_extent;
 
 /// Blocks read at a time when a whole storage is looked through.
@@ -107,7 +107,7 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
     let geometry = read_superblock(disk).await?;
     let mut checkpoint = Checkpoint::newest(disk, &geometry).await?;
     if checkpoint.alone {
-        checkpoint = Recovered::from(disk, &geometry, Rules::all()).await?.checkpoint;
+        checkpoint = Recovered::from(disk, &geometry, Rules::all(), Search::All).await?.checkpoint;
     }
     Ok(Info {
         version: FORMAT_VERSION,
@@ -131,7 +131,8 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
 /// [`VolumeError`] if the structures do not hold together; damaged data is in the report.
 pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     let geometry = read_superblock(disk).await?;
-    let Recovered { blocks, records, .. } = Recovered::from(disk, &geometry, Rules::all()).await?;
+    let Recovered { blocks, records, .. } =
+        Recovered::from(disk, &geometry, Rules::all(), Search::All).await?;
     let superblock_copies = whole_superblocks(disk, &geometry).await;
     let shared_names = blocks.names().count();
     let Reading { live_blocks, damaged, damaged_total } =

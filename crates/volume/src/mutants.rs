@@ -8,6 +8,8 @@ pub enum VolumeMutant {
     SameGeneration,
     /// V1: recovery goes on from the older checkpoint although the log has seen a newer one.
     CheckpointLossUnnoticed,
+    /// V1: check, repair and recovery take a checkpoint for the newest although the log has seen a newer one.
+    StaleCheckpointUnnoticed,
     /// V2: recovery does not look behind the cut for what was known durable.
     HoleUnnoticed,
     /// V3: emptied segments are written again although recovery would still replay them.

@@ -30,7 +30,7 @@ use crate::mutants::VolumeMutant;
 use crate::names::Pairs;
 use crate::options::VolumeOptions;
 use crate::rebuild::{Rebuilt, rebuild};
-use crate::recovery::{Recovered, Tolerance};
+use crate::recovery::{Recovered, Search, Tolerance};
 use crate::scan::{read_or_zeros, scan};
 use crate::volume::write_repaired;
 
@@ -53,7 +53,8 @@ pub struct RepairOptions {
 pub enum Finding {
     /// A copy of the superblock is damaged; it is written anew.
     Superblock(Lba),
-    /// A checkpoint is damaged, the one in this place. Nothing is lost: the other one leads as far.
+    /// A checkpoint is damaged, the one in this place, or its newest write is lost. Nothing else is: the other one leads as
+    /// far.
     Checkpoint(Lba),
     /// A page of the map is damaged, and was made anew.
     MapPage(u32),
@@ -79,7 +80,7 @@ impl fmt::Display for Finding {
                 write!(f, "a copy of the superblock at {at} is damaged; the other copy is used")
             }
             Finding::Checkpoint(at) => {
-                write!(f, "the checkpoint at {at} is damaged; nothing is lost by that")
+                write!(f, "the checkpoint at {at} is damaged or out of date; nothing is lost by that")
             }
             Finding::MapPage(page) => write!(f, "page {page} of the map is damaged; it was made anew"),
             Finding::MapPageLost(page) => {
@@ -238,6 +239,9 @@ impl Repair<'_> {
         map.rebuilt.iter().for_each(|page| report.add(Finding::MapPage(*page)));
         map.lost.iter().for_each(|page| report.add(Finding::MapPageLost(*page)));
         let met = found.met;
+        if met.is_stale {
+            report.add(Finding::Checkpoint(found.checkpoint.place_of_newer(self.geometry)));
+        }
         if met.corrected > 0 {
             report.add(Finding::Headers(met.corrected));
         }
@@ -318,9 +322,12 @@ impl Repair<'_> {
         let map = rebuild(self.disk, self.geometry, &mut checkpoint, rules).await.ok()?;
         // What a checkpoint holds was durable before it.
         let durable = end.checked_sub(1)?;
-        let tolerance = Tolerance { durable, end: Some(end), unknown: map.unknown, ..Tolerance::default() };
+        let tolerance = Tolerance { durable, end: Some(end), unknown: map.unknown };
         let loaded = (checkpoint, map.blocks);
-        let found = Recovered::behind(self.disk, self.geometry, rules, loaded, Some(tolerance)).await.ok()?;
+        let tolerance = Some(tolerance);
+        let (disk, geometry) = (self.disk, self.geometry);
+        let found =
+            Recovered::behind(disk, geometry, rules, loaded, tolerance, Search::Beginning).await.ok()?;
         (found.next_sequence == end && found.unknown.is_empty()).then_some(found.blocks)
     }
 
@@ -331,8 +338,7 @@ impl Repair<'_> {
         checkpoint: &Checkpoint,
         older: Option<&Checkpoint>,
     ) -> Result<(Recovered, Rebuilt), VolumeError> {
-        let older_checkpoint = checkpoint.alone;
-        let mut tolerance = Tolerance { older_checkpoint, ..Tolerance::default() };
+        let mut tolerance = Tolerance::default();
         let mut is_first = true;
         loop {
             let mut checkpoint = checkpoint.clone();
@@ -348,6 +354,7 @@ impl Repair<'_> {
                 self.options.rules,
                 (checkpoint, blocks),
                 Some(tolerance.clone()),
+                Search::All,
             )
             .await?;
             if is_first && found.met.durable >= found.next_sequence {
@@ -364,10 +371,11 @@ impl Repair<'_> {
         if found.met.durable >= found.next_sequence && !self.options.to_prefix {
             return Err(VolumeError::Damaged { what: Damage::LostRecord, at: found.met.cut });
         }
-        if !found.checkpoint.alone {
+        let Checkpoint { number, alone, .. } = found.checkpoint;
+        if !alone && found.met.newest <= number {
             return Ok(found);
         }
-        // If a newer checkpoint is lost, only a scan says whether anything was written behind it.
+        // If a newer checkpoint is or may be lost, only a scan says whether anything was written behind it.
         let (mut newest, mut generation, mut last) = (0, 0, 0);
         scan(self.disk, self.geometry, |chunk, _| {
             newest = newest.max(chunk.header.checkpoint.get());
@@ -377,14 +385,15 @@ impl Repair<'_> {
             }
         })
         .await;
-        found.is_short = newest > found.checkpoint.number
-            && (last >= found.next_sequence || generation > found.checkpoint.generation);
+        found.is_short =
+            newest > number && (last >= found.next_sequence || generation > found.checkpoint.generation);
         if found.is_short && !self.options.to_prefix {
-            let at = self.geometry.checkpoint_slot((found.checkpoint.slot + 1) % CHECKPOINT_SLOTS);
+            let at = found.checkpoint.place_of_newer(self.geometry);
             return Err(VolumeError::Damaged { what: Damage::NewestCheckpoint, at });
         }
         found.met.last = found.met.last.max(last);
-        found.checkpoint.number = found.checkpoint.number.max(newest);
+        found.met.is_stale = newest > number && !alone && !found.is_short;
+        found.checkpoint.number = number.max(newest);
         found.checkpoint.generation = found.checkpoint.generation.max(generation);
         Ok(found)
     }

@@ -28,7 +28,7 @@ use crate::map::Map;
 use crate::mutants::VolumeMutant;
 use crate::options::{Completion, LossWindow, VolumeOptions};
 use crate::read::Reader;
-use crate::recovery::Recovered;
+use crate::recovery::{Recovered, Search};
 use crate::stats::{RecoveryReport, Stats};
 use crate::transfer::{all_transferred, write_buffer};
 
@@ -126,7 +126,7 @@ impl Volume {
         if !options.rules.drops(VolumeMutant::RecoveryUnflushed) {
             flush(&*disk).await?;
         }
-        let found = Recovered::from(&*disk, &geometry, options.rules).await?;
+        let found = Recovered::from(&*disk, &geometry, options.rules, Search::Beginning).await?;
         let Recovered { records, bytes_read, .. } = found;
         let mut volume = Volume::start(handle, disk, geometry, options, found);
         volume.keeper = keeper;
