@@ -19,12 +19,11 @@ use weir_storage::{BLOCK_BYTES, Extent, Lba, Part, Rules, Storage, flush, write}
 use crate::blocks::Blocks;
 use crate::check::{Reading, read_live};
 use crate::checkpoint::{CHECKSUM_FIELD, Checkpoint, filled};
-use crate::claim::acquire;
+use crate::claim::work_as_owner;
 use crate::correction::correct_bit;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::{CHECKPOINT_SLOTS, Geometry, checkpoint_bytes};
 use crate::layout::{SUPERBLOCK_COPIES, Superblock, content_checksum};
-use crate::lease::{Keeper, Leased};
 use crate::map::Entry;
 use crate::mutants::VolumeMutant;
 use crate::names::Pairs;
@@ -140,17 +139,10 @@ pub async fn repair(
     geometry.fits_commands_of(&*disk)?;
     // V8: before anything is read that another owner may still change.
     let as_volume = VolumeOptions { rules: options.rules, ..VolumeOptions::default() };
-    let Some(lease) = acquire(handle, &disk, &geometry, &as_volume).await? else {
-        return repair_owned(handle, disk, geometry, &options, report).await;
-    };
-    let disk = Rc::new(Leased { below: disk, lease: Rc::clone(&lease) });
-    let keeper = Keeper::new(handle, &lease);
-    let outcome = repair_owned(handle, disk, geometry, &options, report).await;
-    let released = lease.release().await;
-    drop(keeper);
-    let report = outcome?;
-    released?;
-    Ok(report)
+    work_as_owner(handle, disk, &geometry, &as_volume, async |disk| {
+        repair_owned(handle, disk, geometry, &options, report).await
+    })
+    .await
 }
 
 /// Repairs a volume on a disk that nobody else writes to.
