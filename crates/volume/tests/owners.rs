@@ -472,3 +472,29 @@ fn v8_a_volume_that_is_open_is_not_made_anew_or_upgraded() {
         })
         .unwrap();
 }
+
+#[test]
+fn a_step_of_the_date_takes_no_volume_away() {
+    let runtime = Runtime::simulated(Simulation { seed: 7, ..Simulation::default() });
+    let handle = runtime.handle();
+    runtime
+        .block_on(async {
+            let disk = disk(&handle);
+            let (one, two) = (Host::new(&handle, &disk, 1), Host::new(&handle, &disk, 2));
+            Volume::create(&handle, &*one, SMALL).await.unwrap();
+            let volume = Volume::open(&handle, one, VolumeOptions::default()).await.unwrap();
+            for step in [3_600_000_000_000, -7_200_000_000_000] {
+                let (clock, two) = (handle.clone(), two.clone());
+                let opening = handle.spawn(async move {
+                    Volume::open(&clock, two, VolumeOptions::default()).await.map(drop)
+                });
+                handle.sleep(Duration::from_millis(1)).await;
+                handle.step_wall_clock(step);
+                let refused = opening.await.unwrap();
+                assert!(matches!(refused, Err(VolumeError::OpenElsewhere(_))), "{refused:?}");
+                flush(&volume).await.unwrap();
+            }
+            volume.close().await.unwrap();
+        })
+        .unwrap();
+}
