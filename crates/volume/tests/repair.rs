@@ -298,7 +298,7 @@ impl Campaign {
     fn draw(&self, turn: u64, layout: &Layout, random: &mut Random) -> BTreeSet<u64> {
         let first = layout.draw(turn % 5, random);
         let mut places = BTreeSet::from([first]);
-        if self.places == 2 && layout.page_at(first).is_some() && turn % 3 == 0 {
+        if self.places == 2 && layout.page_at(first).is_some() && turn.is_multiple_of(3) {
             places.insert(layout.other_place(first));
         }
         while (places.len() as u64) < self.places {
