@@ -32,6 +32,7 @@ mod memory;
 mod mkfs;
 mod mount;
 mod occupied;
+mod overlay;
 mod owners;
 mod positions;
 mod privileges;
