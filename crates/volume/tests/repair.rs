@@ -343,11 +343,12 @@ impl Campaign {
             }
     }
 
-    /// Map pages of which a repair may lose blocks: no bit can be corrected, and there may be no second copy.
+    /// Map pages of which a repair may lose blocks: no bit can be corrected, and there may be no second copy. That of the
+    /// checkpoint that is left may be of another moment, if cleaning went on while the volume was closed.
     fn losable_pages(&self, layout: &Layout, places: &BTreeSet<u64>) -> BTreeSet<u64> {
-        let is_losable = |at: &u64| {
-            self.damage == Kind::Garbage && (!self.is_closed || places.contains(&layout.other_place(*at)))
-        };
+        let single = !self.is_closed || places.range(2..layout.map.start).next().is_some();
+        let is_losable =
+            |at: &u64| self.damage == Kind::Garbage && (single || places.contains(&layout.other_place(*at)));
         places
             .range(layout.map.clone())
             .filter(|at| is_losable(at))
