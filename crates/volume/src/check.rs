@@ -7,7 +7,7 @@ use weir_storage::{BLOCK_BYTES, Extent, Lba, Opener, Part, Rules, Storage, flush
 
 use crate::blocks::Blocks;
 use crate::checkpoint::Checkpoint;
-use crate::claim::{self, work_as_owner};
+use crate::claim::{self, claim_to_destroy, work_as_owner};
 use crate::error::{Damage, VolumeError};
 use crate::geometry::{Geometry, may_share};
 use crate::layout::{FORMAT_VERSION, SUPERBLOCK_COPIES, content_checksum};
@@ -209,6 +209,16 @@ pub async fn upgrade(handle: &Handle, disk: Rc<dyn Storage>) -> Result<bool, Vol
     })
     .await?;
     Ok(upgraded != geometry)
+}
+
+/// Makes sure that no process has the volume open that may be on `disk`, before it is destroyed (V8).
+///
+/// # Errors
+/// [`VolumeError::OpenElsewhere`] and [`VolumeError::OpenedMeanwhile`]; what the disk answered.
+pub async fn require_closed(handle: &Handle, disk: &dyn Storage) -> Result<(), VolumeError> {
+    // What has no whole superblock nobody opens.
+    let Ok(geometry) = read_superblock(disk).await else { return Ok(()) };
+    claim_to_destroy(handle, disk, &geometry).await
 }
 
 /// Writes both superblocks anew.

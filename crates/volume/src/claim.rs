@@ -34,7 +34,6 @@ use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Opener, Part, Rejected, Standing, Storage, flush, write};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::check::read_superblock;
 use crate::error::VolumeError;
 use crate::geometry::Geometry;
 use crate::layout::{
@@ -272,17 +271,17 @@ pub(crate) async fn work_as_owner<T>(
     Ok(outcome)
 }
 
-/// Makes sure that no process has the volume open that may be on `disk`, before it is destroyed (V8). The volume is
-/// claimed then: an owner that gave no answer in time finds that, and stops. A copy of a volume that is open may be
-/// destroyed.
+/// Claims a volume that is to be destroyed. An owner that gave no answer in time finds that, and stops. A copy of a volume
+/// that is open may be destroyed: nobody answers there.
 ///
 /// # Errors
-/// [`VolumeError::OpenElsewhere`] and [`VolumeError::OpenedMeanwhile`]; what the disk answered.
-pub async fn require_closed(handle: &Handle, disk: &dyn Storage) -> Result<(), VolumeError> {
-    let Some(opener) = disk.opener() else { return Ok(()) };
-    // What has no whole superblock nobody opens.
-    let Ok(geometry) = read_superblock(disk).await else { return Ok(()) };
-    let Some(at) = geometry.claim() else { return Ok(()) };
+/// As [`acquire`], but for [`VolumeError::CopyOfOpen`].
+pub(crate) async fn claim_to_destroy(
+    handle: &Handle,
+    disk: &dyn Storage,
+    geometry: &Geometry,
+) -> Result<(), VolumeError> {
+    let (Some(opener), Some(at)) = (disk.opener(), geometry.claim()) else { return Ok(()) };
     let place = Place { disk, at, volume: geometry.volume };
     let options = VolumeOptions { after_crash: true, ..VolumeOptions::default() };
     let claim = write_new_claim(handle, place, opener, &options).await?;

@@ -110,8 +110,7 @@ mod stats;
 mod transfer;
 mod volume;
 
-pub use check::{CheckReport, Info, check, inspect, upgrade};
-pub use claim::require_closed;
+pub use check::{CheckReport, Info, check, inspect, require_closed, upgrade};
 pub use error::{Damage, FormatError, VolumeError};
 pub use geometry::Format;
 #[cfg(feature = "mutants")]

@@ -14,7 +14,7 @@ use weir_storage::{
 
 use crate::checkpoint::Checkpoint;
 use crate::checkpointer::Checkpointer;
-use crate::claim::{acquire, clear, require_closed};
+use crate::claim::{acquire, clear};
 use crate::cleaner::{Cleaner, VICTIMS};
 use crate::common::Common;
 use crate::discard::Discarder;
@@ -71,7 +71,7 @@ impl Volume {
         let geometry = Geometry::plan(&format, disk.blocks(), volume, disk.opener().is_some())?;
         geometry.fits_commands_of(disk)?;
         if format.overwrite {
-            require_closed(handle, disk).await?;
+            crate::check::require_closed(handle, disk).await?;
         } else {
             crate::check::require_empty(disk).await?;
         }

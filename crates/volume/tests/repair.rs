@@ -298,7 +298,7 @@ impl Campaign {
     fn draw(&self, turn: u64, layout: &Layout, random: &mut Random) -> BTreeSet<u64> {
         let first = layout.draw(turn % 5, random);
         let mut places = BTreeSet::from([first]);
-        if self.places == 2 && layout.page_at(first).is_some() && turn % 3 == 0 {
+        if self.places == 2 && layout.page_at(first).is_some() && turn.is_multiple_of(3) {
             places.insert(layout.other_place(first));
         }
         while (places.len() as u64) < self.places {
@@ -343,11 +343,12 @@ impl Campaign {
             }
     }
 
-    /// Map pages of which a repair may lose blocks: no bit can be corrected, and there may be no second copy.
+    /// Map pages of which a repair may lose blocks: no bit can be corrected, and there may be no second copy. That of the
+    /// checkpoint that is left may be of another moment, if cleaning went on while the volume was closed.
     fn losable_pages(&self, layout: &Layout, places: &BTreeSet<u64>) -> BTreeSet<u64> {
-        let is_losable = |at: &u64| {
-            self.damage == Kind::Garbage && (!self.is_closed || places.contains(&layout.other_place(*at)))
-        };
+        let single = !self.is_closed || places.range(2..layout.map.start).next().is_some();
+        let is_losable =
+            |at: &u64| self.damage == Kind::Garbage && (single || places.contains(&layout.other_place(*at)));
         places
             .range(layout.map.clone())
             .filter(|at| is_losable(at))
