@@ -15,6 +15,7 @@
 
 mod below;
 mod error;
+mod loops;
 mod mutants;
 mod open;
 mod opener;

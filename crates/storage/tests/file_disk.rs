@@ -311,6 +311,22 @@ fn a_mounted_device_is_busy() {
         "{error}"
     );
     drop(mount);
+    let names = ["hard", "soft", "bound"].map(|name| place.path(name));
+    fs::hard_link(&image, &names[0]).unwrap();
+    std::os::unix::fs::symlink(&image, &names[1]).unwrap();
+    File::create(&names[2]).unwrap();
+    let bound = Mount::bind(&image, &names[2]).unwrap();
+    for name in &names {
+        let error = place.open_error(name);
+        let is_found =
+            matches!(&error, FileDiskError::Attached { device: found, .. } if found == device.path());
+        assert!(is_found, "{}: {error}", name.display());
+    }
+    drop(bound);
+    // Another file of the same filesystem is free.
+    let other = place.path("other");
+    File::create(&other).unwrap().set_len(BYTES).unwrap();
+    drop(place.open(&other, FileDiskOptions::default()).unwrap());
     place.run(host::open_soon(&place.runtime.handle(), device.path(), &FileDiskOptions::default()));
 }
 
