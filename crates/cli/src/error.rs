@@ -16,7 +16,7 @@ use weir_storage::{FileDiskError, Rejected};
 use weir_volume::VolumeError;
 use weir_workload::BenchError;
 
-use crate::occupant::Occupant;
+use crate::occupant::{Content, Occupant};
 use crate::size::Size;
 
 /// Why a command failed.
@@ -277,8 +277,8 @@ pub(crate) enum CliError {
     Foreign {
         /// The path.
         path: PathBuf,
-        /// What it holds; none if it is empty.
-        found: Option<Occupant>,
+        /// What it holds.
+        found: Content,
     },
     /// A filesystem where a volume is wanted.
     #[error(
@@ -564,10 +564,16 @@ fn what_shows_damage(path: &Path, error: &FsError) -> String {
 }
 
 /// What is where no filesystem is. Only for what is empty a command is proposed that writes to it.
-fn what_is_there(path: &Path, found: Option<Occupant>) -> String {
+fn what_is_there(path: &Path, found: Content) -> String {
     match found {
-        None => format!("it is empty; `weir mkfs --volume {}` makes a filesystem in it", path.display()),
-        Some(found) => format!("there is {found}: is it the right file?"),
+        Content::Empty => {
+            format!("it is empty; `weir mkfs --volume {}` makes a filesystem in it", path.display())
+        }
+        Content::NoneInSamples => {
+            "no data was found at its ends and in samples between them; the rest was not read: is it the right device?"
+                .to_owned()
+        }
+        Content::Data(found) => format!("there is {found}: is it the right file?"),
     }
 }
 

@@ -16,7 +16,7 @@ use weir_volume::{LossWindow, LossWindowSeen, RepairOptions, Volume, VolumeError
 
 use crate::error::CliError;
 use crate::messages;
-use crate::occupant::occupant;
+use crate::occupant::content;
 use crate::open::open_disk;
 use crate::owner;
 use crate::plain::counted;
@@ -219,7 +219,7 @@ pub(crate) fn is_ext4(first: &[u8]) -> bool {
 
 /// The error of a disk that holds neither a filesystem nor a volume.
 pub(crate) fn foreign(path: &Path) -> CliError {
-    match occupant(path) {
+    match content(path) {
         Ok(found) => CliError::Foreign { path: path.to_owned(), found },
         Err(source) => CliError::File { doing: "look for data in", path: path.to_owned(), source },
     }
