@@ -228,6 +228,17 @@ pub(crate) enum CliError {
         /// The time limit.
         seconds: u32,
     },
+    /// The file of what was mounted was cut meanwhile.
+    #[error(
+        "{}: it is unmounted, but its file was cut while it was mounted, and what was behind the cut is lost: run `truncate -s {bytes}` and `weir volume repair` on the file",
+        path.display()
+    )]
+    FileCut {
+        /// The mountpoint.
+        path: PathBuf,
+        /// Bytes that the file had.
+        bytes: u64,
+    },
     /// Files lack what was written through shared mappings.
     #[error(
         "{0}: {files} of its files lack data that a program wrote through a shared mapping or the writeback cache: {source}. It is still mounted. \
@@ -383,7 +394,11 @@ pub(crate) enum CliError {
     #[error("a --logical size of {0} is less than one block of 4096 B: use a larger one")]
     LogicalTooSmall(Size),
     /// The disk lost its end.
-    #[error("{}: the volume was made with {needed} on disk, and only {found} are left: restore it from a copy", path.display())]
+    #[error(
+        "{}: the volume was made with {needed} on disk, and only {found} are left: restore it from a copy, or if it is a file, run \
+         `truncate -s {}` and `weir volume repair` on it, which says what is lost",
+        path.display(), needed.0
+    )]
     Truncated {
         /// The path.
         path: PathBuf,

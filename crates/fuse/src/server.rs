@@ -17,7 +17,7 @@ use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
 
 use crate::busy_cpu::BusyCpuGuard;
-use crate::calls::{Calls, FileCounts, Trim};
+use crate::calls::{Calls, FileCounts, Status, Trim};
 use crate::connection::Connection;
 use crate::control::SyncMode;
 use crate::disk::Disk;
@@ -101,7 +101,7 @@ impl Server {
         filesystem: Filesystem,
         mountpoint: &Path,
         options: &ServerOptions,
-        status: impl Fn(Load, FileCounts) -> String + 'static,
+        status: impl AsyncFn(Load, FileCounts) -> String + Clone + 'static,
         trim: impl AsyncFn(Range<u64>, u64) -> Result<u64, FsError> + Clone + 'static,
     ) -> Result<Server, ServerError> {
         let (load, told) = shared_load();
@@ -122,7 +122,10 @@ impl Server {
             files: Files::default(),
             sync: options.sync,
             lost: LostWrites::default(),
-            status: Box::new(move |files| status(told.get(), files)),
+            status: Box::new(move |files| {
+                let (status, load) = (status.clone(), told.get());
+                Box::pin(async move { status(load, files).await })
+            }),
             trim,
             kernel,
         };
@@ -139,11 +142,15 @@ impl Server {
         storage: Rc<dyn Storage>,
         mountpoint: &Path,
         options: &ServerOptions,
-        status: impl Fn(Load) -> String + 'static,
+        status: impl AsyncFn(Load) -> String + Clone + 'static,
     ) -> Result<Server, ServerError> {
         let (load, told) = shared_load();
         let options = &ServerOptions { writeback_cache: false, ..options.clone() };
-        let disk = Disk::new(storage, Box::new(move || status(told.get())));
+        let status: Box<Status<()>> = Box::new(move |()| {
+            let (status, load) = (status.clone(), told.get());
+            Box::pin(async move { status(load).await })
+        });
+        let disk = Disk::new(storage, status);
         Server::start(handle, disk, (load, Rc::default()), mountpoint, options, &OnceCell::new()).await
     }
 
