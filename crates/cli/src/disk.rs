@@ -95,6 +95,7 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
         access_times: false,
         sync: SyncMode::Durable,
         writeback_cache: false,
+        file_handles: true,
         awake: arguments.service.awake(),
         request_bytes_max: REQUEST_BYTES_UNDER_WAY_MAX,
     };

@@ -32,6 +32,7 @@ Options behind -o, separated by commas; `weir mount --help` explains each:
   discard, nodiscard              --discard, --no-discard
   discard_below                   --discard-below
   noatime, writeback_cache        --noatime, --writeback-cache
+  no_file_handles                 --no-file-handles
   log=FILE, memory=LIMIT          --log FILE, --memory LIMIT
 
 Options that are for mount and systemd are accepted: defaults, rw, noauto, nofail,
@@ -225,6 +226,7 @@ fn of_option(option: &str) -> Meaning {
         ("noexec", None) => argument("--no-exec"),
         ("noatime", None) => argument("--noatime"),
         ("writeback_cache", None) => argument("--writeback-cache"),
+        ("no_file_handles", None) => argument("--no-file-handles"),
         ("sync", Some("durable" | "order")) => argument(&format!("--{option}")),
         ("sync", _) => Meaning::WrongValue("sync=durable or sync=order"),
         ("engine", Some(value)) if JournalEngine::from_str(value, false).is_ok() => {
@@ -261,7 +263,7 @@ mod tests {
 
     #[test]
     fn options_of_mount_become_those_of_the_program() {
-        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,discard,discard_below,awake,noexec,noatime,writeback_cache,log=/var/log/weir,memory=256M,nosuid,nodev";
+        let given = "rw,allow_other,sync=order,engine=prefix,journal=sdj,journal_coalition,discard,discard_below,awake,noexec,noatime,writeback_cache,no_file_handles,log=/var/log/weir,memory=256M,nosuid,nodev";
         let expected = [
             "--allow-other",
             "--sync=order",
@@ -274,6 +276,7 @@ mod tests {
             "--no-exec",
             "--noatime",
             "--writeback-cache",
+            "--no-file-handles",
         ];
         let expected: Vec<_> = expected.into_iter().chain(["--log=/var/log/weir", "--memory=256M"]).collect();
         assert_eq!(arguments(given).unwrap(), expected);

@@ -73,6 +73,11 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
     if made == Made::Nothing && !arguments.force {
         require_empty(path)?;
     }
+    if made == Made::Nothing {
+        // By a path that locks do not see, another process may have a volume open that is here.
+        let checked = weir_volume::require_closed(&handle, &*disk).await;
+        checked.map_err(|source| CliError::of_volume(path, source))?;
+    }
     if arguments.fill && made != Made::Nothing {
         fill(&disk, path).await.inspect_err(|_| made.undo(path))?;
     }

@@ -61,6 +61,10 @@ pub(crate) struct MountArguments {
     /// latest
     #[arg(long)]
     writeback_cache: bool,
+    /// Give out no file handles, which NFS needs. An overlay (a container) with its lower and upper directories on this mount
+    /// takes files for gone otherwise, see docs/users/unmodified.md
+    #[arg(long)]
+    no_file_handles: bool,
     /// Allow no changes. What a crash has left in the journal is replayed in memory
     #[arg(long, conflicts_with = "device")]
     read_only: bool,
@@ -191,6 +195,7 @@ async fn serve(
         no_exec: arguments.no_exec,
         access_times: !arguments.noatime,
         writeback_cache: arguments.writeback_cache,
+        file_handles: !arguments.no_file_handles,
         awake: arguments.service.awake(),
         request_bytes_max,
         sync: match arguments.sync {

@@ -248,7 +248,7 @@ fn opener(info: &Info) -> String {
 
 async fn upgrade(handle: Handle, path: &Path) -> Result<Verdict, CliError> {
     let disk = open_disk(&handle, path, FileDiskOptions::default()).await?;
-    let upgraded = match weir_volume::upgrade(&*disk).await {
+    let upgraded = match weir_volume::upgrade(&handle, Rc::<FileDisk>::clone(&disk)).await {
         Err(VolumeError::Foreign) => return Err(no_volume(&disk, path).await),
         outcome => outcome.map_err(|source| CliError::of_volume(path, source))?,
     };

@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{
-    self, Place, e2fsck_judges, error_of, is_so_within, mounts, runs, system, text, wait_until,
-};
+use crate::support::overlay::Overlay;
+use crate::support::{self, Place, e2fsck_judges, is_so_within, mounts, runs, system, text, wait_until};
 use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, getxattr, linkat, renameat_with};
 
 /// The name that a program gets at a file that it has open without one.
@@ -37,40 +36,6 @@ fn is_whiteout(path: &Path) -> bool {
     found.file_type().is_char_device() && found.rdev() == 0
 }
 
-/// An overlay over a directory of the host, whose changes go to a mount; unmounted when dropped.
-struct Overlay(PathBuf);
-
-impl Overlay {
-    /// None, with a word on it, where the kernel has no overlays.
-    fn new(lower: &Path, root: &Path, merged: PathBuf) -> Option<Overlay> {
-        let [upper, work] = ["upper", "work"].map(|name| root.join(name));
-        for directory in [&upper, &work, &merged] {
-            fs::create_dir_all(directory).unwrap();
-        }
-        let options =
-            format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
-        let mut mount = system("mount");
-        let output = mount.args(["-t", "overlay", "overlay", "-o", &options]).arg(&merged).output().unwrap();
-        let told = error_of(&output);
-        if told.contains("unknown filesystem type") {
-            eprintln!("skipped: the kernel has no overlays");
-            return None;
-        }
-        assert!(output.status.success(), "{told}");
-        Some(Overlay(merged))
-    }
-
-    fn end(self) {
-        runs(system("umount").arg(&self.0));
-    }
-}
-
-impl Drop for Overlay {
-    fn drop(&mut self) {
-        let _ = system("umount").arg("-l").arg(&self.0).output();
-    }
-}
-
 /// What changes in an overlay is in its upper directory, whiteouts and opaque directories with it.
 #[test]
 fn an_overlay_has_its_upper_directory_on_a_mount() {
@@ -84,7 +49,7 @@ fn an_overlay_has_its_upper_directory_on_a_mount() {
         fs::write(lower.join(name), name.repeat(1000)).unwrap();
     }
     let merged = || place.path().join("merged");
-    let Some(overlay) = Overlay::new(&lower, &root, merged()) else { return };
+    let Some(overlay) = Overlay::new(&lower, &root, &merged()) else { return };
     let at = |name: &str| merged().join(name);
     File::options().append(true).open(at("changed")).unwrap().write_all(b"and more").unwrap();
     fs::remove_file(at("removed")).unwrap();
@@ -114,7 +79,7 @@ fn an_overlay_has_its_upper_directory_on_a_mount() {
     place.unmount();
     place.check();
     place.mount(&[]);
-    let overlay = Overlay::new(&lower, &root, merged()).unwrap();
+    let overlay = Overlay::new(&lower, &root, &merged()).unwrap();
     look();
     overlay.end();
     place.end();
@@ -362,43 +327,4 @@ fn file_handles_outlive_the_kernels_cache() {
 
 fn hex(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
-}
-
-/// A stranger's change of a file takes its set-ID bits away through an overlay, which sends it as its mounter. The
-/// superuser's leaves them.
-#[test]
-fn changes_through_an_overlay_take_privileges_away() {
-    if !mounts() {
-        return;
-    }
-    for options in [&["--allow-other"][..], &["--allow-other", "--writeback-cache"]] {
-        let place = Place::with_volume("64M");
-        let root = place.mount(options);
-        let merged = place.path().join("merged");
-        let lower = place.path().join("lower");
-        fs::create_dir(&lower).unwrap();
-        let Some(overlay) = Overlay::new(&lower, &root, merged.clone()) else { return };
-        for (call, line) in [
-            ("write", "echo x 1<>$0 >&1"),
-            ("append", "echo x >> $0"),
-            ("empty", "echo x > $0"),
-            ("truncate", "truncate -s 1 $0"),
-            ("allocate", "fallocate -l 9000 $0"),
-            ("direct", "dd if=/dev/zero of=$0 bs=4096 count=1 oflag=direct conv=notrunc status=none"),
-        ] {
-            for (user, left) in [("65534", 0o777), ("0", 0o6777)] {
-                let path = merged.join(format!("{call}-{user}"));
-                fs::write(&path, [1; 5000]).unwrap();
-                fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
-                let mut change = system("setpriv");
-                change.args(["--reuid", user, "--clear-groups", "sh", "-c", line]);
-                // By the open descriptor's directory: others may not look into the place.
-                runs(change.arg(format!("{call}-{user}")).current_dir(&merged));
-                let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
-                assert_eq!(mode, left, "{call} by {user}, {options:?}");
-            }
-        }
-        overlay.end();
-        place.end();
-    }
 }

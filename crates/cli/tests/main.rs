@@ -33,6 +33,7 @@ mod mkfs;
 mod mount;
 mod nested;
 mod occupied;
+mod overlay;
 mod owners;
 mod positions;
 mod privileges;

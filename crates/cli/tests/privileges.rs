@@ -10,7 +10,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::{Place, error_of, mounts, runs};
+use crate::support::kernel_mount::KernelMount;
+use crate::support::overlay::Overlay;
+use crate::support::{Place, error_of, is_there, mounts, runs, system, works};
 use rustix::fs::{Mode, OFlags, XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
 
@@ -144,4 +146,112 @@ fn who_is_not_of_the_group_takes_set_group_id_away() {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, left, "group {group}");
     }
     place.end();
+}
+
+/// A stranger's change of a file takes its set-ID bits away through an overlay, which sends it as its mounter. The
+/// superuser's leaves them.
+#[test]
+fn changes_through_an_overlay_take_privileges_away() {
+    if !mounts() {
+        return;
+    }
+    for options in [&["--allow-other"][..], &["--allow-other", "--writeback-cache"]] {
+        let place = Place::with_volume("64M");
+        let root = place.mount(options);
+        let (lower, merged) = (place.path().join("lower"), place.path().join("merged"));
+        let Some(overlay) = Overlay::new(&lower, &root, &merged) else { return };
+        for (call, line) in [
+            ("write", "echo x 1<>$0 >&1"),
+            ("append", "echo x >> $0"),
+            ("empty", "echo x > $0"),
+            ("truncate", "truncate -s 1 $0"),
+            ("allocate", "fallocate -l 9000 $0"),
+            ("direct", "dd if=/dev/zero of=$0 bs=4096 count=1 oflag=direct conv=notrunc status=none"),
+        ] {
+            for (user, left) in [("65534", 0o777), ("0", 0o6777)] {
+                let path = merged.join(format!("{call}-{user}"));
+                fs::write(&path, [1; 5000]).unwrap();
+                fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
+                let mut change = system("setpriv");
+                change.args(["--reuid", user, "--clear-groups", "sh", "-c", line]);
+                // By the open descriptor's directory: others may not look into the place.
+                runs(change.arg(format!("{call}-{user}")).current_dir(&merged));
+                let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+                assert_eq!(mode, left, "{call} by {user}, {options:?}");
+            }
+        }
+        overlay.end();
+        place.end();
+    }
+}
+
+/// The program that changes files in every way that Linux has.
+fn compile_change(place: &Place) -> PathBuf {
+    let program = place.path().join("change");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/privileges/change.c");
+    runs(
+        Command::new("cc")
+            .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o"])
+            .args([&program, &source]),
+    );
+    program
+}
+
+/// What that program says of a directory, and of an overlay whose upper directory is there. None where the kernel has no overlays.
+fn changes_below(program: &Path, root: &Path, place: &Path) -> Option<[String; 2]> {
+    let open_to_all = |directory: &Path| {
+        fs::create_dir_all(directory).unwrap();
+        fs::set_permissions(directory, Permissions::from_mode(0o777)).unwrap();
+    };
+    let change = |directory: &Path| {
+        open_to_all(directory);
+        runs(Command::new(program).arg(directory))
+    };
+    fs::set_permissions(root, Permissions::from_mode(0o755)).unwrap();
+    let plain = change(&root.join("plain"));
+    let overlay = Overlay::new(&place.join("lower"), root, &place.join("merged"))?;
+    open_to_all(overlay.merged());
+    let merged = change(&overlay.merged().join("directory"));
+    overlay.end();
+    Some([plain, merged])
+}
+
+/// What a file loses by each way to change it, with each kind of user and cache, as the kernel's ext4 has it: set-ID bits and
+/// capabilities. Without an overlay and with one.
+#[test]
+fn every_change_takes_the_privileges_away_that_ext4_takes() {
+    if !mounts() || !is_there("cc") {
+        return;
+    }
+    let place = Place::for_everybody();
+    let program = compile_change(&place);
+    let image = place.path().join("ext4");
+    fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    runs(system("mkfs.ext4").arg("-q").arg(&image));
+    let Some(ext4) = KernelMount::new(&image, &place.path().join("beside")) else { return };
+    let Some(expected) = changes_below(&program, ext4.root(), place.path()) else { return };
+    assert!(expected.iter().all(|text| text.lines().count() == 39 * 27), "the table is whole");
+    assert!(expected[0].contains("\nwrite by stranger, 6777: 1 0, 0777 plain\n"));
+    if expected[0].contains("absent") {
+        eprintln!("skipped: io_uring, which the kernel refuses");
+    }
+    // The kernel's FUSE refuses these.
+    let is_refused = |line: &&str| line.starts_with("collapse") || line.starts_with("insert");
+    works(&["mkfs", "--volume", place.volume().to_str().unwrap(), "--size", "64M"]);
+    for arguments in [&["--allow-other"][..], &["--allow-other", "--writeback-cache"]] {
+        let root = place.mount(arguments);
+        let found = changes_below(&program, &root, place.path()).unwrap();
+        for (expected, found) in expected.iter().zip(&found) {
+            for (expected, found) in expected.lines().zip(found.lines()) {
+                if is_refused(&found) {
+                    assert!(found.contains("Operation not supported"), "{found}");
+                } else {
+                    assert_eq!(found, expected, "{arguments:?}");
+                }
+            }
+            assert_eq!(found.lines().count(), expected.lines().count(), "{arguments:?}");
+        }
+        fs::remove_dir_all(root.join("plain")).unwrap();
+        place.end();
+    }
 }

@@ -24,25 +24,25 @@ fn coalition(engine: Engine, ground: FsGround, states: u64) -> FsCampaign {
 #[test]
 fn j9_changes_keep_all_promises_on_the_worst_disk() {
     for engine in [DUAL, LIST] {
-        pass(coalition(engine, ADVERSARY, 2_500));
-        pass(FsCampaign { tear_bytes: 512, ..coalition(engine, ADVERSARY, 2_500) });
+        pass(coalition(engine, ADVERSARY, 800));
+        pass(FsCampaign { tear_bytes: 512, ..coalition(engine, ADVERSARY, 800) });
     }
-    pass(FsCampaign { tear_bytes: 512, ..coalition(JBD2, LEGACY, 2_500) });
-    pass(FsCampaign { mode: JournalMode::Data, ..coalition(JBD2, LEGACY, 1_500) });
-    pass(FsCampaign { flush_faults: true, ..coalition(DUAL, ADVERSARY, 1_500) });
+    pass(FsCampaign { tear_bytes: 512, ..coalition(JBD2, LEGACY, 800) });
+    pass(FsCampaign { mode: JournalMode::Data, ..coalition(JBD2, LEGACY, 500) });
+    pass(FsCampaign { flush_faults: true, ..coalition(DUAL, ADVERSARY, 500) });
     for engine in [Engine::Prefix, NOBARRIER] {
-        pass(coalition(engine, FsGround::PrefixDisk, 1_500));
+        pass(coalition(engine, FsGround::PrefixDisk, 500));
     }
 }
 
 #[test]
 fn j9_changes_keep_all_promises_on_flash_and_on_a_volume() {
     for mechanism in [Mechanism::InOrderRecovery, Mechanism::TransactionalWriteback] {
-        pass(coalition(DUAL, FsGround::Flash(mechanism), 1_500));
+        pass(coalition(DUAL, FsGround::Flash(mechanism), 500));
     }
-    pass(coalition(JBD2, FsGround::Flash(Mechanism::None), 1_500));
+    pass(coalition(JBD2, FsGround::Flash(Mechanism::None), 500));
     for engine in [DUAL, JBD2, Engine::Prefix, Engine::FlushAhead] {
-        pass(coalition(engine, FsGround::Volume, 1_000));
+        pass(coalition(engine, FsGround::Volume, 500));
     }
     let mut remaps = coalition(DUAL, FsGround::Volume, 1_500);
     remaps.options.checkpoint = CheckpointBy::Remap;
@@ -64,8 +64,8 @@ fn j9_a_rule_that_is_dropped_is_found_out() {
 #[test]
 fn j9_homes_are_whole_on_emmc() {
     for engine in [JBD2, Engine::FlushAhead] {
-        pass(coalition(engine, EMMC, 1_500));
-        pass(FsCampaign::new(engine, JournalMode::Ordered, EMMC, 1_000, 20_261_123));
+        pass(coalition(engine, EMMC, 500));
+        pass(FsCampaign::new(engine, JournalMode::Ordered, EMMC, 500, 20_261_123));
     }
     for mutant in [JournalMutant::HomesUnreliable, JournalMutant::SuperblocksUnreliable] {
         let found = failure(coalition(JBD2, EMMC, 60_000), mutant);

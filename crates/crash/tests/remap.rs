@@ -26,15 +26,15 @@ fn remapping(engine: Engine, mode: JournalMode, ground: FsGround, states: u64) -
 fn j5_soj_and_sdj_keep_their_promises_on_the_worst_disk() {
     for mode in [SOJ, SDJ] {
         for engine in [DUAL, LIST] {
-            pass(remapping(engine, mode, ADVERSARY, 3_000));
+            pass(remapping(engine, mode, ADVERSARY, 800));
         }
-        pass(remapping(JBD2, mode, LEGACY, 3_000));
+        pass(remapping(JBD2, mode, LEGACY, 800));
         for engine in [Engine::Prefix, NOBARRIER] {
-            pass(remapping(engine, mode, FsGround::PrefixDisk, 1_500));
+            pass(remapping(engine, mode, FsGround::PrefixDisk, 500));
         }
     }
-    pass(FsCampaign { tear_bytes: 512, ..remapping(DUAL, SDJ, ADVERSARY, 1_500) });
-    pass(FsCampaign { flush_faults: true, ..remapping(JBD2, SOJ, LEGACY, 1_500) });
+    pass(FsCampaign { tear_bytes: 512, ..remapping(DUAL, SDJ, ADVERSARY, 500) });
+    pass(FsCampaign { flush_faults: true, ..remapping(JBD2, SOJ, LEGACY, 500) });
 }
 
 #[test]
@@ -46,20 +46,20 @@ fn j5_soj_and_sdj_keep_their_promises_on_flash() {
     let mechanisms = [PowerLossProtection, InOrderWriteback, TransactionalWriteback, InOrderRecovery];
     for (nth, mechanism) in mechanisms.into_iter().chain([OrderPreservingRecovery]).enumerate() {
         let mode = if nth.is_multiple_of(2) { SOJ } else { SDJ };
-        pass(remapping(DUAL, mode, FsGround::Flash(mechanism), 1_500));
+        pass(remapping(DUAL, mode, FsGround::Flash(mechanism), 500));
     }
     for mode in [SOJ, SDJ] {
-        pass(remapping(JBD2, mode, FsGround::Flash(Mechanism::None), 1_500));
+        pass(remapping(JBD2, mode, FsGround::Flash(Mechanism::None), 500));
     }
-    pass(remapping(Engine::Prefix, SDJ, FsGround::Flash(OrderPreservingRecovery), 1_000));
+    pass(remapping(Engine::Prefix, SDJ, FsGround::Flash(OrderPreservingRecovery), 500));
 }
 
 #[test]
 fn j5_soj_and_sdj_keep_their_promises_on_a_volume() {
     for mode in [SOJ, SDJ] {
-        pass(remapping(DUAL, mode, FsGround::Volume, 3_000));
+        pass(remapping(DUAL, mode, FsGround::Volume, 800));
         for engine in [JBD2, Engine::Prefix, NOBARRIER] {
-            pass(remapping(engine, mode, FsGround::Volume, 1_000));
+            pass(remapping(engine, mode, FsGround::Volume, 500));
         }
     }
 }

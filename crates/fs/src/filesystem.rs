@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
 use weir_ext4::{FileTime, Mkfs};
 use weir_journal::{CheckpointBy, Engine, HomeIntegrity, JournalStats, Waits};
 use weir_runtime::Handle as Clock;
@@ -92,8 +93,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`FsError::Format`] for options out of range, or a storage that is too small; what the storage answered.
-    pub async fn make(device: &dyn Storage, options: &Mkfs) -> Result<(), FsError> {
-        make::make(device, options).await
+    pub fn make<'a>(device: &'a dyn Storage, options: &'a Mkfs) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { make::make(device, options).await })
     }
 
     /// Mounts the filesystem on `device`: one made by [`Filesystem::make`], or by `mkfs.ext4` with features of the
@@ -103,26 +104,28 @@ impl Filesystem {
     /// [`FsError::Format`] names the feature that is not supported, or what is damaged;
     /// [`FsError::NeedsRecovery`] for a read-only mount of what a crash has left; [`FsError::NoPrefix`] and
     /// [`FsError::NoBarriers`] for an engine that the storage cannot carry; [`FsError::NoShare`] for checkpoints by remap.
-    pub async fn mount(
+    pub fn mount(
         clock: &Clock,
         device: Rc<dyn Storage>,
         options: MountOptions,
-    ) -> Result<Filesystem, FsError> {
-        Filesystem::mount_recorded(clock, device, None, options).await
+    ) -> LocalBoxFuture<'_, Result<Filesystem, FsError>> {
+        Box::pin(async move { Filesystem::mount_recorded(clock, device, None, options).await })
     }
 
     /// The same, where a recorder is told of every request: simulations check the orders with it.
     ///
     /// # Errors
     /// As [`Filesystem::mount`].
-    pub async fn mount_recorded(
+    pub fn mount_recorded(
         clock: &Clock,
         device: Rc<dyn Storage>,
         recorder: Option<Rc<Recorder>>,
         options: MountOptions,
-    ) -> Result<Filesystem, FsError> {
-        let mounted = mount::mount(clock, device, recorder, options).await?;
-        Ok(Filesystem(mounted, Caller::SUPERUSER))
+    ) -> LocalBoxFuture<'_, Result<Filesystem, FsError>> {
+        Box::pin(async move {
+            let mounted = mount::mount(clock, device, recorder, options).await?;
+            Ok(Filesystem(mounted, Caller::SUPERUSER))
+        })
     }
 
     /// Brings home what a crash has left in the journal, durably, and does nothing else: files that were unlinked
@@ -130,8 +133,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// As [`Filesystem::mount`].
-    pub async fn recover(clock: &Clock, device: Rc<dyn Storage>) -> Result<(), FsError> {
-        mount::recover(clock, device).await
+    pub fn recover(clock: &Clock, device: Rc<dyn Storage>) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move { mount::recover(clock, device).await })
     }
 
     /// Waits until no call changes anything, deletes files that are open or held without a name, writes everything back,
@@ -140,8 +143,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`FsError::ReadOnly`] if the journal was aborted: then the next mount recovers; or if it is unmounted already.
-    pub async fn unmount(self) -> Result<(), FsError> {
-        mount::unmount(&self.0).await
+    pub fn unmount(self) -> LocalBoxFuture<'static, Result<(), FsError>> {
+        Box::pin(async move { mount::unmount(&self.0).await })
     }
 
     /// The same filesystem, for what `caller` does: its calls leave the superuser's reserve alone, unless the caller is
@@ -215,19 +218,21 @@ impl Filesystem {
 
     /// How large the filesystem is, and how much of it is free. What was [let go](Self::let_go) by now is deleted first, if
     /// that takes no longer than a second.
-    pub async fn statfs(&self) -> Statfs {
-        self.0.deletion.reclaim().await;
-        let space = &self.0.metadata.space;
-        let layout = space.layout();
-        Statfs {
-            block_bytes: weir_ext4::BLOCK_BYTES as u32,
-            blocks: layout.blocks() - space.overhead_blocks(),
-            free_blocks: space.free_blocks(),
-            available_blocks: space.available_blocks(),
-            inodes: layout.inodes(),
-            free_inodes: space.free_inodes(),
-            name_bytes_max: 255,
-        }
+    pub fn statfs(&self) -> LocalBoxFuture<'_, Statfs> {
+        Box::pin(async move {
+            self.0.deletion.reclaim().await;
+            let space = &self.0.metadata.space;
+            let layout = space.layout();
+            Statfs {
+                block_bytes: weir_ext4::BLOCK_BYTES as u32,
+                blocks: layout.blocks() - space.overhead_blocks(),
+                free_blocks: space.free_blocks(),
+                available_blocks: space.available_blocks(),
+                inodes: layout.inodes(),
+                free_inodes: space.free_inodes(),
+                name_bytes_max: 255,
+            }
+        })
     }
 
     /// Discards what is free between two places of the filesystem, in bytes, where at least `minimum` bytes are free in
@@ -237,7 +242,7 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::ReadOnly`]; [`FsError::Unsupported`] if the storage cannot discard; [`FsError::Invalid`] for a range
     /// of less than a block or beyond the end, and a minimum of more than a group has.
-    pub async fn trim(&self, range: Range<u64>, minimum: u64) -> Result<u64, FsError> {
-        self.0.changes.trim(&self.0.disk, range, minimum).await
+    pub fn trim(&self, range: Range<u64>, minimum: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
+        Box::pin(async move { self.0.changes.trim(&self.0.disk, range, minimum).await })
     }
 }

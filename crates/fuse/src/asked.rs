@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use futures_util::future::LocalBoxFuture;
 use rustix::io::Errno;
 use weir_fs::Filesystem;
 use weir_runtime::Handle;
@@ -26,61 +27,67 @@ pub struct Asked {
 
 impl Asked {
     /// `writeback_cache` says that who asks keeps what programs write; it cannot be asked for its pages.
-    pub async fn new(
+    pub fn new(
         handle: &Handle,
         filesystem: Filesystem,
         sync: SyncMode,
         writeback_cache: bool,
-    ) -> Asked {
-        let trimmed = filesystem.clone();
-        let kernel = KernelCache::new(handle, &filesystem, writeback_cache, Rc::default());
-        let calls = Calls {
-            marks: Marks::of(handle, &filesystem).await,
-            filesystem,
-            files: Files::default(),
-            sync,
-            lost: LostWrites::default(),
-            status: Box::new(|_| Box::pin(async { "{}".to_owned() })),
-            trim: Box::new(move |range, minimum| {
-                let filesystem = trimmed.clone();
-                Box::pin(async move { filesystem.trim(range, minimum).await })
-            }),
-            kernel,
-        };
-        Asked { calls, opened: RefCell::default() }
+    ) -> LocalBoxFuture<'_, Asked> {
+        Box::pin(async move {
+            let trimmed = filesystem.clone();
+            let kernel = KernelCache::new(handle, &filesystem, writeback_cache, Rc::default());
+            let calls = Calls {
+                marks: Marks::of(handle, &filesystem).await,
+                filesystem,
+                files: Files::default(),
+                sync,
+                lost: LostWrites::default(),
+                status: Box::new(|_| Box::pin(async { "{}".to_owned() })),
+                trim: Box::new(move |range, minimum| {
+                    let filesystem = trimmed.clone();
+                    Box::pin(async move { filesystem.trim(range, minimum).await })
+                }),
+                kernel,
+            };
+            Asked { calls, opened: RefCell::default() }
+        })
     }
 
     /// Answers one request; `None` where the kernel waits for no answer, or cannot be answered.
-    pub async fn answer(&self, request: &[u8]) -> Option<Vec<u8>> {
-        let (header, body) = Header::split(request)?;
-        let answer = match header.opcode {
-            opcode::FORGET | opcode::BATCH_FORGET => {
-                forgotten(&header, body).for_each(|(node, count)| self.calls.forget(node, count));
-                return None;
-            }
-            opcode::NOTIFY_REPLY => return None,
-            opcode::DESTROY => Ok(Answer::Done),
-            _ => outcome(&self.calls, &header, body).await,
-        };
-        self.opened.borrow_mut().extend(answer.as_ref().ok().and_then(Answer::handle));
-        let body = answer.as_ref().map_or(&[][..], Answer::body);
-        Some([&Answer::header(header.unique, answer.as_ref().err().copied(), body), body].concat())
+    pub fn answer<'a>(&'a self, request: &'a [u8]) -> LocalBoxFuture<'a, Option<Vec<u8>>> {
+        Box::pin(async move {
+            let (header, body) = Header::split(request)?;
+            let answer = match header.opcode {
+                opcode::FORGET | opcode::BATCH_FORGET => {
+                    forgotten(&header, body).for_each(|(node, count)| self.calls.forget(node, count));
+                    return None;
+                }
+                opcode::NOTIFY_REPLY => return None,
+                opcode::DESTROY => Ok(Answer::Done),
+                _ => outcome(&self.calls, &header, body).await,
+            };
+            self.opened.borrow_mut().extend(answer.as_ref().ok().and_then(Answer::handle));
+            let body = answer.as_ref().map_or(&[][..], Answer::body);
+            Some([&Answer::header(header.unique, answer.as_ref().err().copied(), body), body].concat())
+        })
     }
 
     /// Closes all that is open, as the kernel does when the last program ends.
     ///
     /// # Errors
     /// The first error of the filesystem.
-    pub async fn close_all(&self) -> Result<(), i32> {
-        let opened = self.opened.take();
-        let mut outcome = Ok(());
-        for handle in opened {
-            match self.calls.release(handle).await {
-                // It was closed by a request.
-                Ok(()) | Err(Errno::BADF) => {}
-                Err(error) => outcome = outcome.and(Err(error.raw_os_error())),
+    pub fn close_all(&self) -> LocalBoxFuture<'_, Result<(), i32>> {
+        Box::pin(async move {
+            let opened = self.opened.take();
+            let mut outcome = Ok(());
+            for handle in opened {
+                match self.calls.release(handle).await {
+                    // It was closed by a request.
+                    Ok(()) | Err(Errno::BADF) => {}
+                    Err(error) => outcome = outcome.and(Err(error.raw_os_error())),
+                }
             }
-        }
-        outcome
+            outcome
+        })
     }
 }

@@ -285,7 +285,7 @@ mod tests {
         let profile = Profile::builtin("ufs20").expect("built in").with_capacity(4096);
         let written = async {
             let device = FlashDevice::new(&handle, &profile, FlashOptions::default());
-            let disk = Rc::new(Disk::new(device, Box::new(String::new)));
+            let disk = Rc::new(Disk::new(device, Box::new(|()| Box::pin(async { String::new() }))));
             disk.write(0, &[1; BLOCK_BYTES]).await?;
             let part = Rc::clone(&disk);
             let part = handle.spawn(async move { part.write(100, &[2; 50]).await });

@@ -25,7 +25,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 #[derive(Clone, Copy)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,
-    /// His own group; of others that he may be in, nothing is said.
+    /// The group of files that the caller makes; the request says nothing of further groups.
     pub(crate) gid: u32,
     /// The thread that asks, 0 if the kernel names none.
     thread: u32,
@@ -60,28 +60,37 @@ impl Caller {
         self.uid == 0
     }
 
-    /// Whether the caller may keep a file's privileges: the superuser whose thread holds `CAP_FSETID`. An overlay sends
-    /// requests with the user of its mounter; the thread's status has the credentials of the program behind it. The
-    /// capability must be one of the server's own user namespace, which is the kernel's first one or stricter.
-    /// False where the thread cannot be read.
-    fn keeps_privileges(self) -> bool {
+    /// What the thread that asks holds. An overlay sends requests with the user of its mounter; the thread's status has the
+    /// credentials of the program behind it. None where the thread cannot be read.
+    fn credentials(self) -> Option<Credentials> {
         let of_thread = |what: &str| format!("/proc/{}/{what}", self.thread);
-        let is_same_namespace = || {
-            let [own, others] =
-                ["/proc/self/ns/user".to_owned(), of_thread("ns/user")].map(std::fs::read_link);
-            own.is_ok_and(|own| others.is_ok_and(|others| own == others))
-        };
-        self.uid == 0
-            && std::fs::read_to_string(of_thread("status")).is_ok_and(|text| holds_set_id_capability(&text))
-            && is_same_namespace()
+        let mut found = Credentials::from_status(&std::fs::read_to_string(of_thread("status")).ok()?);
+        // Capabilities count in the server's own user namespace, which is the kernel's first one or stricter.
+        let [own, others] = ["/proc/self/ns/user".to_owned(), of_thread("ns/user")].map(std::fs::read_link);
+        found.may_keep &= own.is_ok_and(|own| others.is_ok_and(|others| own == others));
+        Some(found)
     }
 }
 
-/// Whether the text of `/proc/PID/status` has `CAP_FSETID` among the effective capabilities.
-fn holds_set_id_capability(status: &str) -> bool {
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let bits = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    bits.is_some_and(|bits| bits & CAP_FSETID != 0)
+/// What `/proc/PID/status` tells of a thread's credentials.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Credentials {
+    /// `CAP_FSETID` is among the effective capabilities.
+    may_keep: bool,
+    /// The group of files that it makes, and all further groups.
+    groups: Vec<u32>,
+}
+
+impl Credentials {
+    /// What is missing in the text, or cannot be read, is not held.
+    fn from_status(text: &str) -> Credentials {
+        let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        let numbers = |name| field(name).split_whitespace().filter_map(|word| word.parse().ok());
+        let effective = u64::from_str_radix(field("CapEff:").trim(), 16).unwrap_or(0);
+        // Real, effective, saved, of files.
+        let groups = numbers("Gid:").nth(3).into_iter().chain(numbers("Groups:")).collect();
+        Credentials { may_keep: effective & CAP_FSETID != 0, groups }
+    }
 }
 
 /// Permissions of a file without its privileges, when it is changed by a user of its group or not; none if it has
@@ -123,12 +132,17 @@ pub(crate) async fn left_without_privileges(
     if found.permissions & (SET_UID | SET_GID) == 0 {
         return Ok(None);
     }
-    let keeps = caller.keeps_privileges();
+    let credentials = caller.credentials();
+    let keeps = caller.uid == 0 && credentials.as_ref().is_some_and(|credentials| credentials.may_keep);
     if keeps && removal == Removal::UnlessKept {
         return Ok(None);
     }
-    // The group of an overlay's mounter says nothing about the program behind it.
-    let in_group = keeps || caller.uid != 0 && caller.gid == found.gid;
+    let in_group = keeps
+        || match credentials {
+            Some(credentials) => credentials.groups.contains(&found.gid),
+            // The group of an overlay's mounter says nothing about the program behind it.
+            None => caller.uid != 0 && caller.gid == found.gid,
+        };
     Ok(without_privileges(found.kind, found.permissions, in_group))
 }
 
@@ -149,11 +163,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_capability_is_read_from_a_status() {
-        assert!(holds_set_id_capability("Name:\tx\nCapEff:\t000001ffffffffff\n"));
-        assert!(!holds_set_id_capability("CapPrm:\t000001ffffffffff\nCapEff:\t0000000000000000\n"));
-        assert!(!holds_set_id_capability("CapEff:\t000001ffffffffef\n"));
-        assert!(!holds_set_id_capability("CapEff:\tnone\n") && !holds_set_id_capability(""));
+    fn credentials_are_read_from_a_status() {
+        let found = |text| Credentials::from_status(text);
+        let held = |may_keep, groups: &[u32]| Credentials { may_keep, groups: groups.to_vec() };
+        assert_eq!(
+            found("Name:\tx\nGid:\t1\t2\t3\t4\nGroups:\t5 6 \nCapEff:\t000001ffffffffff\n"),
+            held(true, &[4, 5, 6])
+        );
+        assert_eq!(
+            found("Gid:\t1\t1\t1\t1\nGroups:\t\nCapPrm:\t000001ffffffffff\nCapEff:\t0\n"),
+            held(false, &[1])
+        );
+        assert_eq!(found("CapEff:\t000001ffffffffef\n"), held(false, &[]));
+        assert_eq!(found("CapEff:\tnone\nGid:\t1\nGroups:\tx\n"), held(false, &[]));
+        assert_eq!(found(""), held(false, &[]));
     }
 
     #[test]

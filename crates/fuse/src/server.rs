@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use fuser::{Config, InitFlags, KernelConfig, MountOption, Notifier, Request, Session, SessionACL};
+use futures_util::future::LocalBoxFuture;
 use rustix::mount::{UnmountFlags, unmount};
 use thiserror::Error;
 use tracing::info;
@@ -50,6 +51,10 @@ pub struct ServerOptions {
     /// Whether the kernel keeps what programs write, and hands it over later. It has no say for
     /// [`Server::mount_disk`].
     pub writeback_cache: bool,
+    /// Whether file handles stand for what the kernel has forgotten, too. Without them an overlay can have both its layers
+    /// on it: the kernel takes a file for gone that it has found by a handle, once it looks at its name again
+    /// (`fuse_get_dentry` leaves a dentry that `fuse_dentry_revalidate` refuses: its epoch is 0, that of the mount 1).
+    pub file_handles: bool,
     /// Whether processors are kept awake while it is in use: see [`weir_runtime::CpuLatencyGuard`].
     pub awake: bool,
     /// Bytes that requests, their answers and what is read ahead for them take together; from so many on the next waits
@@ -96,40 +101,42 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError::Device`] and [`ServerError::Mount`].
-    pub async fn mount(
-        handle: &Handle,
+    pub fn mount<'a>(
+        handle: &'a Handle,
         filesystem: Filesystem,
-        mountpoint: &Path,
-        options: &ServerOptions,
+        mountpoint: &'a Path,
+        options: &'a ServerOptions,
         status: impl AsyncFn(Load, FileCounts) -> String + Clone + 'static,
         trim: impl AsyncFn(Range<u64>, u64) -> Result<u64, FsError> + Clone + 'static,
-    ) -> Result<Server, ServerError> {
-        let (load, told) = shared_load();
-        let trim: Box<Trim> = Box::new(move |range, minimum| {
-            let trim = trim.clone();
-            Box::pin(async move { trim(range, minimum).await })
-        });
-        let (notifier, intake) = (Rc::default(), Rc::<Intake>::default());
-        let forgotten = Rc::clone(&intake);
-        filesystem.on_reclaim(move || {
-            let forgotten = Rc::clone(&forgotten);
-            Box::pin(async move { forgotten.taken_in().await })
-        });
-        let kernel = KernelCache::new(handle, &filesystem, options.writeback_cache, Rc::clone(&notifier));
-        let calls = Calls {
-            marks: Marks::of(handle, &filesystem).await,
-            filesystem,
-            files: Files::default(),
-            sync: options.sync,
-            lost: LostWrites::default(),
-            status: Box::new(move |files| {
-                let (status, load) = (status.clone(), told.get());
-                Box::pin(async move { status(load, files).await })
-            }),
-            trim,
-            kernel,
-        };
-        Server::start(handle, calls, (load, intake), mountpoint, options, &notifier).await
+    ) -> LocalBoxFuture<'a, Result<Server, ServerError>> {
+        Box::pin(async move {
+            let (load, told) = shared_load();
+            let trim: Box<Trim> = Box::new(move |range, minimum| {
+                let trim = trim.clone();
+                Box::pin(async move { trim(range, minimum).await })
+            });
+            let (notifier, intake) = (Rc::default(), Rc::<Intake>::default());
+            let forgotten = Rc::clone(&intake);
+            filesystem.on_reclaim(move || {
+                let forgotten = Rc::clone(&forgotten);
+                Box::pin(async move { forgotten.taken_in().await })
+            });
+            let kernel = KernelCache::new(handle, &filesystem, options.writeback_cache, Rc::clone(&notifier));
+            let calls = Calls {
+                marks: Marks::of(handle, &filesystem).await,
+                filesystem,
+                files: Files::default(),
+                sync: options.sync,
+                lost: LostWrites::default(),
+                status: Box::new(move |files| {
+                    let (status, load) = (status.clone(), told.get());
+                    Box::pin(async move { status(load, files).await })
+                }),
+                trim,
+                kernel,
+            };
+            Server::start(handle, calls, (load, intake), mountpoint, options, &notifier).await
+        })
     }
 
     /// Mounts a storage as one file, [`DISK_NAME`](crate::DISK_NAME), in a directory. `status` is as for
@@ -137,21 +144,23 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError::Device`] and [`ServerError::Mount`].
-    pub async fn mount_disk(
-        handle: &Handle,
+    pub fn mount_disk<'a>(
+        handle: &'a Handle,
         storage: Rc<dyn Storage>,
-        mountpoint: &Path,
-        options: &ServerOptions,
+        mountpoint: &'a Path,
+        options: &'a ServerOptions,
         status: impl AsyncFn(Load) -> String + Clone + 'static,
-    ) -> Result<Server, ServerError> {
-        let (load, told) = shared_load();
-        let options = &ServerOptions { writeback_cache: false, ..options.clone() };
-        let status: Box<Status<()>> = Box::new(move |()| {
-            let (status, load) = (status.clone(), told.get());
-            Box::pin(async move { status(load).await })
-        });
-        let disk = Disk::new(storage, status);
-        Server::start(handle, disk, (load, Rc::default()), mountpoint, options, &OnceCell::new()).await
+    ) -> LocalBoxFuture<'a, Result<Server, ServerError>> {
+        Box::pin(async move {
+            let (load, told) = shared_load();
+            let options = &ServerOptions { writeback_cache: false, ..options.clone() };
+            let status: Box<Status<()>> = Box::new(move |()| {
+                let (status, load) = (status.clone(), told.get());
+                Box::pin(async move { status(load).await })
+            });
+            let disk = Disk::new(storage, status);
+            Server::start(handle, disk, (load, Rc::default()), mountpoint, options, &OnceCell::new()).await
+        })
     }
 
     async fn start(
@@ -167,7 +176,8 @@ impl Server {
         let absolute = absolute(mountpoint);
         load.set(Load { request_bytes_max: options.request_bytes_max, ..load.get() });
         let (at, config) = (absolute.clone(), config(options));
-        let handshake = Handshake { writeback_cache: options.writeback_cache };
+        let handshake =
+            Handshake { writeback_cache: options.writeback_cache, file_handles: options.file_handles };
         let mounted = handle.blocking(move || Session::new(handshake, at, &config)).await;
         let failed = |source| ServerError::Mount { path: mountpoint.to_owned(), source };
         let session = mounted.map_err(|cancelled| failed(io::Error::other(cancelled)))?.map_err(failed)?;
@@ -195,10 +205,13 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError::Session`].
-    pub async fn ended(&mut self) -> Result<(), ServerError> {
-        let ended = (&mut self.serving).await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
-        info!(mountpoint = %self.mountpoint.display(), ok = ended.is_ok(), "the kernel sends no more requests");
-        ended.map_err(ServerError::Session)
+    pub fn ended(&mut self) -> LocalBoxFuture<'_, Result<(), ServerError>> {
+        Box::pin(async move {
+            let ended =
+                (&mut self.serving).await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
+            info!(mountpoint = %self.mountpoint.display(), ok = ended.is_ok(), "the kernel sends no more requests");
+            ended.map_err(ServerError::Session)
+        })
     }
 
     /// Unmounts. Programs that have files open on it keep them until the process ends, and what they
@@ -206,21 +219,23 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError::Mount`] if the kernel does not unmount it.
-    pub async fn unmount(&mut self) -> Result<(), ServerError> {
-        let mut session = self.session.unmount_callable();
-        let mountpoint = self.mountpoint.clone();
-        // On another thread, since this one has to answer what the kernel asks meanwhile.
-        let unmounting = self.handle.blocking(move || match session.unmount() {
-            Ok(()) => Ok(()),
-            Err(_) => unmount(&mountpoint, UnmountFlags::DETACH).map_err(io::Error::from),
-        });
-        let unmounted = unmounting.await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
-        unmounted.map_err(|source| ServerError::Mount { path: self.mountpoint.clone(), source })?;
-        // A mount that is only taken out of sight ends before the kernel has handed over everything, and `syncfs` does not
-        // wait for that. What cannot be written is remembered.
-        (self.take_all_over)().await;
-        info!(mountpoint = %self.mountpoint.display(), "unmounted");
-        Ok(())
+    pub fn unmount(&mut self) -> LocalBoxFuture<'_, Result<(), ServerError>> {
+        Box::pin(async move {
+            let mut session = self.session.unmount_callable();
+            let mountpoint = self.mountpoint.clone();
+            // On another thread, since this one has to answer what the kernel asks meanwhile.
+            let unmounting = self.handle.blocking(move || match session.unmount() {
+                Ok(()) => Ok(()),
+                Err(_) => unmount(&mountpoint, UnmountFlags::DETACH).map_err(io::Error::from),
+            });
+            let unmounted = unmounting.await.unwrap_or_else(|cancelled| Err(io::Error::other(cancelled)));
+            unmounted.map_err(|source| ServerError::Mount { path: self.mountpoint.clone(), source })?;
+            // A mount that is only taken out of sight ends before the kernel has handed over everything, and `syncfs` does not
+            // wait for that. What cannot be written is remembered.
+            (self.take_all_over)().await;
+            info!(mountpoint = %self.mountpoint.display(), "unmounted");
+            Ok(())
+        })
     }
 }
 
@@ -228,6 +243,8 @@ impl Server {
 struct Handshake {
     /// Without the kernel's writeback cache, writes come in the order in which programs make them.
     writeback_cache: bool,
+    /// See [`ServerOptions::file_handles`].
+    file_handles: bool,
 }
 
 impl fuser::Filesystem for Handshake {
@@ -246,9 +263,13 @@ impl fuser::Filesystem for Handshake {
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
-            // File handles stand for what the kernel has forgotten, too: it looks up "." and ".." of it.
-            | InitFlags::FUSE_EXPORT_SUPPORT;
+            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        wanted |= if self.file_handles {
+            // They stand for what the kernel has forgotten, too: it looks up "." and ".." of it.
+            InitFlags::FUSE_EXPORT_SUPPORT
+        } else {
+            InitFlags::FUSE_NO_EXPORT_SUPPORT
+        };
         // Access control lists are kept here, and the umask does not count where a default list does.
         wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK | InitFlags::FUSE_SETXATTR_EXT;
         if self.writeback_cache {

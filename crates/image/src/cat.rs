@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use futures_util::future::LocalBoxFuture;
 use weir_fs::Filesystem;
 
 use crate::error::{ImageError, in_image};
@@ -11,18 +12,24 @@ use crate::holes::chunk_of;
 ///
 /// # Errors
 /// [`ImageError::InImage`] for what cannot be read or is no file, [`ImageError::Output`] from `output`.
-pub async fn cat(filesystem: &Filesystem, inside: &[u8], output: &mut dyn Write) -> Result<(), ImageError> {
-    let inode = filesystem.resolve(inside).await.map_err(in_image(inside))?;
-    let size = filesystem.attributes(inode).await.map_err(in_image(inside))?.size;
-    let mut bytes = chunk_of(size);
-    let mut offset = 0;
-    loop {
-        match filesystem.read(inode, offset, &mut bytes).await.map_err(in_image(inside))? {
-            0 => return Ok(output.flush()?),
-            length => {
-                output.write_all(&bytes[..length])?;
-                offset += length as u64;
+pub fn cat<'a>(
+    filesystem: &'a Filesystem,
+    inside: &'a [u8],
+    output: &'a mut dyn Write,
+) -> LocalBoxFuture<'a, Result<(), ImageError>> {
+    Box::pin(async move {
+        let inode = filesystem.resolve(inside).await.map_err(in_image(inside))?;
+        let size = filesystem.attributes(inode).await.map_err(in_image(inside))?.size;
+        let mut bytes = chunk_of(size);
+        let mut offset = 0;
+        loop {
+            match filesystem.read(inode, offset, &mut bytes).await.map_err(in_image(inside))? {
+                0 => return Ok(output.flush()?),
+                length => {
+                    output.write_all(&bytes[..length])?;
+                    offset += length as u64;
+                }
             }
         }
-    }
+    })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::future::LocalBoxFuture;
 use weir_ext4::{BLOCK_BYTES, FileType, ROOT_INODE};
 use weir_fs::{Filesystem, FsError, InodeNumber};
 
@@ -22,35 +23,40 @@ pub struct Damaged {
 
 /// Reads everything below the root, and `told` what cannot be read. A directory is entered once; of a file with several
 /// names the first one met is told.
-pub async fn find_damaged(filesystem: &Filesystem, told: &mut dyn FnMut(Damaged)) {
-    let mut pending = vec![(b"/".to_vec(), ROOT_INODE)];
-    let mut seen = BTreeSet::from([ROOT_INODE]);
-    while let Some((path, directory)) = pending.pop() {
-        let found = match names(filesystem, &path, directory).await {
-            Ok(found) => found,
-            Err(crate::ImageError::InImage { source, .. }) => {
-                told(Damaged { path: shown(&path), content: None, cause: source });
-                continue;
-            }
-            Err(_) => continue,
-        };
-        for (name, inode) in found {
-            if !seen.insert(inode) {
-                continue;
-            }
-            let path = join(&path, &name);
-            match filesystem.attributes(inode).await {
-                Ok(found) if found.kind == FileType::Directory => pending.push((path, inode)),
-                Ok(found) if found.kind == FileType::Regular => {
-                    if let Some((content, cause)) = damaged_content(filesystem, inode).await {
-                        told(Damaged { path: shown(&path), content, cause });
-                    }
+pub fn find_damaged<'a>(
+    filesystem: &'a Filesystem,
+    told: &'a mut dyn FnMut(Damaged),
+) -> LocalBoxFuture<'a, ()> {
+    Box::pin(async move {
+        let mut pending = vec![(b"/".to_vec(), ROOT_INODE)];
+        let mut seen = BTreeSet::from([ROOT_INODE]);
+        while let Some((path, directory)) = pending.pop() {
+            let found = match names(filesystem, &path, directory).await {
+                Ok(found) => found,
+                Err(crate::ImageError::InImage { source, .. }) => {
+                    told(Damaged { path: shown(&path), content: None, cause: source });
+                    continue;
                 }
-                Ok(_) => {}
-                Err(cause) => told(Damaged { path: shown(&path), content: None, cause }),
+                Err(_) => continue,
+            };
+            for (name, inode) in found {
+                if !seen.insert(inode) {
+                    continue;
+                }
+                let path = join(&path, &name);
+                match filesystem.attributes(inode).await {
+                    Ok(found) if found.kind == FileType::Directory => pending.push((path, inode)),
+                    Ok(found) if found.kind == FileType::Regular => {
+                        if let Some((content, cause)) = damaged_content(filesystem, inode).await {
+                            told(Damaged { path: shown(&path), content, cause });
+                        }
+                    }
+                    Ok(_) => {}
+                    Err(cause) => told(Damaged { path: shown(&path), content: None, cause }),
+                }
             }
         }
-    }
+    })
 }
 
 /// The first byte of a file that cannot be read, how many blocks cannot, and why.

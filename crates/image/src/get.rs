@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use futures_util::future::LocalBoxFuture;
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, chmod, chownat, fchmod, fstat, linkat,
     makedev, mknodat, statat, symlinkat, unlinkat, utimensat,
@@ -58,61 +59,65 @@ pub struct Copied {
 /// [`ImageError::Host`] where the host fails, which ends the copy: directories that are not finished stay as private
 /// as they were made. [`ImageError::Directory`] for a directory without `recursive`. [`ImageError::InImage`] if
 /// `inside` itself cannot be read, and [`ImageError::Overfull`] for an image that gives more than it can hold (I3).
-pub async fn get(
-    filesystem: &Filesystem,
-    inside: &[u8],
-    local: &Path,
-    options: &GetOptions,
-    told: &mut dyn FnMut(&ImageError),
-) -> Result<Copied, ImageError> {
-    let inode = filesystem.resolve(inside).await.map_err(in_image(inside))?;
-    let attributes = filesystem.attributes(inode).await.map_err(in_image(inside))?;
-    let is_directory = attributes.kind == FileType::Directory;
-    if is_directory && !options.recursive {
-        return Err(ImageError::Directory { path: PathBuf::from(shown(inside)) });
-    }
-    let (top, name) = match () {
-        () if is_directory => (local, None),
-        () if local.is_dir() => (local, inside.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty())),
-        // A slash at the end names a directory, and there is none.
-        () if local.as_os_str().as_encoded_bytes().ends_with(b"/") => {
-            return Err(on_host("write", local)(Errno::NOTDIR.into()));
+pub fn get<'a>(
+    filesystem: &'a Filesystem,
+    inside: &'a [u8],
+    local: &'a Path,
+    options: &'a GetOptions,
+    told: &'a mut dyn FnMut(&ImageError),
+) -> LocalBoxFuture<'a, Result<Copied, ImageError>> {
+    Box::pin(async move {
+        let inode = filesystem.resolve(inside).await.map_err(in_image(inside))?;
+        let attributes = filesystem.attributes(inode).await.map_err(in_image(inside))?;
+        let is_directory = attributes.kind == FileType::Directory;
+        if is_directory && !options.recursive {
+            return Err(ImageError::Directory { path: PathBuf::from(shown(inside)) });
         }
-        () => {
-            let above = local.parent().filter(|above| !above.as_os_str().is_empty());
-            (above.unwrap_or(Path::new(".")), local.file_name().map(|name| name.as_encoded_bytes()))
+        let (top, name) = match () {
+            () if is_directory => (local, None),
+            () if local.is_dir() => {
+                (local, inside.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty()))
+            }
+            // A slash at the end names a directory, and there is none.
+            () if local.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+                return Err(on_host("write", local)(Errno::NOTDIR.into()));
+            }
+            () => {
+                let above = local.parent().filter(|above| !above.as_os_str().is_empty());
+                (above.unwrap_or(Path::new(".")), local.file_name().map(|name| name.as_encoded_bytes()))
+            }
+        };
+        let rules = options.rules;
+        let made = if is_directory { HostTree::made_at(top, rules) } else { Ok(None) };
+        let made = made.map_err(on_host("write", top))?;
+        // One that is there stays as the user made it.
+        let new_top = made.is_some();
+        let tree = made.map_or_else(|| HostTree::at(top, rules), Ok).map_err(on_host("write", top))?;
+        let bytes = filesystem.statfs().await.blocks.saturating_mul(BLOCK_BYTES as u64);
+        let mut get = Get {
+            filesystem,
+            options: *options,
+            told,
+            inside: inside.to_vec(),
+            tree,
+            directories: vec![new_top.then_some(attributes)],
+            pending: Vec::new(),
+            entered: BTreeSet::new(),
+            linked: BTreeMap::new(),
+            names_left: bytes / NAME_BYTES_MIN,
+            bytes_left: bytes,
+            copied: Copied::default(),
+        };
+        if is_directory {
+            get.entered.insert(inode);
+            get.pending.push((TOP, inode));
+            get.everything().await?;
+        } else {
+            let name = name.ok_or(Errno::INVAL.into()).map_err(on_host("write", local))?;
+            get.entry(TOP, name, inside, attributes).await?;
         }
-    };
-    let rules = options.rules;
-    let made = if is_directory { HostTree::made_at(top, rules) } else { Ok(None) };
-    let made = made.map_err(on_host("write", top))?;
-    // One that is there stays as the user made it.
-    let new_top = made.is_some();
-    let tree = made.map_or_else(|| HostTree::at(top, rules), Ok).map_err(on_host("write", top))?;
-    let bytes = filesystem.statfs().await.blocks.saturating_mul(BLOCK_BYTES as u64);
-    let mut get = Get {
-        filesystem,
-        options: *options,
-        told,
-        inside: inside.to_vec(),
-        tree,
-        directories: vec![new_top.then_some(attributes)],
-        pending: Vec::new(),
-        entered: BTreeSet::new(),
-        linked: BTreeMap::new(),
-        names_left: bytes / NAME_BYTES_MIN,
-        bytes_left: bytes,
-        copied: Copied::default(),
-    };
-    if is_directory {
-        get.entered.insert(inode);
-        get.pending.push((TOP, inode));
-        get.everything().await?;
-    } else {
-        let name = name.ok_or(Errno::INVAL.into()).map_err(on_host("write", local))?;
-        get.entry(TOP, name, inside, attributes).await?;
-    }
-    get.finish().await
+        get.finish().await
+    })
 }
 
 /// The first name of a file with several.

@@ -1,5 +1,6 @@
 //! What is in a directory.
 
+use futures_util::future::LocalBoxFuture;
 use weir_ext4::{FileTime, FileType};
 use weir_fs::{Attributes, Cookie, Filesystem};
 
@@ -13,17 +14,23 @@ const SECONDS_A_DAY: i64 = 86_400;
 ///
 /// # Errors
 /// [`ImageError::InImage`] for what cannot be read.
-pub async fn list(filesystem: &Filesystem, inside: &[u8], long: bool) -> Result<Vec<Vec<u8>>, ImageError> {
-    let inode = filesystem.resolve(inside).await.map_err(in_image(inside))?;
-    let attributes = filesystem.attributes(inode).await.map_err(in_image(inside))?;
-    if attributes.kind != FileType::Directory {
-        return Ok(vec![line(filesystem, inside, inside.to_vec(), inode, long).await?]);
-    }
-    let mut lines = Vec::new();
-    for (name, inode) in names(filesystem, inside, inode).await? {
-        lines.push(line(filesystem, &join(inside, &name), name, inode, long).await?);
-    }
-    Ok(lines)
+pub fn list<'a>(
+    filesystem: &'a Filesystem,
+    inside: &'a [u8],
+    long: bool,
+) -> LocalBoxFuture<'a, Result<Vec<Vec<u8>>, ImageError>> {
+    Box::pin(async move {
+        let inode = filesystem.resolve(inside).await.map_err(in_image(inside))?;
+        let attributes = filesystem.attributes(inode).await.map_err(in_image(inside))?;
+        if attributes.kind != FileType::Directory {
+            return Ok(vec![line(filesystem, inside, inside.to_vec(), inode, long).await?]);
+        }
+        let mut lines = Vec::new();
+        for (name, inode) in names(filesystem, inside, inode).await? {
+            lines.push(line(filesystem, &join(inside, &name), name, inode, long).await?);
+        }
+        Ok(lines)
+    })
 }
 
 /// A path in an image with another name behind it.

@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use futures_util::future::LocalBoxFuture;
 use rustix::fs::{CWD, Dir, Mode, OFlags, SeekFrom, Stat, fstat, major, minor, openat, readlinkat, seek};
 use rustix::io::Errno;
 use weir_ext4::{BLOCK_BYTES, FileTime, FileType};
@@ -38,36 +39,38 @@ const UNFINISHED: &str = ".weir-put-";
 /// # Errors
 /// [`ImageError::Host`] for what cannot be read, [`ImageError::InImage`] for what cannot be written,
 /// [`ImageError::Directory`] for a directory without `recursive`. What was copied until then is there.
-pub async fn put(
-    filesystem: &Filesystem,
-    local: &Path,
-    inside: &[u8],
+pub fn put<'a>(
+    filesystem: &'a Filesystem,
+    local: &'a Path,
+    inside: &'a [u8],
     recursive: bool,
-) -> Result<u64, ImageError> {
-    let found = std::fs::symlink_metadata(local).map_err(on_host("read", local))?;
-    let is_directory = found.is_dir();
-    if is_directory && !recursive {
-        return Err(ImageError::Directory { path: local.to_owned() });
-    }
-    let above = local.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let top = if is_directory { local } else { above };
-    let tree = HostTree::at(top, Rules::all()).map_err(on_host("read", local))?;
-    if is_directory && tree.top() != (found.dev(), found.ino()) {
-        return Err(on_host("read", local)(swapped()));
-    }
-    let mut put = Put {
-        filesystem,
-        tree,
-        linked: BTreeMap::new(),
-        directories: Vec::new(),
-        pending: Vec::new(),
-        left_out: 0,
-    };
-    put.start(local, is_directory, inside).await?;
-    while let Some((directory, inside, inode)) = put.pending.pop() {
-        put.entries(directory, &inside, inode).await?;
-    }
-    put.finish().await
+) -> LocalBoxFuture<'a, Result<u64, ImageError>> {
+    Box::pin(async move {
+        let found = std::fs::symlink_metadata(local).map_err(on_host("read", local))?;
+        let is_directory = found.is_dir();
+        if is_directory && !recursive {
+            return Err(ImageError::Directory { path: local.to_owned() });
+        }
+        let above = local.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let top = if is_directory { local } else { above };
+        let tree = HostTree::at(top, Rules::all()).map_err(on_host("read", local))?;
+        if is_directory && tree.top() != (found.dev(), found.ino()) {
+            return Err(on_host("read", local)(swapped()));
+        }
+        let mut put = Put {
+            filesystem,
+            tree,
+            linked: BTreeMap::new(),
+            directories: Vec::new(),
+            pending: Vec::new(),
+            left_out: 0,
+        };
+        put.start(local, is_directory, inside).await?;
+        while let Some((directory, inside, inode)) = put.pending.pop() {
+            put.entries(directory, &inside, inode).await?;
+        }
+        put.finish().await
+    })
 }
 
 struct Put<'a> {

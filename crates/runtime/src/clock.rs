@@ -73,6 +73,19 @@ impl Clock {
         }
     }
 
+    /// Time since a moment in the past, suspensions of the machine included. Steps of the date do not change it.
+    pub(crate) fn with_suspensions(&self) -> Instant {
+        match &self.source {
+            Source::Virtual(now) => now.get(),
+            Source::Wall(_) => {
+                let since_boot = clock_gettime(ClockId::Boottime);
+                let seconds = u64::try_from(since_boot.tv_sec).unwrap_or(0);
+                let nanos = u32::try_from(since_boot.tv_nsec).unwrap_or(0);
+                Instant::ZERO + Duration::new(seconds, nanos)
+            }
+        }
+    }
+
     pub(crate) fn is_virtual(&self) -> bool {
         matches!(self.source, Source::Virtual(_))
     }
@@ -90,7 +103,7 @@ impl Clock {
     }
 
     /// Nanoseconds since 1970. The machine is asked each time, since its date may be stepped, and goes on while it is
-    /// suspended, which no other clock of it tells.
+    /// suspended.
     pub(crate) fn unix_nanos(&self, seed: u64) -> u64 {
         let nanos = match &self.source {
             Source::Virtual(now) => {

@@ -55,6 +55,12 @@ impl Handle {
         self.0.clock.is_virtual()
     }
 
+    /// The time since a moment in the past, with that which the machine was suspended: [`now`](Self::now) stands still
+    /// then. Steps of the machine's date do not change it. In virtual time it is [`now`](Self::now).
+    pub fn now_with_suspensions(&self) -> Instant {
+        self.0.clock.with_suspensions()
+    }
+
     /// Unix time in nanoseconds, for the times of files: the machine's date now, as of its last timer interrupt, up to
     /// 10 ms ago. It follows every step of that date, so it may go back, and counts the time that the machine was
     /// suspended; [`now`](Self::now) does neither. In virtual time it starts at a date derived from the seed and passes

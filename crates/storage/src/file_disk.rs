@@ -91,8 +91,8 @@ pub struct FileDisk {
     unused_bytes: u64,
     direct: bool,
     read_only: bool,
-    /// This process; none if the system does not say which boot of it this is.
-    opener: Option<Opener>,
+    /// This process.
+    opener: Opener,
     facts: Rc<FactsLook>,
     /// The file has no name yet.
     unnamed: Cell<bool>,
@@ -118,9 +118,10 @@ impl FileDisk {
         let ring = handle.ring().ok_or(FileDiskError::NoRing)?;
         let Opened { path, file, below, bytes, direct, punch } = opened;
         let legacy = Capabilities::legacy(options.queue_depth, MAX_TRANSFER_BLOCKS, options.tear_unit_bytes);
+        let unknown = u128::from(handle.entropy()) << 64 | u128::from(handle.entropy());
         let discard = if punch { Discard::ReadsZero } else { Discard::Unsupported };
         Ok(Rc::new(FileDisk {
-            opener: opener::this_process(below.place),
+            opener: opener::this_process(below.place, unknown),
             facts: Rc::default(),
             engine: Engine::new(handle, ring, (file, below.files), options),
             path,
@@ -279,11 +280,11 @@ impl Storage for FileDisk {
     }
 
     fn opener(&self) -> Option<Opener> {
-        self.opener.filter(|_| !self.read_only)
+        (!self.read_only).then_some(self.opener)
     }
 
     fn standing(&self, other: &Opener) -> Standing {
-        self.opener.map_or(Standing::Unknown, |opener| opener::standing(&opener, other))
+        opener::standing(&self.opener, other)
     }
 }
 

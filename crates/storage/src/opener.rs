@@ -6,7 +6,8 @@ pub const HOST_BYTES: usize = 64;
 /// A process that has a storage open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opener {
-    /// The boot of the system that it runs on: a random number, different at each start of each host.
+    /// The boot of the system that it runs on: a random number, different at each start of each host. Where the system
+    /// does not tell, it is different for each opener.
     pub boot: u128,
     /// The device that holds the storage's content, or is it.
     pub device: u64,
@@ -29,7 +30,7 @@ pub enum Standing {
     Ended,
     /// It runs on this host, and what it has open is at another place: a copy, or the same by another way.
     Running,
-    /// Nothing: it is on another host, or was before this one was started.
+    /// Nothing: it is on another host, or was before this one was started, or the system does not show it.
     Unknown,
 }
 

@@ -1,14 +1,18 @@
 //! Looking at a volume from outside: is there one, what does it say of itself, is it whole.
 
+use std::rc::Rc;
+
+use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Opener, Part, Rules, Storage, flush, write};
 
 use crate::blocks::Blocks;
 use crate::checkpoint::Checkpoint;
-use crate::claim;
+use crate::claim::{self, work_as_owner};
 use crate::error::{Damage, VolumeError};
 use crate::geometry::{Geometry, may_share};
 use crate::layout::{FORMAT_VERSION, SUPERBLOCK_COPIES, content_checksum};
-use crate::recovery::Recovered;
+use crate::options::VolumeOptions;
+use crate::recovery::{Recovered, Search};
 use crate::transfer::read_extent;
 
 /// Blocks read at a time when a whole storage is looked through.
@@ -107,7 +111,7 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
     let geometry = read_superblock(disk).await?;
     let mut checkpoint = Checkpoint::newest(disk, &geometry).await?;
     if checkpoint.alone {
-        checkpoint = Recovered::from(disk, &geometry, Rules::all()).await?.checkpoint;
+        checkpoint = Recovered::from(disk, &geometry, Rules::all(), Search::All).await?.checkpoint;
     }
     Ok(Info {
         version: FORMAT_VERSION,
@@ -131,7 +135,8 @@ pub async fn inspect(disk: &dyn Storage) -> Result<Info, VolumeError> {
 /// [`VolumeError`] if the structures do not hold together; damaged data is in the report.
 pub async fn check(disk: &dyn Storage) -> Result<CheckReport, VolumeError> {
     let geometry = read_superblock(disk).await?;
-    let Recovered { blocks, records, .. } = Recovered::from(disk, &geometry, Rules::all()).await?;
+    let Recovered { blocks, records, .. } =
+        Recovered::from(disk, &geometry, Rules::all(), Search::All).await?;
     let superblock_copies = whole_superblocks(disk, &geometry).await;
     let shared_names = blocks.names().count();
     let Reading { live_blocks, damaged, damaged_total } =
@@ -186,20 +191,34 @@ pub(crate) async fn read_live(
 ///
 /// # Errors
 /// [`VolumeError::TooLargeToShare`] if addresses leave no room for the mark of a shared block; [`VolumeError`] if there is
-/// no whole volume.
-pub async fn upgrade(disk: &dyn Storage) -> Result<bool, VolumeError> {
-    let geometry = read_superblock(disk).await?;
+/// no whole volume, or it is open.
+pub async fn upgrade(handle: &Handle, disk: Rc<dyn Storage>) -> Result<bool, VolumeError> {
+    let geometry = read_superblock(&*disk).await?;
     if !may_share(geometry.physical_blocks) {
         return Err(VolumeError::TooLargeToShare(geometry.physical_blocks));
     }
     let upgraded = Geometry { shares: true, ..geometry };
     let claimed = disk.opener().and_then(|_| upgraded.with_claims());
     let upgraded = claimed.unwrap_or(upgraded);
-    if whole_superblocks(disk, &upgraded).await == SUPERBLOCK_COPIES {
+    if whole_superblocks(&*disk, &upgraded).await == SUPERBLOCK_COPIES {
         return Ok(false);
     }
+    let options = VolumeOptions::default();
+    work_as_owner(handle, disk, &geometry, &options, async |disk| {
+        write_features(&*disk, &geometry, &upgraded).await
+    })
+    .await?;
+    Ok(upgraded != geometry)
+}
+
+/// Writes both superblocks anew.
+async fn write_features(
+    disk: &dyn Storage,
+    geometry: &Geometry,
+    upgraded: &Geometry,
+) -> Result<(), VolumeError> {
     if !geometry.claims {
-        claim::clear(disk, &upgraded).await?;
+        claim::clear(disk, upgraded).await?;
         flush(disk).await?;
     }
     let block = upgraded.to_superblock();
@@ -208,7 +227,7 @@ pub async fn upgrade(disk: &dyn Storage) -> Result<bool, VolumeError> {
         write(disk, Part::bytes(Lba(copy), &block)).await?;
         flush(disk).await?;
     }
-    Ok(upgraded != geometry)
+    Ok(())
 }
 
 /// Refuses a storage that holds anything but zeroes.

@@ -66,7 +66,7 @@ struct PageAt {
 }
 
 /// The map pages on the medium, as the newest checkpoint knows them.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct PageTable {
     pages: Sparse<PageAt>,
     sum: u64,
@@ -161,6 +161,7 @@ pub(crate) fn filled(bytes: &[u8]) -> Filled {
 }
 
 /// The newest checkpoint.
+#[derive(Clone)]
 pub(crate) struct Checkpoint {
     pub number: u64,
     pub slot: u64,
@@ -325,25 +326,37 @@ impl Checkpoint {
     /// for it, one that records put on the free-segment list, or, after a recovery, one that a recovery would put
     /// there now. (In a volume with no more segments than a free-segment list takes, this one's free-segment list and
     /// live segments are all there are.) So `segments` are those, and not the whole volume (V6).
-    pub(crate) async fn require_newest(
+    ///
+    /// The same holds if the write of a newer one is lost, and its slot has its old content.
+    ///
+    /// Returns the number of the newest checkpoint that chunks at the beginning of `segments` know, or 0. A segment that
+    /// cannot be read ends the search only if that is needed: not `with_failures`.
+    pub(crate) async fn find_newest_known(
         &self,
         disk: &dyn Storage,
         geometry: &Geometry,
         segments: impl Iterator<Item = u32>,
-    ) -> Result<(), VolumeError> {
+        with_failures: bool,
+    ) -> Result<u64, VolumeError> {
         let segments: Vec<u32> = segments.collect();
+        let mut newest = 0;
         for batch in segments.chunks(SEGMENTS_AT_ONCE) {
             let heads = batch.iter().map(|s| read(disk, Extent::new(Lba(geometry.block(*s, 0)), 1)));
             for (segment, head) in batch.iter().zip(join_all(heads).await) {
-                let head = head?;
+                let head = match head {
+                    Err(_) if with_failures => continue,
+                    head => head?,
+                };
                 let chunk = ParsedChunk::parse(&head, geometry.volume, *segment, 0);
-                if chunk.is_some_and(|chunk| chunk.header.checkpoint.get() > self.number) {
-                    let at = geometry.checkpoint_slot((self.slot + 1) % CHECKPOINT_SLOTS);
-                    return Err(VolumeError::Damaged { what: Damage::NewestCheckpoint, at });
-                }
+                newest = newest.max(chunk.map_or(0, |chunk| chunk.header.checkpoint.get()));
             }
         }
-        Ok(())
+        Ok(newest)
+    }
+
+    /// Where a newer checkpoint than this one would be.
+    pub(crate) fn place_of_newer(&self, geometry: &Geometry) -> Lba {
+        geometry.checkpoint_slot((self.slot + 1) % CHECKPOINT_SLOTS)
     }
 
     /// Loads the map that the checkpoint names, and counts what is live in each segment.

@@ -10,6 +10,8 @@
 //!    If claim and challenge are as they were at the end, the owner has no valid lease any more.
 //! 4. It writes its claim, and reads both blocks again. Only if they hold its claim and its challenge, it is the owner.
 //!
+//! What makes a new volume over an old one does the same: once it has claimed the old one, it destroys it.
+//!
 //! Why this is enough:
 //!
 //! - *Two openers.* Let one see its claim and its challenge in step 4. The challenge of the other was written later than
@@ -32,12 +34,13 @@ use weir_runtime::Handle;
 use weir_storage::{BLOCK_BYTES, Extent, Lba, Opener, Part, Rejected, Standing, Storage, flush, write};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::check::read_superblock;
 use crate::error::VolumeError;
 use crate::geometry::Geometry;
 use crate::layout::{
     CHALLENGE_MAGIC, CLAIM_BLOCKS, CLAIM_MAGIC, ChallengeBlock, ClaimBlock, checksum_matches, stamp_checksum,
 };
-use crate::lease::Lease;
+use crate::lease::{Keeper, Lease, Leased};
 use crate::mutants::VolumeMutant;
 use crate::options::VolumeOptions;
 use crate::transfer::read_extent;
@@ -78,33 +81,55 @@ pub(crate) struct Look {
     pub(crate) challenge: u64,
 }
 
-/// Claim and challenge of a volume.
+/// Claim and challenge of a volume, with the disk that its owner keeps.
 pub(crate) struct Register {
     pub(crate) disk: Rc<dyn Storage>,
-    place: Lba,
+    at: Lba,
     volume: u64,
 }
 
 impl Register {
     /// Of a volume on `disk`, if it has them.
     pub(crate) fn of(disk: &Rc<dyn Storage>, geometry: &Geometry) -> Option<Register> {
-        Some(Register { disk: Rc::clone(disk), place: geometry.claim()?, volume: geometry.volume })
+        Some(Register { disk: Rc::clone(disk), at: geometry.claim()?, volume: geometry.volume })
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place { disk: &*self.disk, at: self.at, volume: self.volume }
     }
 
     pub(crate) async fn look(&self) -> Result<Look, Rejected> {
-        look(&*self.disk, self.place, self.volume).await
+        self.place().look().await
     }
 
     /// Writes a claim, or that there is none.
     pub(crate) async fn write_claim(&self, claim: Option<Claim>) -> Result<(), Rejected> {
+        self.place().write_claim(claim).await
+    }
+}
+
+/// Where claim and challenge of a volume are.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    disk: &'a dyn Storage,
+    at: Lba,
+    volume: u64,
+}
+
+impl Place<'_> {
+    async fn look(self) -> Result<Look, Rejected> {
+        look(self.disk, self.at, self.volume).await
+    }
+
+    async fn write_claim(self, claim: Option<Claim>) -> Result<(), Rejected> {
         let mut block = vec![0; BLOCK_BYTES];
         let bytes = encode(self.volume, claim);
         block[..bytes.as_bytes().len()].copy_from_slice(bytes.as_bytes());
         stamp_checksum(&mut block, offset_of!(ClaimBlock, checksum));
-        self.write(self.place, &block).await
+        self.write(self.at, &block).await
     }
 
-    async fn write_challenge(&self, challenge: u64) -> Result<(), Rejected> {
+    async fn write_challenge(self, challenge: u64) -> Result<(), Rejected> {
         let bytes = ChallengeBlock {
             magic: CHALLENGE_MAGIC,
             volume: self.volume.into(),
@@ -115,13 +140,13 @@ impl Register {
         let mut block = vec![0; BLOCK_BYTES];
         block[..size_of::<ChallengeBlock>()].copy_from_slice(bytes.as_bytes());
         stamp_checksum(&mut block, offset_of!(ChallengeBlock, checksum));
-        self.write(self.place.offset(1), &block).await
+        self.write(self.at.offset(1), &block).await
     }
 
     /// Others see a write as soon as it is transferred, unless it goes through a page cache.
-    async fn write(&self, at: Lba, block: &[u8]) -> Result<(), Rejected> {
-        write(&*self.disk, Part::bytes(at, block)).await?;
-        if self.disk.capabilities().fua { Ok(()) } else { flush(&*self.disk).await }
+    async fn write(self, at: Lba, block: &[u8]) -> Result<(), Rejected> {
+        write(self.disk, Part::bytes(at, block)).await?;
+        if self.disk.capabilities().fua { Ok(()) } else { flush(self.disk).await }
     }
 }
 
@@ -218,14 +243,71 @@ pub(crate) async fn acquire(
     let (Some(opener), Some(register)) = (disk.opener(), Register::of(disk, geometry)) else {
         return Ok(None);
     };
+    let claim = write_new_claim(handle, register.place(), opener, options).await?;
+    let lease = Lease::new(handle, register, claim, options.rules);
+    if !lease.begin(claim.answered).await? && !options.rules.drops(VolumeMutant::ClaimNotReread) {
+        return Err(VolumeError::OpenedMeanwhile);
+    }
+    Ok(Some(Rc::new(lease)))
+}
+
+/// Does something to the volume on `disk` as its owner (V8), and gives the claim up.
+///
+/// # Errors
+/// As [`acquire`], and those of `work`.
+pub(crate) async fn work_as_owner<T>(
+    handle: &Handle,
+    disk: Rc<dyn Storage>,
+    geometry: &Geometry,
+    options: &VolumeOptions,
+    work: impl AsyncFnOnce(Rc<dyn Storage>) -> Result<T, VolumeError>,
+) -> Result<T, VolumeError> {
+    let Some(lease) = acquire(handle, &disk, geometry, options).await? else { return work(disk).await };
+    let keeper = Keeper::new(handle, &lease);
+    let outcome = work(Rc::new(Leased { below: disk, lease: Rc::clone(&lease) })).await;
+    let released = lease.release().await;
+    drop(keeper);
+    let outcome = outcome?;
+    released?;
+    Ok(outcome)
+}
+
+/// Makes sure that no process has the volume open that may be on `disk`, before it is destroyed (V8). The volume is
+/// claimed then: an owner that gave no answer in time finds that, and stops. A copy of a volume that is open may be
+/// destroyed.
+///
+/// # Errors
+/// [`VolumeError::OpenElsewhere`] and [`VolumeError::OpenedMeanwhile`]; what the disk answered.
+pub async fn require_closed(handle: &Handle, disk: &dyn Storage) -> Result<(), VolumeError> {
+    let Some(opener) = disk.opener() else { return Ok(()) };
+    // What has no whole superblock nobody opens.
+    let Ok(geometry) = read_superblock(disk).await else { return Ok(()) };
+    let Some(at) = geometry.claim() else { return Ok(()) };
+    let place = Place { disk, at, volume: geometry.volume };
+    let options = VolumeOptions { after_crash: true, ..VolumeOptions::default() };
+    let claim = write_new_claim(handle, place, opener, &options).await?;
+    match place.look().await? == (Look { found: Found::Held(claim), challenge: claim.answered }) {
+        true => Ok(()),
+        false => Err(VolumeError::OpenedMeanwhile),
+    }
+}
+
+/// Steps 1 to 4, without the look at the end: writes a challenge, waits for an answer if there may be one, and writes the
+/// claim.
+async fn write_new_claim(
+    handle: &Handle,
+    place: Place<'_>,
+    opener: Opener,
+    options: &VolumeOptions,
+) -> Result<Claim, VolumeError> {
     let challenge = handle.entropy().max(1);
-    register.write_challenge(challenge).await?;
+    place.write_challenge(challenge).await?;
     let written = handle.now();
-    let before = register.look().await?;
+    let before = place.look().await?;
     let standing = match before.found {
         Found::Released => Standing::Ended,
         Found::Damaged => Standing::Unknown,
-        Found::Held(claim) => match disk.standing(&claim.opener) {
+        Found::Held(claim) => match place.disk.standing(&claim.opener) {
             Standing::Running if options.after_crash => Standing::Unknown,
             Standing::Running => return Err(VolumeError::CopyOfOpen(Box::new(claim.opener))),
             standing => standing,
@@ -235,16 +317,12 @@ pub(crate) async fn acquire(
         info!("the volume was not closed, and by whom it was open is not known: waiting for an answer");
         while handle.now().since(written) < WAIT {
             handle.sleep(LOOK.min(WAIT.saturating_sub(handle.now().since(written)))).await;
-            has_no_answer(&before, &register.look().await?, challenge)?;
+            has_no_answer(&before, &place.look().await?, challenge)?;
         }
     }
     let claim = Claim { claim: handle.entropy(), answered: challenge, opener };
-    register.write_claim(Some(claim)).await?;
-    let lease = Lease::new(handle, register, claim, options.rules);
-    if !lease.begin(challenge).await? && !options.rules.drops(VolumeMutant::ClaimNotReread) {
-        return Err(VolumeError::OpenedMeanwhile);
-    }
-    Ok(Some(Rc::new(lease)))
+    place.write_claim(Some(claim)).await?;
+    Ok(claim)
 }
 
 /// Whether nothing has changed since the challenge was written.

@@ -108,7 +108,7 @@ pub enum Damage {
     #[error("neither checkpoint is valid")]
     NoCheckpoint,
     /// The log knows a newer checkpoint than the newest that is whole.
-    #[error("the newest checkpoint is damaged")]
+    #[error("the newest checkpoint is damaged or out of date")]
     NewestCheckpoint,
     /// A checkpoint field has an impossible value.
     #[error("checkpoint field `{0}` has an impossible value")]

@@ -17,19 +17,13 @@ use crate::claim::{Claim, Found, LEASE, Look, POLL, Register};
 use crate::common::failure;
 use crate::mutants::VolumeMutant;
 
-/// A read that confirmed the claim: when it began, by both clocks. That of the day goes on while the machine sleeps.
-#[derive(Clone, Copy)]
-struct Confirmed {
-    began: Instant,
-    wall_millis: u64,
-}
-
 /// What the owner of a volume knows of its claim.
 pub(crate) struct Lease {
     handle: Handle,
     register: Register,
     claim: Cell<Claim>,
-    confirmed: Cell<Confirmed>,
+    /// When the read that confirmed the claim began, by the clock that goes on while the machine is suspended.
+    confirmed: Cell<Instant>,
     /// It is over for good, and why.
     lost: Cell<Option<StorageError>>,
     /// It was renewed, or lost.
@@ -54,7 +48,7 @@ impl Lease {
             handle: handle.clone(),
             register,
             claim: Cell::new(claim),
-            confirmed: Cell::new(now(handle)),
+            confirmed: Cell::new(handle.now_with_suspensions()),
             lost: Cell::new(None),
             changed: Event::new(),
             wanted: Event::new(),
@@ -66,7 +60,7 @@ impl Lease {
 
     /// Whether the claim that was just written, and the challenge before it, are the newest: then the lease begins.
     pub(crate) async fn begin(&self, challenge: u64) -> Result<bool, Rejected> {
-        let began = now(&self.handle);
+        let began = self.handle.now_with_suspensions();
         let look = self.register.look().await?;
         self.confirmed.set(began);
         Ok(look == Look { found: Found::Held(self.claim.get()), challenge })
@@ -77,11 +71,8 @@ impl Lease {
         if self.rules.drops(VolumeMutant::LeaseUnchecked) {
             return true;
         }
-        let Confirmed { began, wall_millis } = self.confirmed.get();
-        let slept = self.handle.wall_clock_millis().saturating_sub(wall_millis);
-        self.lost.get().is_none()
-            && self.handle.now().since(began) < LEASE
-            && u128::from(slept) < LEASE.as_millis()
+        let age = self.handle.now_with_suspensions().since(self.confirmed.get());
+        self.lost.get().is_none() && age < LEASE
     }
 
     /// Waits until it is over for good; why.
@@ -145,7 +136,7 @@ impl Lease {
         if let Some(error) = self.lost.get() {
             return Err(error.into());
         }
-        let began = now(&self.handle);
+        let began = self.handle.now_with_suspensions();
         let look = self.register.look().await?;
         let claim = self.claim.get();
         if look.found != Found::Held(claim) {
@@ -157,7 +148,7 @@ impl Lease {
         let lapsed = !self.is_valid();
         self.confirmed.set(began);
         if lapsed && self.is_valid() {
-            warn!("the disk did not answer in time: writes have waited");
+            warn!("the disk did not answer in time, or this process was stopped: writes have waited");
         }
         self.tell_all();
         Ok(())
@@ -226,10 +217,6 @@ impl Drop for Keeper {
 
 fn is_passing(error: StorageError) -> bool {
     !matches!(error, StorageError::TakenOver | StorageError::Gone)
-}
-
-fn now(handle: &Handle) -> Confirmed {
-    Confirmed { began: handle.now(), wall_millis: handle.wall_clock_millis() }
 }
 
 /// The storage below an owned volume: it takes writes, and says what is durable, only while the lease is valid.

@@ -111,6 +111,7 @@ mod transfer;
 mod volume;
 
 pub use check::{CheckReport, Info, check, inspect, upgrade};
+pub use claim::require_closed;
 pub use error::{Damage, FormatError, VolumeError};
 pub use geometry::Format;
 #[cfg(feature = "mutants")]

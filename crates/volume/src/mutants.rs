@@ -8,6 +8,8 @@ pub enum VolumeMutant {
     SameGeneration,
     /// V1: recovery goes on from the older checkpoint although the log has seen a newer one.
     CheckpointLossUnnoticed,
+    /// V1: check, repair and recovery take a checkpoint for the newest although the log has seen a newer one.
+    StaleCheckpointUnnoticed,
     /// V2: recovery does not look behind the cut for what was known durable.
     HoleUnnoticed,
     /// V3: emptied segments are written again although recovery would still replay them.
@@ -80,4 +82,6 @@ pub enum VolumeMutant {
     ClosedOnce,
     /// V9: repair takes what is whole for what is newest: a page of the map, or a record, that is out of date.
     StaleRepaired,
+    /// V9: repair makes up for a page of the map, and drops the log behind the newest checkpoint.
+    RepairDropsLog,
 }

@@ -43,7 +43,8 @@ pub(crate) struct Rebuilt {
     pub unknown: BTreeSet<u32>,
 }
 
-/// Loads the map of a checkpoint, and makes damaged pages anew.
+/// Loads the map of a checkpoint, and makes damaged pages anew. The checkpoint is as it was parsed: what a load puts into
+/// its table of pages would count twice.
 pub(crate) async fn rebuild(
     disk: &dyn Storage,
     geometry: &Geometry,
@@ -203,7 +204,7 @@ fn load_proved(
         match records.proved(lba as u32) {
             Some(entry) if entry.is_mapped() => {
                 let at = geometry.map_page(0, page);
-                map.blocks.load(lba, entry).map_err(|what| VolumeError::Damaged { what, at })?;
+                map.blocks.load_recorded(lba, entry).map_err(|what| VolumeError::Damaged { what, at })?;
             }
             Some(_) => {}
             None => {

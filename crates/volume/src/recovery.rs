@@ -35,10 +35,20 @@ const READ_AHEAD_BLOCKS: u32 = 4096;
 pub(crate) struct Tolerance {
     /// The records up to this one were durable. One whose data fails its checksum is applied, and reading that fails.
     pub durable: u64,
-    /// The newest checkpoint may be lost.
-    pub older_checkpoint: bool,
+    /// The replay ends before this record, although the log goes on.
+    pub end: Option<u64>,
     /// Blocks of which the map on the disk says nothing. A record that says what a block reads takes it away.
     pub unknown: BTreeSet<u32>,
+}
+
+/// Where recovery looks for chunks that know a newer checkpoint than the newest that is whole (V1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Search {
+    /// Where the log behind one that a recovery took would begin, which is one block at most: opening.
+    Beginning,
+    /// At the beginning of each segment that may be in such a log: check and repair, and opening if the other slot holds
+    /// no whole checkpoint.
+    All,
 }
 
 /// What a tolerant replay met.
@@ -50,6 +60,10 @@ pub(crate) struct Met {
     pub durable: u64,
     /// The last record behind the cut.
     pub last: u64,
+    /// Number of the newest checkpoint that a chunk knows, if it is newer than the one that the replay began with.
+    pub newest: u64,
+    /// That checkpoint is lost, though its place holds a whole one, and what it holds is in the log.
+    pub is_stale: bool,
     /// Headers of chunks that were corrected.
     pub corrected: u64,
     /// Records with data that fails its checksum.
@@ -79,6 +93,7 @@ impl Recovered {
         disk: &dyn Storage,
         geometry: &Geometry,
         rules: Rules<VolumeMutant>,
+        search: Search,
     ) -> Result<Recovered, VolumeError> {
         let mut checkpoint = Checkpoint::newest(disk, geometry).await?;
         debug!(
@@ -90,7 +105,7 @@ impl Recovered {
             "checkpoint found"
         );
         let blocks = checkpoint.load_blocks(disk, geometry, rules).await?;
-        Recovered::behind(disk, geometry, rules, (checkpoint, blocks), None).await
+        Recovered::behind(disk, geometry, rules, (checkpoint, blocks), None, search).await
     }
 
     /// Replays the log behind a checkpoint whose map is loaded.
@@ -100,26 +115,46 @@ impl Recovered {
         rules: Rules<VolumeMutant>,
         (checkpoint, mut blocks): (Checkpoint, Blocks),
         tolerance: Option<Tolerance>,
+        search: Search,
     ) -> Result<Recovered, VolumeError> {
-        let may_be_older = tolerance.as_ref().is_some_and(|tolerance| tolerance.older_checkpoint);
-        let doubtful =
-            checkpoint.alone && !may_be_older && !rules.drops(VolumeMutant::CheckpointLossUnnoticed);
+        let search = if checkpoint.alone { Search::All } else { search };
+        let is_tolerant = tolerance.is_some();
+        let with_failures = is_tolerant || !checkpoint.alone;
+        let is_newest = |known: u64| match known > checkpoint.number && !is_tolerant {
+            true => {
+                let at = checkpoint.place_of_newer(geometry);
+                Err(VolumeError::Damaged { what: Damage::NewestCheckpoint, at })
+            }
+            false => Ok(known),
+        };
         let mut looked_at = BTreeSet::new();
-        if doubtful {
+        let mut known = 0;
+        if search == Search::All && seeks_newer(&checkpoint, rules) {
             looked_at.extend(checkpoint.free_list.iter().copied().chain(blocks.segments.live_segments()));
-            checkpoint.require_newest(disk, geometry, looked_at.iter().copied()).await?;
+            let segments = looked_at.iter().copied();
+            known = checkpoint.find_newest_known(disk, geometry, segments, with_failures).await?;
+            is_newest(known)?;
         }
         let mut replay = Replay::new(disk, geometry, &checkpoint, &mut blocks, rules);
         replay.tolerance = tolerance;
         let cut = replay.run().await?;
         let joined = replay.free_list.split_off(checkpoint.free_list.len().min(replay.free_list.len()));
-        let Replay { next_sequence, records, bytes_read, met, tolerance, .. } = replay;
+        let Replay { next_sequence, records, bytes_read, mut met, tolerance, .. } = replay;
         let unknown = tolerance.map(|tolerance| tolerance.unknown).unwrap_or_default();
         let log = checkpoint.free_list.iter().chain(&joined).copied().take(cut.index + 1).collect();
-        if doubtful {
+        if seeks_newer(&checkpoint, rules) {
             let (planned, _) = blocks.segments.plan_free_list(None, geometry.free_list_limit());
-            let others = joined.into_iter().chain(planned).filter(|s| !looked_at.contains(s));
-            checkpoint.require_newest(disk, geometry, others).await?;
+            let others: Vec<u32> = match search {
+                Search::All => joined.into_iter().chain(planned).filter(|s| !looked_at.contains(s)).collect(),
+                // The replay has looked there if the log ends at the beginning of that segment.
+                Search::Beginning => {
+                    let end = (cut.offset == 0).then(|| checkpoint.free_list.get(cut.index)).flatten();
+                    planned.first().filter(|first| Some(*first) != end).copied().into_iter().collect()
+                }
+            };
+            let others = others.into_iter();
+            known = known.max(checkpoint.find_newest_known(disk, geometry, others, with_failures).await?);
+            met.newest = met.newest.max(is_newest(known)?);
         }
         Ok(Recovered {
             blocks,
@@ -133,6 +168,14 @@ impl Recovered {
             is_short: false,
         })
     }
+}
+
+/// Whether a newer checkpoint than this one is looked for.
+fn seeks_newer(checkpoint: &Checkpoint, rules: Rules<VolumeMutant>) -> bool {
+    !rules.drops(match checkpoint.alone {
+        true => VolumeMutant::CheckpointLossUnnoticed,
+        false => VolumeMutant::StaleCheckpointUnnoticed,
+    })
 }
 
 /// A replay in progress, and afterwards what it found.
@@ -239,7 +282,7 @@ impl<'a> Replay<'a> {
         if let Some(segment) = segment {
             self.met.cut = Lba(self.geometry.block(*segment, cut.offset));
         }
-        if !self.rules.drops(VolumeMutant::HoleUnnoticed) {
+        if !self.rules.drops(VolumeMutant::HoleUnnoticed) && !self.is_at_end() {
             self.look_behind(cut).await?;
         }
         Ok(cut)
@@ -291,6 +334,12 @@ impl<'a> Replay<'a> {
         self.tolerance.as_ref().is_some_and(|tolerance| self.next_sequence <= tolerance.durable)
     }
 
+    /// The replay is to end here, wherever the log ends.
+    fn is_at_end(&self) -> bool {
+        let end = self.tolerance.as_ref().and_then(|tolerance| tolerance.end);
+        end.is_some_and(|end| self.next_sequence >= end)
+    }
+
     /// The chunk whose header is in `block`. Where it has to be, it may take the correction of one bit.
     fn chunk_at<'b>(
         &self,
@@ -315,21 +364,19 @@ impl<'a> Replay<'a> {
         let bytes = self.segment(index).await?;
         let mut offset = from;
         loop {
+            if self.is_at_end() {
+                return Ok(End::Cut(offset));
+            }
             let rest = &bytes[offset as usize * BLOCK_BYTES..];
             let mut spare = Vec::new();
             let Some(chunk) = self.chunk_at(rest, segment, offset, &mut spare) else {
                 return Ok(End::NoChunk(offset, "no whole header follows"));
             };
             if !self.is_next(&chunk) {
+                self.note_checkpoint(&chunk, segment, offset)?;
                 return Ok(End::NoChunk(offset, "the chunk that follows is not the next one"));
             }
-            let may_be_older = self.tolerance.as_ref().is_some_and(|tolerance| tolerance.older_checkpoint);
-            if chunk.header.checkpoint.get() > self.checkpoint.number
-                && !may_be_older
-                && !self.rules.drops(VolumeMutant::CheckpointLossUnnoticed)
-            {
-                return Err(self.damaged(Damage::NewestCheckpoint, segment, offset));
-            }
+            self.note_checkpoint(&chunk, segment, offset)?;
             if offset + chunk.blocks() > self.geometry.segment_blocks {
                 return Err(self.damaged(Damage::Record, segment, offset));
             }
@@ -344,6 +391,24 @@ impl<'a> Replay<'a> {
         }
     }
 
+    /// V1: a chunk may know a newer checkpoint than the newest that is whole.
+    fn note_checkpoint(
+        &mut self,
+        chunk: &ParsedChunk<'_>,
+        segment: u32,
+        offset: u32,
+    ) -> Result<(), VolumeError> {
+        let known = chunk.header.checkpoint.get();
+        if known <= self.checkpoint.number || !seeks_newer(self.checkpoint, self.rules) {
+            return Ok(());
+        }
+        if self.tolerance.is_none() {
+            return Err(self.damaged(Damage::NewestCheckpoint, segment, offset));
+        }
+        self.met.newest = self.met.newest.max(known);
+        Ok(())
+    }
+
     /// Applies the records of a chunk; `false` if one of them is not whole.
     fn replay_chunk(
         &mut self,
@@ -356,6 +421,9 @@ impl<'a> Replay<'a> {
         let mut blocks = data.chunks_exact(BLOCK_BYTES);
         let mut address = self.geometry.block(segment, offset) as u32;
         for entry in chunk.entries() {
+            if record.is_empty() && self.is_at_end() {
+                return Ok(false);
+            }
             let mut place = Entry::default();
             if entry.kind() == Some(RecordKind::Data) {
                 address += 1;
@@ -494,6 +562,7 @@ impl<'a> Replay<'a> {
                 let Some(chunk) = ParsedChunk::parse(block, self.geometry.volume, segment, offset) else {
                     continue;
                 };
+                self.note_checkpoint(&chunk, segment, offset)?;
                 let behind = chunk.header.sequence.get() >= self.next_sequence;
                 if chunk.header.generation.get() != self.checkpoint.generation || !behind {
                     continue;

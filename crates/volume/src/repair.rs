@@ -1,8 +1,9 @@
 //! *Repair* of a damaged volume (V9): what can be proved is kept, what cannot reads as an error, and nothing is guessed.
 //!
 //! 1. The superblock: either copy, also with one bit corrected.
-//! 2. The checkpoints: the newest one; the older one if its log leads as far.
-//! 3. The map: pages that are damaged are made anew (`rebuild.rs`).
+//! 2. The newest checkpoint.
+//! 3. Its map: pages that are damaged are made anew (`rebuild.rs`). If that does not make up for all of them, the map of the
+//!    older checkpoint, with its log up to the newest one, is the same map.
 //! 4. The log behind the checkpoint. A record that was durable is applied though some of its data is damaged. One that
 //!    is missing ends the repair, unless the caller goes back to the prefix before it.
 //! 5. All that is live is read. What fails its checksum is lost, and so is what nothing proves.
@@ -18,18 +19,17 @@ use weir_storage::{BLOCK_BYTES, Extent, Lba, Part, Rules, Storage, flush, write}
 use crate::blocks::Blocks;
 use crate::check::{Reading, read_live};
 use crate::checkpoint::{CHECKSUM_FIELD, Checkpoint, filled};
-use crate::claim::acquire;
+use crate::claim::work_as_owner;
 use crate::correction::correct_bit;
 use crate::error::{Damage, VolumeError};
 use crate::geometry::{CHECKPOINT_SLOTS, Geometry, checkpoint_bytes};
 use crate::layout::{SUPERBLOCK_COPIES, Superblock, content_checksum};
-use crate::lease::{Keeper, Leased};
 use crate::map::Entry;
 use crate::mutants::VolumeMutant;
 use crate::names::Pairs;
 use crate::options::VolumeOptions;
 use crate::rebuild::{Rebuilt, rebuild};
-use crate::recovery::{Recovered, Tolerance};
+use crate::recovery::{Recovered, Search, Tolerance};
 use crate::scan::{read_or_zeros, scan};
 use crate::volume::write_repaired;
 
@@ -52,7 +52,8 @@ pub struct RepairOptions {
 pub enum Finding {
     /// A copy of the superblock is damaged; it is written anew.
     Superblock(Lba),
-    /// A checkpoint is damaged, the one in this place. Nothing is lost: the other one leads as far.
+    /// A checkpoint is damaged, the one in this place, or its newest write is lost. Nothing else is: the other one leads as
+    /// far.
     Checkpoint(Lba),
     /// A page of the map is damaged, and was made anew.
     MapPage(u32),
@@ -78,7 +79,7 @@ impl fmt::Display for Finding {
                 write!(f, "a copy of the superblock at {at} is damaged; the other copy is used")
             }
             Finding::Checkpoint(at) => {
-                write!(f, "the checkpoint at {at} is damaged; nothing is lost by that")
+                write!(f, "the checkpoint at {at} is damaged or out of date; nothing is lost by that")
             }
             Finding::MapPage(page) => write!(f, "page {page} of the map is damaged; it was made anew"),
             Finding::MapPageLost(page) => {
@@ -138,17 +139,10 @@ pub async fn repair(
     geometry.fits_commands_of(&*disk)?;
     // V8: before anything is read that another owner may still change.
     let as_volume = VolumeOptions { rules: options.rules, ..VolumeOptions::default() };
-    let Some(lease) = acquire(handle, &disk, &geometry, &as_volume).await? else {
-        return repair_owned(handle, disk, geometry, &options, report).await;
-    };
-    let disk = Rc::new(Leased { below: disk, lease: Rc::clone(&lease) });
-    let keeper = Keeper::new(handle, &lease);
-    let outcome = repair_owned(handle, disk, geometry, &options, report).await;
-    let released = lease.release().await;
-    drop(keeper);
-    let report = outcome?;
-    released?;
-    Ok(report)
+    work_as_owner(handle, disk, &geometry, &as_volume, async |disk| {
+        repair_owned(handle, disk, geometry, &options, report).await
+    })
+    .await
 }
 
 /// Repairs a volume on a disk that nobody else writes to.
@@ -228,20 +222,7 @@ impl Repair<'_> {
         let at = self.geometry.checkpoint_slot(0);
         let mut newest = checkpoints.pop().ok_or(VolumeError::Damaged { what: Damage::NoCheckpoint, at })?;
         newest.alone = checkpoints.is_empty();
-        let (number, reached) = (newest.number, newest.next_sequence);
-        let (found, map) = self.replay(newest).await?;
-        let older = checkpoints.pop().filter(|_| !map.unknown.is_empty());
-        if let Some(older) = older
-            && let Ok((mut found, complete)) = self.replay(older).await
-            && complete.unknown.is_empty()
-            && found.next_sequence >= reached
-        {
-            map.lost.iter().chain(&map.rebuilt).for_each(|page| report.add(Finding::MapPage(*page)));
-            map.lost.iter().for_each(|page| found.blocks.write_again(*page));
-            found.checkpoint.number = number;
-            self.take_note(&found, &complete, report);
-            return Ok(found);
-        }
+        let (found, map) = self.replay(&newest, checkpoints.pop().as_ref()).await?;
         self.take_note(&found, &map, report);
         Ok(found)
     }
@@ -250,6 +231,9 @@ impl Repair<'_> {
         map.rebuilt.iter().for_each(|page| report.add(Finding::MapPage(*page)));
         map.lost.iter().for_each(|page| report.add(Finding::MapPageLost(*page)));
         let met = found.met;
+        if met.is_stale {
+            report.add(Finding::Checkpoint(found.checkpoint.place_of_newer(self.geometry)));
+        }
         if met.corrected > 0 {
             report.add(Finding::Headers(met.corrected));
         }
@@ -305,15 +289,55 @@ impl Repair<'_> {
         false
     }
 
-    /// Loads the map of a checkpoint and replays the log behind it: once to find what was durable, and again where that
-    /// is not what the first replay reached.
-    async fn replay(&self, checkpoint: Checkpoint) -> Result<(Recovered, Rebuilt), VolumeError> {
-        let older_checkpoint = checkpoint.alone;
-        let mut tolerance = Tolerance { older_checkpoint, ..Tolerance::default() };
-        let mut checkpoint = checkpoint;
+    /// Loads the map of the newest checkpoint. If pages of it are lost, the older checkpoint may make up for them.
+    async fn load_map(
+        &self,
+        newest: &mut Checkpoint,
+        older: Option<&Checkpoint>,
+    ) -> Result<Rebuilt, VolumeError> {
+        let mut map = rebuild(self.disk, self.geometry, newest, self.options.rules).await?;
+        if let Some(older) = older.filter(|_| !map.unknown.is_empty())
+            && let Some(mut blocks) = self.advance(older, newest.next_sequence).await
+        {
+            map.rebuilt.append(&mut map.lost);
+            map.unknown.clear();
+            map.rebuilt.iter().for_each(|page| blocks.write_again(*page));
+            map.blocks = blocks;
+        }
+        Ok(map)
+    }
+
+    /// The map of a checkpoint with its log up to the record before `end`, which the newest checkpoint was taken at: none
+    /// if that log is not left, or does not make up for what is damaged of the map.
+    async fn advance(&self, older: &Checkpoint, end: u64) -> Option<Blocks> {
+        let (rules, mut checkpoint) = (self.options.rules, older.clone());
+        let map = rebuild(self.disk, self.geometry, &mut checkpoint, rules).await.ok()?;
+        // What a checkpoint holds was durable before it.
+        let durable = end.checked_sub(1)?;
+        let tolerance = Tolerance { durable, end: Some(end), unknown: map.unknown };
+        let loaded = (checkpoint, map.blocks);
+        let tolerance = Some(tolerance);
+        let (disk, geometry) = (self.disk, self.geometry);
+        let found =
+            Recovered::behind(disk, geometry, rules, loaded, tolerance, Search::Beginning).await.ok()?;
+        (found.next_sequence == end && found.unknown.is_empty()).then_some(found.blocks)
+    }
+
+    /// Loads the map of the newest checkpoint and replays the log behind it: once to find what was durable, and again where
+    /// that is not what the first replay reached.
+    async fn replay(
+        &self,
+        checkpoint: &Checkpoint,
+        older: Option<&Checkpoint>,
+    ) -> Result<(Recovered, Rebuilt), VolumeError> {
+        let mut tolerance = Tolerance::default();
         let mut is_first = true;
         loop {
-            let mut map = rebuild(self.disk, self.geometry, &mut checkpoint, self.options.rules).await?;
+            let mut checkpoint = checkpoint.clone();
+            let mut map = self.load_map(&mut checkpoint, older).await?;
+            if self.options.rules.drops(VolumeMutant::RepairDropsLog) && !map.rebuilt.is_empty() {
+                tolerance.end = Some(checkpoint.next_sequence);
+            }
             tolerance.unknown.clone_from(&map.unknown);
             let blocks = std::mem::replace(&mut map.blocks, Blocks::new(self.geometry, self.options.rules));
             let found = Recovered::behind(
@@ -322,12 +346,12 @@ impl Repair<'_> {
                 self.options.rules,
                 (checkpoint, blocks),
                 Some(tolerance.clone()),
+                Search::All,
             )
             .await?;
             if is_first && found.met.durable >= found.next_sequence {
                 is_first = false;
                 tolerance.durable = found.met.durable;
-                checkpoint = found.checkpoint;
                 continue;
             }
             return Ok((self.require_all(found).await?, map));
@@ -339,10 +363,11 @@ impl Repair<'_> {
         if found.met.durable >= found.next_sequence && !self.options.to_prefix {
             return Err(VolumeError::Damaged { what: Damage::LostRecord, at: found.met.cut });
         }
-        if !found.checkpoint.alone {
+        let Checkpoint { number, alone, .. } = found.checkpoint;
+        if !alone && found.met.newest <= number {
             return Ok(found);
         }
-        // If a newer checkpoint is lost, only a scan says whether anything was written behind it.
+        // If a newer checkpoint is or may be lost, only a scan says whether anything was written behind it.
         let (mut newest, mut generation, mut last) = (0, 0, 0);
         scan(self.disk, self.geometry, |chunk, _| {
             newest = newest.max(chunk.header.checkpoint.get());
@@ -352,14 +377,15 @@ impl Repair<'_> {
             }
         })
         .await;
-        found.is_short = newest > found.checkpoint.number
-            && (last >= found.next_sequence || generation > found.checkpoint.generation);
+        found.is_short =
+            newest > number && (last >= found.next_sequence || generation > found.checkpoint.generation);
         if found.is_short && !self.options.to_prefix {
-            let at = self.geometry.checkpoint_slot((found.checkpoint.slot + 1) % CHECKPOINT_SLOTS);
+            let at = found.checkpoint.place_of_newer(self.geometry);
             return Err(VolumeError::Damaged { what: Damage::NewestCheckpoint, at });
         }
         found.met.last = found.met.last.max(last);
-        found.checkpoint.number = found.checkpoint.number.max(newest);
+        found.met.is_stale = newest > number && !alone && !found.is_short;
+        found.checkpoint.number = number.max(newest);
         found.checkpoint.generation = found.checkpoint.generation.max(generation);
         Ok(found)
     }

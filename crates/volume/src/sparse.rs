@@ -5,6 +5,7 @@
 pub(crate) const GROUP: usize = 1024;
 
 /// Elements that are their default until they are set.
+#[derive(Clone)]
 pub(crate) struct Sparse<T> {
     groups: Vec<Option<Box<[T; GROUP]>>>,
 }

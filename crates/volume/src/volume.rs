@@ -14,7 +14,7 @@ use weir_storage::{
 
 use crate::checkpoint::Checkpoint;
 use crate::checkpointer::Checkpointer;
-use crate::claim::{acquire, clear};
+use crate::claim::{acquire, clear, require_closed};
 use crate::cleaner::{Cleaner, VICTIMS};
 use crate::common::Common;
 use crate::discard::Discarder;
@@ -28,7 +28,7 @@ use crate::map::Map;
 use crate::mutants::VolumeMutant;
 use crate::options::{Completion, LossWindow, VolumeOptions};
 use crate::read::Reader;
-use crate::recovery::Recovered;
+use crate::recovery::{Recovered, Search};
 use crate::stats::{RecoveryReport, Stats};
 use crate::transfer::{all_transferred, write_buffer};
 
@@ -64,12 +64,15 @@ impl Volume {
     ///
     /// # Errors
     /// [`VolumeError::NotEmpty`] or [`VolumeError::VolumeExists`] if the disk holds data and `format` does not
-    /// say to overwrite it; [`VolumeError::Format`] if the sizes do not fit.
+    /// say to overwrite it; [`VolumeError::OpenElsewhere`] if it holds a volume that is open;
+    /// [`VolumeError::Format`] if the sizes do not fit.
     pub async fn create(handle: &Handle, disk: &dyn Storage, format: Format) -> Result<(), VolumeError> {
         let volume = handle.entropy();
         let geometry = Geometry::plan(&format, disk.blocks(), volume, disk.opener().is_some())?;
         geometry.fits_commands_of(disk)?;
-        if !format.overwrite {
+        if format.overwrite {
+            require_closed(handle, disk).await?;
+        } else {
             crate::check::require_empty(disk).await?;
         }
         // The old superblocks go first, the new ones come last: whatever is in between is no volume.
@@ -126,7 +129,7 @@ impl Volume {
         if !options.rules.drops(VolumeMutant::RecoveryUnflushed) {
             flush(&*disk).await?;
         }
-        let found = Recovered::from(&*disk, &geometry, options.rules).await?;
+        let found = Recovered::from(&*disk, &geometry, options.rules, Search::Beginning).await?;
         let Recovered { records, bytes_read, .. } = found;
         let mut volume = Volume::start(handle, disk, geometry, options, found);
         volume.keeper = keeper;

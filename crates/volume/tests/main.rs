@@ -14,6 +14,7 @@ mod share_limits;
 mod shares;
 #[path = "../../storage/tests/support/slow.rs"]
 mod slow;
+mod stale_checkpoint;
 #[path = "support/hostile.rs"]
 mod support;
 mod volume;

@@ -224,7 +224,8 @@ fn a_volume_of_an_older_program_opens_without_shares_and_can_be_upgraded() {
         }
         volume.close().await.unwrap();
         drop(volume);
-        assert!(upgrade(&*disk).await.unwrap() && !upgrade(&*disk).await.unwrap());
+        assert!(upgrade(&handle, disk.clone()).await.unwrap());
+        assert!(!upgrade(&handle, disk.clone()).await.unwrap());
         assert!(inspect(&*disk).await.unwrap().shares);
         let report = check(&*disk).await.unwrap();
         assert_eq!((report.damaged_total, report.superblock_copies), (0, 2));
@@ -246,7 +247,8 @@ fn an_upgrade_that_a_power_cut_ends_leaves_a_volume() {
                 AdversaryOptions { capabilities, latency_ns_max: 1000, ..AdversaryOptions::default() };
             let disk = AdversaryDisk::from_image(&handle, options, &old());
             let below = Rc::clone(&disk);
-            let task = handle.spawn(async move { upgrade(&*below).await });
+            let clock = handle.clone();
+            let task = handle.spawn(async move { upgrade(&clock, below).await });
             handle.sleep(std::time::Duration::from_nanos(25 * seed)).await;
             let left = disk.crash_states().sample(&mut handle.random("what is left"));
             drop(task.await);
@@ -254,7 +256,7 @@ fn an_upgrade_that_a_power_cut_ends_leaves_a_volume() {
             let shares = inspect(&*disk).await.unwrap().shares;
             (with, without) = (with + u32::from(shares), without + u32::from(!shares));
             drop(open(&handle, &disk).await);
-            assert_eq!(upgrade(&*disk).await.unwrap(), !shares);
+            assert_eq!(upgrade(&handle, disk.clone()).await.unwrap(), !shares);
             assert_eq!(check(&*disk).await.unwrap().superblock_copies, 2);
         });
     }

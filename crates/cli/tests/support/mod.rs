@@ -8,6 +8,7 @@
 )]
 
 pub mod kernel_mount;
+pub mod overlay;
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};

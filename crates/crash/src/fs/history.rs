@@ -351,6 +351,8 @@ impl History {
             versions
                 .filter(|version| version.since > ended && version.placed == Placed::Yes)
                 .for_each(|version| version.placed = Placed::Perhaps);
+            // They may be zeros already, on the disk.
+            self.write_again(file, page);
         }
     }
 
@@ -430,8 +432,8 @@ impl History {
         }
     }
 
-    /// The page with an end, the old one or the new one, is written again, also if none of its bytes changes: a power cut may
-    /// corrupt it.
+    /// A page is written again in its place, also if none of its bytes changes: a power cut may corrupt it. So are those with an
+    /// old or a new end.
     fn write_again(&mut self, file: FileId, page: u32) {
         if self.terms.corrupts {
             self.put(file, page, self.page(file, page), Placed::No);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_ext4::{FileType, ROOT_INODE};
-use weir_fs::{Fallocate, Filesystem, FsError, InodeNumber, NewNode};
+use weir_fs::{AttributeChanges, Fallocate, Filesystem, FsError, InodeNumber, NewNode};
 use weir_runtime::{Handle, Random};
 
 use super::calls::{Calls, Inodes, Outcome, PAGE, outcome};
@@ -46,13 +46,21 @@ pub(super) struct Plan {
     pub flushes: bool,
 }
 
+/// An inode that lives on when its last name is gone.
+enum Kept {
+    Open(InodeNumber),
+    Held { inode: InodeNumber, generation: u32 },
+}
+
 /// A workload that goes on for as long as it is asked to.
 pub(super) struct Script {
     handle: Handle,
     calls: Calls,
     pub(super) random: Random,
-    /// Files that are held open after their last name is gone.
-    held: Vec<InodeNumber>,
+    /// What is kept after its last name is gone.
+    kept: Vec<Kept>,
+    /// Says what is held, and used then.
+    holder: Random,
     /// Pages of a file, at most.
     pages_max: u64,
     /// The storage may fail, and calls with it.
@@ -82,7 +90,8 @@ impl Script {
             handle: handle.clone(),
             calls,
             random,
-            held: Vec::new(),
+            kept: Vec::new(),
+            holder: handle.random("hold"),
             pages_max: plan.pages_max,
             faulty: plan.faulty,
             trimmer: plan.trims.then(|| handle.random("trim")),
@@ -139,14 +148,14 @@ impl Script {
         }
     }
 
-    /// Unmounts, when all tasks have ended; everything is durable then. Files that are held open are lost.
+    /// Unmounts, when all tasks have ended; everything is durable then. What is open or held without a name is lost.
     pub(super) async fn unmount(&mut self) -> Result<(), String> {
         self.calls.unmount().await
     }
 
-    /// Closes what is held open.
+    /// Closes what is open, and lets go what is held.
     pub(super) async fn release_all(&mut self) -> Result<(), String> {
-        while !self.held.is_empty() {
+        while !self.kept.is_empty() {
             self.release().await?;
         }
         Ok(())
@@ -217,32 +226,84 @@ impl Script {
         let (directory, name, Some(id)) = self.place() else { return Ok(()) };
         let names = self.calls.history.borrow().tree(self.calls.part).names(id).map(BTreeMap::len);
         match names {
-            Some(0) => self.calls.rmdir(directory, name, id).await.map(drop),
+            Some(0) => {
+                self.hold_sometimes(id).await?;
+                self.calls.rmdir(directory, name, id).await.map(drop)
+            }
             Some(_) => Ok(()),
             None => {
                 let inode = self.calls.inode(id)?;
                 if self.random.below(4) == 0 {
                     self.calls.fs.open(inode).await.map_err(|error| format!("open: {error}"))?;
-                    self.held.push(inode);
+                    self.kept.push(Kept::Open(inode));
                 }
+                self.hold_sometimes(id).await?;
                 self.calls.unlink(directory, name, id).await.map(drop)
             }
         }
     }
 
     async fn release(&mut self) -> Result<(), String> {
-        match self.held.pop() {
-            Some(inode) => self.calls.fs.release(inode).await.map_err(|error| format!("release: {error}")),
+        match self.kept.pop() {
+            Some(Kept::Open(inode)) => {
+                self.calls.fs.release(inode).await.map_err(|error| format!("release: {error}"))
+            }
+            Some(Kept::Held { inode, generation }) => {
+                self.use_held(inode, generation).await?;
+                self.calls.fs.let_go(inode, 1);
+                Ok(())
+            }
             None => Ok(()),
         }
+    }
+
+    /// Holds, now and then, what is about to lose a name.
+    async fn hold_sometimes(&mut self, id: FileId) -> Result<(), String> {
+        if self.holder.below(3) > 0 {
+            return Ok(());
+        }
+        let failed = |error: FsError| format!("hold: {error}");
+        let hold = self.calls.fs.hold(self.calls.inode(id)?).await.map_err(failed)?;
+        let generation = self.calls.fs.attributes(hold.inode()).await.map_err(failed)?.generation;
+        self.calls.tell(format!("{id} is held, inode {}", hold.inode()));
+        self.kept.push(Kept::Held { inode: hold.keep(), generation });
+        Ok(())
+    }
+
+    /// Looks at an inode that is held, and changes it if it has no name: no power cut shows that.
+    async fn use_held(&mut self, inode: InodeNumber, generation: u32) -> Result<(), String> {
+        let fs = self.calls.fs.clone();
+        let found = fs.attributes(inode).await.map_err(|error| format!("inode {inode} is held: {error}"))?;
+        if found.generation != generation {
+            return Err(format!("inode {inode} is held, and another file's"));
+        }
+        if found.links > 0 {
+            return Ok(());
+        }
+        self.calls.tell(format!("inode {inode} is changed without a name"));
+        let changes = AttributeChanges { permissions: Some(0o600), ..AttributeChanges::default() };
+        outcome("held", fs.set_attributes(inode, &changes).await)?;
+        if found.kind == FileType::Regular {
+            let page = self.holder.below(self.pages_max);
+            let written = fs.write(inode, page * PAGE, &[7; PAGE as usize]).await;
+            outcome("write", written.map(drop))?;
+        }
+        Ok(())
     }
 
     async fn rename(&mut self) -> Result<(), String> {
         let (from, old, Some(_)) = self.place() else { return Ok(()) };
         let (to, new, _) = self.place();
-        let fits = self.calls.history.borrow().tree(self.calls.part).can_rename((from, old), (to, new));
+        let (fits, replaced) = {
+            let history = self.calls.history.borrow();
+            let tree = history.tree(self.calls.part);
+            (tree.can_rename((from, old), (to, new)), tree.lookup(to, new))
+        };
         if !fits {
             return Ok(());
+        }
+        if let Some(replaced) = replaced {
+            self.hold_sometimes(replaced).await?;
         }
         self.calls.rename((from, old), (to, new)).await.map(drop)
     }

@@ -1,5 +1,6 @@
 //! The calls for attributes of inodes, extended attributes, and access control lists.
 
+use futures_util::future::LocalBoxFuture;
 use weir_ext4::acl::Acl;
 
 use crate::attributes::{AclKind, AttributeChanges, Attributes, Expect};
@@ -13,13 +14,15 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`FsError::ReadOnly`] once the filesystem is unmounted, and what reading may fail by.
-    pub async fn next_inode(&self, last: InodeNumber) -> Result<Option<InodeNumber>, FsError> {
-        if let Some(reason @ ReadOnlyReason::Unmounted) = self.read_only() {
-            return Err(FsError::ReadOnly(reason));
-        }
-        // A caller that asks looks at all of them, and need not keep them in memory.
-        self.0.nodes.make_room();
-        self.0.metadata.space.next_used_inode(last).await
+    pub fn next_inode(&self, last: InodeNumber) -> LocalBoxFuture<'_, Result<Option<InodeNumber>, FsError>> {
+        Box::pin(async move {
+            if let Some(reason @ ReadOnlyReason::Unmounted) = self.read_only() {
+                return Err(FsError::ReadOnly(reason));
+            }
+            // A caller that asks looks at all of them, and need not keep them in memory.
+            self.0.nodes.make_room();
+            self.0.metadata.space.next_used_inode(last).await
+        })
     }
 
     /// Whether a file can have this number: neither is it one of the format itself, nor behind the last.
@@ -31,8 +34,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`FsError::NotFound`], and what reading may fail by.
-    pub async fn attributes(&self, inode: InodeNumber) -> Result<Attributes, FsError> {
-        self.0.attributes.attributes(inode).await
+    pub fn attributes(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Attributes, FsError>> {
+        Box::pin(async move { self.0.attributes.attributes(inode).await })
     }
 
     /// Sets attributes of an inode, and its time of change. A size that grows leaves a hole, one that shrinks
@@ -42,15 +45,17 @@ impl Filesystem {
     /// [`FsError::NotFound`], [`FsError::ReadOnly`], [`FsError::NoSpace`] when the block that its list lies in has to be
     /// split off from other files, those of [`truncate`](Self::truncate) for a size, and what
     /// reading may fail by.
-    pub async fn set_attributes(
-        &self,
+    pub fn set_attributes<'a>(
+        &'a self,
         inode: InodeNumber,
-        changes: &AttributeChanges,
-    ) -> Result<(), FsError> {
-        if let Some(size) = changes.size {
-            self.truncate(inode, size).await?;
-        }
-        self.0.attributes.set(self.1, inode, changes).await
+        changes: &'a AttributeChanges,
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move {
+            if let Some(size) = changes.size {
+                self.truncate(inode, size).await?;
+            }
+            self.0.attributes.set(self.1, inode, changes).await
+        })
     }
 
     /// The value of an extended attribute, such as `user.comment`. Access control lists are in the form of the kernel's
@@ -59,16 +64,23 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::NoAttribute`], [`FsError::NotFound`], [`FsError::Unsupported`] for a prefix that is not kept,
     /// and what reading may fail by.
-    pub async fn extended_attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, FsError> {
-        self.0.attributes.extended(inode, name).await
+    pub fn extended_attribute<'a>(
+        &'a self,
+        inode: InodeNumber,
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<Vec<u8>, FsError>> {
+        Box::pin(async move { self.0.attributes.extended(inode, name).await })
     }
 
     /// The names of all extended attributes.
     ///
     /// # Errors
     /// [`FsError::NotFound`], and what reading may fail by.
-    pub async fn extended_attributes(&self, inode: InodeNumber) -> Result<Vec<Vec<u8>>, FsError> {
-        self.0.attributes.extended_names(inode).await
+    pub fn extended_attributes(
+        &self,
+        inode: InodeNumber,
+    ) -> LocalBoxFuture<'_, Result<Vec<Vec<u8>>, FsError>> {
+        Box::pin(async move { self.0.attributes.extended_names(inode).await })
     }
 
     /// Sets an extended attribute: `user.` of files and directories, `trusted.` and `security.` of anything, and access
@@ -79,14 +91,14 @@ impl Filesystem {
     /// [`FsError::Exists`] and [`FsError::NoAttribute`] as expected, [`FsError::NotPermitted`],
     /// [`FsError::Invalid`] for a malformed access control list,
     /// [`FsError::Unsupported`], [`FsError::NotFound`], [`FsError::ReadOnly`], and what reading may fail by.
-    pub async fn set_extended_attribute(
-        &self,
+    pub fn set_extended_attribute<'a>(
+        &'a self,
         inode: InodeNumber,
-        name: &[u8],
-        value: &[u8],
+        name: &'a [u8],
+        value: &'a [u8],
         expect: Expect,
-    ) -> Result<(), FsError> {
-        self.0.attributes.set_extended(self.1, inode, name, value, expect).await
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { self.0.attributes.set_extended(self.1, inode, name, value, expect).await })
     }
 
     /// Removes an extended attribute.
@@ -94,16 +106,20 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::NoAttribute`], [`FsError::NotFound`], [`FsError::Unsupported`], [`FsError::ReadOnly`],
     /// [`FsError::NoSpace`] when a block has to be split off from other files, and what reading may fail by.
-    pub async fn remove_extended_attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<(), FsError> {
-        self.0.attributes.remove_extended(self.1, inode, name).await
+    pub fn remove_extended_attribute<'a>(
+        &'a self,
+        inode: InodeNumber,
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { self.0.attributes.remove_extended(self.1, inode, name).await })
     }
 
     /// A list of an inode, if it has it.
     ///
     /// # Errors
     /// [`FsError::NotFound`], and what reading may fail by.
-    pub async fn acl(&self, inode: InodeNumber, kind: AclKind) -> Result<Option<Acl>, FsError> {
-        self.0.attributes.acl(inode, kind).await
+    pub fn acl(&self, inode: InodeNumber, kind: AclKind) -> LocalBoxFuture<'_, Result<Option<Acl>, FsError>> {
+        Box::pin(async move { self.0.attributes.acl(inode, kind).await })
     }
 
     /// Sets a list of an inode, or removes it. Setting that for access sets the mode, too; a list that says no more than
@@ -114,13 +130,13 @@ impl Filesystem {
     /// [`FsError::NoAttribute`] where there is none to be removed, [`FsError::Invalid`] for a default list of what is no
     /// directory, [`FsError::Unsupported`] for a symbolic link, [`FsError::NoSpace`], [`FsError::NotFound`],
     /// [`FsError::ReadOnly`], and what reading may fail by.
-    pub async fn set_acl(
-        &self,
+    pub fn set_acl<'a>(
+        &'a self,
         inode: InodeNumber,
         kind: AclKind,
-        acl: Option<&Acl>,
+        acl: Option<&'a Acl>,
         takes_set_group: bool,
-    ) -> Result<(), FsError> {
-        self.0.attributes.set_acl(self.1, inode, kind, acl, takes_set_group).await
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { self.0.attributes.set_acl(self.1, inode, kind, acl, takes_set_group).await })
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use futures_util::future::LocalBoxFuture;
+
 use crate::error::FsError;
 use crate::files::{Fallocate, Times};
 use crate::filesystem::Filesystem;
@@ -14,9 +16,16 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content, and what
     /// the storage fails by.
-    pub async fn read(&self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<usize, FsError> {
-        let fs = &self.0;
-        fs.atomic.read(&fs.node(inode).await?, offset, bytes).await
+    pub fn read<'a>(
+        &'a self,
+        inode: InodeNumber,
+        offset: u64,
+        bytes: &'a mut [u8],
+    ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
+        Box::pin(async move {
+            let fs = &self.0;
+            fs.atomic.read(&fs.node(inode).await?, offset, bytes).await
+        })
     }
 
     /// What an inode holds was read just now: notes that, as [`MountOptions::access_times`] says. Whether its time of
@@ -27,8 +36,8 @@ impl Filesystem {
     /// [`FsError::NotFound`], and what reading may fail by.
     ///
     /// [`MountOptions::access_times`]: crate::MountOptions::access_times
-    pub async fn accessed(&self, inode: InodeNumber) -> Result<bool, FsError> {
-        self.0.accesses.accessed(inode).await
+    pub fn accessed(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<bool, FsError>> {
+        Box::pin(async move { self.0.accesses.accessed(inode).await })
     }
 
     /// Writes at `offset`: how many bytes, all of them unless space or memory run out in between. The file grows
@@ -41,8 +50,13 @@ impl Filesystem {
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content,
     /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`], and what the storage fails by;
     /// [`FsError::UpdateTooLarge`] for an atomic file ([`set_atomic`](Self::set_atomic)).
-    pub async fn write(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
-        self.write_with(inode, offset, bytes, Times::Stamped).await
+    pub fn write<'a>(
+        &'a self,
+        inode: InodeNumber,
+        offset: u64,
+        bytes: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
+        Box::pin(async move { self.write_with(inode, offset, bytes, Times::Stamped).await })
     }
 
     /// Writes as [`write`](Self::write) does, and leaves the times: for who keeps a cache of its own, writes it back
@@ -50,8 +64,13 @@ impl Filesystem {
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
-    pub async fn write_back(&self, inode: InodeNumber, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
-        self.write_with(inode, offset, bytes, Times::Kept).await
+    pub fn write_back<'a>(
+        &'a self,
+        inode: InodeNumber,
+        offset: u64,
+        bytes: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
+        Box::pin(async move { self.write_with(inode, offset, bytes, Times::Kept).await })
     }
 
     async fn write_with(
@@ -79,13 +98,15 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content,
     /// [`FsError::TooLarge`], [`FsError::ReadOnly`], and what the storage fails by.
-    pub async fn truncate(&self, inode: InodeNumber, size: u64) -> Result<(), FsError> {
-        let fs = &self.0;
-        let node = fs.node(inode).await?;
-        match fs.defers(&node) {
-            true => fs.atomic.truncate(&node, size).await,
-            false => fs.files.truncate(&node, size).await,
-        }
+    pub fn truncate(&self, inode: InodeNumber, size: u64) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move {
+            let fs = &self.0;
+            let node = fs.node(inode).await?;
+            match fs.defers(&node) {
+                true => fs.atomic.truncate(&node, size).await,
+                false => fs.files.truncate(&node, size).await,
+            }
+        })
     }
 
     /// Allocates, zeroes or frees the blocks of `length` bytes from `offset` on. If it fails in between, a part of
@@ -96,31 +117,39 @@ impl Filesystem {
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::Invalid`] for what has no content and for an
     /// empty range, [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`], and what the storage fails
     /// by.
-    pub async fn fallocate(
+    pub fn fallocate(
         &self,
         inode: InodeNumber,
         mode: Fallocate,
         offset: u64,
         length: u64,
-    ) -> Result<(), FsError> {
-        let fs = &self.0;
-        let node = fs.node(inode).await?;
-        match offset.checked_add(length).filter(|_| length > 0) {
-            Some(end) if fs.defers(&node) => fs.atomic.fallocate(self.1, &node, mode, offset..end).await,
-            _ => fs.files.fallocate(self.1, &node, mode, offset, length).await,
-        }
+    ) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move {
+            let fs = &self.0;
+            let node = fs.node(inode).await?;
+            match offset.checked_add(length).filter(|_| length > 0) {
+                Some(end) if fs.defers(&node) => fs.atomic.fallocate(self.1, &node, mode, offset..end).await,
+                _ => fs.files.fallocate(self.1, &node, mode, offset, length).await,
+            }
+        })
     }
 
     /// The first byte at or behind `offset` that is not in a hole; `None` if there is none.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub async fn seek_data(&self, inode: InodeNumber, offset: u64) -> Result<Option<u64>, FsError> {
-        // What an update has written to holes is data already.
-        match self.0.size_of_updated(inode).await? {
-            Some(size) => Ok((offset < size).then_some(offset)),
-            None => self.0.files.seek_data(inode, offset).await,
-        }
+    pub fn seek_data(
+        &self,
+        inode: InodeNumber,
+        offset: u64,
+    ) -> LocalBoxFuture<'_, Result<Option<u64>, FsError>> {
+        Box::pin(async move {
+            // What an update has written to holes is data already.
+            match self.0.size_of_updated(inode).await? {
+                Some(size) => Ok((offset < size).then_some(offset)),
+                None => self.0.files.seek_data(inode, offset).await,
+            }
+        })
     }
 
     /// The first byte at or behind `offset` that is in a hole, as the end of a file is; `None` if `offset` is
@@ -128,11 +157,17 @@ impl Filesystem {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub async fn seek_hole(&self, inode: InodeNumber, offset: u64) -> Result<Option<u64>, FsError> {
-        match self.0.size_of_updated(inode).await? {
-            Some(size) => Ok((offset < size).then_some(size)),
-            None => self.0.files.seek_hole(inode, offset).await,
-        }
+    pub fn seek_hole(
+        &self,
+        inode: InodeNumber,
+        offset: u64,
+    ) -> LocalBoxFuture<'_, Result<Option<u64>, FsError>> {
+        Box::pin(async move {
+            match self.0.size_of_updated(inode).await? {
+                Some(size) => Ok((offset < size).then_some(size)),
+                None => self.0.files.seek_hole(inode, offset).await,
+            }
+        })
     }
 
     /// Blocks that the extents of a file map up to its end, written or not. The count ends when it is above `limit`:
@@ -141,8 +176,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub async fn mapped_blocks(&self, inode: InodeNumber, limit: u64) -> Result<u64, FsError> {
-        self.0.files.mapped_blocks(inode, limit).await
+    pub fn mapped_blocks(&self, inode: InodeNumber, limit: u64) -> LocalBoxFuture<'_, Result<u64, FsError>> {
+        Box::pin(async move { self.0.files.mapped_blocks(inode, limit).await })
     }
 
     /// Calls `observer` with a file and a range of its blocks whenever zeros are written there in place of dividing an

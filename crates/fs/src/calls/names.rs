@@ -10,6 +10,7 @@
 
 use std::pin::Pin;
 
+use futures_util::future::LocalBoxFuture;
 use weir_ext4::FileType;
 use weir_ext4::directory::{Cookie, DirectoryEntry};
 
@@ -24,8 +25,12 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameLength`], and what reading may fail by.
-    pub async fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber, FsError> {
-        self.0.directories.lookup(directory, name).await
+    pub fn lookup<'a>(
+        &'a self,
+        directory: InodeNumber,
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        Box::pin(async move { self.0.directories.lookup(directory, name).await })
     }
 
     /// Names of a directory behind `after`, in the order of their cookies, "." and ".." first; none at the end.
@@ -33,12 +38,12 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], and what reading may fail by.
-    pub async fn read_directory(
+    pub fn read_directory(
         &self,
         directory: InodeNumber,
         after: Cookie,
-    ) -> Result<Vec<DirectoryEntry>, FsError> {
-        self.0.directories.read(directory, after).await
+    ) -> LocalBoxFuture<'_, Result<Vec<DirectoryEntry>, FsError>> {
+        Box::pin(async move { self.0.directories.read(directory, after).await })
     }
 
     /// What a path stands for, from the root. Symbolic links on the way are followed; one at the end is the
@@ -48,8 +53,8 @@ impl Filesystem {
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameLength`], [`FsError::LinkLoop`] after
     /// 40 symbolic links, [`FsError::Invalid`] for a path of more than 4,096 bytes, and what reading may fail
     /// by.
-    pub async fn resolve(&self, path: &[u8]) -> Result<InodeNumber, FsError> {
-        self.0.directories.resolve(path).await
+    pub fn resolve<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        Box::pin(async move { self.0.directories.resolve(path).await })
     }
 
     /// The directory of a path's last name, which need not be there, and that name.
@@ -57,8 +62,8 @@ impl Filesystem {
     /// # Errors
     /// As [`resolve`](Self::resolve) for what is before the last name; [`FsError::Exists`] for a path without
     /// names, which is the root.
-    pub async fn resolve_parent<'a>(&self, path: &'a [u8]) -> Result<Parent<'a>, FsError> {
-        self.0.directories.resolve_parent(path).await
+    pub fn resolve_parent<'a>(&'a self, path: &'a [u8]) -> LocalBoxFuture<'a, Result<Parent<'a>, FsError>> {
+        Box::pin(async move { self.0.directories.resolve_parent(path).await })
     }
 
     /// Makes a file, directory, device, pipe or socket.
@@ -67,26 +72,28 @@ impl Filesystem {
     /// [`FsError::Exists`], [`FsError::NotFound`] for a directory that was removed, [`FsError::NotDirectory`],
     /// [`FsError::NameLength`], [`FsError::TooManyLinks`], [`FsError::NoSpace`], [`FsError::ReadOnly`],
     /// [`FsError::Invalid`] for names and numbers that cannot be, and what reading may fail by.
-    pub async fn create(
-        &self,
+    pub fn create<'a>(
+        &'a self,
         directory: InodeNumber,
-        name: &[u8],
-        new: &NewNode,
-    ) -> Result<InodeNumber, FsError> {
-        Ok(self.create_held(directory, name, new).await?.inode())
+        name: &'a [u8],
+        new: &'a NewNode,
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        Box::pin(async move { Ok(self.create_held(directory, name, new).await?.inode()) })
     }
 
     /// Makes a directory, whatever `kind` says.
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub async fn mkdir(
-        &self,
+    pub fn mkdir<'a>(
+        &'a self,
         directory: InodeNumber,
-        name: &[u8],
-        new: &NewNode,
-    ) -> Result<InodeNumber, FsError> {
-        self.create(directory, name, &NewNode { kind: FileType::Directory, ..*new }).await
+        name: &'a [u8],
+        new: &'a NewNode,
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        Box::pin(
+            async move { self.create(directory, name, &NewNode { kind: FileType::Directory, ..*new }).await },
+        )
     }
 
     /// Makes a file without a name, and [opens](Self::open) it. It is deleted when it is released, and by the next mount
@@ -95,34 +102,34 @@ impl Filesystem {
     ///
     /// # Errors
     /// As [`create`](Self::create), but for those of names; [`FsError::Invalid`] for anything but a regular file.
-    pub async fn create_unnamed(
-        &self,
+    pub fn create_unnamed<'a>(
+        &'a self,
         directory: InodeNumber,
-        new: &NewNode,
-    ) -> Result<InodeNumber, FsError> {
-        Ok(self.create_unnamed_held(directory, new).await?.inode())
+        new: &'a NewNode,
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        Box::pin(async move { Ok(self.create_unnamed_held(directory, new).await?.inode()) })
     }
 
     /// Makes a symbolic link to `target`, 1 to 4,095 bytes.
     ///
     /// # Errors
     /// As [`create`](Self::create); [`FsError::Invalid`] for a target that cannot be.
-    pub async fn symlink(
-        &self,
+    pub fn symlink<'a>(
+        &'a self,
         directory: InodeNumber,
-        name: &[u8],
-        target: &[u8],
+        name: &'a [u8],
+        target: &'a [u8],
         (uid, gid): (u32, u32),
-    ) -> Result<InodeNumber, FsError> {
-        Ok(self.symlink_held(directory, name, target, (uid, gid)).await?.inode())
+    ) -> LocalBoxFuture<'a, Result<InodeNumber, FsError>> {
+        Box::pin(async move { Ok(self.symlink_held(directory, name, target, (uid, gid)).await?.inode()) })
     }
 
     /// The target of a symbolic link.
     ///
     /// # Errors
     /// [`FsError::Invalid`] for anything else, [`FsError::NotFound`], and what reading may fail by.
-    pub async fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>, FsError> {
-        self.0.directories.read_link(inode).await
+    pub fn read_link(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Vec<u8>, FsError>> {
+        Box::pin(async move { self.0.directories.read_link(inode).await })
     }
 
     /// Gives an inode another name, or one that was [made without](Self::create_unnamed) its first. Directories have
@@ -131,8 +138,13 @@ impl Filesystem {
     /// # Errors
     /// As [`create`](Self::create); [`FsError::NotPermitted`] for a directory, [`FsError::NotFound`] for an
     /// inode that has lost its names, [`FsError::TooManyLinks`] beyond 65,000.
-    pub async fn link(&self, inode: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
-        self.link_held(inode, directory, name).await.map(drop)
+    pub fn link<'a>(
+        &'a self,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { self.link_held(inode, directory, name).await.map(drop) })
     }
 
     /// Takes a name of anything but a directory. An inode without names is deleted once no caller has it open
@@ -141,8 +153,12 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::NotDirectory`], [`FsError::NameLength`],
     /// [`FsError::Invalid`], [`FsError::ReadOnly`], and what reading may fail by.
-    pub async fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
-        self.0.namespace.unlink(directory, name).await
+    pub fn unlink<'a>(
+        &'a self,
+        directory: InodeNumber,
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { self.0.namespace.unlink(directory, name).await })
     }
 
     /// Removes an empty directory.
@@ -150,8 +166,12 @@ impl Filesystem {
     /// # Errors
     /// As [`unlink`](Self::unlink); [`FsError::NotEmpty`], and [`FsError::NotDirectory`] also for a file of
     /// that name.
-    pub async fn rmdir(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
-        self.0.namespace.rmdir(directory, name).await
+    pub fn rmdir<'a>(
+        &'a self,
+        directory: InodeNumber,
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { self.0.namespace.rmdir(directory, name).await })
     }
 
     /// Gives what one name stands for another name instead, in one atomic group. What the new name stood for
@@ -164,13 +184,13 @@ impl Filesystem {
     /// [`FsError::Invalid`] for a directory into itself or below, for "." and "..", and for an exchange with another
     /// flag, [`FsError::TooManyLinks`], [`FsError::NoSpace`], [`FsError::NameLength`], [`FsError::ReadOnly`], and
     /// what reading may fail by.
-    pub async fn rename(
-        &self,
-        (from, old): (InodeNumber, &[u8]),
-        (to, new): (InodeNumber, &[u8]),
+    pub fn rename<'a>(
+        &'a self,
+        (from, old): (InodeNumber, &'a [u8]),
+        (to, new): (InodeNumber, &'a [u8]),
         flags: RenameFlags,
-    ) -> Result<(), FsError> {
-        self.0.namespace.rename(self.1, (from, old), (to, new), flags).await
+    ) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { self.0.namespace.rename(self.1, (from, old), (to, new), flags).await })
     }
 
     /// Keeps an inode from being deleted until it is [released](Self::release), once for each call, also when
@@ -178,8 +198,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`FsError::NotFound`], and what reading may fail by.
-    pub async fn open(&self, inode: InodeNumber) -> Result<(), FsError> {
-        self.0.namespace.open(inode).await
+    pub fn open(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move { self.0.namespace.open(inode).await })
     }
 
     /// Undoes one [`open`](Self::open); the last one deletes an inode that has no name any more and is not held. It also puts the update of
@@ -187,22 +207,24 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`FsError::Invalid`] for an inode that is not open, and what changes may fail by.
-    pub async fn release(&self, inode: InodeNumber) -> Result<(), FsError> {
-        let last = self.0.nodes.find(inode).filter(|node| node.opens.get() == 1);
-        let settled = match last {
-            Some(node) => self.0.atomic.settle(&node).await,
-            None => Ok(()),
-        };
-        // In any case, or it would be open for ever.
-        self.0.namespace.release(inode).await.and(settled)
+    pub fn release(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move {
+            let last = self.0.nodes.find(inode).filter(|node| node.opens.get() == 1);
+            let settled = match last {
+                Some(node) => self.0.atomic.settle(&node).await,
+                None => Ok(()),
+            };
+            // In any case, or it would be open for ever.
+            self.0.namespace.release(inode).await.and(settled)
+        })
     }
 
     /// Holds an inode.
     ///
     /// # Errors
     /// [`FsError::NotFound`] for one that is deleted, or that nothing keeps from it; and what reading may fail by.
-    pub async fn hold(&self, inode: InodeNumber) -> Result<Hold, FsError> {
-        self.0.deletion.hold_existing(inode).await
+    pub fn hold(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<Hold, FsError>> {
+        Box::pin(async move { self.0.deletion.hold_existing(inode).await })
     }
 
     /// Takes so many [kept](Hold::keep) holds of an inode back; what is more than it has does nothing. After the last, an
@@ -227,55 +249,63 @@ impl Filesystem {
     ///
     /// # Errors
     /// Those of `lookup`.
-    pub async fn lookup_held(&self, directory: InodeNumber, name: &[u8]) -> Result<Hold, FsError> {
-        self.0.namespace.lookup(directory, name).await
+    pub fn lookup_held<'a>(
+        &'a self,
+        directory: InodeNumber,
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        Box::pin(async move { self.0.namespace.lookup(directory, name).await })
     }
 
     /// As [`create`](Self::create), and holds the inode.
     ///
     /// # Errors
     /// Those of `create`.
-    pub async fn create_held(
-        &self,
+    pub fn create_held<'a>(
+        &'a self,
         directory: InodeNumber,
-        name: &[u8],
-        new: &NewNode,
-    ) -> Result<Hold, FsError> {
-        self.0.namespace.create(self.1, directory, name, new).await
+        name: &'a [u8],
+        new: &'a NewNode,
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        Box::pin(async move { self.0.namespace.create(self.1, directory, name, new).await })
     }
 
     /// As [`create_unnamed`](Self::create_unnamed), and holds the inode.
     ///
     /// # Errors
     /// Those of `create_unnamed`.
-    pub async fn create_unnamed_held(&self, directory: InodeNumber, new: &NewNode) -> Result<Hold, FsError> {
-        self.0.namespace.create_unnamed(self.1, directory, new).await
+    pub fn create_unnamed_held<'a>(
+        &'a self,
+        directory: InodeNumber,
+        new: &'a NewNode,
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        Box::pin(async move { self.0.namespace.create_unnamed(self.1, directory, new).await })
     }
 
     /// As [`symlink`](Self::symlink), and holds the inode.
     ///
     /// # Errors
     /// Those of `symlink`.
-    pub async fn symlink_held(
-        &self,
+    pub fn symlink_held<'a>(
+        &'a self,
         directory: InodeNumber,
-        name: &[u8],
-        target: &[u8],
+        name: &'a [u8],
+        target: &'a [u8],
         (uid, gid): (u32, u32),
-    ) -> Result<Hold, FsError> {
-        self.0.namespace.symlink(self.1, directory, name, target, (uid, gid)).await
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        Box::pin(async move { self.0.namespace.symlink(self.1, directory, name, target, (uid, gid)).await })
     }
 
     /// As [`link`](Self::link), and holds the inode.
     ///
     /// # Errors
     /// Those of `link`.
-    pub async fn link_held(
-        &self,
+    pub fn link_held<'a>(
+        &'a self,
         inode: InodeNumber,
         directory: InodeNumber,
-        name: &[u8],
-    ) -> Result<Hold, FsError> {
-        self.0.namespace.link(self.1, inode, directory, name).await
+        name: &'a [u8],
+    ) -> LocalBoxFuture<'a, Result<Hold, FsError>> {
+        Box::pin(async move { self.0.namespace.link(self.1, inode, directory, name).await })
     }
 }

@@ -3,6 +3,8 @@
 
 use std::rc::Rc;
 
+use futures_util::future::LocalBoxFuture;
+
 use crate::error::FsError;
 use crate::filesystem::Filesystem;
 use crate::inodes::{InodeNumber, Node};
@@ -15,16 +17,16 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::NotFound`]; [`FsError::ReadOnly`] after the journal was aborted, and [`FsError::Storage`] if a
     /// write of the file failed: then nothing of it is promised, by this call or a later one.
-    pub async fn fsync(&self, inode: InodeNumber) -> Result<(), FsError> {
-        self.synchronise(inode, Promise::Durable, false).await
+    pub fn fsync(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move { self.synchronise(inode, Promise::Durable, false).await })
     }
 
     /// Makes a file's data durable, and what of its inode is needed to find it (J3).
     ///
     /// # Errors
     /// As [`fsync`](Self::fsync).
-    pub async fn fdatasync(&self, inode: InodeNumber) -> Result<(), FsError> {
-        self.synchronise(inode, Promise::Durable, true).await
+    pub fn fdatasync(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move { self.synchronise(inode, Promise::Durable, true).await })
     }
 
     /// Orders a file, its data and its inode, before everything that is written later to any file. Waits for no
@@ -32,8 +34,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// As [`fsync`](Self::fsync).
-    pub async fn fbarrier(&self, inode: InodeNumber) -> Result<(), FsError> {
-        self.synchronise(inode, Promise::Ordered, false).await
+    pub fn fbarrier(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move { self.synchronise(inode, Promise::Ordered, false).await })
     }
 
     /// Orders a file's data, and what of its inode is needed to find it (J3), before everything that is written
@@ -41,8 +43,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// As [`fsync`](Self::fsync).
-    pub async fn fdatabarrier(&self, inode: InodeNumber) -> Result<(), FsError> {
-        self.synchronise(inode, Promise::Ordered, true).await
+    pub fn fdatabarrier(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move { self.synchronise(inode, Promise::Ordered, true).await })
     }
 
     /// Runs `write`, which writes to a file up to the byte `end`, and orders that before everything that is written
@@ -70,22 +72,24 @@ impl Filesystem {
     ///
     /// # Errors
     /// As [`fsync`](Self::fsync), of any file.
-    pub async fn sync(&self) -> Result<(), FsError> {
-        let fs = &self.0;
-        // Mounted without a journal, nothing was ever changed.
-        let Ok(journal) = fs.changes.mounted_with() else { return Ok(()) };
-        fs.changes.journal()?;
-        fs.accesses.log().await?;
-        fs.write_back_everything().await?;
-        let handle = journal.start(SUPERBLOCK_CREDITS).await?;
-        fs.superblock.log_totals(&handle).await?;
-        drop(handle);
-        journal.commit_all().await?;
-        fs.write_back_everything().await?;
-        if !journal.engine().flushes() {
-            return Ok(());
-        }
-        Ok(journal.flush().await?)
+    pub fn sync(&self) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move {
+            let fs = &self.0;
+            // Mounted without a journal, nothing was ever changed.
+            let Ok(journal) = fs.changes.mounted_with() else { return Ok(()) };
+            fs.changes.journal()?;
+            fs.accesses.log().await?;
+            fs.write_back_everything().await?;
+            let handle = journal.start(SUPERBLOCK_CREDITS).await?;
+            fs.superblock.log_totals(&handle).await?;
+            drop(handle);
+            journal.commit_all().await?;
+            fs.write_back_everything().await?;
+            if !journal.engine().flushes() {
+                return Ok(());
+            }
+            Ok(journal.flush().await?)
+        })
     }
 
     async fn synchronise(
@@ -114,17 +118,19 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotPermitted`] for what is neither file nor directory, [`FsError::ReadOnly`],
     /// and what the storage fails by.
-    pub async fn set_atomic(&self, inode: InodeNumber, atomic: bool) -> Result<(), FsError> {
-        let node = self.0.nodes.get(inode).await?;
-        self.0.atomic.set(&node, atomic).await
+    pub fn set_atomic(&self, inode: InodeNumber, atomic: bool) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move {
+            let node = self.0.nodes.get(inode).await?;
+            self.0.atomic.set(&node, atomic).await
+        })
     }
 
     /// Whether a file, or the files that are made in a directory, are atomic.
     ///
     /// # Errors
     /// [`FsError::NotFound`], and what reading may fail by.
-    pub async fn is_atomic(&self, inode: InodeNumber) -> Result<bool, FsError> {
-        Ok(self.0.nodes.get(inode).await?.hands_down_atomicity())
+    pub fn is_atomic(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<bool, FsError>> {
+        Box::pin(async move { Ok(self.0.nodes.get(inode).await?.hands_down_atomicity()) })
     }
 
     /// Synchronises a group of files as [`fsync`](Self::fsync) does: after a crash the updates of all atomic ones among
@@ -132,16 +138,16 @@ impl Filesystem {
     ///
     /// # Errors
     /// As [`fsync`](Self::fsync), of any of the files; [`FsError::UpdateOpen`] if an update of one was begun.
-    pub async fn sync_group(&self, inodes: &[InodeNumber]) -> Result<(), FsError> {
-        self.synchronise_group(inodes, Promise::Durable).await
+    pub fn sync_group<'a>(&'a self, inodes: &'a [InodeNumber]) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { self.synchronise_group(inodes, Promise::Durable).await })
     }
 
     /// Orders a group of files as [`fbarrier`](Self::fbarrier) does, and whole as [`sync_group`](Self::sync_group) does.
     ///
     /// # Errors
     /// As [`sync_group`](Self::sync_group).
-    pub async fn order_group(&self, inodes: &[InodeNumber]) -> Result<(), FsError> {
-        self.synchronise_group(inodes, Promise::Ordered).await
+    pub fn order_group<'a>(&'a self, inodes: &'a [InodeNumber]) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { self.synchronise_group(inodes, Promise::Ordered).await })
     }
 
     async fn synchronise_group(&self, inodes: &[InodeNumber], promise: Promise) -> Result<(), FsError> {
@@ -169,9 +175,11 @@ impl Filesystem {
     /// # Errors
     /// [`FsError::Invalid`] for a file that is not atomic, [`FsError::UpdateOpen`] if one was begun,
     /// and those of [`write`](Self::write).
-    pub async fn begin_update(&self, inode: InodeNumber) -> Result<(), FsError> {
-        let node = self.0.nodes.get(inode).await?;
-        self.0.atomic.begin(&node).await
+    pub fn begin_update(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move {
+            let node = self.0.nodes.get(inode).await?;
+            self.0.atomic.begin(&node).await
+        })
     }
 
     /// Ends the updates of files, which were begun: after a crash all of them are there or none is. They are in the
@@ -179,19 +187,21 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`FsError::Invalid`] if one was not begun, and those of [`write`](Self::write).
-    pub async fn end_updates(&self, inodes: &[InodeNumber]) -> Result<(), FsError> {
-        self.0.atomic.end(&self.nodes_of(inodes).await?).await
+    pub fn end_updates<'a>(&'a self, inodes: &'a [InodeNumber]) -> LocalBoxFuture<'a, Result<(), FsError>> {
+        Box::pin(async move { self.0.atomic.end(&self.nodes_of(inodes).await?).await })
     }
 
     /// Takes back what was written to an atomic file since its update was begun, or since it was synchronised.
     ///
     /// # Errors
     /// [`FsError::NotFound`], and what reading may fail by.
-    pub async fn abandon_update(&self, inode: InodeNumber) -> Result<(), FsError> {
-        let node = self.0.nodes.get(inode).await?;
-        let _locked = node.alone().await;
-        self.0.atomic.abandon(&node);
-        Ok(())
+    pub fn abandon_update(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move {
+            let node = self.0.nodes.get(inode).await?;
+            let _locked = node.alone().await;
+            self.0.atomic.abandon(&node);
+            Ok(())
+        })
     }
 
     async fn nodes_of(&self, inodes: &[InodeNumber]) -> Result<Vec<Rc<Node>>, FsError> {

@@ -218,3 +218,21 @@ fn garbage_is_allowed_in_what_was_being_written_and_nowhere_else() {
     assert!(!judged(true, ordered, &[(7, false), (8, true)]), "it is durable");
     assert!(!judged(true, JournalMode::Data, &[(7, true), (8, false)]), "the log has it");
 }
+
+/// Zeros that are durable may be overwritten with zeros in their place, where an extent cannot be divided.
+#[test]
+fn garbage_is_allowed_in_zeros_that_were_overwritten_with_zeros() {
+    for (corrupts, zeroed_again, is_allowed) in
+        [(true, true, true), (true, false, false), (false, true, false)]
+    {
+        let (mut history, file) = history();
+        history.terms = Terms { corrupts, tear_bytes: 512, ..terms() };
+        durable(&mut history, file, Reach::File);
+        if zeroed_again {
+            history.resize(file, u64::from(PAGES) * BLOCK_BYTES as u64);
+            history.zeros_written(file, ZEROED..ZEROED + 1);
+            history.end(0);
+        }
+        assert_eq!(history.judge(&with_garbage(ZEROED, 0)).is_ok(), is_allowed);
+    }
+}
