@@ -102,14 +102,14 @@ async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) 
     let stack = Rc::new(stack);
     let status = {
         let (handle, stack) = (handle.clone(), Rc::clone(&stack));
-        move |load| status::of_disk(&handle, &stack, load)
+        async move |load| status::of_disk(&handle, &stack, load).await
     };
     let server =
         Server::mount_disk(&handle, stack.storage(), &arguments.mountpoint, &options, status).await?;
     if let Some(cuts) = cuts {
         drop(handle.spawn(cuts.serve()));
     }
-    stack.warn_of_readers(&name);
+    stack.warn_of_readers(&handle, &name).await;
     stack.tell_of_unused().await;
     service.until_unmounted(&handle, server).await?;
     let flushed = weir_storage::flush(&*stack.storage()).await;

@@ -16,7 +16,7 @@ use weir_storage::{FileDiskError, Rejected};
 use weir_volume::VolumeError;
 use weir_workload::BenchError;
 
-use crate::occupant::Occupant;
+use crate::occupant::{Content, Occupant};
 use crate::size::Size;
 
 /// Why a command failed.
@@ -228,6 +228,17 @@ pub(crate) enum CliError {
         /// The time limit.
         seconds: u32,
     },
+    /// The file of what was mounted was cut meanwhile.
+    #[error(
+        "{}: it is unmounted, but its file was cut while it was mounted, and what was behind the cut is lost: run `truncate -s {bytes}` and `weir volume repair` on the file",
+        path.display()
+    )]
+    FileCut {
+        /// The mountpoint.
+        path: PathBuf,
+        /// Bytes that the file had.
+        bytes: u64,
+    },
     /// Files lack what was written through shared mappings.
     #[error(
         "{0}: {files} of its files lack data that a program wrote through a shared mapping or the writeback cache: {source}. It is still mounted. \
@@ -277,8 +288,8 @@ pub(crate) enum CliError {
     Foreign {
         /// The path.
         path: PathBuf,
-        /// What it holds; none if it is empty.
-        found: Option<Occupant>,
+        /// What it holds.
+        found: Content,
     },
     /// A filesystem where a volume is wanted.
     #[error(
@@ -383,7 +394,11 @@ pub(crate) enum CliError {
     #[error("a --logical size of {0} is less than one block of 4096 B: use a larger one")]
     LogicalTooSmall(Size),
     /// The disk lost its end.
-    #[error("{}: the volume was made with {needed} on disk, and only {found} are left: restore it from a copy", path.display())]
+    #[error(
+        "{}: the volume was made with {needed} on disk, and only {found} are left: restore it from a copy, or if it is a file, run \
+         `truncate -s {}` and `weir volume repair` on it, which says what is lost",
+        path.display(), needed.0
+    )]
     Truncated {
         /// The path.
         path: PathBuf,
@@ -564,10 +579,16 @@ fn what_shows_damage(path: &Path, error: &FsError) -> String {
 }
 
 /// What is where no filesystem is. Only for what is empty a command is proposed that writes to it.
-fn what_is_there(path: &Path, found: Option<Occupant>) -> String {
+fn what_is_there(path: &Path, found: Content) -> String {
     match found {
-        None => format!("it is empty; `weir mkfs --volume {}` makes a filesystem in it", path.display()),
-        Some(found) => format!("there is {found}: is it the right file?"),
+        Content::Empty => {
+            format!("it is empty; `weir mkfs --volume {}` makes a filesystem in it", path.display())
+        }
+        Content::NoneInSamples => {
+            "no data was found at its ends and in samples between them; the rest was not read: is it the right device?"
+                .to_owned()
+        }
+        Content::Data(found) => format!("there is {found}: is it the right file?"),
     }
 }
 

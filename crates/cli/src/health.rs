@@ -51,6 +51,16 @@ fn findings(status: &Status) -> Vec<Finding> {
     } else if let Some(why) = &status.storage.failed {
         add("storage_failed", format!("the storage acknowledges nothing any more: {why}"));
     }
+    if status.storage.below_is_silent {
+        add("below_is_silent", "the disk below does not answer: what needs it waits".to_owned());
+    }
+    if let Some(bytes) = status.storage.cut_file_bytes {
+        let what = "its file was cut while it was mounted, and what was behind the cut is lost";
+        add(
+            "file_cut",
+            format!("{what}: unmount it, and run `truncate -s {bytes}` and `weir volume repair` on the file"),
+        );
+    }
     if status.is_full_below() {
         let free = status.storage.free_below.unwrap_or_default();
         add("full_below", format!("the disk below ran full, and has {} free now", Size(free)));

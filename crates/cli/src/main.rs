@@ -102,7 +102,8 @@ enum Command {
     Status(status::StatusArguments),
     /// Make everything on a mount durable and end it
     ///
-    /// The command returns when the server has ended and the volume is free, and reports errors of the server.
+    /// The command returns when the server has ended and the volume is free, and reports errors of the server. Exit code 3: the
+    /// server does not answer, and is still mounted.
     Umount(umount::UmountArguments),
     /// Show a volume or an emulated device as one file, for a loop device
     Disk(disk::DiskArguments),

@@ -207,8 +207,8 @@ async fn serve(
         let (handle, stack, filesystem) = (handle.clone(), Rc::clone(&stack), filesystem.clone());
         let promises = (options.sync, options.writeback_cache);
         let by_mounting = status::flushes(&filesystem);
-        move |load, files| {
-            status::of_filesystem(&handle, &stack, &filesystem, promises, (load, files), by_mounting)
+        async move |load, files| {
+            status::of_filesystem(&handle, &stack, &filesystem, promises, (load, files), by_mounting).await
         }
     };
     let trim = {
@@ -235,7 +235,7 @@ async fn serve(
              for which fsync has returned may be lost in a crash, newest first.",
         );
     }
-    stack.warn_of_readers(source);
+    stack.warn_of_readers(&handle, source).await;
     stack.tell_of_unused().await;
     service.until_unmounted(&handle, server).await?;
     let unmounted = filesystem.unmount().await;

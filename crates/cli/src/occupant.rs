@@ -1,10 +1,10 @@
 //! *Occupants*: what is in a file or on a block device that `mkfs` is to write to. Anything but zeros is one.
 //!
 //! 1. Both ends are read whole: that is where formats say what they are.
-//! 2. Data between them is read whole, up to [`READ_BYTES_MAX`]; a file's holes are skipped.
-//! 3. If there is more, as on a large device, samples at equal distances are read instead of the rest.
+//! 2. Data between them is read whole: of a regular file all that is in no hole, of a device up to [`READ_BYTES_MAX`].
+//! 3. Of a larger device, samples at equal distances are read instead of the rest.
 //!
-//! So a file is empty if all of it reads as zeros, and a large device if its ends and all samples do.
+//! So a file is empty if all of it reads as zeros. Of a large device whose ends and samples do, nothing more is known.
 
 use std::fmt;
 use std::fs::File;
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::signatures::{END_BYTES, find};
 
-/// Bytes between the ends that are read whole: two seconds at 500 MB/s.
+/// Bytes between the ends of a device that are read whole: two seconds at 500 MB/s.
 const READ_BYTES_MAX: u64 = 1 << 30;
 /// Bytes that are read at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -43,12 +43,29 @@ impl fmt::Display for Occupant {
     }
 }
 
-/// Looks at what is at `path`; none if it is empty.
+/// What a look at a file or device has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// All of it reads as zeros.
+    Empty,
+    /// Its ends and samples read as zeros; the rest was not read.
+    NoneInSamples,
+    /// Something else than zeros.
+    Data(Occupant),
+}
+
+/// Looks at what is at `path`.
 ///
 /// # Errors
 /// What the kernel answered: what cannot be read may be anything.
-pub(crate) fn occupant(path: &Path) -> io::Result<Option<Occupant>> {
+pub(crate) fn content(path: &Path) -> io::Result<Content> {
     let file = File::open(path)?;
+    let most = if file.metadata()?.is_file() { u64::MAX } else { READ_BYTES_MAX };
+    content_of(file, most)
+}
+
+/// Looks at a file, and reads up to `most` bytes between its ends before it takes samples.
+fn content_of(file: File, most: u64) -> io::Result<Content> {
     let bytes = seek(&file, SeekFrom::End(0))?;
     let disk = Disk { file, bytes };
     let ends = [0..END_BYTES.min(bytes), bytes.saturating_sub(END_BYTES)..bytes];
@@ -64,10 +81,9 @@ pub(crate) fn occupant(path: &Path) -> io::Result<Option<Occupant>> {
         };
         let known = find(disk.bytes, read);
         let found = known.map(|(format, at)| Occupant { format: Some(format), at });
-        return Ok(Some(found.unwrap_or(Occupant { format: None, at })));
+        return Ok(Content::Data(found.unwrap_or(Occupant { format: None, at })));
     }
-    let at = disk.first_byte_between_ends()?;
-    Ok(at.map(|at| Occupant { format: None, at }))
+    disk.content_between_ends(most)
 }
 
 struct Disk {
@@ -76,20 +92,24 @@ struct Disk {
 }
 
 impl Disk {
-    fn first_byte_between_ends(&self) -> io::Result<Option<u64>> {
+    fn content_between_ends(&self, most: u64) -> io::Result<Content> {
+        let data = |at| Content::Data(Occupant { format: None, at });
         let end = self.bytes.saturating_sub(END_BYTES);
-        let (found, read_to) = self.first_byte_of_data(END_BYTES.min(end), end, READ_BYTES_MAX)?;
+        let (found, read_to) = self.first_byte_of_data(END_BYTES.min(end), end, most)?;
+        if let Some(at) = found {
+            return Ok(data(at));
+        }
         let distance = (end.saturating_sub(read_to) / SAMPLES).max(SAMPLE_BYTES);
         let mut from = read_to;
-        while found.is_none() && from < end {
+        while from < end {
             // A sample that would lie in a hole is of the data behind it.
             let Some(at) = self.next_data(from)?.filter(|at| *at < end) else { break };
             if let (Some(found), _) = self.first_byte_of_data(at, end.min(at + SAMPLE_BYTES), u64::MAX)? {
-                return Ok(Some(found));
+                return Ok(data(found));
             }
             from = at + distance;
         }
-        Ok(found)
+        Ok(if read_to < end { Content::NoneInSamples } else { Content::Empty })
     }
 
     /// The first byte of a range that is not zero, and the end of what was read: `most` bytes of data at most, but for a
@@ -127,26 +147,40 @@ mod tests {
 
     const SIZE: u64 = 64 << 20;
 
-    fn file(write: impl FnOnce(&File)) -> Option<Occupant> {
+    fn file(write: impl FnOnce(&File)) -> Content {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(SIZE).unwrap();
         write(file.as_file());
-        occupant(file.path()).unwrap()
+        content(file.path()).unwrap()
     }
 
     #[test]
     fn a_file_of_holes_or_zeros_is_empty() {
-        assert_eq!(file(|_| ()), None);
-        assert_eq!(file(|file| file.write_all_at(&[0; SIZE as usize], 0).unwrap()), None);
-        assert_eq!(file(|file| file.set_len(0).unwrap()), None);
-        assert_eq!(file(|file| file.set_len(SIZE + 100).unwrap()), None);
+        assert_eq!(file(|_| ()), Content::Empty);
+        assert_eq!(file(|file| file.write_all_at(&[0; SIZE as usize], 0).unwrap()), Content::Empty);
+        assert_eq!(file(|file| file.set_len(0).unwrap()), Content::Empty);
+        assert_eq!(file(|file| file.set_len(SIZE + 100).unwrap()), Content::Empty);
+    }
+
+    #[test]
+    fn what_was_sampled_is_not_known_to_be_empty() {
+        let sampled = |write: &dyn Fn(&File)| {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(&vec![0; SIZE as usize], 0).unwrap();
+            write(&file);
+            content_of(file, 2 * CHUNK_BYTES).unwrap()
+        };
+        assert_eq!(sampled(&|_| ()), Content::NoneInSamples);
+        let at = SIZE - END_BYTES - 1;
+        let found = sampled(&|file| file.write_all_at(&[1], at).unwrap());
+        assert_eq!(found, Content::Data(Occupant { format: None, at }));
     }
 
     #[test]
     fn one_byte_anywhere_is_found() {
         for at in [0, 1, 65536, END_BYTES - 1, END_BYTES, SIZE / 2 + 12345, SIZE - END_BYTES - 1, SIZE - 1] {
             let found = file(|file| file.write_all_at(&[1], at).unwrap());
-            assert_eq!(found, Some(Occupant { format: None, at }));
+            assert_eq!(found, Content::Data(Occupant { format: None, at }));
         }
     }
 
@@ -157,6 +191,7 @@ mod tests {
             file.write_all_at(b"EFI PART", SIZE + 512).unwrap();
         });
         let expected = format!("the copy of a GPT partition table (signature at byte {})", SIZE + 512);
-        assert_eq!(found.unwrap().to_string(), expected);
+        let Content::Data(found) = found else { panic!("{found:?}") };
+        assert_eq!(found.to_string(), expected);
     }
 }

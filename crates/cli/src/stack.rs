@@ -2,21 +2,23 @@
 
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
+use futures_util::{FutureExt as _, select_biased};
 use serde::{Deserialize, Serialize};
 use weir_ext4::{FormatError, Mkfs, SUPERBLOCK_OFFSET, Superblock};
 use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
 use weir_fs::{Filesystem, FsError, MountOptions};
 use weir_runtime::Handle;
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Extent, FileDisk, FileDiskOptions, Lba,
-    Overlay, Readers, Rejected, Storage, StorageError, read,
+    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, DiskFacts, Extent, FileDisk, FileDiskOptions,
+    Lba, Overlay, Readers, Rejected, Storage, StorageError, read,
 };
 use weir_volume::{LossWindow, LossWindowSeen, RepairOptions, Volume, VolumeError, VolumeOptions};
 
 use crate::error::CliError;
 use crate::messages;
-use crate::occupant::occupant;
+use crate::occupant::content;
 use crate::open::open_disk;
 use crate::owner;
 use crate::plain::counted;
@@ -41,6 +43,9 @@ const WORST_MAX: Size = Size(64 << 30);
 /// is also what bounds its memory: to 256 MiB beyond its content.
 const WORST_QUEUE: u32 = 32;
 const WORST_TRANSFER_BLOCKS: u32 = 16;
+
+/// How long a status waits for what the system says of a disk.
+const FACTS_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a filesystem is on.
 pub(crate) enum Stack {
@@ -105,6 +110,12 @@ pub(crate) struct StackStatus {
     /// Bytes that the filesystem below its file has free; none for a block device, and for what lies in memory.
     #[serde(default)]
     pub(crate) free_below: Option<u64>,
+    /// The filesystem that its file is on, or its device, does not answer.
+    #[serde(default)]
+    pub(crate) below_is_silent: bool,
+    /// If its file was cut since it was opened: the bytes that it had.
+    #[serde(default)]
+    pub(crate) cut_file_bytes: Option<u64>,
     #[serde(flatten)]
     pub(crate) volume: Option<VolumeStatus>,
 }
@@ -219,7 +230,7 @@ pub(crate) fn is_ext4(first: &[u8]) -> bool {
 
 /// The error of a disk that holds neither a filesystem nor a volume.
 pub(crate) fn foreign(path: &Path) -> CliError {
-    match occupant(path) {
+    match content(path) {
         Ok(found) => CliError::Foreign { path: path.to_owned(), found },
         Err(source) => CliError::File { doing: "look for data in", path: path.to_owned(), source },
     }
@@ -331,17 +342,23 @@ impl Stack {
         }
     }
 
-    /// Who may read its file or device, besides the owner.
-    fn readers(&self) -> Readers {
-        match self {
-            Stack::Disk(disk) | Stack::Volume(_, disk) => disk.readers(),
-            Stack::Emulated(_) | Stack::Worst(_) => Readers::default(),
+    /// What the system says of its file or device; of what lies in memory, nothing. None if the filesystem below does not answer
+    /// in time.
+    async fn facts(&self, handle: &Handle) -> Option<DiskFacts> {
+        let disk = match self {
+            Stack::Disk(disk) | Stack::Volume(_, disk) => disk,
+            Stack::Emulated(_) | Stack::Worst(_) => return Some(DiskFacts::default()),
+        };
+        select_biased! {
+            facts = disk.facts().fuse() => facts,
+            () = handle.sleep(FACTS_WITHIN).fuse() => None,
         }
     }
 
     /// Says on standard error if others may read what is on `path` without asking the mount.
-    pub(crate) fn warn_of_readers(&self, path: &Path) {
-        if let Some(readers) = named(&readable_by(self.readers())) {
+    pub(crate) async fn warn_of_readers(&self, handle: &Handle, path: &Path) {
+        let facts = self.facts(handle).await.unwrap_or_default();
+        if let Some(readers) = named(&readable_by(facts.readers)) {
             messages::tell(&format!(
                 "{0} can be read by {readers}, and so can every file on the mount, whatever its permissions: run \
                  `chmod go-r {0}`",
@@ -392,7 +409,7 @@ impl Stack {
     }
 
     /// What a status says of it.
-    pub(crate) fn status(&self) -> StackStatus {
+    pub(crate) async fn status(&self, handle: &Handle) -> StackStatus {
         let volume = match self {
             Stack::Disk(_) | Stack::Emulated(_) | Stack::Worst(_) => None,
             Stack::Volume(volume, _) => {
@@ -417,14 +434,27 @@ impl Stack {
                 })
             }
         };
-        let (failed, free_below) = match self {
-            Stack::Disk(disk) => (None, disk.free_below()),
-            Stack::Volume(volume, disk) => (volume.failure(), disk.free_below()),
-            Stack::Emulated(_) | Stack::Worst(_) => (None, None),
+        let failed = match self {
+            Stack::Volume(volume, _) => volume.failure().map(|failure| failure.to_string()),
+            Stack::Disk(_) | Stack::Emulated(_) | Stack::Worst(_) => None,
         };
-        let failed = failed.map(|failure| failure.to_string());
-        let readable_by = readable_by(self.readers());
-        StackStatus { kind: self.kind().to_owned(), readable_by, failed, free_below, volume }
+        let facts = self.facts(handle).await;
+        let DiskFacts { readers, free_below, file_bytes } = facts.unwrap_or_default();
+        let disk_bytes = match self {
+            Stack::Disk(disk) | Stack::Volume(_, disk) => {
+                disk.blocks() * BLOCK_BYTES as u64 + disk.unused_bytes()
+            }
+            Stack::Emulated(_) | Stack::Worst(_) => 0,
+        };
+        StackStatus {
+            kind: self.kind().to_owned(),
+            readable_by: readable_by(readers),
+            failed,
+            free_below,
+            below_is_silent: facts.is_none(),
+            cut_file_bytes: file_bytes.filter(|bytes| *bytes < disk_bytes).map(|_| disk_bytes),
+            volume,
+        }
     }
 
     /// Mounts the filesystem. A read-only one whose journal a crash has left full is replayed in memory.

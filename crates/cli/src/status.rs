@@ -1,5 +1,6 @@
 //! `weir status`: what a mount is doing.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -24,6 +25,9 @@ use crate::{Verdict, journal_mode, memory, print};
 /// Bytes of a status at most.
 const STATUS_MAX: usize = 1 << 16;
 
+/// Seconds that a server may take to answer.
+pub(crate) const ANSWERED_WITHIN: u32 = 10;
+
 /// Bytes of a page of the kernel's cache.
 const PAGE_BYTES: u32 = 4096;
 
@@ -39,7 +43,7 @@ pub(crate) struct StatusArguments {
     #[arg(long)]
     json: bool,
     /// How long to wait for the server
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = ANSWERED_WITHIN, value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
     /// Wait without a limit: the process that started this one sees to that
     #[arg(long, hide = true)]
@@ -168,7 +172,7 @@ pub(crate) fn flushes(filesystem: &Filesystem) -> u64 {
 
 /// The status of a mounted filesystem, for its server to tell. `by_mounting` are the flushes that no call asked for, as
 /// they were part of mounting.
-pub(crate) fn of_filesystem(
+pub(crate) async fn of_filesystem(
     handle: &Handle,
     stack: &Stack,
     filesystem: &Filesystem,
@@ -216,14 +220,15 @@ pub(crate) fn of_filesystem(
             split_units: found.split_units,
         }),
     )
+    .await
 }
 
 /// The status of a storage that is mounted as one file.
-pub(crate) fn of_disk(handle: &Handle, stack: &Stack, load: Load) -> String {
-    told(handle, stack, load, memory::bounds(stack, None, load.request_bytes_max), None)
+pub(crate) async fn of_disk(handle: &Handle, stack: &Stack, load: Load) -> String {
+    told(handle, stack, load, memory::bounds(stack, None, load.request_bytes_max), None).await
 }
 
-fn told(
+async fn told(
     handle: &Handle,
     stack: &Stack,
     load: Load,
@@ -238,7 +243,7 @@ fn told(
         memory_bytes: memory::resident(),
         memory_bound_bytes: bounds.map(|bounds| bounds.bound),
         memory_floor_bytes: bounds.map(|bounds| bounds.floor),
-        storage: stack.status(),
+        storage: stack.status(handle).await,
         requests,
         filesystem,
     };
@@ -272,13 +277,29 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Verdict, CliError> {
         return show(arguments);
     }
     let (path, seconds) = (arguments.mountpoint.clone(), arguments.timeout);
-    match run_within(seconds, "--unlimited").map_err(unreadable(&path))? {
+    match run_within(seconds, &limitless_arguments(&path, arguments.json)).map_err(unreadable(&path))? {
         None => Err(CliError::Unanswered { path, seconds }),
-        Some(ended) => match ended.code() {
+        Some(ended) => match ended.pass_on()?.code() {
             Some(0) => Ok(Verdict::Good),
             Some(1) => Ok(Verdict::Damaged),
             _ => Err(CliError::Silent),
         },
+    }
+}
+
+/// The arguments of this command without a time limit.
+fn limitless_arguments(path: &Path, json: bool) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["status".into(), "--unlimited".into()];
+    arguments.extend(json.then(|| "--json".into()));
+    arguments.extend(["--".into(), path.into()]);
+    arguments
+}
+
+/// Fails if the server of a mount does not answer in time: everything else that is asked of it would wait as long.
+pub(crate) fn require_answer(path: &Path, seconds: u32) -> Result<(), CliError> {
+    match run_within(seconds, &limitless_arguments(path, true)).map_err(unreadable(path))? {
+        None => Err(CliError::Unanswered { path: path.to_owned(), seconds }),
+        Some(_) => Ok(()),
     }
 }
 

@@ -1,29 +1,63 @@
 //! A time limit on a command that waits for another process: the command runs as a process of its own, which this one leaves behind
 //! if it takes too long. The kernel may wait for a FUSE server without an end, and lets no signal through then.
+//!
+//! What is left behind keeps nothing of this process open: its output goes to memory, and from there on, once it has ended. So a
+//! pipe behind this process ends with it.
 
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Seek as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Runs this program anew with the same arguments, and `flag` behind the command's name. None if it takes longer than the limit.
+use crate::error::CliError;
+
+/// A command that has ended in time.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    output: File,
+    errors: File,
+}
+
+impl Ended {
+    /// Writes its output and its errors to those of this process.
+    ///
+    /// # Errors
+    /// [`CliError::Output`].
+    pub(crate) fn pass_on(mut self) -> Result<ExitStatus, CliError> {
+        for file in [&mut self.output, &mut self.errors] {
+            file.rewind()?;
+        }
+        io::copy(&mut self.output, &mut io::stdout())?;
+        // Where standard error is gone, too, the exit code still tells.
+        let _ = io::copy(&mut self.errors, &mut io::stderr());
+        Ok(self.status)
+    }
+}
+
+/// Runs this program anew with these arguments. None if it takes longer than the limit.
 ///
 /// # Errors
 /// What starting it or waiting for it failed by.
-pub(crate) fn run_within(seconds: u32, flag: &str) -> std::io::Result<Option<ExitStatus>> {
-    let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    arguments.splice(1..1, [flag.into()]);
-    let mut child = Command::new("/proc/self/exe").arg0("weir").args(arguments).spawn()?;
+pub(crate) fn run_within(seconds: u32, arguments: &[OsString]) -> io::Result<Option<Ended>> {
+    let in_memory = |name: &str| Ok::<_, io::Error>(File::from(memfd_create(name, MemfdFlags::CLOEXEC)?));
+    let (output, errors) = (in_memory("output")?, in_memory("errors")?);
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("weir").args(arguments).stdin(Stdio::null());
+    let mut child = command.stdout(output.try_clone()?).stderr(errors.try_clone()?).spawn()?;
     if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
         let process = pidfd_open(pid, PidfdFlags::empty())?;
         let limit = Timespec { tv_sec: seconds.into(), tv_nsec: 0 };
         if retry_on_intr(|| poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)))? == 0 {
-            // It ends when the server lives again, at the latest.
+            // It ends when the server answers again, at the latest.
             child.kill()?;
             return Ok(None);
         }
     }
-    child.wait().map(Some)
+    Ok(Some(Ended { status: child.wait()?, output, errors }))
 }

@@ -39,6 +39,9 @@ const ROOM_BELOW: Size = Size(16 << 20);
 pub(crate) struct UmountArguments {
     /// The directory that a filesystem is mounted on
     mountpoint: PathBuf,
+    /// How long to wait for the server's first answer; what it has to write then takes its time
+    #[arg(long, value_name = "SECONDS", default_value_t = status::ANSWERED_WITHIN, value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
 }
 
 /// Runs the command.
@@ -48,6 +51,7 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
     if let Some(owner) = other.as_ref().filter(|_| !getuid().is_root()) {
         return Err(not_the_owner(path, owner));
     }
+    status::require_answer(path, arguments.timeout)?;
     // Opened while the server surely lives: later its number may be another process's.
     let (server, status) = match (server(path), other) {
         (Err(CliError::ServerEnded { .. }), _) => return remove_dead(path),
@@ -65,8 +69,9 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
     let mut wait = |patience: Option<&Timespec>| {
         retry_on_intr(|| poll(&mut ended, patience)).map_err(failed("wait for the server of", path))
     };
-    if wait(Some(&PATIENCE))? > 0 {
-        return Ok(());
+    let ended_in_time = wait(Some(&PATIENCE))? > 0;
+    if ended_in_time {
+        return require_whole_file(path, &status);
     }
     if let Some(keeper) = device.ok().and_then(keeper) {
         let path = path.display();
@@ -76,7 +81,16 @@ pub(crate) fn run(arguments: &UmountArguments) -> Result<(), CliError> {
         );
         let _ = writeln!(std::io::stderr(), "{told}");
     }
-    wait(None).map(drop)
+    wait(None)?;
+    require_whole_file(path, &status)
+}
+
+/// Fails if the file of what was mounted had been cut: no call of the server need have noticed.
+fn require_whole_file(path: &Path, status: &Status) -> Result<(), CliError> {
+    match status.storage.cut_file_bytes {
+        Some(bytes) => Err(CliError::FileCut { path: path.to_owned(), bytes }),
+        None => Ok(()),
+    }
 }
 
 fn not_the_owner(path: &Path, owner: &str) -> CliError {

@@ -10,7 +10,7 @@ use weir_storage::{BLOCK_BYTES, FileDisk, FileDiskOptions, Storage as _};
 use weir_volume::{CheckReport, Format, FormatError, Info, Volume, VolumeError};
 
 use crate::error::CliError;
-use crate::occupant::occupant;
+use crate::occupant::{Content, content};
 use crate::open::open_disk;
 use crate::plain;
 use crate::repair::{self, RepairArguments};
@@ -147,12 +147,12 @@ impl Made {
     }
 }
 
-/// Refuses what holds data: see [`occupant`].
+/// Refuses what holds data: see [`content`].
 pub(crate) fn require_empty(path: &Path) -> Result<(), CliError> {
     let failed = |source| CliError::File { doing: "look for data in", path: path.to_owned(), source };
-    match occupant(path).map_err(failed)? {
-        Some(found) => Err(CliError::InUse { path: path.to_owned(), found }),
-        None => Ok(()),
+    match content(path).map_err(failed)? {
+        Content::Data(found) => Err(CliError::InUse { path: path.to_owned(), found }),
+        Content::Empty | Content::NoneInSamples => Ok(()),
     }
 }
 

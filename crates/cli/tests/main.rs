@@ -31,6 +31,7 @@ mod marks;
 mod memory;
 mod mkfs;
 mod mount;
+mod nested;
 mod occupied;
 mod overlay;
 mod owners;

@@ -184,6 +184,43 @@ fn what_is_empty_is_taken() {
     }
 }
 
+/// Of a large file all data is read: no command is proposed that would overwrite some, and none does.
+#[test]
+fn a_large_file_of_zeros_is_read_to_its_end() {
+    let place = Place::new();
+    let path = place.path().join("large.img");
+    let large = File::create(&path).unwrap();
+    large.set_len(1600 << 20).unwrap();
+    let zeros = vec![0; 1 << 20];
+    (0..1400).for_each(|nth| large.write_all_at(&zeros, nth << 20).unwrap());
+    large.write_all_at(b"my data", (1300 << 20) + 123).unwrap();
+    let path = path.to_str().unwrap();
+    let at = format!("byte {} is not zero", (1300 << 20) + 123);
+    support::fails(&["mkfs", "--volume", path], &["not empty", &at]);
+    support::fails(&["ls", path, "/"], &[&at]);
+    let told = error_of(&weir(&["ls", path, "/"]).output().unwrap());
+    assert!(!told.contains("mkfs") && !told.contains("empty"), "{told}");
+}
+
+/// Of a large device only samples are read, so no message says that it is empty.
+#[test]
+fn a_device_that_was_sampled_is_not_called_empty() {
+    let place = Place::new();
+    let path = place.path().join("large.img");
+    let large = File::create(&path).unwrap();
+    large.set_len(30 << 30).unwrap();
+    large.write_all_at(b"my data", (3 << 30) + 777_777).unwrap();
+    let made = system("losetup").args(["--find", "--show"]).arg(&path).output().unwrap();
+    if !made.status.success() {
+        eprintln!("skipped: this takes loop devices");
+        return;
+    }
+    let device = text(&made.stdout).trim().to_owned();
+    let told = error_of(&weir(&["ls", &device, "/"]).output().unwrap());
+    support::runs(system("losetup").args(["-d", &device]));
+    assert!(told.contains("samples") && !told.contains("mkfs") && !told.contains("empty"), "{told}");
+}
+
 /// A loop device: both ends, and what lies between.
 #[test]
 fn a_block_device_is_looked_at_whole() {

@@ -101,6 +101,34 @@ fn a_volume_that_is_mounted_is_refused_by_every_other_path() {
     works_on(&place, 20);
 }
 
+/// The kernel does not lock the file of a loop device, on which it may have something mounted.
+#[test]
+fn an_image_under_a_loop_device_is_refused_by_every_name() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new();
+    let [image, link, symbolic, bound] =
+        ["a.img", "hard.img", "soft.img", "bound.img"].map(|name| place.path().join(name));
+    works(&["mkfs", path(&image), "--size", "64M"]);
+    fs::hard_link(&image, &link).unwrap();
+    std::os::unix::fs::symlink(&image, &symbolic).unwrap();
+    fs::write(&bound, "").unwrap();
+    runs(system("mount").arg("--bind").arg(&image).arg(&bound));
+    let device = Loop::over(&image, &[]);
+    let before = fs::read(&image).unwrap();
+    for name in [&image, &link, &symbolic, &bound] {
+        let output = weir(&["put", path(name), "/etc/hostname", "/"]).output().unwrap();
+        let error = error_of(&output);
+        assert!(error.contains("in use by the kernel") && error.contains(path(&device.0)), "{error}");
+        is_refused(&place, name, &["in use by the kernel"]);
+    }
+    assert!(fs::read(&image).unwrap() == before, "it was written");
+    drop(device);
+    runs(system("umount").arg(&bound));
+    works(&["put", path(&link), "/etc/hostname", "/"]);
+}
+
 #[test]
 fn two_loop_devices_of_one_file_are_one_volume() {
     if !mounts() {

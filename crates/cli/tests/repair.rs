@@ -238,5 +238,49 @@ fn a_mount_tells_damage_that_is_met_on_reading() {
         log.lines().any(|line| [&block[..], &inode, "offset=8192"].iter().all(|word| line.contains(*word)))
     });
     damaged.is_read(root.join("three"), "three", false);
+    // However often it is read.
+    damaged.is_read(root.join("two"), "two", true);
+    let told = fs::read_to_string(&log).unwrap();
+    assert_eq!(told.lines().filter(|line| line.contains("inode=")).count(), 1, "{told}");
     damaged.place.umount();
+}
+
+/// A directory is a file, too: the log names its inode, however many other blocks were damaged before.
+#[test]
+fn a_mount_tells_of_a_damaged_directory() {
+    use std::os::unix::fs::MetadataExt as _;
+    if !mounts() {
+        return;
+    }
+    let place = Place::with_volume("64M");
+    let root = place.mount(&[]);
+    fs::create_dir(root.join("d")).unwrap();
+    (0..300).for_each(|nth| fs::write(root.join(format!("d/quite_a_long_name_{nth}")), "x").unwrap());
+    // Two hundred blocks that no other block is equal to.
+    let blocks =
+        (0..200).flat_map(|nth| format!("block {nth:04} ").into_bytes().repeat(BLOCK / 8)[..BLOCK].to_vec());
+    fs::write(root.join("file"), blocks.collect::<Vec<_>>()).unwrap();
+    place.umount();
+    let whole = fs::read(place.volume()).unwrap();
+    let file = File::options().write(true).open(place.volume()).unwrap();
+    for (nth, block) in whole.chunks_exact(BLOCK).enumerate() {
+        let is_of_directory = block.windows(17).any(|bytes| bytes == b"quite_a_long_name");
+        if is_of_directory || block.starts_with(b"block 0") {
+            file.write_all_at(&[block[5] ^ 1], (nth * BLOCK + 5) as u64).unwrap();
+        }
+    }
+    drop(file);
+    let log = place.path().join("log");
+    let root = place.mount(&["--log", log.to_str().unwrap()]);
+    let file = File::open(root.join("file")).unwrap();
+    (0..200).for_each(|nth| assert!(file.read_exact_at(&mut [0; BLOCK], nth * BLOCK as u64).is_err()));
+    let listed = fs::read_dir(root.join("d")).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    assert_eq!(listed.unwrap_err().raw_os_error(), Some(5));
+    let [inode, of_file] =
+        ["d", "file"].map(|name| format!("inode={} ", fs::metadata(root.join(name)).unwrap().ino()));
+    wait_until("the log names the directory", || fs::read_to_string(&log).unwrap().contains(&inode));
+    let told = fs::read_to_string(&log).unwrap();
+    assert_eq!(told.lines().filter(|line| line.contains(&of_file)).count(), 200, "{told}");
+    drop(file);
+    place.umount();
 }

@@ -8,6 +8,7 @@ mod fetch;
 mod file;
 mod in_flight;
 mod pages;
+mod read_failures;
 mod readahead;
 mod reads;
 mod submit;
@@ -26,6 +27,7 @@ use crate::mutants::FsMutant;
 use crate::options::MountOptions;
 pub(crate) use file::{BLOCK, CachedFile, index_of, split};
 use pages::Eviction;
+pub(crate) use read_failures::ReadFailures;
 use writeback::writeback_task;
 
 /// Pages looked at to make room for one, so that no insertion takes long.
@@ -41,6 +43,7 @@ struct QueueEntry {
 /// The pages of all files.
 pub(crate) struct PageCache {
     disk: Rc<Disk>,
+    failures: ReadFailures,
     rules: Rules<FsMutant>,
     /// Limits, in pages.
     most: usize,
@@ -67,6 +70,7 @@ impl PageCache {
         let dirty_most = pages(options.dirty_bytes).clamp(1, most / 2);
         let cache = Rc::new(PageCache {
             disk,
+            failures: ReadFailures::default(),
             rules: options.rules,
             most,
             dirty_background: pages(options.dirty_background_bytes).min(dirty_most - 1),

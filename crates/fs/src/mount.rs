@@ -17,6 +17,7 @@ use weir_journal::{
 use weir_runtime::Handle as Clock;
 use weir_storage::{Capabilities, Ordering, Recorder, Storage};
 
+use crate::cache::ReadFailures;
 use crate::error::{FsError, ReadOnlyReason};
 use crate::inodes::Metadata;
 use crate::mounted::Mounted;
@@ -274,7 +275,7 @@ impl DiskContents {
         let buffers = Buffers::new(Rc::clone(&self.disk), checksums, options.cache_metadata_blocks);
         let space =
             Space::load(&self.disk, &buffers, self.layout, options, journal_blocks, &self.superblock).await?;
-        Ok(Metadata { buffers, space })
+        Ok(Metadata { buffers, space, failures: ReadFailures::default() })
     }
 }
 

@@ -133,7 +133,7 @@ pub(crate) async fn orphans_on_disk(
     metadata: &Metadata,
     superblock: &Superblock,
 ) -> Result<Vec<u32>, FsError> {
-    let Metadata { buffers, space } = metadata;
+    let Metadata { buffers, space, .. } = metadata;
     let mut numbers = Vec::new();
     let mut chain = OrphanChain::new(superblock);
     while let Some(number) = chain.number()? {

@@ -42,7 +42,7 @@ impl Asked {
                 files: Files::default(),
                 sync,
                 lost: LostWrites::default(),
-                status: Box::new(|_| "{}".to_owned()),
+                status: Box::new(|_| Box::pin(async { "{}".to_owned() })),
                 trim: Box::new(move |range, minimum| {
                     let filesystem = trimmed.clone();
                     Box::pin(async move { filesystem.trim(range, minimum).await })

@@ -30,6 +30,9 @@ use crate::protocol::{Names, NodeAttributes, WriteRequest};
 /// Discards what is free in a range of bytes, in runs of at least so many: how many bytes that were.
 pub(crate) type Trim = dyn Fn(Range<u64>, u64) -> Pin<Box<dyn Future<Output = Result<u64, FsError>>>>;
 
+/// What is told of a mount, of what was counted for it.
+pub(crate) type Status<T> = dyn Fn(T) -> Pin<Box<dyn Future<Output = String>>>;
+
 /// A mounted filesystem and its users.
 pub(crate) struct Calls {
     pub(crate) filesystem: Filesystem,
@@ -39,7 +42,7 @@ pub(crate) struct Calls {
     pub(crate) marks: Marks,
     pub(crate) lost: LostWrites,
     /// The status as JSON.
-    pub(crate) status: Box<dyn Fn(FileCounts) -> String>,
+    pub(crate) status: Box<Status<FileCounts>>,
     /// Discards what is free.
     pub(crate) trim: Box<Trim>,
     pub(crate) kernel: KernelCache,
@@ -599,7 +602,7 @@ impl Calls {
 
     pub(crate) async fn attribute(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, Errno> {
         if name == STATUS_ATTRIBUTE {
-            return Ok((self.status)(self.file_counts().await).into_bytes());
+            return Ok((self.status)(self.file_counts().await).await.into_bytes());
         }
         if name == SYNC_ATTRIBUTE {
             let mark = self.marks.get(inode).await.map_err(|error| errno(&error))?;

@@ -15,6 +15,7 @@ use weir_storage::{
     BLOCK_BYTES, Command, Discard, Extent, Lba, Part, Rejected, Storage, Write, flush, read, submit_when_free,
 };
 
+use crate::calls::Status;
 use crate::control::{STATUS_ATTRIBUTE, SYNC_ALL};
 use crate::protocol::{
     Answer, Header, Names, NodeAttributes, Operation, ROOT, Statistics, WriteRequest, open_flags,
@@ -37,7 +38,7 @@ pub(crate) struct Disk {
     /// discard: it takes all permits, the others one each.
     writes: Semaphore,
     /// The status as JSON.
-    status: Box<dyn Fn() -> String>,
+    status: Box<Status<()>>,
 }
 
 fn failed(_: Rejected) -> Errno {
@@ -64,7 +65,7 @@ fn commands(blocks: Range<u64>, most: u32) -> impl Iterator<Item = Extent> {
 }
 
 impl Disk {
-    pub(crate) fn new(storage: Rc<dyn Storage>, status: Box<dyn Fn() -> String>) -> Disk {
+    pub(crate) fn new(storage: Rc<dyn Storage>, status: Box<Status<()>>) -> Disk {
         Disk { storage, writes: Semaphore::new(WRITES), status }
     }
 
@@ -238,7 +239,7 @@ impl Service for Disk {
             })),
             // The status, as of a filesystem's mount.
             Operation::GetExtended { name: STATUS_ATTRIBUTE, room } => {
-                Answer::value((self.status)().into_bytes(), room)
+                Answer::value((self.status)(()).await.into_bytes(), room)
             }
             Operation::GetExtended { .. } => Err(Errno::NODATA),
             // Makes everything durable, as on a filesystem's mount.
@@ -284,7 +285,7 @@ mod tests {
         let profile = Profile::builtin("ufs20").expect("built in").with_capacity(4096);
         let written = async {
             let device = FlashDevice::new(&handle, &profile, FlashOptions::default());
-            let disk = Rc::new(Disk::new(device, Box::new(String::new)));
+            let disk = Rc::new(Disk::new(device, Box::new(|()| Box::pin(async { String::new() }))));
             disk.write(0, &[1; BLOCK_BYTES]).await?;
             let part = Rc::clone(&disk);
             let part = handle.spawn(async move { part.write(100, &[2; 50]).await });

@@ -18,7 +18,7 @@ use weir_runtime::{Handle, Task};
 use weir_storage::Storage;
 
 use crate::busy_cpu::BusyCpuGuard;
-use crate::calls::{Calls, FileCounts, Trim};
+use crate::calls::{Calls, FileCounts, Status, Trim};
 use crate::connection::Connection;
 use crate::control::SyncMode;
 use crate::disk::Disk;
@@ -106,7 +106,7 @@ impl Server {
         filesystem: Filesystem,
         mountpoint: &'a Path,
         options: &'a ServerOptions,
-        status: impl Fn(Load, FileCounts) -> String + 'static,
+        status: impl AsyncFn(Load, FileCounts) -> String + Clone + 'static,
         trim: impl AsyncFn(Range<u64>, u64) -> Result<u64, FsError> + Clone + 'static,
     ) -> LocalBoxFuture<'a, Result<Server, ServerError>> {
         Box::pin(async move {
@@ -128,7 +128,10 @@ impl Server {
                 files: Files::default(),
                 sync: options.sync,
                 lost: LostWrites::default(),
-                status: Box::new(move |files| status(told.get(), files)),
+                status: Box::new(move |files| {
+                    let (status, load) = (status.clone(), told.get());
+                    Box::pin(async move { status(load, files).await })
+                }),
                 trim,
                 kernel,
             };
@@ -146,12 +149,16 @@ impl Server {
         storage: Rc<dyn Storage>,
         mountpoint: &'a Path,
         options: &'a ServerOptions,
-        status: impl Fn(Load) -> String + 'static,
+        status: impl AsyncFn(Load) -> String + Clone + 'static,
     ) -> LocalBoxFuture<'a, Result<Server, ServerError>> {
         Box::pin(async move {
             let (load, told) = shared_load();
             let options = &ServerOptions { writeback_cache: false, ..options.clone() };
-            let disk = Disk::new(storage, Box::new(move || status(told.get())));
+            let status: Box<Status<()>> = Box::new(move |()| {
+                let (status, load) = (status.clone(), told.get());
+                Box::pin(async move { status(load).await })
+            });
+            let disk = Disk::new(storage, status);
             Server::start(handle, disk, (load, Rc::default()), mountpoint, options, &OnceCell::new()).await
         })
     }

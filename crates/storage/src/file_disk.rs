@@ -15,6 +15,8 @@
 
 mod below;
 mod error;
+mod facts;
+mod loops;
 mod mutants;
 mod open;
 mod opener;
@@ -42,6 +44,8 @@ use crate::rules::Rules;
 use crate::ticket::Ticket;
 
 pub use error::FileDiskError;
+use facts::FactsLook;
+pub use facts::{DiskFacts, Readers};
 pub use mutants::FileDiskMutant;
 use open::Opened;
 use transfer::Engine;
@@ -77,15 +81,6 @@ impl Default for FileDiskOptions {
     }
 }
 
-/// Who may read the file or block device of a [`FileDisk`], besides its owner.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Readers {
-    /// Its group.
-    pub group: bool,
-    /// All other users.
-    pub others: bool,
-}
-
 /// A regular file or block device as a [`Storage`]. Dropping it lets commands in flight finish; the lock
 /// goes with the last of them.
 pub struct FileDisk {
@@ -98,6 +93,7 @@ pub struct FileDisk {
     read_only: bool,
     /// This process.
     opener: Opener,
+    facts: Rc<FactsLook>,
     /// The file has no name yet.
     unnamed: Cell<bool>,
 }
@@ -126,6 +122,7 @@ impl FileDisk {
         let discard = if punch { Discard::ReadsZero } else { Discard::Unsupported };
         Ok(Rc::new(FileDisk {
             opener: opener::this_process(below.place, unknown),
+            facts: Rc::default(),
             engine: Engine::new(handle, ring, (file, below.files), options),
             path,
             capabilities: Capabilities { fua: direct, discard, ..legacy },
@@ -208,19 +205,10 @@ impl FileDisk {
         self.unused_bytes
     }
 
-    /// Who may read it now, besides its owner, by the permissions of the file or device: whoever may can read all that
-    /// is in it. No other user, if the system does not say.
-    #[must_use]
-    pub fn readers(&self) -> Readers {
-        let mode = self.engine.permissions().unwrap_or(0);
-        Readers { group: mode & 0o040 != 0, others: mode & 0o004 != 0 }
-    }
-
-    /// Bytes that the filesystem of a regular file has free for this user: a file with holes takes them when it is written. None
-    /// for a block device, and if the system does not say.
-    #[must_use]
-    pub fn free_below(&self) -> Option<u64> {
-        open::free_below(self.engine.file())
+    /// What the system says of its file or device now; none if no thread can be started for that. A filesystem below that does
+    /// not answer keeps this waiting, and nothing else.
+    pub async fn facts(&self) -> Option<DiskFacts> {
+        self.facts.facts(self.engine.handle(), self.engine.file()).await
     }
 
     /// The path it was opened by.

@@ -157,7 +157,7 @@ pub use contract::{Storage, flush, read, submit_when_free, write};
 pub use error::{Feature, Invalid, Rejected, StorageError};
 #[cfg(feature = "mutants")]
 pub use file_disk::FileDiskMutant;
-pub use file_disk::{FileDisk, FileDiskError, FileDiskOptions, Readers};
+pub use file_disk::{DiskFacts, FileDisk, FileDiskError, FileDiskOptions, Readers};
 pub use flush_sharing::{FlushRound, FlushSharing};
 pub use interposed::Interposed;
 pub use opener::{HOST_BYTES, Opener, Standing};

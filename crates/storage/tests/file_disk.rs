@@ -60,10 +60,11 @@ fn what_is_created_is_its_owners_alone() {
     let disk = place.create("private");
     let path = place.path("private");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(disk.readers(), Readers::default());
+    let readers = || place.run(disk.facts()).unwrap().readers;
+    assert_eq!(readers(), Readers::default());
     for (mode, group, others) in [(0o640, true, false), (0o604, false, true), (0o633, false, false)] {
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        assert_eq!(disk.readers(), Readers { group, others }, "{mode:o}");
+        assert_eq!(readers(), Readers { group, others }, "{mode:o}");
     }
 }
 
@@ -310,6 +311,22 @@ fn a_mounted_device_is_busy() {
         matches!(&error, FileDiskError::Attached { device: found, .. } if found == device.path()),
         "{error}"
     );
+    let names = ["hard", "soft", "bound"].map(|name| place.path(name));
+    fs::hard_link(&image, &names[0]).unwrap();
+    std::os::unix::fs::symlink(&image, &names[1]).unwrap();
+    File::create(&names[2]).unwrap();
+    let bound = Mount::bind(&image, &names[2]).unwrap();
+    for name in &names {
+        let error = place.open_error(name);
+        let is_found =
+            matches!(&error, FileDiskError::Attached { device: found, .. } if found == device.path());
+        assert!(is_found, "{}: {error}", name.display());
+    }
+    drop(bound);
+    // Another file of the same filesystem is free.
+    let other = place.path("other");
+    File::create(&other).unwrap().set_len(BYTES).unwrap();
+    drop(place.open(&other, FileDiskOptions::default()).unwrap());
     drop(mount);
     place.run(host::open_soon(&place.runtime.handle(), device.path(), &FileDiskOptions::default()));
 }

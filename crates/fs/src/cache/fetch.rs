@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use event_listener::EventListener;
-use tracing::error;
 use weir_journal::JournalError;
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
@@ -80,7 +79,7 @@ impl UnderWay {
         }
         let content = read.inspect_err(|error| {
             let offset = u64::from(blocks.start) * BLOCK_BYTES as u64;
-            error!(inode = file.number, offset, block = home, %error, "a block of a file cannot be read");
+            file.cache.failures.log(file.number, Some(offset), *home, error);
         })?;
         let freed = file.pages.borrow().reads.end_of(&blocks).min(blocks.end);
         let outlives = file.cache.rules.drops(FsMutant::ReadsOutliveBlocks);

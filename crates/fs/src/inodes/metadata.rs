@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use weir_ext4::{BLOCK_BYTES, FileType, FormatError, Inode, Kind, Place, Structure};
-use weir_journal::{BufferHead, Buffers};
+use weir_journal::{BufferHead, Buffers, JournalError};
 
+use crate::cache::ReadFailures;
 use crate::error::FsError;
 use crate::space::Space;
 
@@ -12,13 +13,25 @@ use crate::space::Space;
 pub(crate) struct Metadata {
     pub(crate) buffers: Rc<Buffers>,
     pub(crate) space: Rc<Space>,
+    pub(crate) failures: ReadFailures,
 }
 
 impl Metadata {
+    /// A block that an inode needs; a failure is logged.
+    pub(crate) async fn block_of(
+        &self,
+        inode: u32,
+        block: u64,
+        kind: Kind,
+    ) -> Result<Rc<BufferHead>, JournalError> {
+        let found = self.buffers.get(block, kind).await;
+        found.inspect_err(|error| self.failures.log(inode, None, block, error))
+    }
+
     /// The block of the inode table that an inode is in, and the byte where it starts.
     pub(super) async fn table(&self, number: u32) -> Result<(Rc<BufferHead>, usize), FsError> {
         let (block, bytes) = self.space.inode_place(number)?;
-        Ok((self.buffers.get(block, Kind::InodeTable).await?, bytes.start))
+        Ok((self.block_of(number, block, Kind::InodeTable).await?, bytes.start))
     }
 
     /// Reads an inode of a file.

@@ -146,7 +146,7 @@ impl<'a> Tree<'a> {
         if let Some(buffer) = self.metadata().buffers.cached(block) {
             return Ok(buffer);
         }
-        let buffer = self.metadata().buffers.get(block, kind).await?;
+        let buffer = self.metadata().block_of(self.node.number, block, kind).await?;
         if matches!(kind, Kind::Extents { .. }) {
             buffer.look(|bytes| check_extents(block, bytes, self.metadata().space.layout().blocks()))?;
         }

@@ -3,7 +3,6 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +12,7 @@ use weir_runtime::Buffer;
 use super::FileDiskOptions;
 use super::below::{Below, lock_below};
 use super::error::FileDiskError;
+use super::loops::loop_device;
 use crate::address::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -127,7 +127,9 @@ pub(super) fn open(path: &Path, options: &FileDiskOptions) -> Result<Opened, Fil
     let (mut file, asked_direct) = open_file(path, options, exclusive)?;
     lock(&file, path, options.read_only)?;
     let below = lock_below(&file, path, options.read_only)?;
-    if let Some(device) = loop_device(path, options.read_only).filter(|_| kind.is_file()) {
+    if kind.is_file()
+        && let Some(device) = loop_device(below.place, options.read_only)
+    {
         return Err(FileDiskError::Attached { path: path.into(), device });
     }
     let bytes = file.seek(SeekFrom::End(0)).map_err(|source| refused("measure", path, source))?;
@@ -181,21 +183,6 @@ pub(super) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), File
         TryLockError::WouldBlock => FileDiskError::Locked { path: path.into() },
         TryLockError::Error(source) => refused("lock", path, source),
     })
-}
-
-/// The loop device that a file is under, which the kernel does not lock; for readers, one that writes. None where the
-/// system does not tell. Paths are compared, as a look at the files of other loop devices may wait for whoever serves
-/// them.
-fn loop_device(path: &Path, read_only: bool) -> Option<PathBuf> {
-    let path = path.canonicalize().ok()?;
-    let is_over = |device: &fs::DirEntry| {
-        let told = |name: &str| fs::read(device.path().join(name)).unwrap_or_default();
-        let is_beside = read_only && told("ro").starts_with(b"1");
-        !is_beside && told("loop/backing_file").strip_suffix(b"\n") == Some(path.as_os_str().as_bytes())
-    };
-    let devices = fs::read_dir("/sys/block").ok()?;
-    let device = devices.filter_map(Result::ok).find(is_over)?;
-    Some(Path::new("/dev").join(device.file_name()))
 }
 
 /// Whether a regular file has no disk under it. (Asked of a block device the answer would be about `/dev`.)

@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt as _;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,11 +87,6 @@ impl Drop for Engine {
 }
 
 impl Engine {
-    /// The permissions of the file or device; none if the system does not say.
-    pub(super) fn permissions(&self) -> Option<u32> {
-        Some(self.file.metadata().ok()?.permissions().mode())
-    }
-
     /// On a file, and the files below it that are locked with it.
     pub(super) fn new(
         handle: &Handle,
@@ -120,7 +114,11 @@ impl Engine {
         })
     }
 
-    pub(super) fn file(&self) -> &File {
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    pub(super) fn file(&self) -> &Arc<File> {
         &self.file
     }
 

@@ -78,6 +78,12 @@ impl Mount {
         Ok(Mount(at.into()))
     }
 
+    /// A file at another path, whose file is hidden meanwhile.
+    pub fn bind(file: &Path, at: &Path) -> Result<Mount, String> {
+        run("mount", &["--bind", file.to_str().unwrap(), at.to_str().unwrap()])?;
+        Ok(Mount(at.into()))
+    }
+
     /// A new ext4 on `device`.
     pub fn ext4(device: &LoopDevice, at: &Path) -> Result<Mount, String> {
         run("mkfs.ext4", &["-q", device.0.to_str().unwrap()])?;
