@@ -28,9 +28,11 @@ fn is_clean_in(mechanism: Mechanism, states: u64) -> FlashTotals {
 
 #[test]
 fn a_legacy_device_keeps_what_was_flushed() {
-    let totals = is_clean_in(Mechanism::None, STATES);
+    // Garbage of a cut is rare: it takes a longer sample.
+    let states = 4 * STATES;
+    let totals = is_clean_in(Mechanism::None, states);
     assert!(totals.packed > 4 * totals.runs && totals.reliable > 4 * totals.runs, "{totals:?}");
-    assert!(totals.states_packing > STATES / 20 && totals.states_garbled > STATES / 50, "{totals:?}");
+    assert!(totals.states_packing > states / 20 && totals.states_garbled > states / 50, "{totals:?}");
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(super) struct Plan {
 /// An inode that lives on when its last name is gone.
 enum Kept {
     Open(InodeNumber),
-    Held { inode: InodeNumber, generation: u32 },
+    Held { file: FileId, inode: InodeNumber, generation: u32 },
 }
 
 /// A workload that goes on for as long as it is asked to.
@@ -248,8 +248,8 @@ impl Script {
             Some(Kept::Open(inode)) => {
                 self.calls.fs.release(inode).await.map_err(|error| format!("release: {error}"))
             }
-            Some(Kept::Held { inode, generation }) => {
-                self.use_held(inode, generation).await?;
+            Some(Kept::Held { file, inode, generation }) => {
+                self.use_held(file, inode, generation).await?;
                 self.calls.fs.let_go(inode, 1);
                 Ok(())
             }
@@ -266,12 +266,13 @@ impl Script {
         let hold = self.calls.fs.hold(self.calls.inode(id)?).await.map_err(failed)?;
         let generation = self.calls.fs.attributes(hold.inode()).await.map_err(failed)?.generation;
         self.calls.tell(format!("{id} is held, inode {}", hold.inode()));
-        self.kept.push(Kept::Held { inode: hold.keep(), generation });
+        self.kept.push(Kept::Held { file: id, inode: hold.keep(), generation });
         Ok(())
     }
 
-    /// Looks at an inode that is held, and changes it if it has no name: no power cut shows that.
-    async fn use_held(&mut self, inode: InodeNumber, generation: u32) -> Result<(), String> {
+    /// Looks at an inode that is held, and changes it if it has no name. A power cut may show what is written in place with a
+    /// name that the file has lost, if the transaction that takes the name is not committed yet.
+    async fn use_held(&mut self, file: FileId, inode: InodeNumber, generation: u32) -> Result<(), String> {
         let fs = self.calls.fs.clone();
         let found = fs.attributes(inode).await.map_err(|error| format!("inode {inode} is held: {error}"))?;
         if found.generation != generation {
@@ -285,7 +286,13 @@ impl Script {
         outcome("held", fs.set_attributes(inode, &changes).await)?;
         if found.kind == FileType::Regular {
             let page = self.holder.below(self.pages_max);
-            let written = fs.write(inode, page * PAGE, &[7; PAGE as usize]).await;
+            let bytes = [7; PAGE as usize];
+            {
+                let history = &mut *self.calls.history.borrow_mut();
+                history.begin(self.calls.part, &[], |_| {});
+                history.write(file, page as u32, Rc::new(bytes));
+            }
+            let written = fs.write(inode, page * PAGE, &bytes).await;
             outcome("write", written.map(drop))?;
         }
         Ok(())
