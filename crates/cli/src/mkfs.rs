@@ -73,8 +73,9 @@ async fn make(handle: Handle, arguments: &MkfsArguments) -> Result<(), CliError>
     if made == Made::Nothing && !arguments.force {
         require_empty(path)?;
     }
-    if made == Made::Nothing {
-        // By a path that locks do not see, another process may have a volume open that is here.
+    // By a path that locks do not see, another process may have a volume open that is here. Where a volume is made, that is
+    // asked there.
+    if made == Made::Nothing && !arguments.volume {
         let checked = weir_volume::require_closed(&handle, &*disk).await;
         checked.map_err(|source| CliError::of_volume(path, source))?;
     }

@@ -342,159 +342,141 @@ fn v8_openers_that_do_not_look_again() {
     assert!((0..ROUNDS).any(both));
 }
 
+/// Runs a test in virtual time, with a disk that holds nothing.
+fn on_a_disk(seed: u64, test: impl AsyncFnOnce(Handle, Rc<AdversaryDisk>)) {
+    let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
+    let handle = runtime.handle();
+    let disk = disk(&handle);
+    runtime.block_on(test(handle, disk)).unwrap();
+}
+
 #[test]
 fn how_long_opening_takes_depends_on_what_is_known_of_the_last_owner() {
-    let runtime = Runtime::simulated(Simulation { seed: 3, ..Simulation::default() });
-    let handle = runtime.handle();
-    runtime
-        .block_on(async {
-            let disk = disk(&handle);
-            let stranger = Host::new(&handle, &disk, 1);
-            Volume::create(&handle, &*stranger, SMALL).await.unwrap();
-            let opens = async |host: Rc<Host>, options| {
-                let began = handle.now();
-                let opened = Volume::open(&handle, host, options).await;
-                (opened, handle.now().since(began))
-            };
-            let (volume, took) = opens(stranger.clone(), VolumeOptions::default()).await;
-            assert!(took < Duration::from_millis(500), "nobody has it: {took:?}");
-            volume.unwrap().close().await.unwrap();
-            let (volume, took) = opens(stranger.clone(), VolumeOptions::default()).await;
-            assert!(took < Duration::from_millis(500), "it was closed: {took:?}");
-            drop(volume);
-            assert_eq!(inspect(&*disk).await.unwrap().opener, Some(opener(1)));
-            let same = Host::that_knows(&handle, &disk, 1, Standing::Ended);
-            let (volume, took) = opens(same, VolumeOptions::default()).await;
-            assert!(took < Duration::from_millis(500), "its owner has ended: {took:?}");
-            drop(volume);
-            let (volume, took) = opens(stranger.clone(), VolumeOptions::default()).await;
-            assert!(took > Duration::from_millis(1900) && took < Duration::from_millis(2500), "{took:?}");
-            drop(volume);
-            // A copy of a volume whose owner runs.
-            let beside = Host::that_knows(&handle, &disk, 1, Standing::Running);
-            let (volume, _) = opens(beside.clone(), VolumeOptions::default()).await;
-            assert!(matches!(volume, Err(VolumeError::CopyOfOpen(_))), "{:?}", volume.err());
-            let after_crash = VolumeOptions { after_crash: true, ..VolumeOptions::default() };
-            let (volume, _) = opens(beside.clone(), after_crash.clone()).await;
-            let volume = volume.unwrap();
-            // The same by another path, which is no copy.
-            let (second, _) = opens(beside, after_crash).await;
-            assert!(matches!(second, Err(VolumeError::OpenElsewhere(_))), "{:?}", second.err());
-            volume.close().await.unwrap();
-            assert_eq!(inspect(&*disk).await.unwrap().opener, None);
-        })
-        .unwrap();
+    on_a_disk(3, async |handle, disk| {
+        let stranger = Host::new(&handle, &disk, 1);
+        Volume::create(&handle, &*stranger, SMALL).await.unwrap();
+        let opens = async |host: Rc<Host>, options| {
+            let began = handle.now();
+            let opened = Volume::open(&handle, host, options).await;
+            (opened, handle.now().since(began))
+        };
+        let (volume, took) = opens(stranger.clone(), VolumeOptions::default()).await;
+        assert!(took < Duration::from_millis(500), "nobody has it: {took:?}");
+        volume.unwrap().close().await.unwrap();
+        let (volume, took) = opens(stranger.clone(), VolumeOptions::default()).await;
+        assert!(took < Duration::from_millis(500), "it was closed: {took:?}");
+        drop(volume);
+        assert_eq!(inspect(&*disk).await.unwrap().opener, Some(opener(1)));
+        let same = Host::that_knows(&handle, &disk, 1, Standing::Ended);
+        let (volume, took) = opens(same, VolumeOptions::default()).await;
+        assert!(took < Duration::from_millis(500), "its owner has ended: {took:?}");
+        drop(volume);
+        let (volume, took) = opens(stranger.clone(), VolumeOptions::default()).await;
+        assert!(took > Duration::from_millis(1900) && took < Duration::from_millis(2500), "{took:?}");
+        drop(volume);
+        // A copy of a volume whose owner runs.
+        let beside = Host::that_knows(&handle, &disk, 1, Standing::Running);
+        let (volume, _) = opens(beside.clone(), VolumeOptions::default()).await;
+        assert!(matches!(volume, Err(VolumeError::CopyOfOpen(_))), "{:?}", volume.err());
+        let after_crash = VolumeOptions { after_crash: true, ..VolumeOptions::default() };
+        let (volume, _) = opens(beside.clone(), after_crash.clone()).await;
+        let volume = volume.unwrap();
+        // The same by another path, which is no copy.
+        let (second, _) = opens(beside, after_crash).await;
+        assert!(matches!(second, Err(VolumeError::OpenElsewhere(_))), "{:?}", second.err());
+        volume.close().await.unwrap();
+        assert_eq!(inspect(&*disk).await.unwrap().opener, None);
+    });
 }
 
 #[test]
 fn a_disk_that_does_not_answer_for_long_costs_time_and_nothing_else() {
-    let runtime = Runtime::simulated(Simulation { seed: 4, ..Simulation::default() });
-    let handle = runtime.handle();
-    runtime
-        .block_on(async {
-            let disk = disk(&handle);
-            let host = Host::new(&handle, &disk, 1);
-            Volume::create(&handle, &*host, SMALL).await.unwrap();
-            let volume = Volume::open(&handle, host.clone(), VolumeOptions::default()).await.unwrap();
-            let acknowledged = Acknowledged::default();
-            for _ in 0..5 {
-                host.network.set(Network { usual: Duration::ZERO, stall: Duration::from_secs(10) });
-                assert!(!work(&handle, &volume, 0, &acknowledged, Duration::from_secs(4)).await);
-                host.network.set(FAST);
-                assert!(!work(&handle, &volume, 0, &acknowledged, Duration::from_secs(4)).await);
-            }
-            // Another one makes a new volume there, while this one cannot answer.
-            let other = Host::new(&handle, &disk, 2);
-            host.network.set(Network { usual: Duration::from_secs(30), stall: Duration::from_secs(30) });
-            handle.sleep(Duration::from_secs(2)).await;
-            Volume::create(&handle, &*other, Format { overwrite: true, ..SMALL }).await.unwrap();
+    on_a_disk(4, async |handle, disk| {
+        let host = Host::new(&handle, &disk, 1);
+        Volume::create(&handle, &*host, SMALL).await.unwrap();
+        let volume = Volume::open(&handle, host.clone(), VolumeOptions::default()).await.unwrap();
+        let acknowledged = Acknowledged::default();
+        for _ in 0..5 {
+            host.network.set(Network { usual: Duration::ZERO, stall: Duration::from_secs(10) });
+            assert!(!work(&handle, &volume, 0, &acknowledged, Duration::from_secs(4)).await);
             host.network.set(FAST);
-            handle.sleep(Duration::from_secs(60)).await;
-            assert_eq!(flush(&volume).await, Err(Rejected::Failed(StorageError::TakenOver)));
-        })
-        .unwrap();
+            assert!(!work(&handle, &volume, 0, &acknowledged, Duration::from_secs(4)).await);
+        }
+        // Another one makes a new volume there, while this one cannot answer.
+        let other = Host::new(&handle, &disk, 2);
+        host.network.set(Network { usual: Duration::from_secs(30), stall: Duration::from_secs(30) });
+        handle.sleep(Duration::from_secs(2)).await;
+        Volume::create(&handle, &*other, Format { overwrite: true, ..SMALL }).await.unwrap();
+        host.network.set(FAST);
+        handle.sleep(Duration::from_secs(60)).await;
+        assert_eq!(flush(&volume).await, Err(Rejected::Failed(StorageError::TakenOver)));
+    });
 }
 
 #[test]
 fn a_volume_without_a_claim_gets_one_by_an_upgrade() {
-    let runtime = Runtime::simulated(Simulation { seed: 5, ..Simulation::default() });
-    let handle = runtime.handle();
-    runtime
-        .block_on(async {
-            let disk = disk(&handle);
-            // By a program that knew no claims, or where nobody else can come.
-            Volume::create(&handle, &*disk, SMALL).await.unwrap();
-            let host = Host::new(&handle, &disk, 1);
-            let volume = Volume::open(&handle, host.clone(), VolumeOptions::default()).await.unwrap();
-            write(&volume, Part::bytes(Lba(3), &block(3, 1))).await.unwrap();
-            assert_eq!(inspect(&*disk).await.unwrap().opener, None);
-            volume.close().await.unwrap();
-            assert!(upgrade(&handle, host.clone()).await.unwrap());
-            assert!(!upgrade(&handle, host.clone()).await.unwrap(), "once is enough");
-            let volume = Volume::open(&handle, host, VolumeOptions::default()).await.unwrap();
-            assert_eq!(inspect(&*disk).await.unwrap().opener, Some(opener(1)));
-            assert_eq!(read(&volume, Extent::new(Lba(3), 1)).await.unwrap()[..], block(3, 1)[..]);
-            volume.close().await.unwrap();
-        })
-        .unwrap();
+    on_a_disk(5, async |handle, disk| {
+        // By a program that knew no claims, or where nobody else can come.
+        Volume::create(&handle, &*disk, SMALL).await.unwrap();
+        let host = Host::new(&handle, &disk, 1);
+        let volume = Volume::open(&handle, host.clone(), VolumeOptions::default()).await.unwrap();
+        write(&volume, Part::bytes(Lba(3), &block(3, 1))).await.unwrap();
+        assert_eq!(inspect(&*disk).await.unwrap().opener, None);
+        volume.close().await.unwrap();
+        assert!(upgrade(&handle, host.clone()).await.unwrap());
+        assert!(!upgrade(&handle, host.clone()).await.unwrap(), "once is enough");
+        let volume = Volume::open(&handle, host, VolumeOptions::default()).await.unwrap();
+        assert_eq!(inspect(&*disk).await.unwrap().opener, Some(opener(1)));
+        assert_eq!(read(&volume, Extent::new(Lba(3), 1)).await.unwrap()[..], block(3, 1)[..]);
+        volume.close().await.unwrap();
+    });
 }
 
 #[test]
 fn v8_a_volume_that_is_open_is_not_made_anew_or_upgraded() {
-    let runtime = Runtime::simulated(Simulation { seed: 6, ..Simulation::default() });
-    let handle = runtime.handle();
-    runtime
-        .block_on(async {
-            let disk = disk(&handle);
-            let host = Host::new(&handle, &disk, 1);
-            Volume::create(&handle, &*host, SMALL).await.unwrap();
-            let volume = Volume::open(&handle, host, VolumeOptions::default()).await.unwrap();
-            write(&volume, Part::bytes(Lba(3), &block(3, 1))).await.unwrap();
-            flush(&volume).await.unwrap();
-            // So that there is something to upgrade.
-            write(&*disk, Part::bytes(Lba(1), &[7; BLOCK_BYTES])).await.unwrap();
-            for standing in [Standing::Unknown, Standing::Running] {
-                let other = Host::that_knows(&handle, &disk, 2, standing);
-                let made = Volume::create(&handle, &*other, Format { overwrite: true, ..SMALL }).await;
-                assert!(matches!(made, Err(VolumeError::OpenElsewhere(_))), "{made:?}");
-                let upgraded = upgrade(&handle, other).await;
-                assert!(
-                    matches!(upgraded, Err(VolumeError::OpenElsewhere(_) | VolumeError::CopyOfOpen(_))),
-                    "{upgraded:?}"
-                );
-            }
-            assert_eq!(read(&volume, Extent::new(Lba(3), 1)).await.unwrap()[..], block(3, 1)[..]);
-            volume.close().await.unwrap();
-            let other = Host::new(&handle, &disk, 2);
-            upgrade(&handle, other.clone()).await.unwrap();
-            assert_eq!(inspect(&*disk).await.unwrap().opener, None, "the claim is given up");
-            Volume::create(&handle, &*other, Format { overwrite: true, ..SMALL }).await.unwrap();
-        })
-        .unwrap();
+    on_a_disk(6, async |handle, disk| {
+        let host = Host::new(&handle, &disk, 1);
+        Volume::create(&handle, &*host, SMALL).await.unwrap();
+        let volume = Volume::open(&handle, host, VolumeOptions::default()).await.unwrap();
+        write(&volume, Part::bytes(Lba(3), &block(3, 1))).await.unwrap();
+        flush(&volume).await.unwrap();
+        // So that there is something to upgrade.
+        write(&*disk, Part::bytes(Lba(1), &[7; BLOCK_BYTES])).await.unwrap();
+        for standing in [Standing::Unknown, Standing::Running] {
+            let other = Host::that_knows(&handle, &disk, 2, standing);
+            let made = Volume::create(&handle, &*other, Format { overwrite: true, ..SMALL }).await;
+            assert!(matches!(made, Err(VolumeError::OpenElsewhere(_))), "{made:?}");
+            let upgraded = upgrade(&handle, other).await;
+            assert!(
+                matches!(upgraded, Err(VolumeError::OpenElsewhere(_) | VolumeError::CopyOfOpen(_))),
+                "{upgraded:?}"
+            );
+        }
+        assert_eq!(read(&volume, Extent::new(Lba(3), 1)).await.unwrap()[..], block(3, 1)[..]);
+        volume.close().await.unwrap();
+        let other = Host::new(&handle, &disk, 2);
+        upgrade(&handle, other.clone()).await.unwrap();
+        assert_eq!(inspect(&*disk).await.unwrap().opener, None, "the claim is given up");
+        Volume::create(&handle, &*other, Format { overwrite: true, ..SMALL }).await.unwrap();
+    });
 }
 
 #[test]
 fn a_step_of_the_date_takes_no_volume_away() {
-    let runtime = Runtime::simulated(Simulation { seed: 7, ..Simulation::default() });
-    let handle = runtime.handle();
-    runtime
-        .block_on(async {
-            let disk = disk(&handle);
-            let (one, two) = (Host::new(&handle, &disk, 1), Host::new(&handle, &disk, 2));
-            Volume::create(&handle, &*one, SMALL).await.unwrap();
-            let volume = Volume::open(&handle, one, VolumeOptions::default()).await.unwrap();
-            for step in [3_600_000_000_000, -7_200_000_000_000] {
-                let (clock, two) = (handle.clone(), two.clone());
-                let opening = handle.spawn(async move {
-                    Volume::open(&clock, two, VolumeOptions::default()).await.map(drop)
-                });
-                handle.sleep(Duration::from_millis(1)).await;
-                handle.step_wall_clock(step);
-                let refused = opening.await.unwrap();
-                assert!(matches!(refused, Err(VolumeError::OpenElsewhere(_))), "{refused:?}");
-                flush(&volume).await.unwrap();
-            }
-            volume.close().await.unwrap();
-        })
-        .unwrap();
+    on_a_disk(7, async |handle, disk| {
+        let (one, two) = (Host::new(&handle, &disk, 1), Host::new(&handle, &disk, 2));
+        Volume::create(&handle, &*one, SMALL).await.unwrap();
+        let volume = Volume::open(&handle, one, VolumeOptions::default()).await.unwrap();
+        for step in [3_600_000_000_000, -7_200_000_000_000] {
+            let (clock, two) = (handle.clone(), two.clone());
+            let opening = handle
+                .spawn(async move { Volume::open(&clock, two, VolumeOptions::default()).await.map(drop) });
+            handle.sleep(Duration::from_millis(1)).await;
+            handle.step_wall_clock(step);
+            let refused = opening.await.unwrap();
+            assert!(matches!(refused, Err(VolumeError::OpenElsewhere(_))), "{refused:?}");
+            flush(&volume).await.unwrap();
+        }
+        volume.close().await.unwrap();
+    });
 }
