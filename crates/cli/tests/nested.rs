@@ -64,7 +64,7 @@ fn a_mount_on_a_disk_that_hangs_is_served() {
     assert!(served, "the mount was not served");
 }
 
-/// Nothing fails in a server whose file is cut behind what it reads; whoever asks is told all the same.
+/// A server fails at nothing if its file is cut behind what it reads. `weir status` and `weir umount` report the cut.
 #[test]
 fn a_file_that_is_cut_while_it_is_mounted_is_reported() {
     if !mounts() {

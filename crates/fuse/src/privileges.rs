@@ -72,7 +72,7 @@ impl Caller {
     }
 }
 
-/// What `/proc/PID/status` tells of a thread's credentials.
+/// A thread's credentials, as `/proc/PID/status` lists them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Credentials {
     /// `CAP_FSETID` is among the effective capabilities.

@@ -145,8 +145,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Takes in what a record says of a block. Records tell of no marks: the entry has one if a map page names the same
-    /// block.
+    /// Loads the entry of a record. Records hold no marks: the entry gets one if a map page names the same block.
     pub(crate) fn load_recorded(&mut self, lba: u64, entry: Entry) -> Result<(), Damage> {
         let mark = if self.names.first(entry.block).is_some() { self.mark } else { 0 };
         self.load(lba, Entry { block: entry.block | mark, ..entry })

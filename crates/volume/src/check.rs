@@ -216,7 +216,7 @@ pub async fn upgrade(handle: &Handle, disk: Rc<dyn Storage>) -> Result<bool, Vol
 /// # Errors
 /// [`VolumeError::OpenElsewhere`] and [`VolumeError::OpenedMeanwhile`]; what the disk answered.
 pub async fn require_closed(handle: &Handle, disk: &dyn Storage) -> Result<(), VolumeError> {
-    // What has no whole superblock nobody opens.
+    // Without a whole superblock no process has it open.
     let Ok(geometry) = read_superblock(disk).await else { return Ok(()) };
     claim_to_destroy(handle, disk, &geometry).await
 }

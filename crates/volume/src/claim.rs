@@ -10,7 +10,7 @@
 //!    If claim and challenge are as they were at the end, the owner has no valid lease any more.
 //! 4. It writes its claim, and reads both blocks again. Only if they hold its claim and its challenge, it is the owner.
 //!
-//! What makes a new volume over an old one does the same: once it has claimed the old one, it destroys it.
+//! A process that makes a new volume over an old one claims the old one in the same way, and then destroys it.
 //!
 //! Why this is enough:
 //!
@@ -272,7 +272,7 @@ pub(crate) async fn work_as_owner<T>(
 }
 
 /// Claims a volume that is to be destroyed. An owner that gave no answer in time finds that, and stops. A copy of a volume
-/// that is open may be destroyed: nobody answers there.
+/// that is open may be destroyed: no owner answers there.
 ///
 /// # Errors
 /// As [`acquire`], but for [`VolumeError::CopyOfOpen`].

@@ -26,8 +26,8 @@ pub struct Readers {
 /// What the system says of a disk's file or device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskFacts {
-    /// Who may read it, besides its owner, by its permissions: whoever may can read all that is in it. No other user, if the
-    /// system does not say.
+    /// Who may read it, besides its owner, by its permissions: they can read all content. No other user, if the system does not
+    /// say.
     pub readers: Readers,
     /// Bytes that the filesystem of a regular file has free for this user: a file with holes takes them when it is written. None
     /// for a block device, and if the system does not say.

@@ -10,11 +10,11 @@ use rustix::process::{Pid, test_kill_process};
 use super::below::Place;
 use crate::opener::{HOST_BYTES, Opener, Standing};
 
-/// Where the system tells of processes.
+/// Where the system lists processes.
 const PROC: &str = "/proc";
 
-/// This process, with its disk at `place`. Where the system does not tell of it, its boot is `unknown`, a random number:
-/// then no other process takes it for one that has ended, and it asks each other one.
+/// This process, with its disk at `place`. Where the system does not list it, its boot is `unknown`, a random number:
+/// then no other process takes it for one that has ended, and it challenges each other one.
 pub(super) fn this_process(place: Place, unknown: u128) -> Opener {
     describe_process(Path::new(PROC), place).unwrap_or(Opener {
         boot: unknown,
@@ -85,7 +85,7 @@ fn standing_by(proc: &Path, own: &Opener, other: &Opener) -> Standing {
     }
 }
 
-/// What `/proc` tells of a process.
+/// A process, as `/proc` lists it.
 enum Found {
     Ended,
     /// When it began, in clock ticks since the boot, by the clock of this process.
