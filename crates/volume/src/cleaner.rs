@@ -122,8 +122,10 @@ impl Cleaner {
                 needed.await;
                 continue;
             }
+            let permit = self.common.upkeep.acquire(1).await;
             // A failure has poisoned the volume; the next turn ends the task.
             let _ = self.upkeep().await;
+            drop(permit);
             let rounds = barren.count(self.room(), self.common.stats().user_blocks);
             let starved = self.blocks.borrow().segments.free_listed() <= self.reserve.of_cleaner();
             if starved && !was_behind {
@@ -168,7 +170,7 @@ impl Cleaner {
                 self.checkpointer.take().await?;
             }
             let victims = self.next_victims();
-            if victims.is_empty() {
+            if victims.is_empty() || self.common.closing.get() {
                 return Ok(());
             }
             debug!(segments = victims.len(), "cleaning");

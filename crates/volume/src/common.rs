@@ -3,12 +3,12 @@
 //! A part calls only those before it in this list: `blocks`, `log`, `flush`, `checkpointer`, `discard`, `cleaner`,
 //! `volume`; `read` needs the first two. What a part has to say to one behind it is an event here.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use event_listener::Event;
 use tracing::error;
-use weir_runtime::{Handle, Semaphore};
+use weir_runtime::{Handle, Permit, Semaphore};
 use weir_storage::{BLOCK_BYTES, FlushSharing, Rejected, Storage, StorageError, Watermark};
 
 use crate::geometry::Geometry;
@@ -28,6 +28,10 @@ pub(crate) struct Common {
     stats: RefCell<Stats>,
     /// Held while a checkpoint is being taken: the order of the free-segment list is the checkpoint's then.
     pub checkpointing: Semaphore,
+    /// Held for a round of upkeep.
+    pub upkeep: Semaphore,
+    /// Set once the volume is being closed: writes are refused, and upkeep ends.
+    pub closing: Cell<bool>,
     /// A command that was refused may be taken now.
     pub slots: Event,
     /// For the flusher.
@@ -55,12 +59,21 @@ impl Common {
             flushes: FlushSharing::durable_to(durable),
             stats: RefCell::default(),
             checkpointing: Semaphore::new(1),
+            upkeep: Semaphore::new(1),
+            closing: Cell::new(false),
             slots: Event::new(),
             flush_needed: Event::new(),
             chunk_sealed: Event::new(),
             upkeep_needed: Event::new(),
             discard_needed: Event::new(),
         }
+    }
+
+    /// Refuses further writes, and waits until upkeep has ended. Upkeep begins no round while the permit is held.
+    pub(crate) async fn begin_closing(&self) -> Permit {
+        self.closing.set(true);
+        self.slots.notify(usize::MAX);
+        self.upkeep.acquire(1).await
     }
 
     pub(crate) fn segment_bytes(&self) -> u64 {

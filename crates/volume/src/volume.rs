@@ -1,6 +1,6 @@
 //! The volume itself: making one, opening one, and the [`Storage`] that it is.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::slice;
 
@@ -52,8 +52,6 @@ pub struct Volume {
     checkpointer: Rc<Checkpointer>,
     discarder: Rc<Discarder>,
     reader: Rc<Reader>,
-    /// `close` has begun: nothing more is taken.
-    closing: Cell<bool>,
     /// V8: of a volume that has a claim. It outlives the other tasks, since the end of them is written under it.
     keeper: Option<Keeper>,
     tasks: RefCell<Vec<Task<()>>>,
@@ -170,7 +168,6 @@ impl Volume {
             checkpointer: Rc::new(Checkpointer::new(Rc::clone(&log), checkpoint)),
             discarder: Rc::new(Discarder::new(Rc::clone(&log))),
             reader: Rc::new(Reader::new(Rc::clone(&log))),
-            closing: Cell::new(false),
             keeper: None,
             tasks: RefCell::new(Vec::new()),
             log,
@@ -220,9 +217,9 @@ impl Volume {
         if let Some(error) = self.common.watermark.failure() {
             return Err(error.into());
         }
-        // A later write is refused, not acknowledged and forgotten.
-        self.closing.set(true);
-        self.common.slots.notify(usize::MAX);
+        // A later write is refused, not acknowledged and forgotten. Upkeep between the two last checkpoints would make
+        // them of two moments.
+        let _upkeep = self.common.begin_closing().await;
         // A discard that is in flight may be carried out late: the next program that opens the disk may have written
         // there.
         let _none = self.discarder.on_the_way.acquire(1).await;
@@ -403,6 +400,7 @@ pub(crate) async fn write_repaired(
 ) -> Result<(), VolumeError> {
     let options = VolumeOptions { rules, ..VolumeOptions::default() };
     let volume = Volume::start(handle, disk, geometry, options, found);
+    let _upkeep = volume.common.begin_closing().await;
     Ok(volume.checkpointer.take_last().await?)
 }
 
@@ -424,7 +422,7 @@ impl Storage for Volume {
 
     fn submit(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
         self.capabilities.check(&command, self.common.geometry.logical_blocks)?;
-        if self.closing.get() {
+        if self.common.closing.get() {
             return Err(Rejected::Failed(StorageError::Gone));
         }
         if self.commands_in_flight() >= u64::from(QUEUE_DEPTH) {

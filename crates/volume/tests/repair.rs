@@ -156,12 +156,24 @@ impl Layout {
     }
 
     /// The layout, with what a volume that was not closed names when its log is replayed.
-    async fn of_opened(handle: &Handle, image: &Image) -> Layout {
-        let disk = disk(handle, Some(image));
+    async fn of_replayed(handle: &Handle, image: &Image) -> Layout {
+        // Opening may clean, and so move blocks. A repair replays the log and takes a checkpoint without that, if
+        // something is damaged.
+        let mut damaged = image.clone();
+        damaged.write(Lba(1), &[0; BLOCK_BYTES]);
+        let disk = disk(handle, Some(&damaged));
         let storage = Rc::clone(&disk) as Rc<dyn Storage>;
-        // Opening takes a checkpoint, and moves nothing.
-        drop(Volume::open(handle, storage, VolumeOptions::default()).await.expect("open"));
+        repair(handle, storage, RepairOptions::default()).await.expect("repaired");
         Layout { named: Layout::of(&disk.image()).named, ..Layout::of(image) }
+    }
+
+    /// The last chunks of the log, of which no chunk says that they were durable.
+    fn find_unproved(&self, image: &Image) -> Vec<std::ops::RangeInclusive<u64>> {
+        let field = |at: u64, offset, width| number(&image.read(Lba(at)), offset, width);
+        let durable = self.newest.iter().map(|at| field(*at, 32, 8)).max().expect("a log");
+        let last_request = |at: u64| field(at, 24, 8) + field(at, 52, 2) - 1;
+        let unproved = self.newest.iter().filter(|at| last_request(**at) > durable);
+        unproved.map(|at| *at..=*at + field(*at, 50, 2)).collect()
     }
 
     fn map_pages(&self) -> u64 {
@@ -343,12 +355,11 @@ impl Campaign {
             }
     }
 
-    /// Map pages of which a repair may lose blocks: no bit can be corrected, and there may be no second copy. That of the
-    /// checkpoint that is left may be of another moment, if cleaning went on while the volume was closed.
+    /// Map pages of which a repair may lose blocks: no bit can be corrected, and there is no second copy.
     fn losable_pages(&self, layout: &Layout, places: &BTreeSet<u64>) -> BTreeSet<u64> {
-        let single = !self.is_closed || places.range(2..layout.map.start).next().is_some();
-        let is_losable =
-            |at: &u64| self.damage == Kind::Garbage && (single || places.contains(&layout.other_place(*at)));
+        let is_losable = |at: &u64| {
+            self.damage == Kind::Garbage && (!self.is_closed || places.contains(&layout.other_place(*at)))
+        };
         places
             .range(layout.map.clone())
             .filter(|at| is_losable(at))
@@ -365,19 +376,14 @@ impl Campaign {
 
     async fn run_with(&self, handle: &Handle) -> Result<Tally, String> {
         let Used { image, content, shared } = use_volume(handle, self.rules, self.is_closed).await;
-        let layout = Layout::of_opened(handle, &image).await;
+        let layout = Layout::of_replayed(handle, &image).await;
         let mut random = handle.random("damage");
         let mut tally = Tally::default();
-        // Nothing behind the last chunk says that it was durable.
-        let last = layout.headers.iter().copied().max_by_key(|at| {
-            let header = image.read(Lba(*at));
-            (number(&header, 16, 8), number(&header, 24, 8))
-        });
-        let last = last.expect("a log");
-        let last = last..=last + number(&image.read(Lba(last)), 50, 2);
+        let unproved = layout.find_unproved(&image);
         for turn in 0..self.count {
             let places = self.draw(turn, &layout, &mut random);
-            if !self.is_closed && places.range(last.clone()).next().is_some() {
+            let hits_unproved = unproved.iter().any(|chunk| places.range(chunk.clone()).next().is_some());
+            if !self.is_closed && hits_unproved {
                 continue;
             }
             let image = self.damage(&image, &places, &mut random);
