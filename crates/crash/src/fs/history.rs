@@ -300,6 +300,12 @@ impl History {
             // What is behind the end in the last page becomes part of the file, as zeros.
             self.put(file, last, self.page(file, last), Placed::Yes);
         } else {
+            if file < FIRST_NEW && !self.pages.contains_key(&(file, last)) {
+                // It may have a place, and in it, behind the end, what was written there while a larger size was not
+                // committed: in mode writeback that shows until the zeros are on the disk.
+                self.zeroed.insert((file, last), self.newest);
+                self.put(file, last, Rc::clone(&self.zeros), Placed::Perhaps);
+            }
             self.write_again(file, last);
         }
     }

@@ -236,3 +236,29 @@ fn garbage_is_allowed_in_zeros_that_were_overwritten_with_zeros() {
         assert_eq!(history.judge(&with_garbage(ZEROED, 0)).is_ok(), is_allowed);
     }
 }
+
+/// The last page of a file may have a place from before, and in it, behind the end, what was written there while a larger
+/// size was not committed. Zeros take its place before the commit of a larger size, in mode ordered.
+#[test]
+fn what_is_behind_the_end_shows_when_the_file_grows_in_mode_writeback_alone() {
+    const SIZE: usize = 632;
+    for (mode, is_allowed) in [(JournalMode::Writeback, true), (JournalMode::Ordered, false)] {
+        let tree_with = |size| {
+            let mut tree = Tree::new(ROOT_INODE, 0o755);
+            enter(&mut tree, b"file", 12, Kind::File { size });
+            tree
+        };
+        let before = Visible::of(tree_with(SIZE as u64), BTreeMap::from([(12, vec![0; SIZE])]));
+        let mut history = History::of(Terms { mode, ..terms() }, &before, &[]).expect("a tree");
+        history.resize(12, 2 * BLOCK_BYTES as u64);
+        history.write(12, 1, page(7));
+        history.end(0);
+        let mut bytes = vec![0; BLOCK_BYTES];
+        bytes[SIZE..].fill(5);
+        bytes.extend(page(7).iter());
+        let found = Visible::of(tree_with(bytes.len() as u64), BTreeMap::from([(12, bytes)]));
+        let judged = history.judge(&found);
+        assert_eq!(judged.is_ok(), is_allowed, "{mode:?}: {judged:?}");
+        assert!(is_allowed || matches!(judged, Err(Illegal::Foreign { page: 0, .. })), "{judged:?}");
+    }
+}
