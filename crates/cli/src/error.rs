@@ -256,7 +256,9 @@ pub(crate) enum CliError {
         source: std::io::Error,
     },
     /// Some of what was to be copied is damaged; each was told.
-    #[error("{failed} files or directories could not be read, each named above; everything else was copied")]
+    #[error(
+        "{failed} files or directories could not be read in whole, each named above; everything else was copied"
+    )]
     Incomplete {
         /// How many entries.
         failed: u64,
@@ -409,7 +411,7 @@ pub(crate) enum CliError {
     },
     /// A copy that was made while the volume was open.
     #[error(
-        "{}: a copy of a volume that process {process} has open, or another path to that volume: unmount the volume, then copy it; to \
+        "{}: this is a copy of, or another path to, a volume that process {process} has open: unmount the volume, then copy it; to \
          mount the copy as a crash would have left it, add --after-crash",
         path.display()
     )]

@@ -66,7 +66,7 @@ fn findings(status: &Status) -> Vec<Finding> {
         add("full_below", format!("the disk below ran full, and has {} free now", Size(free)));
     }
     if let Some(reads) = status.storage.volume.as_ref().and_then(|volume| volume.damage.line()) {
-        add("failed_reads", format!("programs got errors for {reads}"));
+        add("failed_reads", format!("reads failed: {reads}"));
     }
     if let Some(lost) = files.map(|files| files.incomplete_files).filter(|files| *files > 0) {
         add(

@@ -107,7 +107,7 @@ enum Command {
     Umount(umount::UmountArguments),
     /// Show a volume or an emulated device as one file, for a loop device
     Disk(disk::DiskArguments),
-    /// Make, show and check volumes
+    /// Make, show, check, repair and upgrade volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
     /// Copy files into a filesystem image, with owners, modes and links
@@ -118,7 +118,7 @@ enum Command {
     Ls(list::ListArguments),
     /// Write a file of a filesystem image to standard output
     Cat(list::CatArguments),
-    /// Check an ext4 filesystem without changing it
+    /// Check an ext4 filesystem; it is changed only with `--replay`
     ///
     /// It reads no file data; `weir volume check` reads all of a volume. Exit codes: 0 clean, 4 something is wrong, 8
     /// it cannot be checked.

@@ -8,7 +8,7 @@ use futures_util::{FutureExt as _, select_biased};
 use serde::{Deserialize, Serialize};
 use weir_ext4::{FormatError, Mkfs, SUPERBLOCK_OFFSET, Superblock};
 use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
-use weir_fs::{Filesystem, FsError, MountOptions};
+use weir_fs::{Filesystem, FsError, MountOptions, copy_superblock};
 use weir_runtime::Handle;
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, DiskFacts, Extent, FileDisk, FileDiskOptions,
@@ -159,7 +159,9 @@ impl DamageStatus {
             .collect();
         let first =
             first_block.map_or_else(String::new, |block| format!(", the first one at logical block {block}"));
-        (!causes.is_empty()).then(|| format!("{}{first}: the log says in which files", causes.join(" and ")))
+        (!causes.is_empty()).then(|| {
+            format!("{}{first}; the log of the mount (`--log`) names the files", causes.join(" and "))
+        })
     }
 }
 
@@ -457,7 +459,8 @@ impl Stack {
         }
     }
 
-    /// Mounts the filesystem. A read-only one whose journal a crash has left full is replayed in memory.
+    /// Mounts the filesystem. A read-only one whose journal a crash has left full is replayed in memory, and one whose
+    /// superblock cannot be read is mounted by a copy of it.
     pub(crate) async fn filesystem(
         &self,
         handle: &Handle,
@@ -465,7 +468,16 @@ impl Stack {
         options: MountOptions,
     ) -> Result<Filesystem, CliError> {
         let mounted = match Filesystem::mount(handle, self.storage(), options).await {
-            Err(FsError::NeedsRecovery) => self.replayed_in_memory(handle, options).await,
+            Err(FsError::NeedsRecovery) => {
+                mount_replayed(handle, self.storage_in_memory(handle), options).await
+            }
+            Err(error @ FsError::Storage(_)) if options.read_only => {
+                let storage = self.storage_in_memory(handle);
+                match copy_superblock(&*storage).await {
+                    true => mount_replayed(handle, storage, options).await,
+                    false => Err(error),
+                }
+            }
             mounted => mounted,
         };
         let source = match mounted {
@@ -479,23 +491,13 @@ impl Stack {
         })
     }
 
-    /// Mounts what a crash has left, as its journal says, and changes nothing on the disk. A volume that is only read lies on an
-    /// overlay already.
-    async fn replayed_in_memory(
-        &self,
-        handle: &Handle,
-        options: MountOptions,
-    ) -> Result<Filesystem, FsError> {
-        let storage: Rc<dyn Storage> = match self {
+    /// A storage with the same content, whose changes are kept in memory. A volume that is only read lies on an overlay
+    /// already.
+    fn storage_in_memory(&self, handle: &Handle) -> Rc<dyn Storage> {
+        match self {
             Stack::Disk(disk) => Rc::new(overlay(handle, disk)),
             _ => self.storage(),
-        };
-        match Filesystem::recover(handle, Rc::clone(&storage)).await {
-            // More than an overlay takes.
-            Err(FsError::Storage(StorageError::NoSpace)) => return Err(FsError::NeedsRecovery),
-            recovered => recovered?,
         }
-        Filesystem::mount(handle, storage, options).await
     }
 
     /// Gives back what is free in a volume to the disk below, if that takes it. What a crash might still need is made
@@ -524,4 +526,18 @@ impl Stack {
             Stack::Disk(_) | Stack::Emulated(_) | Stack::Worst(_) => Ok(()),
         }
     }
+}
+
+/// Mounts what a crash has left, as its journal says, on a storage whose changes are kept in memory.
+async fn mount_replayed(
+    handle: &Handle,
+    storage: Rc<dyn Storage>,
+    options: MountOptions,
+) -> Result<Filesystem, FsError> {
+    match Filesystem::recover(handle, Rc::clone(&storage)).await {
+        // More than an overlay takes.
+        Err(FsError::Storage(StorageError::NoSpace)) => return Err(FsError::NeedsRecovery),
+        recovered => recovered?,
+    }
+    Filesystem::mount(handle, storage, options).await
 }

@@ -370,7 +370,7 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
         ("fsync promises", promise),
         (
             "kernel's cache",
-            if found.writeback_cache { "keeps writes for a while" } else { "passes writes on at once" }
+            if found.writeback_cache { "keeps writes for a while" } else { "sends each write at once" }
                 .to_owned(),
         ),
         ("engine", found.engine.clone().unwrap_or_else(|| "none".to_owned())),
@@ -397,7 +397,7 @@ fn of_files(found: &FilesystemStatus, [space, free]: [Size; 2]) -> Vec<(&'static
         (
             "written whole",
             format!(
-                "aligned, up to {}; allocated in two places: {}",
+                "aligned, up to {}; not contiguous: {}",
                 Size(found.unit_bytes.into()),
                 found.split_units
             ),

@@ -143,7 +143,9 @@ fn ratios(ratios: &[Ratio], rounds: u32, found: &SpreadReport, what: &str) -> St
     }
     let meanings: Vec<String> =
         told.iter().map(|(ratio, _)| format!("{}: {}.", ratio.title, ratio.meaning)).collect();
-    let rule = format!("A ratio is the first over the second, in {what}; above 1 the first is faster.");
+    let rule = format!(
+        "A ratio compares two rates, in {what}. It is the first divided by the second: above 1 the first is faster."
+    );
     grid.text() + "\n" + &paragraphs(&format!("{rule}\n\n{}", meanings.join("\n")))
 }
 

@@ -241,7 +241,7 @@ fn opener(info: &Info) -> String {
     match &info.opener {
         None => "no".to_owned(),
         Some(opener) => {
-            format!("by process {} on {}, or not closed by it", opener.process, opener.host_name())
+            format!("yes, by process {} on {}; or it was not closed", opener.process, opener.host_name())
         }
     }
 }

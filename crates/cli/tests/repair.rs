@@ -30,7 +30,11 @@ struct Damaged {
 
 impl Damaged {
     fn new() -> Damaged {
-        let place = Place::with_volume("64M");
+        Damaged::with_size("64M")
+    }
+
+    fn with_size(size: &str) -> Damaged {
+        let place = Place::with_volume(size);
         for name in NAMES {
             let file = place.path().join(name);
             fs::write(&file, content(name)).unwrap();
@@ -175,6 +179,26 @@ fn a_flipped_bit_in_a_structure_is_repaired() {
         let finding = format!("a copy of the superblock at block {copy} is damaged");
         a_structure_is_repaired(&damaged, copy * BLOCK + 50, &finding);
     }
+}
+
+/// The block with ext4's superblock is damaged, in all places where a copy of it was: the filesystem's own copy takes its
+/// place for what only reads.
+#[test]
+fn files_are_rescued_by_a_copy_of_the_superblock_of_ext4() {
+    const GROUP_AT: usize = 1024 + 0x5A;
+    const MAGIC_AT: usize = 1024 + 0x38;
+    let damaged = Damaged::with_size("192M");
+    let is_primary =
+        |block: &[u8]| block[MAGIC_AT..][..2] == [0x53, 0xEF] && block[GROUP_AT..][..2] == [0; 2];
+    let file = File::options().write(true).open(damaged.place.volume()).unwrap();
+    let primaries = damaged.whole.chunks_exact(BLOCK).enumerate().filter(|(_, block)| is_primary(block));
+    for (nth, block) in primaries {
+        file.write_all_at(&[block[GROUP_AT + 100] ^ 4], (nth * BLOCK + GROUP_AT + 100) as u64).unwrap();
+    }
+    damaged.says(&["volume", "repair"], 1, &["1 block is lost"]);
+    damaged.is_copied(&["--salvage"], 0, None);
+    damaged.is_copied(&[], 0, None);
+    damaged.says(&["fsck"], 8, &["block 0 is damaged"]);
 }
 
 #[test]

@@ -115,6 +115,7 @@ pub use mutants::FsMutant;
 pub use names::{NewNode, Parent, RenameFlags};
 pub use options::{AccessTimes, Discards, JournalMode, MountOptions};
 pub use space::DiscardStats;
+pub use superblock::copy_superblock;
 pub use sync::Answered;
 pub use weir_ext4::directory::{Cookie, DirectoryEntry};
 pub use weir_journal::{CheckpointBy, CommitTimes, Conflicts, Engine, HomeIntegrity, JournalStats, Waits};

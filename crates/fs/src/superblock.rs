@@ -11,6 +11,7 @@ use weir_ext4::{
 };
 use weir_journal::{BufferHead, Disk, TxHandle};
 use weir_runtime::{Buffer as Memory, Handle as Clock};
+use weir_storage::{BLOCK_BYTES, Extent, Lba, Part, Storage, read, write};
 use zerocopy::IntoBytes;
 
 use crate::error::FsError;
@@ -143,6 +144,24 @@ pub(crate) async fn find_superblock(
         }
     }
     Err(error.into())
+}
+
+/// Puts a copy of the superblock in the place of one that cannot be read: for a storage whose changes are kept in memory.
+/// Returns whether it was so, and a copy was found.
+pub async fn copy_superblock(storage: &dyn Storage) -> bool {
+    let read_block = async |at| read(storage, Extent::new(Lba(at), 1)).await.ok();
+    if read_block(0).await.is_some() {
+        return false;
+    }
+    for at in SUPERBLOCK_COPIES.into_iter().filter(|at| *at < storage.blocks()) {
+        let copy = read_block(at).await.and_then(|block| Superblock::read(&block[..SUPERBLOCK_BYTES]).ok());
+        let Some(superblock) = copy.and_then(|copy| copy.instead_of(&[], at)) else { continue };
+        let mut block = [0; BLOCK_BYTES];
+        block[SUPERBLOCK_OFFSET..][..SUPERBLOCK_BYTES].copy_from_slice(superblock.as_bytes());
+        warn!(block = at, "the superblock cannot be read: a copy takes its place");
+        return write(storage, Part::bytes(Lba(0), &block)).await.is_ok();
+    }
+    false
 }
 
 /// Writes the superblock past the journal, into what block 0 holds besides, and makes it durable. Only the sector of

@@ -16,7 +16,9 @@ pub enum VolumeError {
     #[error("there is a Weir volume here already; nothing was changed")]
     VolumeExists,
     /// No superblock was found.
-    #[error("this is not a Weir volume: it has no superblock of one")]
+    #[error(
+        "this is no Weir volume: blocks 0 and 1 hold no superblock of one. If it was a volume, both copies are damaged: do not write to it, restore it from a copy"
+    )]
     Foreign,
     /// The volume was written by a newer program.
     #[error(
@@ -77,7 +79,7 @@ pub enum VolumeError {
     OpenElsewhere(Box<Opener>),
     /// The claim is of a process that has another file open: this is a copy of that, or another path to it (V8).
     #[error(
-        "this is a copy of a volume that process {} has open, or another path to that: unmount the volume, then copy it",
+        "this is a copy of, or another path to, a volume that process {} has open: unmount the volume, then copy it",
         .0.process
     )]
     CopyOfOpen(Box<Opener>),

@@ -2,7 +2,7 @@
 //! the checksum in the map.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use tracing::error;
@@ -18,8 +18,8 @@ use crate::log::Log;
 use crate::map::Entry;
 use crate::mutants::VolumeMutant;
 
-/// Failed reads that are logged.
-const FAILURES_LOGGED: u64 = 100;
+/// Blocks whose failed reads are logged, each once.
+const BLOCKS_LOGGED: usize = 100;
 
 /// A block of a request that is on the disk below: its index in the request, and where it was when the read began.
 type Missing = (usize, Entry);
@@ -30,12 +30,14 @@ pub(crate) struct Reader {
     blocks: Rc<RefCell<Blocks>>,
     log: Rc<Log>,
     under_way: Cell<u64>,
+    /// Logical blocks whose failed read is in the log.
+    logged: RefCell<BTreeSet<u64>>,
 }
 
 impl Reader {
     pub(crate) fn new(log: Rc<Log>) -> Reader {
         let (common, blocks) = (Rc::clone(&log.common), Rc::clone(&log.blocks));
-        Reader { common, blocks, log, under_way: Cell::new(0) }
+        Reader { common, blocks, log, under_way: Cell::new(0), logged: RefCell::default() }
     }
 
     /// Reads that wait for the disk below.
@@ -66,7 +68,7 @@ impl Reader {
         ticket
     }
 
-    /// Logs that a read failed, and counts it.
+    /// Counts a failed read, and logs it if it is the first one of its block.
     fn report(&self, extent: Extent, error: StorageError) {
         let at = match error {
             StorageError::Damaged(lba) => lba,
@@ -79,14 +81,16 @@ impl Reader {
             }
             stats.first_failed = stats.first_failed.or(Some(at.0));
         });
-        let stats = self.common.stats();
+        let mut logged = self.logged.borrow_mut();
+        if logged.len() == BLOCKS_LOGGED || !logged.insert(at.0) {
+            return;
+        }
         let place = self.blocks.borrow().entry(at.0 as u32).block;
-        match stats.damaged_reads + stats.failed_reads {
-            count if count < FAILURES_LOGGED => error!(block = at.0, place, %error, "a read failed"),
-            FAILURES_LOGGED => {
-                error!(block = at.0, place, %error, "a read failed; further ones are only counted")
+        match logged.len() {
+            BLOCKS_LOGGED => {
+                error!(block = at.0, place, %error, "a read failed; those of further blocks are only counted")
             }
-            _ => {}
+            _ => error!(block = at.0, place, %error, "a read failed"),
         }
     }
 

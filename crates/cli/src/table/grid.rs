@@ -87,7 +87,7 @@ impl Grid {
         if names.is_empty() {
             return String::new();
         }
-        let told = format!("In a wider terminal: {}.", names.join(", "));
+        let told = format!("Columns left out, widen the terminal to see them: {}.", names.join(", "));
         "\n".to_owned() + &paragraphs(&told)
     }
 }

@@ -93,7 +93,7 @@ fn rounds(report: &Report) -> String {
         rounds => format!("{rounds} rounds"),
     };
     format!(
-        "{rounds}; over {}. Every mode writes at least {}, four times what Weir may buffer; the final flush is in the measured time; {} blocks were read back and found right.",
+        "{rounds}; over {}. Every mode is to write at least {}, four times what Weir may buffer; the final flush is in the measured time; {} blocks were read back and found right.",
         Size(plan.span_bytes),
         Size(plan.quota_bytes),
         report.summary.checked_blocks,

@@ -60,7 +60,7 @@ fn ratios(report: &SqliteReport) -> String {
         grid.row(vec![ratio.title.to_owned(), figure(spread.median), range, ratio.name.to_owned()]);
         meanings.push(format!("{}: {}.", ratio.title, ratio.meaning));
     }
-    let rule = "A ratio is the first over the second, in inserts/s; above 1 the first is faster.";
+    let rule = "A ratio compares two rates, in inserts/s. It is the first divided by the second: above 1 the first is faster.";
     grid.text() + "\n" + &paragraphs(&format!("{rule}\n\n{}", meanings.join("\n")))
 }
 
