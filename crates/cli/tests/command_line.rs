@@ -78,7 +78,7 @@ fn bench_prints_tables_with_meanings() {
         "loss window",
         "this disk",
         "the machine was",
-        "the first divided by the second",
+        "A ratio compares two rates",
         "bytes to the disk per byte of data",
         "A crash may take the last",
         "2 rounds",
