@@ -14,6 +14,7 @@ use weir_crash::{
 use weir_fs::JournalMode;
 use weir_runtime::{Handle, Runtime, Wall};
 
+use crate::campaign::{self, CampaignArguments};
 use crate::error::CliError;
 use crate::journal_engine::JournalEngine;
 use crate::plain::{self, counted};
@@ -40,6 +41,8 @@ pub(crate) enum CrashCommand {
     ///
     /// Without --run they are printed, or written to a directory.
     Generate(GenerateArguments),
+    /// Run the campaigns of power cuts by which Weir itself is tested
+    Campaign(CampaignArguments),
 }
 
 /// Where and how.
@@ -181,6 +184,7 @@ pub(crate) fn run(command: &CrashCommand) -> Result<Verdict, CliError> {
     match command {
         CrashCommand::Run(arguments) => run_files(arguments),
         CrashCommand::Generate(arguments) => run_generated(arguments),
+        CrashCommand::Campaign(arguments) => campaign::run(arguments),
     }
 }
 

@@ -255,6 +255,18 @@ pub(crate) enum CliError {
         /// Why writing failed.
         source: std::io::Error,
     },
+    /// An engine cannot be mounted on a ground of a campaign.
+    #[error(
+        "engine {engine} needs {needs}, which {ground} does not keep: take --engine jbd2, or another --ground"
+    )]
+    EngineNeeds {
+        /// The engine.
+        engine: String,
+        /// What it needs.
+        needs: &'static str,
+        /// The ground.
+        ground: &'static str,
+    },
     /// Some of what was to be copied is damaged; each was told.
     #[error(
         "{failed} files or directories could not be read in whole, each named above; everything else was copied"

@@ -7,6 +7,7 @@
 //! the two, as `e2fsck` does.
 
 mod bench;
+mod campaign;
 mod cgroup;
 mod crash;
 mod cuts;

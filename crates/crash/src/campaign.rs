@@ -1,115 +1,187 @@
-//! A campaign: runs, one after the other, until enough different crash states were judged.
+//! A *campaign* is a sequence of runs of one subject, until enough different crash states were judged or one of them is
+//! wrong:
+//!
+//! 1. A run has a number, and a seed that is mixed of the campaign's seed and that number. It is a function of that seed,
+//!    so it is the same when it is replayed alone.
+//! 2. The run plays a workload, cuts the power, recovers, and judges. It returns its counts, the crash states that it has
+//!    judged, and its first failure.
+//! 3. The campaign adds up the counts. A crash state that several runs have judged counts once. The campaign ends with the
+//!    first failure.
+//!
+//! What differs from subject to subject is an `impl` of [`Campaign`]: the volume, the emulated flash, the filesystem,
+//! SQLite, atomic files.
 
-use weir_storage::Discard;
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use weir_runtime::{Runtime, Simulation};
 
 use crate::content::mix;
-use crate::findings::{Failure, Findings, Totals};
-use crate::options::RunOptions;
-use crate::run::run;
 
-/// Of so many runs one is a small case, looked at exhaustively.
-const SMALL_EVERY: u64 = 4;
-
-/// Of so many runs one is on a volume that passes discards on.
-const DISCARDS_EVERY: u64 = 3;
-
-/// Of so many runs one makes packed writes.
-const PACKED_EVERY: u64 = 7;
-
-/// What to do.
+/// How long a campaign is, and where it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Campaign {
+pub struct Plan {
+    /// Distinct crash states to judge; the run that reaches them is finished.
+    pub states: u64,
     /// Determines everything.
     pub seed: u64,
-    /// Distinct crash states to judge, with shares those with a share under way; the run that reaches them is finished.
-    pub states: u64,
     /// Only the run with this number, from 0, whatever `states` says.
     pub only: Option<u64>,
-    /// Blocks of the disk, for large volumes; 0 for small ones of all kinds.
-    pub disk_blocks: u64,
-    /// The workloads share blocks, too.
-    pub shares: bool,
 }
 
-/// A run that failed.
-#[derive(Clone, Debug)]
-pub struct Failed {
-    /// The run's number.
+/// Counts of a run, or of many.
+pub trait Counts: Clone + Default + Serialize {
+    /// Adds the counts of another run.
+    fn add(&mut self, other: &Self);
+
+    /// Sets how many runs there were, and how many different states in all of them.
+    fn set_total(&mut self, runs: u64, states_distinct: u64);
+}
+
+/// Defines a struct of counts. The counts in `largest` are not added up: the largest of all runs counts.
+macro_rules! counts {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident {
+            $($(#[$of_field:meta])* pub $field:ident: u64,)*
+        }
+        $(largest {
+            $($(#[$of_largest:meta])* pub $largest:ident: u64,)*
+        })?
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+        pub struct $name {
+            $($(#[$of_field])* pub $field: u64,)*
+            $($($(#[$of_largest])* pub $largest: u64,)*)?
+        }
+
+        impl $crate::campaign::Counts for $name {
+            fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)*
+                $($(self.$largest = self.$largest.max(other.$largest);)*)?
+            }
+
+            fn set_total(&mut self, runs: u64, states_distinct: u64) {
+                (self.runs, self.states_distinct) = (runs, states_distinct);
+            }
+        }
+    };
+}
+pub(crate) use counts;
+
+/// A state that may not be, and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The number of the run.
     pub run: u64,
-    /// All options of the run.
-    pub options: RunOptions,
+    /// The life, from 0: how many power cuts came before.
+    pub life: u32,
+    /// The event of that life at which the power was cut, from 1; 0 before the first event.
+    pub event: u64,
     /// What was wrong.
-    pub failure: Failure,
-    /// The command that does it again.
-    pub replay: String,
+    pub what: String,
+    /// What that life did until then, an operation a line, where the subject keeps it.
+    pub story: Vec<String>,
 }
 
-/// What a campaign has shown.
-#[derive(Clone, Debug, Default)]
-pub struct Summary {
+impl Failure {
+    /// A failure of a run whose number the campaign sets.
+    pub(crate) fn new((life, event, what): Wrong) -> Failure {
+        Failure { run: 0, life, event, what, story: Vec::new() }
+    }
+}
+
+/// Where a run failed: the life, the event, and what was wrong.
+pub(crate) type Wrong = (u32, u64, String);
+
+/// What one run has found.
+#[derive(Clone, Debug)]
+pub struct Run<T> {
+    /// The counts.
+    pub totals: T,
+    /// The crash states that were judged.
+    pub(crate) seen: BTreeSet<u64>,
+    /// The first failure; the run ends there.
+    pub failure: Option<Failure>,
+    /// Stands for everything that happened: equal runs, equal hash.
+    pub trace_hash: u64,
+}
+
+/// What a campaign has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary<T> {
     /// The counts of all runs.
-    pub totals: Totals,
-    /// The runs that failed.
-    pub failed: Vec<Failed>,
+    pub totals: T,
+    /// Of the states that were judged, those that count for [`Plan::states`].
+    pub states: u64,
+    /// The first failure; the campaign ends there.
+    pub failure: Option<Failure>,
     /// Stands for everything that happened: equal campaigns, equal hash.
     pub trace_hash: u64,
 }
 
-impl Campaign {
-    /// The options of run number `number`.
-    #[must_use]
-    pub fn options(&self, number: u64) -> RunOptions {
-        let seed = mix(self.seed, number);
-        let small = number % SMALL_EVERY == SMALL_EVERY - 1;
-        let mut options = if small { RunOptions::draw_small(seed) } else { RunOptions::draw(seed) };
-        if number % DISCARDS_EVERY == DISCARDS_EVERY - 1 {
-            options.disk.discard = Discard::ReadsZero;
-            options.volume.discard_below = true;
-        }
-        if number % PACKED_EVERY == PACKED_EVERY - 1 {
-            options.add_packed();
-        }
-        if self.disk_blocks > 0 {
-            options.enlarge(self.disk_blocks);
-        }
-        if self.shares {
-            options.add_shares();
-        }
-        options
+/// A campaign on one subject.
+pub trait Campaign {
+    /// What is counted.
+    type Totals: Counts;
+    /// What all runs begin with, made once.
+    type Beginning;
+
+    /// How long it is, and where it begins.
+    fn plan(&self) -> Plan;
+
+    /// Makes what all runs begin with.
+    ///
+    /// # Errors
+    /// What keeps every run from beginning.
+    fn prepare(&self) -> Result<Self::Beginning, String>;
+
+    /// Plays one run.
+    fn play_run(&self, beginning: &Self::Beginning, number: u64, seed: u64) -> Run<Self::Totals>;
+
+    /// How many of the states that were judged count for [`Plan::states`], of so many different ones.
+    fn states_of(&self, _totals: &Self::Totals, distinct: u64) -> u64 {
+        distinct
     }
 
-    /// The command that does run number `number` again.
+    /// Plays runs until so many distinct states are judged, or one is wrong.
     #[must_use]
-    pub fn replay(&self, number: u64) -> String {
-        let size =
-            if self.disk_blocks > 0 { format!(" --blocks {}", self.disk_blocks) } else { String::new() };
-        let shares = if self.shares { " --shares" } else { "" };
-        format!(
-            "cargo run --release --example volume_crash -- --seed {} --only {number}{size}{shares}",
-            self.seed
-        )
-    }
-
-    /// Does it; `after_run` is told of each run.
-    pub fn go(&self, mut after_run: impl FnMut(u64, &Findings)) -> Summary {
+    fn run_campaign(&self) -> Summary<Self::Totals> {
+        let Plan { states, seed, only } = self.plan();
         let mut summary = Summary::default();
-        let mut number = self.only.unwrap_or(0);
-        loop {
-            let options = self.options(number);
-            let findings = run(&options);
-            summary.totals.add(&findings.totals);
-            summary.trace_hash = mix(summary.trace_hash, findings.trace_hash);
-            after_run(number, &findings);
-            if let Some(failure) = findings.failure {
-                let replay = self.replay(number);
-                summary.failed.push(Failed { run: number, options, failure, replay });
-            }
-            number += 1;
-            let Totals { states_distinct, states_sharing, .. } = summary.totals;
-            let judged = if self.shares { states_sharing } else { states_distinct };
-            if self.only.is_some() || judged >= self.states {
+        let beginning = match self.prepare() {
+            Ok(beginning) => beginning,
+            Err(what) => {
+                summary.failure = Some(Failure::new((0, 0, what)));
                 return summary;
             }
+        };
+        let mut distinct = BTreeSet::new();
+        let numbers = only.map_or(0..u64::MAX, |only| only..only + 1);
+        for (number, runs) in numbers.zip(1..) {
+            let mut run = self.play_run(&beginning, number, mix(seed, number));
+            distinct.append(&mut run.seen);
+            let judged = distinct.len() as u64;
+            summary.totals.add(&run.totals);
+            summary.totals.set_total(runs, judged);
+            summary.states = self.states_of(&summary.totals, judged);
+            summary.trace_hash = mix(summary.trace_hash, run.trace_hash);
+            summary.failure = run.failure.map(|failure| Failure { run: number, ..failure });
+            if summary.failure.is_some() || summary.states >= states {
+                break;
+            }
         }
+        summary
     }
+}
+
+/// The failure of a run in which every task waits and nothing can wake one.
+pub(crate) fn deadlock() -> Wrong {
+    (0, 0, "a deadlock: every task waits, and no event is left".to_owned())
+}
+
+/// A simulated runtime for a run: every second one explores schedules.
+pub(crate) fn runtime_of(seed: u64) -> Runtime {
+    Runtime::simulated(Simulation { seed, explore: seed.is_multiple_of(2), cores: None })
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use weir_runtime::Random;
 
+use crate::campaign::Wrong;
 use crate::content::mix;
 use crate::fs::ground::{Draw, Left};
 
@@ -25,8 +26,7 @@ pub(crate) struct Cuts<T> {
     pub(crate) counts: CutCounts,
     pub(crate) totals: T,
     pub(crate) seen: BTreeSet<u64>,
-    /// The life, the event, and what was wrong.
-    pub(crate) failure: Option<(u32, u64, String)>,
+    pub(crate) failure: Option<Wrong>,
     life: u32,
     event: u64,
     /// States of a life that were judged, and how many are at most: what comes later in it is judged in other lives.
@@ -78,12 +78,13 @@ impl<T: Default> Cuts<T> {
         self.next.take().filter(|_| self.failure.is_none())
     }
 
-    /// Cuts the power, on copies, and has each state judged that is new under what is promised now.
+    /// Cuts the power, on copies, and has each state judged that is new under what is promised now. The judge returns
+    /// whether a life may begin with the state.
     pub(crate) fn at_event(
         &mut self,
         draw: Draw<'_>,
         promised: u64,
-        mut judge: impl FnMut(&Left, u64, &mut T) -> Result<(), String>,
+        mut judge: impl FnMut(&Left, u64, &mut T) -> Result<bool, String>,
     ) {
         for _ in 0..CUTS_PER_EVENT {
             let left = draw(&mut self.random);
@@ -93,8 +94,10 @@ impl<T: Default> Cuts<T> {
                 continue;
             }
             self.counts.states_deep += u64::from(self.life > 0);
-            if let Err(what) = judge(&left, state, &mut self.totals) {
-                self.fail(what);
+            match judge(&left, state, &mut self.totals) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(what) => self.fail(what),
             }
             // Each state of a life is equally likely to be the one to go on from.
             self.states_of_life += 1;
@@ -102,6 +105,15 @@ impl<T: Default> Cuts<T> {
                 self.next = Some(left);
             }
         }
+    }
+
+    /// Cuts the power, on a copy, at an event of a recovery: the state that is left, if it is new.
+    pub(crate) fn at_recovery_event(&mut self, draw: Draw<'_>) -> Option<(Left, u64)> {
+        self.counts.events += 1;
+        let left = draw(&mut self.random);
+        self.counts.cuts += 1;
+        let state = left.hash();
+        (self.failure.is_none() && self.seen.insert(state)).then_some((left, state))
     }
 
     /// An event of the storage; whether it is worth a cut.

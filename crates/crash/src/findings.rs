@@ -3,82 +3,60 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::Serialize;
-
+use crate::campaign::{Failure, Run, counts};
 use crate::content::mix;
 use crate::model::Verdict;
 use crate::options::EXHAUSTIVE_MAX;
 use crate::run::Moment;
 
-/// Counts of a run, or of many. A *window* is what the disk may still lose at one event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
-    /// Runs.
-    pub runs: u64,
-    /// Requests that were accepted.
-    pub requests: u64,
-    /// Windows looked into.
-    pub windows: u64,
-    /// Windows with at most [`EXHAUSTIVE_MAX`](crate::EXHAUSTIVE_MAX) states.
-    pub windows_small: u64,
-    /// Windows all of whose states were looked at.
-    pub windows_exhaustive: u64,
-    /// Windows with a checkpoint in them.
-    pub windows_checkpoint: u64,
-    /// Windows with moved blocks in them.
-    pub windows_cleaning: u64,
-    /// Crash states looked at, repetitions included.
-    pub states_seen: u64,
-    /// Different crash states, recovered and judged. The same image under a stronger promise is another.
-    pub states_distinct: u64,
-    /// Those with a checkpoint in the window.
-    pub states_checkpoint: u64,
-    /// Those with moved blocks in the window.
-    pub states_cleaning: u64,
-    /// Those with a share under way: submitted, and not acknowledged as durable.
-    pub states_sharing: u64,
-    /// Those left by a power cut during or after a first recovery.
-    pub states_depth_1: u64,
-    /// Those left by a power cut during or after the recovery of such a state.
-    pub states_depth_2: u64,
-    /// Recoveries with the power cut again at every event, and volumes that were then written on.
-    pub lives_continued: u64,
-    /// Processes that ended without a power cut.
-    pub restarts: u64,
-}
-
-impl Totals {
-    /// Adds another run's counts.
-    pub fn add(&mut self, other: &Totals) {
-        self.runs += other.runs;
-        self.requests += other.requests;
-        self.windows += other.windows;
-        self.windows_small += other.windows_small;
-        self.windows_exhaustive += other.windows_exhaustive;
-        self.windows_checkpoint += other.windows_checkpoint;
-        self.windows_cleaning += other.windows_cleaning;
-        self.states_seen += other.states_seen;
-        self.states_distinct += other.states_distinct;
-        self.states_checkpoint += other.states_checkpoint;
-        self.states_cleaning += other.states_cleaning;
-        self.states_sharing += other.states_sharing;
-        self.states_depth_1 += other.states_depth_1;
-        self.states_depth_2 += other.states_depth_2;
-        self.lives_continued += other.lives_continued;
-        self.restarts += other.restarts;
+counts! {
+    /// Counts of a run, or of many. A *window* is what the disk may still lose at one event.
+    pub struct Totals {
+        /// Runs.
+        pub runs: u64,
+        /// Requests that were accepted.
+        pub requests: u64,
+        /// Windows looked into.
+        pub windows: u64,
+        /// Windows with at most [`EXHAUSTIVE_MAX`](crate::EXHAUSTIVE_MAX) states.
+        pub windows_small: u64,
+        /// Windows all of whose states were looked at.
+        pub windows_exhaustive: u64,
+        /// Windows with a checkpoint in them.
+        pub windows_checkpoint: u64,
+        /// Windows with moved blocks in them.
+        pub windows_cleaning: u64,
+        /// Crash states looked at, repetitions included.
+        pub states_seen: u64,
+        /// Different crash states, recovered and judged. The same image under a stronger promise is another.
+        pub states_distinct: u64,
+        /// Those with a checkpoint in the window.
+        pub states_checkpoint: u64,
+        /// Those with moved blocks in the window.
+        pub states_cleaning: u64,
+        /// Those with a share under way: submitted, and not acknowledged as durable.
+        pub states_sharing: u64,
+        /// Those left by a power cut during or after a first recovery.
+        pub states_depth_1: u64,
+        /// Those left by a power cut during or after the recovery of such a state.
+        pub states_depth_2: u64,
+        /// Recoveries with the power cut again at every event, and volumes that were then written on.
+        pub lives_continued: u64,
+        /// Processes that ended without a power cut.
+        pub restarts: u64,
     }
 }
 
 /// A state that may not be, and where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RunFailure {
     /// The event of the run at which the power was cut, from 1; then that of its recovery, and so on.
     pub events: Vec<u64>,
     /// What is wrong.
     pub verdict: Verdict,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RunFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.events[..] {
             [] => write!(f, "without a power cut: {}", self.verdict),
@@ -93,13 +71,25 @@ pub struct Findings {
     /// The counts.
     pub totals: Totals,
     /// The first failure; the run ends there.
-    pub failure: Option<Failure>,
+    pub failure: Option<RunFailure>,
     /// Stands for everything that happened: equal runs, equal hash.
     pub trace_hash: u64,
     seen: BTreeSet<u64>,
 }
 
 impl Findings {
+    /// What a campaign takes of a run with these options.
+    pub(crate) fn into_run(self, options: &impl fmt::Debug) -> Run<Totals> {
+        let Findings { totals, failure, trace_hash, seen } = self;
+        let failure = failure.map(|failure| {
+            let life = failure.events.len().saturating_sub(1) as u32;
+            let event = failure.events.last().copied().unwrap_or(0);
+            let story = format!("{options:#?}").lines().map(str::to_owned).collect();
+            Failure { story, ..Failure::new((life, event, failure.to_string())) }
+        });
+        Run { totals, seen, failure, trace_hash }
+    }
+
     /// Whether this image was not yet seen under this promise.
     pub(crate) fn is_new(&mut self, image: u64, promise: u64) -> bool {
         self.totals.states_seen += 1;
@@ -130,6 +120,6 @@ impl Findings {
     }
 
     pub(crate) fn fail(&mut self, events: Vec<u64>, verdict: Verdict) {
-        self.failure.get_or_insert(Failure { events, verdict });
+        self.failure.get_or_insert(RunFailure { events, verdict });
     }
 }

@@ -33,13 +33,13 @@ mod tree;
 mod visible;
 pub(crate) mod workload;
 
-use std::collections::BTreeSet;
+use std::rc::Rc;
 
-use serde::Serialize;
 use weir_fs::{Engine, JournalMode, MountOptions};
-use weir_runtime::{Runtime, Simulation};
 use weir_storage::BLOCK_BYTES;
 
+use crate::campaign::{Campaign, Failure, Plan, Run, counts, deadlock, runtime_of};
+use crate::cuts::CutCounts;
 pub use ground::FsGround;
 pub use judges::{Condition, Judgement, Judges};
 use life::{Chain, Images};
@@ -72,83 +72,40 @@ pub struct FsCampaign {
     pub options: MountOptions,
 }
 
-/// What a campaign did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FsTotals {
-    /// Runs, each a chain of lives.
-    pub runs: u64,
-    /// Lives.
-    pub lives: u64,
-    /// Operations.
-    pub operations: u64,
-    /// Events of the storage below.
-    pub events: u64,
-    /// Power cuts, some of which left the same.
-    pub cuts: u64,
-    /// Different states among them, where the same content under different promises counts as different.
-    pub states_distinct: u64,
-    /// Of these, left by a cut during recovery.
-    pub states_recovery: u64,
-    /// Of these, left by a second life or a later one.
-    pub states_deep: u64,
-    /// Of these, shown to e2fsck.
-    pub states_outside: u64,
-    /// Of these, shown to the kernel, too.
-    pub states_kernel: u64,
-    /// Different states that were refused, as a write of the log had failed.
-    pub states_refused: u64,
-    /// Transactions committed.
-    pub commits: u64,
-    /// Times that the log's tail moved.
-    pub checkpoints: u64,
-    /// Writes into what was allocated, holes and zeros while the filesystem was full.
-    pub operations_full: u64,
-    /// Blocks of zeros that were written as an extent could not be divided.
-    pub blocks_zeroed: u64,
-}
-
-impl FsTotals {
-    fn add(&mut self, other: &FsTotals) {
-        self.lives += other.lives;
-        self.operations += other.operations;
-        self.events += other.events;
-        self.cuts += other.cuts;
-        self.states_recovery += other.states_recovery;
-        self.states_deep += other.states_deep;
-        self.states_refused += other.states_refused;
-        self.states_outside += other.states_outside;
-        self.states_kernel += other.states_kernel;
-        self.commits += other.commits;
-        self.checkpoints += other.checkpoints;
-        self.operations_full += other.operations_full;
-        self.blocks_zeroed += other.blocks_zeroed;
+counts! {
+    /// What a campaign did.
+    pub struct FsTotals {
+        /// Runs, each a chain of lives.
+        pub runs: u64,
+        /// Lives.
+        pub lives: u64,
+        /// Operations.
+        pub operations: u64,
+        /// Events of the storage below.
+        pub events: u64,
+        /// Power cuts, some of which left the same.
+        pub cuts: u64,
+        /// Different states among them, where the same content under different promises counts as different.
+        pub states_distinct: u64,
+        /// Of these, left by a cut during recovery.
+        pub states_recovery: u64,
+        /// Of these, left by a second life or a later one.
+        pub states_deep: u64,
+        /// Of these, shown to e2fsck.
+        pub states_outside: u64,
+        /// Of these, shown to the kernel, too.
+        pub states_kernel: u64,
+        /// Different states that were refused, as a write of the log had failed.
+        pub states_refused: u64,
+        /// Transactions committed.
+        pub commits: u64,
+        /// Times that the log's tail moved.
+        pub checkpoints: u64,
+        /// Writes into what was allocated, holes and zeros while the filesystem was full.
+        pub operations_full: u64,
+        /// Blocks of zeros that were written as an extent could not be divided.
+        pub blocks_zeroed: u64,
     }
-}
-
-/// A run that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FsFailure {
-    /// The number of the run.
-    pub run: u64,
-    /// The life, from 0.
-    pub life: u32,
-    /// The event of that life.
-    pub event: u64,
-    /// What was wrong.
-    pub what: String,
-    /// What that life did until then, an operation a line.
-    pub story: Vec<String>,
-}
-
-/// The end of a campaign.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FsSummary {
-    /// What it did.
-    pub totals: FsTotals,
-    /// The first run that failed; the campaign ends there.
-    pub failure: Option<FsFailure>,
-    /// Stands for everything that happened.
-    pub trace_hash: u64,
 }
 
 impl FsCampaign {
@@ -173,43 +130,33 @@ impl FsCampaign {
             options,
         }
     }
+}
 
-    /// Runs until so many distinct states are judged, or one is wrong.
-    #[must_use]
-    pub fn go(&self) -> FsSummary {
-        let mut summary = FsSummary { totals: FsTotals::default(), failure: None, trace_hash: 0 };
-        let images = match Images::new() {
-            Ok(images) => images,
-            Err(what) => {
-                summary.failure = Some(FsFailure { run: 0, life: 0, event: 0, what, story: Vec::new() });
-                return summary;
-            }
-        };
+impl Campaign for FsCampaign {
+    type Totals = FsTotals;
+    /// And the states of which one is shown to outside judges, if these are installed.
+    type Beginning = (Rc<Images>, u64);
+
+    fn plan(&self) -> Plan {
+        Plan { states: self.states, seed: self.seed, only: self.only }
+    }
+
+    fn prepare(&self) -> Result<(Rc<Images>, u64), String> {
         let outside = if outside::is_there() { self.outside } else { 0 };
-        let campaign = FsCampaign { outside, ..self.clone() };
-        let mut distinct = BTreeSet::new();
-        let runs = self.only.map_or(0..u64::MAX, |only| only..only + 1);
-        for run in runs {
-            let seed = crate::content::mix(self.seed, run);
-            let runtime =
-                Runtime::simulated(Simulation { seed, explore: seed.is_multiple_of(2), cores: None });
-            let chain = Chain::new(&runtime.handle(), &campaign, &images);
-            let ended = runtime.block_on(chain.live());
-            let found = chain.end();
-            distinct.extend(found.seen);
-            summary.totals.add(&found.totals);
-            summary.totals.runs += 1;
-            summary.totals.states_distinct = distinct.len() as u64;
-            summary.trace_hash = crate::content::mix(summary.trace_hash, runtime.handle().trace_hash());
-            let stalled = ended.is_err().then(|| (0, 0, "everybody waits, for ever".to_owned()));
-            if let Some((life, event, what)) = found.failure.or(stalled) {
-                summary.failure = Some(FsFailure { run, life, event, what, story: found.story.take() });
-                return summary;
-            }
-            if summary.totals.states_distinct >= self.states {
-                break;
-            }
-        }
-        summary
+        Ok((Images::new()?, outside))
+    }
+
+    fn play_run(&self, (images, outside): &(Rc<Images>, u64), _number: u64, seed: u64) -> Run<FsTotals> {
+        let runtime = runtime_of(seed);
+        let campaign = FsCampaign { outside: *outside, ..self.clone() };
+        let chain = Chain::new(&runtime.handle(), &campaign, images);
+        let ended = runtime.block_on(chain.live());
+        let found = &mut *chain.found.borrow_mut();
+        let CutCounts { lives, events, cuts, states_deep } = found.counts;
+        let totals = FsTotals { lives, events, cuts, states_deep, ..found.totals };
+        let failure = found.failure.take().or_else(|| ended.is_err().then(deadlock)).map(Failure::new);
+        let failure = failure.map(|failure| Failure { story: chain.story.take().take(), ..failure });
+        let seen = std::mem::take(&mut found.seen);
+        Run { totals, seen, failure, trace_hash: runtime.handle().trace_hash() }
     }
 }

@@ -26,11 +26,12 @@
 //!
 //! | noun | what it is |
 //! |---|---|
-//! | [`Campaign`] | runs, until enough distinct crash states were judged |
+//! | [`Campaign`], [`Summary`], [`Failure`] | runs of one subject, until enough distinct crash states were judged |
+//! | [`VolumeCampaign`] | the subject is a volume on the worst legacy disk |
 //! | [`RunOptions`], [`run`] | one run on a volume |
 //! | [`StreamOptions`], [`run_streams`] | one run through the block layer |
 //! | [`Model`], [`Verdict`] | what may be left, and why something may not |
-//! | [`Findings`], [`Totals`], [`Failure`] | what was seen |
+//! | [`Findings`], [`Totals`], [`RunFailure`] | what such a run has seen |
 //! | [`FlashCampaign`] | the same for an emulated flash device: its firmware recovers |
 //! | [`Vst`] | firmware that preserves order, driven by a trace, against a golden disk |
 //! | [`FsCampaign`] | the same for a filesystem, on each of these grounds, with e2fsck and the kernel as judges |
@@ -42,7 +43,7 @@
 //! | [`SqliteOnce`] | every call of SQLite failing once |
 //! | [`push_page`], [`stamp_of`] | pages that say who wrote them |
 //!
-//! The examples: `volume_crash`, `flash_crash`, `vst`, `fs_crash` and `sqlite_crash` are the campaigns as programs;
+//! `weir crash campaign` runs the campaigns. The examples: `vst` drives firmware by a trace;
 //! `kill_loop` kills writers on a real disk; `kernel_table2` runs table 2 of the FAST 2018 paper on the kernel's ext4.
 
 mod bound;
@@ -62,13 +63,14 @@ mod run;
 mod sqlite;
 mod streams;
 mod updates;
+mod volume;
 mod vst;
 mod window;
 
-pub use campaign::{Campaign, Failed, Summary};
+pub use campaign::{Campaign, Counts, Failure, Plan, Run, Summary};
 pub use content::{Stamp, push_page, stamp_of};
-pub use findings::{Failure, Findings, Totals};
-pub use flash::{FlashCampaign, FlashFailure, FlashSummary, FlashTotals};
+pub use findings::{Findings, RunFailure, Totals};
+pub use flash::{FlashCampaign, FlashTotals};
 pub use fs::workload::{
     ATTRIBUTE_BYTES_MAX, Allocation, Bench, ByJudge, Cut, CutName, FILE_BYTES_MAX, Found, FoundKind,
     GROUND_NAMES, Images, Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation, Outcome,
@@ -76,14 +78,12 @@ pub use fs::workload::{
     TEXT_BYTES_MAX, Tally, Workload, WorkloadFailure, WorkloadPath, WorkloadTotals, Wrong, engine_name,
     engine_named, generate, is_visible, operation_lines,
 };
-pub use fs::{Condition, FsCampaign, FsFailure, FsGround, FsSummary, FsTotals, Judgement, Judges};
+pub use fs::{Condition, FsCampaign, FsGround, FsTotals, Judgement, Judges};
 pub use model::{Model, Verdict, Why};
 pub use options::{EXHAUSTIVE_MAX, Mix, RunOptions};
 pub use run::run;
-pub use sqlite::{
-    SqliteCampaign, SqliteFailure, SqliteJournal, SqliteOnce, SqliteOnceTotals, SqliteSummary, SqliteSync,
-    SqliteTotals,
-};
-pub use streams::{StreamOptions, run_streams};
-pub use updates::{UpdateCampaign, UpdateFailure, UpdateSummary, UpdateTotals};
+pub use sqlite::{SqliteCampaign, SqliteJournal, SqliteOnce, SqliteOnceTotals, SqliteSync, SqliteTotals};
+pub use streams::{StreamCampaign, StreamOptions, run_streams};
+pub use updates::{UpdateCampaign, UpdateTotals};
+pub use volume::VolumeCampaign;
 pub use vst::{SECTOR_BYTES, Vst, VstRequest, VstSummary};

@@ -96,6 +96,8 @@ pub struct RunOptions {
     pub deeper: u64,
     /// Distinct states after which the run ends.
     pub states_max: u64,
+    /// The disk acknowledges flushes and does nothing: the negative control.
+    pub ignores_flushes: bool,
 }
 
 impl RunOptions {
@@ -157,6 +159,7 @@ impl RunOptions {
             deeper: pick(random, &[16, 48]),
             states_max: 1_500,
             reader: pick(random, &[None, None, Some(0), Some(8)]),
+            ignores_flushes: false,
         }
         .with_discards_below(&mut runtime.handle().random("discards below"))
     }

@@ -209,7 +209,11 @@ impl Run {
     async fn open(&self, ground: &LifeContext) -> Result<Rc<Bounded<Volume>>, Verdict> {
         let LifeContext { handle, disk, window, history, bound, .. } = ground;
         let _reading = window.user_reads();
-        let tap = Rc::new(Tap { disk: Rc::clone(disk), window: Rc::clone(window) });
+        let tap = Rc::new(Tap {
+            disk: Rc::clone(disk),
+            window: Rc::clone(window),
+            ignores_flushes: self.options.ignores_flushes,
+        });
         let volume = Volume::open(handle, bound.around(tap), self.options.volume.clone()).await;
         let volume = volume.map_err(|error| failed("recovery", &error))?;
         history.borrow_mut().promised();

@@ -17,17 +17,15 @@ mod once;
 mod script;
 mod syncs;
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use serde::Serialize;
 use weir_fs::MountOptions;
-use weir_runtime::{Runtime, Simulation};
 use weir_sqlite_vfs::Mode;
 
 use crate::FsGround;
+use crate::campaign::{Campaign, Failure, Plan, Run, counts, runtime_of};
 use crate::cuts::CutCounts;
-use crate::fs::ground::new_image;
+use crate::fs::ground::{Blocks, new_image};
 use life::Chain;
 
 pub use once::{SqliteOnce, SqliteOnceTotals};
@@ -97,60 +95,28 @@ pub struct SqliteCampaign {
     pub options: MountOptions,
 }
 
-/// What a campaign did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct SqliteTotals {
-    /// Runs, each a chain of lives.
-    pub runs: u64,
-    /// Lives.
-    pub lives: u64,
-    /// Transactions committed.
-    pub commits: u64,
-    /// Events of the storage below.
-    pub events: u64,
-    /// Power cuts, some of which left the same.
-    pub cuts: u64,
-    /// Different states among them, where the same content under different promises counts as different.
-    pub states_distinct: u64,
-    /// Of these, left by a second life or a later one, recovery included.
-    pub states_deep: u64,
-    /// Acknowledged transactions that a state had lost, at most; 0 in mode `durable`.
-    pub lost_max: u64,
-}
-
-impl SqliteTotals {
-    fn add(&mut self, other: &SqliteTotals, counts: CutCounts) {
-        self.lives += counts.lives;
-        self.commits += other.commits;
-        self.events += counts.events;
-        self.cuts += counts.cuts;
-        self.states_deep += counts.states_deep;
-        self.lost_max = self.lost_max.max(other.lost_max);
+counts! {
+    /// What a campaign did.
+    pub struct SqliteTotals {
+        /// Runs, each a chain of lives.
+        pub runs: u64,
+        /// Lives.
+        pub lives: u64,
+        /// Transactions committed.
+        pub commits: u64,
+        /// Events of the storage below.
+        pub events: u64,
+        /// Power cuts, some of which left the same.
+        pub cuts: u64,
+        /// Different states among them, where the same content under different promises counts as different.
+        pub states_distinct: u64,
+        /// Of these, left by a second life or a later one, recovery included.
+        pub states_deep: u64,
     }
-}
-
-/// A run that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SqliteFailure {
-    /// The number of the run.
-    pub run: u64,
-    /// The life, from 0.
-    pub life: u32,
-    /// The event of that life.
-    pub event: u64,
-    /// What was wrong.
-    pub what: String,
-}
-
-/// The end of a campaign.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SqliteSummary {
-    /// What it did.
-    pub totals: SqliteTotals,
-    /// The first run that failed; the campaign ends there.
-    pub failure: Option<SqliteFailure>,
-    /// Stands for everything that happened.
-    pub trace_hash: u64,
+    largest {
+        /// Acknowledged transactions that a state had lost, at most; 0 in mode `durable`.
+        pub lost_max: u64,
+    }
 }
 
 impl SqliteCampaign {
@@ -187,40 +153,28 @@ impl SqliteCampaign {
             Mode::Off => self.extra || self.journal != SqliteJournal::Delete,
         }
     }
+}
 
-    /// Runs until so many distinct states are judged, or one is wrong.
-    #[must_use]
-    pub fn go(&self) -> SqliteSummary {
-        let mut summary = SqliteSummary { totals: SqliteTotals::default(), failure: None, trace_hash: 0 };
-        let image = match new_image(true) {
-            Ok(image) => image,
-            Err(what) => {
-                summary.failure = Some(SqliteFailure { run: 0, life: 0, event: 0, what });
-                return summary;
-            }
-        };
-        let mut distinct = BTreeSet::new();
-        let runs = self.only.map_or(0..u64::MAX, |only| only..only + 1);
-        for run in runs {
-            let seed = crate::content::mix(self.seed, run);
-            let explore = seed.is_multiple_of(2);
-            let runtime = Rc::new(Runtime::simulated(Simulation { seed, explore, cores: None }));
-            let chain = Chain::new(&runtime, self);
-            chain.live(&image);
-            let found = &mut *chain.found.borrow_mut();
-            distinct.append(&mut found.seen);
-            summary.totals.add(&found.totals, found.counts);
-            summary.totals.runs += 1;
-            summary.totals.states_distinct = distinct.len() as u64;
-            summary.trace_hash = crate::content::mix(summary.trace_hash, runtime.handle().trace_hash());
-            if let Some((life, event, what)) = found.failure.take() {
-                summary.failure = Some(SqliteFailure { run, life, event, what });
-                break;
-            }
-            if summary.totals.states_distinct >= self.states {
-                break;
-            }
-        }
-        summary
+impl Campaign for SqliteCampaign {
+    type Totals = SqliteTotals;
+    type Beginning = Blocks;
+
+    fn plan(&self) -> Plan {
+        Plan { states: self.states, seed: self.seed, only: self.only }
+    }
+
+    fn prepare(&self) -> Result<Blocks, String> {
+        new_image(true)
+    }
+
+    fn play_run(&self, image: &Blocks, _number: u64, seed: u64) -> Run<SqliteTotals> {
+        let runtime = Rc::new(runtime_of(seed));
+        let chain = Chain::new(&runtime, self);
+        chain.live(image);
+        let found = &mut *chain.found.borrow_mut();
+        let CutCounts { lives, events, cuts, states_deep } = found.counts;
+        let totals = SqliteTotals { lives, events, cuts, states_deep, ..found.totals };
+        let (seen, failure) = (std::mem::take(&mut found.seen), found.failure.take().map(Failure::new));
+        Run { totals, seen, failure, trace_hash: runtime.handle().trace_hash() }
     }
 }

@@ -17,8 +17,9 @@ use weir_storage::{AdversaryDisk, CrashStates, Image, Lba, Part, Recorder, Stora
 use weir_volume::{Volume, inspect};
 
 use crate::bound::Bound;
+use crate::campaign::{Campaign, Plan, Run};
 use crate::content::{Stamp, mix, push_page};
-use crate::findings::Findings;
+use crate::findings::{Findings, Totals};
 use crate::model::{Verdict, Why};
 use crate::options::{RunOptions, pick};
 use crate::player::{Span, failed};
@@ -61,6 +62,39 @@ impl StreamOptions {
             ..BlockOptions::default()
         };
         StreamOptions { below, block, streams: 1 + random.below(3) }
+    }
+}
+
+/// A campaign of runs through the block layer, with each elevator in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamCampaign {
+    /// Determines everything.
+    pub seed: u64,
+    /// Distinct crash states to judge.
+    pub states: u64,
+    /// Only the run with this number.
+    pub only: Option<u64>,
+    /// The disk acknowledges flushes and does nothing: the negative control.
+    pub ignores_flushes: bool,
+}
+
+impl Campaign for StreamCampaign {
+    type Totals = Totals;
+    type Beginning = ();
+
+    fn plan(&self) -> Plan {
+        Plan { states: self.states, seed: self.seed, only: self.only }
+    }
+
+    fn prepare(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn play_run(&self, (): &(), number: u64, seed: u64) -> Run<Totals> {
+        let elevators = [ElevatorKind::Noop, ElevatorKind::Deadline, ElevatorKind::Fair];
+        let mut options = StreamOptions::draw(seed, elevators[(number % 3) as usize]);
+        options.below.ignores_flushes = self.ignores_flushes;
+        run_streams(&options).into_run(&options)
     }
 }
 
@@ -173,7 +207,8 @@ async fn whole(
     let info = inspect(&*disk).await.map_err(|error| failed("looking at the volume", &error))?;
     let range = Span::of(below, info.usable_blocks, info.logical_blocks);
     let window = Rc::new(Window::new(below.segments_start()));
-    let tap = Rc::new(Tap { disk: Rc::clone(&disk), window: Rc::clone(&window) });
+    let ignores_flushes = options.below.ignores_flushes;
+    let tap = Rc::new(Tap { disk: Rc::clone(&disk), window: Rc::clone(&window), ignores_flushes });
     let reading = window.user_reads();
     let volume = Volume::open(handle, bound.around(tap), below.volume.clone()).await;
     let volume = Rc::new(volume.map_err(|error| failed("opening the volume", &error))?);

@@ -91,6 +91,8 @@ impl Drop for UserReads {
 pub(crate) struct Tap {
     pub disk: Rc<AdversaryDisk>,
     pub window: Rc<Window>,
+    /// It acknowledges flushes, and the disk gets none: the negative control.
+    pub ignores_flushes: bool,
 }
 
 impl Interposed for Tap {
@@ -99,7 +101,10 @@ impl Interposed for Tap {
     }
 
     fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
-        let ticket = self.disk.submit(command)?;
+        let ticket = match command {
+            Command::Flush if self.ignores_flushes => Ticket::done(),
+            command => self.disk.submit(command)?,
+        };
         self.window.note(&command, &ticket);
         Ok(ticket)
     }

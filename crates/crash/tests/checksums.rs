@@ -1,7 +1,7 @@
 //! Power cuts under the engines that have checksums in the place of flushes: async commit and OptFS. What they promise, what
 //! they do not, and that each rule that is dropped is found out.
 
-use weir_crash::{FsCampaign, FsGround};
+use weir_crash::{Campaign as _, FsCampaign, FsGround};
 use weir_flash::Mechanism;
 use weir_fs::{Engine, FsMutant, JournalMode, JournalMutant, ReplayMutant};
 use weir_storage::Rules;
@@ -14,7 +14,7 @@ fn campaign(engine: Engine, ground: FsGround, states: u64) -> FsCampaign {
 }
 
 fn pass(campaign: FsCampaign) {
-    let summary = campaign.go();
+    let summary = campaign.run_campaign();
     assert_eq!(summary.failure, None, "{:?} on {}", campaign.engine, campaign.ground.name());
     assert!(summary.totals.states_distinct >= campaign.states, "{:?}", summary.totals);
     assert!(summary.totals.checkpoints > 0 && summary.totals.states_recovery > 0, "{:?}", summary.totals);
@@ -27,9 +27,9 @@ fn is_found_out(engine: Engine, mutant: JournalMutant) -> bool {
         let control = FsCampaign { seed, outside: 0, ..campaign(engine, LEGACY, 30_000) };
         let mut wrong = control.clone();
         wrong.options.rules = Rules::but(Some(FsMutant::Journal(mutant)));
-        let found = wrong.go();
+        let found = wrong.run_campaign();
         let states = found.totals.states_distinct + 1;
-        found.failure.is_some() && FsCampaign { states, ..control }.go().failure.is_none()
+        found.failure.is_some() && FsCampaign { states, ..control }.run_campaign().failure.is_none()
     })
 }
 
@@ -47,7 +47,8 @@ fn async_commit_keeps_its_promises() {
 #[test]
 fn async_commit_shows_old_content_in_mode_ordered() {
     let strict = campaign(Engine::AsyncCommit, LEGACY, 60_000);
-    let failure = FsCampaign { judged_as: Some(JournalMode::Ordered), outside: 0, ..strict }.go().failure;
+    let failure =
+        FsCampaign { judged_as: Some(JournalMode::Ordered), outside: 0, ..strict }.run_campaign().failure;
     assert!(failure.is_some_and(|failure| failure.what.contains("page")), "nothing is uncovered");
 }
 

@@ -1,11 +1,11 @@
 //! Power cuts on emulated flash: every mechanism keeps what it promises, cleaning or not; and every bug that
 //! can be seeded into the firmware is noticed.
 
-use weir_crash::{FlashCampaign, FlashSummary, FlashTotals};
+use weir_crash::{Campaign as _, FlashCampaign, FlashTotals, Summary};
 use weir_flash::{FlashMutant, FlashOptions, Mechanism};
 use weir_storage::Rules;
 
-/// Distinct states of the flash for each mechanism that orders epochs: a sample. `flash_crash` runs campaigns at their length.
+/// Distinct states of the flash for each mechanism that orders epochs: a sample. `weir crash campaign` runs them at their length.
 const STATES: u64 = 10_000;
 
 /// Distinct states of the flash for the mechanism that keeps a prefix of requests.
@@ -16,7 +16,7 @@ fn is_clean(mechanism: Mechanism) {
 }
 
 fn is_clean_in(mechanism: Mechanism, states: u64) -> FlashTotals {
-    let FlashSummary { totals, failure, .. } = FlashCampaign::new(mechanism, states, 1).go();
+    let Summary { totals, failure, .. } = FlashCampaign::new(mechanism, states, 1).run_campaign();
     assert_eq!(failure, None, "{}", mechanism.name());
     assert!(totals.states_distinct >= states);
     assert!(totals.states_cleaning > states / 5, "cleaning in {} states only", totals.states_cleaning);
@@ -64,7 +64,7 @@ fn order_preserving_recovery_keeps_its_promise() {
 
 #[test]
 fn a_campaign_is_a_function_of_its_seed() {
-    let campaign = |seed| FlashCampaign::new(Mechanism::InOrderRecovery, 500, seed).go();
+    let campaign = |seed| FlashCampaign::new(Mechanism::InOrderRecovery, 500, seed).run_campaign();
     assert_eq!(campaign(7), campaign(7));
     assert_ne!(campaign(7).trace_hash, campaign(8).trace_hash);
 }
@@ -75,16 +75,16 @@ fn a_run_replayed_alone_fails_as_it_did() {
     let mutant = Some(FlashMutant::DiscardUnversioned);
     let options = FlashOptions { rules: Rules::but(mutant), ..FlashOptions::default() };
     let campaign = FlashCampaign { options, ..FlashCampaign::new(Mechanism::None, 200_000, 1) };
-    let Some(failure) = campaign.go().failure else { panic!("the mutant survives") };
+    let Some(failure) = campaign.run_campaign().failure else { panic!("the mutant survives") };
     assert!(failure.run > 0, "the first run replays itself");
-    assert_eq!(FlashCampaign { only: Some(failure.run), ..campaign }.go().failure, Some(failure));
+    assert_eq!(FlashCampaign { only: Some(failure.run), ..campaign }.run_campaign().failure, Some(failure));
 }
 
 /// The negative control: no mechanism, and a device that claims barriers.
 #[test]
 fn without_a_mechanism_barriers_are_broken() {
     let campaign = FlashCampaign::new(Mechanism::None, 20_000, 1);
-    let failure = FlashCampaign { claims_barriers: true, ..campaign }.go().failure;
+    let failure = FlashCampaign { claims_barriers: true, ..campaign }.run_campaign().failure;
     assert!(failure.as_ref().is_some_and(|failure| failure.what.contains("EarlierEpoch")), "{failure:?}");
 }
 
@@ -93,7 +93,7 @@ fn is_killed(mutant: FlashMutant, mechanism: Mechanism) {
     let options = FlashOptions { rules: Rules::but(Some(mutant)), ..FlashOptions::default() };
     let campaign = FlashCampaign { options, ..FlashCampaign::new(mechanism, 200_000, 1) };
     let judged = |what: &str| !what.contains("answers no more");
-    let failure = campaign.go().failure;
+    let failure = campaign.run_campaign().failure;
     assert!(
         failure.as_ref().is_some_and(|failure| judged(&failure.what)),
         "{mutant:?} survives on {}, or only stops the device: {failure:?}",

@@ -1,7 +1,7 @@
 //! Power cuts under the filesystem: every engine, every journal mode, every ground. And that the judges can fail:
 //! what is not kept is noticed.
 
-use weir_crash::{FsCampaign, FsGround, FsSummary, FsTotals};
+use weir_crash::{Campaign as _, FsCampaign, FsGround, FsTotals, Summary};
 use weir_flash::Mechanism;
 use weir_fs::{Conflicts, Discards, Engine, FsMutant, JournalMode, JournalMutant};
 use weir_storage::Rules;
@@ -21,7 +21,7 @@ fn pass(engine: Engine, mode: JournalMode, grounds: &[FsGround], states: u64) {
 }
 
 fn pass_campaign(campaign: FsCampaign) {
-    let summary = campaign.go();
+    let summary = campaign.run_campaign();
     let FsCampaign { engine, mode, ground, states, .. } = campaign;
     assert_eq!(summary.failure, None, "{engine:?}, {mode:?} on {}", ground.name());
     let FsTotals { states_distinct, states_recovery, states_deep, commits, .. } = summary.totals;
@@ -118,7 +118,7 @@ fn the_engine_for_prefix_devices_keeps_its_promises_in_the_other_modes() {
 #[test]
 fn a_device_that_garbles_without_reliable_writes_is_found_out() {
     let ground = FsGround::Emmc { reliable: false };
-    let failure = FsCampaign::new(JBD2, JournalMode::Ordered, ground, 3_000, 1).go().failure;
+    let failure = FsCampaign::new(JBD2, JournalMode::Ordered, ground, 3_000, 1).run_campaign().failure;
     assert!(failure.is_some_and(|failure| failure.what.contains("mounting")));
 }
 
@@ -197,7 +197,7 @@ fn what_is_discarded_is_missed_by_nobody() {
 
 /// The first failure that a campaign of so many states finds.
 fn failure(campaign: FsCampaign) -> Option<String> {
-    let FsSummary { failure, .. } = FsCampaign { outside: 0, ..campaign }.go();
+    let Summary { failure, .. } = FsCampaign { outside: 0, ..campaign }.run_campaign();
     failure.map(|failure| failure.what)
 }
 

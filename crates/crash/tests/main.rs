@@ -12,7 +12,6 @@ mod drive;
 mod flash;
 mod flash_order;
 mod fs;
-mod fs_command_line;
 mod kill;
 mod logical_pages;
 mod mutants;

@@ -1,7 +1,9 @@
 //! Power cuts under SQLite, and every call of it failing once: every journal mode, both promises. And that the
 //! judges can fail: a sync that is dropped, and barriers that are ignored, are noticed.
 
-use weir_crash::{FsGround, SqliteCampaign, SqliteJournal, SqliteOnce, SqliteSync, SqliteTotals};
+use weir_crash::{
+    Campaign as _, FsGround, SqliteCampaign, SqliteJournal, SqliteOnce, SqliteSync, SqliteTotals,
+};
 use weir_flash::Mechanism;
 use weir_fs::{Engine, FsMutant, JournalMutant, MountOptions};
 use weir_sqlite_vfs::Mode;
@@ -14,7 +16,7 @@ const LEGACY: FsGround = FsGround::Adversary { barriers: false };
 fn pass(mode: Mode, grounds: &[FsGround], states: u64) {
     for journal in SqliteJournal::ALL {
         for ground in grounds {
-            let summary = SqliteCampaign::new(journal, mode, *ground, states, 20_261_121).go();
+            let summary = SqliteCampaign::new(journal, mode, *ground, states, 20_261_121).run_campaign();
             assert_eq!(summary.failure, None, "{journal:?}, {mode:?} on {}", ground.name());
             let SqliteTotals { states_distinct, states_deep, commits, lost_max, .. } = summary.totals;
             assert!(states_distinct >= states && states_deep > 0 && commits > 0, "{:?}", summary.totals);
@@ -69,7 +71,7 @@ fn transactions_are_kept_on_prefix_devices() {
             options,
             ..SqliteCampaign::new(SqliteJournal::Delete, mode, ground, 400, 20_261_123)
         };
-        let summary = campaign.go();
+        let summary = campaign.run_campaign();
         assert_eq!(summary.failure, None, "{mode:?} on {}", ground.name());
         assert!(
             summary.totals.states_distinct >= 400 && summary.totals.lost_max == 0,
@@ -81,7 +83,8 @@ fn transactions_are_kept_on_prefix_devices() {
 
 #[test]
 fn a_run_is_a_function_of_its_seed() {
-    let run = || SqliteCampaign::new(SqliteJournal::Wal, Mode::Order, FsGround::Volume, 1_000, 5).go();
+    let run =
+        || SqliteCampaign::new(SqliteJournal::Wal, Mode::Order, FsGround::Volume, 1_000, 5).run_campaign();
     assert_eq!(run(), run());
 }
 
@@ -90,7 +93,7 @@ fn every_call_may_fail_once() {
     for journal in SqliteJournal::ALL {
         for mode in [Mode::Durable, Mode::Order] {
             let once = SqliteOnce { journal, mode, ground: ADVERSARY, seed: 11 };
-            let totals = once.go().unwrap_or_else(|what| panic!("{journal:?}, {mode:?}: {what}"));
+            let totals = once.run_once().unwrap_or_else(|what| panic!("{journal:?}, {mode:?}: {what}"));
             // A failure at the end of a connection, or of a question whose answer SQLite can do without, is not told.
             assert!(totals.runs > 300 && totals.heard > totals.runs / 2, "{totals:?}");
         }
@@ -99,7 +102,7 @@ fn every_call_may_fail_once() {
 
 /// The first failure that a campaign of so many states finds.
 fn failure(campaign: &SqliteCampaign) -> Option<String> {
-    campaign.go().failure.map(|failure| failure.what)
+    campaign.run_campaign().failure.map(|failure| failure.what)
 }
 
 #[test]

@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, reason = "counts belong in the log of a test run")]
 
 use weir_block::{BlockMutant, ElevatorKind};
-use weir_crash::{StreamOptions, Totals, Verdict, run_streams};
+use weir_crash::{Counts as _, StreamOptions, Totals, Verdict, run_streams};
 use weir_storage::Rules;
 use weir_volume::VolumeMutant;
 

@@ -1,6 +1,6 @@
 //! Atomic files and units under power cuts, on every kind of ground; and filesystems that drop a rule fail.
 
-use weir_crash::{FsGround, UpdateCampaign, UpdateSummary};
+use weir_crash::{Campaign as _, FsGround, Summary, UpdateCampaign, UpdateTotals};
 use weir_fs::{CheckpointBy, Conflicts, Engine, FsMutant, JournalMode, MountOptions};
 use weir_storage::Rules;
 
@@ -12,7 +12,7 @@ fn campaign(
     (mode, checkpoint): (JournalMode, CheckpointBy),
     mutant: Option<FsMutant>,
     states: u64,
-) -> UpdateSummary {
+) -> Summary<UpdateTotals> {
     let options = MountOptions {
         engine: Some(engine),
         mode,
@@ -21,7 +21,7 @@ fn campaign(
         ..MountOptions::default()
     };
     let ground = FsGround::named(ground).expect("a ground");
-    UpdateCampaign { ground, states, seed: 17, only: None, options }.go()
+    UpdateCampaign { ground, states, seed: 17, only: None, options }.run_campaign()
 }
 
 #[test]

@@ -14,6 +14,7 @@ use weir_storage::{
 
 use super::driver::{Driver, UnderWay};
 use super::{FlashCampaign, FlashTotals, profile};
+use crate::campaign::Wrong;
 
 /// Lives of a run.
 const LIVES: u32 = 4;
@@ -27,14 +28,11 @@ const CUTS_PER_EVENT: usize = 3;
 /// Blocks that a device takes in one share; some have none.
 const SHARE_BLOCKS: [u32; 3] = [0, 4, 12];
 
-/// Where a run failed: the life, the event, and what was wrong.
-pub(super) type Wrong = (u32, u64, String);
-
 /// What the observer of a life and its workload share.
 pub(super) struct RunFindings {
     pub(super) totals: FlashTotals,
     /// States of this run. Another run's are not looked at, so that a run replayed alone is the same run.
-    seen: BTreeSet<u64>,
+    pub(super) seen: BTreeSet<u64>,
     pub(super) failure: Option<Wrong>,
     life: u32,
     event: u64,

@@ -1,7 +1,6 @@
 //! One run: a chain of lives, with the power cut at every event of each.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use super::visible::Visible;
 use super::{FsCampaign, FsTotals, outside};
 use crate::bound::Bound;
 use crate::content::mix;
+use crate::cuts::Cuts;
 use crate::model::Verdict;
 use crate::options::pick;
 
@@ -30,8 +30,6 @@ const OPERATIONS_MAX: u64 = 120;
 const OPERATIONS_WARM: u64 = 600;
 /// Blocks of the log that are in use when the filesystem checkpoints: half of the smallest journal.
 const LOG_CROWDED: u32 = 512;
-/// Cuts at one event.
-const CUTS_PER_EVENT: u32 = 2;
 /// States of a life that are judged, at most: what comes later in it is judged in other lives.
 const STATES_MAX: u64 = 600;
 
@@ -44,45 +42,6 @@ const TOLD_WITHIN: Duration = Duration::from_millis(10);
 /// Of this many states, one is checked whole.
 const STATES_PER_CHECK: u64 = 8;
 
-/// Where a run failed: the life, the event, and what was wrong.
-pub(super) type Wrong = (u32, u64, String);
-
-/// What a run found.
-pub(super) struct RunFindings {
-    pub(super) totals: FsTotals,
-    pub(super) seen: BTreeSet<u64>,
-    pub(super) failure: Option<Wrong>,
-    life: u32,
-    event: u64,
-    states_of_life: u64,
-    random: Random,
-    /// A state to go on from.
-    next: Option<Left>,
-    /// The operations of this life.
-    pub(super) story: Rc<RefCell<Vec<String>>>,
-}
-
-impl RunFindings {
-    fn new(random: Random) -> RunFindings {
-        RunFindings {
-            totals: FsTotals::default(),
-            seen: BTreeSet::new(),
-            failure: None,
-            life: 0,
-            event: 0,
-            states_of_life: 0,
-            random,
-            next: None,
-            story: Rc::default(),
-        }
-    }
-
-    fn fail(&mut self, what: impl ToString) {
-        let at = (self.life, self.event);
-        self.failure.get_or_insert((at.0, at.1, what.to_string()));
-    }
-}
-
 /// A run.
 pub(super) struct Chain {
     handle: Handle,
@@ -94,7 +53,9 @@ pub(super) struct Chain {
     pages_max: u64,
     /// What fails in the first life.
     fails: Fails,
-    found: Rc<RefCell<RunFindings>>,
+    pub(super) found: Rc<RefCell<Cuts<FsTotals>>>,
+    /// The operations of the life that runs.
+    pub(super) story: RefCell<Rc<RefCell<Vec<String>>>>,
 }
 
 impl Chain {
@@ -131,7 +92,7 @@ impl Chain {
             )),
             ..campaign.options
         };
-        let found = RunFindings::new(handle.random("cut"));
+        let found = Cuts::new(handle.random("cut"), STATES_MAX);
         let tasks = if random.below(2) == 0 { 1 } else { 2 + random.below(2) as usize };
         let pages_max = pick(&mut random, &[12, 12, 12, 40]);
         let fails = match random.below(8) {
@@ -150,11 +111,8 @@ impl Chain {
             pages_max,
             fails,
             found: Rc::new(RefCell::new(found)),
+            story: RefCell::default(),
         }
-    }
-
-    pub(super) fn end(self) -> RunFindings {
-        self.found.replace(RunFindings::new(self.handle.random("rest")))
     }
 
     fn is_dual(&self) -> bool {
@@ -191,20 +149,16 @@ impl Chain {
         let mut fs = mount(&self.handle, &ground, self.options, recorder.clone()).await?;
         for life in 0..LIVES {
             let fails = if life == 0 { self.fails } else { Fails::Nothing };
-            {
-                let found = &mut *self.found.borrow_mut();
-                (found.life, found.event, found.states_of_life) = (life, 0, 0);
-                found.story = Rc::default();
-                found.totals.lives += 1;
-            }
+            self.found.borrow_mut().begin_life(life);
+            self.story.replace(Rc::default());
             self.one(&ground, &fs, fails).await?;
             // The first life is watched by the order recorder.
             if let Some(Err(violation)) = recorder.as_ref().map(|recorder| recorder.check()) {
                 return Err(violation.to_string());
             }
             ground.rest();
-            let next = self.found.borrow_mut().next.take();
-            let Some(left) = next.filter(|_| self.found.borrow().failure.is_none()) else { break };
+            let next = self.found.borrow_mut().take_next();
+            let Some(left) = next else { break };
             (ground, fs) = self.again(&left).await?;
         }
         Ok(())
@@ -239,7 +193,7 @@ impl Chain {
         let flushes = self.campaign.engine.flushes();
         let plan = Plan { pages_max: self.pages_max, faulty, trims, flushes };
         let script = |part| {
-            let (story, inodes) = (Rc::clone(&self.found.borrow().story), Rc::clone(&inodes));
+            let (story, inodes) = (Rc::clone(&self.story.borrow()), Rc::clone(&inodes));
             Script::new(&self.handle, fs.clone(), Rc::clone(&history), part, plan, inodes, story)
         };
         let play = async |mut script: Script| {
@@ -299,21 +253,13 @@ impl Chain {
         let tear_bytes = tear_bytes(&campaign, ground);
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
-            found.event += 1;
-            found.totals.events += 1;
-            let over = ends.as_ref().is_some_and(|watch| watch.has_failed());
-            if found.failure.is_some() || found.states_of_life >= STATES_MAX || over {
+            let is_over = ends.as_ref().is_some_and(|watch| watch.has_failed());
+            if !found.sees_event() || is_over {
                 return;
             }
-            for _ in 0..CUTS_PER_EVENT {
-                let left = draw(&mut found.random);
-                found.totals.cuts += 1;
-                let state = mix(left.hash(), history.borrow().promises());
-                if !found.seen.insert(state) {
-                    continue;
-                }
-                found.totals.states_deep += u64::from(found.life > 0);
-                // By the state, not by chance: whoever watches changes nothing of what happens.
+            let history = history.borrow();
+            found.at_event(draw, history.promises(), |left, state, totals| {
+                // By the state, not by chance: an observer changes nothing of what happens.
                 let outside = campaign.outside > 0 && mix(state, 2).is_multiple_of(campaign.outside);
                 let shown = match (outside, tear_bytes) {
                     (false, _) => Shown::Nothing,
@@ -322,26 +268,21 @@ impl Chain {
                     (true, _) if campaign.options.coalition => Shown::Everything,
                     (true, _) => Shown::Recovered,
                 };
-                match examine(&left, &history.borrow(), options, shown, state) {
+                match examine(left, &history, options, shown, state) {
                     // A commit block may be with the device when a write before it fails (S5). Such a log is
-                    // refused, as the kernel refuses it, and is no state to go on from.
-                    Err(Unfit::Log(_)) if refuses && history.borrow().may_fail() => {
-                        found.totals.states_refused += 1;
-                        continue;
+                    // refused, as the kernel refuses it, and no life begins with it.
+                    Err(Unfit::Log(_)) if refuses && history.may_fail() => {
+                        totals.states_refused += 1;
+                        Ok(false)
                     }
                     Ok(kernel) => {
-                        found.totals.states_outside += u64::from(outside);
-                        found.totals.states_kernel += u64::from(kernel);
+                        totals.states_outside += u64::from(outside);
+                        totals.states_kernel += u64::from(kernel);
+                        Ok(true)
                     }
-                    Err(unfit) => found.fail(unfit),
+                    Err(unfit) => Err(unfit.to_string()),
                 }
-                // Each state of a life is equally likely to be the one to go on from.
-                found.states_of_life += 1;
-                let states = found.states_of_life;
-                if found.random.below(states) == 0 {
-                    found.next = Some(left);
-                }
-            }
+            });
         });
     }
 
@@ -353,13 +294,7 @@ impl Chain {
         let (found, options, same) = (Rc::clone(&self.found), self.options, Rc::clone(&expected));
         ground.observe(move |draw| {
             let found = &mut *found.borrow_mut();
-            found.totals.events += 1;
-            let left = draw(&mut found.random);
-            found.totals.cuts += 1;
-            let state = left.hash();
-            if found.failure.is_some() || !found.seen.insert(state) {
-                return;
-            }
+            let Some((left, state)) = found.at_recovery_event(draw) else { return };
             found.totals.states_recovery += 1;
             match find(&left, options, state) {
                 Ok(visible) if visible == *same => {}
@@ -541,7 +476,7 @@ pub(super) fn images_of(left: &Left, options: MountOptions, seed: u64) -> Result
 }
 
 /// The filesystems that runs begin with: for one task, and for several.
-pub(super) struct Images([Image; 2]);
+pub struct Images([Image; 2]);
 
 /// The blocks of a filesystem, those of zeros left out.
 type Image = Vec<(u64, Vec<u8>)>;

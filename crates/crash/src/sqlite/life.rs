@@ -211,7 +211,7 @@ impl Chain {
             found.at_event(draw, mix(promise.floor, past.begun()), |left, state, totals| {
                 let lost = judge(find(left, &campaign, options, state)?, &past, promise)?;
                 totals.lost_max = totals.lost_max.max(lost);
-                Ok(())
+                Ok(true)
             });
         });
     }

@@ -64,7 +64,7 @@ impl SqliteOnce {
     ///
     /// # Errors
     /// The first run in which something was not as promised: which call, how it failed, and what was wrong.
-    pub fn go(&self) -> Result<SqliteOnceTotals, String> {
+    pub fn run_once(&self) -> Result<SqliteOnceTotals, String> {
         let image = new_image(true)?;
         let mut totals = SqliteOnceTotals::default();
         for fault in FAULTS {

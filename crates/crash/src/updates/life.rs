@@ -150,7 +150,7 @@ impl Chain {
                 let is = find(left, &history, options, state, checked)?;
                 history.judge(&is)?;
                 totals.states_units += u64::from(!is.units.is_empty());
-                Ok(())
+                Ok(true)
             });
         });
     }

@@ -1,6 +1,6 @@
 //! Mutants that the crash campaign kills.
 
-use weir_crash::{Failure, Mix, RunOptions, run};
+use weir_crash::{Mix, RunFailure, RunOptions, run};
 use weir_storage::{Discard, Rules};
 use weir_volume::VolumeMutant;
 
@@ -8,7 +8,7 @@ use weir_volume::VolumeMutant;
 const RUNS_MAX: u64 = 60;
 
 /// Runs seeds until one fails, and shows that the same run passes where the rule is kept.
-fn killed_by_campaign(mutant: VolumeMutant, furnish: impl Fn(&mut RunOptions)) -> Failure {
+fn killed_by_campaign(mutant: VolumeMutant, furnish: impl Fn(&mut RunOptions)) -> RunFailure {
     for seed in 0..RUNS_MAX {
         let mut options = RunOptions::draw(seed);
         furnish(&mut options);

@@ -1,0 +1,107 @@
+//! `weir crash campaign`: each campaign passes and replays byte for byte, its control fails, and what cannot be is refused.
+
+use serde_json::Value;
+
+use crate::support::{error_of, text, weir};
+
+const NAMES: [&str; 6] = ["volume", "streams", "flash", "fs", "sqlite", "updates"];
+
+/// What a campaign prints with `--json`, without what depends on the machine, and its exit code.
+fn run(arguments: &str) -> (Value, Option<i32>) {
+    let arguments: Vec<&str> =
+        ["crash", "campaign"].into_iter().chain(arguments.split_whitespace()).collect();
+    let output = weir(&arguments).arg("--json").output().unwrap();
+    let mut document: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}", error_of(&output)));
+    for part in document["parts"].as_array_mut().into_iter().flatten() {
+        part.as_object_mut().unwrap().remove("states_per_minute");
+    }
+    (document, output.status.code())
+}
+
+/// A short campaign of this name.
+fn short(name: &str) -> String {
+    let options = match name {
+        "volume" | "streams" => "--states 1000",
+        "flash" => "--mechanism in-order-recovery --states 1000",
+        "fs" => "--ground volume --states 500 --outside 100",
+        "sqlite" => "--journal wal --mode order --ground volume --states 100",
+        _ => "--ground volume --states 200",
+    };
+    format!("{name} --seed 7 {options}")
+}
+
+#[test]
+fn every_campaign_passes_and_replays() {
+    for name in NAMES {
+        let (first, code) = run(&short(name));
+        assert_eq!((code, &first["failures"]), (Some(0), &Value::from(0)), "{name}: {first:#}");
+        assert!(first["states"].as_u64() >= Some(100), "{name}: {first:#}");
+        assert_eq!(first["trace_hash"].as_str().map(str::len), Some(16));
+        assert_eq!(run(&short(name)).0, first, "{name} does not replay");
+        let other = short(name).replace("--seed 7", "--seed 8");
+        assert_ne!(run(&other).0["trace_hash"], first["trace_hash"], "{name}: the seed does not count");
+    }
+}
+
+#[test]
+fn every_control_fails_and_its_failure_is_replayed_by_the_command_that_is_printed() {
+    for name in NAMES {
+        let (found, code) = run(&format!("{name} --control --seed 1 --states 20000"));
+        assert_eq!((code, &found["failures"]), (Some(0), &Value::from(1)), "{name}: {found:#}");
+        let replay = found["parts"][0]["replay"].as_str().unwrap().to_owned();
+        let replay = replay.strip_prefix("weir crash campaign ").unwrap();
+        let (again, code) = run(replay);
+        assert_eq!((code, &again["failures"]), (Some(0), &Value::from(1)), "{replay}: {again:#}");
+    }
+}
+
+#[test]
+fn the_list_names_every_campaign() {
+    let output = weir(&["crash", "campaign", "--list", "--json"]).output().unwrap();
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<&str> =
+        list.as_array().unwrap().iter().filter_map(|entry| entry["name"].as_str()).collect();
+    assert_eq!(names, NAMES);
+    let printed = text(&weir(&["crash", "campaign", "--list"]).output().unwrap().stdout);
+    let help = text(&weir(&["crash", "campaign", "--help"]).output().unwrap().stdout);
+    for name in NAMES {
+        assert!(printed.contains(name) && help.contains(name), "no {name} in {printed} or {help}");
+    }
+}
+
+#[test]
+fn an_engine_is_refused_on_a_ground_that_does_not_keep_what_it_needs() {
+    let refused = [
+        ("dual", "legacy", "needs barriers"),
+        ("dual", "none", "needs barriers"),
+        ("dual-list", "emmc", "needs barriers"),
+        ("prefix", "adversary", "needs the order of receipt"),
+        ("prefix", "in-order-recovery", "needs the order of receipt"),
+        ("flush-ahead", "none", "needs packed writes"),
+    ];
+    for (engine, ground, words) in refused {
+        let output =
+            weir(&["crash", "campaign", "fs", "--engine", engine, "--ground", ground]).output().unwrap();
+        let told = error_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        for words in [engine, ground, words, "--engine jbd2"] {
+            assert!(told.contains(words), "no {words:?} in {told}");
+        }
+    }
+    let output = weir(&["crash", "campaign", "fs", "--ground", "bogus"]).output().unwrap();
+    assert!(output.status.code() == Some(2) && error_of(&output).contains("order-preserving-recovery"));
+}
+
+/// The options of a part are those of its replay.
+#[test]
+fn a_replay_names_every_option_that_changes_a_run() {
+    let given =
+        "--engine jbd2 --journal data --ground legacy --flush-faults --discard --tear 512 --outside 0";
+    let (all, _) = run(&format!("fs {given} --seed 8 --states 1"));
+    let part = &all["parts"][0];
+    let named = [("engine", "jbd2"), ("journal", "data"), ("ground", "legacy"), ("flush-faults", "yes")];
+    for (name, value) in named.into_iter().chain([("discard", "yes"), ("tear", "512"), ("outside", "0")]) {
+        assert_eq!(part[name], value, "{part:#}");
+    }
+}

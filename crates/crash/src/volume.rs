@@ -1,0 +1,90 @@
+//! Power cuts under a volume: each run draws its options, and is played by [`run`].
+
+use weir_storage::Discard;
+
+use crate::campaign::{Campaign, Plan, Run};
+use crate::content::mix;
+use crate::findings::Totals;
+use crate::options::RunOptions;
+use crate::run::run;
+
+/// Of so many runs one is a small case, looked at exhaustively.
+const SMALL_EVERY: u64 = 4;
+
+/// Of so many runs one is on a volume that passes discards on.
+const DISCARDS_EVERY: u64 = 3;
+
+/// Of so many runs one makes packed writes.
+const PACKED_EVERY: u64 = 7;
+
+/// A campaign on volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeCampaign {
+    /// Determines everything.
+    pub seed: u64,
+    /// Distinct crash states to judge, with shares those with a share under way.
+    pub states: u64,
+    /// Only the run with this number.
+    pub only: Option<u64>,
+    /// Blocks of the disk, for large volumes; 0 for small ones of all kinds.
+    pub disk_blocks: u64,
+    /// The workloads share blocks, too.
+    pub shares: bool,
+    /// The disk acknowledges flushes and does nothing: the negative control.
+    pub ignores_flushes: bool,
+}
+
+impl VolumeCampaign {
+    /// A campaign on small volumes of all kinds.
+    #[must_use]
+    pub fn new(states: u64, seed: u64) -> VolumeCampaign {
+        let (only, disk_blocks, shares, ignores_flushes) = (None, 0, false, false);
+        VolumeCampaign { seed, states, only, disk_blocks, shares, ignores_flushes }
+    }
+
+    /// The options of run number `number`.
+    #[must_use]
+    pub fn options(&self, number: u64) -> RunOptions {
+        let seed = mix(self.seed, number);
+        let small = number % SMALL_EVERY == SMALL_EVERY - 1;
+        let mut options = if small { RunOptions::draw_small(seed) } else { RunOptions::draw(seed) };
+        if number % DISCARDS_EVERY == DISCARDS_EVERY - 1 {
+            options.disk.discard = Discard::ReadsZero;
+            options.volume.discard_below = true;
+        }
+        if number % PACKED_EVERY == PACKED_EVERY - 1 {
+            options.add_packed();
+        }
+        if self.disk_blocks > 0 {
+            options.enlarge(self.disk_blocks);
+        }
+        if self.shares {
+            options.add_shares();
+        }
+        options.ignores_flushes = self.ignores_flushes;
+        options
+    }
+}
+
+impl Campaign for VolumeCampaign {
+    type Totals = Totals;
+    type Beginning = ();
+
+    fn plan(&self) -> Plan {
+        let VolumeCampaign { states, seed, only, .. } = *self;
+        Plan { states, seed, only }
+    }
+
+    fn prepare(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn play_run(&self, (): &(), number: u64, _seed: u64) -> Run<Totals> {
+        let options = self.options(number);
+        run(&options).into_run(&options)
+    }
+
+    fn states_of(&self, totals: &Totals, distinct: u64) -> u64 {
+        if self.shares { totals.states_sharing } else { distinct }
+    }
+}
