@@ -194,14 +194,14 @@ fn run_files(arguments: &RunArguments) -> Result<Verdict, CliError> {
     match (&arguments.cut, &workloads[..], &arguments.files[..]) {
         (None, ..) => {
             let total = workloads.len();
-            Campaign::new(&arguments.test, &bench)?.go(workloads.into_iter(), total)
+            WorkloadTest::new(&arguments.test, &bench)?.run_all(workloads.into_iter(), total)
         }
         (Some(cut), [workload], [path]) => replay(&arguments.test, &bench, (path, workload), cut),
         (Some(_), ..) => Err(CliError::Usage("--cut is for one file: name one")),
     }
 }
 
-/// Judges one power cut, and tells.
+/// Judges one power cut, and reports it.
 fn replay(
     test: &TestArguments,
     bench: &Bench,
@@ -238,7 +238,7 @@ fn run_generated(arguments: &GenerateArguments) -> Result<Verdict, CliError> {
         let total = named.len();
         let workloads =
             named.map(|(name, workload)| Named { name, workload: workload.clone(), lines: Vec::new() });
-        return Campaign::new(&arguments.test, &bench)?.go(workloads, total);
+        return WorkloadTest::new(&arguments.test, &bench)?.run_all(workloads, total);
     }
     match &arguments.write {
         Some(directory) => {
@@ -314,7 +314,7 @@ impl Named {
 }
 
 /// Workloads, one after the other, and what came of them.
-struct Campaign<'a> {
+struct WorkloadTest<'a> {
     arguments: &'a TestArguments,
     bench: &'a Bench,
     clock: Handle,
@@ -324,14 +324,14 @@ struct Campaign<'a> {
     replays: Vec<String>,
 }
 
-impl Campaign<'_> {
-    fn new<'a>(arguments: &'a TestArguments, bench: &'a Bench) -> Result<Campaign<'a>, CliError> {
+impl WorkloadTest<'_> {
+    fn new<'a>(arguments: &'a TestArguments, bench: &'a Bench) -> Result<WorkloadTest<'a>, CliError> {
         // A failure may come after hours, and has to find its place then.
         for nth in 1..=TOLD_MAX {
             report_file::check(&arguments.file(nth), BEGINNING)?;
         }
         let clock = Runtime::wall(Wall::default())?.handle();
-        Ok(Campaign {
+        Ok(WorkloadTest {
             arguments,
             bench,
             clock,
@@ -341,7 +341,7 @@ impl Campaign<'_> {
         })
     }
 
-    fn go(mut self, workloads: impl Iterator<Item = Named>, total: usize) -> Result<Verdict, CliError> {
+    fn run_all(mut self, workloads: impl Iterator<Item = Named>, total: usize) -> Result<Verdict, CliError> {
         let mut teller = Teller::new(None)?;
         let began = self.clock.now();
         for (named, done) in workloads.zip(0_u64..) {
@@ -353,20 +353,20 @@ impl Campaign<'_> {
                     &named.name,
                 );
             }
-            self.one(&named)?;
+            self.run_workload(&named)?;
         }
         teller.end();
         let seconds = self.clock.now().since(began).as_secs_f64();
-        self.end(seconds)
+        self.print_totals(seconds)
     }
 
-    fn one(&mut self, named: &Named) -> Result<(), CliError> {
+    fn run_workload(&mut self, named: &Named) -> Result<(), CliError> {
         let swept = self.bench.sweep(&named.workload).map_err(|source| named.cannot_be_played(source))?;
         self.totals.add(&swept.totals);
         self.trace_hash =
             (self.trace_hash.rotate_left(5) ^ swept.trace_hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match swept.failure {
-            Some(failure) if self.totals.failures <= TOLD_MAX => self.fail(named, &failure),
+            Some(failure) if self.totals.failures <= TOLD_MAX => self.report_failure(named, &failure),
             Some(_) => Ok(()),
             None => {
                 tell_no_space(named, &swept.no_space);
@@ -375,8 +375,8 @@ impl Campaign<'_> {
         }
     }
 
-    /// Makes a failure small, and tells it.
-    fn fail(&mut self, named: &Named, failure: &WorkloadFailure) -> Result<(), CliError> {
+    /// Makes a failure smaller, and reports it.
+    fn report_failure(&mut self, named: &Named, failure: &WorkloadFailure) -> Result<(), CliError> {
         let small = self.bench.shrink(&named.workload, failure);
         let path = self.arguments.file(self.totals.failures);
         let replay = self.arguments.replay(&path, &small.failure);
@@ -397,7 +397,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    fn end(self, seconds: f64) -> Result<Verdict, CliError> {
+    fn print_totals(self, seconds: f64) -> Result<Verdict, CliError> {
         let rate = (self.totals.workloads as f64 * 60.0 / seconds.max(1e-9)).round();
         let totals = self.totals;
         if self.arguments.json {

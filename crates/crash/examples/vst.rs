@@ -42,7 +42,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments = Arguments::parse();
     let trace = arguments.trace.as_deref().map(read).transpose()?.unwrap_or_default();
     let flush_every = arguments.flush_every;
-    let summary = Vst { flush_every, trace, ..Vst::new(arguments.images, arguments.seed) }.go();
+    let summary = Vst { flush_every, trace, ..Vst::new(arguments.images, arguments.seed) }.run_test();
     if arguments.json {
         println!("{:#}", serde_json::to_value(&summary)?);
     } else {

@@ -176,11 +176,6 @@ pub trait Campaign {
     }
 }
 
-/// The failure of a run in which every task waits and nothing can wake one.
-pub(crate) fn deadlock() -> Wrong {
-    (0, 0, "a deadlock: every task waits, and no event is left".to_owned())
-}
-
 /// A simulated runtime for a run: every second one explores schedules.
 pub(crate) fn runtime_of(seed: u64) -> Runtime {
     Runtime::simulated(Simulation { seed, explore: seed.is_multiple_of(2), cores: None })

@@ -5,12 +5,27 @@ use std::collections::BTreeSet;
 
 use weir_runtime::Random;
 
-use crate::campaign::Wrong;
+use crate::campaign::{Counts, Failure, Run, Wrong};
 use crate::content::mix;
-use crate::fs::ground::{Draw, Left};
+use crate::fs::ground::Left;
 
-/// Cuts at one event.
-const CUTS_PER_EVENT: u32 = 2;
+/// Cuts at one event of a storage below a filesystem.
+pub(crate) const CUTS_PER_EVENT: u32 = 2;
+
+/// What a power cut has left.
+pub(crate) trait CrashState {
+    /// Equal states, equal hash.
+    fn hash(&self) -> u64;
+}
+
+impl CrashState for Left {
+    fn hash(&self) -> u64 {
+        self.hash()
+    }
+}
+
+/// Draws what a power cut now would leave.
+type Draw<'a, S> = &'a mut dyn FnMut(&mut Random) -> S;
 
 /// What every campaign counts of its cuts.
 #[derive(Clone, Copy, Default)]
@@ -21,8 +36,24 @@ pub(crate) struct CutCounts {
     pub(crate) states_deep: u64,
 }
 
-/// See the head of this file. `T` is what a campaign counts besides.
-pub(crate) struct Cuts<T> {
+/// Counts that have those of the cuts among them.
+pub(crate) trait CutTotals: Counts {
+    fn set_cuts(&mut self, cuts: CutCounts);
+}
+
+macro_rules! impl_cut_totals {
+    ($($name:ty),*) => {$(
+        impl CutTotals for $name {
+            fn set_cuts(&mut self, CutCounts { lives, events, cuts, states_deep }: CutCounts) {
+                (self.lives, self.events, self.cuts, self.states_deep) = (lives, events, cuts, states_deep);
+            }
+        }
+    )*};
+}
+impl_cut_totals!(crate::FlashTotals, crate::FsTotals, crate::SqliteTotals, crate::UpdateTotals);
+
+/// See the head of this file. `T` is what a campaign counts besides, `S` what a cut leaves.
+pub(crate) struct Cuts<T, S = Left> {
     pub(crate) counts: CutCounts,
     pub(crate) totals: T,
     pub(crate) seen: BTreeSet<u64>,
@@ -32,12 +63,13 @@ pub(crate) struct Cuts<T> {
     /// States of a life that were judged, and how many are at most: what comes later in it is judged in other lives.
     states_of_life: u64,
     states_max: u64,
+    cuts_per_event: u32,
     random: Random,
-    next: Option<Left>,
+    next: Option<S>,
 }
 
-impl<T: Default> Cuts<T> {
-    pub(crate) fn new(random: Random, states_max: u64) -> Cuts<T> {
+impl<T: Default, S: CrashState> Cuts<T, S> {
+    pub(crate) fn new(random: Random, states_max: u64, cuts_per_event: u32) -> Cuts<T, S> {
         Cuts {
             counts: CutCounts::default(),
             totals: T::default(),
@@ -47,6 +79,7 @@ impl<T: Default> Cuts<T> {
             event: 0,
             states_of_life: 0,
             states_max,
+            cuts_per_event,
             random,
             next: None,
         }
@@ -74,7 +107,7 @@ impl<T: Default> Cuts<T> {
     }
 
     /// The state that the next life begins with, if nothing was wrong.
-    pub(crate) fn take_next(&mut self) -> Option<Left> {
+    pub(crate) fn take_next(&mut self) -> Option<S> {
         self.next.take().filter(|_| self.failure.is_none())
     }
 
@@ -82,11 +115,11 @@ impl<T: Default> Cuts<T> {
     /// whether a life may begin with the state.
     pub(crate) fn at_event(
         &mut self,
-        draw: Draw<'_>,
+        draw: Draw<'_, S>,
         promised: u64,
-        mut judge: impl FnMut(&Left, u64, &mut T) -> Result<bool, String>,
+        mut judge: impl FnMut(&S, u64, &mut T) -> Result<bool, String>,
     ) {
-        for _ in 0..CUTS_PER_EVENT {
+        for _ in 0..self.cuts_per_event {
             let left = draw(&mut self.random);
             self.counts.cuts += 1;
             let state = mix(left.hash(), promised);
@@ -107,8 +140,21 @@ impl<T: Default> Cuts<T> {
         }
     }
 
+    /// What the run has found, which ended by itself or in a deadlock.
+    pub(crate) fn end_run(&mut self, is_deadlock: bool, trace_hash: u64) -> Run<T>
+    where
+        T: CutTotals,
+    {
+        let mut totals = std::mem::take(&mut self.totals);
+        totals.set_cuts(self.counts);
+        let deadlock = || (0, 0, "a deadlock: every task waits, and no event is left".to_owned());
+        let failure = self.failure.take().or_else(|| is_deadlock.then(deadlock)).map(Failure::new);
+        Run { totals, seen: std::mem::take(&mut self.seen), failure, trace_hash }
+    }
+
     /// Cuts the power, on a copy, at an event of a recovery: the state that is left, if it is new.
-    pub(crate) fn at_recovery_event(&mut self, draw: Draw<'_>) -> Option<(Left, u64)> {
+    pub(crate) fn at_recovery_event(&mut self, draw: Draw<'_, S>) -> Option<(S, u64)> {
+        self.event += 1;
         self.counts.events += 1;
         let left = draw(&mut self.random);
         self.counts.cuts += 1;

@@ -10,8 +10,8 @@ pub(crate) mod profile;
 use weir_flash::{FlashOptions, Mechanism};
 use weir_runtime::{Runtime, Simulation};
 
-use crate::campaign::{Campaign, Failure, Plan, Run, counts, deadlock};
-use lives::{Chain, RunFindings};
+use crate::campaign::{Campaign, Plan, Run, counts};
+use lives::Chain;
 
 /// A campaign on one mechanism.
 #[derive(Clone)]
@@ -101,10 +101,9 @@ impl Campaign for FlashCampaign {
 
     fn play_run(&self, (): &(), _number: u64, seed: u64) -> Run<FlashTotals> {
         let runtime = Runtime::simulated(Simulation { seed, ..Simulation::default() });
-        let mut chain = Chain::new(&runtime.handle(), self);
-        let ended = runtime.block_on(chain.live());
-        let RunFindings { totals, seen, failure, .. } = chain.end();
-        let failure = failure.or_else(|| ended.is_err().then(deadlock)).map(Failure::new);
-        Run { totals, seen, failure, trace_hash: runtime.handle().trace_hash() }
+        let chain = Chain::new(&runtime.handle(), self);
+        let is_deadlock = runtime.block_on(chain.play_lives()).is_err();
+        let mut found = chain.found.borrow_mut();
+        found.end_run(is_deadlock, runtime.handle().trace_hash())
     }
 }

@@ -38,8 +38,7 @@ use std::rc::Rc;
 use weir_fs::{Engine, JournalMode, MountOptions};
 use weir_storage::BLOCK_BYTES;
 
-use crate::campaign::{Campaign, Failure, Plan, Run, counts, deadlock, runtime_of};
-use crate::cuts::CutCounts;
+use crate::campaign::{Campaign, Failure, Plan, Run, counts, runtime_of};
 pub use ground::FsGround;
 pub use judges::{Condition, Judgement, Judges};
 use life::{Chain, Images};
@@ -150,13 +149,9 @@ impl Campaign for FsCampaign {
         let runtime = runtime_of(seed);
         let campaign = FsCampaign { outside: *outside, ..self.clone() };
         let chain = Chain::new(&runtime.handle(), &campaign, images);
-        let ended = runtime.block_on(chain.live());
-        let found = &mut *chain.found.borrow_mut();
-        let CutCounts { lives, events, cuts, states_deep } = found.counts;
-        let totals = FsTotals { lives, events, cuts, states_deep, ..found.totals };
-        let failure = found.failure.take().or_else(|| ended.is_err().then(deadlock)).map(Failure::new);
-        let failure = failure.map(|failure| Failure { story: chain.story.take().take(), ..failure });
-        let seen = std::mem::take(&mut found.seen);
-        Run { totals, seen, failure, trace_hash: runtime.handle().trace_hash() }
+        let is_deadlock = runtime.block_on(chain.play_lives()).is_err();
+        let run = chain.found.borrow_mut().end_run(is_deadlock, runtime.handle().trace_hash());
+        let failure = run.failure.map(|failure| Failure { story: chain.story.take().take(), ..failure });
+        Run { failure, ..run }
     }
 }

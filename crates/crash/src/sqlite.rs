@@ -23,8 +23,7 @@ use weir_fs::MountOptions;
 use weir_sqlite_vfs::Mode;
 
 use crate::FsGround;
-use crate::campaign::{Campaign, Failure, Plan, Run, counts, runtime_of};
-use crate::cuts::CutCounts;
+use crate::campaign::{Campaign, Plan, Run, counts, runtime_of};
 use crate::fs::ground::{Blocks, new_image};
 use life::Chain;
 
@@ -170,11 +169,8 @@ impl Campaign for SqliteCampaign {
     fn play_run(&self, image: &Blocks, _number: u64, seed: u64) -> Run<SqliteTotals> {
         let runtime = Rc::new(runtime_of(seed));
         let chain = Chain::new(&runtime, self);
-        chain.live(image);
-        let found = &mut *chain.found.borrow_mut();
-        let CutCounts { lives, events, cuts, states_deep } = found.counts;
-        let totals = SqliteTotals { lives, events, cuts, states_deep, ..found.totals };
-        let (seen, failure) = (std::mem::take(&mut found.seen), found.failure.take().map(Failure::new));
-        Run { totals, seen, failure, trace_hash: runtime.handle().trace_hash() }
+        chain.play_lives(image);
+        let mut found = chain.found.borrow_mut();
+        found.end_run(false, runtime.handle().trace_hash())
     }
 }

@@ -14,8 +14,7 @@ mod life;
 use weir_fs::MountOptions;
 
 use crate::FsGround;
-use crate::campaign::{Campaign, Failure, Plan, Run, counts, deadlock, runtime_of};
-use crate::cuts::CutCounts;
+use crate::campaign::{Campaign, Plan, Run, counts, runtime_of};
 use crate::fs::ground::{Blocks, new_image};
 use life::Chain;
 
@@ -75,12 +74,8 @@ impl Campaign for UpdateCampaign {
     fn play_run(&self, image: &Blocks, _number: u64, seed: u64) -> Run<UpdateTotals> {
         let runtime = runtime_of(seed);
         let chain = Chain::new(&runtime.handle(), self);
-        let ended = runtime.block_on(chain.live(image));
-        let found = &mut *chain.found.borrow_mut();
-        let CutCounts { lives, events, cuts, states_deep } = found.counts;
-        let totals = UpdateTotals { lives, events, cuts, states_deep, ..found.totals };
-        let failure = found.failure.take().or_else(|| ended.is_err().then(deadlock)).map(Failure::new);
-        let seen = std::mem::take(&mut found.seen);
-        Run { totals, seen, failure, trace_hash: runtime.handle().trace_hash() }
+        let is_deadlock = runtime.block_on(chain.play_lives(image)).is_err();
+        let mut found = chain.found.borrow_mut();
+        found.end_run(is_deadlock, runtime.handle().trace_hash())
     }
 }

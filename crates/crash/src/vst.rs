@@ -110,7 +110,7 @@ impl Vst {
 
     /// Runs until so many images are judged.
     #[must_use]
-    pub fn go(&self) -> VstSummary {
+    pub fn run_test(&self) -> VstSummary {
         let runtime = Runtime::simulated(Simulation { seed: self.seed, ..Simulation::default() });
         let handle = runtime.handle();
         let findings: Rc<RefCell<Findings>> = Rc::new(RefCell::new(Findings::new(&handle)));
@@ -142,7 +142,7 @@ impl Vst {
         while !findings.borrow().is_enough(self.images) {
             let before = findings.borrow().summary.requests;
             for request in trace {
-                driver.one(*request, self.flush_every).await?;
+                driver.submit_request(*request, self.flush_every).await?;
                 if findings.borrow().is_enough(self.images) {
                     break;
                 }
@@ -408,7 +408,11 @@ impl Driver {
         Ok(())
     }
 
-    async fn one(&mut self, request: VstRequest, flush_every: Option<u64>) -> Result<(), Rejected> {
+    async fn submit_request(
+        &mut self,
+        request: VstRequest,
+        flush_every: Option<u64>,
+    ) -> Result<(), Rejected> {
         let all = self.device.blocks() * SECTORS_PER_BLOCK;
         match request {
             VstRequest::Write { sector, sectors } => {

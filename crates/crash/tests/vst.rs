@@ -8,7 +8,7 @@ use weir_storage::Rules;
 const IMAGES: u64 = 200;
 
 fn is_clean(vst: &Vst) -> VstSummary {
-    let summary = vst.go();
+    let summary = vst.run_test();
     assert_eq!((summary.violations, &summary.first_violation), (0, &None));
     assert!(summary.images == vst.images && summary.images_rolled_back > vst.images / 4, "{summary:?}");
     assert!(summary.erases > 0 && summary.checkpoints > 0 && summary.record_pages > 0, "{summary:?}");
@@ -45,7 +45,7 @@ fn a_trace_is_replayed_until_there_are_enough_images() {
 
 #[test]
 fn a_run_is_a_function_of_its_seed() {
-    let run = |seed| Vst::new(20, seed).go();
+    let run = |seed| Vst::new(20, seed).run_test();
     assert_eq!(run(5), run(5));
     assert_ne!(run(5).trace_hash, run(6).trace_hash);
 }
@@ -53,7 +53,7 @@ fn a_run_is_a_function_of_its_seed() {
 #[test]
 fn a_trace_that_changes_nothing_is_a_violation() {
     let trace = vec![VstRequest::Discard { sector: 0, sectors: 1 }];
-    assert_eq!(Vst { trace, ..Vst::new(10_000, 1) }.go().violations, 1);
+    assert_eq!(Vst { trace, ..Vst::new(10_000, 1) }.run_test().violations, 1);
 }
 
 /// The negative controls.
@@ -63,7 +63,7 @@ fn firmware_that_tears_requests_or_forgets_records_is_noticed() {
         [FlashMutant::IncompleteKept, FlashMutant::PairsTornApart, FlashMutant::CoalescingUnrecorded]
     {
         let options = FlashOptions { rules: Rules::but(Some(mutant)), ..FlashOptions::default() };
-        let summary = Vst { options, flush_every: Some(50), ..Vst::new(IMAGES, 1) }.go();
+        let summary = Vst { options, flush_every: Some(50), ..Vst::new(IMAGES, 1) }.run_test();
         assert!(summary.violations > 0, "{mutant:?} survives");
     }
 }

@@ -118,7 +118,7 @@ impl Driver {
     }
 
     /// One command, before it perhaps a share and a packed write, and a rest.
-    pub(super) async fn one(&mut self) -> Result<(), Rejected> {
+    pub(super) async fn submit_command(&mut self) -> Result<(), Rejected> {
         self.in_flight.retain(|(ticket, _)| ticket.poll_transferred().is_none());
         if self.storage.capabilities().share && self.share_random.below(self.share_every) == 0 {
             self.share().await?;

@@ -1,7 +1,6 @@
 //! One run: a device, its workload, and the cuts.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,7 +13,8 @@ use weir_storage::{
 
 use super::driver::{Driver, UnderWay};
 use super::{FlashCampaign, FlashTotals, profile};
-use crate::campaign::Wrong;
+use crate::cuts::{CrashState, Cuts};
+use crate::options::pick;
 
 /// Lives of a run.
 const LIVES: u32 = 4;
@@ -23,43 +23,17 @@ const LIVES: u32 = 4;
 const COMMANDS_MAX: u64 = 160;
 
 /// Cuts after one event: chance decides what becomes of pages and blocks in the making.
-const CUTS_PER_EVENT: usize = 3;
+const CUTS_PER_EVENT: u32 = 3;
 
 /// Blocks that a device takes in one share; some have none.
 const SHARE_BLOCKS: [u32; 3] = [0, 4, 12];
 
-/// What the observer of a life and its workload share.
-pub(super) struct RunFindings {
-    pub(super) totals: FlashTotals,
-    /// States of this run. Another run's are not looked at, so that a run replayed alone is the same run.
-    pub(super) seen: BTreeSet<u64>,
-    pub(super) failure: Option<Wrong>,
-    life: u32,
-    event: u64,
-    random: Random,
-    /// A state to go on from, with its content.
-    next: Option<(Medium, Image)>,
-    states_of_life: u64,
-}
+/// Of a device no cut has a bound of states.
+const STATES_MAX: u64 = u64::MAX;
 
-impl RunFindings {
-    fn new(random: Random) -> RunFindings {
-        RunFindings {
-            totals: FlashTotals::default(),
-            seen: BTreeSet::new(),
-            failure: None,
-            life: 0,
-            event: 0,
-            random,
-            next: None,
-            states_of_life: 0,
-        }
-    }
-
-    fn is_new(&mut self, medium: &Medium) -> bool {
-        let is_new = self.seen.insert(medium.hash());
-        self.totals.states_distinct += u64::from(is_new);
-        is_new
+impl CrashState for Medium {
+    fn hash(&self) -> u64 {
+        self.hash()
     }
 }
 
@@ -69,17 +43,17 @@ pub(super) struct Chain {
     profile: Profile,
     options: FlashOptions,
     claims_barriers: bool,
-    found: Rc<RefCell<RunFindings>>,
+    pub(super) found: Rc<RefCell<Cuts<FlashTotals, Medium>>>,
 }
 
 impl Chain {
     pub(super) fn new(handle: &Handle, campaign: &FlashCampaign) -> Chain {
         let mut profile = profile::draw(campaign.mechanism, &mut handle.random("profile"));
         if profile.ftl.layout.logical_page_blocks == 1 {
-            profile.ftl.share = profile::one(&mut handle.random("share"), &SHARE_BLOCKS);
+            profile.ftl.share = pick(&mut handle.random("share"), &SHARE_BLOCKS);
         }
         profile::draw_write_features(&mut profile, &mut handle.random("write features"));
-        let found = RunFindings::new(handle.random("cut"));
+        let found = Cuts::new(handle.random("cut"), STATES_MAX, CUTS_PER_EVENT);
         Chain {
             handle: handle.clone(),
             profile,
@@ -89,18 +63,14 @@ impl Chain {
         }
     }
 
-    /// Lives all lives, or until something is wrong.
-    pub(super) async fn live(&mut self) {
-        let mut before: Option<(Medium, Image)> = None;
+    /// Plays all lives, until something is wrong.
+    pub(super) async fn play_lives(&self) {
+        let mut before: Option<Medium> = None;
         for life in 0..LIVES {
-            {
-                let found = &mut *self.found.borrow_mut();
-                (found.life, found.event, found.states_of_life) = (life, 0, 0);
-                found.totals.lives += 1;
-            }
+            self.found.borrow_mut().begin_life(life);
             let device = match before.take() {
                 None => self.used(),
-                Some((medium, image)) => self.recovered(medium, &image).await,
+                Some(medium) => self.recovered(medium).await,
             };
             let initial = image_of(&device);
             if self.found.borrow().failure.is_none() {
@@ -114,15 +84,11 @@ impl Chain {
             found.totals.coalesced_blocks += device.stats().coalesced_blocks;
             found.totals.record_pages += device.stats().record_pages;
             found.totals.internal_flushes += device.stats().internal_flushes;
-            before = found.next.take();
-            if found.failure.is_some() || before.is_none() {
+            before = found.take_next();
+            if before.is_none() {
                 return;
             }
         }
-    }
-
-    pub(super) fn end(self) -> RunFindings {
-        self.found.replace(RunFindings::new(self.handle.random("rest")))
     }
 
     /// A device that is filled in part, so that cleaning comes soon.
@@ -136,29 +102,24 @@ impl Chain {
     }
 
     /// A device that recovers from `medium`, with the power cut at every event of its recovery: it finds
-    /// `image` every time.
-    async fn recovered(&self, medium: Medium, image: &Image) -> Rc<FlashDevice> {
+    /// the same every time.
+    async fn recovered(&self, medium: Medium) -> Rc<FlashDevice> {
+        let restart =
+            |medium| FlashDevice::restarted(&self.handle, &self.profile, self.options.clone(), medium);
+        let hash = image_of(&restart(medium.clone())).hash();
         let device = FlashDevice::restarted(&self.handle, &self.profile, self.options.clone(), medium);
         let (weak, found) = (Rc::downgrade(&device), Rc::clone(&self.found));
         let (handle, profile, options) = (self.handle.clone(), self.profile.clone(), self.options.clone());
-        let hash = image.hash();
         device.observe(move || {
             let Some(device) = weak.upgrade() else { return };
             let mut found = found.borrow_mut();
-            found.event += 1;
-            found.totals.events += 1;
-            let medium = device.after_cut(&mut found.random);
-            found.totals.cuts += 1;
-            if !found.is_new(&medium) {
-                return;
-            }
+            let draw = &mut |random: &mut Random| device.after_cut(random);
+            let Some((medium, _)) = found.at_recovery_event(draw) else { return };
             found.totals.states_recovery += 1;
-            found.totals.states_deep += 1;
+            found.counts.states_deep += 1;
             let again = FlashDevice::restarted(&handle, &profile, options.clone(), medium);
             if image_of(&again).hash() != hash {
-                let wrong = "a second recovery found something else".to_owned();
-                let at = (found.life, found.event);
-                found.failure.get_or_insert((at.0, at.1, wrong));
+                found.fail("a second recovery found something else");
             }
         });
         while !device.is_serving() {
@@ -181,10 +142,8 @@ impl Chain {
             if self.found.borrow().failure.is_some() {
                 break;
             }
-            if let Err(rejected) = driver.one().await {
-                let mut found = self.found.borrow_mut();
-                let at = (found.life, found.event);
-                found.failure.get_or_insert((at.0, at.1, format!("a command was rejected: {rejected}")));
+            if let Err(rejected) = driver.submit_command().await {
+                self.found.borrow_mut().fail(format!("a command was rejected: {rejected}"));
             }
             look();
             self.found.borrow_mut().totals.commands += 1;
@@ -208,33 +167,19 @@ impl Chain {
         let look = Rc::new(move || {
             let Some(device) = weak.upgrade() else { return };
             let mut found = found.borrow_mut();
-            found.event += 1;
-            found.totals.events += 1;
-            let expectation = witness.expect();
-            for _ in 0..CUTS_PER_EVENT {
-                let medium = device.after_cut(&mut found.random);
-                found.totals.cuts += 1;
-                if !found.is_new(&medium) {
-                    continue;
-                }
-                found.totals.states_cleaning += u64::from(device.is_cleaning());
-                found.totals.states_sharing += u64::from(under_way.is_sharing());
-                found.totals.states_packing += u64::from(under_way.is_packing());
-                found.totals.states_garbled += u64::from(medium.garbled_pages() > 0);
-                found.totals.states_deep += u64::from(found.life > 0);
-                let again = FlashDevice::restarted(&handle, &profile, options.clone(), medium.clone());
-                let image = image_of(&again);
-                if let Err(illegal) = expectation.judge(&image) {
-                    let at = (found.life, found.event);
-                    found.failure.get_or_insert((at.0, at.1, illegal.to_string()));
-                }
-                // Each state of a life is equally likely to be the one to go on from.
-                found.states_of_life += 1;
-                let states = found.states_of_life;
-                if found.random.below(states) == 0 {
-                    found.next = Some((medium, image));
-                }
+            if !found.sees_event() {
+                return;
             }
+            let expectation = witness.expect();
+            let draw = &mut |random: &mut Random| device.after_cut(random);
+            found.at_event(draw, 0, |medium, _, totals| {
+                totals.states_cleaning += u64::from(device.is_cleaning());
+                totals.states_sharing += u64::from(under_way.is_sharing());
+                totals.states_packing += u64::from(under_way.is_packing());
+                totals.states_garbled += u64::from(medium.garbled_pages() > 0);
+                let again = FlashDevice::restarted(&handle, &profile, options.clone(), medium.clone());
+                expectation.judge(&image_of(&again)).map(|()| true).map_err(|illegal| illegal.to_string())
+            });
         });
         let at_events = Rc::clone(&look);
         device.observe(move || at_events());

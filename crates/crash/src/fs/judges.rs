@@ -19,7 +19,7 @@ use weir_runtime::Handle;
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Image, Lba};
 
 use super::ground::{BLOCKS, Bytes, new_image};
-use super::life::apart;
+use super::life::in_new_runtime;
 use super::outside;
 use super::visible::Visible;
 use super::workload::Found;
@@ -137,7 +137,7 @@ impl Judges {
 
 /// What a mount of ours shows.
 fn by_model(image: &[u8], is_allowed: &dyn Fn(&Found) -> bool) -> Condition {
-    let found = apart(0, async |handle| {
+    let found = in_new_runtime(0, async |handle| {
         let disk = disk_of(handle, image);
         let fs = Filesystem::mount(handle, disk, MountOptions::default()).await;
         let fs = fs.map_err(|error| error.to_string())?;
@@ -164,7 +164,7 @@ fn disk_of(handle: &Handle, image: &[u8]) -> Rc<AdversaryDisk> {
 
 /// What our check says, which looks behind the log by itself.
 fn by_check(image: &[u8]) -> Result<Condition, String> {
-    apart(0, async |_| {
+    in_new_runtime(0, async |_| {
         Ok::<_, String>(match check::check(&Bytes(image.to_vec())).await {
             Ok(report) if report.is_clean() => Condition::Clean,
             Ok(_) => Condition::Fixed,

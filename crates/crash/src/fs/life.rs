@@ -18,7 +18,7 @@ use super::visible::Visible;
 use super::{FsCampaign, FsTotals, outside};
 use crate::bound::Bound;
 use crate::content::mix;
-use crate::cuts::Cuts;
+use crate::cuts::{CUTS_PER_EVENT, Cuts};
 use crate::model::Verdict;
 use crate::options::pick;
 
@@ -92,7 +92,7 @@ impl Chain {
             )),
             ..campaign.options
         };
-        let found = Cuts::new(handle.random("cut"), STATES_MAX);
+        let found = Cuts::new(handle.random("cut"), STATES_MAX, CUTS_PER_EVENT);
         let tasks = if random.below(2) == 0 { 1 } else { 2 + random.below(2) as usize };
         let pages_max = pick(&mut random, &[12, 12, 12, 40]);
         let fails = match random.below(8) {
@@ -124,14 +124,14 @@ impl Chain {
         !self.campaign.engine.orders_by_flushes()
     }
 
-    /// Lives all lives, or until something is wrong.
-    pub(super) async fn live(&self) {
-        if let Err(what) = self.try_live().await {
+    /// Plays all lives, until something is wrong.
+    pub(super) async fn play_lives(&self) {
+        if let Err(what) = self.try_lives().await {
             self.found.borrow_mut().fail(what);
         }
     }
 
-    async fn try_live(&self) -> Result<(), String> {
+    async fn try_lives(&self) -> Result<(), String> {
         let mut random = self.handle.random("ground");
         let ground = self.campaign.ground;
         let recorder = self.is_dual().then(|| ground.recorder());
@@ -151,7 +151,7 @@ impl Chain {
             let fails = if life == 0 { self.fails } else { Fails::Nothing };
             self.found.borrow_mut().begin_life(life);
             self.story.replace(Rc::default());
-            self.one(&ground, &fs, fails).await?;
+            self.play_life(&ground, &fs, fails).await?;
             // The first life is watched by the order recorder.
             if let Some(Err(violation)) = recorder.as_ref().map(|recorder| recorder.check()) {
                 return Err(violation.to_string());
@@ -165,7 +165,7 @@ impl Chain {
     }
 
     /// Plays, and perhaps unmounts.
-    async fn one(&self, ground: &StorageStack, fs: &Filesystem, fails: Fails) -> Result<(), String> {
+    async fn play_life(&self, ground: &StorageStack, fs: &Filesystem, fails: Fails) -> Result<(), String> {
         let faulty = fails != Fails::Nothing;
         let visible = Visible::read(fs).await.map_err(|error| format!("reading: {error}"))?;
         let names = if self.tasks > 1 { &PARTS[..self.tasks] } else { &[] };
@@ -187,7 +187,7 @@ impl Chain {
         let operations = 10 + random.below(OPERATIONS_MAX - 10);
         let last = Cell::new(None);
         let (begun, inodes) = (Cell::new(0), Rc::default());
-        tell_of_zeros(fs, &history, &inodes);
+        observe_zeros(fs, &history, &inodes);
         let trims = self.options.discard != Discards::Off
             && ground.storage().capabilities().discard != Discard::Unsupported;
         let flushes = self.campaign.engine.flushes();
@@ -347,7 +347,7 @@ fn tear_bytes(campaign: &FsCampaign, ground: &StorageStack) -> usize {
 }
 
 /// Tells the history of zeros that the filesystem writes by itself.
-pub(super) fn tell_of_zeros(fs: &Filesystem, history: &Rc<RefCell<History>>, inodes: &Rc<RefCell<Inodes>>) {
+pub(super) fn observe_zeros(fs: &Filesystem, history: &Rc<RefCell<History>>, inodes: &Rc<RefCell<Inodes>>) {
     let (history, inodes) = (Rc::clone(history), Rc::clone(inodes));
     fs.observe_zeros(move |inode, pages| {
         // A number of an inode is given again: the newest file has it.
@@ -396,7 +396,7 @@ impl From<Unfit> for String {
 }
 
 /// Does `work` in a runtime of its own.
-pub(super) fn apart<T, E: From<String>>(
+pub(super) fn in_new_runtime<T, E: From<String>>(
     seed: u64,
     work: impl AsyncFnOnce(&Handle) -> Result<T, E>,
 ) -> Result<T, E> {
@@ -413,7 +413,7 @@ pub(super) fn apart<T, E: From<String>>(
 
 /// What is found on what is left.
 fn find(left: &Left, options: MountOptions, seed: u64) -> Result<Visible, Unfit> {
-    apart(seed, async |handle| {
+    in_new_runtime(seed, async |handle| {
         let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
         let fs = mount(handle, &ground, options, None).await?;
         let visible = Visible::read(&fs).await.map_err(|error| format!("reading: {error}"))?;
@@ -462,7 +462,7 @@ fn examine(
 
 /// The filesystem as it is when the power is back, when our replay is done, and when we have mounted and unmounted it.
 pub(super) fn images_of(left: &Left, options: MountOptions, seed: u64) -> Result<[Vec<u8>; 3], Unfit> {
-    apart(seed, async |handle| {
+    in_new_runtime(seed, async |handle| {
         let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
         let bytes = async || bytes_of(&*ground.storage()).await.map_err(|error| error.to_string());
         let crashed = bytes().await?;
@@ -489,7 +489,7 @@ impl Images {
 
 /// A new filesystem with little room, and directories of these names.
 fn nearly_full(directories: &[&[u8]]) -> Result<Image, String> {
-    let bytes = apart(0, async |handle| {
+    let bytes = in_new_runtime(0, async |handle| {
         let disk =
             AdversaryDisk::new(handle, AdversaryOptions { blocks: BLOCKS, ..AdversaryOptions::default() });
         let mkfs = Mkfs { reserved_percent: 0, ..Mkfs::new(BLOCKS, [7; 16], [8; 16], 1_700_000_000) };

@@ -101,12 +101,12 @@ impl Script {
 
     /// One operation, or a few; whether there may be more.
     pub(super) async fn step(&mut self) -> Result<bool, String> {
-        match self.one().await {
+        match self.play_operation().await {
             Ok(()) => {
                 self.calls.end();
                 Ok(true)
             }
-            // What was under way stays so. Whoever says from now on that something is durable has to be right.
+            // What was under way stays so. A call that returns durable from now on has to be right.
             Err(what) if self.faulty => {
                 self.calls.tell(format!("fails: {what}"));
                 for _ in 0..SYNCS_AFTER_FAILURE {
@@ -118,7 +118,7 @@ impl Script {
         }
     }
 
-    async fn one(&mut self) -> Result<(), String> {
+    async fn play_operation(&mut self) -> Result<(), String> {
         if self.trimmer.as_mut().is_some_and(|random| random.below(TRIMS) == 0) {
             self.calls.tell("trim".to_owned());
             self.calls.fs.trim(0..u64::MAX, 0).await.map_err(|error| format!("trim: {error}"))?;

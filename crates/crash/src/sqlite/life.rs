@@ -15,7 +15,7 @@ use super::script::{Content, End, Past, Script, Settings, read};
 use super::syncs::Watch;
 use super::{SqliteCampaign, SqliteJournal, SqliteTotals};
 use crate::content::mix;
-use crate::cuts::Cuts;
+use crate::cuts::{CUTS_PER_EVENT, Cuts};
 use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
 use crate::options::{mount_options, pick};
 
@@ -63,21 +63,21 @@ impl Chain {
             campaign: campaign.clone(),
             options: mount_options(campaign.options, &mut random),
             settings: Settings::draw(&mut random),
-            found: Rc::new(RefCell::new(Cuts::new(handle.random("cut"), STATES_MAX))),
+            found: Rc::new(RefCell::new(Cuts::new(handle.random("cut"), STATES_MAX, CUTS_PER_EVENT))),
             past: Rc::default(),
             promise: Rc::default(),
             handle,
         }
     }
 
-    /// Lives all lives, or until something is wrong.
-    pub(super) fn live(&self, image: &Blocks) {
-        if let Err(what) = self.try_live(image) {
+    /// Plays all lives, until something is wrong.
+    pub(super) fn play_lives(&self, image: &Blocks) {
+        if let Err(what) = self.try_lives(image) {
             self.found.borrow_mut().fail(what);
         }
     }
 
-    fn try_live(&self, image: &Blocks) -> Result<(), String> {
+    fn try_lives(&self, image: &Blocks) -> Result<(), String> {
         let mut random = self.handle.random("ground");
         let ground =
             StorageStack::new(self.campaign.ground, &self.handle, &mut random, image, None, Nature::PLAIN);
@@ -85,7 +85,7 @@ impl Chain {
         let mut ground = ground.map_err(|error| error.to_string())?;
         for life in 0..LIVES {
             self.found.borrow_mut().begin_life(life);
-            self.one(&ground, life)?;
+            self.play_life(&ground, life)?;
             ground.rest();
             let next = self.found.borrow_mut().take_next();
             let Some(left) = next else { break };
@@ -100,7 +100,7 @@ impl Chain {
     }
 
     /// One life, from the mount on.
-    fn one(&self, ground: &StorageStack, life: u32) -> Result<(), String> {
+    fn play_life(&self, ground: &StorageStack, life: u32) -> Result<(), String> {
         let mut random = self.handle.random("life");
         let warm_up = if life == 0 { pick(&mut random, &[0, 0, TRANSACTIONS_WARM]) } else { 0 };
         if warm_up == 0 {

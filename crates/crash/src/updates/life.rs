@@ -10,7 +10,7 @@ use weir_storage::BLOCK_BYTES;
 
 use super::history::{FILES, Files, Found, History, UNIT_BLOCKS, UNIT_FILE, UNITS, block_of, name_of};
 use super::{UpdateCampaign, UpdateTotals};
-use crate::cuts::Cuts;
+use crate::cuts::{CUTS_PER_EVENT, Cuts};
 use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
 use crate::options::{mount_options, pick};
 
@@ -43,19 +43,19 @@ impl Chain {
             handle: handle.clone(),
             options: mount_options(campaign.options, &mut random),
             campaign: campaign.clone(),
-            found: Rc::new(RefCell::new(Cuts::new(handle.random("cut"), STATES_MAX))),
+            found: Rc::new(RefCell::new(Cuts::new(handle.random("cut"), STATES_MAX, CUTS_PER_EVENT))),
             history: Rc::default(),
         }
     }
 
-    /// Lives all lives, or until something is wrong.
-    pub(super) async fn live(&self, image: &Blocks) {
-        if let Err(what) = self.try_live(image).await {
+    /// Plays all lives, until something is wrong.
+    pub(super) async fn play_lives(&self, image: &Blocks) {
+        if let Err(what) = self.try_lives(image).await {
             self.found.borrow_mut().fail(what);
         }
     }
 
-    async fn try_live(&self, image: &Blocks) -> Result<(), String> {
+    async fn try_lives(&self, image: &Blocks) -> Result<(), String> {
         let mut random = self.handle.random("ground");
         let remaps = self.options.checkpoint == CheckpointBy::Remap;
         let share_blocks = remaps.then(|| pick(&mut random, &[1, 4, 64]));
@@ -65,7 +65,7 @@ impl Chain {
         self.prepare(&ground).await?;
         for life in 0..LIVES {
             self.found.borrow_mut().begin_life(life);
-            self.one(&ground).await?;
+            self.play_life(&ground).await?;
             ground.rest();
             let next = self.found.borrow_mut().take_next();
             let Some(left) = next else { break };
@@ -105,7 +105,7 @@ impl Chain {
     }
 
     /// One life, from the mount on.
-    async fn one(&self, ground: &StorageStack) -> Result<(), String> {
+    async fn play_life(&self, ground: &StorageStack) -> Result<(), String> {
         self.cut_at_every_event(ground);
         let fs = mount(&self.handle, ground, self.options).await?;
         let mut script = Script {

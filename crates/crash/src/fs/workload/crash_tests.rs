@@ -21,7 +21,7 @@ use super::setup::Bench;
 use crate::content::mix;
 use crate::fs::ground::{Left, bytes_of};
 use crate::fs::judges::{Condition, Judgement, Judges};
-use crate::fs::life::apart;
+use crate::fs::life::in_new_runtime;
 
 /// Judgements of power cuts, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -194,7 +194,7 @@ impl Drawn {
 
 /// The filesystem's blocks when the power is back, of which nothing is recovered.
 fn bytes_left(left: &Left) -> Result<Vec<u8>, String> {
-    apart(left.hash(), async |handle| {
+    in_new_runtime(left.hash(), async |handle| {
         let ground = left.power_up(handle).await.map_err(|error| error.to_string())?;
         bytes_of(&*ground.storage()).await.map_err(|error| error.to_string())
     })

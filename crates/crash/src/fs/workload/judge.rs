@@ -13,7 +13,7 @@ use super::setup::Setup;
 use crate::content::mix;
 use crate::fs::ground::Left;
 use crate::fs::history::{History, Illegal};
-use crate::fs::life::{apart, images_of, mount};
+use crate::fs::life::{images_of, in_new_runtime, mount};
 use crate::fs::outside;
 use crate::fs::visible::Visible;
 
@@ -92,13 +92,14 @@ impl Recoveries {
     /// Powers up, mounts, reads everything, and checks the format of some. `origin` stands for what was done before.
     pub(super) fn find(&self, left: &Left, origin: u64) -> Result<Found, Wrong> {
         let state = left.hash();
-        // A medium's hash tells writes of one play apart, and not what they wrote; an image's hash is of its content.
+        // A medium's hash tells writes of one play in_new_runtime, and not what they wrote; an image's hash is of its content.
         let key = if matches!(left, Left::Flash(..)) { mix(state, origin) } else { state };
         if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
         }
-        let found = apart(state, async |handle| Ok::<_, Failed>(self.recover(handle, left, key).await))
-            .unwrap_or_else(|Failed(what)| Err(Wrong::new(JudgedBy::Recovery, what)));
+        let found =
+            in_new_runtime(state, async |handle| Ok::<_, Failed>(self.recover(handle, left, key).await))
+                .unwrap_or_else(|Failed(what)| Err(Wrong::new(JudgedBy::Recovery, what)));
         let known = &mut *self.known.borrow_mut();
         if known.len() >= RECOVERIES_MAX {
             known.clear();

@@ -11,7 +11,7 @@ use super::found::Found;
 use super::judge::{Judge, JudgedBy, Wrong};
 use crate::content::mix;
 use crate::fs::ground::{Left, MayLeave};
-use crate::fs::life::{apart, mount};
+use crate::fs::life::{in_new_runtime, mount};
 use crate::fs::visible::Visible;
 
 /// What the cuts of one recovery have left so far.
@@ -70,7 +70,7 @@ impl Cut {
         let expected = self.look()?;
         let origin = mix(mix(self.origin, self.hash()), 5);
         let judge = Rc::clone(&self.judge);
-        let recovered = apart(origin, async |handle| {
+        let recovered = in_new_runtime(origin, async |handle| {
             let ground = self.left.power_up(handle).await.map_err(|error| error.to_string())?;
             let second = Rc::new(RefCell::new(Second {
                 judge,

@@ -19,7 +19,7 @@ use crate::bound::Bound;
 use crate::fs::calls::{Calls, Outcome};
 use crate::fs::ground::{Left, MayLeave, StorageStack};
 use crate::fs::history::{History, Terms};
-use crate::fs::life::{corrupts, mount, tell_of_zeros};
+use crate::fs::life::{corrupts, mount, observe_zeros};
 use crate::fs::visible::Visible;
 use crate::model::Verdict;
 
@@ -105,7 +105,7 @@ impl Bench {
         let terms = Terms { tear_bytes, corrupts, ..promised };
         let history = History::of(terms, &visible, &[]).map_err(|illegal| illegal.to_string())?;
         let (history, inodes) = (Rc::new(RefCell::new(history)), Rc::default());
-        tell_of_zeros(&fs, &history, &inodes);
+        observe_zeros(&fs, &history, &inodes);
         let (tears, known) = (tear_bytes < BLOCK_BYTES, Rc::clone(&self.recoveries));
         let judge = Rc::new(Judge::new(self.setup, tears, Rc::clone(&history), known));
         let flushes = self.setup.engine().flushes();
