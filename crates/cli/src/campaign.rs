@@ -10,12 +10,12 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use weir_crash::{
-    Campaign, FlashCampaign, FsCampaign, FsGround, GROUND_NAMES, Plan, SqliteCampaign, SqliteJournal,
+    Campaign, FlashCampaign, FsCampaign, FsGround, GROUND_NAMES, Plan, Share, SqliteCampaign, SqliteJournal,
     StreamCampaign, Summary, UpdateCampaign, VolumeCampaign, engine_named,
 };
 use weir_flash::Mechanism;
 use weir_fs::{Discards, Engine, JournalMode, MountOptions};
-use weir_runtime::{Handle, Runtime, Wall};
+use weir_runtime::{Handle, Runtime, Wall, run_on_threads};
 use weir_sqlite_vfs::Mode;
 
 use crate::error::CliError;
@@ -99,6 +99,9 @@ struct LengthArguments {
     /// Replay only the run with this number, and print what it does
     #[arg(long, value_name = "RUN")]
     only: Option<u64>,
+    /// Share the runs among so many threads; another number is another campaign
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256), conflicts_with = "only")]
+    shards: u64,
     /// Run the control, which must fail, in place of the campaign: exit code 0 if it fails
     #[arg(long)]
     control: bool,
@@ -194,7 +197,7 @@ struct UpdateArguments {
 /// One part of a campaign: its options as they are typed, and how it is run.
 struct Part {
     options: Vec<(&'static str, String)>,
-    run: Box<dyn Fn() -> Found>,
+    run: Box<dyn Fn(u64) -> Found>,
 }
 
 /// What a part has found.
@@ -204,9 +207,18 @@ struct Found {
 }
 
 impl Part {
-    fn new(options: Vec<(&'static str, String)>, campaign: impl Campaign + 'static) -> Part {
-        let run = move || {
-            let Summary { totals, states, failure, trace_hash } = campaign.run_campaign();
+    /// Each thread makes the campaign.
+    fn new<C>(options: Vec<(&'static str, String)>, make_campaign: impl Fn() -> C + Sync + 'static) -> Part
+    where
+        C: Campaign + 'static,
+        C::Totals: Send,
+    {
+        let run = move |count| {
+            let mut summary = Summary::default();
+            for found in run_on_threads(count, |index| make_campaign().run_share(Share { index, count })) {
+                summary.add(found);
+            }
+            let Summary { totals, states, failure, trace_hash } = summary;
             let totals = serde_json::to_value(totals).unwrap_or_default();
             Found { totals, summary: Summary { totals: (), states, failure, trace_hash } }
         };
@@ -214,7 +226,12 @@ impl Part {
     }
 
     fn label(&self) -> String {
-        self.options.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(", ")
+        let options = self.options.iter().filter(|(_, value)| value != "no");
+        let named = options.map(|(name, value)| match value.as_str() {
+            "yes" => (*name).to_owned(),
+            value => format!("{name} {value}"),
+        });
+        named.collect::<Vec<_>>().join(", ")
     }
 
     fn typed(&self) -> String {
@@ -291,25 +308,37 @@ impl Subject {
             Subject::Volume(arguments) => arguments.part(true),
             Subject::Streams(length) => streams(length, true),
             Subject::Flash(_) => {
-                let campaign = FlashCampaign::new(Mechanism::None, states, seed);
-                let campaign = FlashCampaign { claims_barriers: true, only, ..campaign };
-                Part::new(vec![("claims", "barriers that the device does not keep".to_owned())], campaign)
+                let make_campaign = move || FlashCampaign {
+                    claims_barriers: true,
+                    only,
+                    ..FlashCampaign::new(Mechanism::None, states, seed)
+                };
+                Part::new(
+                    vec![("claims", "barriers that the device does not keep".to_owned())],
+                    make_campaign,
+                )
             }
             Subject::Fs(_) => {
                 let campaign = FsCampaign::new(Engine::Prefix, JournalMode::Ordered, claiming, states, seed);
                 let campaign = FsCampaign { only, outside: 0, ..campaign };
-                Part::new(vec![("claims", "order that the disk does not keep".to_owned())], campaign)
+                Part::new(vec![("claims", "order that the disk does not keep".to_owned())], move || {
+                    campaign.clone()
+                })
             }
             Subject::Sqlite(_) => {
                 let ground = FsGround::Adversary { barriers: false };
                 let campaign = SqliteCampaign::new(SqliteJournal::Wal, Mode::Order, ground, states, seed);
                 let campaign = SqliteCampaign { ignores_barriers: true, only, ..campaign };
-                Part::new(vec![("claims", "barriers that the disk does not keep".to_owned())], campaign)
+                Part::new(vec![("claims", "barriers that the disk does not keep".to_owned())], move || {
+                    campaign.clone()
+                })
             }
             Subject::Updates(_) => {
                 let options = MountOptions { engine: Some(Engine::Prefix), ..MountOptions::default() };
                 let campaign = UpdateCampaign { ground: claiming, states, seed, only, options };
-                Part::new(vec![("claims", "order that the disk does not keep".to_owned())], campaign)
+                Part::new(vec![("claims", "order that the disk does not keep".to_owned())], move || {
+                    campaign.clone()
+                })
             }
         }
     }
@@ -353,7 +382,7 @@ impl Report {
     fn add(&mut self, subject: &Subject, part: &Part, clock: &Handle) -> Result<(), CliError> {
         let length = subject.length();
         let began = clock.now();
-        let Found { totals, summary } = (part.run)();
+        let Found { totals, summary } = (part.run)(length.shards);
         let seconds = clock.now().since(began).as_secs_f64();
         self.states += summary.states;
         self.failures += u64::from(summary.failure.is_some());
@@ -432,15 +461,25 @@ fn grounds_of(named: Option<&String>, all: &[&'static str]) -> Vec<FsGround> {
 
 fn streams(length: &LengthArguments, ignores_flushes: bool) -> Part {
     let Plan { states, seed, only } = length.plan();
-    Part::new(Vec::new(), StreamCampaign { seed, states, only, ignores_flushes })
+    Part::new(Vec::new(), move || StreamCampaign { seed, states, only, ignores_flushes })
 }
 
 impl VolumeArguments {
     fn part(&self, ignores_flushes: bool) -> Part {
         let Plan { states, seed, only } = self.length.plan();
-        let options = vec![("blocks", self.blocks.to_string()), ("shares", yes(self.shares))];
+        let mut options = vec![("shares", yes(self.shares))];
+        if self.blocks > 0 {
+            options.push(("blocks", self.blocks.to_string()));
+        }
         let (disk_blocks, shares) = (self.blocks, self.shares);
-        Part::new(options, VolumeCampaign { seed, states, only, disk_blocks, shares, ignores_flushes })
+        Part::new(options, move || VolumeCampaign {
+            seed,
+            states,
+            only,
+            disk_blocks,
+            shares,
+            ignores_flushes,
+        })
     }
 }
 
@@ -451,8 +490,8 @@ impl FlashArguments {
             self.mechanism.as_ref().is_none_or(|name| Mechanism::named(name) == Some(*mechanism))
         };
         let part = |mechanism: Mechanism| {
-            let campaign = FlashCampaign { only, ..FlashCampaign::new(mechanism, states, seed) };
-            Part::new(vec![("mechanism", mechanism.name().to_owned())], campaign)
+            let make_campaign = move || FlashCampaign { only, ..FlashCampaign::new(mechanism, states, seed) };
+            Part::new(vec![("mechanism", mechanism.name().to_owned())], make_campaign)
         };
         Mechanism::ALL.into_iter().filter(wanted).map(part).collect()
     }
@@ -495,7 +534,7 @@ impl FsArguments {
                 ("tear", self.tear.clone()),
                 ("outside", self.outside.to_string()),
             ];
-            Part::new(options, campaign)
+            Part::new(options, move || campaign.clone())
         };
         let grounds = grounds_of(self.ground.as_ref(), grounds);
         match grounds.iter().find(|ground| !can_mount(**ground)) {
@@ -536,7 +575,7 @@ impl SqliteArguments {
                         ("extra", yes(self.extra)),
                         ("prefix", yes(self.prefix)),
                     ];
-                    parts.push(Part::new(options, campaign));
+                    parts.push(Part::new(options, move || campaign.clone()));
                 }
             }
         }
@@ -558,7 +597,7 @@ impl UpdateArguments {
                 ("journal", crate::journal_mode::name(mode, checkpoint).to_owned()),
                 ("ground", ground.name().to_owned()),
             ];
-            Part::new(typed, UpdateCampaign { ground, states, seed, only, options })
+            Part::new(typed, move || UpdateCampaign { ground, states, seed, only, options })
         };
         grounds_of(self.ground.as_ref(), &UPDATE_GROUNDS).into_iter().map(part).collect()
     }

@@ -56,6 +56,17 @@ fn every_control_fails_and_its_failure_is_replayed_by_the_command_that_is_printe
     }
 }
 
+/// Threads share nothing, so what they find does not depend on how they are scheduled.
+#[test]
+fn a_campaign_that_is_shared_by_threads_replays() {
+    for name in NAMES {
+        let shared = format!("{} --shards 2", short(name));
+        let (first, code) = run(&shared);
+        assert_eq!((code, &first["failures"]), (Some(0), &Value::from(0)), "{name}: {first:#}");
+        assert_eq!(run(&shared).0, first, "{name} does not replay");
+    }
+}
+
 #[test]
 fn the_list_names_every_campaign() {
     let output = weir(&["crash", "campaign", "--list", "--json"]).output().unwrap();

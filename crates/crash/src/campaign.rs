@@ -29,12 +29,32 @@ pub struct Plan {
     pub only: Option<u64>,
 }
 
+/// A share of a campaign's runs: of so many shares, this one, from 0. It has the runs whose numbers leave that rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Which one.
+    pub index: u64,
+    /// Of how many, 1 and more.
+    pub count: u64,
+}
+
+impl Share {
+    /// All runs.
+    pub const WHOLE: Share = Share { index: 0, count: 1 };
+}
+
 /// Counts of a run, or of many.
 pub trait Counts: Clone + Default + Serialize {
     /// Adds the counts of another run.
     fn add(&mut self, other: &Self);
 
-    /// Sets how many runs there were, and how many different states in all of them.
+    /// How many runs there were.
+    fn runs(&self) -> u64;
+
+    /// How many different states were judged in all of them.
+    fn states_distinct(&self) -> u64;
+
+    /// Sets both.
     fn set_total(&mut self, runs: u64, states_distinct: u64);
 }
 
@@ -60,6 +80,14 @@ macro_rules! counts {
             fn add(&mut self, other: &Self) {
                 $(self.$field += other.$field;)*
                 $($(self.$largest = self.$largest.max(other.$largest);)*)?
+            }
+
+            fn runs(&self) -> u64 {
+                self.runs
+            }
+
+            fn states_distinct(&self) -> u64 {
+                self.states_distinct
             }
 
             fn set_total(&mut self, runs: u64, states_distinct: u64) {
@@ -121,6 +149,19 @@ pub struct Summary<T> {
     pub trace_hash: u64,
 }
 
+impl<T: Counts> Summary<T> {
+    /// Adds what the next share has found. A state that both have judged counts twice.
+    pub fn add(&mut self, other: Summary<T>) {
+        let states_distinct = self.totals.states_distinct() + other.totals.states_distinct();
+        let runs = self.totals.runs() + other.totals.runs();
+        self.totals.add(&other.totals);
+        self.totals.set_total(runs, states_distinct);
+        self.states += other.states;
+        self.failure = self.failure.take().or(other.failure);
+        self.trace_hash = mix(self.trace_hash, other.trace_hash);
+    }
+}
+
 /// A campaign on one subject.
 pub trait Campaign {
     /// What is counted.
@@ -148,7 +189,14 @@ pub trait Campaign {
     /// Plays runs until so many distinct states are judged, or one is wrong.
     #[must_use]
     fn run_campaign(&self) -> Summary<Self::Totals> {
+        self.run_share(Share::WHOLE)
+    }
+
+    /// The same with a share of the runs, and of the states.
+    #[must_use]
+    fn run_share(&self, share: Share) -> Summary<Self::Totals> {
         let Plan { states, seed, only } = self.plan();
+        let states = states.div_ceil(share.count);
         let mut summary = Summary::default();
         let beginning = match self.prepare() {
             Ok(beginning) => beginning,
@@ -158,8 +206,8 @@ pub trait Campaign {
             }
         };
         let mut distinct = BTreeSet::new();
-        let numbers = only.map_or(0..u64::MAX, |only| only..only + 1);
-        for (number, runs) in numbers.zip(1..) {
+        let numbers = only.map_or(share.index..u64::MAX, |only| only..only + 1);
+        for (number, runs) in numbers.step_by(share.count as usize).zip(1..) {
             let mut run = self.play_run(&beginning, number, mix(seed, number));
             distinct.append(&mut run.seen);
             let judged = distinct.len() as u64;

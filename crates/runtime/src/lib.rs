@@ -22,6 +22,7 @@
 //! | [`Ring`], [`Buffer`] | asynchronous file input and output on page-aligned memory, in wall time |
 //! | [`give_back`] | memory that buffers and the heap do not use, back to the system |
 //! | [`Remote`] | the runtime as other threads see it |
+//! | [`run_on_threads`] | work that shares nothing, on several threads |
 //! | [`CpuLatencyGuard`] | processors that do not sleep, for who serves other processes |
 //!
 //! ```
@@ -57,6 +58,7 @@ mod sleep;
 mod task;
 mod task_id;
 mod tasks;
+mod threads;
 mod timer;
 mod trace;
 mod uring;
@@ -80,4 +82,5 @@ pub use semaphore::{Acquire, Permit, Semaphore};
 pub use slabs::{give_back, keep_heap_small};
 pub use sleep::Sleep;
 pub use task::Task;
+pub use threads::run_on_threads;
 pub use work::Work;
