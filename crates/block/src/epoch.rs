@@ -52,7 +52,7 @@ pub(crate) struct Stream {
     pub(crate) refused: Option<RequestId>,
     /// The request whose barrier flag closed the queue; none for a bare mark.
     pub(crate) closed_by: Option<RequestId>,
-    /// Whoever put a bare mark on the leaving epoch.
+    /// The caller that put a bare mark on the leaving epoch.
     pub(crate) marks: Vec<Completer>,
     pub(crate) staging: StagingQueue,
     /// An order-preserving write failed: nothing order-preserving goes on (S5).

@@ -11,7 +11,7 @@ use weir_runtime::{CpuLatencyGuard, Handle, Runtime, Wall};
 use weir_workload::{BenchOptions, FsPlan, Plan, Progress, SqlitePlan};
 
 use crate::error::CliError;
-use crate::progress::Teller;
+use crate::progress::ProgressReporter;
 use crate::size::Size;
 use crate::{in_wall_time, print, sqlite, table};
 
@@ -151,9 +151,9 @@ impl CommonArguments {
     ) -> Result<(), CliError> {
         let awake = self.awake()?;
         let found = in_wall_time(self.seed, async |handle: Handle| {
-            let mut teller = Teller::new(Some(handle.clone()))?;
-            let found = work(handle, &mut |progress| tell(&mut teller, progress)).await?;
-            teller.end();
+            let mut reporter = ProgressReporter::new(Some(handle.clone()))?;
+            let found = work(handle, &mut |progress| report_progress(&mut reporter, progress)).await?;
+            reporter.end();
             Ok(found)
         })?;
         drop(awake);
@@ -215,8 +215,8 @@ fn options(place: &PlaceArguments, rounds: Option<u32>, seed: u64) -> BenchOptio
     }
 }
 
-fn tell(teller: &mut Teller, progress: Progress) {
-    teller.tell((progress.done, progress.total), progress.stage, &progress.what);
+fn report_progress(reporter: &mut ProgressReporter, progress: Progress) {
+    reporter.report((progress.done, progress.total), progress.stage, &progress.what);
 }
 
 fn disk(arguments: &DiskArguments) -> Result<(), CliError> {
@@ -278,10 +278,10 @@ fn databases(arguments: &SqliteArguments) -> Result<(), CliError> {
     };
     let awake = arguments.common.awake()?;
     let runtime = Rc::new(Runtime::wall(Wall { seed: arguments.common.seed, ..Wall::default() })?);
-    let mut teller = Teller::new(Some(runtime.handle()))?;
-    let mut progress = |progress: Progress| tell(&mut teller, progress);
+    let mut reporter = ProgressReporter::new(Some(runtime.handle()))?;
+    let mut progress = |progress: Progress| report_progress(&mut reporter, progress);
     let report = sqlite::measure(&runtime, plan.with(&options), &options, &mut progress)?;
-    teller.end();
+    reporter.end();
     drop(awake);
     arguments.common.print(&report, table::sqlite)
 }

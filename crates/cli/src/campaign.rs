@@ -10,8 +10,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use weir_crash::{
-    Campaign, FlashCampaign, FsCampaign, FsGround, GROUND_NAMES, Plan, Share, SqliteCampaign, SqliteJournal,
-    StreamCampaign, Summary, UpdateCampaign, VolumeCampaign, engine_named,
+    Campaign, FlashCampaign, FsCampaign, FsGround, Plan, Share, SqliteCampaign, SqliteJournal,
+    StreamCampaign, Summary, UpdateCampaign, VolumeCampaign,
 };
 use weir_flash::Mechanism;
 use weir_fs::{Discards, Engine, JournalMode, MountOptions};
@@ -42,10 +42,6 @@ const PACKED_GROUNDS: [&str; 5] = ["legacy", "volume", "emmc", "adversary", "pre
 /// Grounds of atomic files.
 const UPDATE_GROUNDS: [&str; 6] =
     ["adversary", "legacy", "volume", "in-order-recovery", "none", "order-preserving-recovery"];
-/// Engines of the filesystem's campaign.
-const ENGINES: [&str; 8] =
-    ["dual", "dual-list", "jbd2", "jbd2-nobarrier", "async-commit", "optfs", "prefix", "flush-ahead"];
-
 /// Arguments of `weir crash campaign`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -136,13 +132,13 @@ struct FsArguments {
     #[command(flatten)]
     length: LengthArguments,
     /// How the journal commits
-    #[arg(long, value_name = "NAME", default_value = "dual", value_parser = PossibleValuesParser::new(ENGINES))]
+    #[arg(long, value_name = "NAME", default_value = "dual", value_parser = PossibleValuesParser::new(Engine::ALL.map(Engine::name)))]
     engine: String,
     /// What the journal holds of file data
     #[arg(long, value_enum, default_value_t = JournalName::Ordered)]
     journal: JournalName,
     /// What the filesystem stands on [default: all that the engine is for]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(GROUND_NAMES))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
     ground: Option<String>,
     /// The journal logs changed bytes, and not whole blocks
     #[arg(long)]
@@ -172,7 +168,7 @@ struct SqliteArguments {
     #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(["durable", "order", "off"]))]
     mode: Option<String>,
     /// What the filesystem stands on [default: all that keep barriers]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(GROUND_NAMES))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
     ground: Option<String>,
     /// `synchronous = EXTRA`: the deletion of a journal is synchronised, too
     #[arg(long)]
@@ -190,7 +186,7 @@ struct UpdateArguments {
     #[arg(long, value_enum, default_value_t = JournalName::Ordered)]
     journal: JournalName,
     /// What the filesystem stands on [default: one of each kind]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(GROUND_NAMES))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
     ground: Option<String>,
 }
 
@@ -456,7 +452,7 @@ fn yes(is_set: bool) -> String {
 
 fn grounds_of(named: Option<&String>, all: &[&'static str]) -> Vec<FsGround> {
     let names = named.map_or_else(|| all.to_vec(), |name| vec![name.as_str()]);
-    names.into_iter().filter_map(FsGround::named).collect()
+    names.into_iter().filter_map(FsGround::from_name).collect()
 }
 
 fn streams(length: &LengthArguments, ignores_flushes: bool) -> Part {
@@ -500,7 +496,7 @@ impl FlashArguments {
 impl FsArguments {
     fn parts(&self) -> Result<Vec<Part>, CliError> {
         let Plan { states, seed, only } = self.length.plan();
-        let engine = engine_named(&self.engine).ok_or(CliError::Usage("this engine has no campaign"))?;
+        let engine: Engine = self.engine.parse()?;
         let (needs, can_mount): (&'static str, fn(FsGround) -> bool) = match engine {
             Engine::Dual { .. } => ("barriers", FsGround::keeps_barriers),
             Engine::Prefix => ("the order of receipt", |ground| PREFIX_GROUNDS.contains(&ground.name())),

@@ -8,17 +8,17 @@ use clap::builder::TypedValueParser as _;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use weir_crash::{
-    Bench, CutName, FsGround, GROUND_NAMES, Length, PlayError, Setup, TEXT_BYTES_MAX, Workload,
-    WorkloadFailure, WorkloadTotals, engine_name, generate, operation_lines,
+    Bench, CutName, FsGround, Length, PlayError, Setup, TEXT_BYTES_MAX, Workload, WorkloadFailure,
+    WorkloadTotals, generate, operation_lines,
 };
-use weir_fs::JournalMode;
+use weir_fs::{Engine, JournalMode};
 use weir_runtime::{Handle, Runtime, Wall};
 
 use crate::campaign::{self, CampaignArguments};
 use crate::error::CliError;
 use crate::journal_engine::JournalEngine;
 use crate::plain::{self, counted};
-use crate::progress::Teller;
+use crate::progress::ProgressReporter;
 use crate::{Verdict, print, report_file};
 
 /// Failures that are shrunk and told; others are counted.
@@ -51,7 +51,7 @@ struct TestArguments {
     /// What the filesystem stands on: volume, legacy (the worst disk), adversary (the worst disk with barriers), prefix (one
     /// that keeps the order of receipt), emmc, emmc-unreliable, or an emulated device by its barrier mechanism
     #[arg(long, value_name = "NAME", default_value = "volume",
-        value_parser = clap::builder::PossibleValuesParser::new(GROUND_NAMES))]
+        value_parser = clap::builder::PossibleValuesParser::new(FsGround::ALL.map(FsGround::name)))]
     ground: String,
     /// How the journal commits [default: dual where the ground keeps barriers, jbd2 elsewhere]
     #[arg(long, value_enum)]
@@ -141,7 +141,7 @@ fn part(text: &str) -> Result<(usize, usize), String> {
 impl TestArguments {
     /// The engine's name.
     fn engine(&self) -> String {
-        let default = || FsGround::named(&self.ground).map(FsGround::default_engine).and_then(engine_name);
+        let default = || FsGround::from_name(&self.ground).map(FsGround::default_engine).map(Engine::name);
         self.engine.map_or_else(|| default().unwrap_or_default().to_owned(), name_of)
     }
 
@@ -213,7 +213,7 @@ fn replay(
     let told = match &failure {
         Some(failure) => {
             let again = test.replay(path, failure);
-            bench.tell(&named.workload, failure, &again).map_err(failed)?
+            bench.describe_failure(&named.workload, failure, &again).map_err(failed)?
         }
         None => format!("{}: this power cut leaves what it may", named.name),
     };
@@ -342,12 +342,12 @@ impl WorkloadTest<'_> {
     }
 
     fn run_all(mut self, workloads: impl Iterator<Item = Named>, total: usize) -> Result<Verdict, CliError> {
-        let mut teller = Teller::new(None)?;
+        let mut reporter = ProgressReporter::new(None)?;
         let began = self.clock.now();
         for (named, done) in workloads.zip(0_u64..) {
             let tenth = done * 10 / (total as u64).max(1);
             if total > 1 {
-                teller.tell(
+                reporter.report(
                     (done, total as u64),
                     format!("{} % of {total} workloads", tenth * 10),
                     &named.name,
@@ -355,7 +355,7 @@ impl WorkloadTest<'_> {
             }
             self.run_workload(&named)?;
         }
-        teller.end();
+        reporter.end();
         let seconds = self.clock.now().since(began).as_secs_f64();
         self.print_totals(seconds)
     }
@@ -380,7 +380,7 @@ impl WorkloadTest<'_> {
         let small = self.bench.shrink(&named.workload, failure);
         let path = self.arguments.file(self.totals.failures);
         let replay = self.arguments.replay(&path, &small.failure);
-        let told = self.bench.tell(&small.workload, &small.failure, &replay);
+        let told = self.bench.describe_failure(&small.workload, &small.failure, &replay);
         let told = told.map_err(|source| named.cannot_be_played(source))?;
         // Where standard error is gone the file tells, and where no file can be written standard error does.
         let _ = writeln!(

@@ -59,7 +59,7 @@ impl Cuts {
             self.signals = signals;
             let path = self.directory.join(format!("cut-{number}.img"));
             if let Err(error) = self.cut(&path).await {
-                messages::tell(&format!("cannot write {}: {error}", path.display()));
+                messages::print_message(&format!("cannot write {}: {error}", path.display()));
             }
         }
     }

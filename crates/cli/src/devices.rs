@@ -65,7 +65,11 @@ impl Device {
 pub(crate) fn run(arguments: &DevicesArguments) -> Result<(), CliError> {
     if let Some(name) = &arguments.device {
         let device = Device::load(name)?;
-        return print(&if arguments.json { serde_json::to_string_pretty(&device)? } else { one(&device) });
+        return print(&if arguments.json {
+            serde_json::to_string_pretty(&device)?
+        } else {
+            describe_device(&device)
+        });
     }
     let devices = Profile::NAMES.into_iter().map(Device::load).collect::<Result<Vec<_>, _>>()?;
     let devices: Vec<Device> = devices
@@ -97,7 +101,7 @@ fn all(devices: &[Device]) -> String {
 }
 
 /// A line for each parameter, and its source below: too much for a table.
-fn one(device: &Device) -> String {
+fn describe_device(device: &Device) -> String {
     let mut text = format!("{}: {}", device.name, device.title);
     for Parameter { key, value, kind, source, range } in &device.parameters {
         let kind = match kind {

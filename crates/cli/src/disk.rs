@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &DiskArguments) -> Result<(), CliError> {
         serve(handle, arguments, service).await
     })?;
     if !arguments.service.is_foreground() {
-        messages::tell(&format!(
+        messages::print_message(&format!(
             "the disk is {0}; `losetup --find --show --direct-io=on {0}` makes a block device of it",
             mountpoint.join(DISK_NAME).display()
         ));

@@ -62,25 +62,25 @@ pub(crate) enum CliError {
     /// The arguments do not fit together.
     #[error("{0}")]
     Usage(&'static str),
-    /// A program that was started has said why.
-    #[error("the program that was started has told the cause")]
+    /// The server process has failed, and has written why to standard error.
+    #[error("the server process failed; its message is above")]
     Silent,
     /// The filesystem could not be mounted.
     #[error(transparent)]
     Server(ServerError),
-    /// Processors sleep as they like.
+    /// The processors cannot be kept from sleeping.
     #[error(
         "cannot keep processors from sleeping by /dev/cpu_dma_latency: {0}: leave out --awake, or run it as root"
     )]
     Awake(#[source] std::io::Error),
     /// No way to the kernel.
-    #[error("cannot open /dev/fuse: {source}; {}", what_lets_open(source))]
+    #[error("cannot open /dev/fuse: {source}; {}", hint_for_open_error(source))]
     NoFuse {
         /// The kernel's answer.
         source: std::io::Error,
     },
     /// The kernel did not mount it.
-    #[error("cannot mount on {}: {}{}", path.display(), source.to_string().trim_end(), what_lets_mount(source))]
+    #[error("cannot mount on {}: {}{}", path.display(), source.to_string().trim_end(), hint_for_mount_error(source))]
     NoMount {
         /// The mountpoint.
         path: PathBuf,
@@ -255,6 +255,9 @@ pub(crate) enum CliError {
         /// Why writing failed.
         source: std::io::Error,
     },
+    /// No engine has this name.
+    #[error(transparent)]
+    UnknownEngine(#[from] weir_fs::UnknownEngine),
     /// An engine cannot be mounted on a ground of a campaign.
     #[error(
         "engine {engine} needs {needs}, which {ground} does not keep: take --engine jbd2, or another --ground"
@@ -568,7 +571,7 @@ impl From<ServerError> for CliError {
 }
 
 /// What to do about a `/dev/fuse` that cannot be opened.
-fn what_lets_open(error: &std::io::Error) -> &'static str {
+fn hint_for_open_error(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => {
             "run it as root; or let users open it: `chmod 666 /dev/fuse`, and install the package fuse3"
@@ -615,7 +618,7 @@ fn what_overwrites(found: Occupant) -> &'static str {
 }
 
 /// What to do if `fusermount3` is not there for a user, or mounting is forbidden.
-fn what_lets_mount(error: &std::io::Error) -> &'static str {
+fn hint_for_mount_error(error: &std::io::Error) -> &'static str {
     let by_helper = error.to_string().contains("fusermount");
     match error.kind() {
         _ if error.to_string().contains("Operation not permitted") => {

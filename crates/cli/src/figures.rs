@@ -7,7 +7,7 @@ use clap::Args;
 use weir_figures::{Figure, Lab, Row, Sheet, report};
 
 use crate::error::CliError;
-use crate::progress::Teller;
+use crate::progress::ProgressReporter;
 use crate::table::{Grid, paragraphs};
 use crate::{print, report_file};
 
@@ -116,14 +116,14 @@ fn list(figures: &[Figure], json: bool, is_asked: bool) -> Result<(), CliError> 
 }
 
 fn measure(lab: &mut Lab, figures: &[Figure]) -> Result<Vec<Sheet>, CliError> {
-    let mut teller = Teller::new(None)?;
+    let mut reporter = ProgressReporter::new(None)?;
     let sheets = lab.run(figures, &mut |progress| {
         // Where there is no bar, a line for every tenth of the runs.
         let tenth = progress.done * 10 / progress.total.max(1);
         let stage = format!("{} % of {} runs", tenth * 10, progress.total);
-        teller.tell((progress.done as u64, progress.total as u64), stage, &progress.what);
+        reporter.report((progress.done as u64, progress.total as u64), stage, &progress.what);
     });
-    teller.end();
+    reporter.end();
     Ok(sheets?)
 }
 

@@ -34,7 +34,7 @@ impl JournalEngine {
     ///
     /// # Errors
     /// [`CliError::NoOrder`] for the engine whose filesystem a crash would damage there.
-    pub(crate) fn on(self, storage: &dyn Storage) -> Result<Engine, CliError> {
+    pub(crate) fn engine_on(self, storage: &dyn Storage) -> Result<Engine, CliError> {
         match self {
             JournalEngine::Dual => Ok(Engine::Dual { conflicts: Conflicts::default() }),
             JournalEngine::Jbd2 => Ok(Engine::Jbd2 { barrier: true }),
@@ -50,20 +50,6 @@ impl JournalEngine {
     }
 }
 
-/// The name of an engine.
-pub(crate) const fn name(engine: Engine) -> &'static str {
-    match engine {
-        Engine::Dual { .. } => "dual",
-        Engine::Jbd2 { barrier: true } => "jbd2",
-        Engine::Jbd2 { barrier: false } => "jbd2-nobarrier",
-        Engine::AsyncCommit => "async-commit",
-        Engine::OptFs => "optfs",
-        Engine::Prefix => "prefix",
-        Engine::FlushAhead => "flush-ahead",
-        Engine::Unjournaled => "unjournaled",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,7 +58,7 @@ mod tests {
     #[test]
     fn names_are_those_of_the_command_line() {
         let engines = [
-            (JournalEngine::Dual, Engine::Dual { conflicts: Conflicts::List }),
+            (JournalEngine::Dual, Engine::Dual { conflicts: Conflicts::Copy }),
             (JournalEngine::Jbd2, Engine::Jbd2 { barrier: true }),
             (JournalEngine::Jbd2Nobarrier, Engine::Jbd2 { barrier: false }),
             (JournalEngine::AsyncCommit, Engine::AsyncCommit),
@@ -82,7 +68,7 @@ mod tests {
         ];
         assert_eq!(engines.map(|(typed, _)| typed), JournalEngine::value_variants());
         for (typed, engine) in engines {
-            assert_eq!(JournalEngine::from_str(name(engine), false), Ok(typed));
+            assert_eq!(JournalEngine::from_str(engine.name(), false), Ok(typed));
         }
     }
 }

@@ -117,7 +117,7 @@ pub(crate) fn resident() -> u64 {
 }
 
 /// Gives back to the system what is not needed any more, as long as the runtime runs.
-pub(crate) async fn give_back_now_and_then(handle: Handle) {
+pub(crate) async fn return_memory_periodically(handle: Handle) {
     for turn in 1_u64.. {
         handle.sleep(GIVEN_BACK).await;
         give_back(turn.is_multiple_of(HEAP_EVERY));

@@ -33,7 +33,7 @@ thread_local! {
 
 /// Has events written to `log`, or else to standard error, which a server in the background lets go of when it has
 /// mounted: so nothing is written there that was not asked for. Once in a process.
-pub(crate) fn go_to(log: Option<&Log>, in_background: bool) -> io::Result<()> {
+pub(crate) fn send_to(log: Option<&Log>, in_background: bool) -> io::Result<()> {
     let always = if log.is_none() && in_background { UNREAD } else { READ };
     let writer = match log {
         Some(log) => {
@@ -53,7 +53,7 @@ pub(crate) fn go_to(log: Option<&Log>, in_background: bool) -> io::Result<()> {
 }
 
 /// A line of the program itself on standard error. Where that is gone, as a terminal or a pipe may be, a service goes on.
-pub(crate) fn tell(text: &str) {
+pub(crate) fn print_message(text: &str) {
     let _ = writeln!(io::stderr(), "weir: {text}");
 }
 
@@ -79,7 +79,7 @@ impl Log {
                 *self.file() = file;
                 self.take_standard_error();
             }
-            Err(error) => tell(&format!("the log goes on in the old file: {error}")),
+            Err(error) => print_message(&format!("the log stays in the old file: {error}")),
         }
     }
 

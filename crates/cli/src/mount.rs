@@ -173,7 +173,7 @@ async fn serve(
         }
     };
     let stack = Rc::new(stack);
-    let engine = arguments.engine.map(|engine| engine.on(&*stack.storage())).transpose()?;
+    let engine = arguments.engine.map(|engine| engine.engine_on(&*stack.storage())).transpose()?;
     let (mode, checkpoint) = arguments.journal.options();
     let options = MountOptions {
         engine,
@@ -224,13 +224,13 @@ async fn serve(
     drop(handle.spawn(tell_of_failure(handle.clone(), filesystem.clone(), source.to_owned())));
     let server = Server::mount(&handle, filesystem.clone(), mountpoint, &options, status, trim).await?;
     if arguments.sync == Sync::Order {
-        messages::tell(
+        messages::print_message(
             "--sync order: on this mount fsync only orders. Writes for which fsync has returned may be lost in a \
              crash, newest first.",
         );
     }
     if engine.is_some_and(|engine| !engine.flushes()) {
-        messages::tell(
+        messages::print_message(
             "--engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \
              for which fsync has returned may be lost in a crash, newest first.",
         );
@@ -251,7 +251,7 @@ async fn tell_of_failure(handle: Handle, filesystem: Filesystem, source: PathBuf
             None => {}
             Some(ReadOnlyReason::Mounted | ReadOnlyReason::Unmounted) => return,
             Some(reason) => {
-                messages::tell(&format!(
+                messages::print_message(&format!(
                     "{}: it takes no changes any more: {reason}. What was durable is safe; no further write is acknowledged.",
                     source.display()
                 ));

@@ -8,22 +8,22 @@ use weir_runtime::Handle;
 use crate::error::CliError;
 
 /// Shows a bar on a terminal, and elsewhere writes a line for each stage.
-pub(crate) struct Teller {
+pub(crate) struct ProgressReporter {
     bar: ProgressBar,
     /// For the seconds that a line tells; none where nothing else takes a clock.
     clock: Option<Handle>,
     stage: String,
 }
 
-impl Teller {
-    pub(crate) fn new(clock: Option<Handle>) -> Result<Teller, CliError> {
+impl ProgressReporter {
+    pub(crate) fn new(clock: Option<Handle>) -> Result<ProgressReporter, CliError> {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
         let bar = ProgressBar::no_length().with_style(style.map_err(std::io::Error::other)?);
-        Ok(Teller { bar, clock, stage: String::new() })
+        Ok(ProgressReporter { bar, clock, stage: String::new() })
     }
 
     /// `what` is under way in `stage`; of `total` steps, `done` are over.
-    pub(crate) fn tell(&mut self, (done, total): (u64, u64), stage: String, what: &str) {
+    pub(crate) fn report(&mut self, (done, total): (u64, u64), stage: String, what: &str) {
         if self.bar.is_hidden() {
             return self.line(stage);
         }

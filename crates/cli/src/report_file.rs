@@ -30,7 +30,7 @@ pub(crate) fn check(path: &Path, beginning: &str) -> Result<(), CliError> {
     if standard(path).is_some() {
         return Ok(());
     }
-    match look(path, beginning)? {
+    match open_replaceable(path, beginning)? {
         (_, true) => std::fs::remove_file(path).map_err(|source| CliError::File {
             doing: "remove",
             path: path.to_owned(),
@@ -46,14 +46,14 @@ pub(crate) fn create(path: &Path, beginning: &str) -> Result<File, CliError> {
     if let Some(output) = standard(path) {
         return Ok(output);
     }
-    let (file, _) = look(path, beginning)?;
+    let (file, _) = open_replaceable(path, beginning)?;
     let failed = |source| CliError::File { doing: "create", path: path.to_owned(), source };
     file.set_len(0).map_err(failed)?;
     Ok(file)
 }
 
 /// Opens a file whose content may be overwritten; and whether it was made.
-fn look(path: &Path, beginning: &str) -> Result<(File, bool), CliError> {
+fn open_replaceable(path: &Path, beginning: &str) -> Result<(File, bool), CliError> {
     let failed = |source| CliError::File { doing: "look at", path: path.to_owned(), source };
     let (file, made) = open(path, "create", OFlags::RDWR)?;
     if file.metadata().map_err(failed)?.len() > 0 {

@@ -106,12 +106,12 @@ pub(crate) fn run(
         let _ = rustix::thread::set_name(NAME_IN_KERNEL);
     }
     let log = arguments.log.as_deref().map(Log::open).transpose()?;
-    messages::go_to(log.as_ref(), arguments.detach).map_err(failed("write messages about"))?;
+    messages::send_to(log.as_ref(), arguments.detach).map_err(failed("write messages about"))?;
     let service = Service { signals, detach: arguments.detach, log, mountpoint };
     keep_heap_small();
     in_wall_time(0, async |handle: Handle| {
         let _dated = messages::dated_by(&handle);
-        drop(handle.spawn(memory::give_back_now_and_then(handle.clone())));
+        drop(handle.spawn(memory::return_memory_periodically(handle.clone())));
         work(handle, service).await
     })
 }
@@ -144,7 +144,7 @@ impl Service<'_> {
         if detach {
             leave_terminal()?;
         } else {
-            messages::tell(&format!("mounted on {}", mountpoint.display()));
+            messages::print_message(&format!("mounted on {}", mountpoint.display()));
         }
         if let Some(log) = &log {
             log.take_standard_error();

@@ -361,7 +361,7 @@ impl Stack {
     pub(crate) async fn warn_of_readers(&self, handle: &Handle, path: &Path) {
         let facts = self.facts(handle).await.unwrap_or_default();
         if let Some(readers) = named(&readable_by(facts.readers)) {
-            messages::tell(&format!(
+            messages::print_message(&format!(
                 "{0} can be read by {readers}, and so can every file on the mount, whatever its permissions: run \
                  `chmod go-r {0}`",
                 path.display()

@@ -15,7 +15,6 @@ use weir_storage::StorageError;
 
 use crate::error::CliError;
 use crate::health::Health;
-use crate::journal_engine::name;
 use crate::mountpoint::owner_if_other;
 use crate::size::Size;
 use crate::stack::{self, Stack, StackStatus, VolumeStatus};
@@ -32,7 +31,7 @@ pub(crate) const ANSWERED_WITHIN: u32 = 10;
 const PAGE_BYTES: u32 = 4096;
 
 /// The engine that flushes nothing.
-const NO_BARRIERS: &str = name(Engine::Jbd2 { barrier: false });
+const NO_BARRIERS: &str = Engine::Jbd2 { barrier: false }.name();
 
 /// Arguments of `weir status`.
 #[derive(Debug, Args)]
@@ -192,7 +191,7 @@ pub(crate) async fn of_filesystem(
         Some(FilesystemStatus {
             sync: if sync == SyncMode::Order || !flushes_at_all { "order" } else { "durable" }.to_owned(),
             writeback_cache,
-            engine: found.engine.map(|engine| name(engine).to_owned()),
+            engine: found.engine.map(|engine| engine.name().to_owned()),
             journal: found.engine.map(|_| journal_mode::name(found.mode, found.checkpoint).to_owned()),
             coalition: found.coalition.map(|integrity| integrity.to_string()),
             read_only: filesystem.read_only().map(|reason| reason.to_string()),

@@ -3,6 +3,7 @@
 mod filesystems;
 mod grid;
 mod mounts;
+mod rates;
 mod speed;
 mod sqlite;
 mod text;

@@ -121,7 +121,7 @@ fn give_up_the_rest(path: &Path, status: &Status) -> Result<(), CliError> {
     if let Some(free) = status.storage.free_below.map(Size).filter(|free| *free < ROOM_BELOW) {
         return Err(CliError::FullBelow { path: path.to_owned(), free, needed: ROOM_BELOW });
     }
-    messages::tell(&format!(
+    messages::print_message(&format!(
         "{}: the disk below ran full: what was durable by then is safe, and writes that were not are lost, as in a crash. \
          Mount it again, which recovers the rest.",
         path.display()

@@ -72,11 +72,10 @@ pub use content::{Stamp, push_page, stamp_of};
 pub use findings::{Findings, RunFailure, Totals};
 pub use flash::{FlashCampaign, FlashTotals};
 pub use fs::workload::{
-    ATTRIBUTE_BYTES_MAX, Allocation, Bench, ByJudge, Cut, CutName, FILE_BYTES_MAX, Found, FoundKind,
-    GROUND_NAMES, Images, Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation, Outcome,
-    ParseError, PathError, PlayError, Session, Setup, SetupError, Shrunk, StateName, Swept, SyncCall,
-    TEXT_BYTES_MAX, Tally, Workload, WorkloadFailure, WorkloadPath, WorkloadTotals, Wrong, engine_name,
-    engine_named, generate, is_visible, operation_lines,
+    ATTRIBUTE_BYTES_MAX, Allocation, Bench, ByJudge, Cut, CutName, FILE_BYTES_MAX, Found, FoundKind, Images,
+    Impossible, JudgedBy, Length, Mistake, NoCut, OPERATIONS_MAX, Operation, Outcome, ParseError, PathError,
+    PlayError, Session, Setup, SetupError, Shrunk, StateName, Swept, SyncCall, TEXT_BYTES_MAX, Tally,
+    Workload, WorkloadFailure, WorkloadPath, WorkloadTotals, Wrong, generate, is_visible, operation_lines,
 };
 pub use fs::{Condition, FsCampaign, FsGround, FsTotals, Judgement, Judges};
 pub use model::{Model, Verdict, Why};

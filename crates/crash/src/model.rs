@@ -92,7 +92,7 @@ pub enum Verdict {
         block: u64,
         /// Written last.
         expected: Stamp,
-        /// Found; `None` for nobody's page.
+        /// Found; `None` for a page that was never written.
         found: Option<Stamp>,
     },
 }

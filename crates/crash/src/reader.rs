@@ -64,11 +64,11 @@ impl Reading {
 impl Reader {
     pub(crate) fn start(self) -> Reading {
         let stop = Rc::new(Cell::new(false));
-        let task = self.handle.clone().spawn(self.go(Rc::clone(&stop)));
+        let task = self.handle.clone().spawn(self.read_until_stopped(Rc::clone(&stop)));
         Reading { task, stop }
     }
 
-    async fn go(mut self, stop: Rc<Cell<bool>>) -> Result<(), Verdict> {
+    async fn read_until_stopped(mut self, stop: Rc<Cell<bool>>) -> Result<(), Verdict> {
         for _ in 0..READS_PER_STEP * self.steps {
             if stop.get() {
                 break;

@@ -20,7 +20,7 @@ fn campaign(
         rules: Rules::but(mutant),
         ..MountOptions::default()
     };
-    let ground = FsGround::named(ground).expect("a ground");
+    let ground = FsGround::from_name(ground).expect("a ground");
     UpdateCampaign { ground, states, seed: 17, only: None, options }.run_campaign()
 }
 

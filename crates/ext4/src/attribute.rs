@@ -3,7 +3,7 @@
 //! Small ones lie in the inode behind its newer fields; the rest share one block. Both hold the same kind of
 //! list: entries from the start, values from the end, four zero bytes at least between them. In the block
 //! entries are sorted and hashed, so that files with the same attributes can share it; such a block is read
-//! here like any other, and whoever changes it looks at [`references`] first and writes a block of its own.
+//! here like any other, and code that changes it looks at [`references`] first and writes a block of its own.
 //!
 //! Attributes are read as a whole, changed as a map, and stored as a whole: they are few and small.
 

@@ -42,7 +42,7 @@ pub enum App {
 /// The behaviour's file of this name, embedded.
 macro_rules! file {
     ($name:literal) => {
-        ($name, include_str!(concat!("../../../figures/apps/", $name, ".toml")))
+        ($name, include_str!(concat!("../figures/apps/", $name, ".toml")))
     };
 }
 

@@ -51,7 +51,7 @@ pub struct CrashTest {
 /// The workloads' files, below the figure's folder.
 macro_rules! workload {
     ($name:literal) => {
-        include_str!(concat!("../../../figures/fast18-table2/", $name, ".txt"))
+        include_str!(concat!("../figures/fast18-table2/", $name, ".txt"))
     };
 }
 

@@ -40,9 +40,9 @@ macro_rules! folder {
     ($name:literal) => {
         Folder {
             name: $name,
-            figure: include_str!(concat!("../../../figures/", $name, "/figure.toml")),
-            paper: include_str!(concat!("../../../figures/", $name, "/paper.toml")),
-            notes: include_str!(concat!("../../../figures/", $name, "/README.md")),
+            figure: include_str!(concat!("../figures/", $name, "/figure.toml")),
+            paper: include_str!(concat!("../figures/", $name, "/paper.toml")),
+            notes: include_str!(concat!("../figures/", $name, "/README.md")),
         }
     };
 }

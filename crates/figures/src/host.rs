@@ -16,12 +16,12 @@ use crate::parameter::Parameter;
 
 /// The files, embedded so that the program needs no checkout.
 const HOSTS: [(&str, &str); 6] = [
-    ("phone", include_str!("../../../figures/hosts/phone.toml")),
-    ("phone-2013", include_str!("../../../figures/hosts/phone-2013.toml")),
-    ("pc", include_str!("../../../figures/hosts/pc.toml")),
-    ("desktop", include_str!("../../../figures/hosts/desktop.toml")),
-    ("workstation", include_str!("../../../figures/hosts/workstation.toml")),
-    ("server", include_str!("../../../figures/hosts/server.toml")),
+    ("phone", include_str!("../figures/hosts/phone.toml")),
+    ("phone-2013", include_str!("../figures/hosts/phone-2013.toml")),
+    ("pc", include_str!("../figures/hosts/pc.toml")),
+    ("desktop", include_str!("../figures/hosts/desktop.toml")),
+    ("workstation", include_str!("../figures/hosts/workstation.toml")),
+    ("server", include_str!("../figures/hosts/server.toml")),
 ];
 
 /// What the host's side of a write costs.

@@ -180,7 +180,7 @@ impl Tap {
         let (handle, measured, ticket) = (self.handle.clone(), Rc::clone(&self.measured), ticket.clone());
         let from = handle.now();
         let watch = async move {
-            // Whoever submitted the command hears of its error.
+            // A caller that submitted the command hears of its error.
             let _ = ticket.transferred().await;
             let took = handle.now().as_nanos() - from.as_nanos();
             place(&mut measured.borrow_mut()).add(took);

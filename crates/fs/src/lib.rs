@@ -118,6 +118,8 @@ pub use space::DiscardStats;
 pub use superblock::copy_superblock;
 pub use sync::Answered;
 pub use weir_ext4::directory::{Cookie, DirectoryEntry};
-pub use weir_journal::{CheckpointBy, CommitTimes, Conflicts, Engine, HomeIntegrity, JournalStats, Waits};
+pub use weir_journal::{
+    CheckpointBy, CommitTimes, Conflicts, Engine, HomeIntegrity, JournalStats, UnknownEngine, Waits,
+};
 #[cfg(feature = "mutants")]
 pub use weir_journal::{JournalMutant, ReplayMutant};

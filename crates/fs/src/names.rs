@@ -2,7 +2,7 @@
 //!
 //! # Locks
 //!
-//! Whoever changes names holds the locks of the directories and of the inodes that they stand for, taken in the
+//! A caller that changes names holds the locks of the directories and of the inodes that they stand for, taken in the
 //! order of inode numbers, so that no two tasks wait for each other. Which inode a name stands for is known only
 //! once the directory was searched, so that comes first, and is repeated under the locks: what has changed in
 //! between is looked up again. A rename between two directories holds `renaming` before all of them, so that

@@ -31,7 +31,7 @@ pub(crate) struct Caller {
     thread: u32,
 }
 
-/// Whether the bits of a file are removed whoever changes it.
+/// Whether the bits of a file are removed for every user that changes it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removal {
     /// The kernel asks for it, or the owner changes.

@@ -186,7 +186,7 @@ fn bytes_for(header: &Header, body: &[u8]) -> u64 {
 /// Begins at once, since most need not wait for anything; what is left then is a task.
 fn start(handle: &Handle, answering: impl Future<Output = ()> + 'static) {
     let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(answering);
-    // Whoever wakes it before it is a task wakes no task, but a new task is ready in any case.
+    // A caller that wakes it before it is a task wakes no task, but a new task is ready in any case.
     if answering.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
         handle.spawn(answering);
     }

@@ -61,7 +61,7 @@ pub(crate) fn on_host(doing: &'static str, path: &Path) -> impl FnOnce(std::io::
     move |source| ImageError::Host { doing, path: path.to_owned(), source }
 }
 
-/// A path in an image, for people: names come from whoever made it, so no control characters reach a terminal.
+/// A path in an image, for people: names come from the program that made it, so no control characters reach a terminal.
 pub(crate) fn shown(inside: &[u8]) -> String {
     String::from_utf8_lossy(inside)
         .chars()

@@ -320,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever may write beside the target puts a directory of his own where one was made.
+    /// A user that may write beside the target puts a directory of their own where one was made.
     #[test]
     fn a_directory_that_was_swapped_is_not_opened() {
         for (dropped, opened) in [(None, false), (Some(ImageMutant::FollowsLinks), true)] {

@@ -13,7 +13,7 @@
 //!   the owner, the extended attributes, the mode with its set-user-ID bits, capabilities and times. Directories get
 //!   all that at the end. Where the owner cannot be set, the set-user-ID and set-group-ID bits are left out. Until then
 //!   a directory is only filled while it is the one that was made, the caller's, and with the mode it was made with.
-//!   So a copy is refused where new directories are another user's, whoever makes them: on FAT that is mounted for
+//!   So a copy is refused where new directories are another user's, no matter which user makes them: on FAT that is mounted for
 //!   another user, or on NFS whose server does not trust the superuser. Copy as that user. Where the mode is fixed, as
 //!   on FAT, others see early what that mode lets them see.
 //! - I3: A copy ends. A directory is entered once, at most [`DEPTH_MAX`] deep, and an image gives no more names

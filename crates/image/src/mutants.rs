@@ -8,7 +8,7 @@ pub enum ImageMutant {
     FollowsLinks,
     /// I2: a file is made with the mode that it has in the image.
     ShowsEarly,
-    /// I2: a directory is filled whoever it belongs to.
+    /// I2: a directory is filled no matter to which user it belongs.
     TrustsOwners,
     /// I3: a directory is entered for each of its names.
     EntersAgain,

@@ -175,7 +175,7 @@ impl Buffers {
     }
 }
 
-/// Marks a block as being read until dropped, also by an error or by whoever gives up.
+/// Marks a block as being read until dropped, also by an error or by a caller that gives up.
 struct Loading<'a> {
     buffers: &'a Buffers,
     block: u64,

@@ -106,7 +106,7 @@ async fn commit_behind_flush(
     // It covers what is transferred now, and nothing that comes later.
     let round = journal.durability.begin(locked.sequence);
     let flush = journal.disk.submit_flush().await?;
-    // The storage flushes meanwhile: a ticket needs nobody who waits.
+    // The storage flushes meanwhile: a ticket needs no waiter.
     let (Composed { log, commit_at, commit }, logged) = compose(journal, locked).await?;
     times.compose = clock.step();
     if !journal.options.rules.drops(JournalMutant::CommitBeforeFlush) {
@@ -252,7 +252,7 @@ async fn log_space(journal: &Journal) -> Result<(), JournalError> {
                 return Ok(());
             }
             if blocks >= log.blocks() {
-                // More than was granted: a mistake of whoever changed so much in one handle.
+                // More than was granted: a mistake of the caller that changed so much in one handle.
                 return Err(FormatError::Full { what: "the journal is too small for one operation" }.into());
             }
         }

@@ -22,7 +22,7 @@ pub trait Reuse {
     fn awaiting_durability(&self) -> u64;
 }
 
-/// The way of freed blocks from a retired transaction to whoever reuses them.
+/// The way of freed blocks from a retired transaction to the transaction that reuses them.
 pub(crate) struct FreedBlocks {
     pub(crate) reuse: Rc<dyn Reuse>,
     rules: JournalRules,

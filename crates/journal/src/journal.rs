@@ -9,7 +9,7 @@
 //! block layer it is *dispatched*. Once its commit block is transferred it is *retired*: what it freed
 //! may be reused, its frozen blocks may go home, and when they are there (`checkpoint`) its place in the log is free again.
 //!
-//! # Who waits for what
+//! # Which caller waits for what
 //!
 //! A handle waits for room in the log. `fbarrier` waits until JC is dispatched, `fsync` until it is durable.
 
@@ -271,7 +271,7 @@ impl Journal {
         }
     }
 
-    /// Everything up to a transaction is durable, and whoever waits for that is told.
+    /// Everything up to a transaction is durable, and a caller that waits for that is told.
     pub(crate) fn set_durable_to(&self, sequence: Sequence) {
         self.noticed(sequence);
         let told = self.durability.settle(sequence);

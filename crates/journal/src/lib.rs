@@ -13,7 +13,7 @@
 //! | `buffer`, `buffers` | journaled blocks in memory, and their cache |
 //! | `handle`, `running` | changes that belong together, and the transaction that takes them |
 //! | `transaction` | a transaction from when it is locked |
-//! | `stage`, `durability` | how far transactions have come, and who waits for that |
+//! | `stage`, `durability` | how far transactions have come, and the callers that wait for that |
 //! | `engine` | a commit as a graph: what follows D, JD and JC |
 //! | `encoding` | how a transaction looks in the log, blocks whole or changes alone, and where that holds its blocks |
 //! | `integrity` | what keeps the homes whole of blocks whose changes the log holds |
@@ -81,6 +81,7 @@ mod disk;
 mod durability;
 mod encoding;
 mod engine;
+mod engine_names;
 mod error;
 mod flush;
 mod freed;
@@ -107,6 +108,7 @@ pub use buffers::Buffers;
 pub use commit_times::CommitTimes;
 pub use disk::{Disk, Waits};
 pub use engine::{Conflicts, Engine};
+pub use engine_names::UnknownEngine;
 pub use error::{JournalError, StopReason};
 pub use freed::Reuse;
 pub use handle::TxHandle;

@@ -1,4 +1,4 @@
-//! How far transactions have come: the newest one that has reached a stage, and who waits for that.
+//! How far transactions have come: the newest one that has reached a stage, and the callers that wait for that.
 
 use std::cell::Cell;
 
@@ -27,7 +27,7 @@ impl Stage {
         !sequence.is_after(self.to.get())
     }
 
-    /// A transaction has reached it; who waits is woken by [`wake`](Self::wake).
+    /// A transaction has reached it; a caller that waits is woken by [`wake`](Self::wake).
     pub(crate) fn set(&self, sequence: Sequence) {
         self.to.set(sequence);
     }

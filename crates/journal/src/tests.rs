@@ -250,7 +250,7 @@ impl Stage {
         self.disk.transferred(&tickets).await.expect("transferred");
     }
 
-    /// Keeps the queue full for a while: whoever submits something has to wait.
+    /// Keeps the queue full for a while: a caller that submits something has to wait.
     fn crowd(&self) -> Task<()> {
         let disk = Rc::clone(&self.disk);
         self.clock.spawn(async move {

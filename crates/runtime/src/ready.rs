@@ -41,7 +41,7 @@ pub(crate) struct ReadyQueue {
 struct State {
     tasks: VecDeque<TaskId>,
     inbox: VecDeque<Message>,
-    /// The executor sleeps in the kernel, or is about to. Whoever wakes it clears this, so a burst of
+    /// The executor sleeps in the kernel, or is about to. A caller that wakes it clears this, so a burst of
     /// wake-ups costs one system call.
     parked: bool,
     /// Someone asked for one more pass of the loop.

@@ -1,4 +1,4 @@
-//! A *task* as whoever spawned it sees it: await it for its result, or cancel it.
+//! A *task* as the code that spawned it sees it: await it for its result, or cancel it.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -13,7 +13,7 @@ use crate::abi::File;
 use crate::mounted_database::{Descriptor, Identity};
 use crate::real;
 
-/// Room for an open file of the real VFS, that stays where it is. It is no box, as whoever moves a box says that no code
+/// Room for an open file of the real VFS, that stays where it is. It is no box, as code that moves a box says that no code
 /// has a pointer into it; and the real file's is in [`Real`](crate::real::Real).
 pub(crate) struct Room(*mut [u64]);
 
@@ -39,7 +39,7 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // SAFETY: it comes from a box, and whoever drops it has closed the file in it.
+        // SAFETY: it comes from a box, and the code that drops it has closed the file in it.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
@@ -68,7 +68,7 @@ impl Name {
 
 impl Drop for Name {
     fn drop(&mut self) {
-        // SAFETY: it comes from a box, and whoever drops it has closed the file that has this name.
+        // SAFETY: it comes from a box, and the code that drops it has closed the file that has this name.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
@@ -99,7 +99,7 @@ impl Kept {
     }
 
     fn close(self) {
-        // SAFETY: it is kept open, and whoever has it has it alone.
+        // SAFETY: it is kept open, and its owner has it alone.
         unsafe { self.room.close() }
     }
 }

@@ -73,7 +73,7 @@ unsafe extern "C" fn open(
 ) -> c_int {
     let open =
         InMemory { base: File { methods: &raw const METHODS }, content: Box::into_raw(Box::default()), name };
-    // SAFETY: whoever opens a file has room for it.
+    // SAFETY: the caller that opens a file has room for it.
     unsafe { file.cast::<InMemory>().write(open) };
     OK
 }

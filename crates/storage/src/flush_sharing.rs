@@ -10,7 +10,7 @@
 //! - One flush answers all callers whose positions it covers.
 //! - When a flush has failed, no caller is told that something is durable that was not told before (S5).
 //!
-//! Whoever uses this says when a flush begins, and when it has ended; nothing here talks to a storage.
+//! A caller that uses this says when a flush begins, and when it has ended; nothing here talks to a storage.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

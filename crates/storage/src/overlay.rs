@@ -1,6 +1,6 @@
 //! An *overlay*: a storage that keeps what is written to it in memory, in front of one that is never changed.
 //!
-//! For whoever only reads a disk through a layer that has to write: a volume takes a checkpoint when it is opened.
+//! For a caller that only reads a disk through a layer that has to write: a volume takes a checkpoint when it is opened.
 //! Nothing of it outlives the overlay, so a flush has nothing to do, and no caller may be told that data is safe
 //! because of it.
 

@@ -66,7 +66,7 @@ pub(crate) struct ClaimBlock {
     pub checksum: U32,
     /// 1 while the volume is open, 0 once it was closed.
     pub held: U32,
-    /// Drawn at random by whoever opened the volume.
+    /// Drawn at random by the program that opened the volume.
     pub claim: U64,
     /// The last challenge that the owner has answered.
     pub answered: U64,

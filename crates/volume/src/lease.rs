@@ -1,8 +1,8 @@
 //! The *lease*: how long the owner of a volume may write and acknowledge, and the storage that keeps it to that (V8).
 //!
 //! A lease is valid for a time from the beginning of a read that found the own claim and no open challenge. While it is not valid,
-//! as after a disk that did not answer for seconds, writes wait, and so does whoever is to learn that something is
-//! durable; the next read decides. It costs a read of two blocks each half second, and nothing for a flush.
+//! as after a disk that did not answer for seconds, writes wait, and so does a caller that waits for durability; the
+//! next read decides. It costs a read of two blocks each half second, and nothing for a flush.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -287,7 +287,7 @@ impl Segments {
         self.replayed = true;
     }
 
-    /// The checkpoint before the newest would read its log from this segment. Whoever discards it takes away what tells
+    /// The checkpoint before the newest would read its log from this segment. Discarding it takes away what tells
     /// that there was a newer one, should that be damaged (V1). What writes it instead tells so itself.
     pub(crate) fn is_held(&self, segment: u32) -> bool {
         self.held.contains(&segment)

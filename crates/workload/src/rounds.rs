@@ -21,7 +21,7 @@ pub struct Progress {
 /// Blocks read back after a turn that is not the last.
 pub(crate) const SAMPLE_BLOCKS: u64 = 1024;
 
-/// The steps of a benchmark. Whoever watches is told of each when it begins.
+/// The steps of a benchmark. An observer is told of each when it begins.
 pub(crate) struct Steps<'a> {
     progress: &'a mut dyn FnMut(Progress),
     done: u64,

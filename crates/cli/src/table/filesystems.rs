@@ -1,35 +1,28 @@
 //! BarrierFS beside the host's filesystem, for people.
 
-use weir_workload::{FS_RATIOS, FsModeReport, FsReport};
+use weir_workload::{FS_RATIOS, FsReport};
 
-use super::{
-    CPU, Grid, PROMISES, amplification_cell, count, figure, is_cached, latencies, loss_window, page, place,
-    promise_cell, range, ratios, window_cell, window_words,
-};
+use super::rates::{Rated, rates, rounds_words};
+use super::{CPU, count, figure, is_cached, latencies, loss_window, page, place, ratios, window_words};
 use crate::size::Size;
 
 /// The result of the benchmark of filesystems.
 pub(crate) fn filesystems(report: &FsReport) -> String {
     let latencies = latencies(report.summary.modes.iter().map(|mode| &mode.mode));
     let ratios = ratios(&FS_RATIOS, report.setting.plan.rounds, &report.summary.spread, "calls/s");
-    let tables = [rates(report), latencies + "\n" + LATENCIES, ratios];
+    let tables = [rates_table(report), latencies + "\n" + LATENCIES, ratios];
     page(tables, &notes(report), &verdict(report), &report.setting.machine)
 }
 
-fn rates(report: &FsReport) -> String {
-    let mut grid = Grid::new(&[
-        ("mode", 0, ""),
-        ("calls/s", 0, ""),
-        ("min..max", 1, ""),
-        ("promises", 0, PROMISES),
-        ("loss window", 0, ""),
-        ("amplif.", 2, AMPLIFICATION),
-        ("CPU us", 3, CPU),
-    ]);
-    for mode in &report.summary.modes {
-        grid.row(rate(mode, report));
-    }
-    grid.text()
+fn rates_table(report: &FsReport) -> String {
+    let modes = report.summary.modes.iter().map(|found| Rated {
+        mode: &found.mode,
+        promise: found.promise,
+        loss_window: found.loss_window,
+        last: figure(found.mode.cpu_us_per_op),
+    });
+    let measured = (report.setting.plan.rounds, &report.summary.spread);
+    rates(modes, measured, AMPLIFICATION, ("CPU us", CPU))
 }
 
 const AMPLIFICATION: &str = "amplif.: bytes to the disk per byte of data. The host's rows count all that was written to the device, and have none (\"-\") where other programs used the machine; the other rows count the commands of the volume, with its headers and the journal.";
@@ -37,26 +30,9 @@ const AMPLIFICATION: &str = "amplif.: bytes to the disk per byte of data. The ho
 /// What the table of latencies holds.
 const LATENCIES: &str = "From the beginning of a write until the call behind it returned.";
 
-fn rate(report: &FsModeReport, all: &FsReport) -> Vec<String> {
-    let mode = &report.mode;
-    let spread = all.summary.spread.iops.get(&mode.name);
-    vec![
-        mode.title.clone(),
-        count(mode.iops),
-        spread.map(|spread| range(all.setting.plan.rounds, spread, count)).unwrap_or_default(),
-        promise_cell(report.promise),
-        window_cell(report.loss_window),
-        amplification_cell(mode.write_amplification),
-        figure(mode.cpu_us_per_op),
-    ]
-}
-
 fn notes(report: &FsReport) -> String {
     let plan = &report.setting.plan;
-    let rounds = match plan.rounds {
-        1 => "One round: spread unknown".to_owned(),
-        rounds => format!("Median of {rounds} rounds"),
-    };
+    let rounds = rounds_words(plan.rounds);
     let mut lines = vec![
         loss_window(report.summary.loss_window, plan.loss_window_ms, plan.loss_window_bytes),
         format!(

@@ -1,59 +1,35 @@
 //! Mounts beside the host's filesystem, for people.
 
-use weir_workload::{MOUNT_RATIOS, MountModeReport, MountReport};
+use weir_workload::{MOUNT_RATIOS, MountReport};
 
-use super::{
-    Grid, PROMISES, amplification_cell, count, figure, is_cached, latencies, loss_window, none, page, place,
-    promise_cell, range, ratios, window_cell, window_words,
-};
+use super::rates::{Rated, rates, rounds_words};
+use super::{figure, is_cached, latencies, loss_window, none, page, place, ratios, window_words};
 use crate::size::Size;
 
 /// The result of the benchmark of mounts.
 pub(crate) fn mounts(report: &MountReport) -> String {
     let latencies = latencies(report.summary.modes.iter().map(|mode| &mode.mode));
     let ratios = ratios(&MOUNT_RATIOS, report.setting.plan.rounds, &report.summary.spread, "calls/s");
-    page([rates(report), latencies, ratios], &notes(report), &verdict(report), &report.setting.machine)
+    page([rates_table(report), latencies, ratios], &notes(report), &verdict(report), &report.setting.machine)
 }
 
-fn rates(report: &MountReport) -> String {
-    let mut grid = Grid::new(&[
-        ("mode", 0, ""),
-        ("calls/s", 0, ""),
-        ("min..max", 1, ""),
-        ("promises", 0, PROMISES),
-        ("loss window", 0, ""),
-        ("amplif.", 2, AMPLIFICATION),
-        ("requests", 3, REQUESTS),
-    ]);
-    for mode in &report.summary.modes {
-        grid.row(rate(mode, report));
-    }
-    grid.text()
+fn rates_table(report: &MountReport) -> String {
+    let modes = report.summary.modes.iter().map(|found| Rated {
+        mode: &found.mode,
+        promise: found.promise,
+        loss_window: found.loss_window,
+        last: found.requests_max.map_or_else(none, |requests| requests.to_string()),
+    });
+    let measured = (report.setting.plan.rounds, &report.summary.spread);
+    rates(modes, measured, AMPLIFICATION, ("requests", REQUESTS))
 }
 
 const AMPLIFICATION: &str = "amplif.: bytes to the disk per byte of data. The host's rows count all that was written to the device, and have none (\"-\") where other programs used the machine; the other rows count the commands of the volume.";
 const REQUESTS: &str = "requests: the most requests of the kernel that the server was answering at one time.";
 
-fn rate(report: &MountModeReport, all: &MountReport) -> Vec<String> {
-    let mode = &report.mode;
-    let spread = all.summary.spread.iops.get(&mode.name);
-    vec![
-        mode.title.clone(),
-        count(mode.iops),
-        spread.map(|spread| range(all.setting.plan.rounds, spread, count)).unwrap_or_default(),
-        promise_cell(report.promise),
-        window_cell(report.loss_window),
-        amplification_cell(mode.write_amplification),
-        report.requests_max.map_or_else(none, |requests| requests.to_string()),
-    ]
-}
-
 fn notes(report: &MountReport) -> String {
     let plan = &report.setting.plan;
-    let rounds = match plan.rounds {
-        1 => "One round: spread unknown".to_owned(),
-        rounds => format!("Median of {rounds} rounds"),
-    };
+    let rounds = rounds_words(plan.rounds);
     let mut lines = vec![
         loss_window(report.summary.loss_window, plan.loss_window_ms, plan.loss_window_bytes),
         format!(

@@ -75,7 +75,7 @@ struct Left {
 
 impl Run<'_> {
     /// Runs until there are enough images, and judges each.
-    pub fn go(&self) -> Result<Tally, Box<dyn Error>> {
+    pub fn run_cell(&self) -> Result<Tally, Box<dyn Error>> {
         let place = TempDir::new()?;
         let at = place.path().join("files");
         std::fs::create_dir(&at)?;

@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             seed: arguments.seed,
             stop: &stop,
         };
-        print(&cell, &run.go()?);
+        print(&cell, &run.run_cell()?);
     }
     Ok(())
 }

@@ -97,7 +97,7 @@ impl Driver {
         }
     }
 
-    /// Draws a number for whoever drives it.
+    /// Draws a number for a caller that drives it.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.random.below(bound)
     }

@@ -72,8 +72,8 @@ impl Calls {
         Calls { fs, history, part, inodes, flushes, named_later: None, written, story }
     }
 
-    /// Tells what is done next.
-    pub(super) fn tell(&self, what: String) {
+    /// Adds what is done next to the story of the life.
+    pub(super) fn record(&self, what: String) {
         let now = self.history.borrow().now() + 1;
         self.story.borrow_mut().push(format!("task {}, {now}: {what}", self.part));
     }
@@ -99,7 +99,7 @@ impl Calls {
         change: impl FnOnce(&mut Tree),
         work: impl AsyncFnOnce(&Filesystem) -> Result<(), FsError>,
     ) -> Result<Outcome, String> {
-        self.tell(format!("{what} {files:?}"));
+        self.record(format!("{what} {files:?}"));
         let (tree, before) = {
             let history = self.history.borrow();
             let before: Vec<Before> = files.iter().map(|file| history.before(*file)).collect();
@@ -271,7 +271,7 @@ impl Calls {
             return Ok(Outcome::Done);
         }
         let inode = self.inode(file)?;
-        self.tell(format!("write to {file}, inode {inode}: {length} bytes at {offset}"));
+        self.record(format!("write to {file}, inode {inode}: {length} bytes at {offset}"));
         self.written += 1;
         let bytes: Vec<u8> = stream(self.written).take(length as usize).collect();
         let before = self.history.borrow().before(file);
@@ -306,7 +306,7 @@ impl Calls {
     /// An operation was done in part: what the file holds now is what counts.
     async fn look_again(&mut self, file: FileId, before: Before) -> Result<(), String> {
         let inode = self.inode(file)?;
-        self.tell(format!("no space for {file}"));
+        self.record(format!("no space for {file}"));
         let failed = |error: FsError| format!("looking again: {error}");
         let size = self.fs.attributes(inode).await.map_err(failed)?.size;
         let mut bytes = vec![0; (pages_of(size) as u64 * PAGE) as usize];
@@ -328,7 +328,7 @@ impl Calls {
     /// Gives a file a size.
     pub(super) async fn truncate(&mut self, file: FileId, size: u64) -> Result<Outcome, String> {
         let inode = self.inode(file)?;
-        self.tell(format!("truncate {file} to {size}"));
+        self.record(format!("truncate {file} to {size}"));
         let before = self.history.borrow().before(file);
         {
             let history = &mut *self.history.borrow_mut();
@@ -357,7 +357,7 @@ impl Calls {
         );
         let grows = mode != Fallocate::PunchHole && !keep_size;
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
-        self.tell(format!("{mode:?} of {file}: pages {} to {}", pages.start, pages.end));
+        self.record(format!("{mode:?} of {file}: pages {} to {}", pages.start, pages.end));
         let before = self.history.borrow().before(file);
         // It may take a transaction for each page.
         for page in pages.start..pages.end {
@@ -394,7 +394,7 @@ impl Calls {
 
     /// Makes everything durable.
     pub(super) async fn sync(&mut self) -> Result<(), String> {
-        self.tell("sync".to_owned());
+        self.record("sync".to_owned());
         let call = self.history.borrow_mut().call(self.part, ROOT_INODE, Reach::Everything);
         self.fs.sync().await.map_err(|error| format!("sync: {error}"))?;
         self.history.borrow_mut().promise(call, self.flushes);
@@ -403,7 +403,7 @@ impl Calls {
 
     pub(super) async fn call(&mut self, file: FileId, reach: Reach, durable: bool) -> Result<(), String> {
         let inode = self.inode(file)?;
-        self.tell(format!("{reach:?} of {file}, durable: {durable}"));
+        self.record(format!("{reach:?} of {file}, durable: {durable}"));
         let call = self.history.borrow_mut().call(self.part, file, reach);
         let done = match (reach, durable) {
             (Reach::Data, true) => self.fs.fdatasync(inode).await,

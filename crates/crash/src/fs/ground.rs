@@ -59,19 +59,26 @@ pub enum FsGround {
 }
 
 impl FsGround {
-    /// The ground that a name means: `adversary`, `legacy`, `prefix`, `volume`, `emmc`, `emmc-unreliable`, or the name of
-    /// a barrier mechanism.
+    /// Every ground that a command line can name.
+    pub const ALL: [FsGround; 12] = [
+        FsGround::Adversary { barriers: true },
+        FsGround::Adversary { barriers: false },
+        FsGround::PrefixDisk,
+        FsGround::Volume,
+        FsGround::Emmc { reliable: true },
+        FsGround::Emmc { reliable: false },
+        FsGround::Flash(Mechanism::PowerLossProtection),
+        FsGround::Flash(Mechanism::InOrderWriteback),
+        FsGround::Flash(Mechanism::TransactionalWriteback),
+        FsGround::Flash(Mechanism::InOrderRecovery),
+        FsGround::Flash(Mechanism::OrderPreservingRecovery),
+        FsGround::Flash(Mechanism::None),
+    ];
+
+    /// The ground of this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<FsGround> {
-        match name {
-            "adversary" => Some(FsGround::Adversary { barriers: true }),
-            "legacy" => Some(FsGround::Adversary { barriers: false }),
-            "prefix" => Some(FsGround::PrefixDisk),
-            "volume" => Some(FsGround::Volume),
-            "emmc" => Some(FsGround::Emmc { reliable: true }),
-            "emmc-unreliable" => Some(FsGround::Emmc { reliable: false }),
-            name => Mechanism::named(name).map(FsGround::Flash),
-        }
+    pub fn from_name(name: &str) -> Option<FsGround> {
+        FsGround::ALL.into_iter().find(|ground| ground.name() == name)
     }
 
     /// A recorder for what the ground promises.

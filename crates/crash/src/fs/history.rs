@@ -11,7 +11,7 @@
 //! - so they are among tasks: with an operation that has changed some part goes whatever had returned, to
 //!   whomever, before that one began;
 //! - k reaches as far as every acknowledged `fsync` and `sync` says, and each page that it covers holds what it
-//!   held then, or something newer. A call covers what had returned before it began, whoever did it;
+//!   held then, or something newer. A call covers what had returned before it began, no matter which task did it;
 //! - what a barrier call covers is there, as far as anything is there that was begun after the call returned;
 //! - in journal mode ordered, a page whose place the tree knows holds what was written there when it got it, or
 //!   something newer; in mode data, every page holds what it held after k;

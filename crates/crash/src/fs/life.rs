@@ -217,7 +217,7 @@ impl Chain {
             return Ok(());
         }
         if let Some(watch) = ground.watch() {
-            // Whoever waits for that flush is told.
+            // A caller that waits for that flush is told.
             self.handle.sleep(TOLD_WITHIN).await;
             if watch.has_failed() && fs.read_only().is_none() {
                 return Err("a flush has failed, and the filesystem goes on".to_owned());
@@ -407,7 +407,7 @@ pub(super) fn in_new_runtime<T, E: From<String>>(
     match runtime.block_on(work) {
         Ok(Ok(done)) => done,
         Ok(Err(verdict)) => Err(verdict.to_string().into()),
-        Err(stalled) => Err(format!("everybody waits: {stalled}").into()),
+        Err(stalled) => Err(format!("a deadlock: {stalled}").into()),
     }
 }
 

@@ -108,7 +108,7 @@ impl Script {
             }
             // What was under way stays so. A call that returns durable from now on has to be right.
             Err(what) if self.faulty => {
-                self.calls.tell(format!("fails: {what}"));
+                self.calls.record(format!("fails: {what}"));
                 for _ in 0..SYNCS_AFTER_FAILURE {
                     drop(self.synchronise().await);
                 }
@@ -120,7 +120,7 @@ impl Script {
 
     async fn play_operation(&mut self) -> Result<(), String> {
         if self.trimmer.as_mut().is_some_and(|random| random.below(TRIMS) == 0) {
-            self.calls.tell("trim".to_owned());
+            self.calls.record("trim".to_owned());
             self.calls.fs.trim(0..u64::MAX, 0).await.map_err(|error| format!("trim: {error}"))?;
         }
         match self.random.below(64) {
@@ -265,7 +265,7 @@ impl Script {
         let failed = |error: FsError| format!("hold: {error}");
         let hold = self.calls.fs.hold(self.calls.inode(id)?).await.map_err(failed)?;
         let generation = self.calls.fs.attributes(hold.inode()).await.map_err(failed)?.generation;
-        self.calls.tell(format!("{id} is held, inode {}", hold.inode()));
+        self.calls.record(format!("{id} is held, inode {}", hold.inode()));
         self.kept.push(Kept::Held { file: id, inode: hold.keep(), generation });
         Ok(())
     }
@@ -281,7 +281,7 @@ impl Script {
         if found.links > 0 {
             return Ok(());
         }
-        self.calls.tell(format!("inode {inode} is changed without a name"));
+        self.calls.record(format!("inode {inode} is changed without a name"));
         let changes = AttributeChanges { permissions: Some(0o600), ..AttributeChanges::default() };
         outcome("held", fs.set_attributes(inode, &changes).await)?;
         if found.kind == FileType::Regular {
@@ -437,7 +437,7 @@ impl Script {
     /// Gives the ballast all space that there is, behind its end.
     async fn fill_ballast(&mut self) -> Result<(), String> {
         let (ballast, size) = self.ballast().await?;
-        self.calls.tell("no space from here on".to_owned());
+        self.calls.record("no space from here on".to_owned());
         let keep = Fallocate::Allocate { keep_size: true };
         outcome("filling", self.calls.fs.fallocate(ballast, keep, size, 2 * ROOM_BLOCKS * PAGE).await)
             .map(drop)

@@ -36,6 +36,6 @@ pub use operation::{
 pub use parse::{Mistake, OPERATIONS_MAX, ParseError, TEXT_BYTES_MAX, Workload, operation_lines};
 pub use perform::{Impossible, PlayError};
 pub use session::Session;
-pub use setup::{Bench, GROUND_NAMES, Setup, SetupError, engine_name, engine_named};
+pub use setup::{Bench, Setup, SetupError};
 pub use shrink::Shrunk;
 pub use sweep::{Swept, WorkloadFailure, WorkloadTotals};

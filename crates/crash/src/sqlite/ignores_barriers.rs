@@ -14,7 +14,7 @@ pub(super) struct IgnoresBarriers {
 }
 
 impl IgnoresBarriers {
-    pub(super) fn on(below: Rc<dyn Storage>) -> Rc<IgnoresBarriers> {
+    pub(super) fn new(below: Rc<dyn Storage>) -> Rc<IgnoresBarriers> {
         let capabilities = Capabilities { ordering: Ordering::Barrier, ..*below.capabilities() };
         Rc::new(IgnoresBarriers { below, capabilities })
     }

@@ -238,7 +238,7 @@ pub(super) fn start(
     options: MountOptions,
 ) -> Result<(Filesystem, Vfs), String> {
     let storage = match campaign.ignores_barriers {
-        true => IgnoresBarriers::on(ground.storage()) as Rc<dyn Storage>,
+        true => IgnoresBarriers::new(ground.storage()) as Rc<dyn Storage>,
         false => ground.storage(),
     };
     let handle = runtime.handle();

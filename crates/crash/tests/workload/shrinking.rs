@@ -20,7 +20,7 @@ fn shrunk(mutant: FsMutant) -> Shrunk {
     // It replays by its name, which is text, and nothing of it fails without the mutant.
     let name = CutName::from_str(&small.failure.cut.as_ref().unwrap().to_string()).unwrap();
     assert_eq!(bench.replay(&small.workload, &name), Ok(Some(small.failure.clone())));
-    let told = bench.tell(&small.workload, &small.failure, "a command").unwrap();
+    let told = bench.describe_failure(&small.workload, &small.failure, "a command").unwrap();
     assert_eq!(told.parse::<Workload>(), Ok(small.workload.clone()), "{told}");
     let kept = Setup::named("adversary", "dual").unwrap().prepare().unwrap();
     assert_eq!(kept.sweep(&small.workload).unwrap().failure, None, "{told}");
@@ -60,7 +60,7 @@ fn a_failure_is_told_to_a_person() {
     let workload = EVERYTHING.parse().unwrap();
     let failure = bench.sweep(&workload).unwrap().failure.unwrap();
     let Shrunk { workload, failure } = bench.shrink(&workload, &failure);
-    let told = bench.tell(&workload, &failure, "weir crash run x.txt").unwrap();
+    let told = bench.describe_failure(&workload, &failure, "weir crash run x.txt").unwrap();
     for part in [
         "# Wrong, says ",
         "# on legacy, engine jbd2-nobarrier, seed 1",

@@ -149,7 +149,7 @@ impl NewImage {
         let (mut free_blocks, mut metadata) = (0, 0);
         for group in 0..layout.groups() {
             let used = u32::from(group == 0) * LOST_AND_FOUND_INODE;
-            // Whoever first uses the others works out what their own metadata takes, and no more.
+            // The first use of the others works out what their own metadata takes, and no more.
             let plain = layout.table_room(group) == 0 && group != last && !self.has_file(group);
             let (bits, inode_bits) = (self.block_bitmap(group), self.inode_bitmap(group));
             let free = bitmap::count_clear(&bits, 0..layout.blocks_in(group));

@@ -24,7 +24,7 @@ pub(crate) struct CachedFile {
     pub(super) pages: RefCell<Pages>,
     /// When the first of its dirty pages became so.
     pub(super) dirty_since: Cell<Option<Instant>>,
-    /// One permit: for whoever submits its pages, or forgets some.
+    /// One permit: for a caller that submits its pages, or forgets some.
     pub(super) submitting: Semaphore,
     pub(super) in_flight: RefCell<InFlight>,
     pub(super) readahead: RefCell<Readahead>,

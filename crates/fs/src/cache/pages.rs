@@ -2,7 +2,7 @@
 //!
 //! A page is *dirty* from when it was changed until a write of it was submitted, *submitted* until that write is
 //! transferred, and *clean* after that. Only blocks that are mapped and written have pages: holes and unwritten
-//! blocks read as zeros, and what is written to them is given its place first. So whoever writes pages back needs
+//! blocks read as zeros, and what is written to them is given its place first. So a caller that writes pages back needs
 //! no map, no lock and no transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -176,7 +176,7 @@ impl Pages {
         for (nth, (index, content)) in run.indices.iter().zip(&run.blocks).enumerate() {
             let Some(page) = self.pages.get_mut(index) else { continue };
             page.write = tickets.get(nth / most).cloned();
-            // Whoever changes a page that is shared makes a copy of it first.
+            // A caller that changes a page that is shared makes a copy of it first.
             if Rc::ptr_eq(&page.content, content) || rules.drops(FsMutant::CleansChangedPages) {
                 page.dirty = false;
                 self.dirty.remove(index);

@@ -4,7 +4,7 @@
 //! reads go side by side, and no call that changes the file waits for one. What a read brings counts as far as its
 //! blocks are still what they were when it began. One that is freed meanwhile may be another file's by then: it cuts
 //! the read short, and the caller tries again. One that is written meanwhile has its page in memory, which stays there
-//! until the read ends (`Pages::evict`), so nothing older takes its place. The blocks of two reads never overlap: whoever misses
+//! until the read ends (`Pages::evict`), so nothing older takes its place. The blocks of two reads never overlap: a caller that misses
 //! a block that is on its way waits for it.
 
 use std::collections::BTreeMap;

@@ -35,7 +35,7 @@ pub(super) async fn writeback_task(cache: Weak<PageCache>) {
         let wanted = now.wanted.listen();
         match now.due() {
             Ok(file) => {
-                // What fails is remembered, and whoever synchronises the file is told.
+                // What fails is remembered, and a caller that synchronises the file is told.
                 let _ = file.submit_unasked().await;
                 // Others may want the file's turn, or have something to do with what was written.
                 now.disk.handle().yield_now().await;

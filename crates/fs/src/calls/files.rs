@@ -182,7 +182,7 @@ impl Filesystem {
 
     /// Calls `observer` with a file and a range of its blocks whenever zeros are written there in place of dividing an
     /// extent, before they are. What a program writes to such a block next is an overwrite, though no program has
-    /// written to it: whoever judges what a power cut leaves has to know. `observer` must not call the filesystem. It
+    /// written to it: a judge of what a power cut leaves has to know. `observer` must not call the filesystem. It
     /// takes the place of the one before it.
     pub fn observe_zeros(&self, observer: impl Fn(InodeNumber, Range<u32>) + 'static) {
         self.0.mapping.zeroed.observe(observer);

@@ -24,7 +24,7 @@ const LOOKS_MAX: usize = 1 << 10;
 pub(crate) struct Node {
     pub(crate) number: u32,
     pub(crate) inode: RefCell<Inode>,
-    /// Every change of the inode, of what it maps, and of its directory blocks takes all permits, whoever only looks
+    /// Every change of the inode, of what it maps, and of its directory blocks takes all permits, a caller that only looks
     /// at what it maps takes one. Taken before a handle is opened, and in the order of numbers where several are
     /// needed.
     lock: Semaphore,

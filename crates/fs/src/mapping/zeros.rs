@@ -82,7 +82,7 @@ impl Mapping {
     }
 
     /// Writes zeros to blocks that are unwritten, and waits until they are transferred. Then the running transaction may
-    /// mark them as written: they are in an epoch before its commit block, or flushed before it (J2), and whoever
+    /// mark them as written: they are in an epoch before its commit block, or flushed before it (J2), and a caller that
     /// reads them from the disk finds them. A handle may be open: nothing here waits for a commit.
     async fn write_zeros(&self, start: u64, blocks: usize) -> Result<(), FsError> {
         if self.rules.drops(FsMutant::ZerosForgotten) {

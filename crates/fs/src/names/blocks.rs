@@ -10,7 +10,7 @@ use crate::mapping::Tree;
 /// A directory as the format's algorithms take it.
 pub(super) type Entries<'a> = Directory<'a, Tree<'a>, DirectoryBlocks<'a>>;
 
-/// The blocks of a directory. What it changes in the inode is in memory; whoever changes the directory logs it.
+/// The blocks of a directory. What it changes in the inode is in memory; a caller that changes the directory logs it.
 pub(super) struct DirectoryBlocks<'a> {
     pub(super) tree: &'a Tree<'a>,
 }

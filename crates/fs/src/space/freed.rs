@@ -43,7 +43,7 @@ impl Freed {
         self.young.to = Some(to);
     }
 
-    /// Blocks are allocated: whoever frees them next decides.
+    /// Blocks are allocated: a caller that frees them next decides.
     pub(super) fn allocated(&mut self, group: u32, run: &Range<u32>) {
         for set in [&mut self.young.blocks, &mut self.old.blocks, &mut self.ready] {
             set.remove(group, run.clone());

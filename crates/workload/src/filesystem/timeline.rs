@@ -105,7 +105,7 @@ impl Interposed for Tap {
             let (handle, journal, ticket) = (self.handle.clone(), Rc::clone(&self.journal), ticket.clone());
             let from = handle.now().as_nanos();
             drop(self.handle.spawn(async move {
-                // Whoever submitted the write hears of its error.
+                // A caller that submitted the write hears of its error.
                 let _ = ticket.transferred().await;
                 journal.written(kind, subject, from, handle.now().as_nanos());
             }));

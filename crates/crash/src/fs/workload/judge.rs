@@ -204,7 +204,7 @@ impl Judge {
     }
 
     /// From now on something is done that nobody here knows of.
-    pub(super) fn goes_blind(&self) {
+    pub(super) fn stop_judging(&self) {
         if self.modelled.replace(false) {
             self.origin.set(mix(self.recoveries.another_play(), 2));
         }

@@ -10,7 +10,7 @@ use super::found::{Found, FoundKind};
 use super::operation::{Operation, SyncCall, is_visible};
 use super::parse::Workload;
 use super::perform::PlayError;
-use super::setup::{Bench, engine_name};
+use super::setup::Bench;
 use super::sweep::{SETTLES, WorkloadFailure};
 use crate::fs::FsGround;
 use crate::fs::calls::Outcome;
@@ -37,7 +37,7 @@ impl Bench {
     ///
     /// # Errors
     /// [`PlayError`] if the workload cannot be played.
-    pub fn tell(
+    pub fn describe_failure(
         &self,
         workload: &Workload,
         failure: &WorkloadFailure,
@@ -53,7 +53,7 @@ impl Bench {
         line(&format!(
             "# on {}, engine {}, seed {}{}",
             setup.ground.name(),
-            engine_name(setup.engine()).unwrap_or("of its own"),
+            setup.engine(),
             setup.seed,
             if setup.ground.can_tear() {
                 format!(", torn at {} bytes", setup.tear_bytes)

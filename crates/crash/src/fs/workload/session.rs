@@ -65,7 +65,7 @@ impl Bench {
         match runtime.block_on(played) {
             Ok(Ok(played)) => played,
             Ok(Err(verdict)) => Err(PlayError::Ground(verdict.to_string())),
-            Err(stalled) => Err(PlayError::Ground(format!("everybody waits: {stalled}"))),
+            Err(stalled) => Err(PlayError::Ground(format!("a deadlock: {stalled}"))),
         }
     }
 
@@ -166,7 +166,7 @@ impl Session {
     /// for [`promise`](Self::promise) to say.
     #[must_use]
     pub fn filesystem(&self) -> &Filesystem {
-        self.judge.goes_blind();
+        self.judge.stop_judging();
         &self.fs
     }
 

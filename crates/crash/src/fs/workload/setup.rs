@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_fs::{Conflicts, Engine, JournalMode, MountOptions};
+use weir_fs::{Engine, JournalMode, MountOptions, UnknownEngine};
 use weir_runtime::{Runtime, Simulation};
 use weir_storage::BLOCK_BYTES;
 
@@ -10,43 +10,15 @@ use super::judge::Recoveries;
 use crate::fs::FsGround;
 use crate::fs::ground::{GroundError, Left, Nature, StorageStack, new_image};
 
-/// The names of the grounds, as [`FsGround::named`] takes them.
-pub const GROUND_NAMES: [&str; 12] = [
-    "adversary",
-    "legacy",
-    "prefix",
-    "volume",
-    "emmc",
-    "emmc-unreliable",
-    "plp",
-    "in-order-writeback",
-    "transactional",
-    "in-order-recovery",
-    "order-preserving-recovery",
-    "none",
-];
-
-/// The engines, and their names.
-const ENGINES: [(&str, Engine); 8] = [
-    ("dual", Engine::Dual { conflicts: Conflicts::Copy }),
-    ("dual-list", Engine::Dual { conflicts: Conflicts::List }),
-    ("jbd2", Engine::Jbd2 { barrier: true }),
-    ("jbd2-nobarrier", Engine::Jbd2 { barrier: false }),
-    ("prefix", Engine::Prefix),
-    ("flush-ahead", Engine::FlushAhead),
-    ("async-commit", Engine::AsyncCommit),
-    ("optfs", Engine::OptFs),
-];
-
 /// Why a test cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
     /// No ground has this name.
-    #[error("no ground is called {0:?}: there are {list}", list = GROUND_NAMES.join(", "))]
+    #[error("no ground is called {0:?}: there are {list}", list = FsGround::ALL.map(FsGround::name).join(", "))]
     Ground(String),
     /// No engine has this name.
-    #[error("no engine is called {0:?}: there are {list}", list = ENGINES.map(|(name, _)| name).join(", "))]
-    Engine(String),
+    #[error(transparent)]
+    Engine(#[from] UnknownEngine),
     /// The ground tears no blocks so.
     #[error(
         "a power cut on {ground} tears no block at multiples of {bytes} bytes: take 4096, or 512 on adversary or legacy"
@@ -60,19 +32,6 @@ pub enum SetupError {
     /// The ground does not take a filesystem.
     #[error("no filesystem on the ground: {0}")]
     Format(String),
-}
-
-/// The engine of this name: `dual`, `dual-list`, `jbd2`, `jbd2-nobarrier`, `prefix`, `flush-ahead`, `async-commit` or
-/// `optfs`.
-#[must_use]
-pub fn engine_named(name: &str) -> Option<Engine> {
-    ENGINES.into_iter().find(|(known, _)| *known == name).map(|(_, engine)| engine)
-}
-
-/// The name of an engine; none for one that no test takes.
-#[must_use]
-pub fn engine_name(engine: Engine) -> Option<&'static str> {
-    ENGINES.into_iter().find(|(_, known)| *known == engine).map(|(name, _)| name)
 }
 
 /// What decides a test, beside its workload.
@@ -123,14 +82,13 @@ impl Setup {
         }
     }
 
-    /// The same by names: of the grounds [`GROUND_NAMES`], of the engines those that [`engine_named`] knows.
+    /// The same by names: of the grounds [`FsGround::ALL`], and of the engines [`Engine::ALL`].
     ///
     /// # Errors
     /// [`SetupError`] for a name that is not known.
     pub fn named(ground: &str, engine: &str) -> Result<Setup, SetupError> {
-        let found = FsGround::named(ground).ok_or_else(|| SetupError::Ground(ground.to_owned()))?;
-        let engine = engine_named(engine).ok_or_else(|| SetupError::Engine(engine.to_owned()))?;
-        Ok(Setup::new(found, engine))
+        let found = FsGround::from_name(ground).ok_or_else(|| SetupError::Ground(ground.to_owned()))?;
+        Ok(Setup::new(found, engine.parse()?))
     }
 
     /// Makes the filesystem, and mounts it once.
@@ -205,14 +163,17 @@ pub struct Bench {
 
 #[cfg(test)]
 mod tests {
+    use weir_fs::Conflicts;
+
     use super::*;
 
     /// A ground says by itself whether dual-mode journaling stands there, and the mount says the same.
     #[test]
     fn every_ground_takes_its_default_engine_and_dual_mode_if_it_keeps_barriers() {
         let dual = Engine::Dual { conflicts: Conflicts::Copy };
-        for name in GROUND_NAMES {
-            let ground = FsGround::named(name).expect(name);
+        for ground in FsGround::ALL {
+            let name = ground.name();
+            assert_eq!(FsGround::from_name(name), Some(ground));
             assert!(Setup::new(ground, ground.default_engine()).prepare().is_ok(), "{name}");
             assert_eq!(Setup::new(ground, dual).prepare().is_ok(), ground.keeps_barriers(), "{name}");
         }
