@@ -136,9 +136,7 @@ fn a_hang_up_opens_the_log_anew() {
     fs::rename(&log, &old).unwrap();
     fs::create_dir(&log).unwrap();
     kill(1, &process);
-    wait_until("it says so", || {
-        fs::read_to_string(&old).unwrap().contains("the log stays in the old file")
-    });
+    wait_until("it says so", || fs::read_to_string(&old).unwrap().contains("the log stays in the old file"));
     place.end();
 }
 

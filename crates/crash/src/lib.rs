@@ -53,6 +53,7 @@ mod cuts;
 mod findings;
 mod flash;
 mod fs;
+mod ignores_barriers;
 mod model;
 mod options;
 mod player;

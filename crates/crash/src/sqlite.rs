@@ -11,7 +11,6 @@
 //!
 //! With one sync of each transaction dropped, or on a storage that ignores barriers, it has to fail.
 
-mod ignores_barriers;
 mod life;
 mod once;
 mod script;

@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use weir_flash::{FlashDevice, FlashOptions, Medium, Profile};
 use weir_runtime::{Handle, Random};
-use weir_storage::{
-    BLOCK_BYTES, Capabilities, Command, Image, Interposed, Lba, Rejected, Storage, Ticket, Witness, Write,
-    WriteFlags,
-};
+use weir_storage::{BLOCK_BYTES, Image, Lba, Storage, Witness};
 
 use super::driver::{Driver, UnderWay};
 use super::{FlashCampaign, FlashTotals, profile};
 use crate::cuts::{CrashState, Cuts};
+use crate::ignores_barriers::IgnoresBarriers;
 use crate::options::pick;
 
 /// Lives of a run.
@@ -132,7 +130,7 @@ impl Chain {
     /// Random commands, with the power cut after every event of the device.
     async fn workload(&self, device: &Rc<FlashDevice>, initial: &Image) {
         let storage: Rc<dyn Storage> = match self.claims_barriers {
-            true => Claiming::new(Rc::clone(device)),
+            true => IgnoresBarriers::new(Rc::clone(device) as Rc<dyn Storage>),
             false => Rc::clone(device) as Rc<dyn Storage>,
         };
         let witness = Witness::new(storage, initial);
@@ -198,46 +196,4 @@ fn image_of(device: &FlashDevice) -> Image {
         }
     }
     image
-}
-
-/// A legacy device that claims to keep barriers.
-struct Claiming {
-    device: Rc<FlashDevice>,
-    claims: Capabilities,
-}
-
-impl Claiming {
-    fn new(device: Rc<FlashDevice>) -> Rc<Claiming> {
-        // It claims no ordered service: a mark is answered before what comes before it.
-        let ordering = weir_storage::Ordering::Barrier;
-        let claims = Capabilities { ordering, ordered_service: false, ..*device.capabilities() };
-        Rc::new(Claiming { device, claims })
-    }
-}
-
-impl Interposed for Claiming {
-    fn below(&self) -> &dyn Storage {
-        &*self.device
-    }
-
-    fn claims(&self) -> &Capabilities {
-        &self.claims
-    }
-
-    fn take(&self, command: Command<'_>) -> Result<Ticket, Rejected> {
-        match command {
-            Command::Write(write) => self.device.submit(Command::Write(without_barrier(&write))),
-            Command::Packed(writes) => {
-                let writes: Vec<Write<'_>> = writes.iter().map(without_barrier).collect();
-                self.device.submit(Command::Packed(&writes))
-            }
-            // A mark that nobody keeps.
-            Command::Barrier { .. } => Ok(Ticket::done()),
-            other => self.device.submit(other),
-        }
-    }
-}
-
-fn without_barrier<'a>(write: &Write<'a>) -> Write<'a> {
-    Write { flags: WriteFlags { barrier: false, ..write.flags }, ..*write }
 }

@@ -10,13 +10,13 @@ use weir_runtime::{Handle, Runtime, Simulation};
 use weir_sqlite_vfs::{Call, Connection, Fault, Mode, Vfs};
 use weir_storage::Storage;
 
-use super::ignores_barriers::IgnoresBarriers;
 use super::script::{Content, End, Past, Script, Settings, read};
 use super::syncs::Watch;
 use super::{SqliteCampaign, SqliteJournal, SqliteTotals};
 use crate::content::mix;
 use crate::cuts::{CUTS_PER_EVENT, Cuts};
 use crate::fs::ground::{Blocks, Left, Nature, StorageStack};
+use crate::ignores_barriers::IgnoresBarriers;
 use crate::options::{mount_options, pick};
 
 /// Lives of a run.
