@@ -50,16 +50,16 @@ fn every_command_has_a_page_with_its_options() {
     let mut expected = vec!["weir.1".to_owned()];
     let top = commands(&[]);
     assert!(top.len() > 10 && top.contains(&"mount".to_owned()), "{top:?}");
-    let below =
-        top.iter().flat_map(|name| commands(&[name]).into_iter().map(move |below| [name.clone(), below]));
-    for path in top.iter().map(|name| vec![name.clone()]).chain(below.map(Vec::from)) {
+    let mut paths: Vec<Vec<String>> = top.into_iter().map(|name| vec![name]).collect();
+    while let Some(path) = paths.pop() {
+        let arguments: Vec<&str> = path.iter().map(String::as_str).collect();
+        paths.extend(commands(&arguments).into_iter().map(|below| [&path[..], &[below]].concat()));
         let name = format!("weir-{}.1", path.join("-"));
         let text = page(&pages, &name);
         assert!(
             text.starts_with(".ie") && text.contains(&format!("weir {}", path.join(" "))),
             "{name}: {text}"
         );
-        let arguments: Vec<_> = path.iter().map(String::as_str).collect();
         for option in options(&arguments) {
             assert!(text.contains(&option), "{name} has no {option}: {text}");
         }
