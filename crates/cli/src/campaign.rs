@@ -18,6 +18,7 @@ use weir_fs::{Discards, Engine, JournalMode, MountOptions};
 use weir_runtime::{Handle, Runtime, Wall, run_on_threads};
 use weir_sqlite_vfs::Mode;
 
+use crate::crash::fold_hash;
 use crate::error::CliError;
 use crate::journal_mode::JournalName;
 use crate::{Verdict, print};
@@ -42,6 +43,7 @@ const PACKED_GROUNDS: [&str; 5] = ["legacy", "volume", "emmc", "adversary", "pre
 /// Grounds of atomic files.
 const UPDATE_GROUNDS: [&str; 6] =
     ["adversary", "legacy", "volume", "in-order-recovery", "none", "order-preserving-recovery"];
+
 /// Arguments of `weir crash campaign`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -210,35 +212,30 @@ impl Part {
         C::Totals: Send,
     {
         let run = move |count| {
-            let mut summary = Summary::default();
-            for found in run_on_threads(count, |index| make_campaign().run_share(Share { index, count })) {
+            let shares = run_on_threads(count, |index| make_campaign().run_share(Share { index, count }));
+            let summary = shares.into_iter().reduce(|mut summary, found| {
                 summary.add(found);
-            }
-            let Summary { totals, states, failure, trace_hash } = summary;
+                summary
+            });
+            let Summary { totals, states, failure, trace_hash } = summary.unwrap_or_default();
             let totals = serde_json::to_value(totals).unwrap_or_default();
             Found { totals, summary: Summary { totals: (), states, failure, trace_hash } }
         };
         Part { options, run: Box::new(run) }
     }
 
-    fn label(&self) -> String {
+    /// Its options, each as its name and its value, without those that are not set.
+    fn words(&self) -> Vec<String> {
         let options = self.options.iter().filter(|(_, value)| value != "no");
         let named = options.map(|(name, value)| match value.as_str() {
             "yes" => (*name).to_owned(),
             value => format!("{name} {value}"),
         });
-        named.collect::<Vec<_>>().join(", ")
+        named.collect()
     }
 
     fn typed(&self) -> String {
-        let options = self.options.iter().filter(|(_, value)| value != "no");
-        options
-            .map(
-                |(name, value)| {
-                    if value == "yes" { format!(" --{name}") } else { format!(" --{name} {value}") }
-                },
-            )
-            .collect()
+        self.words().iter().map(|word| format!(" --{word}")).collect()
     }
 }
 
@@ -377,13 +374,16 @@ impl Report {
     /// Runs a part, and prints what it has found.
     fn add(&mut self, subject: &Subject, part: &Part, clock: &Handle) -> Result<(), CliError> {
         let length = subject.length();
+        let title = match &part.words()[..] {
+            [] => subject.name().to_owned(),
+            words => format!("{}: {}", subject.name(), words.join(", ")),
+        };
         let began = clock.now();
         let Found { totals, summary } = (part.run)(length.shards);
         let seconds = clock.now().since(began).as_secs_f64();
         self.states += summary.states;
         self.failures += u64::from(summary.failure.is_some());
-        self.trace_hash =
-            (self.trace_hash.rotate_left(5) ^ summary.trace_hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.trace_hash = fold_hash(self.trace_hash, summary.trace_hash);
         let mut document = totals;
         for (name, value) in &part.options {
             document[*name] = json!(value);
@@ -399,25 +399,16 @@ impl Report {
             if length.only.is_some() {
                 let _ = failure.story.iter().try_for_each(|line| writeln!(errors, "{line}"));
             }
-            let label = part.label();
             let _ = writeln!(
                 errors,
-                "{}{}{label}, run {}, life {}, event {}: {}\nreplay: {replay}",
-                subject.name(),
-                if label.is_empty() { "" } else { ": " },
-                failure.run,
-                failure.life,
-                failure.event,
-                failure.what
+                "{title}, run {}, life {}, event {}: {}\nreplay: {replay}",
+                failure.run, failure.life, failure.event, failure.what
             );
             document["replay"] = json!(replay);
         }
         if !length.json {
-            let label = part.label();
             print(&format!(
-                "{}{}{label}: {} states of {} runs: {}",
-                subject.name(),
-                if label.is_empty() { "" } else { ": " },
+                "{title}: {} states of {} runs: {}",
                 summary.states,
                 document["runs"],
                 if summary.failure.is_some() { "FAILED" } else { "all as promised" }

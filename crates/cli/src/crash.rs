@@ -363,8 +363,7 @@ impl WorkloadTest<'_> {
     fn run_workload(&mut self, named: &Named) -> Result<(), CliError> {
         let swept = self.bench.sweep(&named.workload).map_err(|source| named.cannot_be_played(source))?;
         self.totals.add(&swept.totals);
-        self.trace_hash =
-            (self.trace_hash.rotate_left(5) ^ swept.trace_hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.trace_hash = fold_hash(self.trace_hash, swept.trace_hash);
         match swept.failure {
             Some(failure) if self.totals.failures <= TOLD_MAX => self.report_failure(named, &failure),
             Some(_) => Ok(()),
@@ -416,6 +415,11 @@ impl WorkloadTest<'_> {
         }
         Ok(if totals.failures > 0 { Verdict::Damaged } else { Verdict::Good })
     }
+}
+
+/// The trace hash of what came before, and of what comes next.
+pub(crate) fn fold_hash(before: u64, next: u64) -> u64 {
+    (before.rotate_left(5) ^ next).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Says of a workload that some of its operations, by their places, found no space.
