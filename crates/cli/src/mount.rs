@@ -229,7 +229,7 @@ async fn serve(
              crash, newest first.",
         );
     }
-    if engine.is_some_and(|engine| !engine.flushes()) {
+    if engine.is_some_and(|engine| !engine.facts().flushes) {
         messages::print_message(
             "--engine jbd2-nobarrier: on this mount fsync only orders, and what it covers is durable later. Writes \
              for which fsync has returned may be lost in a crash, newest first.",

@@ -182,7 +182,7 @@ pub(crate) async fn of_filesystem(
     let found = filesystem.statistics();
     let flushes = flushes(filesystem) - by_mounting;
     let Answered { durable, ordered } = found.answered;
-    let flushes_at_all = found.engine.is_none_or(Engine::flushes);
+    let flushes_at_all = found.engine.is_none_or(|engine| engine.facts().flushes);
     told(
         handle,
         stack,

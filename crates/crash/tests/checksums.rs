@@ -80,12 +80,10 @@ fn j10_optfs_keeps_its_promises_with_all_data_in_the_log() {
 #[test]
 fn j10_a_rule_that_is_dropped_is_found_out() {
     use JournalMutant::{
-        CheckedNotRevoked, CheckpointsUnnoticed, DataUnchecked, FlushForgotten, OverwritesInPlace, Replay,
-        ReusesUnnoticed,
+        CheckedNotRevoked, CheckpointsUnnoticed, DataUnchecked, FlushForgotten, Replay, ReusesUnnoticed,
     };
     let mutants = [
         DataUnchecked,
-        OverwritesInPlace,
         CheckpointsUnnoticed,
         ReusesUnnoticed,
         CheckedNotRevoked,

@@ -39,9 +39,15 @@ impl Steps {
     /// What a filesystem has counted; of the calls as a whole nothing.
     pub(crate) fn of(statistics: &Statistics) -> Steps {
         let times = statistics.journal.commit_times;
-        let [caller, data, compose, flush, log, commit_block] =
-            [statistics.data_time, times.data, times.compose, times.flush, times.log, times.commit_block]
-                .map(|time| time.as_nanos() as f64);
+        let [caller, data, compose, flush, log, commit_block] = [
+            statistics.journal.data_of_calls,
+            times.data,
+            times.compose,
+            times.flush,
+            times.log,
+            times.commit_block,
+        ]
+        .map(|time| time.as_nanos() as f64);
         Steps { data: caller + data, compose, flush, log, commit_block, calls: 0.0 }
     }
 

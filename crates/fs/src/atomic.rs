@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{FileType, Stamp, inode_flags};
-use weir_journal::{Role, TxHandle, Until};
+use weir_journal::{Role, SyncedFile, TxHandle, Until};
 use weir_runtime::Buffer as Memory;
 use weir_storage::{BLOCK_BYTES, Rules};
 
@@ -117,7 +117,7 @@ impl AtomicFiles {
     async fn write_home(&self, node: &Rc<Node>) -> Result<(), FsError> {
         let class = self.changes.journal()?.engine().class_of_calls();
         node.file.submit_dirty(class, class).await?;
-        node.file.transferred().await?;
+        node.file.wait_transferred().await?;
         Ok(node.file.check_written()?)
     }
 

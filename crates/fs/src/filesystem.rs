@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use weir_ext4::{FileTime, Mkfs};
@@ -42,8 +41,6 @@ pub struct Statistics {
     pub coalition: Option<HomeIntegrity>,
     /// Synchronisation calls that were answered.
     pub answered: Answered,
-    /// How long durable calls waited for the transfer of their file's data, added up; on engines that wait for it.
-    pub data_time: Duration,
     /// Epochs that were ended, by a barrier write or a bare barrier.
     pub epochs: u64,
     /// What calls and the journal waited for.
@@ -169,7 +166,6 @@ impl Filesystem {
             checkpoint: fs.options.checkpoint,
             coalition: journal.and_then(|journal| journal.coalition()),
             answered: fs.sync.answered(),
-            data_time: fs.sync.data_time(),
             epochs: fs.disk.epochs(),
             waits: fs.disk.waits(),
             journal: journal.map(|journal| journal.stats()).unwrap_or_default(),

@@ -116,10 +116,11 @@ pub use names::{NewNode, Parent, RenameFlags};
 pub use options::{AccessTimes, Discards, JournalMode, MountOptions};
 pub use space::DiscardStats;
 pub use superblock::copy_superblock;
-pub use sync::Answered;
+pub use sync::{Answered, SyncCall, UnknownCall};
 pub use weir_ext4::directory::{Cookie, DirectoryEntry};
 pub use weir_journal::{
-    CheckpointBy, CommitTimes, Conflicts, Engine, HomeIntegrity, JournalStats, UnknownEngine, Waits,
+    CheckpointBy, CommitTimes, Conflicts, Engine, Facts, HomeIntegrity, JournalStats, Needs, OrderBy,
+    Promise, UnknownEngine, Waits,
 };
 #[cfg(feature = "mutants")]
 pub use weir_journal::{JournalMutant, ReplayMutant};

@@ -12,7 +12,7 @@ use weir_ext4::journal::LogFeatures;
 use weir_ext4::{Feature, FormatError, Layout, Place, Structure, Superblock};
 use weir_journal::{
     Buffers, CheckpointBy, Conflicts, Disk, Engine, FoundJournal, Journal, JournalOptions, JournalStats,
-    Reuse,
+    Needs, Reuse,
 };
 use weir_runtime::Handle as Clock;
 use weir_storage::{Capabilities, Ordering, Recorder, Storage};
@@ -41,27 +41,18 @@ pub(crate) async fn mount(
         true => Engine::Dual { conflicts: Conflicts::default() },
         false => Engine::Jbd2 { barrier: true },
     });
-    let dispatch = match engine {
-        Engine::Dual { .. } => Dispatch::OrderPreserving,
-        // Nothing that they write is order-preserving.
-        Engine::Jbd2 { .. }
-        | Engine::AsyncCommit
-        | Engine::OptFs
-        | Engine::Prefix
-        | Engine::FlushAhead
-        | Engine::Unjournaled => Dispatch::Legacy,
-    };
-    if engine.needs_prefix() && device.capabilities().ordering != Ordering::Prefix {
-        return Err(FsError::NoPrefix);
+    let facts = engine.facts();
+    let dispatch = if engine.uses_barriers() { Dispatch::OrderPreserving } else { Dispatch::Legacy };
+    let Capabilities { ordering, packed, fua, .. } = *device.capabilities();
+    match facts.needs {
+        Needs::Prefix if ordering != Ordering::Prefix => return Err(FsError::NoPrefix),
+        Needs::Packed if !(packed && fua) => return Err(FsError::NoPacked),
+        Needs::Nothing | Needs::Prefix | Needs::Packed => {}
     }
-    let Capabilities { packed, fua, .. } = *device.capabilities();
-    if engine.needs_packed() && !(packed && fua) {
-        return Err(FsError::NoPacked);
-    }
-    if engine.checks_data() && options.coalition {
+    if facts.log.data_checksums && options.coalition {
         return Err(FsError::Invalid("the engine optfs logs whole blocks, so it has no journal coalition"));
     }
-    let selective = engine.checks_data() && options.mode != JournalMode::Data;
+    let selective = facts.log.data_checksums && options.mode != JournalMode::Data;
     // What the journal does not hold of data it decides itself, by what a transaction has allocated.
     let mode = if selective { JournalMode::Data } else { options.mode };
     let options = MountOptions { mode, ..options };
@@ -225,11 +216,7 @@ impl DiskContents {
         self.superblock.mount_time = now.into();
         self.superblock.write_time = now.into();
         self.superblock.mounts = self.superblock.mounts.get().saturating_add(1).into();
-        let features = LogFeatures {
-            coalition: options.coalition,
-            async_commit: engine.commits_early(),
-            data_checksums: engine.checks_data(),
-        };
+        let features = LogFeatures { coalition: options.coalition, ..engine.facts().log };
         log.set_features(features)?;
         set_needs_recovery(&mut self.superblock, true, features, &options);
         allow_all_files(&mut self.superblock);

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use weir_block::Class;
 use weir_ext4::Superblock;
-use weir_journal::{Disk, Journal};
+use weir_journal::{Disk, Journal, SyncedFile};
 
 use crate::accesses::Accesses;
 use crate::atomic::AtomicFiles;
@@ -94,7 +94,7 @@ impl Mounted {
             options.rules,
         );
         Rc::new(Mounted {
-            sync: Synchronisation::new(disk.clone(), options),
+            sync: Synchronisation::new(options),
             accesses: Accesses::new((clock, timer.clone()), (changes.clone(), nodes.clone()), options),
             options,
             disk,
@@ -144,7 +144,7 @@ impl Mounted {
             file.submit_dirty(class, class).await?;
         }
         for node in self.nodes.all() {
-            node.file.transferred().await?;
+            node.file.wait_transferred().await?;
             node.file.check_written()?;
         }
         Ok(())

@@ -12,18 +12,10 @@ pub enum FsMutant {
     Journal(JournalMutant),
     /// J2: a truncation forgets dirty pages that a transaction on its way maps.
     TruncateForgetsCommitting,
-    /// J2: the legacy path takes the flush before a commit block that is under way for one of later data.
-    TrustsEarlierFlush,
     /// J3: `fdatabarrier` of an inode with uncommitted size or allocation writes data only.
     DataBarrierForgetsMetadata,
-    /// J3: nothing dirty, no barrier mark.
-    NoBareBarrier,
     /// J3: nothing dirty, no forced commit where the mount asks for one.
     NothingForced,
-    /// J3: a commit that is faster than the data of the file makes a barrier behind the data needless.
-    TrustsFasterCommit,
-    /// J3: on the engine for prefix devices, a call that orders does not wait until the data is transferred.
-    FenceNotAwaited,
     /// J3: a hole that is made is no change of what has to be found.
     HolesUnnoticed,
     /// J3: an inode that comes back into memory has no transaction to wait for.

@@ -10,8 +10,8 @@ use crate::support::{
 };
 use weir_ext4::ROOT_INODE;
 use weir_fs::{
-    CommitTimes, Conflicts, Engine, Fallocate, Filesystem, FsMutant, InodeNumber, JournalMode, MountOptions,
-    Waits,
+    CommitTimes, Conflicts, Engine, Fallocate, Filesystem, FsMutant, InodeNumber, JournalMode, JournalMutant,
+    MountOptions, Waits,
 };
 use weir_runtime::{Cores, Handle, Runtime, Simulation};
 use weir_storage::{Image, Rules};
@@ -249,7 +249,7 @@ fn on_a_prefix_device_a_fence_waits_for_transfers_and_fsync_for_one_flush_more()
 /// comes after the call.
 #[test]
 fn j3_a_fence_returns_when_the_data_is_received() {
-    prove(&[FsMutant::FenceNotAwaited], |mutant| {
+    prove(&[FsMutant::Journal(JournalMutant::FenceNotAwaited)], |mutant| {
         for seed in 0..5 {
             let fences = MountOptions { engine: Some(Engine::Prefix), ..options(mutant) };
             let images = crashes(seed, fences, async |_, fs, begin| {
@@ -396,7 +396,7 @@ fn j3_a_barrier_with_nothing_dirty_is_a_barrier() {
 }
 
 fn nothing_dirty_is_a_barrier(forces_commits: bool) {
-    prove(&[FsMutant::NoBareBarrier], |mutant| {
+    prove(&[FsMutant::Journal(JournalMutant::NoBareBarrier)], |mutant| {
         let eager = MountOptions { dirty_background_bytes: 0, forces_commits, ..options(mutant) };
         for seed in 0..5 {
             let images = crashes(seed, eager, async |clock, fs, begin| {
@@ -463,7 +463,7 @@ fn j3_a_call_that_finds_nothing_dirty_forces_a_commit() {
 /// that submits the data: its barrier is then before the data.
 #[test]
 fn j3_a_faster_commit_is_no_barrier_behind_the_data() {
-    prove(&[FsMutant::TrustsFasterCommit], |mutant| {
+    prove(&[FsMutant::Journal(JournalMutant::TrustsFasterCommit)], |mutant| {
         for seed in 0..3 {
             let images = crashes(seed, options(mutant), async |clock, fs, begin| {
                 let (many, other) = (write_file(fs, b"many", b"").await, write_file(fs, b"other", b"").await);
@@ -543,7 +543,7 @@ fn j2_the_flush_of_a_commit_under_way_does_not_cover_later_data() {
     };
     assert_eq!(holds(DUAL, None), Ok(()));
     for engine in [Engine::Jbd2 { barrier: true }, Engine::Prefix, Engine::FlushAhead] {
-        prove(&[FsMutant::TrustsEarlierFlush], |mutant| holds(engine, mutant));
+        prove(&[FsMutant::Journal(JournalMutant::TrustsEarlierFlush)], |mutant| holds(engine, mutant));
     }
 }
 

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use weir_ext4::acl::Acl;
 use weir_ext4::{FileTime, FileType};
 use weir_fs::{
-    AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode,
-    is_own_attribute,
+    AclKind, AttributeChanges, Expect, Fallocate, Filesystem, FsError, Hold, InodeNumber, NewNode, Promise,
+    SyncCall, is_own_attribute,
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -66,15 +66,6 @@ pub(crate) type Entry = (NodeAttributes, u32);
 pub(crate) struct Opened {
     pub(crate) handle: u64,
     pub(crate) direct: bool,
-}
-
-/// One of the two things that are made durable, or ordered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
-    /// Data and inode.
-    All,
-    /// Data, and what is needed to find it.
-    Data,
 }
 
 impl Calls {
@@ -352,8 +343,8 @@ impl Calls {
         }
         // O_SYNC is two bits, one of them O_DSYNC.
         if direct && flags & libc::O_DSYNC != 0 && !updates {
-            let what = if flags & libc::O_SYNC == libc::O_SYNC { What::All } else { What::Data };
-            self.synchronise(inode, what).await?;
+            let data_only = flags & libc::O_SYNC != libc::O_SYNC;
+            self.synchronise(inode, SyncCall::from_promise(Promise::Durable, data_only)).await?;
         }
         Ok(u32::try_from(written).unwrap_or(u32::MAX))
     }
@@ -390,8 +381,8 @@ impl Calls {
 
     /// `fsync` and `fdatasync`, with the promise that holds for the file. They fail for as long as the file lacks
     /// something of what the kernel was to write back.
-    pub(crate) async fn synchronise(&self, inode: InodeNumber, what: What) -> Result<(), Errno> {
-        self.keep_promise(inode, what).await?;
+    pub(crate) async fn synchronise(&self, inode: InodeNumber, call: SyncCall) -> Result<(), Errno> {
+        self.keep_promise(inode, call).await?;
         self.fails_sync(inode).await
     }
 
@@ -404,17 +395,15 @@ impl Calls {
         self.lost.fails_sync(inode)
     }
 
-    async fn keep_promise(&self, inode: InodeNumber, what: What) -> Result<(), Errno> {
+    async fn keep_promise(&self, inode: InodeNumber, call: SyncCall) -> Result<(), Errno> {
         match self.promise(inode).await {
-            SyncMode::Order => self.order(inode, what).await,
-            SyncMode::Durable => {
-                let done = match what {
-                    What::All => self.filesystem.fsync(inode).await,
-                    What::Data => self.filesystem.fdatasync(inode).await,
-                };
-                done.map_err(|error| errno_of_sync(&error))
-            }
+            SyncMode::Order => self.keep(inode, call.with_promise(Promise::Ordered)).await,
+            SyncMode::Durable => self.keep(inode, call).await,
         }
+    }
+
+    async fn keep(&self, inode: InodeNumber, call: SyncCall) -> Result<(), Errno> {
+        self.filesystem.synchronise(inode, call).await.map_err(|error| errno_of_sync(&error))
     }
 
     /// What `fsync` of a file promises: what a program has said that has it open, or else its mark, or else the mount.
@@ -452,14 +441,6 @@ impl Calls {
     async fn synchronise_all(&self) -> Result<(), Errno> {
         self.filesystem.sync().await.map_err(|error| errno_of_sync(&error))?;
         self.lost.check(&self.filesystem).await
-    }
-
-    async fn order(&self, inode: InodeNumber, what: What) -> Result<(), Errno> {
-        let done = match what {
-            What::All => self.filesystem.fbarrier(inode).await,
-            What::Data => self.filesystem.fdatabarrier(inode).await,
-        };
-        done.map_err(|error| errno_of_sync(&error))
     }
 
     /// Fills `names` with those behind `offset`.
@@ -514,8 +495,8 @@ impl Calls {
                 if matches!(command, FBARRIER | FDATABARRIER) {
                     self.take_over(inode).await?;
                 }
-                let is_all = matches!(command, FBARRIER | FBARRIER_AFTER_PAGES);
-                self.order(inode, if is_all { What::All } else { What::Data }).await?;
+                let data_only = matches!(command, FDATABARRIER | FDATABARRIER_AFTER_PAGES);
+                self.keep(inode, SyncCall::from_promise(Promise::Ordered, data_only)).await?;
                 self.fails_sync(inode).await?;
             }
             TRIM => {

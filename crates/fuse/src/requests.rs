@@ -2,9 +2,9 @@
 
 use rustix::io::Errno;
 use weir_ext4::FileType;
-use weir_fs::{AttributeChanges, NewNode};
+use weir_fs::{AttributeChanges, NewNode, Promise, SyncCall};
 
-use crate::calls::{Calls, Entry, Opened, What};
+use crate::calls::{Calls, Entry, Opened};
 use crate::convert::{device, inode};
 use crate::errno::errno;
 use crate::privileges::Caller;
@@ -39,10 +39,6 @@ fn flags_of(opened: Opened, is_writeback: bool) -> u32 {
         true => open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES,
         false => open_flags::KEEP_CACHE,
     }
-}
-
-fn what(data_only: bool) -> What {
-    if data_only { What::Data } else { What::All }
 }
 
 impl Calls {
@@ -176,7 +172,8 @@ impl Service for Calls {
             Operation::Release { handle } => self.close(handle).await.map(done),
             Operation::ReleaseDirectory { handle } => self.release(handle).await.map(done),
             Operation::Synchronise { data_only } | Operation::SynchroniseDirectory { data_only } => {
-                self.synchronise(node, what(data_only)).await.map(done)
+                let call = SyncCall::from_promise(Promise::Durable, data_only);
+                self.synchronise(node, call).await.map(done)
             }
             Operation::ReadDirectory { handle, offset, room } => {
                 let mut names = Names::new(room);

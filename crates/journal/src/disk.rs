@@ -15,25 +15,10 @@ use weir_storage::{
 
 use crate::error::JournalError;
 use crate::mutants::{JournalMutant, JournalRules};
+use crate::run::Run;
 
 /// The filesystem's only stream.
 const STREAM: StreamId = StreamId(0);
-
-/// Blocks to be written one after the other from `start` on.
-pub(crate) struct Run {
-    pub(crate) start: u64,
-    pub(crate) blocks: Vec<Rc<Buffer>>,
-}
-
-impl Run {
-    /// Adds a block at `place`, to the last of `runs` if it comes right behind it.
-    pub(crate) fn push(runs: &mut Vec<Run>, place: u64, content: Rc<Buffer>) {
-        match runs.last_mut() {
-            Some(run) if run.start + run.blocks.len() as u64 == place => run.blocks.push(content),
-            _ => runs.push(Run { start: place, blocks: vec![content] }),
-        }
-    }
-}
 
 /// What calls and the journal waited for. Waiting for queue space does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,8 +15,8 @@ use weir_ext4::journal::{
 use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
-use crate::disk::Run;
 use crate::mutants::{JournalMutant, JournalRules};
+use crate::run::Run;
 use crate::transaction::{FrozenBlock, Locked, LoggedAt, LoggedBlock};
 
 /// How transactions stand in the log.

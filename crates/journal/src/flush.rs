@@ -16,20 +16,16 @@ const WORTH_A_FLUSH: u64 = 1 << 14;
 
 /// Retires the oldest dispatched transaction, once D, JD and JC are transferred. False if there is none.
 async fn retire_next(journal: &Journal) -> Result<bool, JournalError> {
-    let tickets = match journal.on_their_way.borrow().front() {
-        Some(oldest) => oldest.tickets.clone(),
-        None => return Ok(false),
-    };
-    if !journal.options.rules.drops(JournalMutant::RetiresAtDispatch) {
+    let Some(tickets) = journal.progress.oldest_tickets() else { return Ok(false) };
+    if !journal.drops(JournalMutant::RetiresAtDispatch) {
         let done = journal.disk.transferred(&tickets).await;
-        if !journal.options.rules.drops(JournalMutant::ErrorIgnored) {
+        if !journal.drops(JournalMutant::ErrorIgnored) {
             done?;
         }
     }
-    let oldest = journal.on_their_way.borrow_mut().pop_front();
-    if let Some(oldest) = oldest {
+    if let Some(oldest) = journal.progress.take_oldest() {
         // The last of them is that of JC.
-        journal.retire(oldest.logged, tickets.last().cloned());
+        journal.retire(oldest, tickets.last().cloned());
     }
     Ok(true)
 }
@@ -37,14 +33,14 @@ async fn retire_next(journal: &Journal) -> Result<bool, JournalError> {
 /// Flushes, if a caller waits for a transaction that is transferred; all that is transferred by then shares the
 /// flush.
 async fn flush_if_wanted(journal: &Journal) -> Result<bool, JournalError> {
-    let covers = journal.transferred.to();
+    let covers = journal.progress.transferred.to();
     if !journal.durability.is_wanted(covers) {
         // J4: no caller waits for these, so they are done.
         journal.release(covers);
         return Ok(false);
     }
     let round = journal.durability.begin(covers);
-    if !journal.options.rules.drops(JournalMutant::FlushForgotten) {
+    if !journal.drops(JournalMutant::FlushForgotten) {
         journal.disk.flush().await?;
     }
     drop(round);
@@ -61,7 +57,7 @@ pub(crate) async fn durability_task(journal: Weak<Journal>) {
     loop {
         let Some(now) = journal.upgrade() else { return };
         let freed = now.freed.event().listen();
-        if now.is_stopped() || now.options.rules.drops(JournalMutant::DurabilityUnnoticed) {
+        if now.is_stopped() || now.drops(JournalMutant::DurabilityUnnoticed) {
             return;
         }
         let waiting = now.freed.reuse.awaiting_durability();
@@ -76,9 +72,9 @@ pub(crate) async fn durability_task(journal: Weak<Journal>) {
         match answer {
             Ok(()) => now.freed.reuse.are_durable(sequence),
             Err(StorageError::DurabilityUnknown) => {
-                if waiting >= WORTH_A_FLUSH && now.options.engine.flushes_for_callers() {
+                if waiting >= WORTH_A_FLUSH && now.options.engine.facts().flushes_for_callers {
                     now.durability.want(sequence);
-                    now.flush_wanted.notify(usize::MAX);
+                    now.signals.flush.notify(usize::MAX);
                 }
                 drop(now);
                 freed.await;
@@ -93,7 +89,7 @@ pub(crate) async fn durability_task(journal: Weak<Journal>) {
 pub(crate) async fn flush_task(journal: Weak<Journal>) {
     loop {
         let Some(now) = journal.upgrade() else { return };
-        let wanted = now.flush_wanted.listen();
+        let wanted = now.signals.flush.listen();
         if !now.is_stopped() {
             let done = match flush_if_wanted(&now).await {
                 Ok(false) => retire_next(&now).await,

@@ -65,7 +65,7 @@ impl TxHandle {
 
     /// Makes a buffer part of the transaction.
     fn enter(&self, buffer: &Rc<BufferHead>) {
-        let released = self.journal.released.to();
+        let released = self.journal.progress.released.to();
         let mut running = self.begin();
         if running.enter(buffer, self.journal.options.engine.lists_conflicts().then_some(released)) {
             self.spend(&mut running, 1);
@@ -76,7 +76,7 @@ impl TxHandle {
     fn begin(&self) -> RefMut<'_, Running> {
         let mut running = self.journal.running.borrow_mut();
         if running.begin(|| self.journal.disk.handle().now()) {
-            self.journal.begun.notify(usize::MAX);
+            self.journal.signals.begun.notify(usize::MAX);
         }
         running
     }
@@ -92,7 +92,7 @@ impl TxHandle {
     pub fn revoke(&self, block: u64) {
         let mut running = self.begin();
         running.forget(block);
-        if !self.journal.options.rules.drops(JournalMutant::NoRevoke) {
+        if !self.journal.drops(JournalMutant::NoRevoke) {
             running.revoke(block);
         }
     }
@@ -106,8 +106,7 @@ impl TxHandle {
 
     /// Whether the log says what a block holds in place, so that it has to be revoked before it may change (J10).
     pub fn is_checked(&self, block: u64) -> bool {
-        self.journal.checked.holds(block)
-            && !self.journal.options.rules.drops(JournalMutant::CheckedNotRevoked)
+        self.journal.checked.holds(block) && !self.journal.drops(JournalMutant::CheckedNotRevoked)
     }
 
     /// Dirty pages are dropped, as the transaction takes their blocks away: it is not empty from now on.
@@ -133,13 +132,13 @@ impl Drop for TxHandle {
         }
         let mut running = self.journal.running.borrow_mut();
         self.spend(&mut running, self.left.get());
-        if self.journal.options.rules.drops(JournalMutant::GroupSplit) {
+        if self.journal.drops(JournalMutant::GroupSplit) {
             return;
         }
         let last = running.close();
         drop(running);
         if last {
-            self.journal.changed.notify(usize::MAX);
+            self.journal.signals.changed.notify(usize::MAX);
         }
     }
 }

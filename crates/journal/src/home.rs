@@ -6,10 +6,11 @@ use weir_ext4::journal::Sequence;
 use weir_runtime::Buffer as Memory;
 use weir_storage::Ticket;
 
-use crate::disk::{Disk, Run};
+use crate::disk::Disk;
 use crate::error::JournalError;
 use crate::mutants::JournalMutant;
 use crate::options::{CheckpointBy, JournalOptions};
+use crate::run::Run;
 use crate::transaction::{LoggedAt, LoggedBlock};
 use crate::unwritten::{NotHome, Unwritten};
 

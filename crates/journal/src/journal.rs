@@ -16,8 +16,8 @@
 mod life;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Duration;
 
 use event_listener::Event;
 use tracing::{debug, error};
@@ -38,9 +38,12 @@ use crate::log::{JournalExtent, Log};
 use crate::mutants::JournalMutant;
 use crate::notice::Unnoticed;
 use crate::options::JournalOptions;
+use crate::progress::Progress;
 use crate::running::Running;
+use crate::signals::Signals;
 use crate::stage::Stage;
-use crate::transaction::{Dispatched, Logged};
+use crate::stop::Stop;
+use crate::transaction::Logged;
 use crate::unwritten::Unwritten;
 
 /// What a call waits for, once it wants a transaction committed.
@@ -53,7 +56,7 @@ pub enum Until {
     Dispatched,
     /// JC is transferred.
     Transferred,
-    /// JC is durable, where the engine flushes ([`Engine::flushes`]). `fsync`.
+    /// JC is durable, where the engine flushes ([`Facts::flushes`](crate::Facts::flushes)). `fsync`.
     Durable,
 }
 
@@ -72,6 +75,8 @@ pub struct JournalStats {
     pub checkpoints: u64,
     /// Blocks of the log in use.
     pub log_blocks_used: u32,
+    /// How long durable calls waited for the data of their file, on engines that wait.
+    pub data_of_calls: Duration,
     /// How long the steps of the commits took.
     pub commit_times: CommitTimes,
 }
@@ -83,13 +88,7 @@ pub struct Journal {
     pub(crate) options: JournalOptions,
     pub(crate) running: RefCell<Running>,
     pub(crate) log: RefCell<Log>,
-    /// Transactions whose commit block was dispatched, and those that the flush task has not retired yet.
-    pub(crate) dispatched: Stage,
-    pub(crate) on_their_way: RefCell<VecDeque<Dispatched>>,
-    /// Transactions whose commit block is transferred.
-    pub(crate) transferred: Stage,
-    /// Transactions that hold no block any more which the running one may want (J4).
-    pub(crate) released: Stage,
+    pub(crate) progress: Progress,
     pub(crate) durability: Durability,
     pub(crate) unwritten: Unwritten,
     pub(crate) freed: FreedBlocks,
@@ -98,21 +97,11 @@ pub struct Journal {
     pub(crate) checked: CheckedBlocks,
     /// One checkpoint at a time.
     pub(crate) checkpointing: Semaphore,
-    /// The running transaction or the log's room has changed, or what was held back is given back, or the journal
-    /// was stopped.
-    pub(crate) changed: Event,
-    /// A caller wants a commit; or a flush; or room in the log.
-    pub(crate) commit_wanted: Event,
-    /// A transaction has got its first change.
-    pub(crate) begun: Event,
-    pub(crate) flush_wanted: Event,
-    pub(crate) checkpoint_wanted: Event,
+    pub(crate) signals: Signals,
+    stop: Stop,
     counted: Cell<JournalStats>,
-    stopped: RefCell<Option<StopReason>>,
     /// Handles that ask for more than a transaction's share of the log, and have not entered.
     large_handles_waiting: Cell<u32>,
-    closing: Cell<bool>,
-    abandoning: Cell<bool>,
 }
 
 impl Journal {
@@ -129,8 +118,7 @@ impl Journal {
 
     /// Whether a checkpoint's copies are reliable writes.
     pub(crate) fn writes_homes_reliably(&self) -> bool {
-        self.coalition() == Some(HomeIntegrity::ReliableWrites)
-            && !self.options.rules.drops(JournalMutant::HomesUnreliable)
+        self.coalition() == Some(HomeIntegrity::ReliableWrites) && !self.drops(JournalMutant::HomesUnreliable)
     }
 
     /// Blocks that the log has room for.
@@ -155,58 +143,54 @@ impl Journal {
         self.counted.set(counted);
     }
 
+    /// Whether a mutant drops this rule.
+    pub(crate) fn drops(&self, mutant: JournalMutant) -> bool {
+        self.options.rules.drops(mutant)
+    }
+
     /// Why the journal takes nothing more, if that is so.
     pub fn aborted(&self) -> Option<StopReason> {
-        self.stopped.borrow().clone()
+        self.stop.reason()
     }
 
     /// Whether it takes nothing more.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.borrow().is_some()
+        self.stop.is_set()
     }
 
     /// That it takes nothing more, as an error.
     pub(crate) fn check(&self) -> Result<(), JournalError> {
-        match &*self.stopped.borrow() {
-            Some(reason) => Err(JournalError::Stopped(reason.clone())),
-            None => Ok(()),
-        }
+        self.stop.check()
     }
 
     /// Ends the journal: what was acknowledged as durable is, and nothing more will be.
     pub fn abort(&self, reason: StopReason) {
-        if self.options.rules.drops(JournalMutant::ErrorIgnored) {
+        if self.drops(JournalMutant::ErrorIgnored) {
             return;
         }
-        self.stopped.borrow_mut().get_or_insert_with(|| {
+        if self.stop.set(reason.clone()) {
             error!("no more changes: {reason}");
-            reason
-        });
-        self.durability.fail();
-        self.changed.notify(usize::MAX);
-        self.dispatched.wake();
-        self.transferred.wake();
-        self.released.wake();
-        self.freed.wake();
-        for task in [&self.commit_wanted, &self.begun, &self.flush_wanted, &self.checkpoint_wanted] {
-            task.notify(usize::MAX);
         }
+        self.durability.fail();
+        self.progress.wake_all();
+        self.freed.wake();
+        self.signals.wake_all();
     }
 
     /// Whether it takes nothing more, since it is being closed or is.
     pub fn is_closing(&self) -> bool {
-        self.closing.get()
+        self.stop.is_closing()
     }
 
     /// From now on, or no longer, a change that has not ended is being dropped: a handle that is dropped meanwhile
     /// stops the journal, since its changes must not be committed (J8).
     pub fn set_abandoning(&self, abandoning: bool) {
-        self.abandoning.set(abandoning);
+        self.stop.set_abandoning(abandoning);
     }
 
     /// Whether a change that has not ended is being dropped.
     pub(crate) fn is_abandoning(&self) -> bool {
-        self.abandoning.get()
+        self.stop.is_abandoning()
     }
 
     /// Waits until `done`, which is looked at whenever `event` is notified.
@@ -244,7 +228,7 @@ impl Journal {
 
     /// The commit block of a transaction is transferred, and blocks that were freed may be reused.
     pub(crate) fn is_transferred(&self, sequence: Sequence, ticket: Option<Ticket>, freed: Vec<Extent>) {
-        self.transferred.set(sequence);
+        self.progress.transferred.set(sequence);
         self.durability.transferred(sequence, ticket);
         let crowded = {
             let log = self.log.borrow();
@@ -253,11 +237,11 @@ impl Journal {
         };
         self.freed.retire(freed, sequence);
         if crowded {
-            self.checkpoint_wanted.notify(usize::MAX);
+            self.signals.checkpoint.notify(usize::MAX);
         }
-        self.changed.notify(usize::MAX);
-        self.transferred.wake();
-        let early = self.options.rules.drops(JournalMutant::ReleasesAtTransfer);
+        self.signals.changed.notify(usize::MAX);
+        self.progress.transferred.wake();
+        let early = self.drops(JournalMutant::ReleasesAtTransfer);
         if early || !self.options.engine.holds_until_durable() {
             self.release(sequence);
         }
@@ -265,9 +249,9 @@ impl Journal {
 
     /// Transactions up to one give their blocks up (J4).
     pub(crate) fn release(&self, sequence: Sequence) {
-        if !self.released.has(sequence) {
-            self.released.set(sequence);
-            self.released.wake();
+        if !self.progress.released.has(sequence) {
+            self.progress.released.set(sequence);
+            self.progress.released.wake();
         }
     }
 
@@ -277,7 +261,7 @@ impl Journal {
         let told = self.durability.settle(sequence);
         debug!(transaction = sequence.0, transactions_wanted = told, "told durable");
         // Without a flush only the callers are told that it is.
-        if self.options.engine.flushes() {
+        if self.options.engine.facts().flushes {
             self.freed.reuse.are_durable(sequence);
         }
     }
@@ -294,7 +278,7 @@ impl Journal {
 
     /// Whether the commit block of a transaction was dispatched.
     pub fn is_dispatched(&self, sequence: Sequence) -> bool {
-        self.dispatched.has(sequence)
+        self.progress.dispatched.has(sequence)
     }
 
     /// Whether the flush that makes a transaction durable is still to be submitted: then it covers what is
@@ -305,7 +289,7 @@ impl Journal {
 
     /// The newest transaction whose commit block is transferred.
     pub fn transferred_to(&self) -> Sequence {
-        self.transferred.to()
+        self.progress.transferred.to()
     }
 
     /// Has a transaction committed soon, if it runs still.
@@ -322,7 +306,7 @@ impl Journal {
     /// Has the running transaction committed soon.
     fn request(&self) {
         self.running.borrow_mut().request();
-        self.commit_wanted.notify(usize::MAX);
+        self.signals.commit.notify(usize::MAX);
     }
 
     /// Commits a transaction, and waits as the call wants it.
@@ -332,13 +316,13 @@ impl Journal {
     pub async fn commit(&self, sequence: Sequence, until: Until) -> Result<(), JournalError> {
         self.request_commit(sequence);
         match until {
-            Until::Dispatched => self.reached(&self.dispatched, sequence).await,
-            Until::Transferred => self.reached(&self.transferred, sequence).await,
+            Until::Dispatched => self.reached(&self.progress.dispatched, sequence).await,
+            Until::Transferred => self.reached(&self.progress.transferred, sequence).await,
             Until::Durable => {
                 self.durability.want(sequence);
                 // If it is not dispatched yet, the flush task is woken when it is.
                 if self.is_dispatched(sequence) {
-                    self.flush_wanted.notify(usize::MAX);
+                    self.signals.flush.notify(usize::MAX);
                 }
                 match self.durability.until(sequence).await {
                     Ok(()) => Ok(()),
@@ -377,7 +361,7 @@ impl Journal {
         if !self.unnoticed.is_empty() {
             self.flush().await?;
         }
-        self.until(&self.changed, || self.freed.are_given()).await
+        self.until(&self.signals.changed, || self.freed.are_given()).await
     }
 
     /// Makes all that is transferred durable.
@@ -386,7 +370,7 @@ impl Journal {
         let round = self.durability.begin(transferred);
         self.disk.flush().await.inspect_err(|error| self.abort(error.stop_reason()))?;
         drop(round);
-        let later = self.options.rules.drops(JournalMutant::SyncCoversLater);
+        let later = self.drops(JournalMutant::SyncCoversLater);
         self.set_durable_to(if later { self.transferred_to() } else { transferred });
         Ok(())
     }

@@ -13,13 +13,15 @@
 //! | `buffer`, `buffers` | journaled blocks in memory, and their cache |
 //! | `handle`, `running` | changes that belong together, and the transaction that takes them |
 //! | `transaction` | a transaction from when it is locked |
-//! | `stage`, `durability` | how far transactions have come, and the callers that wait for that |
-//! | `engine` | a commit as a graph: what follows D, JD and JC |
+//! | `stage`, `progress`, `durability` | how far transactions have come, and the callers that wait for that |
+//! | `engine` | the engines by name, and the facts that others know of them |
+//! | `engines` | a file each: how an engine commits, orders a call, makes it durable, and moves the log's tail |
+//! | `steps` | the steps of a commit that the engines put together |
+//! | `call` | a synchronisation call on a file, as an engine answers it |
 //! | `encoding` | how a transaction looks in the log, blocks whole or changes alone, and where that holds its blocks |
 //! | `integrity` | what keeps the homes whole of blocks whose changes the log holds |
-//! | `commit` | the commit task: a transaction is locked, and submitted as the graph has it |
+//! | `commit` | the commit task: a transaction is locked, and the engine commits it |
 //! | `commit_times` | how long the steps of commits took |
-//! | `unjournaled` | a commit that logs nothing, to be compared with |
 //! | `flush` | the flush task: in dual mode transactions are retired in order; they are made durable for who wants it |
 //! | `log` | where the log's blocks are, and what of it is in use |
 //! | `unwritten`, `home` | committed blocks that are not home, and how they go there: copied, or remapped |
@@ -27,6 +29,7 @@
 //! | `notice` | transactions that no flush has made durable, until there is notice that they are |
 //! | `checked` | data in place of which the log holds checksums |
 //! | `freed` | when blocks that were freed may be used again |
+//! | `signals`, `stop` | what tasks are woken by; why the journal takes no changes |
 //! | `journal` | these parts together; its `life` has the beginning, the end, and who may enter |
 //! | `replay` | what a crash left in the log goes home |
 //!
@@ -73,6 +76,7 @@
 
 mod buffer;
 mod buffers;
+mod call;
 mod checked;
 mod checkpoint;
 mod commit;
@@ -81,7 +85,7 @@ mod disk;
 mod durability;
 mod encoding;
 mod engine;
-mod engine_names;
+mod engines;
 mod error;
 mod flush;
 mod freed;
@@ -93,22 +97,26 @@ mod log;
 mod mutants;
 mod notice;
 mod options;
+mod progress;
 mod ranges;
 mod replay;
+mod run;
 mod running;
+mod signals;
 mod stage;
+mod steps;
+mod stop;
 #[cfg(test)]
 mod tests;
 mod transaction;
-mod unjournaled;
 mod unwritten;
 
 pub use buffer::{BufferHead, Role};
 pub use buffers::Buffers;
+pub use call::{Promise, SyncRequest, SyncedFile};
 pub use commit_times::CommitTimes;
 pub use disk::{Disk, Waits};
-pub use engine::{Conflicts, Engine};
-pub use engine_names::UnknownEngine;
+pub use engine::{Conflicts, Engine, Facts, Needs, OrderBy, UnknownEngine};
 pub use error::{JournalError, StopReason};
 pub use freed::Reuse;
 pub use handle::TxHandle;
@@ -120,7 +128,7 @@ pub use mutants::JournalMutant;
 pub use mutants::JournalRules;
 pub use options::{CheckpointBy, JournalOptions};
 pub use replay::FoundJournal;
-pub use transaction::{DataClass, Local, OrderedData};
+pub use transaction::{Local, OrderedData};
 #[cfg(feature = "mutants")]
 pub use weir_ext4::journal::ReplayMutant;
 pub use weir_ext4::journal::Sequence;

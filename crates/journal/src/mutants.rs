@@ -36,6 +36,14 @@ pub enum JournalMutant {
     CommitBeforeFlush,
     /// J2: with async commit, no flush is behind JC.
     CommitNotFlushed,
+    /// J2: the legacy path takes the flush before a commit block that is under way for one of later data.
+    TrustsEarlierFlush,
+    /// J3: nothing dirty, no barrier mark.
+    NoBareBarrier,
+    /// J3: a commit that is faster than the data of the file makes a barrier behind the data needless.
+    TrustsFasterCommit,
+    /// J3: on the engine for prefix devices, a call that orders does not wait until the data is transferred.
+    FenceNotAwaited,
     /// J2: the data of attached inodes is written without order.
     DataOutsideEpoch,
     /// J2: only the data of the inode that asked goes before the commit.
@@ -54,7 +62,7 @@ pub enum JournalMutant {
     TailWithoutBarrier,
     /// J5 (c): log space counts as free before the tail update is written.
     FreesLogEarly,
-    /// J5 (c): a transaction is written though the log has two blocks too few for it.
+    /// J5 (c): a transaction is written though the log has too few blocks for it.
     FillsLogOver,
     /// J5 (a): a block that the log holds escaped is remapped.
     RemapsEscaped,
@@ -82,8 +90,6 @@ pub enum JournalMutant {
     ChangesLoggedFirst,
     /// J10: the log holds no checksums of data in place.
     DataUnchecked,
-    /// J10: blocks of files that were there are overwritten in place.
-    OverwritesInPlace,
     /// J10: what a transaction holds goes home before there is notice that it is durable.
     CheckpointsUnnoticed,
     /// J10: what a transaction has freed is reused before there is notice that it is durable.

@@ -92,30 +92,30 @@ impl Journal {
     /// A transaction is transferred; it is retired when notice comes.
     pub(crate) fn await_notice(&self, mut logged: Logged, tickets: Vec<Ticket>) {
         let sequence = logged.sequence;
-        self.dispatched.set(sequence);
-        self.dispatched.wake();
+        self.progress.dispatched.set(sequence);
+        self.progress.dispatched.wake();
         for buffer in logged.in_place.drain(..) {
             // What the transaction has written in place is at home.
             buffer.pins.set(buffer.pins.get().saturating_sub(1));
         }
-        let too_early = self.options.rules.drops(JournalMutant::ReusesUnnoticed);
+        let too_early = self.drops(JournalMutant::ReusesUnnoticed);
         let freed = if too_early { std::mem::take(&mut logged.freed) } else { Vec::new() };
-        if self.options.rules.drops(JournalMutant::CheckpointsUnnoticed) {
+        if self.drops(JournalMutant::CheckpointsUnnoticed) {
             self.may_go_home(&logged);
         }
         self.unnoticed.push(Transferred { logged, tickets, since: self.disk.handle().now() });
         self.is_transferred(sequence, None, freed);
-        self.flush_wanted.notify(usize::MAX);
+        self.signals.flush.notify(usize::MAX);
     }
 
     /// Notice has come for the transactions up to one: they are retired.
     pub(crate) fn noticed(&self, to: Sequence) {
         while let Some(logged) = self.unnoticed.pop(to) {
-            if !self.options.rules.drops(JournalMutant::CheckpointsUnnoticed) {
+            if !self.drops(JournalMutant::CheckpointsUnnoticed) {
                 self.may_go_home(&logged);
             }
             self.freed.retire(logged.freed, logged.sequence);
-            self.changed.notify(usize::MAX);
+            self.signals.changed.notify(usize::MAX);
         }
     }
 
@@ -149,7 +149,7 @@ async fn becomes_durable(tickets: &[Ticket]) -> Result<bool, StorageError> {
 pub(crate) async fn notice_task(journal: Weak<Journal>) {
     loop {
         let Some(now) = journal.upgrade() else { return };
-        let transferred = now.transferred.event().listen();
+        let transferred = now.progress.transferred.event().listen();
         if now.is_stopped() {
             return;
         }

@@ -216,8 +216,8 @@ impl Running {
     }
 
     /// What it commits: its blocks as they are now, sealed (J4).
-    /// Data blocks that it has allocated are to be written in place; all of them, if `overwrites`.
-    pub(crate) fn freeze(self, checksums: &Checksums, overwrites: bool) -> Result<Locked, FormatError> {
+    /// Data blocks that it has allocated are to be written in place.
+    pub(crate) fn freeze(self, checksums: &Checksums) -> Result<Locked, FormatError> {
         let (mut frozen, mut in_place) = (Vec::with_capacity(self.buffers.len()), Vec::new());
         for buffer in self.buffers.into_values() {
             buffer.update_checksum(checksums)?;
@@ -226,7 +226,7 @@ impl Running {
             }
             buffer.held_by.set(Some(self.sequence));
             let (content, changed) = (buffer.snapshot(), buffer.take_changed());
-            let fresh = buffer.role() == Role::Data && (overwrites || self.fresh.contains(&buffer.block()));
+            let fresh = buffer.role() == Role::Data && self.fresh.contains(&buffer.block());
             let to = if fresh { &mut in_place } else { &mut frozen };
             to.push(FrozenBlock { buffer, content, changed });
         }

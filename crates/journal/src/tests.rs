@@ -25,7 +25,7 @@ use crate::journal::{Journal, Until};
 use crate::log::JournalExtent;
 use crate::mutants::JournalMutant;
 use crate::options::{CheckpointBy, JournalOptions};
-use crate::transaction::{DataClass, Local, OrderedData};
+use crate::transaction::{Local, OrderedData};
 
 /// Where the journal lies, and how large it is.
 const AREA: JournalExtent = JournalExtent { first: 0, start: 1000, blocks: 64 };
@@ -177,16 +177,12 @@ impl OrderedData for File {
         self.block
     }
 
-    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, JournalError>> {
+    fn submit(&self, class: Class) -> Local<'_, Result<Vec<Ticket>, JournalError>> {
         Box::pin(async move {
             // Others may come between: what is locked must not change by it.
             self.disk.handle().yield_now().await;
             let mut tickets = Vec::new();
             if self.dirty.take() {
-                let class = match class {
-                    DataClass::Ordered => Class::Ordered,
-                    DataClass::Orderless => Class::Orderless,
-                };
                 let blocks = [Rc::new(Memory::new(BLOCK_BYTES))];
                 self.disk.write(self.block, &blocks, class, class, &mut tickets).await?;
             }
@@ -291,7 +287,7 @@ fn play<T>(engine: Engine, mutant: Option<JournalMutant>, script: impl AsyncFnOn
         log_blocks_max: u32::MAX,
         engine,
         commit_interval: Duration::from_secs(5),
-        selective: engine.checks_data(),
+        selective: engine.facts().log.data_checksums,
         notice: Duration::from_secs(30),
         checkpoint: CheckpointBy::Copy,
         checkpoint_blocks: u32::MAX,

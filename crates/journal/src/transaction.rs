@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use weir_block::Class;
 use weir_ext4::journal::Sequence;
 use weir_runtime::Buffer as Memory;
 use weir_storage::{Extent, Ticket};
@@ -12,15 +13,6 @@ use weir_storage::{Extent, Ticket};
 use crate::buffer::BufferHead;
 use crate::error::JournalError;
 use crate::ranges::ChangedRanges;
-
-/// How file data is submitted before a commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataClass {
-    /// In the stream's epoch, so that a barrier closes it in (J2).
-    Ordered,
-    /// Without order: the journal waits for it.
-    Orderless,
-}
 
 /// A future that borrows what it works on; there is one thread.
 pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -31,9 +23,9 @@ pub trait OrderedData {
     /// Stands for the file: data is attached once.
     fn id(&self) -> u64;
 
-    /// Submits the dirty data, and gives the tickets of it and of what is on its way already. Waits for nothing
+    /// Submits the dirty data, in the stream's epoch or without order, and gives the tickets of it and of what is on its way already. Waits for nothing
     /// but queue space.
-    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, JournalError>>;
+    fn submit(&self, class: Class) -> Local<'_, Result<Vec<Ticket>, JournalError>>;
 }
 
 /// A block as a locked transaction holds it: frozen, never changed again (J4).

@@ -11,7 +11,7 @@ use rusqlite::ffi::{
     SQLITE_IOERR_LOCK, SQLITE_IOERR_READ, SQLITE_IOERR_SHMLOCK, SQLITE_IOERR_SHMMAP, SQLITE_IOERR_SHORT_READ,
     SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE, SQLITE_LOCK_SHARED,
 };
-use weir_fs::InodeNumber;
+use weir_fs::{InodeNumber, Promise, SyncCall};
 use weir_sqlite_syncs::{
     Batch, Finish, Mode, Pending, Sync, WAL_HEADER_BYTES, What, at_commit, at_sync, leaves_directory,
 };
@@ -215,13 +215,12 @@ impl OpenFile {
             None => {}
         }
         let (fs, inode) = (&self.home.filesystem, self.inode);
-        let done = match (becomes, self.resized.get()) {
-            (Sync::Barrier, true) => self.home.drive(fs.fbarrier(inode)),
-            (Sync::Barrier, false) => self.home.drive(fs.fdatabarrier(inode)),
-            (Sync::Real, true) => self.home.drive(fs.fsync(inode)),
-            (Sync::Real, false) => self.home.drive(fs.fdatasync(inode)),
+        let promise = match becomes {
+            Sync::Barrier => Promise::Ordered,
+            Sync::Real => Promise::Durable,
         };
-        done.map_err(|_| SQLITE_IOERR_FSYNC)?;
+        let call = SyncCall::from_promise(promise, !self.resized.get());
+        self.home.drive(fs.synchronise(inode, call)).map_err(|_| SQLITE_IOERR_FSYNC)?;
         self.resized.set(false);
         self.frames.set(false);
         if let Role::Journal(database) = &self.role {

@@ -7,7 +7,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_ext4::{FileType, ROOT_INODE};
-use weir_fs::{AttributeChanges, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, RenameFlags};
+use weir_fs::{
+    AttributeChanges, Expect, Fallocate, Filesystem, FsError, InodeNumber, NewNode, Promise, RenameFlags,
+    SyncCall,
+};
 use weir_storage::BLOCK_BYTES;
 
 use super::history::{Before, History, Reach};
@@ -405,12 +408,8 @@ impl Calls {
         let inode = self.inode(file)?;
         self.record(format!("{reach:?} of {file}, durable: {durable}"));
         let call = self.history.borrow_mut().call(self.part, file, reach);
-        let done = match (reach, durable) {
-            (Reach::Data, true) => self.fs.fdatasync(inode).await,
-            (Reach::Data, false) => self.fs.fdatabarrier(inode).await,
-            (_, true) => self.fs.fsync(inode).await,
-            (_, false) => self.fs.fbarrier(inode).await,
-        };
+        let promise = if durable { Promise::Durable } else { Promise::Ordered };
+        let done = self.fs.synchronise(inode, SyncCall::from_promise(promise, reach == Reach::Data)).await;
         let others = !self.history.borrow().tree(self.part).things.contains_key(&file);
         match done {
             // Its owner has removed it meanwhile.

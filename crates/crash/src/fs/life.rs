@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use weir_ext4::{FileType, FormatError, Mkfs, ROOT_INODE, Structure};
-use weir_fs::{CheckpointBy, Discards, Engine, Filesystem, FsError, MountOptions, NewNode};
+use weir_fs::{CheckpointBy, Discards, Engine, Filesystem, FsError, MountOptions, Needs, NewNode, OrderBy};
 use weir_runtime::{Handle, Random, Runtime, Simulation};
 use weir_storage::{AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Discard, Recorder, Storage};
 
@@ -121,7 +121,7 @@ impl Chain {
 
     /// Whether the log's tail moves by order alone (J5): a flush that fails may take with it what that protects.
     fn trusts_order(&self) -> bool {
-        !self.campaign.engine.orders_by_flushes()
+        self.campaign.engine.facts().order != OrderBy::Flushes
     }
 
     /// Plays all lives, until something is wrong.
@@ -141,7 +141,7 @@ impl Chain {
         let share_blocks =
             (self.options.checkpoint == CheckpointBy::Remap).then(|| pick(&mut shares, &[1, 4, 64]));
         let discards = self.options.discard != Discards::Off;
-        let packs = self.campaign.engine.needs_packed();
+        let packs = self.campaign.engine.facts().needs == Needs::Packed;
         let nature = Nature { fails, tear_bytes, discards, share_blocks, packs };
         let ground =
             StorageStack::new(ground, &self.handle, &mut random, image, recorder.as_ref(), nature).await;
@@ -190,7 +190,7 @@ impl Chain {
         observe_zeros(fs, &history, &inodes);
         let trims = self.options.discard != Discards::Off
             && ground.storage().capabilities().discard != Discard::Unsupported;
-        let flushes = self.campaign.engine.flushes();
+        let flushes = self.campaign.engine.facts().flushes;
         let plan = Plan { pages_max: self.pages_max, faulty, trims, flushes };
         let script = |part| {
             let (story, inodes) = (Rc::clone(&self.story.borrow()), Rc::clone(&inodes));

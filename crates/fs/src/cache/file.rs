@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use event_listener::Event;
 use weir_block::Class;
-use weir_journal::{DataClass, JournalError, Local, OrderedData, Sequence, TxHandle};
+use weir_journal::{JournalError, Local, OrderedData, Sequence, SyncedFile, TxHandle};
 use weir_runtime::{Buffer as Memory, Instant, Semaphore};
 use weir_storage::{BLOCK_BYTES, Ticket};
 
@@ -123,11 +123,6 @@ impl CachedFile {
             handle.attach(Rc::clone(self) as Rc<dyn OrderedData>);
         }
     }
-
-    /// The last transaction that took blocks away of which pages were dirty.
-    pub(crate) fn dropped_in(&self) -> Option<Sequence> {
-        self.dropped_in.get()
-    }
 }
 
 impl OrderedData for CachedFile {
@@ -135,14 +130,10 @@ impl OrderedData for CachedFile {
         u64::from(self.number)
     }
 
-    fn submit(&self, class: DataClass) -> Local<'_, Result<Vec<Ticket>, JournalError>> {
+    fn submit(&self, class: Class) -> Local<'_, Result<Vec<Ticket>, JournalError>> {
         Box::pin(async move {
-            let class = match class {
-                DataClass::Ordered => Class::Ordered,
-                DataClass::Orderless => Class::Orderless,
-            };
             self.submit_dirty(class, class).await?;
-            let tickets = self.on_the_way();
+            let tickets = self.untransferred();
             // What failed before is on the way no more: no commit block may refer to it (J2).
             self.check_written()?;
             Ok(tickets)

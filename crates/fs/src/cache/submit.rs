@@ -7,23 +7,45 @@
 use std::ops::Range;
 
 use weir_block::Class;
-use weir_journal::{Journal, JournalError, Sequence, TxHandle};
+use weir_journal::{Journal, JournalError, Sequence, SyncedFile, TxHandle};
 use weir_storage::{Extent, Lba, StorageError, Ticket};
 
 use super::file::CachedFile;
 use super::in_flight::Flight;
 use crate::mutants::FsMutant;
 
-impl CachedFile {
-    /// Submits the dirty pages as they are now: all of `class` but the last write, which is of class `last`.
-    /// Waits for queue space only. Whether there was something to submit.
-    ///
-    /// In order, what is on its way without joins the epoch (E7).
-    pub(crate) async fn submit_dirty(&self, class: Class, last: Class) -> Result<bool, JournalError> {
+impl SyncedFile for CachedFile {
+    async fn submit_dirty(&self, class: Class, last: Class) -> Result<bool, JournalError> {
         let _turn = self.submitting.acquire(1).await;
         self.submit_in_turn(class, last).await
     }
 
+    fn untransferred(&self) -> Vec<Ticket> {
+        let mut in_flight = self.in_flight.borrow_mut();
+        in_flight.settle();
+        in_flight.flights.iter().map(|flight| flight.ticket.clone()).collect()
+    }
+
+    async fn wait_transferred(&self) -> Result<(), JournalError> {
+        self.cache.disk.transferred(&self.untransferred()).await
+    }
+
+    fn dropped_in(&self) -> Option<Sequence> {
+        self.dropped_in.get()
+    }
+
+    fn check_written(&self) -> Result<(), JournalError> {
+        let mut in_flight = self.in_flight.borrow_mut();
+        in_flight.settle();
+        let failed = in_flight.failed;
+        if self.cache.rules.drops(FsMutant::WriteErrorForgotten) {
+            in_flight.failed = None;
+        }
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+impl CachedFile {
     /// Submits the dirty pages for no call. How, is decided with the turn, when the pages are looked at: a call may have
     /// promised order while this waited, and pages may have changed behind it.
     pub(crate) async fn submit_unasked(&self) -> Result<bool, JournalError> {
@@ -36,7 +58,8 @@ impl CachedFile {
         self.submit_in_turn(class, class).await
     }
 
-    /// The same, for the caller that has the turn to submit.
+    /// Submits the dirty pages as they are now, for the caller that has the turn to submit: all of `class` but the last write,
+    /// which is of class `last`. In order, what is on its way without joins the epoch (E7).
     async fn submit_in_turn(&self, class: Class, last: Class) -> Result<bool, JournalError> {
         self.in_flight.borrow_mut().settle();
         let skips = self.cache.rules.drops(FsMutant::PromotesOnlyIfClean) && self.pages.borrow().dirty() > 0;
@@ -90,29 +113,6 @@ impl CachedFile {
             .collect();
         drop(in_flight);
         drop(self.cache.disk.promote(&extents));
-    }
-
-    /// The tickets of what is not transferred yet.
-    pub(crate) fn on_the_way(&self) -> Vec<Ticket> {
-        let mut in_flight = self.in_flight.borrow_mut();
-        in_flight.settle();
-        in_flight.flights.iter().map(|flight| flight.ticket.clone()).collect()
-    }
-
-    /// Waits until what is on its way is transferred.
-    pub(crate) async fn transferred(&self) -> Result<(), JournalError> {
-        self.cache.disk.transferred(&self.on_the_way()).await
-    }
-
-    /// Whether a write of the file's pages has failed, ever since the file is in memory.
-    pub(crate) fn check_written(&self) -> Result<(), JournalError> {
-        let mut in_flight = self.in_flight.borrow_mut();
-        in_flight.settle();
-        let failed = in_flight.failed;
-        if self.cache.rules.drops(FsMutant::WriteErrorForgotten) {
-            in_flight.failed = None;
-        }
-        failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Whether the disk has all of its pages, and none of their writes failed.

@@ -9,7 +9,7 @@ use crate::error::FsError;
 use crate::filesystem::Filesystem;
 use crate::inodes::{InodeNumber, Node};
 use crate::superblock::SUPERBLOCK_CREDITS;
-use crate::sync::Promise;
+use crate::sync::SyncCall;
 
 impl Filesystem {
     /// Makes a file durable: its data and its inode, and the name under which it was made.
@@ -18,7 +18,7 @@ impl Filesystem {
     /// [`FsError::NotFound`]; [`FsError::ReadOnly`] after the journal was aborted, and [`FsError::Storage`] if a
     /// write of the file failed: then nothing of it is promised, by this call or a later one.
     pub fn fsync(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(async move { self.synchronise(inode, Promise::Durable, false).await })
+        self.synchronise(inode, SyncCall::Fsync)
     }
 
     /// Makes a file's data durable, and what of its inode is needed to find it (J3).
@@ -26,7 +26,7 @@ impl Filesystem {
     /// # Errors
     /// As [`fsync`](Self::fsync).
     pub fn fdatasync(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(async move { self.synchronise(inode, Promise::Durable, true).await })
+        self.synchronise(inode, SyncCall::Fdatasync)
     }
 
     /// Orders a file, its data and its inode, before everything that is written later to any file. Waits for no
@@ -35,7 +35,7 @@ impl Filesystem {
     /// # Errors
     /// As [`fsync`](Self::fsync).
     pub fn fbarrier(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(async move { self.synchronise(inode, Promise::Ordered, false).await })
+        self.synchronise(inode, SyncCall::Fbarrier)
     }
 
     /// Orders a file's data, and what of its inode is needed to find it (J3), before everything that is written
@@ -44,7 +44,7 @@ impl Filesystem {
     /// # Errors
     /// As [`fsync`](Self::fsync).
     pub fn fdatabarrier(&self, inode: InodeNumber) -> LocalBoxFuture<'_, Result<(), FsError>> {
-        Box::pin(async move { self.synchronise(inode, Promise::Ordered, true).await })
+        self.synchronise(inode, SyncCall::Fdatabarrier)
     }
 
     /// Runs `write`, which writes to a file up to the byte `end`, and orders that before everything that is written
@@ -85,26 +85,27 @@ impl Filesystem {
             drop(handle);
             journal.commit_all().await?;
             fs.write_back_everything().await?;
-            if !journal.engine().flushes() {
+            if !journal.engine().facts().flushes {
                 return Ok(());
             }
             Ok(journal.flush().await?)
         })
     }
 
-    async fn synchronise(
-        &self,
-        inode: InodeNumber,
-        promise: Promise,
-        data_only: bool,
-    ) -> Result<(), FsError> {
-        let fs = &self.0;
-        let node = fs.nodes.get(inode).await?;
-        // Mounted without a journal, nothing was ever changed.
-        let Ok(journal) = fs.changes.mounted_with() else { return Ok(()) };
-        fs.changes.journal()?;
-        fs.atomic.commit(std::slice::from_ref(&node)).await?;
-        Ok(fs.sync.synchronise(journal, (&node.file, &node.last_changes), promise, data_only).await?)
+    /// Does what a call promises. What [`fsync`](Self::fsync) and the others are short for.
+    ///
+    /// # Errors
+    /// As [`fsync`](Self::fsync).
+    pub fn synchronise(&self, inode: InodeNumber, call: SyncCall) -> LocalBoxFuture<'_, Result<(), FsError>> {
+        Box::pin(async move {
+            let fs = &self.0;
+            let node = fs.nodes.get(inode).await?;
+            // Mounted without a journal, nothing was ever changed.
+            let Ok(journal) = fs.changes.mounted_with() else { return Ok(()) };
+            fs.changes.journal()?;
+            fs.atomic.commit(std::slice::from_ref(&node)).await?;
+            Ok(fs.sync.synchronise(journal, (&node.file, &node.last_changes), call).await?)
+        })
     }
 
     /// Makes a file atomic, or ordinary again. After a crash, all that was written to an atomic file between two
@@ -139,7 +140,7 @@ impl Filesystem {
     /// # Errors
     /// As [`fsync`](Self::fsync), of any of the files; [`FsError::UpdateOpen`] if an update of one was begun.
     pub fn sync_group<'a>(&'a self, inodes: &'a [InodeNumber]) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        Box::pin(async move { self.synchronise_group(inodes, Promise::Durable).await })
+        Box::pin(async move { self.synchronise_group(inodes, SyncCall::Fsync).await })
     }
 
     /// Orders a group of files as [`fbarrier`](Self::fbarrier) does, and whole as [`sync_group`](Self::sync_group) does.
@@ -147,10 +148,10 @@ impl Filesystem {
     /// # Errors
     /// As [`sync_group`](Self::sync_group).
     pub fn order_group<'a>(&'a self, inodes: &'a [InodeNumber]) -> LocalBoxFuture<'a, Result<(), FsError>> {
-        Box::pin(async move { self.synchronise_group(inodes, Promise::Ordered).await })
+        Box::pin(async move { self.synchronise_group(inodes, SyncCall::Fbarrier).await })
     }
 
-    async fn synchronise_group(&self, inodes: &[InodeNumber], promise: Promise) -> Result<(), FsError> {
+    async fn synchronise_group(&self, inodes: &[InodeNumber], call: SyncCall) -> Result<(), FsError> {
         let nodes = self.nodes_of(inodes).await?;
         if self.0.changes.mounted_with().is_ok() {
             self.0.changes.journal()?;
@@ -164,7 +165,7 @@ impl Filesystem {
             _ => other,
         });
         for node in newest.into_iter().chain(ordinary) {
-            self.synchronise(node.number, promise, false).await?;
+            self.synchronise(node.number, call).await?;
         }
         Ok(())
     }

@@ -100,7 +100,7 @@ impl Mapping {
                 self.disk.transferred(&tickets).await?;
             }
         }
-        if self.changes.journal()?.engine().commits_early() {
+        if self.changes.journal()?.engine().facts().log.async_commit {
             // No flush comes before the commit block, and no checksum tells of these.
             self.disk.flush().await?;
         }

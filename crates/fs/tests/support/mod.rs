@@ -15,7 +15,7 @@ use std::rc::Rc;
 use tempfile::NamedTempFile;
 use weir_ext4::{FileType, Mkfs, ROOT_INODE, SUPERBLOCK_OFFSET, Superblock};
 use weir_flash::{FlashDevice, FlashOptions, Mechanism, Profile};
-use weir_fs::{Engine, Filesystem, FsError, InodeNumber, MountOptions, NewNode};
+use weir_fs::{Engine, Filesystem, FsError, InodeNumber, MountOptions, Needs, NewNode};
 use weir_runtime::{Handle, Runtime, Simulation};
 use weir_storage::{
     AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, Discard, Image, Lba, Ordering, Storage,
@@ -118,7 +118,7 @@ pub fn disk(clock: &Handle, image: &Image, barriers: bool) -> Rc<AdversaryDisk> 
 
 /// The same, of the kind that an engine is for: a prefix device where it needs one, else with barriers.
 pub fn disk_for(clock: &Handle, image: &Image, engine: Engine) -> Rc<AdversaryDisk> {
-    if !engine.needs_prefix() { disk(clock, image, true) } else { prefix_disk(clock, image) }
+    if engine.facts().needs != Needs::Prefix { disk(clock, image, true) } else { prefix_disk(clock, image) }
 }
 
 /// The same, as a prefix device.

@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use event_listener::Event;
 use weir_ext4::journal::{JournalSuperblock, Sequence};
 use weir_runtime::Semaphore;
 use weir_storage::Ordering;
@@ -14,6 +13,7 @@ use crate::buffers::Buffers;
 use crate::checked::CheckedBlocks;
 use crate::disk::Disk;
 use crate::durability::Durability;
+use crate::engine::OrderBy;
 use crate::error::{JournalError, StopReason};
 use crate::freed::{FreedBlocks, Reuse};
 use crate::handle::TxHandle;
@@ -22,8 +22,10 @@ use crate::log::{JournalExtent, Log};
 use crate::mutants::JournalMutant;
 use crate::notice::Unnoticed;
 use crate::options::{CheckpointBy, JournalOptions};
+use crate::progress::Progress;
 use crate::running::Running;
-use crate::stage::Stage;
+use crate::signals::Signals;
+use crate::stop::Stop;
 use crate::unwritten::Unwritten;
 use crate::{checkpoint, commit, flush, notice};
 
@@ -58,7 +60,8 @@ impl Journal {
         let before = Sequence(first.0.wrapping_sub(1));
         let handle = disk.handle().clone();
         let integrity = HomeIntegrity::of(disk.capabilities());
-        if !options.engine.logs() {
+        let facts = options.engine.facts();
+        if !facts.logs {
             disk.has_no_log();
         }
         let journal = Rc::new(Journal {
@@ -67,38 +70,29 @@ impl Journal {
             options,
             running: RefCell::new(Running::new(first)),
             log: RefCell::new(Log::new(superblock, area, options.log_blocks_max, integrity, options.rules)),
-            dispatched: Stage::new(before),
-            on_their_way: RefCell::default(),
-            transferred: Stage::new(before),
-            released: Stage::new(before),
+            progress: Progress::new(before),
             durability: Durability::new(before),
             unwritten: Unwritten::default(),
             freed: FreedBlocks::new(reuse, options.rules),
             unnoticed: Unnoticed::default(),
             checked: CheckedBlocks::default(),
             checkpointing: Semaphore::new(1),
-            changed: Event::new(),
-            commit_wanted: Event::new(),
-            begun: Event::new(),
-            flush_wanted: Event::new(),
-            checkpoint_wanted: Event::new(),
+            signals: Signals::default(),
+            stop: Stop::default(),
             counted: Cell::default(),
-            stopped: RefCell::default(),
             large_handles_waiting: Cell::new(0),
-            closing: Cell::new(false),
-            abandoning: Cell::new(false),
         });
         let weak = || Rc::downgrade(&journal);
         // Tasks, all on the one thread; the names count where a simulation has a processor for each of its threads.
         drop(handle.spawn_thread("commit", commit::commit_task(weak())));
         drop(handle.spawn(commit::commit_timer(weak())));
-        if options.engine.flushes_for_callers() {
+        if facts.flushes_for_callers {
             drop(handle.spawn_thread("flush", flush::flush_task(weak())));
         }
         if journal.commits_tell_durability() {
             drop(handle.spawn(flush::durability_task(weak())));
         }
-        if options.engine.checks_data() {
+        if facts.log.data_checksums {
             drop(handle.spawn(notice::notice_task(weak())));
         }
         drop(handle.spawn_thread("checkpoint", checkpoint::checkpoint_task(weak())));
@@ -108,8 +102,11 @@ impl Journal {
     /// Whether a commit block that is durable says the same of all before it, which nobody has flushed: by its epoch, or
     /// by its place on a prefix device (S3).
     fn commits_tell_durability(&self) -> bool {
-        let (engine, ordering) = (self.options.engine, self.disk.capabilities().ordering);
-        engine.uses_barriers() || (ordering == Ordering::Prefix && !engine.orders_by_flushes())
+        match self.options.engine.facts().order {
+            OrderBy::Barriers => true,
+            OrderBy::Receipt => self.disk.capabilities().ordering == Ordering::Prefix,
+            OrderBy::Flushes => false,
+        }
     }
 
     /// The most blocks that one handle may ask to change: what the whole log has room for, beside its descriptors, a block
@@ -130,12 +127,12 @@ impl Journal {
                 return Err(JournalError::Stopped(StopReason::Closed));
             }
             let is_large = credits >= self.share();
-            if is_large && turn.is_none() && !self.options.rules.drops(JournalMutant::LargeStarved) {
+            if is_large && turn.is_none() && !self.drops(JournalMutant::LargeStarved) {
                 turn = Some(LargeTurn::before_others(self));
             }
             match self.admission(credits, is_large) {
                 Admission::Enters => {
-                    let counted = !self.options.rules.drops(JournalMutant::GroupSplit);
+                    let counted = !self.drops(JournalMutant::GroupSplit);
                     self.running.borrow_mut().open(credits, counted);
                     return Ok(TxHandle::new(Rc::clone(self), credits));
                 }
@@ -145,12 +142,12 @@ impl Journal {
                     if nothing_to_free && !self.running.borrow().is_empty() {
                         self.request();
                     }
-                    self.checkpoint_wanted.notify(usize::MAX);
+                    self.signals.checkpoint.notify(usize::MAX);
                 }
                 Admission::Never => return Err(JournalError::TooSmall),
                 Admission::Later => {}
             }
-            self.changed.listen().await;
+            self.signals.changed.listen().await;
         }
     }
 
@@ -193,13 +190,13 @@ impl Journal {
 
     /// Commits and checkpoints everything, and calls the journal empty. The journal takes nothing more.
     pub async fn close(&self) -> Result<(), JournalError> {
-        self.closing.set(true);
-        self.changed.notify(usize::MAX);
+        self.stop.set_closing();
+        self.signals.changed.notify(usize::MAX);
         // A handle that has changed nothing yet may do so still.
-        self.until(&self.changed, || !self.running.borrow().has_handles()).await?;
+        self.until(&self.signals.changed, || !self.running.borrow().has_handles()).await?;
         self.bring_home().await?;
         // J5 (e): nothing looks at the log once it is called empty, so all that is home has to be durable.
-        if !self.options.rules.drops(JournalMutant::EmptyWithoutFlush) {
+        if !self.drops(JournalMutant::EmptyWithoutFlush) {
             self.disk.flush().await?;
         }
         self.write_superblock(false).await?;
@@ -247,6 +244,6 @@ impl LargeTurn {
 impl Drop for LargeTurn {
     fn drop(&mut self) {
         self.0.large_handles_waiting.set(self.0.large_handles_waiting.get() - 1);
-        self.0.changed.notify(usize::MAX);
+        self.0.signals.changed.notify(usize::MAX);
     }
 }

@@ -108,7 +108,7 @@ impl Bench {
         observe_zeros(&fs, &history, &inodes);
         let (tears, known) = (tear_bytes < BLOCK_BYTES, Rc::clone(&self.recoveries));
         let judge = Rc::new(Judge::new(self.setup, tears, Rc::clone(&history), known));
-        let flushes = self.setup.engine().flushes();
+        let flushes = self.setup.engine().facts().flushes;
         let calls = Calls::new(fs.clone(), history, 0, inodes, Rc::default(), (flushes, 0));
         Ok(Session {
             handle: handle.clone(),

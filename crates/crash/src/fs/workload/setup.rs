@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_fs::{Engine, JournalMode, MountOptions, UnknownEngine};
+use weir_fs::{Engine, JournalMode, MountOptions, Needs, UnknownEngine};
 use weir_runtime::{Runtime, Simulation};
 use weir_storage::BLOCK_BYTES;
 
@@ -117,7 +117,7 @@ impl Setup {
         let handle = runtime.handle();
         let made = runtime.block_on(async {
             let mut random = handle.random("ground");
-            let (tear_bytes, packs) = (self.tear_bytes, self.engine().needs_packed());
+            let (tear_bytes, packs) = (self.tear_bytes, self.engine().facts().needs == Needs::Packed);
             let nature = Nature { tear_bytes, packs, ..Nature::PLAIN };
             let ground = StorageStack::new(self.ground, &handle, &mut random, &image, None, nature).await?;
             let mut left = None;

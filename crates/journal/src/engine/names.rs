@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::engine::{Conflicts, Engine};
+use super::{Conflicts, Engine};
 
 /// No engine has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

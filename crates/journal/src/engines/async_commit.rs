@@ -1,0 +1,38 @@
+//! The legacy path with checksums in the place of the flush between JD and JC, as jbd2's feature `ASYNC_COMMIT` and the phone of
+//! the FAST 2018 paper had it (its earlier manuscript).
+//!
+//! ```text
+//! commit            D --wait-- JD -- JC --wait, flush-- next
+//! calls             as those of jbd2
+//! ```
+//!
+//! JC may be on the medium without JD: the checksum of each log block tells, and recovery ends there. jbd2's does not tell always:
+//! an older superblock, or node of an extent tree, in the place of a newer one has the same CRC-32C, so our log has a checksum of
+//! its own.
+//!
+//! What no checksum tells is that D is missing: it was transferred and not flushed when JC came to the medium. So a power cut
+//! during a commit may leave files that grew, or were written where space was only allocated, with what their blocks held before,
+//! be it durable zeros that were to be overwritten; all else that a call has made durable is right. ext4 refuses its option
+//! `journal_async_commit` with mode ordered for that.
+
+use crate::error::JournalError;
+use crate::mutants::JournalMutant;
+use crate::steps::Commit;
+use crate::transaction::Locked;
+
+/// Commits: JD and JC leave together, and one flush is behind both. It covers D, which was transferred before.
+pub(super) async fn commit(mut commit: Commit<'_>, locked: Locked) -> Result<(), JournalError> {
+    let journal = commit.journal;
+    commit.write_data(&locked).await?;
+    let (composed, logged) = commit.compose(locked).await?;
+    let mut tickets = commit.write_log_with_commit(composed).await?;
+    let round = journal.durability.begin(logged.sequence);
+    if !journal.drops(JournalMutant::CommitNotFlushed) {
+        let flush = journal.disk.submit_flush().await?;
+        journal.disk.answered(&flush).await?;
+    }
+    drop(round);
+    commit.times.flush = commit.clock.step();
+    commit.end_durable(logged, tickets.pop());
+    Ok(())
+}

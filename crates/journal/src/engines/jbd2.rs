@@ -1,0 +1,71 @@
+//! The legacy path, as jbd2 has it: one transaction at a time, and a wait for every transfer.
+//!
+//! ```text
+//! commit, with barriers     D --wait-- JD --wait, flush-- JC, FUA --wait-- next        (equation 2)
+//! commit, without           D --wait-- JD --wait-- JC --wait-- next                    (EXT4-OD)
+//! fsync, fbarrier           D --wait-- the commit, or a flush
+//! checkpoint                homes --wait, flush-- tail, FUA --wait-- what overwrites freed log space
+//! ```
+//!
+//! The flush before JC is its pre-flush. Without barriers nothing is flushed, and a durable call ends with no flush either. On a
+//! prefix device that is consistent all the same: the OPTR paper's no-barrier mode, whose `fsync` promises order, and durability
+//! in the end.
+
+use std::rc::Rc;
+
+use weir_block::Class;
+use weir_runtime::Buffer as Memory;
+
+use crate::call::{SyncRequest, SyncedFile, later_of};
+use crate::error::JournalError;
+use crate::journal::{Journal, Until};
+use crate::mutants::JournalMutant;
+use crate::steps::Commit;
+use crate::transaction::Locked;
+
+/// Commits, with pre-flush and FUA where `barrier`.
+pub(super) async fn commit(
+    mut commit: Commit<'_>,
+    locked: Locked,
+    barrier: bool,
+) -> Result<(), JournalError> {
+    let journal = commit.journal;
+    commit.write_data(&locked).await?;
+    let (composed, logged) = commit.compose(locked).await?;
+    commit.write_log(composed.log).await?;
+    let round = journal.durability.begin(logged.sequence);
+    let ticket = journal.disk.write_commit(composed.commit_at, &composed.commit, barrier).await?;
+    drop(round);
+    commit.times.commit_block = commit.clock.step();
+    commit.end_durable(logged, Some(ticket));
+    Ok(())
+}
+
+/// All four calls, since a caller that wants order waits.
+pub(super) async fn make_durable<F: SyncedFile>(call: &SyncRequest<'_, F>) -> Result<(), JournalError> {
+    let &SyncRequest { journal, file, .. } = call;
+    let from = journal.disk.handle().now();
+    file.submit_dirty(Class::Orderless, Class::Orderless).await?;
+    file.wait_transferred().await?;
+    let waited = journal.disk.handle().now().since(from);
+    journal.count(|stats| stats.data_of_calls += waited);
+    let changed_in = later_of(call.changed_in, file.dropped_in());
+    // The flush before the commit block, or behind it, covers what was transferred before that flush.
+    let trusts = journal.drops(JournalMutant::TrustsEarlierFlush);
+    let flushed = changed_in
+        .is_some_and(|sequence| journal.will_flush(sequence) || trusts && !journal.is_durable(sequence));
+    if let Some(sequence) = changed_in {
+        journal.commit(sequence, Until::Durable).await?;
+    }
+    let covered = flushed || call.in_log && changed_in.is_some();
+    if covered || !journal.engine().facts().flushes { Ok(()) } else { journal.disk.flush().await }
+}
+
+/// Moves the log's tail behind a flush, and lets it be durable before the freed space is used again (J5 b, c).
+pub(super) async fn move_tail(journal: &Journal, home: u64, block: Rc<Memory>) -> Result<(), JournalError> {
+    let durable = !journal.drops(JournalMutant::TailBeforeDurable);
+    if durable {
+        journal.disk.flush().await?;
+    }
+    journal.disk.write_in_place(home, &block, durable).await.map(drop)
+}
