@@ -3,15 +3,15 @@
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::time::Duration;
 
 use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::Signals;
 use tempfile::NamedTempFile;
-use weir_flash::{FlashDevice, FlashOptions, Profile};
+use weir_flash::{FlashDevice, FlashOptions};
 use weir_runtime::{Handle, Random};
-use weir_storage::{AdversaryDisk, BLOCK_BYTES, Lba};
+use weir_stack::{Disk, DiskSpec};
+use weir_storage::{BLOCK_BYTES, Lba};
 
 use crate::error::CliError;
 use crate::messages;
@@ -19,32 +19,30 @@ use crate::messages;
 /// How often it is looked whether the firmware of an emulated device has recovered.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A disk whose power can be cut.
-pub(crate) enum Victim {
-    /// Any of the states that the contract allows.
-    Worst(Rc<AdversaryDisk>),
-    /// What is on flash then, as its firmware recovers it.
-    Emulated(Rc<FlashDevice>, Box<Profile>),
-}
-
 /// Writes an image for each SIGUSR1.
 pub(crate) struct Cuts {
     handle: Handle,
-    victim: Victim,
+    disk: Disk,
+    /// What the disk was made of.
+    spec: DiskSpec,
     directory: PathBuf,
     signals: Signals,
     random: Random,
 }
 
 impl Cuts {
-    /// From now on the signal no longer ends the program.
-    pub(crate) fn new(handle: &Handle, victim: Victim, directory: &Path) -> Result<Cuts, CliError> {
+    /// Images of what cuts leave of a disk in memory. From now on the signal no longer ends the program.
+    pub(crate) fn new(
+        handle: &Handle,
+        (disk, spec): (Disk, DiskSpec),
+        directory: &Path,
+    ) -> Result<Cuts, CliError> {
         let failed = |source| CliError::File { doing: "write images to", path: directory.to_owned(), source };
         std::fs::read_dir(directory).map_err(failed)?;
         let signals = Signals::new([SIGUSR1]).map_err(failed)?;
         // A run with a kernel in it cannot be replayed, so each draws its own.
         let random = handle.random(&format!("cuts {}", handle.entropy()));
-        Ok(Cuts { handle: handle.clone(), victim, directory: directory.to_owned(), signals, random })
+        Ok(Cuts { handle: handle.clone(), disk, spec, directory: directory.to_owned(), signals, random })
     }
 
     /// Writes `cut-1.img`, `cut-2.img`, and so on. Each has its name when it is whole.
@@ -65,12 +63,14 @@ impl Cuts {
     }
 
     async fn cut(&mut self, path: &Path) -> io::Result<()> {
-        match &self.victim {
-            Victim::Worst(disk) => {
+        match (&self.disk, &self.spec) {
+            // Any of the states that the contract allows.
+            (Disk::Adversary(disk), _) => {
                 let left = disk.crash_states().sample(&mut self.random);
                 self.write(path, left.blocks(), |block| left.read(block))
             }
-            Victim::Emulated(device, profile) => {
+            // What is on flash then, as its firmware recovers it.
+            (Disk::Emulated(device), DiskSpec::Emulated { profile, .. }) => {
                 let left = device.after_cut(&mut self.random);
                 let recovered = FlashDevice::restarted(&self.handle, profile, FlashOptions::default(), left);
                 while !recovered.is_serving() {
@@ -83,6 +83,7 @@ impl Cuts {
                 };
                 self.write(path, profile.blocks, read)
             }
+            _ => Ok(()),
         }
     }
 

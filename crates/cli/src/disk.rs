@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::Args;
-use weir_flash::Profile;
 use weir_fuse::{DISK_NAME, REQUEST_BYTES_UNDER_WAY_MAX, Server, ServerOptions, SyncMode, absolute};
 use weir_runtime::Handle;
+use weir_stack::{Base, StackName, StackSpec};
+use weir_storage::Ordering;
 use weir_volume::VolumeOptions;
 
-use crate::cuts::{Cuts, Victim};
+use crate::cuts::Cuts;
 use crate::error::CliError;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
@@ -18,7 +19,7 @@ use crate::{messages, status};
 
 /// Arguments of `weir disk`.
 #[derive(Debug, Args)]
-#[group(id = "ground", required = true, multiple = false, args = ["device", "worst", "volume"])]
+#[group(id = "ground", required = true, multiple = false, args = ["device", "worst", "stack", "volume"])]
 pub(crate) struct DiskArguments {
     /// The directory in which the file `disk` appears
     mountpoint: PathBuf,
@@ -30,11 +31,15 @@ pub(crate) struct DiskArguments {
     /// are in memory, and are gone with the mount
     #[arg(long)]
     worst: bool,
-    /// With --device or --worst: its size [default: the device's own, or 256M]
+    /// What lies in memory, by its description: the name of a device, or adversary, legacy or prefix for the worst disk of that
+    /// order; a volume on it with volume+ before the name, as in volume+legacy
+    #[arg(long, value_name = "STACK")]
+    stack: Option<StackName>,
+    /// With --device, --worst or --stack: its size [default: the device's own, or 256M]
     #[arg(long, conflicts_with = "volume")]
     size: Option<Size>,
-    /// With --device or --worst: at each SIGUSR1, write an image into DIR (cut-1.img, cut-2.img, ...) that holds what a
-    /// power cut at that moment would leave. The disk goes on
+    /// With --device, --worst or --stack: at each SIGUSR1, write an image into DIR (cut-1.img, cut-2.img, ...) that holds what a
+    /// power cut at that moment would leave of the disk. The disk goes on
     #[arg(long, value_name = "DIR", conflicts_with = "volume")]
     cuts: Option<PathBuf>,
     /// A volume, in a file or on a block device
@@ -62,29 +67,37 @@ pub(crate) fn run(arguments: &DiskArguments) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What is served, its name, and what power cuts would hit.
-async fn ground(
+/// What is served, its name, and its description, if it is in memory.
+async fn open_stack(
     handle: &Handle,
     arguments: &DiskArguments,
-) -> Result<(Stack, PathBuf, Option<Victim>), CliError> {
+) -> Result<(Stack, PathBuf, Option<StackSpec>), CliError> {
     if let Some(path) = &arguments.volume {
         let options = VolumeOptions { after_crash: arguments.after_crash, ..VolumeOptions::default() };
         return Ok((Stack::open_volume(handle, path, options).await?, path.clone(), None));
     }
-    if let Some(name) = &arguments.device {
-        let profile = Profile::load(name)?.0;
-        let (device, profile) = stack::emulate(handle, &profile, arguments.size, arguments.cuts.is_some());
-        let victim = Victim::Emulated(Rc::clone(&device), Box::new(profile));
-        return Ok((Stack::Emulated(device), PathBuf::from(name), Some(victim)));
+    let name = match (&arguments.stack, &arguments.device) {
+        (Some(name), _) => name.clone(),
+        (None, Some(name)) => StackName { volume: false, base: Base::Device(name.clone()) },
+        (None, None) => StackName { volume: false, base: Base::Worst(Ordering::Legacy) },
+    };
+    if matches!(name.base, Base::File(_)) {
+        return Err(CliError::Usage("--stack is for what lies in memory: use --volume PATH"));
     }
-    let disk = stack::worst(handle, arguments.size)?;
-    Ok((Stack::Worst(Rc::clone(&disk)), PathBuf::from("worst"), Some(Victim::Worst(disk))))
+    let spec = stack::describe(handle, &name, arguments.size, arguments.cuts.is_some())?;
+    let shown = arguments.device.clone().unwrap_or_else(|| match arguments.worst {
+        true => "worst".to_owned(),
+        false => name.to_string(),
+    });
+    Ok((Stack::make(handle, &spec).await?, PathBuf::from(shown), Some(spec)))
 }
 
 async fn serve(handle: Handle, arguments: &DiskArguments, service: Service<'_>) -> Result<(), CliError> {
-    let (stack, name, victim) = ground(&handle, arguments).await?;
-    let cuts = match (&arguments.cuts, victim) {
-        (Some(directory), Some(victim)) => Some(Cuts::new(&handle, victim, &absolute(directory))?),
+    let (stack, name, spec) = open_stack(&handle, arguments).await?;
+    let cuts = match (&arguments.cuts, spec) {
+        (Some(directory), Some(spec)) => {
+            Some(Cuts::new(&handle, (stack.disk().clone(), spec.disk), &absolute(directory))?)
+        }
         _ => None,
     };
     let options = ServerOptions {

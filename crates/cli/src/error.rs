@@ -12,6 +12,7 @@ use weir_fs::FsError;
 use weir_fuse::ServerError;
 use weir_image::ImageError;
 use weir_runtime::{RuntimeError, Stalled};
+use weir_stack::StackError;
 use weir_storage::{FileDiskError, Rejected};
 use weir_volume::VolumeError;
 use weir_workload::BenchError;
@@ -28,6 +29,9 @@ pub(crate) enum CliError {
     /// The device's profile is wrong.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    /// A stack cannot be put together.
+    #[error(transparent)]
+    Stack(#[from] StackError),
     /// A figure gives no result.
     #[error(transparent)]
     Figure(#[from] FigureError),

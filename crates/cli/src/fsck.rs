@@ -122,8 +122,8 @@ fn check(path: &Path, replay: bool) -> Result<Report, CliError> {
             Ok(report) => return Ok(report),
             Err(source) => source,
         };
-        Err(match (&stack, source) {
-            (Stack::Disk(_), FsckError::Format(FormatError::Foreign)) => foreign(path),
+        Err(match (stack.is_plain_file(), source) {
+            (true, FsckError::Format(FormatError::Foreign)) => foreign(path),
             (_, source) => CliError::Fsck { path: path.to_owned(), source },
         })
     })

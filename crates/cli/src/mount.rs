@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use weir_flash::Profile;
 use weir_fs::{AccessTimes, Discards, Filesystem, MountOptions, ReadOnlyReason};
 use weir_fuse::{Server, ServerOptions, SyncMode};
 use weir_runtime::Handle;
+use weir_stack::{Base, StackName};
 use weir_volume::VolumeOptions;
 
 use crate::error::CliError;
@@ -18,7 +18,7 @@ use crate::journal_mode::JournalName;
 use crate::memory::Limit;
 use crate::service::{self, Service, ServiceArguments};
 use crate::size::Size;
-use crate::stack::Stack;
+use crate::stack::{Stack, describe};
 use crate::{messages, status};
 
 /// How often a server looks whether its filesystem has failed: a person who reads its log is no faster.
@@ -159,7 +159,9 @@ async fn serve(
 ) -> Result<(), CliError> {
     let stack = match &arguments.device {
         Some(name) => {
-            let stack = Stack::emulate(&handle, &Profile::load(name)?.0, arguments.size);
+            let name = StackName { volume: false, base: Base::Device(name.clone()) };
+            let spec = describe(&handle, &name, arguments.size, false)?;
+            let stack = Stack::make(&handle, &spec).await?;
             stack.make_filesystem(&handle, source).await?;
             stack
         }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures_util::{FutureExt as _, select_biased};
 use serde::{Deserialize, Serialize};
 use weir_ext4::{FormatError, Mkfs, SUPERBLOCK_OFFSET, Superblock};
-use weir_flash::{FlashDevice, FlashOptions, Keep, Profile};
 use weir_fs::{Filesystem, FsError, MountOptions, copy_superblock};
 use weir_runtime::Handle;
+use weir_stack::{Base, Disk, StackName, StackSpec};
 use weir_storage::{
-    AdversaryDisk, AdversaryOptions, BLOCK_BYTES, Capabilities, DiskFacts, Extent, FileDisk, FileDiskOptions,
-    Lba, Overlay, Readers, Rejected, Storage, StorageError, read,
+    BLOCK_BYTES, DiskFacts, Extent, FileDisk, FileDiskOptions, Lba, Overlay, Readers, Rejected, Storage,
+    StorageError, read,
 };
 use weir_volume::{LossWindow, LossWindowSeen, RepairOptions, Volume, VolumeError, VolumeOptions};
 
@@ -35,58 +35,31 @@ const SLACK_BLOCKS: u64 = 1 << 14;
 /// itself.
 const REPLAY_BLOCKS: u64 = 5 << 14;
 
-/// Size of the worst disk, if nothing else is said.
-const WORST_DEFAULT: Size = Size(256 << 20);
-/// And at most: its bytes lie in memory.
+/// The worst disk has this size at most: its bytes lie in memory.
 const WORST_MAX: Size = Size(64 << 30);
-/// Commands of the worst disk, and blocks in one of them. It remembers some 4,000 writes that are not durable, so this
-/// is also what bounds its memory: to 256 MiB beyond its content.
-const WORST_QUEUE: u32 = 32;
-const WORST_TRANSFER_BLOCKS: u32 = 16;
 
 /// How long a status waits for what the system says of a disk.
 const FACTS_WITHIN: Duration = Duration::from_secs(1);
 
-/// What a filesystem is on.
-pub(crate) enum Stack {
-    /// A file or block device that holds the filesystem itself.
-    Disk(Rc<FileDisk>),
-    /// A file or block device that holds a volume, and that the filesystem.
-    Volume(Rc<Volume>, Rc<FileDisk>),
-    /// An emulated device, its bytes in memory.
-    Emulated(Rc<FlashDevice>),
-    /// A disk that does the worst that the contract allows, its bytes in memory.
-    Worst(Rc<AdversaryDisk>),
-}
+/// What a filesystem is on: a file or block device as it is, a volume on one, or a disk in memory.
+pub(crate) struct Stack(weir_stack::Stack);
 
-/// A new emulated device, in wall time, and its profile at this size. One whose power may be cut remembers more.
-pub(crate) fn emulate(
+/// What `name` describes, its disk in memory of this size, if one is given.
+///
+/// # Errors
+/// [`CliError::Usage`] if it is too large, [`CliError::Stack`] if the name describes nothing.
+pub(crate) fn describe(
     handle: &Handle,
-    profile: &Profile,
+    name: &StackName,
     size: Option<Size>,
     may_be_cut: bool,
-) -> (Rc<FlashDevice>, Profile) {
-    let blocks = size.map_or(profile.blocks, |size| size.0 / BLOCK_BYTES as u64);
-    let options = FlashOptions { keep: Keep::Bytes, never_cut: !may_be_cut, ..FlashOptions::default() };
-    let profile = profile.with_capacity(blocks.min(profile.blocks));
-    (FlashDevice::new(handle, &profile, options), profile)
-}
-
-/// A new disk that does the worst that the contract allows, but tears no block: no filesystem with blocks of 4 KiB
-/// stands that without checksums everywhere.
-pub(crate) fn worst(handle: &Handle, size: Option<Size>) -> Result<Rc<AdversaryDisk>, CliError> {
-    let size = size.unwrap_or(WORST_DEFAULT);
-    if size > WORST_MAX {
+) -> Result<StackSpec, CliError> {
+    if matches!(name.base, Base::Worst(_)) && size.is_some_and(|size| size > WORST_MAX) {
         return Err(CliError::Usage("the worst disk is in memory: use a --size of 64G at most"));
     }
-    let options = AdversaryOptions {
-        blocks: size.0 / BLOCK_BYTES as u64,
-        capabilities: Capabilities::legacy(WORST_QUEUE, WORST_TRANSFER_BLOCKS, BLOCK_BYTES as u32),
-        // A run with a kernel in it cannot be replayed, so each draws its own.
-        seed_label: format!("worst {}", handle.entropy()),
-        ..AdversaryOptions::default()
-    };
-    Ok(AdversaryDisk::new(handle, options))
+    // A run with a kernel in it cannot be replayed, so each draws its own.
+    let seed = format!("worst {}", handle.entropy());
+    Ok(name.describe(size.map(|size| size.0 / BLOCK_BYTES as u64), &seed, may_be_cut)?)
 }
 
 /// What a file or block device without a volume is called.
@@ -134,6 +107,30 @@ pub(crate) struct VolumeStatus {
     pub(crate) loss_window: LossWindowStatus,
     #[serde(default)]
     pub(crate) recovery: RecoveryStatus,
+}
+
+impl VolumeStatus {
+    fn of(volume: &Volume) -> VolumeStatus {
+        let stats = volume.stats();
+        VolumeStatus {
+            flushes: stats.flushes,
+            user_blocks: stats.user_blocks,
+            disk_blocks: stats.disk_blocks(),
+            segments_free: stats.free_segments as u64,
+            segments: stats.segments as u64,
+            damage: DamageStatus {
+                damaged_reads: stats.damaged_reads,
+                failed_reads: stats.failed_reads,
+                first_block: stats.first_failed,
+            },
+            loss_window: LossWindowStatus::of(stats.loss_window, volume.loss_window()),
+            recovery: RecoveryStatus {
+                bytes: stats.recovery.bytes_read,
+                ms: stats.recovery.duration.as_secs_f64() * 1e3,
+                target_bytes: volume.recovery_target_bytes(),
+            },
+        }
+    }
 }
 
 /// Reads of a volume that failed since it was opened.
@@ -281,7 +278,7 @@ impl Stack {
         let disk = open_disk(handle, path, options).await?;
         let failed = |source| CliError::of_volume(path, source);
         let info = match weir_volume::inspect(&*disk).await {
-            Err(VolumeError::Foreign) => return Ok(Stack::Disk(disk)),
+            Err(VolumeError::Foreign) => return Ok(Stack(Disk::File(disk).into())),
             found => found.map_err(failed)?,
         };
         if read_only {
@@ -307,7 +304,7 @@ impl Stack {
 
     /// Says on standard error if a file or device is larger than the volume on it.
     pub(crate) async fn tell_of_unused(&self) {
-        if let Stack::Volume(_, disk) = self
+        if let (Some(_), Some(disk)) = (self.0.volume(), self.file())
             && let Ok(info) = weir_volume::inspect(&**disk).await
         {
             owner::tell_of_unused(disk, &info);
@@ -322,7 +319,7 @@ impl Stack {
         let in_memory = Rc::new(overlay(handle, &disk));
         let options = RepairOptions { to_prefix: true, ..RepairOptions::default() };
         match weir_volume::repair(handle, Rc::<Overlay>::clone(&in_memory), options).await {
-            Err(VolumeError::Foreign) => return Ok(Stack::Disk(disk)),
+            Err(VolumeError::Foreign) => return Ok(Stack(Disk::File(disk).into())),
             Err(source) => return Err(CliError::of_volume(path, source)),
             Ok(report) => report.findings.iter().for_each(|finding| eprintln!("weir: {finding}")),
         }
@@ -337,8 +334,10 @@ impl Stack {
         disk: Rc<FileDisk>,
         options: VolumeOptions,
     ) -> Result<Stack, CliError> {
-        match Volume::open(handle, storage, options).await {
-            Ok(opened) => Ok(Stack::Volume(Rc::new(opened), disk)),
+        let opened =
+            weir_stack::Stack::open_through(handle, Disk::File(Rc::clone(&disk)), storage, options).await;
+        match opened {
+            Ok(opened) => Ok(Stack(opened)),
             Err(VolumeError::Foreign) => Err(no_volume(&disk, path).await),
             Err(source) => Err(CliError::of_volume(path, source)),
         }
@@ -347,10 +346,7 @@ impl Stack {
     /// What the system says of its file or device; of what lies in memory, nothing. None if the filesystem below does not answer
     /// in time.
     async fn facts(&self, handle: &Handle) -> Option<DiskFacts> {
-        let disk = match self {
-            Stack::Disk(disk) | Stack::Volume(_, disk) => disk,
-            Stack::Emulated(_) | Stack::Worst(_) => return Some(DiskFacts::default()),
-        };
+        let Some(disk) = self.file() else { return Some(DiskFacts::default()) };
         select_biased! {
             facts = disk.facts().fuse() => facts,
             () = handle.sleep(FACTS_WITHIN).fuse() => None,
@@ -369,9 +365,27 @@ impl Stack {
         }
     }
 
-    /// On a new emulated device, whose power is not cut.
-    pub(crate) fn emulate(handle: &Handle, profile: &Profile, size: Option<Size>) -> Stack {
-        Stack::Emulated(emulate(handle, profile, size, false).0)
+    /// A new one.
+    pub(crate) async fn make(handle: &Handle, spec: &StackSpec) -> Result<Stack, CliError> {
+        Ok(Stack(weir_stack::Stack::make(handle, spec).await?))
+    }
+
+    /// The disk at its bottom.
+    pub(crate) fn disk(&self) -> &Disk {
+        self.0.disk()
+    }
+
+    /// Its file or block device, if it is on one.
+    fn file(&self) -> Option<&Rc<FileDisk>> {
+        match self.0.disk() {
+            Disk::File(disk) => Some(disk),
+            Disk::Emulated(_) | Disk::Adversary(_) => None,
+        }
+    }
+
+    /// Whether it is a file or block device as it is.
+    pub(crate) fn is_plain_file(&self) -> bool {
+        self.0.volume().is_none() && self.file().is_some()
     }
 
     /// Makes an empty filesystem.
@@ -382,72 +396,34 @@ impl Stack {
     }
 
     pub(crate) fn storage(&self) -> Rc<dyn Storage> {
-        match self {
-            Stack::Disk(disk) => Rc::<FileDisk>::clone(disk),
-            Stack::Volume(volume, _) => Rc::<Volume>::clone(volume),
-            Stack::Emulated(device) => Rc::<FlashDevice>::clone(device),
-            Stack::Worst(disk) => Rc::<AdversaryDisk>::clone(disk),
-        }
+        self.0.storage()
     }
 
     /// What it is, for people.
     pub(crate) fn kind(&self) -> &'static str {
-        match self {
-            Stack::Disk(_) => NO_BARRIERS,
-            Stack::Volume(..) => "a volume",
-            Stack::Emulated(_) => "an emulated device",
-            Stack::Worst(_) => "the worst disk there may be",
+        match (self.0.volume(), self.0.disk()) {
+            (Some(_), _) => "a volume",
+            (None, Disk::File(_)) => NO_BARRIERS,
+            (None, Disk::Emulated(_)) => "an emulated device",
+            (None, Disk::Adversary(_)) => "the worst disk there may be",
         }
     }
 
     /// Bytes of memory that it takes at most, but for what requests that are under way hold themselves; none where its
     /// content lies in memory.
     pub(crate) fn memory_bound(&self) -> Option<u64> {
-        match self {
-            Stack::Disk(_) => Some(0),
-            Stack::Volume(volume, _) => Some(volume.memory_bound()),
-            Stack::Emulated(_) | Stack::Worst(_) => None,
-        }
+        self.file()?;
+        Some(self.0.volume().map_or(0, |volume| volume.memory_bound()))
     }
 
     /// What a status says of it.
     pub(crate) async fn status(&self, handle: &Handle) -> StackStatus {
-        let volume = match self {
-            Stack::Disk(_) | Stack::Emulated(_) | Stack::Worst(_) => None,
-            Stack::Volume(volume, _) => {
-                let stats = volume.stats();
-                Some(VolumeStatus {
-                    flushes: stats.flushes,
-                    user_blocks: stats.user_blocks,
-                    disk_blocks: stats.disk_blocks(),
-                    segments_free: stats.free_segments as u64,
-                    segments: stats.segments as u64,
-                    damage: DamageStatus {
-                        damaged_reads: stats.damaged_reads,
-                        failed_reads: stats.failed_reads,
-                        first_block: stats.first_failed,
-                    },
-                    loss_window: LossWindowStatus::of(stats.loss_window, volume.loss_window()),
-                    recovery: RecoveryStatus {
-                        bytes: stats.recovery.bytes_read,
-                        ms: stats.recovery.duration.as_secs_f64() * 1e3,
-                        target_bytes: volume.recovery_target_bytes(),
-                    },
-                })
-            }
-        };
-        let failed = match self {
-            Stack::Volume(volume, _) => volume.failure().map(|failure| failure.to_string()),
-            Stack::Disk(_) | Stack::Emulated(_) | Stack::Worst(_) => None,
-        };
+        let volume = self.0.volume().map(|volume| VolumeStatus::of(volume));
+        let failed = self.0.volume().and_then(|volume| volume.failure()).map(|failure| failure.to_string());
         let facts = self.facts(handle).await;
         let DiskFacts { readers, free_below, file_bytes } = facts.unwrap_or_default();
-        let disk_bytes = match self {
-            Stack::Disk(disk) | Stack::Volume(_, disk) => {
-                disk.blocks() * BLOCK_BYTES as u64 + disk.unused_bytes()
-            }
-            Stack::Emulated(_) | Stack::Worst(_) => 0,
-        };
+        let disk_bytes =
+            self.file().map_or(0, |disk| disk.blocks() * BLOCK_BYTES as u64 + disk.unused_bytes());
         StackStatus {
             kind: self.kind().to_owned(),
             readable_by: readable_by(readers),
@@ -484,8 +460,8 @@ impl Stack {
             Ok(mounted) => return Ok(mounted),
             Err(source) => source,
         };
-        Err(match (self, source) {
-            (Stack::Disk(_), FsError::Format(FormatError::Foreign)) => foreign(path),
+        Err(match (self.is_plain_file(), source) {
+            (true, FsError::Format(FormatError::Foreign)) => foreign(path),
             (_, FsError::NeedsRecovery) => CliError::NeedsRecovery { path: path.to_owned() },
             (_, source) => CliError::Image { path: path.to_owned(), source },
         })
@@ -494,8 +470,8 @@ impl Stack {
     /// A storage with the same content, whose changes are kept in memory. A volume that is only read lies on an overlay
     /// already.
     fn storage_in_memory(&self, handle: &Handle) -> Rc<dyn Storage> {
-        match self {
-            Stack::Disk(disk) => Rc::new(overlay(handle, disk)),
+        match self.file() {
+            Some(disk) if self.is_plain_file() => Rc::new(overlay(handle, disk)),
             _ => self.storage(),
         }
     }
@@ -503,7 +479,7 @@ impl Stack {
     /// Gives back what is free in a volume to the disk below, if that takes it. What a crash might still need is made
     /// free first, by a checkpoint; and what only that checkpoint's loss would need, by another one (V1).
     pub(crate) async fn trim_below(&self) -> Result<(), FsError> {
-        let Stack::Volume(volume, _) = self else { return Ok(()) };
+        let Some(volume) = self.0.volume() else { return Ok(()) };
         let trimmed = async {
             volume.checkpoint().await?;
             volume.checkpoint().await?;
@@ -519,12 +495,7 @@ impl Stack {
 
     /// Ends it, once the filesystem is unmounted.
     pub(crate) async fn close(&self, path: &Path) -> Result<(), CliError> {
-        match self {
-            Stack::Volume(volume, _) => {
-                volume.close().await.map_err(|source| CliError::Volume { path: path.to_owned(), source })
-            }
-            Stack::Disk(_) | Stack::Emulated(_) | Stack::Worst(_) => Ok(()),
-        }
+        self.0.close().await.map_err(|source| CliError::Volume { path: path.to_owned(), source })
     }
 }
 

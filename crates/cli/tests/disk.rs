@@ -212,6 +212,9 @@ fn what_does_not_fit_is_refused() {
         ([mountpoint, "--worst", "--cuts", nowhere], "write images to"),
         ([nowhere, "--worst", "--device", "ufs20"], "cannot be used with"),
         ([nowhere, "--worst", "--volume", nowhere], "cannot be used with"),
+        ([mountpoint, "--stack", nowhere, "--size=1G"], "use --volume PATH"),
+        ([mountpoint, "--stack", "volume+", "--size=1G"], "describes no stack"),
+        ([mountpoint, "--stack", "volume+no-such-device", "--size=1G"], "no-such-device"),
     ];
     for (arguments, told) in cases {
         let output = weir(&["disk", "--foreground"]).args(arguments).output().unwrap();

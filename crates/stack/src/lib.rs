@@ -1,0 +1,30 @@
+//! Stacks of storages: what a filesystem, a block layer or a loop device stands on.
+//!
+//! A *stack* is a disk, and on it a volume or none. A [`StackSpec`] describes it, [`Stack`] is what is put together:
+//! [`Stack::make`] begins with nothing, [`Stack::open`] with what a disk holds, and [`Left::power_up`] with what a power cut has
+//! left, recovered as a device or a volume recovers. The description has one text form, [`StackName`]:
+//!
+//! ```
+//! use weir_stack::StackName;
+//!
+//! for text in ["legacy", "volume+adversary", "nvme", "volume+/var/lib/data.img"] {
+//!     assert_eq!(text.parse::<StackName>()?.to_string(), text);
+//! }
+//! # Ok::<(), weir_stack::StackError>(())
+//! ```
+//!
+//! What is left open here is what differs between callers: a command waits for the lock of a file and names its holder, a crash
+//! campaign draws the parameters of its disks from a seed, a figure measures between the disk and what is above it. They make a
+//! [`Disk`], and put the rest on it by [`Stack::on`].
+
+mod cut;
+mod error;
+mod name;
+mod spec;
+mod stack;
+
+pub use cut::{Left, MayLeave};
+pub use error::StackError;
+pub use name::{Base, StackName};
+pub use spec::{DiskSpec, StackSpec, VolumeSpec};
+pub use stack::{Disk, Stack};

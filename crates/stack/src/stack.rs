@@ -1,0 +1,150 @@
+//! A stack that is put together.
+
+use std::rc::Rc;
+
+use weir_flash::FlashDevice;
+use weir_runtime::Handle;
+use weir_storage::{AdversaryDisk, FileDisk, Recorder, Storage};
+use weir_volume::{Volume, VolumeError, VolumeOptions};
+
+use crate::error::StackError;
+use crate::spec::{DiskSpec, StackSpec, VolumeSpec};
+
+/// What is at the bottom of a stack.
+#[derive(Clone)]
+pub enum Disk {
+    /// A file or a block device.
+    File(Rc<FileDisk>),
+    /// An emulated device.
+    Emulated(Rc<FlashDevice>),
+    /// The worst disk that the contract allows.
+    Adversary(Rc<AdversaryDisk>),
+}
+
+impl Disk {
+    /// A disk in memory that is new, or the file or block device that is there.
+    ///
+    /// # Errors
+    /// Those of opening a file.
+    pub fn open(handle: &Handle, spec: &DiskSpec) -> Result<Disk, StackError> {
+        Ok(match spec {
+            DiskSpec::File { path, options } => Disk::File(FileDisk::open(handle, path, options.clone())?),
+            DiskSpec::Emulated { profile, options } => {
+                Disk::Emulated(FlashDevice::new(handle, profile, options.clone()))
+            }
+            DiskSpec::Adversary(options) => Disk::Adversary(AdversaryDisk::new(handle, options.clone())),
+        })
+    }
+
+    /// It as a storage.
+    #[must_use]
+    pub fn storage(&self) -> Rc<dyn Storage> {
+        match self {
+            Disk::File(disk) => Rc::<FileDisk>::clone(disk),
+            Disk::Emulated(device) => Rc::<FlashDevice>::clone(device),
+            Disk::Adversary(disk) => Rc::<AdversaryDisk>::clone(disk),
+        }
+    }
+}
+
+/// A disk, and a volume on it or none.
+#[derive(Clone)]
+pub struct Stack {
+    disk: Disk,
+    volume: Option<Rc<Volume>>,
+}
+
+impl Stack {
+    /// A new disk in memory, or the file or block device that is there, and a new volume, if there is to be one.
+    ///
+    /// # Errors
+    /// Those of the disk, and of the volume.
+    pub async fn make(handle: &Handle, spec: &StackSpec) -> Result<Stack, StackError> {
+        let disk = Disk::open(handle, &spec.disk)?;
+        Stack::make_on(handle, disk, spec.volume.as_ref()).await
+    }
+
+    /// A disk, and a new volume on it, if there is to be one.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    pub async fn make_on(
+        handle: &Handle,
+        disk: Disk,
+        volume: Option<&VolumeSpec>,
+    ) -> Result<Stack, StackError> {
+        let Some(spec) = volume else { return Ok(Stack::from(disk)) };
+        Volume::create(handle, &*disk.storage(), spec.format).await?;
+        Ok(Stack::open(handle, disk, spec.options.clone()).await?)
+    }
+
+    /// A disk, and the volume that it holds, which recovers if need be.
+    ///
+    /// # Errors
+    /// Those of the volume; [`VolumeError::Foreign`] if there is none.
+    pub async fn open(handle: &Handle, disk: Disk, options: VolumeOptions) -> Result<Stack, VolumeError> {
+        let storage = disk.storage();
+        Stack::open_through(handle, disk, storage, options).await
+    }
+
+    /// A disk, and the volume that it holds, which reads and writes by `storage`, in front of the disk.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_through(
+        handle: &Handle,
+        disk: Disk,
+        storage: Rc<dyn Storage>,
+        options: VolumeOptions,
+    ) -> Result<Stack, VolumeError> {
+        let volume = Volume::open(handle, storage, options).await?;
+        Ok(Stack { disk, volume: Some(Rc::new(volume)) })
+    }
+
+    /// The disk at the bottom.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// The volume, if there is one.
+    #[must_use]
+    pub fn volume(&self) -> Option<&Rc<Volume>> {
+        self.volume.as_ref()
+    }
+
+    /// What is at the top.
+    #[must_use]
+    pub fn storage(&self) -> Rc<dyn Storage> {
+        match &self.volume {
+            Some(volume) => Rc::<Volume>::clone(volume),
+            None => self.disk.storage(),
+        }
+    }
+
+    /// Has `recorder` told what the top does. An emulated device is told by its options, when it is made.
+    pub fn set_recorder(&self, recorder: &Rc<Recorder>) {
+        match (&self.volume, &self.disk) {
+            (Some(volume), _) => volume.set_recorder(Rc::clone(recorder)),
+            (None, Disk::Adversary(disk)) => disk.set_recorder(Rc::clone(recorder)),
+            (None, Disk::File(_) | Disk::Emulated(_)) => {}
+        }
+    }
+
+    /// Closes the volume, if there is one, durably.
+    ///
+    /// # Errors
+    /// Those of the volume: then its last state is that of the last flush.
+    pub async fn close(&self) -> Result<(), VolumeError> {
+        match &self.volume {
+            Some(volume) => volume.close().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<Disk> for Stack {
+    fn from(disk: Disk) -> Stack {
+        Stack { disk, volume: None }
+    }
+}
