@@ -54,6 +54,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod block_io;
 mod complete;
 mod dispatch;
 mod elevator;
@@ -72,6 +73,7 @@ mod scheduler;
 mod staging;
 mod stats;
 
+pub use block_io::{BlockIo, Run, Waits};
 pub use elevator::{Deadline, Elevator, Entry, Fair, Noop};
 pub use error::{BlockError, Refused};
 pub use layer::BlockLayer;

@@ -33,7 +33,7 @@ pub(crate) async fn checkpoint(journal: &Journal) -> Result<(), JournalError> {
     let tickets = submitted?;
     // J5 (b): the tail may move when the home writes are transferred, and not sooner. No caller waits for us.
     if !journal.drops(JournalMutant::TailBeforeHome) {
-        journal.disk.transferred(&tickets).await?;
+        journal.disk.wait_transferred(&tickets).await?;
     }
     if journal.drops(JournalMutant::FreesLogEarly) {
         journal.log.borrow_mut().free_to(newest);

@@ -7,6 +7,7 @@
 
 use std::rc::Rc;
 
+use weir_block::Run;
 use weir_ext4::FormatError;
 use weir_ext4::journal::{
     Changes, Coalition, LogBlock, LogFormat, encode_coalition, encode_commit, encode_data_checksums,
@@ -16,7 +17,6 @@ use weir_runtime::Buffer as Memory;
 use weir_storage::BLOCK_BYTES;
 
 use crate::mutants::{JournalMutant, JournalRules};
-use crate::run::Run;
 use crate::transaction::{FrozenBlock, Locked, LoggedAt, LoggedBlock};
 
 /// How transactions stand in the log.

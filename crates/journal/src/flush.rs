@@ -18,7 +18,7 @@ const WORTH_A_FLUSH: u64 = 1 << 14;
 async fn retire_next(journal: &Journal) -> Result<bool, JournalError> {
     let Some(tickets) = journal.progress.oldest_tickets() else { return Ok(false) };
     if !journal.drops(JournalMutant::RetiresAtDispatch) {
-        let done = journal.disk.transferred(&tickets).await;
+        let done = journal.disk.wait_transferred(&tickets).await;
         if !journal.drops(JournalMutant::ErrorIgnored) {
             done?;
         }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use weir_block::Run;
 use weir_ext4::journal::Sequence;
 use weir_runtime::Buffer as Memory;
 use weir_storage::Ticket;
@@ -10,7 +11,6 @@ use crate::disk::Disk;
 use crate::error::JournalError;
 use crate::mutants::JournalMutant;
 use crate::options::{CheckpointBy, JournalOptions};
-use crate::run::Run;
 use crate::transaction::{LoggedAt, LoggedBlock};
 use crate::unwritten::{NotHome, Unwritten};
 

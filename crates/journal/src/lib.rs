@@ -9,7 +9,7 @@
 //!
 //! | part | what it knows |
 //! |---|---|
-//! | `disk` | the block layer, shared flushes, and a count of what was waited for |
+//! | `disk` | the block layer: what was promised of order, and which blocks are written reliably |
 //! | `buffer`, `buffers` | journaled blocks in memory, and their cache |
 //! | `handle`, `running` | changes that belong together, and the transaction that takes them |
 //! | `transaction` | a transaction from when it is locked |
@@ -100,7 +100,6 @@ mod options;
 mod progress;
 mod ranges;
 mod replay;
-mod run;
 mod running;
 mod signals;
 mod stage;
@@ -115,7 +114,7 @@ pub use buffer::{BufferHead, Role};
 pub use buffers::Buffers;
 pub use call::{Promise, SyncRequest, SyncedFile};
 pub use commit_times::CommitTimes;
-pub use disk::{Disk, Waits};
+pub use disk::Disk;
 pub use engine::{Conflicts, Engine, Facts, Needs, OrderBy, UnknownEngine};
 pub use error::{JournalError, StopReason};
 pub use freed::Reuse;
@@ -129,6 +128,7 @@ pub use mutants::JournalRules;
 pub use options::{CheckpointBy, JournalOptions};
 pub use replay::FoundJournal;
 pub use transaction::{Local, OrderedData};
+pub use weir_block::Waits;
 #[cfg(feature = "mutants")]
 pub use weir_ext4::journal::ReplayMutant;
 pub use weir_ext4::journal::Sequence;

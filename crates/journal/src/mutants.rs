@@ -20,8 +20,6 @@ pub enum JournalMutant {
     RetiresAtDispatch,
     /// J1: a flush counts as done when the device has accepted it.
     FlushNotAwaited,
-    /// J1: a caller that comes while a flush is in flight takes that for its own.
-    JoinsFlush,
     /// J1: `sync` takes for durable what was transferred while its flush was under way.
     SyncCoversLater,
     /// J2: JD is not closed by a barrier: JC belongs to its epoch.

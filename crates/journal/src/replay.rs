@@ -65,7 +65,7 @@ impl FoundJournal {
                 let reliable = reliable && write.needs_home();
                 disk.write_home(write.home, &[memory(&block)], reliable, &mut tickets).await?;
             }
-            disk.transferred(&tickets).await?;
+            disk.wait_transferred(&tickets).await?;
         }
         // J5 (e): the log may be called empty only when all that was in it is durable at home.
         if !rules.drops(JournalMutant::EmptyWithoutFlush) {

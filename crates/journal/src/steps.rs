@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use tracing::debug;
-use weir_block::Class;
+use weir_block::{Class, Run};
 use weir_storage::Ticket;
 
 use crate::commit_times::{CommitTimes, StepClock};
@@ -11,7 +11,6 @@ use crate::encoding::Composed;
 use crate::error::JournalError;
 use crate::journal::Journal;
 use crate::mutants::JournalMutant;
-use crate::run::Run;
 use crate::transaction::{Locked, Logged};
 
 /// A commit that has begun.
@@ -122,7 +121,7 @@ impl<'a> Commit<'a> {
         self.times.log = self.clock.step();
         let commit = vec![Run { start: composed.commit_at, blocks: vec![composed.commit] }];
         self.submit_log(commit, class, &mut tickets).await?;
-        self.journal.disk.transferred(&tickets).await?;
+        self.journal.disk.wait_transferred(&tickets).await?;
         self.times.commit_block = self.clock.step();
         Ok(tickets)
     }
@@ -132,7 +131,7 @@ impl<'a> Commit<'a> {
         if self.journal.drops(JournalMutant::TransferNotAwaited) {
             return Ok(());
         }
-        self.journal.disk.transferred(tickets).await
+        Ok(self.journal.disk.wait_transferred(tickets).await?)
     }
 
     /// Ends the commit of a transaction that is durable, if the engine flushes: the callers that wait are answered.

@@ -200,7 +200,7 @@ impl Run {
         content.fill(REUSED);
         let (class, mut tickets) = (Class::Orderless, Vec::new());
         disk.write(block, &[Rc::new(content)], class, class, &mut tickets).await.expect("submitted");
-        disk.transferred(&tickets).await.expect("transferred");
+        disk.wait_transferred(&tickets).await.expect("transferred");
         journal.flush().await.expect("flushed");
         self.durable.set(nth);
         self.reused.borrow_mut().push(block);

@@ -27,7 +27,7 @@ impl SyncedFile for CachedFile {
     }
 
     async fn wait_transferred(&self) -> Result<(), JournalError> {
-        self.cache.disk.transferred(&self.untransferred()).await
+        Ok(self.cache.disk.wait_transferred(&self.untransferred()).await?)
     }
 
     fn dropped_in(&self) -> Option<Sequence> {

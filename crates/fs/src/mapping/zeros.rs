@@ -97,7 +97,7 @@ impl Mapping {
             let zeros = &zeros[..zeros.len().min(blocks - from)];
             self.disk.write(start + from as u64, zeros, class, class, &mut tickets).await?;
             if !self.rules.drops(FsMutant::ZerosNotAwaited) {
-                self.disk.transferred(&tickets).await?;
+                self.disk.wait_transferred(&tickets).await?;
             }
         }
         if self.changes.journal()?.engine().facts().log.async_commit {

@@ -143,7 +143,7 @@ fn j7_a_freed_block_is_not_discarded_when_it_is_allocated_again() {
             for block in mine.iter() {
                 fs.disk.write(block.0, &content, class, class, &mut tickets).await.expect("written");
             }
-            fs.disk.transferred(&tickets).await.expect("transferred");
+            fs.disk.wait_transferred(&tickets).await.expect("transferred");
             journal.commit(sequence, Until::Durable).await.expect("durable");
             clock.sleep(Duration::from_millis(500)).await;
             assert_eq!(disk.image().read(Lba(mine.start.0 + 1)), [0; BLOCK_BYTES], "the other is discarded");
@@ -194,7 +194,7 @@ async fn write_block(fs: &Mounted, block: Lba, byte: u8) {
     content.fill(byte);
     let (class, mut tickets) = (Class::Orderless, Vec::new());
     fs.disk.write(block.0, &[Rc::new(content)], class, class, &mut tickets).await.expect("written");
-    fs.disk.transferred(&tickets).await.expect("transferred");
+    fs.disk.wait_transferred(&tickets).await.expect("transferred");
 }
 
 /// A trim discards what is free durably, while others allocate, and nothing else.

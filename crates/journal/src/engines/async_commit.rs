@@ -29,7 +29,7 @@ pub(super) async fn commit(mut commit: Commit<'_>, locked: Locked) -> Result<(),
     let round = journal.durability.begin(logged.sequence);
     if !journal.drops(JournalMutant::CommitNotFlushed) {
         let flush = journal.disk.submit_flush().await?;
-        journal.disk.answered(&flush).await?;
+        journal.disk.wait_answered(&flush).await?;
     }
     drop(round);
     commit.times.flush = commit.clock.step();

@@ -73,7 +73,7 @@ pub(super) async fn order<F: SyncedFile>(call: &SyncRequest<'_, F>) -> Result<()
         } else if call.forces_commits {
             journal.force_commit(Until::Dispatched).await
         } else {
-            journal.disk.barrier().await
+            Ok(journal.disk.barrier().await?)
         };
     };
     // A commit on its way may have been faster: then its barrier is not behind the data.
@@ -82,7 +82,7 @@ pub(super) async fn order<F: SyncedFile>(call: &SyncRequest<'_, F>) -> Result<()
     } else if journal.drops(JournalMutant::TrustsFasterCommit) {
         Ok(())
     } else {
-        journal.disk.barrier().await
+        Ok(journal.disk.barrier().await?)
     }
 }
 
@@ -107,7 +107,7 @@ pub(super) async fn make_durable<F: SyncedFile>(call: &SyncRequest<'_, F>) -> Re
     // data was submitted before JD: the transaction still ran.
     let covered = journal.running() == sequence;
     let tickets = if covered { Vec::new() } else { file.untransferred() };
-    journal.disk.transferred(&tickets).await?;
+    journal.disk.wait_transferred(&tickets).await?;
     // Otherwise the data may have been transferred when the flush for the transaction was on its way already.
     let flushed = covered || journal.will_flush(sequence);
     journal.commit(sequence, Until::Durable).await?;
@@ -126,5 +126,5 @@ pub(super) async fn move_tail(journal: &Journal, home: u64, block: Rc<Memory>) -
     let mut tickets = Vec::new();
     journal.disk.write_tail(home, block, class, &mut tickets).await?;
     // If it fails, the journal has to know.
-    journal.disk.transferred(&tickets).await
+    Ok(journal.disk.wait_transferred(&tickets).await?)
 }

@@ -11,10 +11,9 @@
 
 use crate::error::JournalError;
 use crate::mutants::JournalMutant;
-use crate::run::Run;
 use crate::steps::Commit;
 use crate::transaction::Locked;
-use weir_block::Class;
+use weir_block::{Class, Run};
 
 /// Commits behind a flush that goes ahead (J2).
 ///
@@ -25,7 +24,7 @@ pub(super) async fn commit(mut commit: Commit<'_>, locked: Locked) -> Result<(),
     let journal = commit.journal;
     let tickets = commit.submit_data(&locked, Class::Orderless).await?;
     if !journal.drops(JournalMutant::FlushBeforeData) {
-        journal.disk.transferred(&tickets).await?;
+        journal.disk.wait_transferred(&tickets).await?;
     }
     commit.times.data = commit.clock.step();
     // It covers what is transferred now, and nothing that comes later.
@@ -34,7 +33,7 @@ pub(super) async fn commit(mut commit: Commit<'_>, locked: Locked) -> Result<(),
     // The storage flushes meanwhile: a ticket needs no waiter.
     let (composed, logged) = commit.compose(locked).await?;
     if !journal.drops(JournalMutant::CommitBeforeFlush) {
-        journal.disk.answered(&flush).await?;
+        journal.disk.wait_answered(&flush).await?;
     }
     commit.times.flush = commit.clock.step();
     let block = Run { start: composed.commit_at, blocks: vec![composed.commit] };

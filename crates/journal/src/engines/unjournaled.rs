@@ -8,10 +8,9 @@
 
 use std::rc::Rc;
 
-use weir_block::Class;
+use weir_block::{Class, Run};
 
 use crate::error::JournalError;
-use crate::run::Run;
 use crate::steps::Commit;
 use crate::transaction::{Locked, Logged};
 
@@ -27,7 +26,7 @@ pub(super) async fn commit(mut commit: Commit<'_>, mut locked: Locked) -> Result
     }
     let mut tickets = Vec::new();
     commit.submit_log(home, (Class::Orderless, Class::Orderless), &mut tickets).await?;
-    journal.disk.transferred(&tickets).await?;
+    journal.disk.wait_transferred(&tickets).await?;
     commit.times.log = commit.clock.step();
     let round = journal.durability.begin(locked.sequence);
     journal.disk.flush().await?;
