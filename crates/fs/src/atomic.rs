@@ -29,7 +29,7 @@ use crate::cache::{BLOCK, index_of, split};
 use crate::caller::Caller;
 use crate::changes::Changes;
 use crate::error::FsError;
-use crate::files::{Fallocate, Files, Times};
+use crate::files::{Fallocate, FileWrite, Files, Times};
 use crate::inodes::{ChangedBlocks, Node, ToCommit, Update, lock};
 use crate::mapping::{MAP_CREDITS, Mapping, Tree, Wanted, place};
 use crate::mutants::FsMutant;
@@ -142,47 +142,35 @@ impl AtomicFiles {
     ///
     /// # Errors
     /// [`FsError::UpdateTooLarge`] if the journal could not take the update at once; those of writing to any file.
-    pub(crate) async fn write(
-        &self,
-        caller: Caller,
-        node: &Rc<Node>,
-        offset: u64,
-        bytes: &[u8],
-        times: Times,
-    ) -> Result<usize, FsError> {
-        let taken = self.files.within_size_max(offset, bytes)?;
-        if taken.is_empty() {
+    pub(crate) async fn write(&self, write: FileWrite<'_>) -> Result<usize, FsError> {
+        let bytes = self.files.within_size_max(write.offset, write.bytes)?;
+        if bytes.is_empty() {
             return Ok(0);
         }
-        match self.changes.changing(self.stage_alone(caller, node, offset, taken, times)).await? {
-            true => Ok(taken.len()),
+        match self.changes.changing(self.stage_locked(FileWrite { bytes, ..write })).await? {
+            true => Ok(bytes.len()),
             // It has become an ordinary file meanwhile.
-            false => self.files.write(caller, node, offset, bytes, times).await,
+            false => self.files.write(write).await,
         }
     }
 
     /// Locks the file, and adds to the update; false if it is not atomic any more.
-    async fn stage_alone(
-        &self,
-        caller: Caller,
-        node: &Rc<Node>,
-        offset: u64,
-        bytes: &[u8],
-        times: Times,
-    ) -> Result<bool, FsError> {
+    async fn stage_locked(&self, write: FileWrite<'_>) -> Result<bool, FsError> {
+        let node = write.node;
         let _locked = node.alone().await;
         if !node.is_atomic() {
             return Ok(false);
         }
-        self.changes.with_space(async || self.stage(caller, node, offset, bytes).await).await?;
-        if times == Times::Stamped {
+        self.changes.with_space(async || self.stage(write).await).await?;
+        if write.times == Times::Stamped {
             node.stamp(self.timer.now());
         }
         Ok(true)
     }
 
     /// Adds to the update. The caller holds the lock.
-    async fn stage(&self, caller: Caller, node: &Rc<Node>, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
+    async fn stage(&self, write: FileWrite<'_>) -> Result<(), FsError> {
+        let FileWrite { caller, node, offset, bytes, .. } = write;
         let end = offset + bytes.len() as u64;
         let range = index_of(offset)..index_of(end - 1) + 1;
         let tail = self.tail(node, end).await?;

@@ -22,7 +22,7 @@ use crate::options::{JournalMode, MountOptions};
 use crate::orphans::Orphans;
 use crate::timer::Timer;
 pub use fallocate::Fallocate;
-pub(crate) use write::Times;
+pub(crate) use write::{FileWrite, Times};
 
 /// Reads and changes what files hold.
 pub(crate) struct Files {

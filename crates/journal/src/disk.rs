@@ -148,10 +148,11 @@ impl Disk {
 
     /// Makes durable what was transferred before. Callers that come while a flush is under way share the next.
     pub async fn flush(&self) -> Result<(), JournalError> {
-        Ok(match self.rules.drops(JournalMutant::FlushNotAwaited) {
-            true => self.io.share_flush(async |_| Ok(())).await?,
-            false => self.io.flush().await?,
-        })
+        let done = match self.rules.drops(JournalMutant::FlushNotAwaited) {
+            true => self.io.share_flush(async |_| Ok(())).await,
+            false => self.io.flush().await,
+        };
+        Ok(done?)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use futures_util::future::LocalBoxFuture;
 
 use crate::error::FsError;
-use crate::files::{Fallocate, Times};
+use crate::files::{Fallocate, FileWrite, Times};
 use crate::filesystem::Filesystem;
 use crate::inodes::InodeNumber;
 
@@ -56,7 +56,7 @@ impl Filesystem {
         offset: u64,
         bytes: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
-        Box::pin(async move { self.write_with(inode, offset, bytes, Times::Stamped).await })
+        Box::pin(async move { self.write_with((inode, offset, bytes), Times::Stamped).await })
     }
 
     /// Writes as [`write`](Self::write) does, and leaves the times: for who keeps a cache of its own, writes it back
@@ -70,26 +70,25 @@ impl Filesystem {
         offset: u64,
         bytes: &'a [u8],
     ) -> LocalBoxFuture<'a, Result<usize, FsError>> {
-        Box::pin(async move { self.write_with(inode, offset, bytes, Times::Kept).await })
+        Box::pin(async move { self.write_with((inode, offset, bytes), Times::Kept).await })
     }
 
     async fn write_with(
         &self,
-        inode: InodeNumber,
-        offset: u64,
-        bytes: &[u8],
+        (inode, offset, bytes): (InodeNumber, u64, &[u8]),
         times: Times,
     ) -> Result<usize, FsError> {
         let fs = &self.0;
         let node = fs.node(inode).await?;
+        let write = FileWrite { caller: self.1, node: &node, offset, bytes, times };
         if !fs.defers(&node) {
-            match fs.files.write(self.1, &node, offset, bytes, times).await {
+            match fs.files.write(write).await {
                 // It has become an atomic file meanwhile.
                 Err(FsError::UpdateOpen) => {}
                 done => return done,
             }
         }
-        fs.atomic.write(self.1, &node, offset, bytes, times).await
+        fs.atomic.write(write).await
     }
 
     /// Sets the size of a file. What is behind it is freed, also what was allocated behind the end; what is new is a

@@ -37,6 +37,23 @@ pub(crate) enum Times {
     Kept,
 }
 
+/// A write to a file.
+#[derive(Clone, Copy)]
+pub(crate) struct FileWrite<'a> {
+    pub(crate) caller: Caller,
+    pub(crate) node: &'a Rc<Node>,
+    pub(crate) offset: u64,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) times: Times,
+}
+
+impl<'a> FileWrite<'a> {
+    /// What is left of it behind the first `done` bytes.
+    fn rest(self, done: usize) -> FileWrite<'a> {
+        FileWrite { offset: self.offset + done as u64, bytes: &self.bytes[done..], ..self }
+    }
+}
+
 /// The content of the blocks at both ends of a change, as far as it stays. Pages may leave the cache while a
 /// change gets its place; these do not.
 #[derive(Default)]
@@ -50,27 +67,15 @@ impl Edges {
 
 impl Files {
     /// Writes at `offset`: how many bytes, all of them unless space or memory run out in between.
-    pub(crate) async fn write(
-        &self,
-        caller: Caller,
-        node: &Rc<Node>,
-        offset: u64,
-        bytes: &[u8],
-        times: Times,
-    ) -> Result<usize, FsError> {
-        self.changes.changing(self.write_all(caller, node, offset, bytes, times)).await
+    pub(crate) async fn write(&self, write: FileWrite<'_>) -> Result<usize, FsError> {
+        self.changes.changing(self.write_all(write)).await
     }
 
-    async fn write_all(
-        &self,
-        caller: Caller,
-        node: &Rc<Node>,
-        offset: u64,
-        bytes: &[u8],
-        times: Times,
-    ) -> Result<usize, FsError> {
+    async fn write_all(&self, write: FileWrite<'_>) -> Result<usize, FsError> {
+        let FileWrite { node, offset, .. } = write;
         require_regular(node)?;
-        let bytes = self.within_size_max(offset, bytes)?;
+        let bytes = self.within_size_max(offset, write.bytes)?;
+        let write = FileWrite { bytes, ..write };
         if bytes.is_empty() {
             return Ok(0);
         }
@@ -83,9 +88,7 @@ impl Files {
         let mut done = 0;
         while done < bytes.len() {
             self.cache.throttle().await;
-            let some = self.changes.with_space(async || {
-                self.write_some(caller, node, offset + done as u64, &bytes[done..], times).await
-            });
+            let some = self.changes.with_space(async || self.write_some(write.rest(done)).await);
             match some.await {
                 Ok(written) => done += written,
                 Err(_) if done > 0 => break,
@@ -96,14 +99,8 @@ impl Files {
     }
 
     /// Writes at least one byte, and what one handle can.
-    async fn write_some(
-        &self,
-        caller: Caller,
-        node: &Rc<Node>,
-        offset: u64,
-        bytes: &[u8],
-        times: Times,
-    ) -> Result<usize, FsError> {
+    async fn write_some(&self, write: FileWrite<'_>) -> Result<usize, FsError> {
+        let FileWrite { caller, node, offset, bytes, times } = write;
         let journaled = node.is_journaled(self.mode);
         let now = self.timer.now();
         let stamped = times == Times::Kept || {
